@@ -1,0 +1,59 @@
+# Two commands do everything: `make demo` and `make test`. Each sets up what it needs.
+PYTHON ?= python3
+VENV   := .venv
+LINT   := .lint
+BIN    := $(VENV)/bin
+NAME   ?=
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test soak lint format proto bench reproduce clean
+
+help: ## this list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+$(VENV)/.ready: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Penstock needs Python 3.11 or newer")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install -q torch==2.13.0
+	$(BIN)/pip install -q -c constraints.txt -e '.[test]'
+	touch $@
+
+$(LINT)/.ready: pyproject.toml
+	$(PYTHON) -m venv $(LINT)
+	$(LINT)/bin/pip install -q 'ruff>=0.14,<0.16' 'mypy>=1.18,<2' 'import-linter>=2.5,<3'
+	touch $@
+
+setup: $(VENV)/.ready ## install into .venv
+
+demo: setup ## four simulated hospitals, real gates, one report
+	$(BIN)/penstock demo --out penstock-demo
+
+test: setup ## all tests (under 15 minutes on two cores)
+	$(BIN)/python -m pytest -m 'not soak'
+
+soak: setup ## long fault runs
+	$(BIN)/python -m pytest -m soak --timeout 3600
+
+lint: setup $(LINT)/.ready ## ruff, mypy --strict, import contracts
+	$(LINT)/bin/ruff check shared client server tests
+	$(LINT)/bin/ruff format --check shared client server tests
+	$(LINT)/bin/mypy --python-executable $(BIN)/python
+	PYTHONPATH=shared:client:server $(LINT)/bin/lint-imports
+
+format: $(LINT)/.ready ## ruff format
+	$(LINT)/bin/ruff format shared client server tests
+	$(LINT)/bin/ruff check --fix shared client server tests
+
+proto: setup ## regenerate the gate's gRPC code
+	$(BIN)/pip install -q 'grpcio-tools==1.81.1'
+	cd shared && ../$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. --grpc_python_out=. penstock/wire/gate.proto
+
+bench: setup ## NAME=…: one benchmark; writes tests/results/<NAME>.json and .md
+	$(BIN)/python -m tests.studies bench $(NAME)
+
+reproduce: setup ## NAME=…: one study of the methods; writes tests/results/<NAME>.json and .md
+	$(BIN)/python -m tests.studies reproduce $(NAME)
+
+clean: ## remove what make made
+	rm -rf $(VENV) $(LINT) dist build penstock-demo

@@ -1,0 +1,177 @@
+"""Whether a site answers a study: a pure function of public facts.
+
+Only the signed study, the site's dictionary, policy and trust, the public n, the ledger and the
+clock go in. Nothing computed from rows does, so that a refusal tells nobody about them
+(privacy contract §2).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from penstock.errors import BudgetExceeded, InvalidInput, PrivacyError, Refused
+from penstock.models.plan import Plan, plan
+from penstock.privacy.events import Unbounded
+from penstock.schema import Schema, compare
+from penstock.wire.canonical import digest
+from penstock.wire.messages import SERVED_MAJORS, explain
+from penstock.wire.signed import SignedStudy
+from penstock_client.ledger import Charge, Lineage, State, admit
+from penstock_client.policy import Policy, Signer, Trust
+
+MAX_CELLS = 200_000_000
+"""A release of more cells than this is refused; it would outgrow a coordinator's memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class SiteFacts:
+    """What a decision may depend on."""
+
+    name: str
+    federation: str
+    lineage: str
+    dictionary: Schema
+    policy: Policy
+    trust: Trust
+    state: State
+    now: str
+    has_public_data: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """A study that fits: its plan, its worst-case charge, and its signer."""
+
+    request_id: str
+    plan: Plan
+    charge: Charge
+    signer: Signer
+
+
+def request_id(signed: SignedStudy, site: str, lineage: str, version: int) -> str:
+    """SHA-256 of (signed study, site, data lineage and version, release index).
+
+    The gate computes it, so that a new label never buys a new draw.
+    """
+    return digest(
+        {
+            "study": signed.study_id,
+            "site": site,
+            "lineage": lineage,
+            "version": version,
+            "release": signed.study.release,
+        }
+    )
+
+
+def refuse(code: str, detail: str = "") -> Refused:
+    """A refusal in the words of :data:`penstock.wire.messages.CODES`."""
+    meaning, remedy = explain(code)
+    return Refused(code, f"{meaning}: {detail}" if detail else meaning, remedy=remedy)
+
+
+def identify(signed: SignedStudy, facts: SiteFacts) -> str:
+    """The request id of a study that is addressed to this site by someone it trusts.
+
+    Raises:
+        Refused: another wire version, federation or site, or a signer who is not trusted (now).
+    """
+    study = signed.study
+    if int(study.wire.split(".")[0]) not in SERVED_MAJORS:
+        raise refuse("wire-version")
+    if study.federation != facts.federation:
+        raise refuse("federation")
+    if facts.name not in study.sites:
+        raise refuse("not-invited")
+    _signer(signed, facts)
+    lineage = _lineage(facts)
+    return request_id(signed, facts.name, lineage.name, lineage.versions[-1].number)
+
+
+def consider(signed: SignedStudy, facts: SiteFacts) -> Admission:
+    """Admit a study, or refuse it for a public reason; nothing is charged here.
+
+    Raises:
+        Refused: with one of :data:`penstock.wire.messages.REFUSALS`.
+    """
+    identity = identify(signed, facts)
+    study, policy = signed.study, facts.policy
+    if facts.now < study.not_before:
+        raise refuse("not-yet-valid")
+    if facts.now >= study.expires:
+        raise refuse("expired")
+    if study.mechanism.name not in policy.mechanisms:
+        raise refuse("mechanism")
+    if study.privacy.guarantee not in policy.guarantees:
+        raise refuse("guarantee")
+    problems = compare(study.schema, facts.dictionary)
+    if problems:
+        raise refuse("schema", "; ".join(str(p) for p in problems[:5]))
+    if study.privacy.guarantee == "public-flow" and not facts.has_public_data:
+        raise refuse("no-public-data")
+    signer = _signer(signed, facts)
+    lineage = _lineage(facts)
+    _within_policy(signed, policy)
+    persons = lineage.versions[-1].persons
+    cells = persons * study.schema.max_rows_per_person * study.mechanism.copies
+    if cells * (len(study.schema.columns) + 1) > MAX_CELLS:
+        raise refuse("wire-limit")
+    try:
+        planned = plan(study.mechanism, study.schema, persons, study.privacy)
+    except (PrivacyError, InvalidInput) as error:
+        raise refuse("plan", str(error)) from error
+    charge = Charge(
+        id=identity,
+        lineage=lineage.name,
+        version=lineage.versions[-1].number,
+        study_id=signed.study_id,
+        signer=signed.signer,
+        mechanism=study.mechanism.name,
+        events=planned.events,
+        delta=study.privacy.delta,
+    )
+    _within_ledger(charge, signer, facts, lineage)
+    return Admission(identity, planned, charge, signer)
+
+
+def _signer(signed: SignedStudy, facts: SiteFacts) -> Signer:
+    signer = facts.trust.signers.get(signed.signer)
+    if signer is None:
+        raise refuse("unknown-signer")
+    if facts.now >= signer.expires:
+        raise refuse("trust-expired")
+    return signer
+
+
+def _lineage(facts: SiteFacts) -> Lineage:
+    lineage = facts.state.lineages.get(facts.lineage)
+    if lineage is None or not lineage.versions:
+        raise refuse("not-ready")
+    return lineage
+
+
+def _within_policy(signed: SignedStudy, policy: Policy) -> None:
+    privacy = signed.study.privacy
+    if privacy.delta > policy.study_delta:
+        raise refuse("study-budget", f"δ at most {policy.study_delta:g}")
+    if privacy.guarantee != "empirical" and privacy.epsilon > policy.study_epsilon:
+        raise refuse("study-budget", f"ε at most {policy.study_epsilon:g}")
+
+
+def _within_ledger(charge: Charge, signer: Signer, facts: SiteFacts, lineage: Lineage) -> None:
+    if charge.id in facts.state.charges:
+        return  # The job exists; its charge is settled there.
+    if lineage.closed:
+        raise refuse("closed")
+    if any(isinstance(e, Unbounded) for e in charge.events):
+        return
+    # The steward may lower the total in the policy at any time; it never rises above the ledger's.
+    capped = replace(lineage, epsilon=min(lineage.epsilon, facts.policy.total_epsilon))
+    state = replace(facts.state, lineages={**facts.state.lineages, lineage.name: capped})
+    try:
+        admit(state, charge, signer_epsilon=signer.epsilon)
+    except BudgetExceeded as error:
+        code = "signer-budget" if "allowance" in error.message else "budget"
+        raise refuse(code, str(error)) from error
+    except PrivacyError as error:
+        raise refuse("budget", str(error)) from error

@@ -1,0 +1,189 @@
+"""The gate's one SQLite file: ledger records and jobs, so that both change in one transaction."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+from penstock.errors import LedgerCorrupt, LedgerError, LedgerLocked, LedgerUnwritable
+
+SCHEMA_VERSION = 1
+
+_SCHEMA = """
+CREATE TABLE record (
+    seq       INTEGER PRIMARY KEY,
+    body      TEXT NOT NULL,
+    hash      TEXT NOT NULL UNIQUE,
+    signature TEXT NOT NULL
+) STRICT;
+-- The chain is what proves tampering; these only keep our own mistakes out.
+CREATE TRIGGER record_no_update BEFORE UPDATE ON record
+    BEGIN SELECT RAISE(ABORT, 'ledger records are never changed'); END;
+CREATE TRIGGER record_no_delete BEFORE DELETE ON record
+    BEGIN SELECT RAISE(ABORT, 'ledger records are never deleted'); END;
+CREATE TABLE job (
+    request_id TEXT PRIMARY KEY,
+    study_id   TEXT NOT NULL,
+    signed     BLOB NOT NULL,
+    lineage    TEXT NOT NULL,
+    version    INTEGER NOT NULL,
+    state      TEXT NOT NULL,
+    code       TEXT NOT NULL DEFAULT '',
+    submitted  TEXT NOT NULL,
+    updated    TEXT NOT NULL,
+    place      INTEGER NOT NULL UNIQUE
+) STRICT;
+"""
+
+
+class Database:
+    """A locked, durable SQLite connection shared by the gate's threads.
+
+    ``synchronous=FULL`` with a rollback journal: a committed transaction is on disk before the
+    call returns, at any kill or power loss that the disk itself survives.
+    """
+
+    def __init__(self, path: Path, *, read_only: bool = False) -> None:
+        self.path = path
+        self._lock = threading.RLock()
+        mode = "ro" if read_only else "rw"
+        try:
+            self._connection = sqlite3.connect(
+                f"{path.resolve().as_uri()}?mode={mode}",
+                uri=True,
+                isolation_level=None,
+                check_same_thread=False,
+                timeout=10,
+            )
+            self._check()
+            if not read_only:
+                self._connection.execute("PRAGMA journal_mode=DELETE")
+                self._connection.execute("PRAGMA synchronous=FULL")
+                self._connection.execute("PRAGMA fullfsync=ON")
+        except sqlite3.Error as error:
+            raise _translate(error, path) from error
+
+    @staticmethod
+    def create(path: Path) -> Database:
+        """Make a new, empty database with mode 0600; an existing file is never touched."""
+        try:
+            descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
+        except FileExistsError:
+            raise LedgerError(
+                "a ledger exists already and is never overwritten",
+                value=path,
+                remedy="choose another directory",
+            ) from None
+        os.close(descriptor)
+        connection = sqlite3.connect(path, isolation_level=None)
+        try:
+            connection.execute("PRAGMA synchronous=FULL")
+            connection.executescript(
+                f"BEGIN;{_SCHEMA}PRAGMA user_version={SCHEMA_VERSION};COMMIT;"
+            )
+        except sqlite3.Error as error:
+            raise _translate(error, path) from error
+        finally:
+            connection.close()
+        return Database(path)
+
+    def _check(self) -> None:
+        row = self._connection.execute("PRAGMA quick_check").fetchone()
+        if row is None or row[0] != "ok":
+            raise LedgerCorrupt(
+                "the ledger's file is damaged; nothing was changed",
+                value=self.path,
+                remedy="restore a backup, then run `penstock site ledger verify`",
+            )
+        version = self._connection.execute("PRAGMA user_version").fetchone()[0]
+        if version != SCHEMA_VERSION:
+            raise LedgerError(
+                "the ledger's file has another format",
+                value=f"version {version}",
+                bound=f"version {SCHEMA_VERSION}",
+                remedy="use the Penstock version that wrote it",
+            )
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """One atomic, durable change. Re-entrant: an inner block joins the outer one."""
+        with self._lock:
+            if self._connection.in_transaction:
+                yield self._connection
+                return
+            try:
+                self._connection.execute("BEGIN IMMEDIATE")
+                yield self._connection
+                self._connection.execute("COMMIT")
+            except BaseException as error:
+                with contextlib.suppress(sqlite3.Error):
+                    if self._connection.in_transaction:
+                        self._connection.execute("ROLLBACK")
+                if isinstance(error, sqlite3.Error):
+                    raise _translate(error, self.path) from error
+                raise
+
+    def query(self, sql: str, *values: object) -> list[tuple[object, ...]]:
+        """All rows of a read."""
+        with self._lock:
+            try:
+                return self._connection.execute(sql, values).fetchall()
+            except sqlite3.Error as error:
+                raise _translate(error, self.path) from error
+
+    def close(self) -> None:
+        with self._lock:
+            self._connection.close()
+
+
+def _translate(error: sqlite3.Error, path: Path) -> LedgerError:
+    """Say what SQLite's error means for the steward."""
+    text = str(error)
+    if isinstance(error, sqlite3.OperationalError):
+        if "unable to open" in text:
+            return LedgerError("no ledger here", value=path, remedy="run `penstock site init`")
+        if "locked" in text:
+            return LedgerLocked("another process is writing the ledger", value=path)
+        if "disk" in text or "full" in text or "readonly" in text or "I/O" in text:
+            return LedgerUnwritable(
+                "the ledger cannot be written, so nothing was charged and no row was read",
+                value=text,
+                remedy="free disk space and check the directory's permissions",
+            )
+    return LedgerCorrupt(
+        "the ledger's file is damaged; nothing was changed",
+        value=text,
+        remedy="restore a backup, then run `penstock site ledger verify`",
+    )
+
+
+@contextlib.contextmanager
+def exclusive(path: Path) -> Iterator[None]:
+    """Hold the site's lock: one writing process per ledger.
+
+    Raises:
+        LedgerLocked: another process holds it (its pid is named where it is known).
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
+            raise LedgerLocked(
+                "another process holds this site's lock",
+                value=f"pid {holder}" if holder else path,
+                remedy="stop that gate first (`penstock site stop`)",
+            ) from None
+        # A full disk must not keep a gate from reading its ledger; the pid is a courtesy.
+        with contextlib.suppress(OSError):
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        yield
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,428 @@
+"""The gate: the only place where rows and ledger meet.
+
+Jobs are durable, calls are idempotent. The life of a release::
+
+    Submit ─ admit ─► awaiting-approval ─► queued ─► [reserve + running, one transaction]
+      ─► worker ─► kept on disk (one rename) ─► [commit + delivered, one transaction]
+
+A kill anywhere leaves either nothing charged, or a reservation. On the next start a reservation
+whose release is whole on disk is committed; any other is burnt. There is never a second draw.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import shutil
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from penstock import __version__
+from penstock.errors import BudgetExceeded, InvalidInput, PenstockError, Problem, Refused
+from penstock.schema import Schema
+from penstock.toml import parse_dictionary
+from penstock.wire.messages import SERVED_MAJORS, WIRE_VERSION, JobState
+from penstock.wire.signed import SignedStudy, read_signed_cancel, read_signed_study
+from penstock_client import preview, release, snapshot
+from penstock_client.admission import Admission, SiteFacts, consider, identify, refuse
+from penstock_client.database import Database
+from penstock_client.jobs import Job, Jobs
+from penstock_client.launcher import Worker
+from penstock_client.ledger import Ledger, State, summary, utc_now
+from penstock_client.policy import read_policy, read_trust
+from penstock_client.site import SitePaths, SiteSettings, read_settings
+from penstock_client.worker import Spec
+
+log = logging.getLogger("penstock.gate")
+
+RETRY_SECONDS = 5.0
+"""How long to wait before the ledger is tried again after a full disk."""
+
+
+class Gate:
+    """Jobs, ledger and releases of one site. Sockets are in :mod:`penstock_client.service`.
+
+    Must be constructed under the site's lock (:func:`penstock_client.database.exclusive`).
+    """
+
+    def __init__(self, paths: SitePaths, settings: SiteSettings) -> None:
+        self.paths = paths
+        self.settings = settings
+        self._key = paths.key()
+        self.public_key = paths.gate_public()
+        self.database = Database(paths.database)
+        self.ledger = Ledger(self.database, self._key)
+        self.ledger.verify(self.public_key)
+        self.jobs = Jobs(self.database)
+        self._wake = threading.Event()
+        self._stopping = threading.Event()
+        self._lock = threading.Lock()
+        self._current: tuple[str, Worker] | None = None
+        self._progress: dict[str, tuple[int, int]] = {}
+
+    # -- facts ---------------------------------------------------------------------------------
+
+    def facts(self) -> SiteFacts:
+        """What decisions depend on, read anew: the steward may have changed it."""
+        return SiteFacts(
+            name=self.settings.name,
+            federation=self.settings.federation,
+            lineage=self.settings.lineage,
+            dictionary=self._dictionary(),
+            policy=read_policy(self.paths.policy),
+            trust=read_trust(self.paths.trust),
+            state=self.ledger.state(),
+            now=self._now(),
+            has_public_data=self._public_snapshot() is not None,
+        )
+
+    def _dictionary(self) -> Schema:
+        """The dictionary as certified with the rows, not as it may have been edited since."""
+        path = self.paths.snapshots / "dictionary.toml"
+        if not path.exists():
+            raise refuse("not-ready")
+        return parse_dictionary(path.read_text(encoding="utf-8")).schema
+
+    def _public_snapshot(self) -> Path | None:
+        path = self.paths.snapshots / "public.arrow"
+        return path if path.exists() else None
+
+    def _now(self) -> str:
+        return max(utc_now(), self.ledger.state().time)
+
+    def describe(self) -> dict[str, Any]:
+        """Public facts: versions served, key, dictionary, public n, what may be asked."""
+        facts = self.facts()
+        lineage = facts.state.lineages.get(facts.lineage)
+        latest = lineage.versions[-1] if lineage and lineage.versions else None
+        return {
+            "site": facts.name,
+            "federation": facts.federation,
+            "wire": WIRE_VERSION,
+            "wire_majors": list(SERVED_MAJORS),
+            "software": __version__,
+            "gate_key": self.public_key,
+            "persons": latest.persons if latest else None,
+            "version": latest.number if latest else None,
+            "mechanisms": list(facts.policy.mechanisms),
+            "guarantees": list(facts.policy.guarantees),
+            "ledger_seq": facts.state.seq,
+            "ledger_head": facts.state.head,
+        }
+
+    # -- the network side ----------------------------------------------------------------------
+
+    def submit(self, data: bytes) -> Job:
+        """Take a signed study; the same study finds its job again, at no cost.
+
+        Raises:
+            Refused: for a public reason; nothing was stored and nothing charged.
+            PenstockError: malformed or not signed.
+        """
+        signed = read_signed_study(data)
+        facts = self.facts()
+        with self._lock:
+            known = self.jobs.get(identify(signed, facts))
+            if known is not None:
+                return known
+            admission = consider(signed, facts)
+            now = self._now()
+            state = (
+                JobState.QUEUED if facts.policy.approval == "automatic" else JobState.AWAITING
+            )
+            job = Job(
+                request_id=admission.request_id,
+                study_id=signed.study_id,
+                signed=data,
+                lineage=admission.charge.lineage,
+                version=admission.charge.version,
+                state=state,
+                code="",
+                submitted=now,
+                updated=now,
+            )
+            self.jobs.add(job)
+        log.info("request %s %s", job.request_id[:12], state)
+        self._wake.set()
+        return job
+
+    def poll(self, request_id: str) -> Job:
+        """The job's state.
+
+        Raises:
+            Refused: unknown request.
+        """
+        job = self.jobs.get(request_id)
+        if job is None:
+            raise refuse("unknown-request")
+        return job
+
+    def progress(self, request_id: str) -> tuple[int, int]:
+        """(step, steps) of a running job; steps are fixed beforehand and public."""
+        return self._progress.get(request_id, (0, 0))
+
+    def collect(self, request_id: str) -> tuple[bytes, Iterator[bytes]]:
+        """The manifest and the table's parts of a delivered job: always the same bytes.
+
+        Raises:
+            Refused: unknown, or not delivered.
+        """
+        job = self.poll(request_id)
+        if job.state is not JobState.DELIVERED:
+            raise refuse("not-delivered")
+        folder = self._release_folder(request_id)
+        return release.manifest_bytes(folder), release.table_parts(folder)
+
+    def cancel(self, data: bytes) -> Job:
+        """End a study's newest job, if its own signer says so.
+
+        Free before the reservation; afterwards the worker is killed and the charge burnt.
+
+        Raises:
+            Refused: unknown study, or another signer.
+        """
+        cancel = read_signed_cancel(data)
+        jobs = self.jobs.of_study(cancel.study_id)
+        if not jobs:
+            raise refuse("unknown-request")
+        job = jobs[-1]
+        if read_signed_study(job.signed).signer != cancel.signer:
+            raise refuse("unknown-signer")
+        with self._lock:
+            job = self.poll(job.request_id)
+            if job.state in (JobState.AWAITING, JobState.QUEUED):
+                self.jobs.move(job.request_id, JobState.CANCELLED, self._now(), "cancelled")
+            elif job.state is JobState.RUNNING and self._current is not None:
+                running, worker = self._current
+                if running == job.request_id:
+                    self.jobs.move(job.request_id, JobState.RUNNING, self._now(), "cancelled")
+                    worker.kill()
+        return self.poll(job.request_id)
+
+    # -- the steward's side --------------------------------------------------------------------
+
+    def status(self) -> dict[str, Any]:
+        counts = {str(s): len(self.jobs.in_state(s)) for s in JobState}
+        return {**self.describe(), "jobs": {k: v for k, v in counts.items() if v}}
+
+    def requests(self) -> list[dict[str, Any]]:
+        """Every job with its study's question and price."""
+        return [preview.row(job, self.progress(job.request_id)) for job in self.jobs.all()]
+
+    def preview(self, request_id: str) -> dict[str, Any]:
+        """What a request would release, to whom, and what it costs, before and after."""
+        job = self.find(request_id)
+        facts = self.facts()
+        signed = read_signed_study(job.signed)
+        return preview.preview(job, signed, facts)
+
+    def find(self, prefix: str) -> Job:
+        """The one job whose request id begins with ``prefix``."""
+        found = [j for j in self.jobs.all() if j.request_id.startswith(prefix)]
+        if len(found) != 1:
+            raise refuse("unknown-request")
+        return found[0]
+
+    def approve(self, request_id: str) -> Job:
+        """Let a waiting request run; it is admitted again, since the ledger may have moved."""
+        with self._lock:
+            job = self._awaiting(request_id)
+            consider(read_signed_study(job.signed), self.facts())
+            self.jobs.move(job.request_id, JobState.QUEUED, self._now())
+        self._wake.set()
+        return self.poll(job.request_id)
+
+    def reject(self, request_id: str) -> Job:
+        """Say no to a waiting request; nothing was charged."""
+        with self._lock:
+            job = self._awaiting(request_id)
+            self.jobs.move(job.request_id, JobState.REJECTED, self._now(), "rejected")
+        return self.poll(job.request_id)
+
+    def _awaiting(self, request_id: str) -> Job:
+        job = self.find(request_id)
+        if job.state is not JobState.AWAITING:
+            raise refuse("not-awaiting")
+        return job
+
+    def ledger_view(self) -> dict[str, Any]:
+        """The export, and the summary a steward reads."""
+        return {
+            "export": self.ledger.export(self.public_key),
+            "summary": summary(self.ledger.state()),
+        }
+
+    # -- running -------------------------------------------------------------------------------
+
+    def recover(self) -> None:
+        """After any end of the process: settle what was running when it came."""
+        for job in self.jobs.in_state(JobState.RUNNING):
+            folder = self._release_folder(job.request_id)
+            if release.is_whole(folder, self.public_key):
+                self._settle(job.request_id, JobState.DELIVERED)
+                log.warning("request %s was kept before the gate ended", job.request_id[:12])
+            else:
+                shutil.rmtree(folder, ignore_errors=True)
+                self._settle(job.request_id, JobState.FAILED, job.code or "interrupted")
+                log.warning("request %s was interrupted; its charge stays", job.request_id[:12])
+        shutil.rmtree(self.paths.work, ignore_errors=True)
+        self.paths.work.mkdir(mode=0o700)
+
+    def run(self) -> None:
+        """Run queued jobs, oldest first, one at a time, until :meth:`stop`."""
+        while not self._stopping.is_set():
+            queued = self.jobs.in_state(JobState.QUEUED)
+            if not queued:
+                self._wake.wait(timeout=1.0)
+                self._wake.clear()
+                continue
+            try:
+                self._run_one(queued[0])
+            except PenstockError as error:
+                # A full disk, or a policy file being edited. Nothing is lost: what is queued
+                # waits, and what was reserved is settled as after a restart.
+                log.error("%s", error)
+                self._stopping.wait(RETRY_SECONDS)
+                with contextlib.suppress(PenstockError):
+                    self.recover()
+
+    def stop(self) -> None:
+        """Finish nothing, lose nothing: a running worker is killed, its charge burnt."""
+        self._stopping.set()
+        self._wake.set()
+        with self._lock:
+            if self._current is not None:
+                self._current[1].kill()
+
+    @property
+    def stopping(self) -> bool:
+        return self._stopping.is_set()
+
+    def _run_one(self, job: Job) -> None:
+        signed = read_signed_study(job.signed)
+        worker = Worker(self.paths.work / job.request_id)
+        try:
+            admission, facts = self._reserve(job, signed, worker)
+        except Refused as refusal:
+            self.jobs.move(job.request_id, JobState.FAILED, self._now(), refusal.reason)
+            log.info("request %s: %s", job.request_id[:12], refusal.reason)
+            return
+        except BudgetExceeded:
+            self.jobs.move(job.request_id, JobState.FAILED, self._now(), "budget")
+            return
+        try:
+            self._produce(job, signed, admission, facts, worker)
+        finally:
+            with self._lock:
+                self._current = None
+            self._progress.pop(job.request_id, None)
+            worker.clean()
+
+    def _reserve(
+        self, job: Job, signed: SignedStudy, worker: Worker
+    ) -> tuple[Admission, SiteFacts]:
+        """The worst case is charged, durably, before the worker that reads rows exists."""
+        with self._lock, self.database.transaction():
+            fresh = self.poll(job.request_id)
+            if fresh.state is not JobState.QUEUED:
+                raise refuse("cancelled")
+            facts = self.facts()
+            admission = consider(signed, facts)
+            if admission.request_id != job.request_id:
+                # The data got a new version while this waited: another request, to be asked anew.
+                raise refuse("not-ready")
+            after = self.ledger.reserve(admission.charge, signer_epsilon=admission.signer.epsilon)
+            self.jobs.move(job.request_id, JobState.RUNNING, self._now())
+            self._current = (job.request_id, worker)
+        log.info("request %s reserved", job.request_id[:12])
+        return admission, replace(facts, state=after)
+
+    def _produce(
+        self,
+        job: Job,
+        signed: SignedStudy,
+        admission: Admission,
+        facts: SiteFacts,
+        worker: Worker,
+    ) -> None:
+        persons = facts.state.lineages[job.lineage].versions[-1].persons
+        folder = self._release_folder(job.request_id)
+        try:
+            table = worker.run(
+                self._spec(job, signed, facts, persons),
+                lambda step, of: self._progress.__setitem__(job.request_id, (step, of)),
+            )
+            if table is None:
+                self._burn(job, worker.why())
+                return
+            release.check_table(table, signed, persons)
+            release.keep(
+                folder,
+                table,
+                signed,
+                admission,
+                site=facts.name,
+                persons=persons,
+                reserved=facts.state,
+                insecure=self.settings.insecure_seed is not None,
+                key=self._key,
+            )
+        except (OSError, PenstockError) as error:
+            shutil.rmtree(folder, ignore_errors=True)
+            self._burn(job, type(error).__name__)
+            return
+        self._settle(job.request_id, JobState.DELIVERED)
+        log.info("request %s delivered", job.request_id[:12])
+
+    def _spec(self, job: Job, signed: SignedStudy, facts: SiteFacts, persons: int) -> Spec:
+        public = self._public_snapshot()
+        needs_public = signed.study.privacy.guarantee == "public-flow"
+        return Spec(
+            study=signed.study.to_dict(),
+            dictionary=facts.dictionary.to_dict(),
+            snapshot=str(snapshot.path_of(self.paths.snapshots, job.lineage, job.version)),
+            public_snapshot=str(public) if public and needs_public else None,
+            persons=persons,
+            device=self.settings.device,
+            threads=self.settings.threads,
+            memory_gb=self.settings.memory_gb,
+            insecure_seed=self.settings.insecure_seed,
+        )
+
+    def _burn(self, job: Job, why: str) -> None:
+        cancelled = self.poll(job.request_id).code == "cancelled"
+        if cancelled:
+            self._settle(job.request_id, JobState.CANCELLED, "cancelled")
+        else:
+            code = "interrupted" if self.stopping else "failed"
+            self._settle(job.request_id, JobState.FAILED, code)
+        log.warning("request %s burnt: %s", job.request_id[:12], why)
+
+    def _settle(self, request_id: str, state: JobState, code: str = "") -> None:
+        """Commit or burn, and move the job, in one transaction."""
+        with self.database.transaction():
+            if state is JobState.DELIVERED:
+                self.ledger.commit(request_id)
+            else:
+                self.ledger.burn(request_id, code)
+            self.jobs.move(request_id, state, self._now(), code)
+
+    def _release_folder(self, request_id: str) -> Path:
+        return self.paths.releases / request_id
+
+
+def load_site(root: Path) -> tuple[SitePaths, SiteSettings]:
+    """Paths and settings of a site's directory.
+
+    Raises:
+        InvalidInput: no site there, or bad settings.
+    """
+    paths = SitePaths(root.resolve())
+    if not paths.settings.exists():
+        raise InvalidInput(
+            str(root), [Problem("", "no site here", remedy="run `penstock site init` first")]
+        )
+    return paths, read_settings(paths)

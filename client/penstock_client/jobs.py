@@ -1,0 +1,89 @@
+"""Durable jobs: one per request id, in the same database as the ledger."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from penstock.wire.messages import JobState
+from penstock_client.database import Database
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A study at this site, from its submission to its release or its end."""
+
+    request_id: str
+    study_id: str
+    signed: bytes
+    lineage: str
+    version: int
+    state: JobState
+    code: str
+    submitted: str
+    updated: str
+
+
+_COLUMNS = "request_id, study_id, signed, lineage, version, state, code, submitted, updated"
+
+
+class Jobs:
+    """The job table; ``place`` keeps the order of submission."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def get(self, request_id: str) -> Job | None:
+        found = self._select("WHERE request_id = ?", request_id)
+        return found[0] if found else None
+
+    def of_study(self, study_id: str) -> list[Job]:
+        return self._select("WHERE study_id = ? ORDER BY place", study_id)
+
+    def all(self) -> list[Job]:
+        return self._select("ORDER BY place")
+
+    def in_state(self, state: JobState) -> list[Job]:
+        """Jobs in this state, oldest first."""
+        return self._select("WHERE state = ? ORDER BY place", str(state))
+
+    def add(self, job: Job) -> None:
+        with self._database.transaction() as connection:
+            connection.execute(
+                f"INSERT INTO job ({_COLUMNS}, place) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, "
+                "(SELECT COALESCE(MAX(place), 0) + 1 FROM job))",
+                (
+                    job.request_id,
+                    job.study_id,
+                    job.signed,
+                    job.lineage,
+                    job.version,
+                    str(job.state),
+                    job.code,
+                    job.submitted,
+                    job.updated,
+                ),
+            )
+
+    def move(self, request_id: str, state: JobState, now: str, code: str = "") -> None:
+        with self._database.transaction() as connection:
+            connection.execute(
+                "UPDATE job SET state = ?, code = ?, updated = ? WHERE request_id = ?",
+                (str(state), code, now, request_id),
+            )
+
+    def _select(self, where: str, *values: object) -> list[Job]:
+        rows = self._database.query(f"SELECT {_COLUMNS} FROM job {where}", *values)
+        return [
+            Job(
+                request_id=str(r[0]),
+                study_id=str(r[1]),
+                signed=bytes(r[2]),  # type: ignore[arg-type]
+                lineage=str(r[3]),
+                version=int(str(r[4])),
+                state=JobState(str(r[5])),
+                code=str(r[6]),
+                submitted=str(r[7]),
+                updated=str(r[8]),
+            )
+            for r in rows
+        ]

@@ -1,0 +1,82 @@
+"""What a steward sees of a request before saying yes or no. Reads no row."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.errors import Refused
+from penstock.privacy.accountant import epsilon, epsilon_pld
+from penstock.privacy.events import to_dict
+from penstock.wire.messages import explain
+from penstock.wire.signatures import fingerprint
+from penstock.wire.signed import SignedStudy, read_signed_study
+from penstock_client.admission import SiteFacts, consider
+from penstock_client.jobs import Job
+
+RECALL = "Released data cannot be recalled; a person's withdrawal applies to later releases only."
+
+
+def row(job: Job, progress: tuple[int, int]) -> dict[str, Any]:
+    """One line of `site requests`."""
+    signed = read_signed_study(job.signed)
+    study = signed.study
+    return {
+        "request": job.request_id,
+        "study": study.name,
+        "title": study.title,
+        "signer": fingerprint(signed.signer),
+        "mechanism": study.mechanism.name,
+        "guarantee": study.privacy.guarantee,
+        "epsilon": study.privacy.epsilon,
+        "delta": study.privacy.delta,
+        "state": str(job.state),
+        "why": explain(job.code)[0] if job.code else "",
+        "progress": list(progress),
+        "submitted": job.submitted,
+        "updated": job.updated,
+    }
+
+
+def preview(job: Job, signed: SignedStudy, facts: SiteFacts) -> dict[str, Any]:
+    """The question, the columns, the cost by every account, and the ledger before and after."""
+    study = signed.study
+    lineage = facts.state.lineages[job.lineage]
+    before = lineage.events()
+    shown: dict[str, Any] = {
+        **row(job, (0, 0)),
+        "columns": [c.name for c in study.schema.columns],
+        "estimands": [
+            f"{e.name}: {e.model} {e.outcome} ~ {' + '.join((e.term, *e.adjust))}"
+            for e in study.estimands
+        ],
+        "copies": study.mechanism.copies,
+        "w": study.mechanism.w,
+        "lineage": lineage.name,
+        "spent_before": None if lineage.closed else lineage.filter.spent(before),
+        "left_before": 0.0 if lineage.closed else lineage.filter.left(before),
+        "total_epsilon": lineage.epsilon,
+        "note": RECALL,
+    }
+    if job.request_id in facts.state.charges:
+        shown["refusal"] = "already charged"
+        return shown
+    try:
+        admission = consider(signed, facts)
+    except Refused as refusal:
+        shown["refusal"] = str(refusal)
+        return shown
+    events, delta = admission.charge.events, study.privacy.delta
+    cost = epsilon(events, delta)
+    if cost == float("inf"):
+        shown["warning"] = "This release has NO formal guarantee and ends the data set's budget."
+        return shown
+    after = (*before, *events)
+    return {
+        **shown,
+        "epsilon_autodp": cost,
+        "epsilon_pld": epsilon_pld(events, delta),
+        "epsilon_replace_one": epsilon_pld(events, delta, relation="replace-one"),
+        "spent_after": lineage.filter.spent(after),
+        "left_after": lineage.filter.left(after),
+        "events": [to_dict(e) for e in events],
+    }

@@ -1,0 +1,168 @@
+"""Released bytes: kept for good, so that the same request always gets the same answer."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import pyarrow as pa
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from penstock.errors import JobFailed, PenstockError
+from penstock.privacy.accountant import epsilon, epsilon_pld
+from penstock.privacy.events import RELATION, Gaussian, to_dict
+from penstock.wire.manifest import Manifest, read_manifest, sha256, sign_manifest
+from penstock.wire.messages import PART_BYTES, WIRE_VERSION
+from penstock.wire.signatures import public_hex
+from penstock.wire.signed import SignedStudy
+from penstock_client.admission import Admission
+from penstock_client.ledger import State
+from penstock_client.policy import sync_directory
+from penstock_client.worker import COPY
+
+MANIFEST_FILE = "manifest.json"
+TABLE_FILE = "table.arrow"
+
+
+def software() -> dict[str, str]:
+    """Versions of what made a release."""
+    found = {"python": platform.python_version()}
+    for name in ("penstock", "torch", "autodp", "dp-accounting", "numpy"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "unknown"
+    return found
+
+
+def check_table(path: Path, signed: SignedStudy, persons: int) -> None:
+    """The worker's table has exactly the promised rows and columns, and no missing surprise.
+
+    Raises:
+        JobFailed: it does not; what is wrong stays unsaid, since it may depend on rows.
+    """
+    study = signed.study
+    with pa.memory_map(str(path)) as source:
+        table = pa.ipc.open_stream(source).read_all()
+    expected = persons * study.schema.max_rows_per_person * study.mechanism.copies
+    nullable = {c.name for c in study.schema.columns if c.nullable}
+    good = (
+        table.column_names == [COPY, *study.schema.names]
+        and table.num_rows == expected
+        and all(n in nullable or table.column(n).null_count == 0 for n in table.column_names)
+    )
+    if not good:
+        raise JobFailed("the worker's table is not what was planned")
+
+
+def keep(
+    folder: Path,
+    table: Path,
+    signed: SignedStudy,
+    admission: Admission,
+    *,
+    site: str,
+    persons: int,
+    reserved: State,
+    insecure: bool,
+    key: Ed25519PrivateKey,
+) -> None:
+    """Write table and signed manifest beside each other, durably, in one rename."""
+    data = table.read_bytes()
+    manifest = describe(
+        signed,
+        admission,
+        data,
+        site=site,
+        persons=persons,
+        reserved=reserved,
+        insecure=insecure,
+        gate_key=public_hex(key),
+    )
+    staging = folder.with_name(f".{folder.name}")
+    shutil.rmtree(staging, ignore_errors=True)
+    staging.mkdir(mode=0o700, parents=True)
+    for name, content in ((TABLE_FILE, data), (MANIFEST_FILE, sign_manifest(manifest, key))):
+        with open(staging / name, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+    sync_directory(staging)
+    os.replace(staging, folder)
+    sync_directory(folder.parent)
+
+
+def describe(
+    signed: SignedStudy,
+    admission: Admission,
+    data: bytes,
+    *,
+    site: str,
+    persons: int,
+    reserved: State,
+    insecure: bool,
+    gate_key: str,
+) -> Manifest:
+    """The manifest of a release, from public facts and the charge."""
+    study, events, delta = signed.study, admission.charge.events, signed.study.privacy.delta
+    injection = [
+        e for e in events if isinstance(e, Gaussian) and e.label == "latent noise injection"
+    ]
+    return Manifest(
+        wire=WIRE_VERSION,
+        study_id=signed.study_id,
+        site=site,
+        request_id=admission.request_id,
+        release=study.release,
+        lineage=admission.charge.lineage,
+        version=admission.charge.version,
+        persons=persons,
+        rows=persons * study.schema.max_rows_per_person,
+        copies=study.mechanism.copies,
+        guarantee=study.privacy.guarantee,
+        mechanism=study.mechanism.name,
+        events=tuple(to_dict(e) for e in events),
+        relation=RELATION,
+        delta=delta,
+        epsilon_autodp=_finite(epsilon(events, delta)),
+        epsilon_pld=_finite(epsilon_pld(events, delta)),
+        epsilon_replace_one=_finite(epsilon_pld(events, delta, relation="replace-one")),
+        injection_epsilon=_finite(epsilon(injection, delta)) if injection else None,
+        table_sha256=sha256(data),
+        table_bytes=len(data),
+        ledger_seq=reserved.seq,
+        ledger_head=reserved.head,
+        # The hour only: the run's exact length is nobody's business.
+        released_at=reserved.time[:13] + ":00:00Z",
+        insecure_seed=insecure,
+        software=software(),
+        gate_key=gate_key,
+    )
+
+
+def _finite(value: float) -> float | None:
+    return value if value < float("inf") else None
+
+
+def is_whole(folder: Path, gate_key: str) -> bool:
+    """Whether a kept release is complete and its own: the proof after a crash that it exists."""
+    try:
+        manifest = read_manifest((folder / MANIFEST_FILE).read_bytes(), gate_key)
+        return sha256((folder / TABLE_FILE).read_bytes()) == manifest.table_sha256
+    except (OSError, PenstockError):
+        return False
+
+
+def manifest_bytes(folder: Path) -> bytes:
+    return (folder / MANIFEST_FILE).read_bytes()
+
+
+def table_parts(folder: Path) -> Iterator[bytes]:
+    """The table in parts of at most :data:`PART_BYTES`."""
+    with open(folder / TABLE_FILE, "rb") as file:
+        while part := file.read(PART_BYTES):
+            yield part

@@ -1,0 +1,185 @@
+"""The gate on its two Unix sockets.
+
+``gate.sock`` (0660) for the network side, ``steward.sock`` (0600) for the steward. The umask and
+the site's lock come before binding, since a second gRPC server can bind a live path without an
+error. No exception's text crosses: a caller gets a code, and the detail of a refusal, which is
+made of public facts only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+import grpc
+
+from penstock.errors import InvalidInput, PenstockError, Refused, SignatureError
+from penstock.wire import gate_pb2, gate_pb2_grpc
+from penstock.wire.canonical import canonical
+from penstock_client.database import exclusive
+from penstock_client.gate import Gate
+from penstock_client.jobs import Job
+from penstock_client.site import SitePaths, SiteSettings
+
+log = logging.getLogger("penstock.gate")
+
+MAX_REQUEST = 2_000_000
+T = TypeVar("T")
+
+
+def _guarded(context: grpc.ServicerContext, call: Callable[[], T]) -> T:
+    """Run a call; turn every error into a code, and nothing else."""
+    try:
+        return call()
+    except Refused as refusal:
+        code, detail = refusal.reason, str(refusal)
+    except SignatureError:
+        code, detail = "signature", ""
+    except InvalidInput:
+        code, detail = "malformed", ""
+    except PenstockError as error:
+        code, detail = ("ledger" if error.code.startswith("ledger") else "internal"), ""
+        log.error("%s", type(error).__name__)
+    except Exception as error:
+        # Whatever it is, its text may quote anything; the type is enough for the site's log.
+        code, detail = "internal", ""
+        log.error("internal error: %s", type(error).__name__)
+    status = grpc.StatusCode.INTERNAL if code == "internal" else grpc.StatusCode.FAILED_PRECONDITION
+    context.abort(status, canonical({"code": code, "detail": detail}).decode())
+    raise RuntimeError("abort returns never")
+
+
+class GateService(gate_pb2_grpc.GateServicer):
+    """What the network side may call."""
+
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
+
+    def Describe(self, request: Any, context: Any) -> gate_pb2.Document:
+        return _guarded(context, lambda: _document(self._gate.describe()))
+
+    def Submit(self, request: Any, context: Any) -> gate_pb2.Job:
+        return _guarded(context, lambda: _job(self._gate, self._gate.submit(request.signed_study)))
+
+    def Poll(self, request: Any, context: Any) -> gate_pb2.Job:
+        return _guarded(context, lambda: _job(self._gate, self._gate.poll(request.request_id)))
+
+    def Cancel(self, request: Any, context: Any) -> gate_pb2.Job:
+        return _guarded(context, lambda: _job(self._gate, self._gate.cancel(request.signed_cancel)))
+
+    def Collect(self, request: Any, context: Any) -> Iterator[gate_pb2.Part]:
+        manifest, parts = _guarded(context, lambda: self._gate.collect(request.request_id))
+        yield gate_pb2.Part(manifest=manifest)
+        for part in parts:
+            yield gate_pb2.Part(table=part)
+
+
+class StewardService(gate_pb2_grpc.StewardServicer):
+    """What the steward, alone, may call."""
+
+    def __init__(self, gate: Gate, stop: Callable[[], None]) -> None:
+        self._gate = gate
+        self._stop = stop
+
+    def Status(self, request: Any, context: Any) -> gate_pb2.Document:
+        return _guarded(context, lambda: _document(self._gate.status()))
+
+    def Requests(self, request: Any, context: Any) -> gate_pb2.Document:
+        return _guarded(context, lambda: _document({"requests": self._gate.requests()}))
+
+    def Preview(self, request: Any, context: Any) -> gate_pb2.Document:
+        return _guarded(context, lambda: _document(self._gate.preview(request.request_id)))
+
+    def Approve(self, request: Any, context: Any) -> gate_pb2.Job:
+        return _guarded(context, lambda: _job(self._gate, self._gate.approve(request.request_id)))
+
+    def Reject(self, request: Any, context: Any) -> gate_pb2.Job:
+        return _guarded(context, lambda: _job(self._gate, self._gate.reject(request.request_id)))
+
+    def Ledger(self, request: Any, context: Any) -> gate_pb2.Document:
+        return _guarded(context, lambda: _document(self._gate.ledger_view()))
+
+    def Stop(self, request: Any, context: Any) -> gate_pb2.Document:
+        self._stop()
+        return _document({"stopping": True})
+
+
+def _document(value: dict[str, Any]) -> gate_pb2.Document:
+    return gate_pb2.Document(json=canonical(value))
+
+
+def _job(gate: Gate, job: Job) -> gate_pb2.Job:
+    step, steps = gate.progress(job.request_id)
+    return gate_pb2.Job(
+        request_id=job.request_id, state=str(job.state), code=job.code, step=step, steps=steps
+    )
+
+
+def _server(path: Path, mode: int, register: Callable[[grpc.Server], None]) -> grpc.Server:
+    options = [("grpc.max_receive_message_length", MAX_REQUEST)]
+    server = grpc.server(ThreadPoolExecutor(max_workers=4), options=options)
+    register(server)
+    server.add_insecure_port(f"unix:{path}")
+    server.start()
+    os.chmod(path, mode)
+    return server
+
+
+def serve(
+    paths: SitePaths, settings: SiteSettings, *, ready: Callable[[list[str]], None] = lambda _: None
+) -> None:
+    """Run the gate until SIGTERM, SIGINT or the steward's stop. Blocks.
+
+    Args:
+        ready: called once with notes for the steward when both sockets answer.
+
+    Raises:
+        LedgerLocked: another gate runs here; LedgerError: the ledger cannot be used.
+    """
+    paths.check_sockets()
+    os.umask(0o077)
+    stopping = threading.Event()
+    with exclusive(paths.lock):
+        notes = []
+        for path in (paths.gate_socket, paths.steward_socket):
+            if path.exists():
+                # Nobody can answer on it: whoever did held the lock that is now ours.
+                path.unlink()
+                notes.append(f"removed {path.name}, left behind by a gate that was killed")
+        gate = Gate(paths, settings)
+        gate.recover()
+        services = (
+            (paths.gate_socket, 0o660, GateService(gate), "gate"),
+            (paths.steward_socket, 0o600, StewardService(gate, stopping.set), "steward"),
+        )
+        servers = []
+        for path, mode, service, kind in services:
+            register = (
+                gate_pb2_grpc.add_GateServicer_to_server
+                if kind == "gate"
+                else gate_pb2_grpc.add_StewardServicer_to_server
+            )
+            servers.append(_server(path, mode, lambda s, r=register, v=service: r(v, s)))
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: stopping.set())
+        runner = threading.Thread(target=gate.run, name="runner")
+        runner.start()
+        ready(notes)
+        # The runner ends early only by an error of ours; the process must not outlive it.
+        while not stopping.wait(0.2) and runner.is_alive():
+            pass
+        gate.stop()
+        for server in servers:
+            server.stop(grace=1.0).wait()
+        runner.join(timeout=30)
+        gate.database.close()
+        for path in (paths.gate_socket, paths.steward_socket):
+            with contextlib.suppress(FileNotFoundError):
+                path.unlink()

@@ -1,0 +1,110 @@
+"""Certified rows: an Arrow file that only the gate's user can read."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import math
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from penstock.encoding import Encoding
+from penstock.schema import Schema
+from penstock_client.policy import write_atomic
+from penstock_client.validation import Checked
+
+PERSON = "\x00person"
+"""The person's index; no dictionary column can have this name."""
+
+Array = NDArray[np.float64]
+
+
+def to_bytes(checked: Checked) -> bytes:
+    """The coded rows as an Arrow IPC file."""
+    columns = {PERSON: pa.array(checked.person)}
+    columns.update({name: pa.array(values) for name, values in checked.coded.items()})
+    sink = pa.BufferOutputStream()
+    table = pa.table(columns)
+    with pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
+
+
+def keyed_fingerprint(data: bytes, secret: bytes) -> str:
+    """HMAC-SHA256 of the rows: a plain hash would confirm a guess of the whole file."""
+    return hmac.new(secret, b"penstock/rows\x00" + data, hashlib.sha256).hexdigest()
+
+
+def path_of(folder: Path, lineage: str, version: int) -> Path:
+    return folder / f"{lineage}-{version}.arrow"
+
+
+def save(folder: Path, lineage: str, version: int, data: bytes) -> Path:
+    """Write a version's rows, mode 0600."""
+    path = path_of(folder, lineage, version)
+    write_atomic(path, data)
+    return path
+
+
+def load(path: Path) -> tuple[dict[str, Array], NDArray[np.int64]]:
+    """Coded columns and the person index of each row."""
+    with pa.memory_map(str(path)) as source:
+        table = pa.ipc.open_file(source).read_all()
+    person = table.column(PERSON).to_numpy().astype(np.int64)
+    coded = {
+        name: table.column(name).to_numpy().astype(np.float64)
+        for name in table.column_names
+        if name != PERSON
+    }
+    return coded, person
+
+
+def recode(coded: dict[str, Array], dictionary: Schema, study: Schema) -> dict[str, Array]:
+    """The study's columns, with level indices in the study's order.
+
+    Levels that the study does not know become missing (the schemas were compared before; this
+    only follows a dictionary that lists its levels in another order).
+    """
+    result = {}
+    for column in study.columns:
+        values = coded[column.name]
+        theirs = dictionary[column.name].levels
+        if column.levels and column.levels != theirs:
+            place = {level: float(i) for i, level in enumerate(column.levels)}
+            table = np.array([place.get(level, math.nan) for level in theirs] + [math.nan])
+            index = np.where(np.isnan(values), len(theirs), values).astype(np.intp)
+            values = table[index]
+        result[column.name] = values
+    return result
+
+
+def by_person(
+    coded: dict[str, Array],
+    person: NDArray[np.int64],
+    persons: int,
+    schema: Schema,
+    rng: np.random.Generator,
+) -> tuple[Array, NDArray[np.bool_]]:
+    """Encode rows and lay them out as (persons, k, d) with a presence mask (persons, k).
+
+    At most k = ``schema.max_rows_per_person`` rows of a person are used, the first ones; absent
+    rows, and rows with a missing value in a column that is not nullable, are null.
+    """
+    encoding = Encoding(schema)
+    rows, present = encoding.encode(coded, rng)
+    k = schema.max_rows_per_person
+    order = np.argsort(person, kind="stable")
+    ordered = person[order]
+    first = np.searchsorted(ordered, ordered, side="left")
+    rank = np.arange(len(ordered)) - first
+    keep = rank < k
+    source, who, place = order[keep], ordered[keep], rank[keep]
+    x = np.zeros((persons, k, encoding.d))
+    mask = np.zeros((persons, k), dtype=np.bool_)
+    x[who, place] = rows[source]
+    mask[who, place] = present[source]
+    x[~mask] = 0.0
+    return x, mask

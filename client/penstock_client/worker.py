@@ -1,0 +1,152 @@
+"""The process that sees rows and trains: spawned per job, without a network, and then gone.
+
+Run as ``python -m penstock_client.worker DIRECTORY``. It reads ``spec.json`` there and the
+certified snapshot, and writes ``table.arrow`` (the encoded, decoded and clamped copies). Standard
+output carries public progress only ("step of steps"). What goes wrong is reported as the *type*
+of an error and a place in our source, never as its text, which may quote a row.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import resource
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.encoding import Encoding
+from penstock.privacy.noise import NoiseSource, SecureNoise, SeededNoise
+from penstock.schema import Schema, to_arrow
+from penstock.study import Study
+
+COPY = "_copy"
+SPEC = "spec.json"
+TABLE = "table.arrow"
+OUTCOME = "outcome.json"
+
+_PR_SET_PDEATHSIG = 1
+_CLONE_NEWUSER = 0x10000000
+_CLONE_NEWNET = 0x40000000
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """What the gate asks of a worker; everything but ``snapshot``'s content is public."""
+
+    study: dict[str, Any]
+    dictionary: dict[str, Any]
+    snapshot: str
+    public_snapshot: str | None
+    persons: int
+    device: str
+    threads: int
+    memory_gb: float
+    insecure_seed: int | None
+
+
+def isolate(memory_gb: float) -> None:
+    """Die with the gate, stay within the memory limit, and have no network."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if sys.platform == "linux":
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        # An empty network namespace where the kernel lets us; the audit hook is the floor.
+        libc.unshare(_CLONE_NEWUSER | _CLONE_NEWNET)
+    limit = int(memory_gb * 2**30)
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+    def no_sockets(event: str, _args: tuple[object, ...]) -> None:
+        if event in ("socket.__new__", "socket.connect", "socket.bind", "subprocess.Popen"):
+            raise PermissionError(event)
+
+    sys.addaudithook(no_sockets)
+
+
+def produce(spec: Spec, progress: Callable[[int, int], None]) -> pa.Table:
+    """Train on the snapshot and draw the copies, in random order, decoded by the study's schema."""
+    from penstock.models import mechanism
+    from penstock_client import snapshot
+
+    study = Study.from_dict(spec.study)
+    dictionary = Schema.from_dict(spec.dictionary)
+    noise: NoiseSource = (
+        SecureNoise() if spec.insecure_seed is None else SeededNoise(spec.insecure_seed)
+    )
+    rng = noise.generator()
+
+    def load(path: str, persons: int | None) -> tuple[Any, Any]:
+        coded, person = snapshot.load(Path(path))
+        recoded = snapshot.recode(coded, dictionary, study.schema)
+        count = persons if persons is not None else int(person.max()) + 1
+        return snapshot.by_person(recoded, person, count, study.schema, rng)
+
+    encoding = Encoding(study.schema)
+    x, present = load(spec.snapshot, spec.persons)
+    public = load(spec.public_snapshot, None) if spec.public_snapshot else None
+    plan = mechanism.plan(study.mechanism, study.schema, spec.persons, study.privacy)
+    copies = mechanism.run(
+        plan,
+        encoding,
+        x,
+        present,
+        noise,
+        progress=progress,
+        device=_device(spec.device),
+        public=public,
+    )
+    tables = []
+    for index, rows in enumerate(copies):
+        table = to_arrow(encoding.decode(rows), study.schema)
+        label = pa.array(np.full(len(rows), index + 1, dtype=np.int32))
+        tables.append(table.add_column(0, COPY, label))
+    return pa.concat_tables(tables).combine_chunks()
+
+
+def _device(wanted: str) -> str:
+    import torch
+
+    if wanted == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    return wanted
+
+
+def main(folder: Path) -> int:
+    parent = os.getppid()
+    spec = Spec(**json.loads((folder / SPEC).read_text()))
+    os.environ.setdefault("OMP_NUM_THREADS", str(spec.threads))
+    isolate(spec.memory_gb)
+    if os.getppid() != parent:
+        return 1  # The gate died before the death signal was set.
+
+    def progress(step: int, of: int) -> None:
+        sys.stdout.write(f"{step} {of}\n")
+        sys.stdout.flush()
+
+    try:
+        import torch
+
+        torch.set_num_threads(spec.threads)
+        table = produce(spec, progress)
+        with pa.OSFile(str(folder / TABLE), "wb") as sink:
+            with pa.ipc.new_stream(sink, table.schema) as writer:
+                writer.write_table(table, max_chunksize=65_536)
+    except Exception as error:
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{Path(frame.filename).name}:{frame.lineno}"
+        outcome = {"error": type(error).__name__, "where": where}
+        (folder / OUTCOME).write_text(json.dumps(outcome))
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

@@ -1,0 +1,138 @@
+"""The scale of a forest plot: limits that one wild site cannot spoil, ticks, and number formats."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+MAX_EXPONENT = 690.0
+"""exp() of more overflows a double."""
+
+
+def ratio(coefficient: float) -> float:
+    """exp(coefficient), cut where it would overflow: about 1e299."""
+    return math.exp(max(-MAX_EXPONENT, min(MAX_EXPONENT, coefficient)))
+
+
+def number_text(value: float, decimals: int) -> str:
+    """A number for people: a true minus sign, thousands set off, powers of ten where needed."""
+    if not math.isfinite(value):
+        return "not finite"
+    large = abs(value) >= 1e6
+    small = value != 0 and abs(value) < 0.5 * 10.0**-decimals
+    text = f"{value:.1e}" if large or small else f"{value:,.{decimals}f}"
+    return text.replace("-", "−")
+
+
+def decimals_for(half_width: float, *, least: int, most: int = 5) -> int:
+    """Decimals that show an interval of this half width with two significant digits."""
+    if not 0 < half_width < math.inf:
+        return least
+    return int(min(most, max(least, 1 - math.floor(math.log10(half_width)))))
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Coefficients between ``low`` and ``high``, shown as ratios (exp) where ``log``."""
+
+    low: float
+    high: float
+    log: bool
+    decimals: int
+
+    def share(self, coefficient: float) -> float:
+        """Position in [0, 1]; what lies outside is put on the edge."""
+        share = (coefficient - self.low) / (self.high - self.low)
+        return min(1.0, max(0.0, share))
+
+    def shown(self, coefficient: float) -> float:
+        return ratio(coefficient) if self.log else coefficient
+
+    def text(self, coefficient: float) -> str:
+        return number_text(self.shown(coefficient), self.decimals)
+
+    def interval_text(self, low: float, high: float) -> str:
+        """``low–high``, or ``low to high`` where a minus sign would make the dash ambiguous."""
+        a, b = self.text(low), self.text(high)
+        return f"{a} to {b}" if "−" in a + b else f"{a}–{b}"
+
+    def ticks(self, most: int = 6) -> list[tuple[float, str]]:
+        """At most ``most`` + 1 round values inside the limits: coefficient and label."""
+        low, high = self.shown(self.low), self.shown(self.high)
+        if self.log and high / low >= 5:
+            ticks = [(v, f"{v:.4g}") for v in _log_ticks(low, high, most)]
+        else:
+            step, values = _linear_ticks(low, high, most)
+            decimals = max(0, -math.floor(math.log10(step) + 1e-9))
+            ticks = [(v, number_text(v, decimals)) for v in values]
+        return [(math.log(v) if self.log else v, text) for v, text in ticks]
+
+
+def scale_for(
+    *,
+    log: bool,
+    estimates: Iterable[float],
+    whiskers: Iterable[tuple[float, float]],
+    anchors: Iterable[float],
+    prediction: tuple[float, float] | None,
+    decimals: int,
+) -> Scale:
+    """Limits that hold the anchors and as much of the sites as stays readable.
+
+    The anchors (pooled intervals, truth, the null value) and the sites' estimates are held, but
+    not beyond 8 robust standard deviations (1.48 times the median absolute deviation, or a
+    quarter of the median whisker, whichever is larger) from the sites' median. Whiskers and the
+    prediction interval may add half of that span on either side; what is longer is clipped, and
+    the plot shows an arrow.
+    """
+    points = np.array(list(estimates), dtype=np.float64)
+    ends = np.array(list(whiskers), dtype=np.float64).reshape(-1, 2)
+    held = np.array(list(anchors), dtype=np.float64)
+    if points.size:
+        centre = float(np.median(points))
+        spread = max(
+            1.4826 * float(np.median(np.abs(points - centre))),
+            float(np.median((ends[:, 1] - ends[:, 0]) / 4)) if ends.size else 0.0,
+            1e-6 * max(1e-6, abs(centre)),
+        )
+        near = points[np.abs(points - centre) <= 8 * spread]
+        held = np.clip(held, centre - 8 * spread, centre + 8 * spread)
+        held = np.concatenate([near, held])
+    if held.size == 0:
+        return Scale(-1.0, 1.0, log, decimals)
+    low, high = float(held.min()), float(held.max())
+    span = max(high - low, 1e-6 * max(1e-6, abs(low)))
+    if prediction is not None:
+        ends = np.vstack([ends, prediction])
+    if ends.size:
+        low = max(low - span / 2, min(low, float(ends[:, 0].min())))
+        high = min(high + span / 2, max(high, float(ends[:, 1].max())))
+    pad = 0.04 * max(high - low, span)
+    low, high = low - pad, high + pad
+    if log:  # beyond these, ratios are not numbers any more
+        low, high = (min(MAX_EXPONENT, max(-MAX_EXPONENT, edge)) for edge in (low, high))
+    if not low < high:
+        low, high = low - 1.0, high + 1.0
+    return Scale(low, high, log, decimals)
+
+
+def _linear_ticks(low: float, high: float, most: int) -> tuple[float, list[float]]:
+    raw = (high - low) / most
+    power = 10.0 ** math.floor(math.log10(raw))
+    step = power * next(m for m in (1, 2, 5, 10) if m * power >= raw * (1 - 1e-12))
+    first, last = math.ceil(low / step), math.floor(high / step)
+    return step, [i * step for i in range(first, last + 1)]
+
+
+def _log_ticks(low: float, high: float, most: int) -> list[float]:
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    for mantissas in ((1, 2, 5), (1, 3), (1,)):
+        values = [m * 10.0**e for e in range(first, last + 1) for m in mantissas]
+        values = [v for v in values if low <= v <= high]
+        if len(values) <= most:
+            return values
+    step = math.ceil((last - first) / most)
+    return [10.0**e for e in range(first, last + 1, step) if low <= 10.0**e <= high]

@@ -1,0 +1,382 @@
+"""From sites' estimates to the report: one JSON-able dict, described by report.schema.json.
+
+Headline: DerSimonian–Laird with the Knapp–Hartung interval floored at 1, because per-site
+variances do not contain the mechanism's noise yet; the fixed effect with a warning; REML and
+Paule–Mandel beside it. JSON has no infinity: a privacy loss that is infinite is the string "inf".
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib import resources
+from statistics import NormalDist
+from typing import Any
+
+from penstock.study import Estimand
+
+from penstock_server.meta import pooling
+from penstock_server.meta.combine import SiteEstimate
+from penstock_server.report import words
+from penstock_server.report.axis import Scale, decimals_for, ratio
+from penstock_server.report.inputs import ReportInputs, SiteInput, SiteRelease
+
+__all__ = ["ReportInputs", "SiteInput", "SiteRelease", "build_report", "report_schema"]
+
+FORMAT = "penstock.report"
+FORMAT_VERSION = "1.0"
+LEVEL = 0.95
+
+Json = dict[str, Any]
+
+
+def build_report(inputs: ReportInputs) -> Json:
+    """The report of a study: everything that the page shows, with all digits.
+
+    Estimates are on the coefficient scale under ``coefficient`` and on the reader's scale (ratio
+    for cox and logistic) under ``value``. Sites without an estimate keep a ``problem``. NaN never
+    occurs; null stands where there is no number.
+    """
+    study = inputs.study
+    delivered = [site for site in inputs.sites if site.release is not None]
+    estimands = [_estimand(e, inputs, delivered) for e in study.estimands]
+    known = any(s.mechanism_variance > 0 for site in delivered for s in site.estimates.values())
+    return {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        "study": _study(inputs, len(delivered)),
+        "warnings": _warnings(inputs, delivered, estimands),
+        "estimands": estimands,
+        "sites": [_release(s.name, s.state, s.release) for s in inputs.sites if s.release],
+        "composed": _composed(study.max_sites_per_person, delivered),
+        "missing": [
+            {"site": s.name, "state": s.state, "code": s.code, "remedy": s.remedy}
+            for s in inputs.sites
+            if s.release is None
+        ],
+        "limits": words.limits(study, mechanism_variance=known),
+    }
+
+
+@cache
+def report_schema() -> Json:
+    """The published JSON Schema of the report (draft 2020-12)."""
+    text = resources.files(__package__).joinpath("report.schema.json").read_text(encoding="utf-8")
+    schema: Json = json.loads(text)
+    return schema
+
+
+def _study(inputs: ReportInputs, delivered: int) -> Json:
+    study = inputs.study
+    return {
+        "id": inputs.study_id,
+        "name": study.name,
+        "title": study.title,
+        "federation": study.federation,
+        "state": inputs.state,
+        "created": inputs.created,
+        "finished": inputs.finished,
+        "wire": study.wire,
+        "release": study.release,
+        "quorum": study.quorum,
+        "sites_invited": len(inputs.sites),
+        "sites_delivered": delivered,
+        "max_sites_per_person": study.max_sites_per_person,
+        "requested": {
+            "epsilon": _epsilon(study.privacy.epsilon),
+            "delta": study.privacy.delta,
+            "guarantee": study.privacy.guarantee,
+        },
+        "mechanism": study.to_dict()["mechanism"],
+    }
+
+
+def _release(name: str, state: str, release: SiteRelease) -> Json:
+    return {
+        "site": name,
+        "state": state,
+        "n_persons": release.n_persons,
+        "rows": release.rows,
+        "copies": release.copies,
+        "guarantee": release.guarantee,
+        "mechanism": release.mechanism,
+        "epsilon_autodp": _epsilon(release.epsilon_autodp),
+        "epsilon_pld": _epsilon(release.epsilon_pld),
+        "epsilon_replace_one": _epsilon(release.epsilon_replace_one),
+        "delta": release.delta,
+        "relation": release.relation,
+        "formal": release.formal,
+        "insecure_seed": release.insecure_seed,
+        "released_at": release.released_at,
+        "gate_fingerprint": release.gate_fingerprint,
+        "ledger_seq": release.ledger_seq,
+    }
+
+
+def _composed(sites: int, delivered: Sequence[SiteInput]) -> Json | None:
+    """What one person who is in ``sites`` sites may lose: the largest ε and δ, added up.
+
+    Basic composition (Dwork et al. 2006), an upper bound. With one site per person it is the
+    largest ε (parallel composition).
+    """
+    releases = [s.release for s in delivered if s.release is not None]
+    if not releases:
+        return None
+    epsilons = sorted((r.epsilon_autodp for r in releases), reverse=True)
+    deltas = sorted((r.delta for r in releases), reverse=True)
+    count = min(sites, len(releases))
+    return {
+        "sites_per_person": count,
+        "epsilon": _epsilon(sum(epsilons[:count])),
+        "delta": min(1.0, sum(deltas[:count])),
+    }
+
+
+def _estimand(estimand: Estimand, inputs: ReportInputs, delivered: Sequence[SiteInput]) -> Json:
+    schema = inputs.study.schema
+    measure, short, left, right = words.MEASURES[estimand.model]
+    log = estimand.model != "ols"
+    found = {s.name: s.estimates.get(estimand.name) for s in delivered}
+    good = {
+        name: e
+        for name, e in found.items()
+        if e is not None and e.problem is None and pooling.poolable(e.estimate, e.variance)
+    }
+    results = _pooled(list(good.values()))
+    head = results.get("random")
+    truth = (inputs.truth or {}).get(estimand.name)
+    rows = _site_rows(found, good, results, log)
+    total = sum(e.n for e in good.values())
+    return {
+        "name": estimand.name,
+        "model": estimand.model,
+        "outcome": words.outcome_text(estimand, schema),
+        "contrast": words.contrast(estimand, schema),
+        "adjusted": words.adjusted_text(estimand, schema),
+        "axis_label": words.axis_label(estimand, schema),
+        "measure": measure,
+        "short": short,
+        "log": log,
+        "sides": [left, right],
+        "per": estimand.per,
+        "level": LEVEL,
+        "n": total,
+        "k": len(good),
+        "sentence": _sentence(estimand, inputs, head, log, total, len(good)),
+        "sites": rows,
+        "random": None if head is None else _result(head, log),
+        "fixed": None if head is None else _result(results["fixed"], log),
+        "sensitivity": [_result(results[m], log) for m in ("reml", "pm") if m in results],
+        "heterogeneity": None if head is None or head.k == 1 else _heterogeneity(head),
+        "truth": None if truth is None else _truth(truth, head, log),
+    }
+
+
+def _pooled(sites: Sequence[SiteEstimate]) -> dict[str, pooling.Pooled]:
+    if not sites:
+        return {}
+    y, v = [s.estimate for s in sites], [s.variance for s in sites]
+    results = {
+        "random": pooling.pool(y, v, method="dl", level=LEVEL),
+        "fixed": pooling.pool(y, v, method="fixed", level=LEVEL),
+    }
+    if len(sites) > 1:
+        results["reml"] = pooling.pool(y, v, method="reml", level=LEVEL)
+        results["pm"] = pooling.pool(y, v, method="pm", level=LEVEL)
+    return results
+
+
+def _site_rows(
+    found: Mapping[str, SiteEstimate | None],
+    good: Mapping[str, SiteEstimate],
+    results: Mapping[str, pooling.Pooled],
+    log: bool,
+) -> list[Json]:
+    """One row per site that delivered: its estimate, weight and influence, or its problem."""
+    y, v = [e.estimate for e in good.values()], [e.variance for e in good.values()]
+    effects = dict(zip(good, pooling.influence(y, v), strict=True)) if len(good) > 1 else {}
+    positions = {name: i for i, name in enumerate(good)}
+    rows = []
+    for name, e in found.items():
+        row: Json = {
+            "site": name,
+            "n": None if e is None else e.n,
+            "events": None if e is None else e.events,
+            "copies": None if e is None else e.copies,
+            "copies_used": None if e is None else e.copies_used,
+            "problem": None,
+        }
+        if name in good:
+            e = good[name]
+            half = _normal_quantile(LEVEL) * math.sqrt(e.variance)
+            i = positions[name]
+            row |= {
+                "coefficient": _interval(e.estimate, e.estimate - half, e.estimate + half),
+                "value": _shown(e.estimate, e.estimate - half, e.estimate + half, log),
+                "variance": e.variance,
+                "within": e.within,
+                "between": e.between,
+                "mechanism_variance": e.mechanism_variance,
+                "weight": results["random"].weights[i],
+                "weight_fixed": results["fixed"].weights[i],
+                "influence": _influence(effects.get(name), log),
+            }
+        elif e is None:
+            row["problem"] = "no estimate was made"
+        else:
+            row["problem"] = e.problem or "the estimate is beyond what can be pooled"
+        rows.append(row)
+    return rows
+
+
+def _influence(effect: pooling.Influence | None, log: bool) -> Json | None:
+    if effect is None:
+        return None
+    without = effect.without
+    return {
+        "residual": effect.residual,
+        "change": effect.change,
+        "flagged": effect.flagged,
+        "without": _shown(without.estimate, without.ci_low, without.ci_high, log),
+    }
+
+
+def _result(p: pooling.Pooled, log: bool) -> Json:
+    prediction = None
+    if p.pi_low is not None and p.pi_high is not None:
+        prediction = {
+            "coefficient": {"low": p.pi_low, "high": p.pi_high},
+            "value": {"low": _show(p.pi_low, log), "high": _show(p.pi_high, log)},
+        }
+    return {
+        "method": p.method,
+        "test": p.test,
+        "k": p.k,
+        "df": p.df,
+        "coefficient": _interval(p.estimate, p.ci_low, p.ci_high),
+        "value": _shown(p.estimate, p.ci_low, p.ci_high, log),
+        "se": p.se,
+        "p": p.p_value,
+        "tau2": p.tau2,
+        "prediction": prediction,
+    }
+
+
+def _heterogeneity(p: pooling.Pooled) -> Json:
+    return {"q": p.q, "df": p.q_df, "p": p.q_p, "i2": p.i2, "h2": p.h2, "tau2": p.tau2}
+
+
+def _truth(truth: float, head: pooling.Pooled | None, log: bool) -> Json:
+    covered = None if head is None else head.ci_low <= truth <= head.ci_high
+    return {"coefficient": truth, "value": _show(truth, log), "covered": covered}
+
+
+def scale_of(head: pooling.Pooled, log: bool) -> Scale:
+    """Number format that suits a pooled interval."""
+    half = (_show(head.ci_high, log) - _show(head.ci_low, log)) / 2
+    return Scale(0.0, 1.0, log, decimals_for(half, least=2 if log else 0))
+
+
+def _sentence(
+    estimand: Estimand,
+    inputs: ReportInputs,
+    head: pooling.Pooled | None,
+    log: bool,
+    total: int,
+    k: int,
+) -> str:
+    measure = words.MEASURES[estimand.model][0]
+    what = words.contrast(estimand, inputs.study.schema)
+    outcome = words.outcome_text(estimand, inputs.study.schema)
+    joint = " " if what.startswith("per ") else ", "
+    if head is None:
+        return f"No pooled {measure} for {outcome}{joint}{what}: no site has an estimate."
+    scale = scale_of(head, log)
+    interval = scale.interval_text(head.ci_low, head.ci_high)
+    sites = words.count_text(k, "site")
+    kind = "one site only, nothing was pooled" if k == 1 else f"{sites}, random effects"
+    link = "for" if log else "in"
+    return (
+        f"{measure[0].upper()}{measure[1:]} {link} {outcome}{joint}{what}: "
+        f"{scale.text(head.estimate)} "
+        f"({100 * LEVEL:g}% interval {interval}; {kind}, n = {total:,})."
+    )
+
+
+def _warnings(
+    inputs: ReportInputs, delivered: Sequence[SiteInput], estimands: Sequence[Json]
+) -> list[Json]:
+    """What a reader must know before the numbers, the gravest first."""
+    found: list[Json] = []
+
+    def warn(code: str, severity: str, text: str, sites: Sequence[str] = ()) -> None:
+        found.append({"code": code, "severity": severity, "text": text, "sites": list(sites)})
+
+    seeded = [s.name for s in delivered if s.release and s.release.insecure_seed]
+    if seeded:
+        warn(
+            "insecure-seed",
+            "danger",
+            "Not private: noise was drawn from a test seed. For simulated data only.",
+            seeded,
+        )
+    empirical = [
+        s.name
+        for s in delivered
+        if s.release
+        and (s.release.guarantee == "empirical" or math.isinf(s.release.epsilon_autodp))
+    ]
+    if empirical:
+        warn(
+            "empirical",
+            "danger",
+            "No formal guarantee: these releases have ε = ∞. They were protected empirically only.",
+            empirical,
+        )
+    if len(delivered) < inputs.study.quorum:
+        counts = f"{len(delivered)} of {inputs.study.quorum}"
+        warn("quorum", "caution", f"Below the quorum: {counts} sites delivered.")
+    for estimand in estimands:
+        flagged = [
+            s["site"] for s in estimand["sites"] if (s.get("influence") or {}).get("flagged")
+        ]
+        if flagged:
+            warn(
+                "influence",
+                "caution",
+                f"{estimand['name']}: a site lies beyond its leave-one-out limit "
+                f"(|externally studentised residual| > {pooling.FLAG_RESIDUAL:g}). "
+                "It is pooled nevertheless: look at it.",
+                flagged,
+            )
+    failed: dict[str, list[str]] = {}
+    for estimand in estimands:
+        for site in estimand["sites"]:
+            if site["problem"] is not None:
+                failed.setdefault(site["site"], []).append(estimand["name"])
+    if failed:
+        listed = "; ".join(f"{site} ({', '.join(names)})" for site, names in failed.items())
+        warn("no-estimate", "caution", f"Delivered, but without an estimate: {listed}.", [*failed])
+    return found
+
+
+def _interval(estimate: float, low: float, high: float) -> Json:
+    return {"estimate": estimate, "low": low, "high": high}
+
+
+def _shown(estimate: float, low: float, high: float, log: bool) -> Json:
+    return _interval(_show(estimate, log), _show(low, log), _show(high, log))
+
+
+def _show(coefficient: float, log: bool) -> float:
+    return ratio(coefficient) if log else coefficient
+
+
+def _epsilon(value: float | None) -> float | str | None:
+    return "inf" if value is not None and math.isinf(value) else value
+
+
+def _normal_quantile(level: float) -> float:
+    return NormalDist().inv_cdf(0.5 + level / 2)

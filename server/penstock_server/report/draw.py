@@ -1,0 +1,209 @@
+"""A drawing as a list of marks, written as SVG or by matplotlib: one layout, two renderings."""
+
+from __future__ import annotations
+
+import html
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+Anchor = Literal["start", "middle", "end"]
+
+COLOURS: dict[str, tuple[str, str]] = {
+    # name: light, dark. Blue, vermillion, green and purple after Okabe & Ito: told apart by
+    # people with any colour-vision deficiency; meaning never rests on colour alone.
+    "ink": ("#17212b", "#e6edf3"),
+    "muted": ("#56626e", "#9da9b5"),
+    "rule": ("#d4dae0", "#343c45"),
+    "site": ("#0b66a3", "#63b6ee"),
+    "random": ("#c04a00", "#ff9b57"),
+    "prediction": ("#eeb58c", "#8a4d1f"),
+    "truth": ("#00745a", "#39cfa4"),
+    "flag": ("#9c2a78", "#f08fce"),
+    "paper": ("#ffffff", "#12171d"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """How a mark looks: names out of :data:`COLOURS`, lengths in drawing units."""
+
+    fill: str | None = None
+    stroke: str | None = None
+    width: float = 1.0
+    dash: tuple[float, float] | None = None
+    size: float = 13.0
+    bold: bool = False
+
+
+STYLES: dict[str, Style] = {
+    "text": Style(fill="ink"),
+    "strong": Style(fill="ink", bold=True),
+    "muted": Style(fill="muted"),
+    "small": Style(fill="muted", size=11.5),
+    "tick": Style(fill="muted", size=11.5),
+    "flagged": Style(fill="flag", bold=True),
+    "truth-text": Style(fill="truth", size=11.5, bold=True),
+    "random-text": Style(fill="random", bold=True),
+    "rule": Style(stroke="rule"),
+    "axis": Style(stroke="muted"),
+    "null": Style(stroke="muted", width=1.2),
+    "pooled-line": Style(stroke="random", width=1.0, dash=(1.5, 3.5)),
+    "truth": Style(stroke="truth", width=1.8, dash=(6.0, 4.0)),
+    "whisker": Style(stroke="site", width=1.8),
+    "square": Style(fill="site"),
+    "flag-whisker": Style(stroke="flag", width=1.8),
+    "flag-square": Style(fill="flag"),
+    "random": Style(fill="random"),
+    "fixed": Style(fill="paper", stroke="muted", width=1.6),
+    "prediction": Style(fill="prediction"),
+    "prediction-cap": Style(stroke="random", width=1.6),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    x1: float
+    y1: float
+    x2: float
+    y2: float
+    style: str
+
+
+@dataclass(frozen=True, slots=True)
+class Polygon:
+    points: tuple[tuple[float, float], ...]
+    style: str
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """Text whose baseline is at y; ``full`` is what a pointer shows where text was cut."""
+
+    x: float
+    y: float
+    text: str
+    style: str = "text"
+    anchor: Anchor = "start"
+    full: str | None = None
+
+
+Mark = Line | Polygon | Label
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    width: float
+    height: float
+    marks: tuple[Mark, ...]
+
+
+def css() -> str:
+    """The style sheet of all drawings: light, dark, and always light on paper."""
+    light = "".join(f"--fp-{name}:{pair[0]};" for name, pair in COLOURS.items())
+    dark = "".join(f"--fp-{name}:{pair[1]};" for name, pair in COLOURS.items())
+    rules = [
+        f":root{{{light}}}",
+        f"@media screen and (prefers-color-scheme:dark){{:root{{{dark}}}}}",
+        ".fp text{font-family:system-ui,-apple-system,'Segoe UI',Roboto,'Helvetica Neue',Arial,"
+        "sans-serif;font-variant-numeric:tabular-nums;"
+        # A halo of paper keeps text readable where a line runs behind it.
+        "paint-order:stroke;stroke:var(--fp-paper);stroke-width:4px;stroke-linejoin:round}",
+    ]
+    for name, style in STYLES.items():
+        fill = f"var(--fp-{style.fill})" if style.fill else "none"
+        rule = f"fill:{fill};font-size:{style.size:g}px;"
+        if style.bold:
+            rule += "font-weight:600;"
+        if style.stroke:
+            rule += f"stroke:var(--fp-{style.stroke});stroke-width:{style.width:g};"
+        if style.dash:
+            rule += f"stroke-dasharray:{style.dash[0]:g} {style.dash[1]:g};"
+        rules.append(f".fp .fp-{name}{{{rule}}}")
+    return "\n".join(rules)
+
+
+def to_svg(
+    drawing: Drawing, *, title: str, description: str, uid: str, standalone: bool = False
+) -> str:
+    """The drawing as an ``<svg>`` element with text as text.
+
+    Args:
+        title, description: for screen readers; any text, it is escaped.
+        uid: prefix of the element ids, unique within the page; letters, digits, hyphens.
+        standalone: put the style sheet and the XML namespace in, for a file of its own.
+    """
+    namespace = ' xmlns="http://www.w3.org/2000/svg"' if standalone else ""
+    style = f"<style>{css()}</style>" if standalone else ""
+    body = "".join(_mark_svg(mark) for mark in drawing.marks)
+    return (
+        f'<svg class="fp"{namespace} role="img" aria-labelledby="{uid}-t {uid}-d" '
+        f'viewBox="0 0 {drawing.width:g} {drawing.height:g}">'
+        f'<title id="{uid}-t">{_escape(title)}</title>'
+        f'<desc id="{uid}-d">{_escape(description)}</desc>{style}{body}</svg>'
+    )
+
+
+def to_file(drawing: Drawing, path: Path, *, title: str, dpi: int = 200) -> None:
+    """Draw with matplotlib; the suffix says what: .png, .pdf or .svg. Light, on white paper."""
+    # Slow to import, and only needed for files.
+    from matplotlib.figure import Figure
+    from matplotlib.patheffects import withStroke
+
+    # One drawing unit is one point, so that font sizes are the same numbers in both renderings.
+    margin = 14.0
+    size = ((drawing.width + 2 * margin) / 72, (drawing.height + 2 * margin) / 72)
+    figure = Figure(figsize=size, facecolor="white")
+    axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
+    axes.set_xlim(-margin, drawing.width + margin)
+    axes.set_ylim(drawing.height + margin, -margin)
+    axes.axis("off")
+    for order, mark in enumerate(drawing.marks):
+        style = STYLES[mark.style]
+        fill = COLOURS[style.fill][0] if style.fill else "none"
+        stroke = COLOURS[style.stroke][0] if style.stroke else "none"
+        if isinstance(mark, Label):
+            align = {"start": "left", "middle": "center", "end": "right"}[mark.anchor]
+            weight = "bold" if style.bold else "normal"
+            # parse_math off: a dollar sign in a hostile name must not start a formula.
+            axes.text(
+                mark.x, mark.y, _printable(mark.text), color=fill, fontsize=style.size * 0.9,
+                ha=align, va="baseline", fontweight=weight, parse_math=False, zorder=order,
+                path_effects=[withStroke(linewidth=3, foreground="white")],
+            )  # fmt: skip
+        elif isinstance(mark, Line):
+            axes.plot(
+                [mark.x1, mark.x2], [mark.y1, mark.y2], color=stroke, linewidth=style.width,
+                linestyle=(0, style.dash) if style.dash else "-", solid_capstyle="butt",
+                scalex=False, scaley=False, zorder=order,
+            )  # fmt: skip
+        else:
+            axes.fill(
+                [x for x, _ in mark.points], [y for _, y in mark.points], facecolor=fill,
+                edgecolor=stroke, linewidth=style.width if style.stroke else 0.0, zorder=order,
+            )  # fmt: skip
+    figure.savefig(path, dpi=dpi, facecolor="white", metadata={"Title": title})
+
+
+def _mark_svg(mark: Mark) -> str:
+    name = f'class="fp-{mark.style}"'
+    if isinstance(mark, Line):
+        ends = f'x1="{mark.x1:.1f}" y1="{mark.y1:.1f}" x2="{mark.x2:.1f}" y2="{mark.y2:.1f}"'
+        return f"<line {name} {ends}/>"
+    if isinstance(mark, Polygon):
+        points = " ".join(f"{x:.1f},{y:.1f}" for x, y in mark.points)
+        return f'<polygon {name} points="{points}"/>'
+    hint = f"<title>{_escape(mark.full)}</title>" if mark.full else ""
+    anchor = "" if mark.anchor == "start" else f' text-anchor="{mark.anchor}"'
+    return (
+        f'<text {name} x="{mark.x:.1f}" y="{mark.y:.1f}"{anchor}>{hint}{_escape(mark.text)}</text>'
+    )
+
+
+def _escape(text: str) -> str:
+    return html.escape(_printable(text))
+
+
+def _printable(text: str) -> str:
+    """Without control characters: XML cannot hold them, and fonts have no glyph for them."""
+    return "".join(c if c.isprintable() else " " for c in text)

@@ -1,0 +1,320 @@
+"""Forest plots: one layout for wide pages, one for phones, as SVG or as an image file."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from penstock_server.report.axis import Scale, decimals_for, ratio, scale_for
+from penstock_server.report.draw import Drawing, Label, Line, Mark, Polygon, to_file, to_svg
+
+
+@dataclass(frozen=True, slots=True)
+class ForestRow:
+    """One site. Coefficient scale; ``estimate`` is NaN where there is a ``problem``."""
+
+    label: str
+    estimate: float
+    low: float
+    high: float
+    weight: float = 0.0
+    note: str = ""
+    flagged: bool = False
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ForestSummary:
+    """A pooled estimate, drawn as a diamond: filled for random effects, hollow for the fixed."""
+
+    label: str
+    estimate: float
+    low: float
+    high: float
+    kind: Literal["random", "fixed"]
+
+
+@dataclass(frozen=True, slots=True)
+class ForestPlot:
+    """What a forest plot shows; all values on the coefficient scale.
+
+    Attributes:
+        title: for screen readers and file metadata.
+        axis_label: below the axis, for example "Hazard ratio per 10 mmHg".
+        short: heads the numbers, for example "HR".
+        log: show exp(coefficient) on a logarithmic axis with the null at 1.
+        rows: the sites, in the order in which they are drawn.
+        summaries: pooled estimates, the headline first.
+        prediction: the prediction interval, or None.
+        truth: a known truth, or None.
+        sides: what lies left and right of the null value.
+        level: coverage of the intervals.
+    """
+
+    title: str
+    axis_label: str
+    short: str
+    log: bool
+    rows: tuple[ForestRow, ...]
+    summaries: tuple[ForestSummary, ...] = ()
+    prediction: tuple[float, float] | None = None
+    truth: float | None = None
+    sides: tuple[str, str] = ("lower", "higher")
+    level: float = 0.95
+
+    @property
+    def percent(self) -> str:
+        return f"{100 * self.level:g}%"
+
+    def scale(self) -> Scale:
+        """Limits and number format. The null value is held if it is within reach."""
+        drawn = [r for r in self.rows if math.isfinite(r.estimate)]
+        anchors = [x for s in self.summaries for x in (s.low, s.estimate, s.high)]
+        if self.truth is not None:
+            anchors.append(self.truth)
+        near = [x for r in drawn for x in (r.low, r.high)] + anchors
+        if near:
+            reach = 0.6 * (max(near) - min(near))
+            if min(near) - reach <= 0 <= max(near) + reach:
+                anchors.append(0.0)
+        head = self.summaries[0] if self.summaries else None
+        half = 0.0
+        if head is not None:
+            low, high = (ratio(head.low), ratio(head.high)) if self.log else (head.low, head.high)
+            half = (high - low) / 2
+        return scale_for(
+            log=self.log,
+            estimates=[r.estimate for r in drawn],
+            whiskers=[(r.low, r.high) for r in drawn],
+            prediction=self.prediction,
+            anchors=anchors,
+            decimals=decimals_for(half, least=2 if self.log else 0),
+        )
+
+
+def forest_svg(
+    plot: ForestPlot, *, uid: str = "forest", compact: bool = False, standalone: bool = False
+) -> str:
+    """The plot as an ``<svg>`` element, text as text, described for screen readers.
+
+    Args:
+        plot: what to show; labels may be any text.
+        uid: prefix of ids, unique within the page.
+        compact: the layout for phones (380 units wide) instead of the wide one (880).
+        standalone: for a file of its own: style sheet and XML namespace included.
+    """
+    return to_svg(
+        _layout(plot, _COMPACT if compact else _WIDE),
+        title=plot.title,
+        description=describe(plot),
+        uid=uid,
+        standalone=standalone,
+    )
+
+
+def forest_png(path: Path, plot: ForestPlot, *, dpi: int = 200) -> None:
+    """The wide plot as a file by matplotlib: .png, or vector as .pdf or .svg, by the suffix."""
+    to_file(_layout(plot, _WIDE), path, title=plot.title, dpi=dpi)
+
+
+def describe(plot: ForestPlot) -> str:
+    """The plot in words, for screen readers."""
+    scale = plot.scale()
+    parts = [f"{plot.axis_label}, estimates with {plot.percent} intervals."]
+    for row in plot.rows:
+        if row.problem is not None:
+            parts.append(f"{row.label}: no estimate.")
+        else:
+            interval = scale.interval_text(row.low, row.high)
+            flag = ", flagged" if row.flagged else ""
+            parts.append(f"{row.label}: {scale.text(row.estimate)} ({interval}){flag}.")
+    for summary in plot.summaries:
+        interval = scale.interval_text(summary.low, summary.high)
+        parts.append(f"{summary.label}: {scale.text(summary.estimate)} ({interval}).")
+    if plot.prediction is not None:
+        parts.append(f"Prediction interval {scale.interval_text(*plot.prediction)}.")
+    if plot.truth is not None:
+        parts.append(f"Known truth {scale.text(plot.truth)}.")
+    return " ".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Geometry:
+    """Where things go; in a compact row the text stands above the mark."""
+
+    width: float
+    left: float
+    right: float
+    note_x: float | None
+    number_x: float
+    weight_x: float | None
+    head: float
+    row: float
+    text_dy: float
+    mark_dy: float
+    label_chars: int
+    problem_chars: int
+    axis_chars: int
+
+
+_WIDE = _Geometry(
+    width=880, left=288, right=616, note_x=268, number_x=800, weight_x=880, head=30, row=30,
+    text_dy=19.5, mark_dy=15, label_chars=26, problem_chars=60,
+    axis_chars=70,
+)  # fmt: skip
+_COMPACT = _Geometry(
+    width=380, left=8, right=372, note_x=None, number_x=380, weight_x=None, head=22, row=50,
+    text_dy=18, mark_dy=34, label_chars=20, problem_chars=30,
+    axis_chars=48,
+)  # fmt: skip
+
+
+def _layout(plot: ForestPlot, g: _Geometry) -> Drawing:
+    scale = plot.scale()
+    lines = len(plot.rows) + len(plot.summaries) + (plot.prediction is not None)
+    bottom = g.head + lines * g.row
+    marks: list[Mark] = [*_heading(plot, scale, g), *_guides(plot, scale, g, bottom)]
+    y = g.head
+    heaviest = max((r.weight for r in plot.rows), default=0.0)
+    for row in plot.rows:
+        marks += _site(row, scale, g, y, heaviest)
+        y += g.row
+    marks.append(Line(0, y, g.width, y, "rule"))
+    for position, summary in enumerate(plot.summaries):
+        marks += _summary(summary, scale, g, y)
+        y += g.row
+        if position == 0 and plot.prediction is not None:
+            marks += _prediction(plot.prediction, plot.percent, scale, g, y)
+            y += g.row
+    marks += _axis(plot, scale, g, y)
+    return Drawing(g.width, y + 62, tuple(marks))
+
+
+def _x(coefficient: float, scale: Scale, g: _Geometry) -> float:
+    return g.left + scale.share(coefficient) * (g.right - g.left)
+
+
+def _heading(plot: ForestPlot, scale: Scale, g: _Geometry) -> Iterator[Mark]:
+    baseline = g.head - 11
+    if g.note_x is not None and g.weight_x is not None:
+        yield Label(0, baseline, "Site", "small")
+        yield Label(g.note_x, baseline, "n", "small", "end")
+        yield Label(g.number_x, baseline, f"{plot.short} ({plot.percent} interval)", "small", "end")
+        yield Label(g.weight_x, baseline, "Weight", "small", "end")
+    if plot.truth is not None and scale.low <= plot.truth <= scale.high:
+        x = min(g.right - 36, max(g.left + 36, _x(plot.truth, scale, g)))
+        yield Label(x, baseline, f"truth {scale.text(plot.truth)}", "truth-text", "middle")
+    yield Line(0, g.head, g.width, g.head, "rule")
+
+
+def _guides(plot: ForestPlot, scale: Scale, g: _Geometry, bottom: float) -> Iterator[Mark]:
+    """The vertical lines behind all rows: null value, pooled estimate, truth."""
+    lines = [(0.0, "null")]
+    lines += [(s.estimate, "pooled-line") for s in plot.summaries[:1]]
+    if plot.truth is not None:
+        lines.append((plot.truth, "truth"))
+    for value, style in lines:
+        if scale.low <= value <= scale.high:
+            x = _x(value, scale, g)
+            yield Line(x, g.head, x, bottom, style)
+
+
+def _site(row: ForestRow, scale: Scale, g: _Geometry, y: float, heaviest: float) -> Iterator[Mark]:
+    text_y, mark_y = y + g.text_dy, y + g.mark_dy
+    # Colour and weight alone would not tell a flagged site from the others.
+    suffix = " (flagged)" if row.flagged else ""
+    label = _cut(row.label, g.label_chars - len(suffix)) + suffix
+    yield Label(
+        0,
+        text_y,
+        label,
+        "flagged" if row.flagged else "text",
+        full=_full(row.label + suffix, label),
+    )
+    if row.problem is not None:
+        reason = _cut(row.problem, g.problem_chars)
+        yield Label(g.number_x, text_y, reason, "small", "end", _full(row.problem, reason))
+        return
+    if g.note_x is not None and g.weight_x is not None:
+        yield Label(g.note_x, text_y, row.note, "muted", "end")
+        yield Label(g.weight_x, text_y, f"{100 * row.weight:.1f}%", "muted", "end")
+    numbers = f"{scale.text(row.estimate)} ({scale.interval_text(row.low, row.high)})"
+    yield Label(g.number_x, text_y, numbers, "flagged" if row.flagged else "text", "end")
+    prefix = "flag-" if row.flagged else ""
+    x1, x2 = _x(row.low, scale, g), _x(row.high, scale, g)
+    yield Line(x1, mark_y, x2, mark_y, prefix + "whisker")
+    if row.low < scale.low:
+        yield _arrow(g.left, mark_y, -1, prefix + "square")
+    if row.high > scale.high:
+        yield _arrow(g.right, mark_y, 1, prefix + "square")
+    if scale.low <= row.estimate <= scale.high:
+        # Area, not side, in proportion to the weight.
+        half = max(2.2, 7.5 * math.sqrt(row.weight / heaviest)) if heaviest > 0 else 4.0
+        yield _box(_x(row.estimate, scale, g), mark_y, half, half, prefix + "square")
+
+
+def _summary(s: ForestSummary, scale: Scale, g: _Geometry, y: float) -> Iterator[Mark]:
+    text_y, mark_y = y + g.text_dy, y + g.mark_dy
+    head = s.kind == "random"
+    yield Label(0, text_y, s.label, "strong" if head else "muted")
+    numbers = f"{scale.text(s.estimate)} ({scale.interval_text(s.low, s.high)})"
+    yield Label(g.number_x, text_y, numbers, "random-text" if head else "muted", "end")
+    half = 8.5 if head else 6.0
+    x, x1, x2 = (_x(v, scale, g) for v in (s.estimate, s.low, s.high))
+    yield Polygon(((x1, mark_y), (x, mark_y - half), (x2, mark_y), (x, mark_y + half)), s.kind)
+    if s.low < scale.low:
+        yield _arrow(g.left, mark_y, -1, s.kind)
+    if s.high > scale.high:
+        yield _arrow(g.right, mark_y, 1, s.kind)
+
+
+def _prediction(
+    interval: tuple[float, float], percent: str, scale: Scale, g: _Geometry, y: float
+) -> Iterator[Mark]:
+    low, high = interval
+    text_y, mark_y = y + g.text_dy, y + g.mark_dy
+    yield Label(0, text_y, f"{percent} prediction interval", "muted")
+    yield Label(g.number_x, text_y, f"({scale.interval_text(low, high)})", "muted", "end")
+    x1, x2 = _x(low, scale, g), _x(high, scale, g)
+    yield _box((x1 + x2) / 2, mark_y, (x2 - x1) / 2, 3.5, "prediction")
+    for value, x, way in ((low, x1, -1), (high, x2, 1)):
+        if scale.low <= value <= scale.high:
+            yield Line(x, mark_y - 6, x, mark_y + 6, "prediction-cap")
+        else:
+            yield _arrow(x, mark_y, way, "random")
+
+
+def _axis(plot: ForestPlot, scale: Scale, g: _Geometry, y: float) -> Iterator[Mark]:
+    yield Line(g.left, y, g.right, y, "axis")
+    for value, text in scale.ticks():
+        x = _x(value, scale, g)
+        yield Line(x, y, x, y + 5, "axis")
+        yield Label(x, y + 18, text, "tick", "middle")
+    middle = (g.left + g.right) / 2
+    axis_label = _cut(plot.axis_label, g.axis_chars)
+    full = _full(plot.axis_label, axis_label)
+    yield Label(middle, y + 38, axis_label, "strong", "middle", full)
+    if scale.low <= 0 <= scale.high:
+        yield Label(g.left, y + 56, f"← {plot.sides[0]}", "small")
+        yield Label(g.right, y + 56, f"{plot.sides[1]} →", "small", "end")
+
+
+def _arrow(x: float, y: float, way: int, style: str) -> Polygon:
+    tip = x + way * 6
+    return Polygon(((tip, y), (x - way * 3, y - 5), (x - way * 3, y + 5)), style)
+
+
+def _box(x: float, y: float, half_width: float, half_height: float, style: str) -> Polygon:
+    x1, x2, y1, y2 = x - half_width, x + half_width, y - half_height, y + half_height
+    return Polygon(((x1, y1), (x2, y1), (x2, y2), (x1, y2)), style)
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 1].rstrip() + "…"
+
+
+def _full(text: str, shown: str) -> str | None:
+    return text if text != shown else None

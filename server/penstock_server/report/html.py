@@ -1,0 +1,160 @@
+"""The report as one self-contained HTML file: no script, nothing fetched from anywhere."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from importlib import resources
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+from penstock_server.report import draw
+from penstock_server.report.axis import Scale, decimals_for, number_text
+from penstock_server.report.forest import ForestPlot, ForestRow, ForestSummary, forest_svg
+
+Json = dict[str, Any]
+
+_SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def render(report: Json) -> str:
+    """The page of a report made by :func:`penstock_server.report.build.build_report`.
+
+    Names, titles, codes and remedies are hostile text: everything is escaped, and the page forbids
+    scripts and requests by its own content security policy.
+    """
+    estimands = [
+        {"data": e, "figure": _figure(e, position), "scale": _scale(e)}
+        for position, e in enumerate(report["estimands"])
+    ]
+    return _template().render(
+        report=report,
+        study=report["study"],
+        estimands=estimands,
+        relations=sorted({site["relation"] for site in report["sites"]}),
+        style=Markup(_text("report.css")),
+        figure_style=Markup(draw.css()),
+    )
+
+
+def plot_of(estimand: Json) -> ForestPlot:
+    """The forest plot of one of the report's estimands."""
+    rows = []
+    for site in estimand["sites"]:
+        if site["problem"] is not None:
+            nan = math.nan
+            rows.append(ForestRow(site["site"], nan, nan, nan, problem=site["problem"]))
+            continue
+        c = site["coefficient"]
+        rows.append(
+            ForestRow(
+                site["site"],
+                c["estimate"],
+                c["low"],
+                c["high"],
+                weight=site["weight"],
+                note=f"{site['n']:,}",
+                flagged=bool(site["influence"] and site["influence"]["flagged"]),
+            )
+        )
+    summaries = []
+    prediction = None
+    head = estimand["random"]
+    if head is not None and head["k"] > 1:
+        summaries = [
+            _summary("Random effects", head, "random"),
+            _summary("Fixed effect (too narrow)", estimand["fixed"], "fixed"),
+        ]
+        if head["prediction"] is not None:
+            interval = head["prediction"]["coefficient"]
+            prediction = (interval["low"], interval["high"])
+    truth = estimand["truth"]
+    return ForestPlot(
+        title=f"Forest plot: {estimand['axis_label']}",
+        axis_label=estimand["axis_label"],
+        short=estimand["short"],
+        log=estimand["log"],
+        rows=tuple(rows),
+        summaries=tuple(summaries),
+        prediction=prediction,
+        truth=None if truth is None else truth["coefficient"],
+        sides=(estimand["sides"][0], estimand["sides"][1]),
+        level=estimand["level"],
+    )
+
+
+def _summary(label: str, pooled: Json, kind: Any) -> ForestSummary:
+    c = pooled["coefficient"]
+    return ForestSummary(label, c["estimate"], c["low"], c["high"], kind)
+
+
+def _figure(estimand: Json, position: int) -> dict[str, Markup] | None:
+    if not estimand["sites"]:
+        return None
+    plot = plot_of(estimand)
+    # forest_svg escapes every label.
+    return {
+        "wide": Markup(forest_svg(plot, uid=f"forest-{position}-wide")),
+        "compact": Markup(forest_svg(plot, uid=f"forest-{position}-compact", compact=True)),
+    }
+
+
+def _scale(estimand: Json) -> Scale:
+    """Number format for values that are on the reader's scale already."""
+    least, head = (2 if estimand["log"] else 0), estimand["random"]
+    half = 0.0 if head is None else (head["value"]["high"] - head["value"]["low"]) / 2
+    return Scale(0.0, 1.0, False, decimals_for(half, least=least))
+
+
+def _interval(value: Json, scale: Scale) -> str:
+    return scale.interval_text(value["low"], value["high"])
+
+
+def _epsilon(value: float | str | None) -> str:
+    if value is None:
+        return "not stated"
+    if isinstance(value, str):
+        return "∞"
+    return number_text(value, 2 if value >= 0.1 else 4)
+
+
+def _significant(value: float, digits: int = 2) -> str:
+    """``digits`` significant digits, in powers of ten where plain digits would be long."""
+    if value == 0 or not math.isfinite(value):
+        return number_text(value, 0)
+    exponent = math.floor(math.log10(abs(value)))
+    if -4 < exponent < 6:
+        return number_text(value, max(0, digits - 1 - exponent))
+    mantissa, power = f"{value:.{digits - 1}e}".split("e")
+    mantissa = mantissa.rstrip("0").rstrip(".").replace("-", "−")
+    head = "" if mantissa == "1" else f"{mantissa}×"
+    return f"{head}10{str(int(power)).translate(_SUPERSCRIPT)}"
+
+
+def _p_value(value: float) -> str:
+    return "p < 0.001" if value < 0.001 else f"p = {value:.3f}"
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:.0f}%"
+
+
+@cache
+def _template() -> jinja2.Template:
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters |= {
+        "interval": _interval,
+        "epsilon": _epsilon,
+        "significant": _significant,
+        "p_value": _p_value,
+        "percent": _percent,
+    }
+    return environment.from_string(_text("report.html.j2"))
+
+
+def _text(name: str) -> str:
+    return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")

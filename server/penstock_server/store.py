@@ -1,0 +1,479 @@
+"""The coordinator's durable state, in SQL: SQLite by default, PostgreSQL by URL.
+
+Every change is one transaction. Messages to sites go through ``outbox``, what comes back through
+``inbox``; a reply is put into the inbox in the same transaction that removes its message, so that
+a crash anywhere costs a repeated call, never a lost or doubled reply.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.exc import DBAPIError, IntegrityError
+
+from penstock.errors import CoordinatorError
+from penstock.wire.messages import SiteState, StudyState
+
+SCHEMA_VERSION = 1
+metadata = sa.MetaData()
+
+settings_table = sa.Table(
+    "settings",
+    metadata,
+    sa.Column("name", sa.String, primary_key=True),
+    sa.Column("value", sa.Text, nullable=False),
+)
+site_table = sa.Table(
+    "site",
+    metadata,
+    sa.Column("name", sa.String(63), primary_key=True),
+    sa.Column("federation", sa.String, nullable=False),
+    sa.Column("gate_key", sa.String(64), nullable=False),
+    sa.Column("persons", sa.Integer, nullable=False),
+    sa.Column("join_record", sa.Text, nullable=False),
+    sa.Column("enrolled", sa.String, nullable=False),
+)
+ledger_seen_table = sa.Table(
+    "ledger_seen",
+    metadata,
+    # Positions that a site's manifests have shown: one head per position, or the ledger forked.
+    sa.Column("site", sa.String(63), sa.ForeignKey("site.name"), primary_key=True),
+    sa.Column("seq", sa.Integer, primary_key=True),
+    sa.Column("head", sa.String(64), nullable=False),
+)
+study_table = sa.Table(
+    "study",
+    metadata,
+    sa.Column("id", sa.String(64), primary_key=True),
+    sa.Column("name", sa.String, nullable=False),
+    sa.Column("signed", sa.LargeBinary, nullable=False),
+    sa.Column("state", sa.String, nullable=False, index=True),
+    sa.Column("created", sa.String, nullable=False),
+    sa.Column("deadline", sa.String, nullable=False),
+    sa.Column("finished", sa.String, nullable=False, default=""),
+    sa.Column("note", sa.Text, nullable=False, default=""),
+)
+study_site_table = sa.Table(
+    "study_site",
+    metadata,
+    sa.Column("study_id", sa.String(64), sa.ForeignKey("study.id"), primary_key=True),
+    sa.Column("site", sa.String(63), sa.ForeignKey("site.name"), primary_key=True),
+    sa.Column("state", sa.String, nullable=False),
+    sa.Column("code", sa.String, nullable=False, default=""),
+    sa.Column("detail", sa.Text, nullable=False, default=""),
+    sa.Column("request_id", sa.String(64), nullable=False, default=""),
+    sa.Column("step", sa.Integer, nullable=False, default=0),
+    sa.Column("steps", sa.Integer, nullable=False, default=0),
+    sa.Column("updated", sa.String, nullable=False),
+    sa.Column("manifest", sa.LargeBinary, nullable=True),
+)
+outbox_table = sa.Table(
+    "outbox",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=True),
+    sa.Column("study_id", sa.String(64), nullable=False, index=True),
+    sa.Column("site", sa.String(63), nullable=False),
+    sa.Column("verb", sa.String, nullable=False),
+    sa.Column("body", sa.LargeBinary, nullable=False),
+    sa.Column("due", sa.String, nullable=False, index=True),
+    sa.Column("attempts", sa.Integer, nullable=False, default=0),
+    sqlite_autoincrement=True,  # an id is never used twice, or a reply might answer two messages
+)
+inbox_table = sa.Table(
+    "inbox",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True),  # of the message it answers
+    sa.Column("study_id", sa.String(64), nullable=False),
+    sa.Column("site", sa.String(63), nullable=False),
+    sa.Column("verb", sa.String, nullable=False),
+    sa.Column("reply", sa.Text, nullable=False),
+    sa.Column("manifest", sa.LargeBinary, nullable=True),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """An enrolled site."""
+
+    name: str
+    federation: str
+    gate_key: str
+    persons: int
+    join: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class StudyRow:
+    """A study's life."""
+
+    id: str
+    name: str
+    signed: bytes
+    state: StudyState
+    created: str
+    deadline: str
+    finished: str
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class SiteRow:
+    """One site's part in one study."""
+
+    study_id: str
+    site: str
+    state: SiteState
+    code: str
+    detail: str
+    request_id: str
+    step: int
+    steps: int
+    manifest: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """Something to be sent to a site; idempotent there."""
+
+    id: int
+    study_id: str
+    site: str
+    verb: str
+    body: bytes
+    attempts: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What came back. ``ok`` is false for a refusal, whose code and public detail are given.
+
+    A collected table is not here: it was streamed to a file (:mod:`penstock_server.uploads`).
+    """
+
+    ok: bool
+    code: str = ""
+    detail: str = ""
+    request_id: str = ""
+    state: str = ""
+    step: int = 0
+    steps: int = 0
+    manifest: bytes | None = None
+
+
+class Store:
+    """The tables, by URL."""
+
+    def __init__(self, url: str) -> None:
+        self._engine = sa.create_engine(url)
+        if self._engine.dialect.name == "sqlite":
+            sa.event.listen(self._engine, "connect", _durable_sqlite)
+
+    @staticmethod
+    def create(url: str) -> Store:
+        """Make the tables in an empty database.
+
+        Raises:
+            CoordinatorError: a coordinator lives there already, or it cannot be reached.
+        """
+        store = Store(url)
+        with store._translating():
+            if sa.inspect(store._engine).has_table("settings"):
+                raise CoordinatorError("a coordinator's store exists already", value=url)
+            metadata.create_all(store._engine)
+            store.set("schema", SCHEMA_VERSION)
+        return store
+
+    def check(self) -> None:
+        """Refuse a store of another version.
+
+        Raises:
+            CoordinatorError: none there, or another version.
+        """
+        with self._translating():
+            if not sa.inspect(self._engine).has_table("settings"):
+                raise CoordinatorError("no coordinator here", remedy="run `penstock server init`")
+        if self.get("schema") != SCHEMA_VERSION:
+            raise CoordinatorError(
+                "the store has another format", value=self.get("schema"), bound=SCHEMA_VERSION
+            )
+
+    @contextmanager
+    def _translating(self) -> Iterator[None]:
+        try:
+            yield
+        except DBAPIError as error:
+            # SQLAlchemy's text holds statements and their values; the driver's own text is enough.
+            raise CoordinatorError(
+                "the coordinator's store cannot be used", value=str(error.orig).split("\n")[0]
+            ) from None
+
+    @contextmanager
+    def begin(self) -> Iterator[sa.Connection]:
+        """One transaction."""
+        with self._translating(), self._engine.begin() as connection:
+            yield connection
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+    # -- settings ------------------------------------------------------------------------------
+
+    def set(self, name: str, value: Any) -> None:
+        with self.begin() as c:
+            c.execute(settings_table.delete().where(settings_table.c.name == name))
+            c.execute(settings_table.insert().values(name=name, value=json.dumps(value)))
+
+    def get(self, name: str) -> Any:
+        with self.begin() as c:
+            query = sa.select(settings_table.c.value).where(settings_table.c.name == name)
+            found = c.execute(query).scalar()
+        return None if found is None else json.loads(found)
+
+    # -- sites ---------------------------------------------------------------------------------
+
+    def add_site(self, join: dict[str, Any], now: str) -> None:
+        """Enrol a site, or its new public n; its key stays.
+
+        Raises:
+            CoordinatorError: a site of this name is enrolled with another key.
+        """
+        name = join["site"]
+        known = self.sites().get(name)
+        if known is not None and known.gate_key != join["gate_key"]:
+            raise CoordinatorError(
+                "a site of this name is enrolled with another key",
+                value=name,
+                remedy="compare fingerprints with the site before anything else",
+            )
+        values = {
+            "federation": join["federation"],
+            "gate_key": join["gate_key"],
+            "persons": join["persons"],
+            "join_record": json.dumps(join),
+        }
+        with self.begin() as c:
+            if known is None:
+                c.execute(site_table.insert().values(name=name, enrolled=now, **values))
+            else:
+                c.execute(site_table.update().where(site_table.c.name == name).values(**values))
+
+    def sites(self) -> dict[str, Site]:
+        with self.begin() as c:
+            rows = c.execute(sa.select(site_table).order_by(site_table.c.name)).mappings().all()
+        return {
+            r["name"]: Site(
+                r["name"],
+                r["federation"],
+                r["gate_key"],
+                r["persons"],
+                json.loads(r["join_record"]),
+            )
+            for r in rows
+        }
+
+    def ledger_seen(self, site: str) -> dict[int, str]:
+        """Heads that a site's manifests have shown, by position."""
+        query = sa.select(ledger_seen_table).where(ledger_seen_table.c.site == site)
+        with self.begin() as c:
+            return {r["seq"]: r["head"] for r in c.execute(query).mappings().all()}
+
+    def see_ledger(self, c: sa.Connection, site: str, seq: int, head: str) -> None:
+        """Remember a position; it was checked against :meth:`ledger_seen` before."""
+        known = ledger_seen_table.c.site == site, ledger_seen_table.c.seq == seq
+        if c.execute(sa.select(ledger_seen_table).where(*known)).first() is None:
+            c.execute(ledger_seen_table.insert().values(site=site, seq=seq, head=head))
+
+    # -- studies -------------------------------------------------------------------------------
+
+    def add_study(self, study: StudyRow, sites: list[str]) -> bool:
+        """Store a new study with its invitations; False if it is there already."""
+        try:
+            with self.begin() as c:
+                c.execute(
+                    study_table.insert().values(
+                        id=study.id,
+                        name=study.name,
+                        signed=study.signed,
+                        state=str(study.state),
+                        created=study.created,
+                        deadline=study.deadline,
+                    )
+                )
+                for site in sites:
+                    c.execute(
+                        study_site_table.insert().values(
+                            study_id=study.id,
+                            site=site,
+                            state=str(SiteState.INVITED),
+                            updated=study.created,
+                        )
+                    )
+                    self.send(c, study.id, site, "submit", study.signed, study.created)
+        except CoordinatorError as error:
+            if self.study(study.id) is not None:
+                return False
+            raise error
+        return True
+
+    def study(self, study_id: str) -> StudyRow | None:
+        found = self.studies(study_table.c.id == study_id)
+        return found[0] if found else None
+
+    def studies(self, *where: sa.ColumnElement[bool]) -> list[StudyRow]:
+        query = sa.select(study_table).where(*where).order_by(study_table.c.created)
+        with self.begin() as c:
+            rows = c.execute(query).mappings().all()
+        return [
+            StudyRow(
+                r["id"],
+                r["name"],
+                bytes(r["signed"]),
+                StudyState(r["state"]),
+                r["created"],
+                r["deadline"],
+                r["finished"],
+                r["note"],
+            )
+            for r in rows
+        ]
+
+    def open_studies(self) -> list[StudyRow]:
+        return self.studies(study_table.c.state == str(StudyState.OPEN))
+
+    def end_study(self, study_id: str, state: StudyState, now: str, note: str = "") -> None:
+        """Close a study; nothing more is sent for it but cancellations."""
+        with self.begin() as c:
+            c.execute(
+                study_table.update()
+                .where(study_table.c.id == study_id)
+                .values(state=str(state), finished=now, note=note)
+            )
+            c.execute(
+                outbox_table.delete().where(
+                    outbox_table.c.study_id == study_id, outbox_table.c.verb != "cancel"
+                )
+            )
+
+    def parts(self, study_id: str) -> list[SiteRow]:
+        """Every site's part in a study, by name."""
+        query = sa.select(study_site_table).where(study_site_table.c.study_id == study_id)
+        with self.begin() as c:
+            rows = c.execute(query.order_by(study_site_table.c.site)).mappings().all()
+        return [
+            SiteRow(
+                r["study_id"],
+                r["site"],
+                SiteState(r["state"]),
+                r["code"],
+                r["detail"],
+                r["request_id"],
+                r["step"],
+                r["steps"],
+                None if r["manifest"] is None else bytes(r["manifest"]),
+            )
+            for r in rows
+        ]
+
+    def update_part(self, c: sa.Connection, study_id: str, site: str, **values: Any) -> None:
+        c.execute(
+            study_site_table.update()
+            .where(study_site_table.c.study_id == study_id, study_site_table.c.site == site)
+            .values(**values)
+        )
+
+    # -- messages ------------------------------------------------------------------------------
+
+    def send(
+        self, c: sa.Connection, study_id: str, site: str, verb: str, body: bytes, due: str
+    ) -> None:
+        """Queue a message, to be sent not before ``due``."""
+        c.execute(
+            outbox_table.insert().values(
+                study_id=study_id, site=site, verb=verb, body=body, due=due
+            )
+        )
+
+    def due(self, now: str) -> list[Message]:
+        """Messages to be sent now, oldest first."""
+        query = sa.select(outbox_table).where(outbox_table.c.due <= now)
+        with self.begin() as c:
+            rows = c.execute(query.order_by(outbox_table.c.id)).mappings().all()
+        return [
+            Message(
+                r["id"], r["study_id"], r["site"], r["verb"], bytes(r["body"]), r["attempts"]
+            )
+            for r in rows
+        ]
+
+    def postpone(self, message: Message, due: str) -> None:
+        """Nobody answered; try again later."""
+        with self.begin() as c:
+            c.execute(
+                outbox_table.update()
+                .where(outbox_table.c.id == message.id)
+                .values(due=due, attempts=message.attempts + 1)
+            )
+
+    def receive(self, message: Message, reply: Reply) -> None:
+        """Swap a message for its reply, in one transaction; a second reply is dropped."""
+        plain = {
+            name: getattr(reply, name)
+            for name in ("ok", "code", "detail", "request_id", "state", "step", "steps")
+        }
+        try:
+            with self._engine.begin() as c:
+                gone = c.execute(outbox_table.delete().where(outbox_table.c.id == message.id))
+                if gone.rowcount:
+                    c.execute(
+                        inbox_table.insert().values(
+                            id=message.id,
+                            study_id=message.study_id,
+                            site=message.site,
+                            verb=message.verb,
+                            reply=json.dumps(plain),
+                            manifest=reply.manifest,
+                        )
+                    )
+        except IntegrityError:
+            return
+
+    def inbox(self) -> list[tuple[int, str, str, str, Reply]]:
+        """(id, study, site, verb, reply) not handled yet, in order."""
+        with self.begin() as c:
+            rows = c.execute(sa.select(inbox_table).order_by(inbox_table.c.id)).mappings().all()
+        return [
+            (
+                r["id"],
+                r["study_id"],
+                r["site"],
+                r["verb"],
+                Reply(
+                    **json.loads(r["reply"]),
+                    manifest=None if r["manifest"] is None else bytes(r["manifest"]),
+                ),
+            )
+            for r in rows
+        ]
+
+    def handled(self, c: sa.Connection, inbox_id: int) -> None:
+        c.execute(inbox_table.delete().where(inbox_table.c.id == inbox_id))
+
+
+def _durable_sqlite(connection: Any, _record: object) -> None:
+    cursor = connection.cursor()
+    cursor.execute("PRAGMA journal_mode=WAL")
+    cursor.execute("PRAGMA synchronous=FULL")
+    cursor.execute("PRAGMA foreign_keys=ON")
+    cursor.execute("PRAGMA busy_timeout=10000")
+    cursor.close()
+
+
+def sqlite_url(folder: Path) -> str:
+    """The default store of a coordinator's directory."""
+    return f"sqlite:///{folder / 'coordinator.db'}"

@@ -1,0 +1,1 @@
+"""The ``penstock`` command. Groups of commands load only when they are used."""

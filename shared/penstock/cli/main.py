@@ -1,0 +1,91 @@
+"""The root command: finds the groups that the installed parts bring, and imports one at a time."""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+import click
+import typer
+from typer.core import TyperGroup
+
+from penstock import __version__
+
+GROUP = "penstock.commands"
+
+# In the order of a newcomer's path; names that other packages add come after these.
+HELP = {
+    "demo": "See all of it work: simulated cohorts with a known truth, real processes, a report.",
+    "study": "Ask a question of many sites: new, check, sign, submit, status, cancel.",
+    "pull": "Fetch a study's report and its pooled synthetic data.",
+    "key": "Make the key that signs your studies, and show its fingerprint.",
+    "site": "Keep a site's gate: init, check, trust, start, requests, approve, ledger.",
+    "server": "Run the coordinator: init, enrol, start, sites.",
+    "simulate": "Write simulated cohorts with a known truth.",
+}
+
+
+class LazyGroup(TyperGroup):
+    """Loads a group's module when one of its commands is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        found = _entry_points()
+        return [n for n in HELP if n in found] + sorted(set(found) - set(HELP))
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        point = _entry_points().get(cmd_name)
+        if point is None:
+            return None
+        if ctx.resilient_parsing or _only_help(ctx):
+            return click.Command(cmd_name, help=HELP.get(cmd_name, ""))
+        try:
+            app: Any = point.load()
+        except ModuleNotFoundError as error:
+            extra = {"site": "site", "server": "server", "demo": "server"}.get(cmd_name, "server")
+            typer.echo(
+                f"error: `penstock {cmd_name}` needs {error.name}: "
+                f"pip install 'penstock[{extra}]'",
+                err=True,
+            )
+            raise typer.Exit(1) from None
+        command = typer.main.get_command(app)
+        command.name = cmd_name
+        return command
+
+
+def _only_help(ctx: click.Context) -> bool:
+    # The list of commands needs their names and one line each, not their modules.
+    args = getattr(ctx, "_protected_args", []) + ctx.args
+    return not args
+
+
+def _entry_points() -> dict[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=GROUP)}
+
+
+app = typer.Typer(
+    cls=LazyGroup,
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+
+
+@app.callback()
+def root(
+    version: bool = typer.Option(False, "--version", help="Print the version and stop."),
+) -> None:
+    """Federated, differentially private synthetic data.
+
+    Hospitals keep their rows; a gate at each site lets out only differentially private synthetic
+    tables, metered by a ledger; a coordinator pools them into a report.
+    """
+    if version:
+        typer.echo(f"penstock {__version__}")
+        raise typer.Exit
+
+
+def main() -> None:
+    """Console script."""
+    app()

@@ -1,0 +1,256 @@
+"""`penstock study` and `penstock pull`: what an analyst does."""
+
+from __future__ import annotations
+
+import json
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from penstock.analyst import connect
+from penstock.cli.console import done, emit_json, err, escape, friendly, read_text, say, table
+from penstock.cli.key import read_private
+from penstock.errors import InvalidInput, JobFailed, PenstockError, Problem
+from penstock.schema import Schema
+from penstock.study import Study
+from penstock.toml import parse_dictionary, parse_study, study_template
+from penstock.wire.canonical import read_json
+from penstock.wire.signatures import fingerprint, private_from_pem
+from penstock.wire.signed import sign_cancel, sign_study
+
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
+pull_app = typer.Typer(pretty_exceptions_enable=False)
+
+Where = Annotated[
+    str,
+    typer.Option(
+        "--coordinator", "-c", envvar="PENSTOCK_COORDINATOR", help="The coordinator's directory."
+    ),
+]
+KeyFile = Annotated[
+    Path, typer.Option("--key", "-k", envvar="PENSTOCK_KEY", help="Your signing key.")
+]
+StudyName = Annotated[str, typer.Argument(help="A study's id, its beginning, or its name.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
+
+
+@app.callback()
+def study() -> None:
+    """Ask a question of many sites.
+
+    In this order: new, (edit), check, submit, status; then `penstock pull`.
+    """
+
+
+@app.command()
+@friendly
+def new(
+    source: Annotated[
+        Path, typer.Argument(help="A dictionary.toml, or a site's join.json, with the columns.")
+    ],
+    name: Annotated[str, typer.Option(help="A short name, such as sbp-cvd.")],
+    site: Annotated[list[str], typer.Option("--site", help="A site to invite; repeat it.")],
+    out: Annotated[Path, typer.Option(help="Where to write the draft.")] = Path("study.toml"),
+    federation: Annotated[str, typer.Option(help="The federation's name.")] = "main",
+) -> None:
+    """Draft a study from a dictionary: a commented file to edit."""
+    if out.exists():
+        raise PenstockError("a file exists there already", value=out, remedy="choose --out")
+    moment = datetime.now(UTC).replace(microsecond=0)
+    text = study_template(
+        _schema(source),
+        name=name,
+        sites=tuple(site),
+        federation=federation,
+        not_before=_stamp(moment),
+        expires=_stamp(moment + timedelta(days=30)),
+    )
+    out.write_text(text, encoding="utf-8")
+    done(f"{out}: edit the estimands and the privacy asked for, then `penstock study check`")
+
+
+def _stamp(moment: datetime) -> str:
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _schema(source: Path) -> Schema:
+    if source.suffix == ".json":
+        record = read_json(source.read_bytes(), what=str(source), limit=10_000_000)
+        if not isinstance(record.get("dictionary"), dict):
+            raise InvalidInput(str(source), [Problem("dictionary", "missing")])
+        return Schema.from_dict(record["dictionary"])
+    return parse_dictionary(read_text(source)).schema
+
+
+def _read(path: Path) -> Study:
+    try:
+        return parse_study(read_text(path))
+    except InvalidInput as error:
+        raise InvalidInput(str(path), error.problems) from None
+
+
+StudyFile = Annotated[Path, typer.Argument(help="The study's TOML file.")]
+
+
+@app.command()
+@friendly
+def check(path: StudyFile, as_json: AsJson = False) -> None:
+    """Check a study file: every problem at once, with its line."""
+    found = _read(path)
+    if as_json:
+        emit_json(found.to_dict())
+        return
+    done(f"{path}: {found.name}, {len(found.sites)} sites, quorum {found.quorum}")
+    say(
+        f"  asks {found.privacy.guarantee} ε = {found.privacy.epsilon:g} at "
+        f"δ = {found.privacy.delta:g} of each site, for {found.mechanism.copies} copies "
+        f"by {found.mechanism.name}"
+    )
+    for e in found.estimands:
+        say(f"  {e.name}: {e.model} {e.outcome} ~ {' + '.join((e.term, *e.adjust))}, per {e.per:g}")
+
+
+@app.command()
+@friendly
+def submit(path: StudyFile, key: KeyFile, coordinator: Where, as_json: AsJson = False) -> None:
+    """Sign a study with your key, here, and hand it in. The same study again changes nothing."""
+    found = _read(path)
+    signed = sign_study(found, private_from_pem(read_private(key)))
+    study_id = connect(coordinator).submit(signed.to_bytes())
+    if as_json:
+        emit_json({"study": study_id, "signer": signed.signer})
+        return
+    done(f"study {found.name} is {study_id[:12]}")
+    say(f"  signed by {fingerprint(signed.signer)}")
+    say(f"  penstock study status {study_id[:12]}")
+
+
+@app.command("list")
+@friendly
+def list_studies(coordinator: Where, as_json: AsJson = False) -> None:
+    """All studies of a coordinator."""
+    rows = connect(coordinator).studies()
+    if as_json:
+        emit_json(rows)
+        return
+    table(
+        "studies",
+        ("study", "name", "state", "sites", "created"),
+        [
+            (r["study"][:12], r["name"], r["state"], len(r["sites"]), r["created"][:16])
+            for r in rows
+        ],
+    )
+
+
+@app.command()
+@friendly
+def status(
+    study: StudyName,
+    coordinator: Where,
+    wait: Annotated[bool, typer.Option("--wait", help="Watch until the study has ended.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Where a study stands, site by site; a site's trouble as code and remedy."""
+    remote = connect(coordinator)
+    found = remote.status(study)
+    if wait:
+        found = _watch(lambda: remote.status(study), found)
+    if as_json:
+        emit_json(found)
+    else:
+        _show(found)
+    if wait and found["state"] != "finished":
+        raise JobFailed("the study ended without results", value=found["state"])
+
+
+def _show(found: dict[str, Any]) -> None:
+    say(f"{found['name']} ({found['study'][:12]}): {found['state']}, quorum {found['quorum']}")
+    if found["note"]:
+        say(f"  {found['note']}")
+    table(
+        "",
+        ("site", "state", "progress", "code", "what it means", "what to do"),
+        [
+            (
+                s["site"],
+                s["state"],
+                f"{s['step']}/{s['steps']}" if s["steps"] else "",
+                s["code"],
+                s["meaning"],
+                s["remedy"],
+            )
+            for s in found["sites"]
+        ],
+    )
+
+
+def _watch(ask: Any, found: dict[str, Any]) -> dict[str, Any]:
+    """Progress bars, one a site, until the study has ended."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[state]}"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=err, transient=False) as progress:
+        bars = {
+            s["site"]: progress.add_task(escape(s["site"]), total=100, state=s["state"])
+            for s in found["sites"]
+        }
+        while True:
+            for s in found["sites"]:
+                share = 100.0 * s["step"] / s["steps"] if s["steps"] else 0.0
+                if s["state"] == "delivered":
+                    share = 100.0
+                state = f"{s['state']} {s['code']}".strip()
+                progress.update(bars[s["site"]], completed=share, state=state)
+            if found["state"] != "open":
+                return found
+            time.sleep(0.5)
+            found = ask()
+
+
+@app.command()
+@friendly
+def cancel(study: StudyName, key: KeyFile, coordinator: Where) -> None:
+    """End a study. What a site has reserved for a run in progress stays charged."""
+    remote = connect(coordinator)
+    study_id = remote.status(study)["study"]
+    remote.cancel(sign_cancel(study_id, private_from_pem(read_private(key))).to_bytes())
+    done(f"{study_id[:12]} is cancelled")
+
+
+@pull_app.command()
+@friendly
+def pull(
+    study: StudyName,
+    coordinator: Where,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The folder to write into.")],
+    copies: Annotated[
+        str, typer.Option(help="'one' (the first synthetic copy) or 'all', for inference.")
+    ] = "one",
+    as_json: AsJson = False,
+) -> None:
+    """Fetch report.html, report.json, pooled.parquet, pooled.csv and dictionary.json."""
+    if copies not in ("one", "all"):
+        problem = Problem("--copies", "unknown", value=copies, bound="one or all")
+        raise InvalidInput("pull", [problem])
+    files = connect(coordinator).pull(study, out, all_copies=copies == "all")
+    if as_json:
+        emit_json({"files": [str(f) for f in files]})
+        return
+    report = json.loads((out / "report.json").read_text())
+    for name in (str(f) for f in files):
+        done(name)
+    _answers(report)
+
+
+def _answers(report: dict[str, Any]) -> None:
+    for estimand in report.get("estimands", []):
+        if estimand.get("sentence"):
+            say(estimand["sentence"])

@@ -1,0 +1,63 @@
+r"""Latent noise injection: a person's own row, moved through a density model's latent space.
+
+With a model T that maps latents to rows, the released row is
+
+.. math:: \tilde x = T\bigl(\sqrt w\; \mathrm{clip}_R(T^{-1}(x)) + \sqrt{1-w}\, Z\bigr),
+          \qquad Z \sim N(0, I),
+
+after Shen & Tian 2025, eq. (4); clipping is ours, since without it nothing bounds what one row
+moves. With T exact and R infinite the released rows are distributed as the rows, for any w.
+
+Privacy, under zero-out with public n: an absent row has latent 0; L2 sensitivity of one row R√w,
+noise sd √(1-w); every copy of every row is one release:
+:func:`penstock.privacy.events.latent_injection`. T itself must be public, private, or charged.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.errors import InvalidInput, Problem
+from penstock.privacy.noise import NoiseSource
+
+Array = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+
+def clip_latents(latents: Array, present: Bools, radius: float) -> Array:
+    """Latents (…, d) within ``radius`` of 0; exactly 0 where absent or not finite.
+
+    Args:
+        present: (…,); which rows exist.
+
+    Raises:
+        InvalidInput: ``radius`` is not a finite positive number.
+    """
+    if not (radius > 0 and math.isfinite(radius)):
+        raise InvalidInput("latent noise", [Problem("clip", "must be above 0", value=str(radius))])
+    usable = present & np.isfinite(latents).all(axis=-1)
+    z = np.where(usable[..., None], latents, 0.0)
+    # The norm by way of the largest entry: squares of huge latents would overflow.
+    largest = np.maximum(np.abs(z).max(axis=-1, keepdims=True), 1e-300)
+    norm = largest * np.linalg.norm(z / largest, axis=-1, keepdims=True)
+    # A little inside, so that rounding never carries a row beyond the radius.
+    clipped: Array = z * np.minimum(1.0, radius * (1 - 1e-12) / norm)
+    return clipped
+
+
+def inject(latents: Array, present: Bools, w: float, radius: float, noise: NoiseSource) -> Array:
+    """One copy's noisy latents √w·clip(z) + √(1-w)·Z, of the shape of ``latents``.
+
+    Sensitivity R√w per row, noise sd √(1-w) from ``noise``; ``w`` = 0 is noise alone and free.
+
+    Raises:
+        InvalidInput: ``w`` is not in [0, 1), or the radius is not a finite positive number.
+    """
+    if not 0 <= w < 1:
+        raise InvalidInput("latent noise", [Problem("w", "must lie in [0, 1)", value=str(w))])
+    centre = math.sqrt(w) * clip_latents(latents, present, radius)
+    noisy: Array = centre + math.sqrt(1 - w) * noise.normal(latents.shape)
+    return noisy

@@ -1,0 +1,281 @@
+r"""Noisy margins and noisy moments: the cheap, early parts of a private fit.
+
+Both are Gaussian releases of sums over persons, under zero-out with public n, and everything after
+the noise is post-processing:
+
+* :func:`noisy_histograms` counts each column on a fixed grid over the public box. From the counts
+  comes a monotone map of each column to roughly standard Gaussian scores (:class:`Margins`),
+  exactly invertible whatever the noise did.
+* :func:`noisy_moments` sums y yᵀ over clipped rows y = (scores, 1). :func:`match_moments` finds the
+  affine map after which a model's samples, *clipped alike*, have these moments, so that clipping
+  does not bias what it bounds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from penstock.privacy.noise import NoiseSource, add_gaussian
+
+Array = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+BINS = 32
+"""Bins per column, equal widths over the public box."""
+
+_MOST_KNOTS = 19
+_EIGENVALUE_FLOOR = 0.02
+_MATCH_ROUNDS = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Noisy counts: ``bins`` (d, BINS), the number of ``rows`` present, and the sd of each."""
+
+    bins: Array
+    rows: float
+    sd: float
+
+
+def histogram_sensitivity(d: int, rows_per_person: int) -> float:
+    """L2 sensitivity k·√(d+1) of all counts together: a person moves k in each of d + 1 places."""
+    return rows_per_person * math.sqrt(d + 1)
+
+
+def noisy_histograms(
+    rows: Array, present: Bools, low: Array, high: Array, sigma: float | None, noise: NoiseSource
+) -> Counts:
+    """Histograms of every column and the number of rows, with noise.
+
+    Args:
+        rows: (n, k, d); present: (n, k). Values are clamped to the box; NaN counts at its centre.
+        low, high: (d,), the public box.
+        sigma: noise multiplier, or None for no noise (public rows, ``empirical`` class).
+
+    Sensitivity: :func:`histogram_sensitivity`, zero-out of one person.
+    """
+    n, k, d = rows.shape
+    inside = _clamp(rows, low, high)[present]
+    place = np.clip(((inside - low) / (high - low) * BINS).astype(np.intp), 0, BINS - 1)
+    counts = np.stack([np.bincount(place[:, j], minlength=BINS) for j in range(d)]).astype(
+        np.float64
+    )
+    flat = np.append(counts.ravel(), float(len(inside)))
+    sd = 0.0
+    if sigma is not None:
+        sd = sigma * histogram_sensitivity(d, k)
+        flat = add_gaussian(flat, sd, noise)
+    # The number of rows is at most the public n·k, and a model needs at least one.
+    return Counts(flat[:-1].reshape(d, BINS), float(np.clip(flat[-1], 1.0, max(n * k, 1))), sd)
+
+
+@dataclass(frozen=True, slots=True)
+class Margins:
+    """Piecewise linear, increasing maps between values in the box and Gaussian scores.
+
+    ``values`` and ``scores`` are (d, m): the knots of each column. The outermost two knots on each
+    side span the tails.
+    """
+
+    low: Array
+    high: Array
+    values: Array
+    scores: Array
+
+    def to_scores(self, x: Array) -> Array:
+        """(…, d) values, clamped to the box (NaN: its centre), to scores."""
+        return _interpolate(_clamp(x, self.low, self.high), self.values, self.scores)
+
+    def to_values(self, y: Array) -> Array:
+        """(…, d) scores to values inside the box; the inverse of :meth:`to_scores` there."""
+        return np.clip(_interpolate(y, self.scores, self.values), self.low, self.high)
+
+
+def fit_margins(counts: Counts, low: Array, high: Array) -> Margins:
+    r"""Knots at noisy quantiles, as many as the noise allows (at least two: location and scale).
+
+    A column's counts are projected on {c ≥ 0, Σc = rows}. Quantiles at levels j/(K+1) become knots
+    with scores Φ⁻¹(j/(K+1)); K is such that levels lie three standard deviations of the noisy
+    distribution function apart. Beyond the outer knots the map goes on linearly.
+    """
+    d = len(counts.bins)
+    blur = counts.sd * math.sqrt(BINS) / (2 * counts.rows)
+    levels_apart = max(1 / (_MOST_KNOTS + 1), 3 * blur)
+    knots = max(2, min(_MOST_KNOTS, int(1 / levels_apart) - 1))
+    levels = np.arange(1, knots + 1) / (knots + 1)
+    inner = ndtri(levels)
+    values, scores = np.empty((d, knots + 2)), np.empty((d, knots + 2))
+    for j in range(d):
+        width = (high[j] - low[j]) / BINS
+        mass = project_to_simplex(counts.bins[j], counts.rows)
+        edges = low[j] + width * np.arange(BINS + 1)
+        x = _quantiles(mass, edges, levels)
+        # Knots at least a sliver apart: the map stays one-to-one when all rows are equal.
+        x = np.maximum.accumulate(x + 1e-3 * width * np.arange(knots))
+        slope = max(x[-1] - x[0], width) / (inner[-1] - inner[0])
+        # The tails reach the box or beyond, so that every value in it has a score.
+        reach = (high[j] - low[j]) / slope
+        values[j] = np.r_[x[0] - slope * reach, x, x[-1] + slope * reach]
+        scores[j] = np.r_[inner[0] - reach, inner, inner[-1] + reach]
+    return Margins(low, high, values, scores)
+
+
+def project_to_simplex(counts: Array, total: float) -> Array:
+    """The nearest c ≥ 0 with Σc = total, in the Euclidean norm (Duchi et al. 2008, fig. 1)."""
+    ordered = np.sort(counts)[::-1]
+    excess = (np.cumsum(ordered) - total) / np.arange(1, len(counts) + 1)
+    shift = excess[np.flatnonzero(ordered > excess)[-1]]
+    projected: Array = np.maximum(counts - shift, 0.0)
+    return projected
+
+
+def default_radius(d: int) -> float:
+    """The norm to which rows (scores, 1) are clipped before their moments are summed."""
+    return math.sqrt(d + 1) + 0.5
+
+
+def moment_sensitivity(radius: float, rows_per_person: int) -> float:
+    """L2 sensitivity k·R² of the symmetric sum: one row adds a matrix of Frobenius norm ≤ R²."""
+    return rows_per_person * radius * radius
+
+
+def noisy_moments(
+    scores: Array, present: Bools, radius: float, sigma: float | None, noise: NoiseSource
+) -> Array:
+    """Σ y yᵀ over present rows, y = (scores, 1) clipped to norm ``radius``; (d+1, d+1), symmetric.
+
+    A symmetric matrix is one vector of its diagonal and √2 times its upper triangle, of the same L2
+    norm; noise is added to that vector, so off-diagonal entries carry 1/√2 of the diagonal's sd.
+
+    Args:
+        scores: (n, k, d), finite; present: (n, k).
+        sigma: noise multiplier, or None for no noise.
+
+    Sensitivity: :func:`moment_sensitivity`, zero-out of one person.
+    """
+    y = _clipped(scores[present], radius)
+    total: Array = y.T @ y
+    if sigma is None:
+        return total
+    sd = sigma * moment_sensitivity(radius, scores.shape[1])
+    size = len(total)
+    row, column = np.triu_indices(size)
+    stretch = np.where(row == column, 1.0, math.sqrt(2))
+    noisy = np.zeros((size, size))
+    noisy[row, column] = add_gaussian(total[row, column] * stretch, sd, noise) / stretch
+    noisy[column, row] = noisy[row, column]
+    return noisy
+
+
+@dataclass(frozen=True, slots=True)
+class Affine:
+    """y ↦ y Aᵀ + b, A (d, d) invertible."""
+
+    matrix: Array
+    shift: Array
+
+    @classmethod
+    def identity(cls, d: int) -> Affine:
+        return cls(np.eye(d), np.zeros(d))
+
+    def apply(self, y: Array) -> Array:
+        """(…, d) → (…, d)."""
+        moved: Array = y @ self.matrix.T + self.shift
+        return moved
+
+    def invert(self, y: Array) -> Array:
+        """(…, d) → (…, d)."""
+        back: Array = (y - self.shift) @ np.linalg.inv(self.matrix).T
+        return back
+
+    def after(self, first: Affine) -> Affine:
+        """This map after ``first``: y ↦ self(first(y))."""
+        return Affine(self.matrix @ first.matrix, self.matrix @ first.shift + self.shift)
+
+
+def gaussian(moments: Array, rows: float) -> Affine:
+    """The affine map from standard Gaussians to one with the released (clipped) moments."""
+    mean, covariance = _mean_and_covariance(moments / rows)
+    return Affine(_root(covariance, 0.5), mean)
+
+
+def match_moments(
+    moments: Array,
+    rows: float,
+    radius: float,
+    sample: Array,
+    observe: Callable[[Array], Array] | None = None,
+) -> Affine:
+    r"""The affine map that gives a model's sample, seen as the rows were, the released moments.
+
+    Indirect inference (Gourieroux, Monfort & Renault 1993) by a fixed point: map the sample,
+    ``observe`` it, clip it to ``radius``, compare its mean m and covariance S with the released
+    ones m*, S*, and compose with the optimal transport map between the two Gaussians,
+    :math:`S^{-1/2}(S^{1/2} S^* S^{1/2})^{1/2} S^{-1/2}`, which moves the sample least. Rounding,
+    thresholds and clipping therefore do not bias what is released.
+
+    Args:
+        moments: as released by :func:`noisy_moments`; rows: the (noisy) number of rows.
+        sample: (N, d) scores drawn from the model, N large.
+        observe: scores as the model makes them to scores as a row has them: decode, encode again.
+    """
+    d = sample.shape[1]
+    goal_mean, goal_cov = _mean_and_covariance(moments / rows)
+    matrix, shift = np.eye(d), np.zeros(d)
+    spread = sample.std(axis=0) + 1e-6
+    for _ in range(_MATCH_ROUNDS):
+        y = sample @ matrix.T + shift
+        # A threshold hides a column's scale, so that nothing would stop it from drifting.
+        drift = y.std(axis=0) / spread
+        keep = np.clip(drift, 0.5, 2.0) / drift
+        y = _clipped(y if observe is None else observe(y), radius)
+        mean, cov = _mean_and_covariance(y.T @ y / len(y))
+        root, inverse = _root(cov, 0.5), _root(cov, -0.5)
+        step = (inverse @ _root(root @ goal_cov @ root, 0.5) @ inverse) * keep[:, None]
+        matrix = step @ matrix
+        shift = shift + (goal_mean - mean)
+    return Affine(matrix, shift)
+
+
+def _mean_and_covariance(moments: Array) -> tuple[Array, Array]:
+    mean: Array = moments[:-1, -1]
+    covariance: Array = moments[:-1, :-1] - np.outer(mean, mean)
+    return mean, _root(covariance, 1.0)
+
+
+def _root(matrix: Array, power: float) -> Array:
+    """A symmetric matrix to a power, its eigenvalues floored: noise may have made them negative."""
+    eigenvalues, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
+    result: Array = (vectors * np.maximum(eigenvalues, _EIGENVALUE_FLOOR) ** power) @ vectors.T
+    return result
+
+
+def _clipped(scores: Array, radius: float) -> Array:
+    y = np.column_stack([scores, np.ones(len(scores))])
+    norm = np.linalg.norm(y, axis=1, keepdims=True)
+    clipped: Array = y * np.minimum(1.0, radius * (1 - 1e-12) / norm)
+    return clipped
+
+
+def _clamp(x: Array, low: Array, high: Array) -> Array:
+    inside: Array = np.clip(np.where(np.isnan(x), (low + high) / 2, x), low, high)
+    return inside
+
+
+def _quantiles(mass: Array, edges: Array, levels: Array) -> Array:
+    """Quantiles of a histogram, uniform within bins."""
+    below = np.append(0.0, np.cumsum(mass))
+    # np.interp wants increasing abscissae; empty bins are given a sliver of mass.
+    below = below / below[-1] + 1e-9 * np.arange(len(below))
+    return np.interp(levels * below[-1], below, edges)
+
+
+def _interpolate(x: Array, knots: Array, values: Array) -> Array:
+    columns = [np.interp(x[..., j], knots[j], values[j]) for j in range(x.shape[-1])]
+    return np.stack(columns, axis=-1)

@@ -1,0 +1,39 @@
+"""Schemas, coded tables, their Arrow form, and the comparison with a site's dictionary."""
+
+from penstock.schema.columns import (
+    KINDS,
+    LARGEST,
+    LEVEL_KINDS,
+    MAX_COLUMNS,
+    MAX_LEVELS,
+    MAX_ROWS_PER_PERSON,
+    NUMBER_KINDS,
+    PUBLIC,
+    Coded,
+    Column,
+    Floats,
+    Schema,
+    read_columns,
+)
+from penstock.schema.compare import compare
+from penstock.schema.tables import check_coded, from_arrow, to_arrow
+
+__all__ = [
+    "KINDS",
+    "LARGEST",
+    "LEVEL_KINDS",
+    "MAX_COLUMNS",
+    "MAX_LEVELS",
+    "MAX_ROWS_PER_PERSON",
+    "NUMBER_KINDS",
+    "PUBLIC",
+    "Coded",
+    "Column",
+    "Floats",
+    "Schema",
+    "check_coded",
+    "compare",
+    "from_arrow",
+    "read_columns",
+    "to_arrow",
+]

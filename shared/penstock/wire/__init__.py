@@ -1,0 +1,1 @@
+"""What crosses a trust boundary: canonical bytes, signatures, studies, manifests, tables, codes."""

@@ -1,0 +1,111 @@
+"""The manifest: what a site says about the table it releases, signed with its gate key."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from penstock.errors import UploadRejected
+from penstock.wire.canonical import canonical, read_json
+from penstock.wire.messages import MAX_MANIFEST_BYTES
+from penstock.wire.signatures import public_hex, sign, verify
+
+MANIFEST = "manifest"
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """Public facts of one release.
+
+    ``epsilon_*`` are null where infinite (the ``empirical`` class). ``ledger_seq`` and
+    ``ledger_head`` let a coordinator see a ledger that was rolled back or forked.
+    """
+
+    wire: str
+    study_id: str
+    site: str
+    request_id: str
+    release: int
+    lineage: str
+    version: int
+    persons: int
+    rows: int
+    copies: int
+    guarantee: str
+    mechanism: str
+    events: tuple[dict[str, Any], ...]
+    relation: str
+    delta: float
+    epsilon_autodp: float | None
+    epsilon_pld: float | None
+    epsilon_replace_one: float | None
+    injection_epsilon: float | None
+    table_sha256: str
+    table_bytes: int
+    ledger_seq: int
+    ledger_head: str
+    released_at: str
+    insecure_seed: bool
+    software: dict[str, str]
+    gate_key: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "events": [dict(e) for e in self.events]}
+
+
+def sign_manifest(manifest: Manifest, key: Ed25519PrivateKey) -> bytes:
+    """Canonical bytes of the manifest and its signature."""
+    if manifest.gate_key != public_hex(key):
+        raise UploadRejected("a manifest names the key that signs it", value=manifest.gate_key)
+    body = manifest.to_dict()
+    return canonical({"manifest": body, "signature": sign(key, MANIFEST, canonical(body))})
+
+
+_TYPES: dict[str, tuple[type, ...]] = {
+    "str": (str,),
+    "int": (int,),
+    "float": (float, int),
+    "bool": (bool,),
+    "float | None": (float, int, type(None)),
+    "dict[str, str]": (dict,),
+    "tuple[dict[str, Any], ...]": (list,),
+}
+
+
+def read_manifest(data: bytes, gate_key: str) -> Manifest:
+    """Parse an untrusted manifest that must be signed by the enrolled ``gate_key``.
+
+    Raises:
+        UploadRejected: malformed, or signed for another key.
+        SignatureError: the signature does not match.
+    """
+    record = read_json(data, what="manifest", limit=MAX_MANIFEST_BYTES)
+    body, signature = record.get("manifest"), record.get("signature")
+    if not (isinstance(body, dict) and isinstance(signature, str) and len(record) == 2):
+        raise UploadRejected("not a signed manifest")
+    verify(gate_key, MANIFEST, canonical(body), signature)
+    if body.get("gate_key") != gate_key:
+        raise UploadRejected("the manifest names a key other than the site's")
+    return _from_dict(body)
+
+
+def _from_dict(body: Mapping[str, Any]) -> Manifest:
+    expected = {f.name: str(f.type) for f in fields(Manifest)}
+    if set(body) != set(expected):
+        odd = sorted(set(body) ^ set(expected))
+        raise UploadRejected("the manifest's fields are not those of this version", value=odd)
+    for name, kind in expected.items():
+        value = body[name]
+        wrong_bool = isinstance(value, bool) and kind != "bool"
+        if wrong_bool or not isinstance(value, _TYPES[kind]):
+            raise UploadRejected(f"manifest field {name} has the wrong type", bound=kind)
+    return Manifest(**{**body, "events": tuple(dict(e) for e in body["events"])})
+
+
+def sha256(data: bytes) -> str:
+    """SHA-256 in hex."""
+    return hashlib.sha256(data).hexdigest()

@@ -1,0 +1,105 @@
+"""Versions, states and public codes: the vocabulary that both sides share."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+WIRE_VERSION = "1.0"
+SERVED_MAJORS = (1,)
+
+MAX_STUDY_BYTES = 1_000_000
+MAX_MANIFEST_BYTES = 200_000
+PART_BYTES = 1_000_000
+"""Tables travel in parts of at most this size; gRPC refuses messages over 4 MB."""
+
+
+class JobState(StrEnum):
+    """State of a study's job at one site."""
+
+    AWAITING = "awaiting-approval"
+    QUEUED = "queued"
+    RUNNING = "running"
+    DELIVERED = "delivered"
+    FAILED = "failed"
+    REJECTED = "rejected"
+    CANCELLED = "cancelled"
+
+
+class SiteState(StrEnum):
+    """State of a site in a study, as the coordinator knows it."""
+
+    INVITED = "invited"
+    AWAITING = "awaiting-approval"
+    RUNNING = "running"
+    DELIVERED = "delivered"
+    REFUSED = "refused"
+    FAILED = "failed"
+    TIMED_OUT = "timed-out"
+    CANCELLED = "cancelled"
+
+    @property
+    def final(self) -> bool:
+        return self not in (SiteState.INVITED, SiteState.AWAITING, SiteState.RUNNING)
+
+
+class StudyState(StrEnum):
+    """State of a study at the coordinator."""
+
+    OPEN = "open"
+    FINISHED = "finished"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+CODES: dict[str, tuple[str, str]] = {
+    # Refusals: functions of the study, the schema, the public n, the policy and the ledger only.
+    "malformed": ("the study cannot be read", "write it with `penstock study new` and check it"),
+    "wire-version": ("this wire version is not served here", "upgrade the older side"),
+    "signature": ("the study's signature does not match", "sign the study again"),
+    "unknown-signer": (
+        "the signer's key is not trusted here",
+        "ask the site's steward to compare your fingerprint and `penstock site trust add` it",
+    ),
+    "trust-expired": ("the signer's trust has expired here", "ask the steward to renew it"),
+    "federation": ("the study names another federation", "correct `federation`"),
+    "not-invited": ("the study does not name this site", "add the site to `sites`"),
+    "not-yet-valid": ("the study is not valid yet", "wait, or correct `not_before`"),
+    "expired": ("the study has expired", "renew `expires` and sign again"),
+    "schema": ("the site's dictionary does not carry this schema", "compare with its join.json"),
+    "not-ready": ("the site's data are not certified", "ask the steward to run `site check`"),
+    "mechanism": ("the site does not run this mechanism", "choose one from its join.json"),
+    "guarantee": ("the site does not allow this guarantee class", "ask for `formal`"),
+    "study-budget": ("ε or δ is above what the site allows a study", "ask for less"),
+    "signer-budget": ("ε is above what is left of your allowance", "ask for less"),
+    "budget": ("ε is above what is left at the site", "ask for less, or wait for new data"),
+    "closed": ("the data set's formal budget has ended", "ask for another data set"),
+    "no-public-data": ("the site holds no public table for this flow", "ask for `formal`"),
+    "plan": ("the mechanism cannot meet this ε with these settings", "raise ε or lower w"),
+    "wire-limit": ("the release would be larger than the wire allows", "ask for fewer copies"),
+    # Ends of a job.
+    "failed": ("the run ended without a release; its charge stays", "sign release + 1 to retry"),
+    "interrupted": (
+        "the gate or its worker was killed during the run; its charge stays",
+        "sign release + 1 to retry",
+    ),
+    "cancelled": ("cancelled by the analyst", ""),
+    "rejected": ("the steward said no", "talk to the site"),
+    "no-answer": ("the site did not answer before the deadline", "talk to the site"),
+    "unreachable": ("the site could not be reached", "ask the site whether its gate runs"),
+    "upload-rejected": ("what the site sent is not what was asked for", "see the coordinator's log"),
+    # The gate itself.
+    "unknown-request": ("no such request here", "check the request id"),
+    "not-delivered": ("there is no release to collect yet", "poll until it is delivered"),
+    "not-awaiting": ("this request is not waiting for approval", "see `penstock site requests`"),
+    "ledger": ("the site's ledger cannot be used", "ask the steward to look at the gate"),
+    "busy": ("the gate is stopping", "try again"),
+    "internal": ("the gate met an error of its own", "ask the steward to look at its log"),
+}
+"""Every code that may leave a gate, with its meaning and what the analyst can do."""
+
+REFUSALS = frozenset(list(CODES)[: list(CODES).index("failed")])
+
+
+def explain(code: str) -> tuple[str, str]:
+    """Meaning and remedy of a code; unknown codes (from a newer site) are named as such."""
+    return CODES.get(code, (f"code {code!r}, which this version does not know", "upgrade"))

@@ -1,0 +1,214 @@
+"""Small real sites, made by the same functions as `penstock site`."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from penstock.schema import Column, Schema
+from penstock.study import Estimand, Mechanism, PrivacyRequest, Study
+from penstock.toml import dictionary_toml
+from penstock.wire.signatures import generate_key, public_hex
+from penstock.wire.signed import SignedStudy, sign_study
+from penstock_client import setup
+from penstock_client.policy import Signer, Trust, write_trust
+from penstock_client.site import SitePaths, read_settings
+
+POLICY = """\
+mechanisms = ["maf"]
+guarantees = ["formal", "public-flow", "empirical"]
+approval = "{approval}"
+[limits]
+study_epsilon = 3.0
+study_delta = 1e-5
+total_epsilon = {total}
+total_delta = 1e-5
+"""
+
+SCHEMA = Schema(
+    columns=(
+        Column("age", "continuous", lower=18, upper=100, decimals=0, unit="year"),
+        Column("sbp", "continuous", lower=70, upper=250, decimals=0, unit="mmHg"),
+        Column("sex", "binary"),
+        Column("score", "continuous", lower=-50, upper=50, decimals=3),
+    )
+)
+
+ESTIMAND = Estimand("effect", "ols", "score", "sbp", per=10.0, adjust=("age", "sex"))
+
+FAST = Mechanism(copies=3, steps=12, flows=2, hidden=(8,))
+
+
+def rows_csv(n: int, seed: int) -> str:
+    """A table with a linear effect of 2.0 per 10 mmHg."""
+    rng = np.random.default_rng(seed)
+    age = np.clip(rng.normal(55, 9, n), 18, 100).round()
+    sbp = np.clip(rng.normal(125, 18, n), 70, 250).round()
+    sex = rng.integers(0, 2, n)
+    score = np.clip(0.2 * (sbp - 125) + 0.1 * (age - 55) + rng.normal(0, 3, n), -50, 50)
+    lines = ["age,sbp,sex,score"]
+    lines += [f"{a:.0f},{b:.0f},{c},{d:.3f}" for a, b, c, d in zip(age, sbp, sex, score)]
+    return "\n".join(lines) + "\n"
+
+
+@dataclass
+class TestSite:
+    """A certified site in a short directory of its own."""
+
+    __test__ = False
+    paths: SitePaths
+    name: str
+    processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def start(self, *, driver: str | None = None, wait: bool = True) -> subprocess.Popen[bytes]:
+        """Start the gate as a process: the real command, or a driver script around it."""
+        command = (
+            [sys.executable, "-m", "penstock", "site", "start", "--dir", str(self.paths.root)]
+            if driver is None
+            else [sys.executable, "-c", driver, str(self.paths.root)]
+        )
+        process = subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
+        )
+        self.processes.append(process)
+        deadline = time.monotonic() + 60
+        while wait and not self._answers():
+            if process.poll() is not None or time.monotonic() > deadline:
+                output = process.stdout.read().decode() if process.stdout else ""
+                raise AssertionError(f"the gate did not come up: {output}")
+            time.sleep(0.05)
+        return process
+
+    def _answers(self) -> bool:
+        from penstock.errors import PenstockError
+        from penstock.wire.calls import connect, failure
+        from penstock.wire import gate_pb2, gate_pb2_grpc
+        import grpc
+
+        if not self.paths.gate_socket.exists():
+            return False
+        with contextlib.closing(connect(self.paths.gate_socket)) as channel:
+            try:
+                gate_pb2_grpc.GateStub(channel).Describe(gate_pb2.DescribeRequest(), timeout=5)
+            except grpc.RpcError as error:
+                return not isinstance(failure(error), PenstockError) or "answer" not in str(
+                    failure(error)
+                )
+        return True
+
+    def kill(self, process: subprocess.Popen[bytes]) -> None:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+
+    def close(self) -> None:
+        for process in self.processes:
+            if process.poll() is None:
+                process.terminate()
+                try:
+                    process.wait(30)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    process.wait()
+            if process.stdout:
+                process.stdout.close()
+
+
+@dataclass
+class World:
+    """An analyst's key and as many sites as a test wants."""
+
+    root: Path
+    analyst: object = field(default_factory=generate_key)
+    sites: list[TestSite] = field(default_factory=list)
+
+    def site(
+        self,
+        name: str = "a",
+        *,
+        csv: str | None = None,
+        schema: Schema = SCHEMA,
+        approval: str = "automatic",
+        total: float = 10.0,
+        allowance: float = 10.0,
+        settings: str = "",
+        n: int = 200,
+        public_csv: str | None = None,
+    ) -> TestSite:
+        """Init, dictionary, policy, check, trust: what a steward does."""
+        paths = SitePaths(self.root / name)
+        data = self.root / f"{name}.csv"
+        data.write_text(csv if csv is not None else rows_csv(n, seed=len(self.sites) + 1))
+        paths.root.mkdir(mode=0o700)
+        paths.dictionary.write_text(dictionary_toml(schema))
+        setup.init(paths, name, "main", data)
+        if public_csv is not None:
+            (paths.root / "public.csv").write_text(public_csv)
+            settings += '\npublic_data = "public.csv"\n'
+        paths.settings.write_text(paths.settings.read_text() + settings)
+        paths.policy.write_text(POLICY.format(approval=approval, total=total))
+        checked, _ = setup.inspect(paths, read_settings(paths))
+        setup.certify(paths, read_settings(paths), checked, accept=True)
+        signer = Signer(public_hex(self.analyst), "analyst", allowance, "2099-12-31T00:00:00Z")
+        write_trust(paths.trust, Trust().add(signer))
+        made = TestSite(paths, name)
+        self.sites.append(made)
+        return made
+
+    def study(self, **changes: object) -> Study:
+        """A fast study of every site."""
+        values: dict[str, object] = {
+            "name": "trial",
+            "title": "A trial",
+            "federation": "main",
+            "sites": tuple(s.name for s in self.sites),
+            "schema": SCHEMA,
+            "estimands": (ESTIMAND,),
+            "privacy": PrivacyRequest(2.0, 1e-5),
+            "mechanism": FAST,
+            "quorum": 1,
+            "deadline_hours": 1.0,
+            "not_before": "2020-01-01T00:00:00Z",
+            "expires": "2099-01-01T00:00:00Z",
+            **changes,
+        }
+        return Study(**values)  # type: ignore[arg-type]
+
+    def signed(self, **changes: object) -> SignedStudy:
+        return sign_study(self.study(**changes), self.analyst)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    # Not pytest's own folder: Unix socket paths end at 107 bytes.
+    root = Path(tempfile.mkdtemp(prefix="pk-"))
+    made = World(root)
+    try:
+        yield made
+    finally:
+        for site in made.sites:
+            site.close()
+        shutil.rmtree(root, ignore_errors=True)
+
+
+@pytest.fixture
+def fast() -> Mechanism:
+    return FAST
+
+
+def with_mechanism(**changes: object) -> Mechanism:
+    return replace(FAST, **changes)  # type: ignore[arg-type]

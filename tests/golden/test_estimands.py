@@ -1,0 +1,292 @@
+"""Estimands against R's survival, glm and lm on the lung data (tests/golden/data/meta_analysis.R),
+and what becomes of tables that identify nothing.
+
+Tolerance 1e-10 relative for coefficients and 1e-8 for variances: the largest deviations seen are
+5e-15 and 3e-12 (logistic: statsmodels' covariance comes from the step before the last).
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from penstock.errors import PenstockError
+from penstock.schema import Column, Schema
+from penstock.study import Estimand
+from penstock_server.meta.combine import combine
+from penstock_server.meta.estimands import Estimate, estimate
+
+Array = NDArray[np.float64]
+DATA = Path(__file__).parent / "data"
+ORACLE: dict[str, Any] = json.loads((DATA / "meta_analysis.json").read_text(encoding="utf-8"))
+
+SCHEMA = Schema(
+    (
+        Column("time", "duration", upper=1100.0, decimals=0, event="dead"),
+        Column("dead", "event"),
+        Column("age", "integer", lower=0.0, upper=120.0),
+        Column("sex", "binary"),
+        Column("ecog", "ordered", levels=("0", "1", "2", "3"), nullable=True),
+        Column("ward", "categorical", levels=("a", "b", "c")),
+    )
+)
+OUTCOMES = {"ols": "time", "logistic": "dead", "cox": "time"}
+
+
+def lung() -> dict[str, Array]:
+    with (DATA / "lung.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+
+    def column(name: str) -> Array:
+        return np.array([float(r[name]) if r[name] else math.nan for r in rows])
+
+    return {
+        "time": column("time"),
+        "dead": column("status") - 1,
+        "age": column("age"),
+        "sex": column("sex") - 1,
+        "ecog": column("ph.ecog"),
+        "ward": (np.arange(len(rows)) % 3).astype(float),
+    }
+
+
+def cohort(**changed: Array) -> dict[str, Array]:
+    rng = np.random.default_rng(20261121)
+    n = 200
+    return {
+        "time": rng.exponential(size=n),
+        "dead": (rng.random(n) < 0.5).astype(float),
+        "age": rng.normal(60, 5, n),
+        "sex": (rng.random(n) < 0.5).astype(float),
+        "ecog": rng.integers(0, 4, n).astype(float),
+        "ward": rng.integers(0, 3, n).astype(float),
+        **changed,
+    }
+
+
+def ask(
+    model: str, term: str, *adjust: str, per: float = 1.0, level: str | None = None
+) -> Estimand:
+    return Estimand("x", model, OUTCOMES[model], term, per=per, adjust=adjust, level=level)
+
+
+GOLDEN = (
+    ("cox", ("age", "sex"), ORACLE["cox_lung"]["efron"]["age_sex"], 0),
+    ("cox", ("age", "sex", "ecog"), ORACLE["cox_lung"]["efron"]["age_sex_phecog"], 0),
+    ("logistic", ("age", "sex", "ecog"), ORACLE["glm_logistic_lung"], 1),
+    ("ols", ("age", "sex"), ORACLE["ols_lung_time"], 1),
+)
+
+
+@pytest.mark.parametrize(("model", "terms", "gold", "offset"), GOLDEN)
+def test_estimates_agree_with_r(
+    model: str, terms: tuple[str, ...], gold: dict[str, Any], offset: int
+) -> None:
+    frame = lung()
+    for i, term in enumerate(terms):
+        got = estimate(frame, SCHEMA, ask(model, term, *(t for t in terms if t != term)))
+        name = "ph.ecog" if term == "ecog" else term
+        assert got.estimate == pytest.approx(gold["coef"][name], rel=1e-10)
+        variance = gold["vcov"][i + offset][i + offset]
+        assert got.variance == pytest.approx(variance, rel=1e-8)
+
+
+def test_counts_agree_with_r() -> None:
+    got = estimate(lung(), SCHEMA, ask("cox", "age", "sex", "ecog"))
+    gold = ORACLE["cox_lung"]["efron"]["age_sex_phecog"]
+    assert (got.n, got.events, got.converged) == (gold["n"], gold["nevent"], True)
+
+
+@pytest.mark.parametrize("model", OUTCOMES)
+def test_per_scales_the_coefficient(model: str) -> None:
+    one = estimate(lung(), SCHEMA, ask(model, "age", "sex"))
+    ten = estimate(lung(), SCHEMA, ask(model, "age", "sex", per=10.0))
+    assert ten.estimate == pytest.approx(10 * one.estimate, rel=1e-12)
+    assert ten.variance == pytest.approx(100 * one.variance, rel=1e-12)
+
+
+@pytest.mark.parametrize("model", OUTCOMES)
+def test_a_level_is_compared_with_the_first_one(model: str) -> None:
+    frame = cohort()
+    got = estimate(frame, SCHEMA, ask(model, "ward", "age", level="b"))
+    dummies = Schema((*SCHEMA.columns, Column("b", "binary"), Column("c", "binary")))
+    frame |= {level: (frame["ward"] == i).astype(float) for i, level in ((1, "b"), (2, "c"))}
+    want = estimate(frame, dummies, ask(model, "b", "c", "age"))
+    assert got.problem is None
+    assert got.estimate == pytest.approx(want.estimate, rel=1e-9)
+    assert got.variance == pytest.approx(want.variance, rel=1e-9)
+
+
+@pytest.mark.parametrize("model", OUTCOMES)
+def test_an_empty_level_of_an_adjustment_column_is_left_out(model: str) -> None:
+    frame = cohort(ward=np.ones(200))
+    got = estimate(frame, SCHEMA, ask(model, "age", "ward"))
+    want = estimate(frame, SCHEMA, ask(model, "age"))
+    assert got.problem is None
+    assert (got.estimate, got.variance) == pytest.approx((want.estimate, want.variance), rel=1e-9)
+
+
+def test_missing_values_are_dropped_row_by_row() -> None:
+    frame = cohort()
+    holes = frame["age"].copy()
+    holes[:30] = np.nan
+    holes[30:40] = np.inf
+    got = estimate(frame | {"age": holes}, SCHEMA, ask("ols", "age", "sex"))
+    want = estimate({k: v[40:] for k, v in frame.items()}, SCHEMA, ask("ols", "age", "sex"))
+    assert got == want
+    assert got.n == 160
+
+
+N = 200
+LINE = np.linspace(0.0, 1.0, N)
+DEGENERATE: list[tuple[str, str, dict[str, Array]]] = [
+    ("cox", "too few events", {"dead": np.zeros(N)}),
+    ("logistic", "too few events", {"dead": np.zeros(N)}),
+    ("logistic", "too few events or non-events", {"dead": np.ones(N)}),
+    ("cox", "other values than 0 and 1", {"dead": LINE}),
+    ("logistic", "other values than 0 and 1", {"dead": LINE}),
+    ("cox", "negative", {"time": -LINE}),
+    ("ols", "outcome is constant", {"time": np.ones(N)}),
+    ("ols", "linear function", {"time": LINE, "age": LINE}),
+    ("logistic", "separation", {"age": LINE, "dead": (LINE > 0.5).astype(float)}),
+    ("cox", "separation", {"age": LINE, "time": 2 - LINE, "dead": np.ones(N)}),
+    *(
+        (model, problem, changed)
+        for model in OUTCOMES
+        for problem, changed in (
+            ("term is constant", {"age": np.full(N, 60.0)}),
+            ("linear combination", {"age": LINE, "ecog": 3 * LINE}),
+            ("too few complete rows", {"age": np.full(N, np.nan)}),
+            ("too few complete rows", {"age": np.full(N, -np.inf)}),
+            ("linear combination", {"age": LINE * 1e300}),
+            ("differ in length", {"age": np.zeros(3)}),
+            ("differ in length", {"age": np.zeros((N, 2))}),
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize(("model", "problem", "changed"), DEGENERATE)
+def test_a_degenerate_table_has_a_problem_and_no_number(
+    model: str, problem: str, changed: dict[str, Array]
+) -> None:
+    got = estimate(cohort(**changed), SCHEMA, ask(model, "age", "sex", "ecog"))
+    assert got.problem is not None
+    assert problem in got.problem
+    assert math.isnan(got.estimate)
+    assert math.isnan(got.variance)
+    assert not got.converged
+
+
+@pytest.mark.parametrize("model", ["logistic", "cox"])
+def test_a_level_without_events_is_a_problem(model: str) -> None:
+    """Quasi-separation: the fit may stop on its flat likelihood and call itself converged."""
+    frame = cohort()
+    frame["sex"] = np.where(frame["dead"] == 1, 1.0, frame["sex"])
+    got = estimate(frame, SCHEMA, ask(model, "sex", "age"))
+    assert got.problem is not None
+    assert "separation" in got.problem
+
+
+def test_a_nearly_collinear_term_is_a_problem() -> None:
+    """The fit converges here, to a variance of 1e6 times that of an unrelated term."""
+    frame = cohort()
+    rng = np.random.default_rng(1)
+    frame["ecog"] = frame["age"] + 1e-3 * rng.normal(size=N)
+    got = estimate(frame, SCHEMA, ask("logistic", "age", "ecog"))
+    assert got.problem == "the term is hardly identified (separation or collinearity)"
+
+
+@pytest.mark.parametrize("model", OUTCOMES)
+@pytest.mark.parametrize("seed", range(20))
+def test_no_table_raises(model: str, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    odd = np.array([0.0, 1.0, -1.0, 2.0, 0.5, np.nan, np.inf, 1e300, -1e300, 1e-300, 60.0])
+    frame = cohort()
+    for name in rng.permutation(list(frame))[:3]:
+        frame[name] = np.where(rng.random(N) < 0.3, rng.choice(odd, N), frame[name])
+    got = estimate(frame, SCHEMA, ask(model, "age", "sex", "ecog", "ward"))
+    usable = math.isfinite(got.estimate) and 0 < got.variance < math.inf
+    assert usable == (got.problem is None) == got.converged
+
+
+@pytest.mark.parametrize("model", OUTCOMES)
+@pytest.mark.parametrize("rows", [0, 1, 4, 9])
+def test_a_short_table_has_a_problem(model: str, rows: int) -> None:
+    frame = {name: values[:rows] for name, values in cohort().items()}
+    got = estimate(frame, SCHEMA, ask(model, "age", "sex", "ecog"))
+    assert got.problem == f"too few complete rows: {rows}"
+
+
+def test_a_missing_column_is_a_problem_of_the_table() -> None:
+    frame = cohort()
+    del frame["sex"]
+    assert estimate(frame, SCHEMA, ask("ols", "age", "sex")).problem == "the table lacks sex"
+
+
+@pytest.mark.parametrize(
+    ("model", "outcome", "term", "level"),
+    [
+        ("probit", "dead", "age", None),
+        ("cox", "age", "sex", None),
+        ("ols", "time", "ward", "a"),
+        ("ols", "time", "ward", "z"),
+    ],
+)
+def test_an_estimand_that_does_not_fit_the_schema_is_an_error(
+    model: str, outcome: str, term: str, level: str | None
+) -> None:
+    with pytest.raises(PenstockError):
+        estimate(cohort(), SCHEMA, Estimand("x", model, outcome, term, level=level))
+
+
+def copy(value: float, variance: float = 0.04, problem: str | None = None) -> Estimate:
+    return Estimate(value, variance, 100, 40, problem is None, problem)
+
+
+FAILED = copy(math.nan, math.nan, "the fit did not converge")
+
+
+def test_copies_combine_by_plug_in_synthesis() -> None:
+    got = combine([copy(0.1, 0.03), copy(0.2, 0.04), copy(0.3, 0.05)])
+    assert got.estimate == pytest.approx(0.2)
+    assert got.within == pytest.approx(0.04)
+    assert got.variance == pytest.approx(0.04 * (1 + 1 / 3))
+    assert got.between == pytest.approx(0.01)
+    assert (got.n, got.events, got.copies, got.copies_used) == (100, 40, 3, 3)
+
+
+def test_a_known_mechanism_variance_is_added() -> None:
+    got = combine([copy(0.1), copy(0.2)], mechanism_variance=0.5)
+    assert got.variance == pytest.approx(0.04 * 1.5 + 0.5)
+    assert got.mechanism_variance == 0.5
+
+
+@pytest.mark.parametrize(("failed", "usable"), [(0, True), (2, True), (3, False), (4, False)])
+def test_at_least_half_of_the_copies_must_have_an_estimate(failed: int, usable: bool) -> None:
+    got = combine([FAILED] * failed + [copy(0.1)] * (4 - failed))
+    assert got.copies_used == 4 - failed
+    assert math.isfinite(got.estimate) == math.isfinite(got.variance) == usable
+    assert (got.problem is None) == usable
+
+
+def test_the_reason_of_a_failed_site_is_kept() -> None:
+    got = combine([FAILED, FAILED])
+    assert got.problem == "2 of 2 copies have no estimate: the fit did not converge"
+
+
+@pytest.mark.parametrize("value", [-1e-9, math.nan, math.inf])
+def test_a_mechanism_variance_must_be_finite_and_not_negative(value: float) -> None:
+    with pytest.raises(PenstockError):
+        combine([copy(0.1)], mechanism_variance=value)
+
+
+def test_no_copies_are_an_error() -> None:
+    with pytest.raises(PenstockError):
+        combine([])

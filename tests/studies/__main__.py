@@ -1,0 +1,27 @@
+"""`python -m tests.studies bench NAME` or `reproduce NAME`: see the Makefile."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+
+STUDIES = {
+    "bench": {"maf": "tests.studies.bench_maf"},
+    "reproduce": {"hazard-ratio": "tests.studies.hazard_ratio"},
+}
+
+
+def main(arguments: list[str]) -> int:
+    kind = arguments[0] if arguments else ""
+    name = arguments[1] if len(arguments) > 1 else ""
+    known = STUDIES.get(kind, {})
+    if name not in known:
+        names = ", ".join(known) or ", ".join(STUDIES)
+        sys.stderr.write(f"error: NAME={name or '(none)'} is not known; use one of: {names}\n")
+        return 2
+    path = import_module(known[name]).run()
+    sys.stdout.write(path.read_text())
+    return 0
+
+
+sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,111 @@
+"""The rows that `make bench` and `make reproduce` write: what was measured, beside what was claimed."""
+
+from __future__ import annotations
+
+import json
+import math
+import platform
+import subprocess
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+RESULTS = Path(__file__).parent.parent / "results"
+PACKAGES = ("penstock", "numpy", "torch", "autodp", "dp-accounting", "zuko", "statsmodels")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One figure.
+
+    ``ours`` with its standard error ``se`` over ``n_runs``; ``target`` is what was to be reached,
+    ``peer`` what somebody else's software gave in the same run, ``paper`` what a paper printed.
+    ``holds`` says whether the target is met within two standard errors; None without a target.
+    """
+
+    what: str
+    ours: float
+    se: float | None
+    n_runs: int
+    target: float | None = None
+    peer: float | None = None
+    paper: float | None = None
+    holds: bool | None = None
+
+
+def at_most(
+    what: str,
+    values: Sequence[float],
+    *,
+    target: float | None = None,
+    peer: float | None = None,
+    paper: float | None = None,
+) -> Row:
+    """A row for the mean of ``values`` that is meant to be at most ``target``."""
+    n = len(values)
+    mean = math.fsum(values) / n
+    spread = math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (n - 1)) if n > 1 else None
+    se = None if spread is None else spread / math.sqrt(n)
+    holds = None if target is None else mean <= target + 2 * (se or 0.0)
+    return Row(what, mean, se, n, target, peer, paper, holds)
+
+
+def write(name: str, rows: Sequence[Row], note: str) -> Path:
+    """``tests/results/<name>.json`` and the same as ``.md``."""
+    RESULTS.mkdir(exist_ok=True)
+    record = {
+        "name": name,
+        "note": note,
+        "commit": _commit(),
+        "python": platform.python_version(),
+        "machine": f"{platform.system()} {platform.machine()}",
+        "versions": _versions(),
+        "rows": [asdict(r) for r in rows],
+    }
+    (RESULTS / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n")
+    path = RESULTS / f"{name}.md"
+    path.write_text(_markdown(record, rows))
+    return path
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def _commit() -> str:
+    shown = subprocess.run(
+        ["git", "describe", "--always", "--dirty"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=Path(__file__).parent,
+    )
+    return shown.stdout.strip() or "unknown"
+
+
+def _markdown(record: dict[str, object], rows: Sequence[Row]) -> str:
+    lines = [
+        f"# {record['name']}",
+        "",
+        str(record["note"]),
+        "",
+        "| what | ours | s.e. | target | peer | paper | holds | runs |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for r in rows:
+        holds = {None: "", True: "yes", False: "**no**"}[r.holds]
+        cells = [_short(v) for v in (r.ours, r.se, r.target, r.peer, r.paper)]
+        lines.append(f"| {r.what} | {' | '.join(cells)} | {holds} | {r.n_runs} |")
+    lines += ["", f"Commit {record['commit']}, Python {record['python']}, {record['machine']}."]
+    return "\n".join(lines) + "\n"
+
+
+def _short(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}"
