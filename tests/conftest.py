@@ -10,19 +10,26 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+import grpc
 import numpy as np
 import pytest
 
+from penstock.errors import GateUnavailable, Refused
 from penstock.schema import Column, Schema
 from penstock.study import Estimand, Mechanism, PrivacyRequest, Study
 from penstock.toml import dictionary_toml
+from penstock.wire import gate_pb2, gate_pb2_grpc
+from penstock.wire.calls import connect, failure
 from penstock.wire.signatures import generate_key, public_hex
 from penstock.wire.signed import SignedStudy, sign_study
 from penstock_client import setup
+from penstock_client.database import Database
+from penstock_client.ledger import Ledger, State
 from penstock_client.policy import Signer, Trust, write_trust
 from penstock_client.site import SitePaths, read_settings
 
@@ -48,6 +55,8 @@ SCHEMA = Schema(
 
 ESTIMAND = Estimand("effect", "ols", "score", "sbp", per=10.0, adjust=("age", "sex"))
 
+DONE = ("delivered", "failed", "rejected", "cancelled")
+
 FAST = Mechanism(copies=3, steps=12, flows=2, hidden=(8,))
 
 
@@ -59,7 +68,7 @@ def rows_csv(n: int, seed: int) -> str:
     sex = rng.integers(0, 2, n)
     score = np.clip(0.2 * (sbp - 125) + 0.1 * (age - 55) + rng.normal(0, 3, n), -50, 50)
     lines = ["age,sbp,sex,score"]
-    lines += [f"{a:.0f},{b:.0f},{c},{d:.3f}" for a, b, c, d in zip(age, sbp, sex, score)]
+    lines += [f"{a:.0f},{b:.0f},{c},{d:.3f}" for a, b, c, d in zip(age, sbp, sex, score, strict=True)]
     return "\n".join(lines) + "\n"
 
 
@@ -95,21 +104,58 @@ class TestSite:
         return process
 
     def _answers(self) -> bool:
-        from penstock.errors import PenstockError
-        from penstock.wire.calls import connect, failure
-        from penstock.wire import gate_pb2, gate_pb2_grpc
-        import grpc
-
         if not self.paths.gate_socket.exists():
             return False
+        try:
+            self.call("Describe", gate_pb2.DescribeRequest())
+        except GateUnavailable:
+            return False
+        except Refused:
+            pass
+        return True
+
+    # -- what the network side does ------------------------------------------------------------
+
+    def call(self, method: str, request: Any) -> Any:
+        """One call on gate.sock, with errors as the coordinator sees them."""
         with contextlib.closing(connect(self.paths.gate_socket)) as channel:
             try:
-                gate_pb2_grpc.GateStub(channel).Describe(gate_pb2.DescribeRequest(), timeout=5)
+                return getattr(gate_pb2_grpc.GateStub(channel), method)(request, timeout=20)
             except grpc.RpcError as error:
-                return not isinstance(failure(error), PenstockError) or "answer" not in str(
-                    failure(error)
-                )
-        return True
+                raise failure(error) from None
+
+    def submit(self, signed: SignedStudy) -> Any:
+        return self.call("Submit", gate_pb2.SubmitRequest(signed_study=signed.to_bytes()))
+
+    def poll(self, request_id: str) -> Any:
+        return self.call("Poll", gate_pb2.JobRequest(request_id=request_id))
+
+    def wait(self, request_id: str, states: Sequence[str] = DONE, seconds: float = 120) -> Any:
+        """Poll until the job is in one of ``states``."""
+        deadline = time.monotonic() + seconds
+        while (job := self.poll(request_id)).state not in states:
+            if time.monotonic() > deadline:
+                raise AssertionError(f"still {job.state}")
+            time.sleep(0.05)
+        return job
+
+    def collect(self, request_id: str) -> tuple[bytes, bytes]:
+        """The manifest and the whole table."""
+        with contextlib.closing(connect(self.paths.gate_socket)) as channel:
+            request = gate_pb2.JobRequest(request_id=request_id)
+            try:
+                parts = list(gate_pb2_grpc.GateStub(channel).Collect(request, timeout=60))
+            except grpc.RpcError as error:
+                raise failure(error) from None
+        return parts[0].manifest, b"".join(p.table for p in parts[1:])
+
+    def ledger(self) -> State:
+        """The ledger's verified state, read from its file."""
+        database = Database(self.paths.database, read_only=True)
+        try:
+            return Ledger(database, None).verify(self.paths.gate_public())
+        finally:
+            database.close()
 
     def kill(self, process: subprocess.Popen[bytes]) -> None:
         process.send_signal(signal.SIGKILL)
@@ -208,7 +254,3 @@ def world() -> Iterator[World]:
 @pytest.fixture
 def fast() -> Mechanism:
     return FAST
-
-
-def with_mechanism(**changes: object) -> Mechanism:
-    return replace(FAST, **changes)  # type: ignore[arg-type]

@@ -11,9 +11,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from penstock.checks import unknown_keys, within
 from penstock.errors import InvalidInput, Problem
 from penstock.wire.signatures import fingerprint
-from penstock_client.site import read_toml, unknown_keys
+from penstock_client.site import read_toml
 
 CLASSES = ("formal", "public-flow", "empirical")
 MECHANISMS = ("maf",)
@@ -57,14 +58,14 @@ def read_policy(path: Path) -> Policy:
         InvalidInput: missing file, unknown keys, or values out of their domain.
     """
     values = read_toml(path)
-    top = {"mechanisms": 0, "guarantees": 0, "approval": 0, "limits": 0}
-    limits = {"study_epsilon": 0, "study_delta": 0, "total_epsilon": 0, "total_delta": 0}
+    top = ("mechanisms", "guarantees", "approval", "limits")
+    limits = ("study_epsilon", "study_delta", "total_epsilon", "total_delta")
     problems = unknown_keys(values, top)
     inner = values.get("limits", {})
     if not isinstance(inner, dict):
         problems.append(Problem("limits", "not a table"))
         inner = {}
-    problems += unknown_keys(inner, limits, where="limits.")
+    problems += within("limits", unknown_keys(inner, limits))
     problems += _check_list(values, "mechanisms", MECHANISMS)
     problems += _check_list(values, "guarantees", CLASSES)
     if values.get("approval") not in ("automatic", "by-hand"):

@@ -10,7 +10,7 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from penstock.checks import SITE, SITE_BOUND, did_you_mean
+from penstock.checks import SITE, SITE_BOUND, unknown_keys
 from penstock.errors import InvalidInput, PenstockError, Problem, SignatureError
 from penstock.wire.signatures import private_from_pem, public_hex
 
@@ -180,7 +180,7 @@ def read_settings(paths: SitePaths) -> SiteSettings:
         InvalidInput: with all problems.
     """
     values = read_toml(paths.settings)
-    problems = unknown_keys(values, _FIELDS)
+    problems = unknown_keys(values, list(_FIELDS))
     for name, types in _FIELDS.items():
         value = values.get(name)
         required = name in ("name", "federation", "data", "lineage")
@@ -210,12 +210,3 @@ def _semantic(values: dict[str, Any]) -> list[Problem]:
     if values.get("device", "auto") not in ("auto", "cpu", "cuda"):
         problems.append(Problem("device", "unknown", bound="auto, cpu or cuda"))
     return problems
-
-
-def unknown_keys(values: dict[str, Any], known: dict[str, Any], where: str = "") -> list[Problem]:
-    """A Problem for every key that is not known, naming the nearest one that is."""
-    return [
-        Problem(f"{where}{key}", "unknown key", remedy=did_you_mean(key, list(known)))
-        for key in values
-        if key not in known
-    ]

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from penstock.checks import nearest
 from penstock.errors import InvalidInput, Problem
 from penstock.schema import Column, Schema
 
@@ -87,24 +88,17 @@ def check(frame: pd.DataFrame, dictionary: Schema) -> Checked:
     coded: dict[str, Codes] = {}
     for column in dictionary.columns:
         if column.name not in frame.columns:
-            near = _near(column.name, frame.columns)
             findings.append(
                 Finding(
                     column.name,
                     "column missing from the file",
                     fatal=True,
-                    remedy=f"The file has {near!r}; rename one of them." if near else "",
+                    remedy=nearest(column.name, frame.columns) or "",
                 )
             )
         elif len(frame):
             coded[column.name] = _column(frame[column.name], column, findings)
     return Checked(tuple(findings), len(frame), persons, coded, person)
-
-
-def _near(name: str, names: Sequence[str]) -> str | None:
-    from penstock.checks import nearest
-
-    return nearest(name, list(names))
 
 
 def _persons(

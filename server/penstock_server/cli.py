@@ -150,7 +150,7 @@ def cvd(
             rng = np.random.default_rng([seed, index])
             engine.write_site(cohort, out / cohort.name, rng, log_hr_per_10=log_hr)
             done(f"{out / cohort.name}: {cohort.title}, {cohort.n} persons")
-    engine.write_truth(out / "truth.json", log_hr_per_10=log_hr)
+    engine.write_truth(out, log_hr_per_10=log_hr)
     done(f"{out / 'truth.json'}: hazard ratio {hazard_ratio:g} per 10 mmHg")
 
 

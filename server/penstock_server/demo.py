@@ -182,7 +182,7 @@ class _Demo:
         )
         if process.returncode:
             if not show:
-                err.print(process.stdout + process.stderr, markup=False)
+                err.print((process.stdout + process.stderr)[-2000:], markup=False)
             raise JobFailed(f"penstock {' '.join(args[:2])} failed", value=process.returncode)
 
     def process(self, *args: str) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 from penstock.errors import InvalidInput
-from penstock.models.maf import BOX, Architecture, Flow
+from penstock.models.maf import BOX, Architecture, Block, Flow
 from torch import Tensor
 
 ARCHITECTURES = [
@@ -36,6 +37,10 @@ def rows(n: int, d: int, dtype: torch.dtype = torch.float64) -> Tensor:
 
 def gaussian_log_density(x: Tensor, sd: float) -> Tensor:
     return (-0.5 * (x / sd) ** 2 - math.log(sd * math.sqrt(2 * math.pi))).sum(dim=1)
+
+
+def first_latent(block: Block, x: Tensor) -> Tensor:
+    return block.to_latent(x)[0][0]
 
 
 def jacobian_of(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
@@ -80,7 +85,7 @@ def test_each_block_is_triangular_in_its_own_order() -> None:
     orders = set()
     for block in flow.blocks:
         x = rows(1, 6)[0]
-        jacobian = jacobian_of(lambda v, block=block: block.to_latent(v)[0][0], x)
+        jacobian = jacobian_of(partial(first_latent, block), x)
         ordered = jacobian[block.order][:, block.order]
         assert torch.equal(torch.triu(ordered, 1), torch.zeros(6, 6, dtype=torch.float64))
         assert (torch.tril(ordered).abs() > 0).sum() == 21  # and nothing below is missing

@@ -43,6 +43,7 @@ from scipy.stats import qmc
 from penstock.errors import InvalidInput, Problem
 from penstock.schema import Column, Schema
 from penstock.study import Estimand
+from penstock.toml import dictionary_toml
 
 Array = npt.NDArray[np.float64]
 
@@ -401,9 +402,6 @@ def write_site(
 
     The directory is made when it is not there; files of these names are replaced.
     """
-    # Here, not above: simulating in memory needs no TOML.
-    from penstock.toml import dictionary_toml
-
     table = simulate(cohort, rng, n=n, log_hr_per_10=log_hr_per_10, tau=tau)
     decimals = {name: places for name, _, _, places, *_ in _COVARIATES}
     decimals |= {"time": _TIME_DECIMALS, "cvd": 0}

@@ -28,6 +28,17 @@ HELP = {
 class LazyGroup(TyperGroup):
     """Loads a group's module when one of its commands is called."""
 
+    _resolving = False
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        self._resolving = True
+        try:
+            return super().resolve_command(ctx, args)
+        finally:
+            self._resolving = False
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         found = _entry_points()
         return [n for n in HELP if n in found] + sorted(set(found) - set(HELP))
@@ -36,7 +47,8 @@ class LazyGroup(TyperGroup):
         point = _entry_points().get(cmd_name)
         if point is None:
             return None
-        if ctx.resilient_parsing or _only_help(ctx):
+        if not self._resolving:
+            # The list of commands needs their names and one line each, not their modules.
             return click.Command(cmd_name, help=HELP.get(cmd_name, ""))
         try:
             app: Any = point.load()
@@ -51,12 +63,6 @@ class LazyGroup(TyperGroup):
         command = typer.main.get_command(app)
         command.name = cmd_name
         return command
-
-
-def _only_help(ctx: click.Context) -> bool:
-    # The list of commands needs their names and one line each, not their modules.
-    args = getattr(ctx, "_protected_args", []) + ctx.args
-    return not args
 
 
 def _entry_points() -> dict[str, EntryPoint]:

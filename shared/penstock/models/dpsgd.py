@@ -144,7 +144,7 @@ def fit(
     theta = flow.get_flat().double().cpu().numpy()[active]
     adam, mean, kept = _Adam(len(theta)), np.zeros(len(theta)), 0
     first_kept = training.steps - math.floor(training.average * training.steps)
-    batch = n * (training.rate if training.rate is not None else 1.0)
+    batch = max(n, 1) * (training.rate if training.rate is not None else 1.0)
     for step in range(training.steps):
         who = None
         if training.rate is not None:
@@ -154,7 +154,7 @@ def fit(
         if training.noise_multiplier is not None:
             total = add_gaussian(total, training.noise_multiplier * training.clip, noise)
         rate = training.learning_rate * 0.5 * (1 + math.cos(math.pi * step / training.steps))
-        theta = theta - rate * adam.direction(total / max(batch, 1.0))
+        theta = theta - rate * adam.direction(total / batch)
         _set_active(flow, theta, active)
         if step >= first_kept:
             kept += 1

@@ -40,11 +40,12 @@ def clip_latents(latents: Array, present: Bools, radius: float) -> Array:
         raise InvalidInput("latent noise", [Problem("clip", "must be above 0", value=str(radius))])
     usable = present & np.isfinite(latents).all(axis=-1)
     z = np.where(usable[..., None], latents, 0.0)
-    # The norm by way of the largest entry: squares of huge latents would overflow.
-    largest = np.maximum(np.abs(z).max(axis=-1, keepdims=True), 1e-300)
-    norm = largest * np.linalg.norm(z / largest, axis=-1, keepdims=True)
+    # By way of the largest entry: squares of huge latents would overflow.
+    largest = np.abs(z).max(axis=-1, keepdims=True)
+    shape = z / np.where(largest > 0, largest, 1.0)
+    norm = np.maximum(np.linalg.norm(shape, axis=-1, keepdims=True), 1.0)
     # A little inside, so that rounding never carries a row beyond the radius.
-    clipped: Array = z * np.minimum(1.0, radius * (1 - 1e-12) / norm)
+    clipped: Array = shape * np.minimum(largest, radius * (1 - 1e-12) / norm)
     return clipped
 
 

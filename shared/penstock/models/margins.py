@@ -4,8 +4,7 @@ Both are Gaussian releases of sums over persons, under zero-out with public n, a
 the noise is post-processing:
 
 * :func:`noisy_histograms` counts each column on a fixed grid over the public box. From the counts
-  comes a monotone map of each column to roughly standard Gaussian scores (:class:`Margins`),
-  exactly invertible whatever the noise did.
+  come each column's location and scale (:func:`standardise`).
 * :func:`noisy_moments` sums y yᵀ over clipped rows y = (scores, 1). :func:`match_moments` finds the
   affine map after which a model's samples, *clipped alike*, have these moments, so that clipping
   does not bias what it bounds.
@@ -19,7 +18,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 from penstock.privacy.noise import NoiseSource, add_gaussian
 
@@ -29,7 +27,6 @@ Bools = NDArray[np.bool_]
 BINS = 32
 """Bins per column, equal widths over the public box."""
 
-_MOST_KNOTS = 19
 _EIGENVALUE_FLOOR = 0.02
 _MATCH_ROUNDS = 40
 
@@ -61,7 +58,7 @@ def noisy_histograms(
     Sensitivity: :func:`histogram_sensitivity`, zero-out of one person.
     """
     n, k, d = rows.shape
-    inside = _clamp(rows, low, high)[present]
+    inside = clamp(rows, low, high)[present]
     place = np.clip(((inside - low) / (high - low) * BINS).astype(np.intp), 0, BINS - 1)
     counts = np.stack([np.bincount(place[:, j], minlength=BINS) for j in range(d)]).astype(
         np.float64
@@ -76,63 +73,47 @@ def noisy_histograms(
 
 
 @dataclass(frozen=True, slots=True)
-class Margins:
-    """Piecewise linear, increasing maps between values in the box and Gaussian scores.
+class Affine:
+    """y ↦ y Aᵀ + b, A (d, d) invertible."""
 
-    ``values`` and ``scores`` are (d, m): the knots of each column. The outermost two knots on each
-    side span the tails.
+    matrix: Array
+    shift: Array
+
+    @classmethod
+    def identity(cls, d: int) -> Affine:
+        return cls(np.eye(d), np.zeros(d))
+
+    def apply(self, y: Array) -> Array:
+        """(…, d) → (…, d)."""
+        moved: Array = y @ self.matrix.T + self.shift
+        return moved
+
+    def invert(self, y: Array) -> Array:
+        """(…, d) → (…, d)."""
+        back: Array = (y - self.shift) @ np.linalg.inv(self.matrix).T
+        return back
+
+    def after(self, first: Affine) -> Affine:
+        """This map after ``first``: y ↦ self(first(y))."""
+        return Affine(self.matrix @ first.matrix, self.matrix @ first.shift + self.shift)
+
+
+def standardise(counts: Counts, low: Array, high: Array) -> Affine:
+    """The map from scores, roughly of mean 0 and sd 1 per column, to values.
+
+    Mean and sd of each noisy histogram, bins below two standard deviations of their noise left out:
+    else the empty bins, most of the box, would outweigh the rest. Where nothing stands out of the
+    noise, the box itself.
     """
-
-    low: Array
-    high: Array
-    values: Array
-    scores: Array
-
-    def to_scores(self, x: Array) -> Array:
-        """(…, d) values, clamped to the box (NaN: its centre), to scores."""
-        return _interpolate(_clamp(x, self.low, self.high), self.values, self.scores)
-
-    def to_values(self, y: Array) -> Array:
-        """(…, d) scores to values inside the box; the inverse of :meth:`to_scores` there."""
-        return np.clip(_interpolate(y, self.scores, self.values), self.low, self.high)
-
-
-def fit_margins(counts: Counts, low: Array, high: Array) -> Margins:
-    r"""Knots at noisy quantiles, as many as the noise allows (at least two: location and scale).
-
-    A column's counts are projected on {c ≥ 0, Σc = rows}. Quantiles at levels j/(K+1) become knots
-    with scores Φ⁻¹(j/(K+1)); K is such that levels lie three standard deviations of the noisy
-    distribution function apart. Beyond the outer knots the map goes on linearly.
-    """
-    d = len(counts.bins)
-    blur = counts.sd * math.sqrt(BINS) / (2 * counts.rows)
-    levels_apart = max(1 / (_MOST_KNOTS + 1), 3 * blur)
-    knots = max(2, min(_MOST_KNOTS, int(1 / levels_apart) - 1))
-    levels = np.arange(1, knots + 1) / (knots + 1)
-    inner = ndtri(levels)
-    values, scores = np.empty((d, knots + 2)), np.empty((d, knots + 2))
-    for j in range(d):
-        width = (high[j] - low[j]) / BINS
-        mass = project_to_simplex(counts.bins[j], counts.rows)
-        edges = low[j] + width * np.arange(BINS + 1)
-        x = _quantiles(mass, edges, levels)
-        # Knots at least a sliver apart: the map stays one-to-one when all rows are equal.
-        x = np.maximum.accumulate(x + 1e-3 * width * np.arange(knots))
-        slope = max(x[-1] - x[0], width) / (inner[-1] - inner[0])
-        # The tails reach the box or beyond, so that every value in it has a score.
-        reach = (high[j] - low[j]) / slope
-        values[j] = np.r_[x[0] - slope * reach, x, x[-1] + slope * reach]
-        scores[j] = np.r_[inner[0] - reach, inner, inner[-1] + reach]
-    return Margins(low, high, values, scores)
-
-
-def project_to_simplex(counts: Array, total: float) -> Array:
-    """The nearest c ≥ 0 with Σc = total, in the Euclidean norm (Duchi et al. 2008, fig. 1)."""
-    ordered = np.sort(counts)[::-1]
-    excess = (np.cumsum(ordered) - total) / np.arange(1, len(counts) + 1)
-    shift = excess[np.flatnonzero(ordered > excess)[-1]]
-    projected: Array = np.maximum(counts - shift, 0.0)
-    return projected
+    width = (high - low) / BINS
+    centres = low[:, None] + width[:, None] * (np.arange(BINS) + 0.5)
+    kept = np.where(counts.bins > 2 * counts.sd, counts.bins, 0.0)
+    kept[kept.sum(axis=1) <= 0] = 1.0
+    weights = kept / kept.sum(axis=1, keepdims=True)
+    mean = (weights * centres).sum(axis=1)
+    variance = (weights * (centres - mean[:, None]) ** 2).sum(axis=1)
+    # A bin is as fine as these counts see: all rows equal still have a scale.
+    return Affine(np.diag(np.sqrt(variance + width**2 / 12)), mean)
 
 
 def default_radius(d: int) -> float:
@@ -171,32 +152,6 @@ def noisy_moments(
     noisy[row, column] = add_gaussian(total[row, column] * stretch, sd, noise) / stretch
     noisy[column, row] = noisy[row, column]
     return noisy
-
-
-@dataclass(frozen=True, slots=True)
-class Affine:
-    """y ↦ y Aᵀ + b, A (d, d) invertible."""
-
-    matrix: Array
-    shift: Array
-
-    @classmethod
-    def identity(cls, d: int) -> Affine:
-        return cls(np.eye(d), np.zeros(d))
-
-    def apply(self, y: Array) -> Array:
-        """(…, d) → (…, d)."""
-        moved: Array = y @ self.matrix.T + self.shift
-        return moved
-
-    def invert(self, y: Array) -> Array:
-        """(…, d) → (…, d)."""
-        back: Array = (y - self.shift) @ np.linalg.inv(self.matrix).T
-        return back
-
-    def after(self, first: Affine) -> Affine:
-        """This map after ``first``: y ↦ self(first(y))."""
-        return Affine(self.matrix @ first.matrix, self.matrix @ first.shift + self.shift)
 
 
 def gaussian(moments: Array, rows: float) -> Affine:
@@ -263,19 +218,7 @@ def _clipped(scores: Array, radius: float) -> Array:
     return clipped
 
 
-def _clamp(x: Array, low: Array, high: Array) -> Array:
+def clamp(x: Array, low: Array, high: Array) -> Array:
+    """Values inside the box, NaN at its centre: what any row, however odd, counts as."""
     inside: Array = np.clip(np.where(np.isnan(x), (low + high) / 2, x), low, high)
     return inside
-
-
-def _quantiles(mass: Array, edges: Array, levels: Array) -> Array:
-    """Quantiles of a histogram, uniform within bins."""
-    below = np.append(0.0, np.cumsum(mass))
-    # np.interp wants increasing abscissae; empty bins are given a sliver of mass.
-    below = below / below[-1] + 1e-9 * np.arange(len(below))
-    return np.interp(levels * below[-1], below, edges)
-
-
-def _interpolate(x: Array, knots: Array, values: Array) -> Array:
-    columns = [np.interp(x[..., j], knots[j], values[j]) for j in range(x.shape[-1])]
-    return np.stack(columns, axis=-1)

@@ -22,7 +22,7 @@ noise but the injection's: ε = ∞.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -46,7 +46,6 @@ from penstock.study import Mechanism, PrivacyRequest
 
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
-Observe = Callable[[Array], Array]
 
 GUARANTEES = ("formal", "public-flow", "empirical")
 
@@ -59,13 +58,16 @@ _ROWS_AT_ONCE = 1 << 16
 
 
 class Encoding(Protocol):
-    """What :func:`run` needs to know of an encoding: its public box, (d,) each."""
+    """What :func:`run` needs of :class:`penstock.encoding.Encoding`; (d,) is the public box."""
 
-    @property
-    def low(self) -> Array: ...
+    low: Array
+    high: Array
 
-    @property
-    def high(self) -> Array: ...
+    def encode(
+        self, coded: Mapping[str, Array], rng: np.random.Generator
+    ) -> tuple[Array, Bools]: ...
+
+    def decode(self, rows: Array) -> Mapping[str, Array]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,23 +195,22 @@ def plan_columns(
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A fitted density: values in the box ↔ margins' scores ↔ (affine) ↔ flow ↔ latents."""
+    """A fitted density: values in the public box ↔ (affine) ↔ flow ↔ latents."""
 
-    margins: early.Margins
+    low: Array
+    high: Array
     affine: early.Affine
     flow: Flow
 
     def to_latent(self, x: Array) -> Array:
-        """(n, d) values to latents, standard Gaussian if the model were exact."""
-        return _through(
-            self.flow.to_latent, self.affine.invert(self.margins.to_scores(x)), self.flow
-        )
+        """(n, d) values to latents; standard Gaussian if the model were exact."""
+        scores = self.affine.invert(early.clamp(x, self.low, self.high))
+        return _through(self.flow.to_latent, scores, self.flow)
 
     def to_values(self, z: Array) -> Array:
         """(n, d) latents to values in the box, finite."""
-        return self.margins.to_values(
-            self.affine.apply(_through(self.flow.from_latent, z, self.flow))
-        )
+        values = self.affine.apply(_through(self.flow.from_latent, z, self.flow))
+        return early.clamp(values, self.low, self.high)
 
 
 def run(
@@ -221,7 +222,6 @@ def run(
     progress: dpsgd.Progress | None = None,
     device: str = "cpu",
     public: tuple[Array, Bools] | None = None,
-    observe: Observe | None = None,
 ) -> list[Array]:
     """Synthetic copies, each of exactly persons · rows encoded rows, in a random order.
 
@@ -231,15 +231,13 @@ def run(
         rows: (n, k, d), encoded; present: (n, k). n and k are the plan's.
         noise: source of all noise, latents and orders.
         public: rows and presence to fit on, for ``public-flow``.
-        observe: encoded values as a model makes them to values as a row has them, so that rounding
-            and thresholds do not bias the match: encode(decode(x)), with randomness of its own.
 
     Raises:
         InvalidInput: shapes that are not the plan's, or public rows missing or not wanted.
     """
     _check_shapes(plan, encoding, rows, present, public)
     seen = (rows, present) if public is None else public
-    model = fit(plan, encoding, *seen, noise, progress, device, observe)
+    model = fit(plan, encoding, *seen, noise, progress, device)
     size, d = plan.persons * plan.rows, plan.arch.d
     there = present.reshape(size)
     latents = np.zeros((size, d))
@@ -260,27 +258,26 @@ def fit(
     noise: NoiseSource,
     progress: dpsgd.Progress | None = None,
     device: str = "cpu",
-    observe: Observe | None = None,
 ) -> Model:
     """The model of the first three stages; private as far as the plan's multipliers make it."""
-    counts = early.noisy_histograms(rows, present, encoding.low, encoding.high, plan.margins, noise)
-    margin = early.fit_margins(counts, encoding.low, encoding.high)
-    scores = margin.to_scores(rows)
+    low, high = encoding.low, encoding.high
+    counts = early.noisy_histograms(rows, present, low, high, plan.margins, noise)
+    scale = early.standardise(counts, low, high)
+    scores = scale.invert(early.clamp(rows, low, high))
     moments = early.noisy_moments(scores, present, plan.radius, plan.moments, noise)
     start = early.gaussian(moments, counts.rows)
     flow = Flow(plan.arch, device)
     dpsgd.fit(flow, start.invert(scores), present, plan.training, noise, progress)
+
+    def as_observed(y: Array) -> Array:
+        # One seed for all rounds of the match: it looks at differences.
+        x = encoding.decode(early.clamp(scale.apply(y), low, high))
+        return scale.invert(encoding.encode(x, np.random.default_rng(plan.arch.seed))[0])
+
     latents = ndtri(qmc.Sobol(plan.arch.d, seed=plan.arch.seed).random_base2(_MATCH_POWER))
     sample = start.apply(_through(flow.from_latent, latents, flow))
-    seen: Observe | None = None
-    if observe is not None:
-        look = observe
-
-        def seen(y: Array) -> Array:
-            return margin.to_scores(look(margin.to_values(y)))
-
-    match = early.match_moments(moments, counts.rows, plan.radius, sample, seen)
-    return Model(margin, match.after(start), flow)
+    match = early.match_moments(moments, counts.rows, plan.radius, sample, as_observed)
+    return Model(low, high, scale.after(match).after(start), flow)
 
 
 def _through(function: Callable[[torch.Tensor], torch.Tensor], x: Array, flow: Flow) -> Array:

@@ -8,7 +8,6 @@ the value is missing.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
@@ -35,7 +34,6 @@ PUBLIC = (
     "Bounds are public knowledge, never observed minima or maxima: "
     "take them from a codebook, a guideline or the instrument's range"
 )
-_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,17}")
 
 Floats = npt.NDArray[np.float64]
 Coded = dict[str, Floats]
@@ -86,6 +84,17 @@ class Column:
         check.done()
 
     @property
+    def bounds(self) -> tuple[float, float]:
+        """Lower and upper bound of a column of numbers.
+
+        Raises:
+            TypeError: the column holds levels.
+        """
+        if self.lower is None or self.upper is None:
+            raise TypeError(f"a column of kind {self.kind!r} has no bounds")
+        return self.lower, self.upper
+
+    @property
     def grid(self) -> tuple[int, int] | None:
         """First and last multiple of ``10**-decimals`` within the bounds; None without a grid.
 
@@ -93,11 +102,10 @@ class Column:
         decimal is 7 steps and not 8.
         """
         decimals = 0 if self.kind == "integer" else self.decimals
-        if decimals is None or self.lower is None or self.upper is None:
+        if decimals is None:
             return None
-        return _steps(self.lower, decimals, ROUND_CEILING), _steps(
-            self.upper, decimals, ROUND_FLOOR
-        )
+        lower, upper = self.bounds
+        return _steps(lower, decimals, ROUND_CEILING), _steps(upper, decimals, ROUND_FLOOR)
 
     def snap(self, values: npt.ArrayLike) -> Floats:
         """Values clamped to the bounds and the decimal grid; NaN stays NaN.
@@ -108,7 +116,7 @@ class Column:
         if self.kind in LEVEL_KINDS:
             known = (x >= 0) & (x < len(self.levels)) & (x == np.floor(x))
             return np.where(known, x, np.nan) + 0.0
-        clamped = np.clip(x, self.lower, self.upper) + 0.0
+        clamped = np.clip(x, *self.bounds) + 0.0
         if self.grid is None:
             return clamped
         scale = 10.0 ** (self.decimals or 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.checks import nearest, shown
 from penstock.errors import Problem
-from penstock.schema.columns import NUMBER_KINDS, PUBLIC, Column, Schema
+from penstock.schema.columns import NUMBER_KINDS, Column, Schema
 
 
 def compare(study: Schema, dictionary: Schema) -> list[Problem]:
@@ -72,17 +72,15 @@ def _column(where: str, wanted: Column, held: Column) -> list[Problem]:
 
 
 def _bounds(where: str, wanted: Column, held: Column) -> list[Problem]:
-    if None in (wanted.lower, wanted.upper, held.lower, held.upper):  # cannot be: fail closed
-        return [Problem(where, "has no bounds", remedy=PUBLIC)]
-    sides = (("lower", wanted.lower < held.lower), ("upper", wanted.upper > held.upper))  # type: ignore[operator]
+    (low, high), (least, most) = wanted.bounds, held.bounds
     return [
         Problem(
             f"{where}.{side}",
             "lies outside the bounds of the site's dictionary",
-            value=f"{getattr(wanted, side):g}",
-            bound=f"{held.lower:g} to {held.upper:g}",
+            value=f"{bound:.15g}",
+            bound=f"{least:.15g} to {most:.15g}",
         )
-        for side, outside in sides
+        for side, bound, outside in (("lower", low, low < least), ("upper", high, high > most))
         if outside
     ]
 

@@ -18,7 +18,8 @@ from penstock.schema.columns import LEVEL_KINDS, Coded, Column, Floats, Schema
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,14}")
+# At most 12 digits, so that a label survives a detour through float64.
+_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,11}")
 
 
 def check_coded(coded: Mapping[str, npt.ArrayLike], schema: Schema) -> Coded:
@@ -74,7 +75,6 @@ def from_arrow(table: pa.Table, schema: Schema) -> Coded:
         InvalidInput: a column is missing, unknown, or of a type that cannot hold its kind.
     """
     check = _names(list(table.column_names), schema)
-    check.distinct("", table.column_names)
     check.done()
     coded: Coded = {}
     for column in schema.columns:
@@ -93,6 +93,7 @@ def from_arrow(table: pa.Table, schema: Schema) -> Coded:
 
 def _names(found: list[str], schema: Schema) -> Checks:
     check = Checks("table")
+    check.distinct("", found)
     for name in schema.names:
         if name not in found:
             check.add(name, "is missing from the table", remedy=nearest(name, found))
@@ -113,7 +114,8 @@ def _column_to_arrow(values: Floats, column: Column) -> Any:
 
     missing = np.isnan(values)
     if column.kind in LEVEL_KINDS:
-        labels = pa.array(_integer_levels(column) or list(column.levels))
+        integers = _integer_levels(column)
+        labels = pa.array(list(column.levels) if integers is None else integers)
         return labels.take(pa.array(np.where(missing, 0, values).astype(np.int64), mask=missing))
     if column.kind == "integer":
         return pa.array(np.where(missing, 0, values).astype(np.int64), mask=missing)

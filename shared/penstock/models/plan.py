@@ -1,0 +1,2 @@
+"""interim"""
+from penstock.models.mechanism import Plan, plan

@@ -1,0 +1,297 @@
+"""Real gate processes: killed at every stage, asked twice, asked too much, attacked."""
+
+import json
+import os
+import signal
+import stat
+import time
+from dataclasses import replace
+
+import psutil
+import pytest
+
+from penstock.errors import GateUnavailable, Refused
+from penstock.study import PrivacyRequest
+from penstock.wire import gate_pb2, gate_pb2_grpc
+from penstock.wire.calls import connect
+from penstock.wire.signatures import generate_key
+from penstock.wire.signed import sign_cancel, sign_study
+
+# The real service, with one function of the gate replaced by a kill -9 of itself.
+KILL_AT = """
+import os, signal, sys
+from pathlib import Path
+from penstock_client import gate, launcher, release, service
+from penstock_client.ledger import Ledger
+from penstock_client.site import SitePaths, read_settings
+
+def die(*args, **kwargs):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def before(owner, name):
+    setattr(owner, name, die)
+
+def after(owner, name):
+    original = getattr(owner, name)
+    def wrapped(*args, **kwargs):
+        original(*args, **kwargs)
+        die()
+    setattr(owner, name, wrapped)
+
+{patch}
+paths = SitePaths(Path(sys.argv[1]))
+service.serve(paths, read_settings(paths))
+"""
+
+STAGES = {
+    "before the reservation": "before(Ledger, 'reserve')",
+    "after the reservation, in its transaction": "after(Ledger, 'reserve')",
+    "before the worker": "before(launcher.Worker, 'run')",
+    "after the worker": "after(launcher.Worker, 'run')",
+    "before the release is kept": "before(release, 'keep')",
+    "after the release is kept": "after(release, 'keep')",
+    "before the commit": "before(Ledger, 'commit')",
+    "after the commit, in its transaction": "after(Ledger, 'commit')",
+}
+
+
+def refused(site, signed):
+    with pytest.raises(Refused) as caught:
+        site.submit(signed)
+    return caught.value
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_kill_at_any_stage_costs_one_charge_or_a_burnt_one_and_never_two_draws(world, stage):
+    site = world.site()
+    signed = world.signed()
+    gate = site.start(driver=KILL_AT.format(patch=STAGES[stage]))
+    try:
+        request_id = site.submit(signed).request_id
+    except GateUnavailable:
+        request_id = ""  # it died before it could answer
+    gate.wait(60)
+    assert gate.returncode == -signal.SIGKILL
+    site.start()
+    job = site.submit(signed)  # what a coordinator does: ask again
+    assert request_id in ("", job.request_id)
+    end = site.wait(job.request_id)
+    charges = site.ledger().charges
+    assert list(charges) == [job.request_id]
+    if end.state == "delivered":
+        assert charges[job.request_id].status == "committed"
+        assert site.collect(job.request_id) == site.collect(job.request_id)
+    else:
+        assert (end.state, end.code) == ("failed", "interrupted")
+        assert charges[job.request_id].status == "burnt"
+        with pytest.raises(Refused, match="no release"):
+            site.collect(job.request_id)
+    assert not any(site.paths.work.iterdir())
+
+
+def test_a_killed_worker_burns_its_charge_and_the_gate_lives(world, fast):
+    site = world.site()
+    gate = site.start()
+    signed = world.signed(mechanism=replace(fast, steps=5000))
+    job = site.submit(signed)
+    site.wait(job.request_id, ("running",))
+    deadline = time.monotonic() + 60
+    while not (children := psutil.Process(gate.pid).children()):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    children[0].send_signal(signal.SIGKILL)
+    end = site.wait(job.request_id)
+    assert (end.state, end.code) == ("failed", "failed")
+    assert site.ledger().charges[job.request_id].status == "burnt"
+    again = site.submit(world.signed(release=2))
+    assert site.wait(again.request_id).state == "delivered"
+
+
+def test_the_worker_dies_with_its_gate(world, fast):
+    site = world.site()
+    gate = site.start()
+    job = site.submit(world.signed(mechanism=replace(fast, steps=9000)))
+    site.wait(job.request_id, ("running",))
+    deadline = time.monotonic() + 60
+    while site.poll(job.request_id).step == 0:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    worker = psutil.Process(gate.pid).children()[0]
+    site.kill(gate)
+    psutil.wait_procs([worker], timeout=20)
+    assert not worker.is_running() or worker.status() == psutil.STATUS_ZOMBIE
+
+
+def test_the_same_request_costs_nothing_and_returns_the_same_bytes(world):
+    site = world.site()
+    site.start()
+    signed = world.signed()
+    first = site.submit(signed)
+    site.wait(first.request_id)
+    bytes_once = site.collect(first.request_id)
+    seq = site.ledger().seq
+    with connect(site.paths.gate_socket) as channel:
+        stub = gate_pb2_grpc.GateStub(channel)
+        request = gate_pb2.SubmitRequest(signed_study=signed.to_bytes())
+        ids = {stub.Submit(request, timeout=20).request_id for _ in range(1000)}
+    assert ids == {first.request_id}
+    assert site.ledger().seq == seq
+    assert site.collect(first.request_id) == bytes_once
+
+
+def test_two_studies_at_once_cannot_overspend(world):
+    site = world.site(total=2.5)
+    site.start()
+    jobs = [site.submit(world.signed(name="one")), site.submit(world.signed(name="two"))]
+    ends = sorted((e.state, e.code) for e in (site.wait(j.request_id) for j in jobs))
+    assert ends == [("delivered", ""), ("failed", "budget")]
+    lineage = site.ledger().lineages["main"]
+    assert lineage.filter.spent(lineage.events()) <= 2.5
+
+
+def test_a_refused_study_costs_nothing_and_says_what_is_left(world):
+    site = world.site(total=2.5)
+    site.start()
+    site.wait(site.submit(world.signed()).request_id)
+    seq = site.ledger().seq
+    refusal = refused(site, world.signed(name="other"))
+    assert refusal.reason == "budget"
+    assert "ask for ε <=" in str(refusal)
+    assert site.ledger().seq == seq
+
+
+def test_approval_by_hand(world):
+    from penstock_client.cli import _document, _steward
+
+    site = world.site(approval="by-hand")
+    site.start()
+    jobs = [site.submit(world.signed(name=n)) for n in ("yes", "no")]
+    assert {j.state for j in jobs} == {"awaiting-approval"}
+    shown = _document(
+        site.paths, "Preview", gate_pb2.JobRequest(request_id=jobs[0].request_id[:10])
+    )
+    assert shown["epsilon_autodp"] <= 2.0
+    assert shown["left_after"] < shown["left_before"]
+    _steward(site.paths, "Approve", gate_pb2.JobRequest(request_id=jobs[0].request_id))
+    _steward(site.paths, "Reject", gate_pb2.RejectRequest(request_id=jobs[1].request_id))
+    assert site.wait(jobs[0].request_id).state == "delivered"
+    assert site.wait(jobs[1].request_id).state == "rejected"
+    assert list(site.ledger().charges) == [jobs[0].request_id]
+
+
+def test_cancel_is_free_before_the_run_and_only_for_the_signer(world):
+    site = world.site(approval="by-hand")
+    site.start()
+    signed = world.signed()
+    job = site.submit(signed)
+    stranger = sign_cancel(signed.study_id, generate_key())
+    with pytest.raises(Refused):
+        site.call("Cancel", gate_pb2.CancelRequest(signed_cancel=stranger.to_bytes()))
+    mine = sign_cancel(signed.study_id, world.analyst)
+    site.call("Cancel", gate_pb2.CancelRequest(signed_cancel=mine.to_bytes()))
+    assert site.poll(job.request_id).state == "cancelled"
+    assert not site.ledger().charges
+
+
+def test_cancel_during_the_run_burns_the_charge(world, fast):
+    site = world.site()
+    site.start()
+    signed = world.signed(mechanism=replace(fast, steps=9000))
+    job = site.submit(signed)
+    site.wait(job.request_id, ("running",))
+    mine = sign_cancel(signed.study_id, world.analyst)
+    site.call("Cancel", gate_pb2.CancelRequest(signed_cancel=mine.to_bytes()))
+    assert site.wait(job.request_id).state == "cancelled"
+    assert site.ledger().charges[job.request_id].status == "burnt"
+
+
+REFUSALS = {
+    "expired": {"expires": "2021-01-01T00:00:00Z"},
+    "not-yet-valid": {"not_before": "2098-01-01T00:00:00Z"},
+    "federation": {"federation": "elsewhere"},
+    "not-invited": {"sites": ("b",)},
+    "study-budget": {"privacy": PrivacyRequest(9.0, 1e-5)},
+    "wire-version": {"wire": "9.0"},
+}
+
+
+@pytest.mark.parametrize("code", REFUSALS)
+def test_refusals_are_public_and_free(world, code):
+    site = world.site()
+    site.start()
+    assert refused(site, world.signed(**REFUSALS[code])).reason == code
+    assert not site.ledger().charges
+
+
+def test_an_unknown_signer_is_refused(world):
+    site = world.site()
+    site.start()
+    stranger = sign_study(world.study(), generate_key())
+    assert refused(site, stranger).reason == "unknown-signer"
+
+
+def test_a_changed_study_is_refused(world):
+    site = world.site()
+    site.start()
+    body = json.loads(world.signed().to_bytes())
+    body["study"]["privacy"]["epsilon"] = 2.5
+    with pytest.raises(Refused) as caught:
+        site.call("Submit", gate_pb2.SubmitRequest(signed_study=json.dumps(body).encode()))
+    assert caught.value.reason == "signature"
+
+
+@pytest.mark.parametrize("data", [b"", b"{}", b"[1]", b"\xff\xfe", b'{"a":' * 5000])
+def test_junk_is_refused_without_a_trace(world, data):
+    site = world.site()
+    site.start()
+    with pytest.raises(Refused) as caught:
+        site.call("Submit", gate_pb2.SubmitRequest(signed_study=data))
+    assert caught.value.reason in ("malformed", "signature")
+    assert "Traceback" not in str(caught.value)
+
+
+def test_sockets_and_files_have_their_modes(world):
+    site = world.site()
+    site.start()
+    mode = lambda p: stat.S_IMODE(os.stat(p).st_mode)  # noqa: E731
+    assert mode(site.paths.gate_socket) == 0o660
+    assert mode(site.paths.steward_socket) == 0o600
+    assert mode(site.paths.gate_socket.parent) == 0o750
+    for path in (site.paths.gate_key, site.paths.database, site.paths.trust):
+        assert mode(path) == 0o600
+    for path in site.paths.snapshots.iterdir():
+        assert mode(path) == 0o600
+
+
+def test_a_second_gate_is_told_who_holds_the_lock(world):
+    site = world.site()
+    first = site.start()
+    second = site.start(wait=False)
+    output = second.stdout.read().decode()
+    assert second.wait(30) == 7
+    assert f"pid {first.pid}" in output
+    assert first.poll() is None
+
+
+def test_a_stale_socket_is_said_and_replaced(world):
+    site = world.site()
+    site.kill(site.start())
+    assert site.paths.gate_socket.exists()
+    again = site.start()
+    again.terminate()
+    assert "left behind" in again.stdout.read().decode()
+    assert again.wait(30) == 0
+    assert not site.paths.gate_socket.exists()
+
+
+def test_a_corrupt_ledger_stops_the_gate_and_is_left_alone(world):
+    site = world.site()
+    data = bytearray(site.paths.database.read_bytes())
+    at = data.index(b'"kind":"version"')
+    data[at : at + 6] = b"\x00" * 6
+    site.paths.database.write_bytes(data)
+    gate = site.start(wait=False)
+    output = gate.stdout.read().decode()
+    assert gate.wait(30) == 7
+    assert "nothing was" in output
+    assert site.paths.database.read_bytes() == data
