@@ -38,7 +38,7 @@ mechanisms = ["maf"]
 guarantees = ["formal", "public-flow", "empirical"]
 approval = "{approval}"
 [limits]
-study_epsilon = 3.0
+study_epsilon = {study}
 study_delta = 1e-5
 total_epsilon = {total}
 total_delta = 1e-5
@@ -206,7 +206,7 @@ class World:
             (paths.root / "public.csv").write_text(public_csv)
             settings += '\npublic_data = "public.csv"\n'
         paths.settings.write_text(paths.settings.read_text() + settings)
-        paths.policy.write_text(POLICY.format(approval=approval, total=total))
+        paths.policy.write_text(POLICY.format(approval=approval, total=total, study=min(3.0, total)))
         checked, _ = setup.inspect(paths, read_settings(paths))
         setup.certify(paths, read_settings(paths), checked, accept=True)
         signer = Signer(public_hex(self.analyst), "analyst", allowance, "2099-12-31T00:00:00Z")

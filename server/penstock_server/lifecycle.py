@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from penstock.errors import CoordinatorError, GateUnavailable, UploadRejected
+from penstock.errors import CoordinatorError, GateUnavailable, PenstockError, UploadRejected
 from penstock.schema import Schema, compare
 from penstock.study import Study
 from penstock.wire.messages import SERVED_MAJORS, JobState, SiteState, StudyState, explain
@@ -36,7 +36,7 @@ _SITE_STATE = {
     JobState.CANCELLED: SiteState.CANCELLED,
 }
 
-Finish = Callable[[str], None]
+Finish = Callable[[str, str], None]
 
 
 def now() -> datetime:
@@ -52,7 +52,7 @@ class Coordinator:
     """Studies and sites over a store; tables below ``folder/uploads``.
 
     Args:
-        finish: called with the id of a study that has ended with a quorum, to build its results.
+        finish: called with the id of a study that has a quorum, and the time, to build its results.
         clock: the current time, UTC.
     """
 
@@ -61,7 +61,7 @@ class Coordinator:
         store: Store,
         folder: Path,
         *,
-        finish: Finish = lambda _: None,
+        finish: Finish = lambda study_id, moment: None,
         clock: Callable[[], datetime] = now,
     ) -> None:
         self.store = store
@@ -330,12 +330,17 @@ class Coordinator:
     def _close(self, row: StudyRow, parts: list[SiteRow], moment: str) -> None:
         quorum = read_signed_study(row.signed).study.quorum
         delivered = sum(p.state is SiteState.DELIVERED for p in parts)
-        if delivered >= quorum:
-            self._finish(row.id)
-            self.store.end_study(row.id, StudyState.FINISHED, moment)
-        else:
+        state, note = StudyState.FINISHED, ""
+        if delivered < quorum:
+            state = StudyState.FAILED
             note = f"{delivered} of {len(parts)} sites delivered; the quorum is {quorum}"
-            self.store.end_study(row.id, StudyState.FAILED, moment, note)
+        else:
+            try:
+                self._finish(row.id, moment)
+            except PenstockError as error:
+                # Uploads are kept; one study's trouble must not stop the others.
+                state, note = StudyState.FAILED, f"no results could be made: {error}"
+        self.store.end_study(row.id, state, moment, note)
         log.info("study %s ended with %d of %d sites", row.name, delivered, len(parts))
 
 

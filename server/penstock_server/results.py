@@ -44,7 +44,7 @@ COMBINING = (
 )
 
 
-def build(coordinator: Coordinator, study_id: str) -> dict[str, Any]:
+def build(coordinator: Coordinator, study_id: str, finished: str) -> dict[str, Any]:
     """Estimate, pool, and write the report of a study that has a quorum; returns it."""
     row = coordinator.find(study_id)
     study = read_signed_study(row.signed).study
@@ -60,14 +60,13 @@ def build(coordinator: Coordinator, study_id: str) -> dict[str, Any]:
     }
     sites = tuple(delivered.get(part.site) or _absent(part) for part in parts)
     truth = coordinator.store.get("truth")
-    moment = max((s.release.released_at for s in sites if s.release), default=row.created)
     report = build_report(
         ReportInputs(
             study=study,
             study_id=row.id,
             state=str(StudyState.FINISHED),
             created=row.created,
-            finished=row.finished or moment,
+            finished=finished,
             sites=sites,
             truth={e.name: truth[e.name] for e in study.estimands if e.name in (truth or {})}
             or None,

@@ -54,12 +54,12 @@ def open_coordinator(folder: Path) -> Coordinator:
         ) from None
     store = Store(config["store"] or sqlite_url(folder))
     store.check()
-    coordinator = Coordinator(store, folder, finish=lambda s: _finish(coordinator, s))
+    coordinator = Coordinator(store, folder, finish=lambda *ended: _finish(coordinator, *ended))
     return coordinator
 
 
-def _finish(coordinator: Coordinator, study_id: str) -> None:
-    results.build(coordinator, study_id)
+def _finish(coordinator: Coordinator, study_id: str, moment: str) -> None:
+    results.build(coordinator, study_id, moment)
 
 
 def enrol(coordinator: Coordinator, join: dict[str, Any]) -> None:

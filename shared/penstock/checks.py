@@ -36,13 +36,17 @@ def shown(value: object) -> str:
     return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
 
 
-def nearest(word: str, known: Iterable[str]) -> str | None:
-    """A remedy for an unknown word: the nearest known one, or all of them."""
+def closest(word: str, known: Iterable[str]) -> str | None:
+    """The question "did you mean" where a known word is close, else None."""
     folded = {k.casefold(): k for k in known}
     found = difflib.get_close_matches(word[:100].casefold(), list(folded), n=1, cutoff=0.6)
-    if found:
-        return f"Did you mean {folded[found[0]]!r}?"
-    return f"Known: {', '.join(folded.values())}" if folded else None
+    return f"Did you mean {folded[found[0]]!r}?" if found else None
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """A remedy for an unknown word: the nearest known one, or all of them."""
+    words = list(known)
+    return closest(word, words) or (f"Known: {', '.join(words)}" if words else None)
 
 
 def within(prefix: str, problems: Iterable[Problem]) -> list[Problem]:
@@ -162,7 +166,7 @@ class Checks:
             "is blank" if value == "" else "is unknown",
             value=shown(value),
             bound=f"one of {', '.join(options)}",
-            remedy=nearest(value, options) if isinstance(value, str) and value else None,
+            remedy=closest(value, options) if isinstance(value, str) else None,
         )
         return None
 

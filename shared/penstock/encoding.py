@@ -206,6 +206,7 @@ class _Levels:
 
     def __init__(self, column: Column) -> None:
         count = len(column.levels)
+        self.points: Floats
         if column.kind == "categorical":
             self.points = simplex(count)
             self.half = float(np.sqrt(count / (2 * (count - 1))))
@@ -227,7 +228,7 @@ class _Levels:
     def decode(self, block: Floats) -> Floats:
         # The nearest point: ‖x - p‖² without ‖x‖², which is the same for all.
         far = (self.points**2).sum(axis=1) / 2 - block @ self.points.T
-        return far.argmin(axis=1).astype(np.float64)
+        return np.asarray(far.argmin(axis=1), dtype=np.float64)
 
 
 def simplex(count: int) -> Floats:

@@ -11,8 +11,10 @@ import torch
 from numpy.typing import NDArray
 from penstock.errors import InvalidInput
 from penstock.models import dpsgd
-from penstock.models.dpsgd import Training, clipped_sum, fit, person_norms, public_clip
-from penstock.models.maf import Architecture, Flow
+from penstock.models.architecture import Architecture, public_clip
+from penstock.models.dpsgd import clipped_sum, fit, person_norms
+from penstock.models.maf import Flow
+from penstock.models.plan import Training
 from penstock.privacy.events import Gaussian, PoissonGaussian
 from penstock.privacy.noise import SeededNoise, add_gaussian
 from scipy import stats
@@ -264,6 +266,18 @@ def test_impossible_trainings_are_refused(change: dict[str, Any]) -> None:
 
 
 def test_public_clip_depends_on_the_architecture_alone() -> None:
-    assert public_clip(Architecture(4)) == public_clip(Architecture(4))
-    assert public_clip(Architecture(8)) > public_clip(Architecture(4)) > 0
-    assert public_clip(Architecture(4), rows=3) > public_clip(Architecture(4))
+    small, large = Architecture(4), Architecture(8)
+    assert public_clip(small, 0.8) == public_clip(small, 0.8)
+    assert public_clip(large, 0.8) > public_clip(small, 0.8) > public_clip(small, 0.5) > 0
+    assert public_clip(small, 0.8, rows=3) > public_clip(small, 0.8)
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES, ids=str)
+@pytest.mark.parametrize("k", [1, 3])
+def test_public_clip_is_a_quantile_of_the_untrained_norms(arch: Architecture, k: int) -> None:
+    flow, present = Flow(arch, dtype=torch.float64), torch.ones(512, k, dtype=torch.bool)
+    x = np.random.default_rng(arch.seed).standard_normal((512, k, arch.d))
+    norms = person_norms(flow, torch.as_tensor(x), present).numpy()
+    # Squares are ranked there, norms here: they interpolate differently between neighbours.
+    below = (norms < public_clip(arch, 0.8, k)).mean()
+    assert below == pytest.approx(0.8, abs=0.005)

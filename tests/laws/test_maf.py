@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import torch
 from penstock.errors import InvalidInput
-from penstock.models.maf import BOX, Architecture, Block, Flow
+from penstock.models.architecture import Architecture
+from penstock.models.maf import BOX, Block, Flow
 from torch import Tensor
 
 ARCHITECTURES = [
@@ -93,11 +94,9 @@ def test_each_block_is_triangular_in_its_own_order() -> None:
     assert len(orders) > 1
 
 
-@pytest.mark.parametrize("arch", ARCHITECTURES, ids=str)
+@pytest.mark.parametrize("arch", [a for a in ARCHITECTURES if a.d <= 2], ids=str)
 def test_density_integrates_to_one(arch: Architecture) -> None:
     # E over x ~ q of p(x)/q(x) is 1 for any q that covers p; here q = N(0, 1.5² I).
-    if arch.d > 2:
-        pytest.skip("importance weights say nothing in many dimensions")
     flow = perturbed(arch)
     x = 1.5 * rows(200_000, arch.d)
     q = gaussian_log_density(x, 1.5)

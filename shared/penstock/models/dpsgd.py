@@ -28,16 +28,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from penstock.errors import InvalidInput, Problem
-from penstock.models.maf import Architecture, Flow, Record
-from penstock.privacy.events import Event, Gaussian, PoissonGaussian
+from penstock.models.maf import Flow, Record
+from penstock.models.plan import Training
 from penstock.privacy.noise import NoiseSource, add_gaussian, poisson_sample
 
 Progress = Callable[[int, int], None]
@@ -50,71 +48,6 @@ _EXACT_ENTRIES = 4_000_000
 
 _SLACK = 1e-5
 """Clipping aims at C(1 - slack), so that float32 rounding never carries a person beyond C."""
-
-
-@dataclass(frozen=True, slots=True)
-class Training:
-    """How a flow is trained; all of it public.
-
-    Args:
-        steps: number of noisy gradients, fixed.
-        clip: C > 0, bound on a person's gradient norm; ``inf`` only without noise.
-        noise_multiplier: σ > 0, noise sd over C; None trains without noise, on public rows or in
-            the ``empirical`` class only.
-        rate: Poisson sampling rate q in (0, 1), or None for all persons at every step.
-        learning_rate: Adam's, at the start; it decays to 0 as a half cosine.
-        average: the last share of the iterates that is averaged (0: the last iterate).
-
-    Raises:
-        InvalidInput: a value out of its bound.
-    """
-
-    steps: int
-    clip: float
-    noise_multiplier: float | None
-    rate: float | None = None
-    learning_rate: float = 0.01
-    average: float = 0.0
-
-    def __post_init__(self) -> None:
-        sigma = self.noise_multiplier
-        checks = (
-            ("steps", self.steps, self.steps >= 1, "at least 1"),
-            (
-                "clip",
-                self.clip,
-                self.clip > 0 and (sigma is None or math.isfinite(self.clip)),
-                "above 0",
-            ),
-            (
-                "noise multiplier",
-                sigma,
-                sigma is None or (sigma > 0 and math.isfinite(sigma)),
-                "above 0",
-            ),
-            ("rate", self.rate, self.rate is None or 0 < self.rate < 1, "between 0 and 1"),
-            ("learning rate", self.learning_rate, 0 < self.learning_rate < 1, "between 0 and 1"),
-            ("average", self.average, 0 <= self.average <= 1, "between 0 and 1"),
-        )
-        problems = [
-            Problem(name, "out of bounds", value=str(v), bound=b)
-            for name, v, ok, b in checks
-            if not ok
-        ]
-        if problems:
-            raise InvalidInput("training", problems)
-
-    def event(self, label: str = "flow, DP-SGD") -> Event:
-        """What this training is accounted as.
-
-        Raises:
-            InvalidInput: there is no noise, so that no finite ε covers it.
-        """
-        if self.noise_multiplier is None:
-            raise InvalidInput("training", [Problem("noise multiplier", "none: not private")])
-        if self.rate is None:
-            return Gaussian(self.noise_multiplier, self.steps, label)
-        return PoissonGaussian(self.rate, self.noise_multiplier, self.steps, label)
 
 
 def fit(
@@ -191,18 +124,6 @@ def person_norms(flow: Flow, rows: Tensor, present: Tensor) -> Tensor:
     """Each person's unclipped gradient norm, (n,); of private rows this is itself private."""
     records, grads = _backward(flow, rows, present)
     return _person_norms(records, grads, rows.shape[1])
-
-
-def public_clip(arch: Architecture, quantile: float = 0.8, rows: int = 1) -> float:
-    """A clipping bound from the architecture alone: no private row is looked at.
-
-    The ``quantile`` of the gradient norm of standard Gaussian rows at the starting weights, which
-    is where standardised data begins. ``rows``: per person.
-    """
-    sample = np.random.default_rng(arch.seed).standard_normal((1024, rows, arch.d))
-    there = torch.ones(1024, rows, dtype=torch.bool)
-    norms = person_norms(Flow(arch), torch.as_tensor(sample, dtype=torch.float32), there)
-    return float(np.quantile(norms.double().numpy(), quantile))
 
 
 def _backward(flow: Flow, rows: Tensor, present: Tensor) -> tuple[list[Record], list[Tensor]]:

@@ -25,55 +25,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from penstock.errors import InvalidInput, Problem
+from penstock.models.architecture import Architecture, BlockStart, starting_blocks
 
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "relu": torch.relu}
+_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "relu": torch.relu}
 
 LOG_SCALE = 3.0
 """c, the bound on a block's log-scale: a conditional's sd lies within e^±3 of its input's."""
 
 BOX = 8.0
 """Rows are clamped to [-BOX, BOX] per column on entry and exit; they come in standardised."""
-
-
-@dataclass(frozen=True, slots=True)
-class Architecture:
-    """What a flow is made of; public, since it is fixed before any row is read.
-
-    Args:
-        d: columns, at least 1.
-        flows: blocks, at least 1.
-        hidden: widths of the hidden layers of each block, at least one.
-        activation: ``tanh`` or ``relu``.
-        seed: of the permutations and the first weights; a constant, never drawn from data.
-
-    Raises:
-        InvalidInput: a value out of these bounds.
-    """
-
-    d: int
-    flows: int = 4
-    hidden: tuple[int, ...] = (32,)
-    activation: str = "tanh"
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        problems = [
-            Problem(name, "must be a whole number of at least 1", value=str(value))
-            for name, value in (
-                ("d", self.d),
-                ("flows", self.flows),
-                *(("hidden", h) for h in self.hidden),
-            )
-            if isinstance(value, bool) or not isinstance(value, int) or not value >= 1
-        ]
-        if not self.hidden:
-            problems.append(Problem("hidden", "needs at least one width"))
-        if self.activation not in ACTIVATIONS:
-            known = ", ".join(ACTIVATIONS)
-            problems.append(Problem("activation", "unknown", value=self.activation, bound=known))
-        if problems:
-            raise InvalidInput("flow", problems)
 
 
 @dataclass(slots=True)
@@ -101,40 +61,22 @@ class Record:
 
 
 class Block:
-    """One masked autoregressive layer; hidden units are sorted by degree.
+    """One masked autoregressive layer; see :class:`penstock.models.architecture.BlockStart`."""
 
-    A unit of degree g sees the first g columns in this block's order; the outputs of the i-th
-    column see degrees below i.
-    """
-
-    def __init__(
-        self, arch: Architecture, rng: np.random.Generator, device: str, dtype: torch.dtype
-    ) -> None:
-        d = arch.d
-        self.d = d
-        self.activation = ACTIVATIONS[arch.activation]
-        # The permutation is in the masks: columns keep their places, their degrees are shuffled.
-        self.order: list[int] = rng.permutation(d).tolist()
-        columns = 1 + np.argsort(self.order)
-        # Degrees 1..d-1 in equal shares; a single column leaves only constants (degree 0).
-        self.degrees = [np.minimum(1 + np.arange(h) * (d - 1) // h, d - 1) for h in arch.hidden]
-        self.layers: list[MaskedLinear] = []
-        below = columns
-        for degrees in self.degrees:
-            mask = degrees[:, None] >= below[None, :]
-            weight = (
-                rng.standard_normal(mask.shape)
-                * mask
-                / np.sqrt(np.maximum(mask.sum(1), 1))[:, None]
+    def __init__(self, start: BlockStart, activation: str, device: str, dtype: torch.dtype) -> None:
+        self.d = len(start.order)
+        self.order = start.order
+        self.degrees = start.degrees
+        self.activation = _ACTIVATIONS[activation]
+        self.layers = [
+            MaskedLinear(
+                *(
+                    torch.as_tensor(part, dtype=dtype, device=device)
+                    for part in (layer.weight, layer.bias, layer.mask)
+                )
             )
-            bias = 0.3 * rng.standard_normal(len(degrees))
-            self.layers.append(_layer(weight, bias, mask, device, dtype))
-            below = degrees
-        # Outputs: d means, d log-scales. Inputs: the last hidden layer, the columns.
-        sees_hidden = columns[:, None] > below[None, :]
-        sees_columns = columns[:, None] > columns[None, :]
-        mask = np.block([[sees_hidden, sees_columns], [sees_hidden, np.zeros((d, d), dtype=bool)]])
-        self.layers.append(_layer(np.zeros(mask.shape), np.zeros(2 * d), mask, device, dtype))
+            for layer in start.layers
+        ]
 
     def to_latent(self, x: Tensor, records: list[Record] | None = None) -> tuple[Tensor, Tensor]:
         """z (n, d) and Σᵢ aᵢ (n,); appends what each layer saw to ``records``."""
@@ -197,11 +139,11 @@ class Flow:
     def __init__(
         self, arch: Architecture, device: str = "cpu", dtype: torch.dtype = torch.float32
     ) -> None:
-        rng = np.random.default_rng(arch.seed)
         self.arch = arch
         self.device = device
         self.dtype = dtype
-        self.blocks = [Block(arch, rng, device, dtype) for _ in range(arch.flows)]
+        starts = starting_blocks(arch)
+        self.blocks = [Block(start, arch.activation, device, dtype) for start in starts]
 
     @property
     def layers(self) -> list[MaskedLinear]:
@@ -255,11 +197,3 @@ class Flow:
         for block in reversed(self.blocks):
             x = block.from_latent(x)
         return torch.nan_to_num(x, nan=0.0).clamp(-BOX, BOX)
-
-
-def _layer(
-    weight: np.ndarray, bias: np.ndarray, mask: np.ndarray, device: str, dtype: torch.dtype
-) -> MaskedLinear:
-    return MaskedLinear(
-        *(torch.as_tensor(part, dtype=dtype, device=device) for part in (weight, bias, mask))
-    )

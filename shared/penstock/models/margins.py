@@ -116,11 +116,6 @@ def standardise(counts: Counts, low: Array, high: Array) -> Affine:
     return Affine(np.diag(np.sqrt(variance + width**2 / 12)), mean)
 
 
-def default_radius(d: int) -> float:
-    """The norm to which rows (scores, 1) are clipped before their moments are summed."""
-    return math.sqrt(d + 1) + 0.5
-
-
 def moment_sensitivity(radius: float, rows_per_person: int) -> float:
     """L2 sensitivity k·R² of the symmetric sum: one row adds a matrix of Frobenius norm ≤ R²."""
     return rows_per_person * radius * radius

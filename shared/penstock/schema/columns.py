@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from penstock.checks import NAME, Checks, nearest, record, shown, unknown_keys, within
+from penstock.checks import Checks, nearest, record, shown, unknown_keys, within
 from penstock.errors import InvalidInput, Problem
 
 KINDS = ("continuous", "integer", "binary", "ordered", "categorical", "duration", "event")
@@ -220,7 +220,8 @@ def read_columns(data: object) -> tuple[tuple[Column, ...], frozenset[str], list
             sound.append(Column.from_dict(item))
         except InvalidInput as error:
             name = item.get("name") if isinstance(item, Mapping) else None
-            named = name if isinstance(name, str) and NAME.fullmatch(name) else f"[{i + 1}]"
+            sane = isinstance(name, str) and 0 < len(name) <= 64 and name.isprintable()
+            named = str(name) if sane else f"[{i + 1}]"
             problems += within(f"columns.{named}", error.problems)
             broken.add(named)
     problems += _link_problems(sound, frozenset(broken))

@@ -1,0 +1,158 @@
+"""TOML text to values, and to the line of every key.
+
+``tomllib`` says what a valid file holds but not where; :class:`Lines` finds where, for text that
+``tomllib`` has already accepted.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from penstock.errors import InvalidInput, Problem
+
+MAX_CHARACTERS = 1_000_000
+
+_AT = re.compile(r"\(at line (\d+), column (\d+)\)$")
+_KEY = re.compile(r"""[ \t]*(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([A-Za-z0-9_-]+))[ \t]*""")
+_STRING = re.compile(
+    r'"""(?:[^\\]|\\.)*?"{3,5}|\'\'\'.*?\'{3,5}|"(?:[^"\\\n]|\\.)*"|\'[^\'\n]*\'', re.DOTALL
+)
+_BLANK = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")
+_PLAIN = re.compile(r"[^,\]}#\n]*")
+
+
+def read_toml(text: str, what: str) -> tuple[dict[str, Any], Lines]:
+    """Values and lines of a TOML text.
+
+    Raises:
+        InvalidInput: not TOML (with the line), or too large.
+    """
+    text = text.removeprefix("\ufeff").replace("\r\n", "\n")
+    if len(text) > MAX_CHARACTERS:
+        size, bound = f"{len(text)} characters", f"at most {MAX_CHARACTERS}"
+        raise InvalidInput(what, [Problem("", "is too large", value=size, bound=bound)])
+    try:
+        values = tomllib.loads(text)
+    except RecursionError:
+        raise InvalidInput(what, [Problem("", "is nested too deeply")]) from None
+    except ValueError as error:  # TOMLDecodeError, and numbers or dates Python cannot hold
+        message = str(error)
+        found = _AT.search(message)
+        line = int(found[1]) if found else text.count("\n") + 1 if "end of doc" in message else None
+        problem = Problem("", f"is not valid TOML: {_AT.sub('', message).strip()}", line)
+        raise InvalidInput(what, [problem]) from None
+    return values, Lines(text)
+
+
+class Lines:
+    """The 1-based line of every key of a valid TOML text.
+
+    A key is known by its dotted path as problems write it: ``columns.age.lower``,
+    ``estimands[1].term`` (1 is the first).
+    """
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._lines: dict[str, int] = {}
+        self._counts: dict[str, int] = {}
+        self._line, self._counted = 1, 0
+        self._scan()
+
+    def __getitem__(self, path: str) -> int | None:
+        """The line of ``path``, or else of the innermost table around it; None at the top."""
+        while path:
+            if path in self._lines:
+                return self._lines[path]
+            cut = max(path.rfind("."), path.rfind("["))
+            path = path[:cut] if cut > 0 else ""
+        return None
+
+    def locate(self, problems: Iterable[Problem]) -> list[Problem]:
+        """The problems with their lines, in the order of the file."""
+        located = [replace(p, line=self[p.where]) if p.line is None else p for p in problems]
+        return sorted(located, key=lambda p: p.line or 0)
+
+    def _mark(self, path: str, at: int) -> None:
+        # Positions only grow, so newlines are counted once over the whole scan.
+        self._line += self._text.count("\n", self._counted, at)
+        self._counted = at
+        self._lines.setdefault(path, self._line)
+
+    def _scan(self) -> None:
+        text, at, table = self._text, 0, ""
+        while (at := _end(_BLANK, text, at)) < len(text):
+            if text.startswith("[[", at):
+                keys, end = self._keys(at + 2)
+                table = self._item(self._resolve(keys))
+                self._mark(table, at)
+                at = end + 2
+            elif text[at] == "[":
+                keys, end = self._keys(at + 1)
+                table = self._resolve(keys)
+                self._mark(table, at)
+                at = end + 1
+            else:
+                at = self._pair(table, at)
+
+    def _pair(self, table: str, at: int) -> int:
+        """``key = value`` inside ``table``; returns the position after it."""
+        keys, end = self._keys(at)
+        path = table
+        for key in keys:
+            path = f"{path}.{key}" if path else key
+            self._mark(path, at)
+        return self._value(path, end + 1)
+
+    def _value(self, path: str, at: int) -> int:
+        text = self._text
+        at = _end(_BLANK, text, at)
+        if text[at] in "\"'":
+            return _end(_STRING, text, at)
+        if text[at] not in "[{":
+            return _end(_PLAIN, text, at)
+        opening, close = text[at], "]" if text[at] == "[" else "}"
+        at = _end(_BLANK, text, at + 1)
+        while text[at] != close:
+            if opening == "{":
+                at = self._pair(path, at)
+            else:
+                item = self._item(path)
+                self._mark(item, at)
+                at = self._value(item, at)
+            at = _end(_BLANK, text, at)
+            if text[at] == ",":
+                at = _end(_BLANK, text, at + 1)
+        return at + 1
+
+    def _keys(self, at: int) -> tuple[list[str], int]:
+        keys = []
+        while (found := _KEY.match(self._text, at)) is not None:
+            keys.append(next(group for group in found.groups() if group is not None))
+            at = found.end()
+            if self._text[at : at + 1] != ".":
+                break
+            at += 1
+        return keys, at
+
+    def _item(self, path: str) -> str:
+        self._counts[path] = self._counts.get(path, 0) + 1
+        return f"{path}[{self._counts[path]}]"
+
+    def _resolve(self, keys: list[str]) -> str:
+        """The path of a header: below an array of tables it means the latest item."""
+        path = ""
+        for i, key in enumerate(keys):
+            path = f"{path}.{key}" if path else key
+            if i + 1 < len(keys) and path in self._counts:
+                path = f"{path}[{self._counts[path]}]"
+        return path
+
+
+def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
+    found = pattern.match(text, at)
+    # No match cannot be in valid TOML; one character on, so that a scan always ends.
+    return found.end() if found is not None else at + 1

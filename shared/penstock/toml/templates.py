@@ -1,0 +1,149 @@
+"""Dictionaries and studies written as TOML that parses back to the same objects."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+
+from penstock.schema import Column, Schema
+from penstock.study import Estimand, Mechanism, PrivacyRequest, Study
+from penstock.toml.writer import key, table, value
+
+_STUDY_NOTES = {
+    "quorum": "finishes with at least so many sites",
+    "deadline_hours": "hours until the study closes",
+    "not_before": "UTC; sites answer between these times",
+    "release": "a higher number asks for a new draw, at a new cost",
+    "max_sites_per_person": "in how many of the sites a person may be",
+}
+_PRIVACY_NOTES = {
+    "epsilon": "per person, at each site",
+    "guarantee": "formal | public-flow | empirical",
+}
+_MECHANISM_NOTES = {
+    "copies": "synthetic data sets per site, 1 to 100",
+    "w": "0 samples the flow; above 0 injects latents, at a large cost",
+    "latent_clip": "radius of the latents where w > 0",
+    "steps": "training steps",
+    "sampling": "full | poisson",
+    "rate": "poisson: share of persons in a step",
+    "hidden": "widths of the hidden layers",
+}
+_ESTIMAND_NOTES = {
+    "model": "ols | logistic | cox",
+    "outcome": "cox: the duration; its event comes from the columns",
+    "per": "the coefficient is reported per this many units",
+}
+_EXAMPLE = """\
+# What the report estimates; repeat for each. For example:
+# [[estimands]]
+# name = "effect"
+# model = "ols"        # ols | logistic | cox
+# outcome = "COLUMN"   # cox: the duration; its event comes from the columns
+# term = "COLUMN"
+# per = 1
+# adjust = ["COLUMN"]
+"""
+
+
+def dictionary_toml(schema: Schema) -> str:
+    """A site's dictionary; :func:`parse_dictionary` gives the same schema back."""
+    return "\n".join([_pairs(_person(schema)), *map(_column, schema.columns)])
+
+
+def study_toml(study: Study) -> str:
+    """A complete, commented study file; :func:`parse_study` gives the same study back."""
+    head = {
+        f.name: getattr(study, f.name)
+        for f in fields(study)
+        if f.name not in ("schema", "estimands", "privacy", "mechanism", "wire")
+    }
+    estimands = [
+        table("[[estimands]]", _set(e, keep=("per", "adjust")), _ESTIMAND_NOTES if i == 0 else {})
+        for i, e in enumerate(study.estimands)
+    ]
+    return "\n".join(
+        [
+            "# A Penstock study. `penstock study check` reports every problem with its line.\n"
+            + _pairs({"wire": study.wire}),
+            table("study", head, _STUDY_NOTES),
+            table("privacy", _all(study.privacy), _PRIVACY_NOTES),
+            table("mechanism", _all(study.mechanism), _MECHANISM_NOTES),
+            *(estimands or [_EXAMPLE]),
+            "# Whose rows: person names the column that identifies a person, if there is one.\n"
+            + table("table", _person(study.schema)),
+            "# The columns, as in the sites' dictionaries; bounds may be narrower.\n"
+            + "\n".join(map(_column, study.schema.columns)),
+        ]
+    )
+
+
+def study_template(
+    schema: Schema,
+    *,
+    name: str,
+    sites: Sequence[str],
+    federation: str,
+    not_before: str,
+    expires: str,
+    title: str = "",
+    epsilon: float = 1.0,
+    delta: float = 1e-5,
+    quorum: int | None = None,
+    deadline_hours: float = 24.0,
+    estimands: Sequence[Estimand] = (),
+    mechanism: Mechanism | None = None,
+) -> str:
+    """A study to edit, over a dictionary's columns (without its codes for missing values).
+
+    The quorum is a majority of the sites unless given. The text parses, and round trips.
+
+    Raises:
+        InvalidInput: with every problem of what was given.
+    """
+    columns = tuple(replace(c, missing=()) for c in schema.columns)
+    study = Study(
+        name=name,
+        title=title or name,
+        federation=federation,
+        sites=tuple(sites),
+        schema=replace(schema, columns=columns),
+        estimands=tuple(estimands),
+        privacy=PrivacyRequest(epsilon, delta),
+        mechanism=mechanism or Mechanism(),
+        quorum=len(sites) // 2 + 1 if quorum is None else quorum,
+        deadline_hours=deadline_hours,
+        not_before=not_before,
+        expires=expires,
+    )
+    return study_toml(study)
+
+
+def _pairs(pairs: Mapping[str, object]) -> str:
+    return "".join(f"{key(k)} = {value(v)}\n" for k, v in pairs.items())
+
+
+def _person(schema: Schema) -> dict[str, object]:
+    person: dict[str, object] = {} if schema.person is None else {"person": schema.person}
+    return person | {"max_rows_per_person": schema.max_rows_per_person}
+
+
+def _column(column: Column) -> str:
+    shown = _set(column)
+    del shown["name"]
+    if column.kind == "duration":
+        del shown["lower"]
+        shown["follow_up"] = shown.pop("upper")
+    if column.kind == "event":
+        del shown["levels"]
+    return table(f"columns.{key(column.name)}", shown)
+
+
+def _all(part: PrivacyRequest | Mechanism) -> dict[str, object]:
+    return {f.name: getattr(part, f.name) for f in fields(part)}
+
+
+def _set(part: Column | Estimand, keep: Sequence[str] = ()) -> dict[str, object]:
+    """The fields that differ from their defaults, and those of ``keep``."""
+    pairs = {f.name: (getattr(part, f.name), f.default) for f in fields(part)}
+    return {k: v for k, (v, default) in pairs.items() if v != default or k in keep}
