@@ -50,6 +50,7 @@ proto: setup ## regenerate the gate's gRPC code
 	cd shared && ../$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. --grpc_python_out=. penstock/wire/gate.proto
 
 bench: setup ## NAME=…: one benchmark; writes tests/results/<NAME>.json and .md
+	$(BIN)/pip install -q -c constraints.txt 'zuko>=1.4'
 	$(BIN)/python -m tests.studies bench $(NAME)
 
 reproduce: setup ## NAME=…: one study of the methods; writes tests/results/<NAME>.json and .md

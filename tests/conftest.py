@@ -18,7 +18,6 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
-
 from penstock.errors import GateUnavailable, Refused
 from penstock.schema import Column, Schema
 from penstock.study import Estimand, Mechanism, PrivacyRequest, Study
@@ -68,7 +67,9 @@ def rows_csv(n: int, seed: int) -> str:
     sex = rng.integers(0, 2, n)
     score = np.clip(0.2 * (sbp - 125) + 0.1 * (age - 55) + rng.normal(0, 3, n), -50, 50)
     lines = ["age,sbp,sex,score"]
-    lines += [f"{a:.0f},{b:.0f},{c},{d:.3f}" for a, b, c, d in zip(age, sbp, sex, score, strict=True)]
+    lines += [
+        f"{a:.0f},{b:.0f},{c},{d:.3f}" for a, b, c, d in zip(age, sbp, sex, score, strict=True)
+    ]
     return "\n".join(lines) + "\n"
 
 
@@ -206,7 +207,9 @@ class World:
             (paths.root / "public.csv").write_text(public_csv)
             settings += '\npublic_data = "public.csv"\n'
         paths.settings.write_text(paths.settings.read_text() + settings)
-        paths.policy.write_text(POLICY.format(approval=approval, total=total, study=min(3.0, total)))
+        paths.policy.write_text(
+            POLICY.format(approval=approval, total=total, study=min(3.0, total))
+        )
         checked, _ = setup.inspect(paths, read_settings(paths))
         setup.certify(paths, read_settings(paths), checked, accept=True)
         signer = Signer(public_hex(self.analyst), "analyst", allowance, "2099-12-31T00:00:00Z")

@@ -11,12 +11,12 @@ from typing import Annotated, Any
 
 import grpc
 import typer
-
 from penstock.cli.console import done, emit_json, err, friendly, number, say, table
 from penstock.errors import GateUnavailable, InvalidInput, PenstockError, Problem
 from penstock.wire import gate_pb2, gate_pb2_grpc
 from penstock.wire.calls import connect, failure
 from penstock.wire.signatures import fingerprint
+
 from penstock_client import setup
 from penstock_client.database import Database
 from penstock_client.ledger import Ledger, summary
@@ -79,7 +79,9 @@ def check(
     accept: Annotated[
         bool, typer.Option("--accept", help="Accept the clamping and mapping that is reported.")
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Report only; certify nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Report only; certify nothing.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Check the rows against the dictionary, and certify them for studies.

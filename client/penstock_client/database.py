@@ -9,6 +9,7 @@ import sqlite3
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from penstock.errors import LedgerCorrupt, LedgerError, LedgerLocked, LedgerUnwritable
 
@@ -83,9 +84,7 @@ class Database:
         connection = sqlite3.connect(path, isolation_level=None)
         try:
             connection.execute("PRAGMA synchronous=FULL")
-            connection.executescript(
-                f"BEGIN;{_SCHEMA}PRAGMA user_version={SCHEMA_VERSION};COMMIT;"
-            )
+            connection.executescript(f"BEGIN;{_SCHEMA}PRAGMA user_version={SCHEMA_VERSION};COMMIT;")
         except sqlite3.Error as error:
             raise _translate(error, path) from error
         finally:
@@ -128,7 +127,7 @@ class Database:
                     raise _translate(error, self.path) from error
                 raise
 
-    def query(self, sql: str, *values: object) -> list[tuple[object, ...]]:
+    def query(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
         """All rows of a read."""
         with self._lock:
             try:

@@ -22,19 +22,21 @@ from typing import Any
 
 from penstock import __version__
 from penstock.errors import BudgetExceeded, InvalidInput, PenstockError, Problem, Refused
+from penstock.privacy.events import to_dict
 from penstock.schema import Schema
 from penstock.toml import parse_dictionary
 from penstock.wire.messages import SERVED_MAJORS, WIRE_VERSION, JobState
 from penstock.wire.signed import SignedStudy, read_signed_cancel, read_signed_study
+
 from penstock_client import preview, release, snapshot
 from penstock_client.admission import Admission, SiteFacts, consider, identify, refuse
 from penstock_client.database import Database
 from penstock_client.jobs import Job, Jobs
 from penstock_client.launcher import Worker
-from penstock_client.ledger import Ledger, State, summary, utc_now
+from penstock_client.ledger import Ledger, summary, utc_now
 from penstock_client.policy import read_policy, read_trust
 from penstock_client.site import SitePaths, SiteSettings, read_settings
-from penstock_client.worker import Spec
+from penstock_client.spec import Spec
 
 log = logging.getLogger("penstock.gate")
 
@@ -130,9 +132,7 @@ class Gate:
                 return known
             admission = consider(signed, facts)
             now = self._now()
-            state = (
-                JobState.QUEUED if facts.policy.approval == "automatic" else JobState.AWAITING
-            )
+            state = JobState.QUEUED if facts.policy.approval == "automatic" else JobState.AWAITING
             job = Job(
                 request_id=admission.request_id,
                 study_id=signed.study_id,
@@ -352,7 +352,7 @@ class Gate:
         folder = self._release_folder(job.request_id)
         try:
             table = worker.run(
-                self._spec(job, signed, facts, persons),
+                self._spec(job, signed, admission, facts, persons),
                 lambda step, of: self._progress.__setitem__(job.request_id, (step, of)),
             )
             if table is None:
@@ -377,12 +377,20 @@ class Gate:
         self._settle(job.request_id, JobState.DELIVERED)
         log.info("request %s delivered", job.request_id[:12])
 
-    def _spec(self, job: Job, signed: SignedStudy, facts: SiteFacts, persons: int) -> Spec:
+    def _spec(
+        self,
+        job: Job,
+        signed: SignedStudy,
+        admission: Admission,
+        facts: SiteFacts,
+        persons: int,
+    ) -> Spec:
         public = self._public_snapshot()
         needs_public = signed.study.privacy.guarantee == "public-flow"
         return Spec(
             study=signed.study.to_dict(),
             dictionary=facts.dictionary.to_dict(),
+            events=[to_dict(e) for e in admission.charge.events],
             snapshot=str(snapshot.path_of(self.paths.snapshots, job.lineage, job.version)),
             public_snapshot=str(public) if public and needs_public else None,
             persons=persons,

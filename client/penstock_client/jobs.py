@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from penstock.wire.messages import JobState
+
 from penstock_client.database import Database
 
 
@@ -77,7 +78,7 @@ class Jobs:
             Job(
                 request_id=str(r[0]),
                 study_id=str(r[1]),
-                signed=bytes(r[2]),  # type: ignore[arg-type]
+                signed=r[2],
                 lineage=str(r[3]),
                 version=int(str(r[4])),
                 state=JobState(str(r[5])),

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
-from penstock_client.worker import OUTCOME, SPEC, TABLE, Spec
+from penstock_client.spec import OUTCOME, SPEC, TABLE, Spec
 
 _INHERITED = ("PATH", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "HOME", "LANG", "TMPDIR")
 

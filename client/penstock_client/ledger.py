@@ -25,12 +25,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
 from penstock.errors import BudgetExceeded, LedgerCorrupt, LedgerError, SignatureError
 from penstock.privacy.accountant import Filter, best_order, epsilon
 from penstock.privacy.events import RELATION, Event, Unbounded, from_dict, to_dict
 from penstock.wire.canonical import canonical, read_json
 from penstock.wire.signatures import public_hex, sign, verify
+
 from penstock_client.database import Database
 
 RECORD = "ledger-record"
@@ -207,9 +207,7 @@ class Ledger:
     def add_lineage(self, name: str, total_epsilon: float, delta: float) -> State:
         """Begin a data set's life with its total budget; its Rényi order is fixed here for good."""
         order = best_order(total_epsilon, delta)
-        return self.append(
-            "lineage", lineage=name, epsilon=total_epsilon, delta=delta, order=order
-        )
+        return self.append("lineage", lineage=name, epsilon=total_epsilon, delta=delta, order=order)
 
     def add_version(self, lineage: str, persons: int, fingerprint: str) -> int:
         """Record certified rows; nothing that was spent is reset. Returns the version's number."""
@@ -279,7 +277,7 @@ def admit(state: State, charge: Charge, *, signer_epsilon: float) -> None:
     if any(isinstance(e, Unbounded) for e in charge.events):
         return  # The policy allows it or not; no filter can hold ε = ∞.
     lineage.filter.check(lineage.events(), charge.events, what=f"data set {lineage.name}")
-    # A filter of its own: its order is a function of the allowance, fixed before any of its charges.
+    # A filter of its own: its order follows from the allowance, before any of its charges.
     allowed = min(signer_epsilon, lineage.epsilon)
     allowance = Filter(allowed, lineage.delta, best_order(allowed, lineage.delta))
     allowance.check(lineage.events(charge.signer), charge.events, what="the signer's allowance")

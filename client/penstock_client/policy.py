@@ -14,6 +14,7 @@ from typing import Any
 from penstock.checks import unknown_keys, within
 from penstock.errors import InvalidInput, Problem
 from penstock.wire.signatures import fingerprint
+
 from penstock_client.site import read_toml
 
 CLASSES = ("formal", "public-flow", "empirical")

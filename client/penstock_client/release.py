@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pyarrow as pa
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
 from penstock.errors import JobFailed, PenstockError
 from penstock.privacy.accountant import epsilon, epsilon_pld
 from penstock.privacy.events import RELATION, Gaussian, to_dict
@@ -19,10 +18,11 @@ from penstock.wire.manifest import Manifest, read_manifest, sha256, sign_manifes
 from penstock.wire.messages import PART_BYTES, WIRE_VERSION
 from penstock.wire.signatures import public_hex
 from penstock.wire.signed import SignedStudy
+
 from penstock_client.admission import Admission
 from penstock_client.ledger import State
 from penstock_client.policy import sync_directory
-from penstock_client.worker import COPY
+from penstock_client.spec import COPY
 
 MANIFEST_FILE = "manifest.json"
 TABLE_FILE = "table.arrow"

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import grpc
-
 from penstock.errors import InvalidInput, PenstockError, Refused, SignatureError
 from penstock.wire import gate_pb2, gate_pb2_grpc
 from penstock.wire.canonical import canonical
+
 from penstock_client.database import exclusive
 from penstock_client.gate import Gate
 from penstock_client.jobs import Job
@@ -56,7 +56,7 @@ def _guarded(context: grpc.ServicerContext, call: Callable[[], T]) -> T:
     raise RuntimeError("abort returns never")
 
 
-class GateService(gate_pb2_grpc.GateServicer):
+class GateService(gate_pb2_grpc.GateServicer):  # type: ignore[misc]
     """What the network side may call."""
 
     def __init__(self, gate: Gate) -> None:
@@ -81,7 +81,7 @@ class GateService(gate_pb2_grpc.GateServicer):
             yield gate_pb2.Part(table=part)
 
 
-class StewardService(gate_pb2_grpc.StewardServicer):
+class StewardService(gate_pb2_grpc.StewardServicer):  # type: ignore[misc]
     """What the steward, alone, may call."""
 
     def __init__(self, gate: Gate, stop: Callable[[], None]) -> None:
@@ -155,18 +155,19 @@ def serve(
                 notes.append(f"removed {path.name}, left behind by a gate that was killed")
         gate = Gate(paths, settings)
         gate.recover()
-        services = (
-            (paths.gate_socket, 0o660, GateService(gate), "gate"),
-            (paths.steward_socket, 0o600, StewardService(gate, stopping.set), "steward"),
+        public, private = GateService(gate), StewardService(gate, stopping.set)
+        servers = (
+            _server(
+                paths.gate_socket,
+                0o660,
+                lambda s: gate_pb2_grpc.add_GateServicer_to_server(public, s),
+            ),
+            _server(
+                paths.steward_socket,
+                0o600,
+                lambda s: gate_pb2_grpc.add_StewardServicer_to_server(private, s),
+            ),
         )
-        servers = []
-        for path, mode, service, kind in services:
-            register = (
-                gate_pb2_grpc.add_GateServicer_to_server
-                if kind == "gate"
-                else gate_pb2_grpc.add_StewardServicer_to_server
-            )
-            servers.append(_server(path, mode, lambda s, r=register, v=service: r(v, s)))
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stopping.set())
         runner = threading.Thread(target=gate.run, name="runner")

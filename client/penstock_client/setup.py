@@ -12,6 +12,7 @@ from penstock.schema import Schema
 from penstock.toml import dictionary_draft, infer_kind, parse_dictionary
 from penstock.wire.messages import SERVED_MAJORS, WIRE_VERSION
 from penstock.wire.signatures import fingerprint, generate_key, private_to_pem, public_hex
+
 from penstock_client.database import Database, exclusive
 from penstock_client.ledger import Ledger
 from penstock_client.policy import TEMPLATE, read_policy, write_atomic
@@ -177,5 +178,3 @@ def join_record(paths: SitePaths, settings: SiteSettings, persons: int) -> dict[
         "dictionary": {**dictionary.to_dict(), "columns": columns},
         "gate_socket": str(paths.gate_socket),
     }
-
-

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
 from penstock.checks import SITE, SITE_BOUND, unknown_keys
 from penstock.errors import InvalidInput, PenstockError, Problem, SignatureError
 from penstock.wire.signatures import private_from_pem, public_hex
@@ -200,9 +199,7 @@ def read_settings(paths: SitePaths) -> SiteSettings:
 def _semantic(values: dict[str, Any]) -> list[Problem]:
     problems = []
     if not SITE.fullmatch(values["name"]):
-        problems.append(
-            Problem("name", "not a site name", value=values["name"], bound=SITE_BOUND)
-        )
+        problems.append(Problem("name", "not a site name", value=values["name"], bound=SITE_BOUND))
     if not values.get("memory_gb", 8.0) >= 1:
         problems.append(Problem("memory_gb", "too small", bound="at least 1"))
     if values.get("threads", 1) < 1:

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-
 from penstock.checks import nearest
 from penstock.errors import InvalidInput, Problem
 from penstock.schema import Column, Schema

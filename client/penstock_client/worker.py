@@ -16,41 +16,23 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-
 from penstock.encoding import Encoding
+from penstock.errors import InvalidEvent
+from penstock.privacy.events import to_dict
 from penstock.privacy.noise import NoiseSource, SecureNoise, SeededNoise
 from penstock.schema import Schema, to_arrow
 from penstock.study import Study
 
-COPY = "_copy"
-SPEC = "spec.json"
-TABLE = "table.arrow"
-OUTCOME = "outcome.json"
+from penstock_client.spec import COPY, OUTCOME, SPEC, TABLE, Spec
 
 _PR_SET_PDEATHSIG = 1
 _CLONE_NEWUSER = 0x10000000
 _CLONE_NEWNET = 0x40000000
-
-
-@dataclass(frozen=True, slots=True)
-class Spec:
-    """What the gate asks of a worker; everything but ``snapshot``'s content is public."""
-
-    study: dict[str, Any]
-    dictionary: dict[str, Any]
-    snapshot: str
-    public_snapshot: str | None
-    persons: int
-    device: str
-    threads: int
-    memory_gb: float
-    insecure_seed: int | None
 
 
 def isolate(memory_gb: float) -> None:
@@ -74,6 +56,8 @@ def isolate(memory_gb: float) -> None:
 def produce(spec: Spec, progress: Callable[[int, int], None]) -> pa.Table:
     """Train on the snapshot and draw the copies, in random order, decoded by the study's schema."""
     from penstock.models import mechanism
+    from penstock.models.plan import plan
+
     from penstock_client import snapshot
 
     study = Study.from_dict(spec.study)
@@ -92,9 +76,11 @@ def produce(spec: Spec, progress: Callable[[int, int], None]) -> pa.Table:
     encoding = Encoding(study.schema)
     x, present = load(spec.snapshot, spec.persons)
     public = load(spec.public_snapshot, None) if spec.public_snapshot else None
-    plan = mechanism.plan(study.mechanism, study.schema, spec.persons, study.privacy)
+    planned = plan(study.mechanism, study.schema, spec.persons, study.privacy)
+    if [to_dict(e) for e in planned.events] != spec.events:
+        raise InvalidEvent("the plan is not the one that was charged")
     copies = mechanism.run(
-        plan,
+        planned,
         encoding,
         x,
         present,

@@ -24,10 +24,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-
 from penstock.cli.console import done, err, friendly, say
 from penstock.errors import InvalidInput, JobFailed, Problem
 from penstock.toml import study_template
+
 from penstock_server.simulate import cvd
 
 app = typer.Typer(pretty_exceptions_enable=False)
@@ -68,7 +68,9 @@ def demo(
     """
     if not 2 <= sites <= len(cvd.COHORTS):
         bound = f"2 to {len(cvd.COHORTS)}"
-        raise InvalidInput("demo", [Problem("--sites", "out of range", value=str(sites), bound=bound)])
+        raise InvalidInput(
+            "demo", [Problem("--sites", "out of range", value=str(sites), bound=bound)]
+        )
     if not (epsilon > 0 and math.isfinite(epsilon)):
         problem = Problem("--epsilon", "must be a finite number above 0", value=str(epsilon))
         raise InvalidInput("demo", [problem])
@@ -107,7 +109,7 @@ class _Demo:
         self.work, self.out, self.cohorts = work, out, cohorts
         self.epsilon, self.seed, self.stack = epsilon, seed, stack
         self.coordinator = work / "coordinator"
-        self.key = work / "analyst.key"
+        self.children: dict[str, subprocess.Popen[bytes]] = {}
 
     def run(self) -> None:
         say(f"1. Simulate {len(self.cohorts)} cohorts with a known hazard ratio")
@@ -122,7 +124,7 @@ class _Demo:
             self.process("site", "start", "--dir", cohort.name)
         self.command("server", "init", "-d", "coordinator", "--truth", "data/truth.json")
         for cohort in self.cohorts:
-            self.await_file(self.work / cohort.name / "run" / "steward.sock")
+            self.await_gate(cohort.name)
             self.command("server", "enrol", f"{cohort.name}/join.json", "-d", "coordinator")
         self.process("server", "start", "-d", "coordinator")
         say(f"4. The analyst signs a study at ε = {self.epsilon:g} and hands it in")
@@ -187,16 +189,20 @@ class _Demo:
 
     def process(self, *args: str) -> None:
         """Start a `penstock` process that ends with the demo."""
-        log = open(self.work / f"{'-'.join(a for a in args if a.isalnum())}.log", "ab")
-        self.stack.callback(log.close)
-        child = subprocess.Popen(_penstock(args), cwd=self.work, stdout=log, stderr=log)
+        name = "-".join(a for a in args if not a.startswith("-"))
+        with open(self.work / f"{name}.log", "ab") as log:
+            child = subprocess.Popen(_penstock(args), cwd=self.work, stdout=log, stderr=log)
+        self.children[name] = child
         self.stack.callback(_end, child)
 
-    def await_file(self, path: Path) -> None:
+    def await_gate(self, site: str) -> None:
+        """Wait until a site's gate answers; say what it said if it ended instead."""
+        child = self.children[f"site-start-{site}"]
         deadline = time.monotonic() + READY_SECONDS
-        while not path.exists():
-            if time.monotonic() > deadline:
-                raise JobFailed("a gate did not come up", value=path.parent.parent.name)
+        while not (self.work / site / "run" / "steward.sock").exists():
+            if child.poll() is not None or time.monotonic() > deadline:
+                said = (self.work / f"site-start-{site}.log").read_text()
+                raise JobFailed(f"the gate of {site} did not come up", value=said[-500:])
             time.sleep(0.1)
 
 

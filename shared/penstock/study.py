@@ -181,7 +181,8 @@ class Study:
         deadline_hours: > 0, hours from the start to when the study closes.
         not_before, expires: RFC 3339 in UTC, whole seconds: ``2026-11-21T00:00:00Z``.
         release: index of the release, from 1.
-        max_sites_per_person: in how many sites a person may be; the report composes over it.
+        max_sites_per_person: in how many sites a person may be, at most; the report composes
+            over it (a number above len(sites) is on the safe side).
         wire: the wire version that was signed.
 
     Raises:
@@ -298,15 +299,12 @@ def estimand_problems(
     """
     check = Checks(f"estimand {estimand.name!r}")
     known = {c.name: c for c in columns}
-    outcome_kinds = MODELS[estimand.model]
-    outcome = _role(check, "outcome", estimand.outcome, known, broken, outcome_kinds)
+    _role(check, "outcome", estimand.outcome, known, broken, MODELS[estimand.model])
     term = _role(check, "term", estimand.term, known, broken, COVARIATES)
     for name in estimand.adjust:
         _role(check, "adjust", name, known, broken, COVARIATES)
     names = [estimand.outcome, estimand.term, *estimand.adjust]
     check.distinct("adjust" if estimand.outcome != estimand.term else "term", names)
-    if outcome is not None and outcome.kind == "duration" and outcome.event in names:
-        check.add("term", "is the outcome's event", value=shown(outcome.event))
     if term is not None:
         _check_term(check, estimand, term)
     return check.problems
@@ -379,7 +377,7 @@ def _head_problems(head: Mapping[str, Any]) -> list[Problem]:
     check.distinct("sites", sites or ())
     count = len(sites) if sites is not None else MAX_SITES
     check.whole("quorum", head["quorum"], 1, count, "At most as many as there are sites")
-    check.whole("max_sites_per_person", head["max_sites_per_person"], 1, count)
+    check.whole("max_sites_per_person", head["max_sites_per_person"], 1, MAX_SITES)
     check.number(
         "deadline_hours", head["deadline_hours"], "above 0, at most 8760", above=0, most=8760
     )

@@ -1,4 +1,4 @@
-"""The rows that `make bench` and `make reproduce` write: what was measured, beside what was claimed."""
+"""The rows that `make bench` and `make reproduce` write: measured beside claimed."""
 
 from __future__ import annotations
 

@@ -5,7 +5,6 @@ import sqlite3
 import threading
 
 import pytest
-
 from penstock.errors import (
     BudgetExceeded,
     LedgerCorrupt,
@@ -219,9 +218,13 @@ def test_a_full_disk_refuses_the_charge_and_loses_nothing(ledger):
     with ledger.database.transaction() as connection:
         pages = connection.execute("PRAGMA page_count").fetchone()[0]
         connection.execute(f"PRAGMA max_page_count = {pages}")
-    with pytest.raises(LedgerUnwritable):
+
+    def fill():
         for i in range(200):
             ledger.reserve(charge(f"r{i}", sigma=200.0), signer_epsilon=5.0)
+
+    with pytest.raises(LedgerUnwritable):
+        fill()
     after = ledger.verify(PUBLIC)
     assert after.seq == before.seq + len(after.charges)
     assert all(c.status == "reserved" for c in after.charges.values())
@@ -232,5 +235,3 @@ def test_fold_of_an_export_is_the_state(ledger):
     export = json.loads(json.dumps(ledger.export(PUBLIC)))
     rows = [(i + 1, r["body"], r["hash"]) for i, r in enumerate(export["records"])]
     assert fold(rows) == ledger.state()
-
-

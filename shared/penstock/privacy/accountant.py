@@ -142,9 +142,7 @@ def epsilon(events: Sequence[Event], delta: float) -> float:
 Relation = Literal["zero-out", "replace-one"]
 
 
-def epsilon_pld(
-    events: Sequence[Event], delta: float, *, relation: Relation = "zero-out"
-) -> float:
+def epsilon_pld(events: Sequence[Event], delta: float, *, relation: Relation = "zero-out") -> float:
     """ε at δ by dp-accounting's privacy loss distributions (pessimistic estimate).
 
     ``relation="replace-one"`` gives the value that papers quote: a person exchanged for another.

@@ -90,8 +90,7 @@ def read_column_tables(
     for name, table in tables.items():
         path = f"columns.{name}"
         if not isinstance(table, Mapping):
-            remedy = f"Write [columns.{name}]" if name.isidentifier() else None
-            problems.append(Problem(path, "must be a table", value=shown(table), remedy=remedy))
+            problems.append(Problem(path, "must be a table", value=shown(table)))
             continue
         column: dict[str, Any] = {"name": name}
         for key, value in table.items():

@@ -17,7 +17,7 @@ from penstock.errors import InvalidInput, Problem
 MAX_CHARACTERS = 1_000_000
 
 _AT = re.compile(r"\(at line (\d+), column (\d+)\)$")
-_KEY = re.compile(r"""[ \t]*(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([A-Za-z0-9_-]+))[ \t]*""")
+_KEY = re.compile(r"""[ \t]*("(?:[^"\\]|\\.)*"|'[^']*'|[A-Za-z0-9_-]+)[ \t]*""")
 _STRING = re.compile(
     r'"""(?:[^\\]|\\.)*?"{3,5}|\'\'\'.*?\'{3,5}|"(?:[^"\\\n]|\\.)*"|\'[^\'\n]*\'', re.DOTALL
 )
@@ -131,7 +131,8 @@ class Lines:
     def _keys(self, at: int) -> tuple[list[str], int]:
         keys = []
         while (found := _KEY.match(self._text, at)) is not None:
-            keys.append(next(group for group in found.groups() if group is not None))
+            quoted = found[1][0] in "\"'"  # tomllib knows the escapes
+            keys.append(tomllib.loads(f"x = {found[1]}")["x"] if quoted else found[1])
             at = found.end()
             if self._text[at : at + 1] != ".":
                 break

@@ -46,11 +46,11 @@ def read_json(data: bytes, *, what: str, limit: int) -> dict[str, Any]:
         problem = Problem("", "too large", value=f"{len(data)} bytes", bound=f"at most {limit}")
         raise InvalidInput(what, [problem])
     try:
-        value = json.loads(
-            data.decode(), parse_constant=refuse_constant, object_pairs_hook=unique
-        )
+        value = json.loads(data.decode(), parse_constant=refuse_constant, object_pairs_hook=unique)
     except (ValueError, RecursionError) as error:
-        raise InvalidInput(what, [Problem("", "not valid JSON", value=type(error).__name__)]) from None
+        raise InvalidInput(
+            what, [Problem("", "not valid JSON", value=type(error).__name__)]
+        ) from None
     if not isinstance(value, dict):
         raise InvalidInput(what, [Problem("", "not a JSON object")])
     return value

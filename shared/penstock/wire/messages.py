@@ -86,7 +86,10 @@ CODES: dict[str, tuple[str, str]] = {
     "rejected": ("the steward said no", "talk to the site"),
     "no-answer": ("the site did not answer before the deadline", "talk to the site"),
     "unreachable": ("the site could not be reached", "ask the site whether its gate runs"),
-    "upload-rejected": ("what the site sent is not what was asked for", "see the coordinator's log"),
+    "upload-rejected": (
+        "what the site sent is not what was asked for",
+        "see the coordinator's log",
+    ),
     # The gate itself.
     "unknown-request": ("no such request here", "check the request id"),
     "not-delivered": ("there is no release to collect yet", "poll until it is delivered"),

@@ -1,0 +1,198 @@
+"""Laws of the encoding: exact inverse, the box, no bias, and nothing wild gets through."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from penstock.encoding import Encoding, simplex
+from penstock.errors import InvalidInput
+from penstock.schema import LEVEL_KINDS, Column, Schema
+
+CUTOFF = 5.6  # |z| of a two-sided test with a false-alarm rate of 2e-8
+
+LEVELS = {
+    "binary": ("no", "yes"),
+    "event": (),
+    "ordered": ("a", "b", "c", "d"),
+    "categorical": tuple("pqrstuv"),
+}
+
+
+def schema_of(column: Column) -> Schema:
+    """The column with what it cannot be without."""
+    if column.kind == "duration":
+        return Schema((column, Column(column.event or "", "event")))
+    if column.kind == "event":
+        return Schema((Column("t", "duration", upper=1, event=column.name), column))
+    return Schema((column,))
+
+
+def filled(schema: Schema, **values: npt.ArrayLike) -> dict[str, npt.ArrayLike]:
+    n = len(np.atleast_1d(next(iter(values.values()))))
+    return {name: np.zeros(n) for name in schema.names} | dict(values)
+
+
+@st.composite
+def columns(draw: st.DrawFn) -> Column:
+    kind = draw(st.sampled_from(("continuous", "integer", "duration", *LEVELS)))
+    nullable = draw(st.booleans())
+    if kind in LEVELS:
+        return Column("x", kind, levels=LEVELS[kind], nullable=nullable)
+    if kind == "integer":
+        first = draw(st.integers(-(10**12), 9 * 10**11))
+        last = draw(st.integers(first + 1 + abs(first) // 10**8, 10**12))
+        return Column("x", kind, first, last, nullable=nullable)
+    decimals = draw(st.none() | st.integers(0, 6))
+    if kind == "duration":
+        upper = draw(st.floats(1, 1e6))
+        return Column("x", kind, None, upper, decimals, nullable=nullable, event="e")
+    low = draw(st.floats(-1e6, 1e6))
+    width = draw(st.floats(2.5, 1e6))
+    return Column("x", kind, low, low + width, decimals, nullable=nullable)
+
+
+@settings(deadline=None, max_examples=300)
+@given(column=columns(), seed=st.integers(0, 2**32 - 1))
+def test_decode_inverts_encode(column: Column, seed: int) -> None:
+    schema, rng = schema_of(column), np.random.default_rng(seed)
+    n = 64
+    if column.kind in LEVEL_KINDS:
+        values = rng.integers(0, len(column.levels), n).astype(np.float64)
+    else:
+        lower, upper = column.bounds
+        values = column.snap(np.concatenate([[lower, upper], rng.uniform(lower, upper, n - 2)]))
+    if column.nullable:
+        values[::5] = np.nan
+    x, present = (e := Encoding(schema)).encode(filled(schema, x=values), rng)
+    decoded = e.decode(x)["x"]
+    assert present.all()
+    exact = column.kind in LEVEL_KINDS or column.grid is not None
+    tolerance = 0.0
+    if not exact:
+        # One rounding of a number of the bounds' size, and 1e-12 (durations 1e-9) of the range.
+        lower, upper = column.bounds
+        share = 1e-9 if column.kind == "duration" else 1e-12
+        tolerance = share * (upper - lower) + 4 * np.spacing(max(abs(lower), abs(upper)))
+    np.testing.assert_allclose(decoded, values, rtol=0, atol=tolerance)
+
+
+@settings(deadline=None, max_examples=200)
+@given(column=columns(), data=st.data())
+def test_decoding_anything_stays_within_the_schema(column: Column, data: st.DataObject) -> None:
+    encoding = Encoding(schema := schema_of(column))
+    x = data.draw(hnp.arrays(np.float64, (8, encoding.d)))  # NaN, infinities and subnormals too
+    for name, values in encoding.decode(x).items():
+        there = values[~np.isnan(values)]
+        assert there.size == values.size or schema[name].nullable
+        np.testing.assert_array_equal(schema[name].snap(there), there)
+
+
+@settings(deadline=None, max_examples=200)
+@given(column=columns(), data=st.data())
+def test_encoding_anything_is_finite_and_in_the_box(column: Column, data: st.DataObject) -> None:
+    encoding = Encoding(schema := schema_of(column))
+    coded = {n: data.draw(hnp.arrays(np.float64, 8)) for n in schema.names}
+    x, present = encoding.encode(coded, np.random.default_rng(1))
+    assert x.shape == (8, encoding.d)
+    assert np.isfinite(x).all()
+    assert ((x >= encoding.low) & (x <= encoding.high))[present].all()
+    assert (x[~present] == 0).all()
+
+
+@given(column=columns())
+def test_dimensions_match(column: Column) -> None:
+    encoding = Encoding(schema_of(column))
+    assert encoding.d == len(encoding.dims) == encoding.low.size == encoding.high.size
+    assert (encoding.low < encoding.high).all()
+    assert len({d.name for d in encoding.dims}) == encoding.d
+
+
+@pytest.mark.parametrize("kind", sorted(LEVELS))
+@pytest.mark.parametrize("level", [0, 1])
+def test_noise_of_levels_has_no_bias(kind: str, level: int) -> None:
+    column = Column("x", kind, levels=LEVELS[kind])
+    schema, n = schema_of(column), 20_000
+    encoding = Encoding(schema)
+    x, _ = encoding.encode(filled(schema, x=np.full(n, level)), np.random.default_rng(3))
+    where = [i for i, d in enumerate(encoding.dims) if d.column == "x"]
+    count = len(column.levels)
+    if kind == "categorical":
+        centre = simplex(count)[level]
+    else:
+        centre = np.array([-1 + 2 * level / (count - 1)])
+    error = x[:, where].mean(axis=0) - centre
+    assert (np.abs(error) < CUTOFF * x[:, where].std(axis=0) / np.sqrt(n)).all()
+
+
+@pytest.mark.parametrize("value", [3, 7, 10])
+def test_dequantised_numbers_have_no_bias(value: int) -> None:
+    schema, n = Schema((Column("x", "integer", 3, 10),)), 20_000
+    x, _ = Encoding(schema).encode({"x": np.full(n, value)}, np.random.default_rng(4))
+    centre = 2 * (value - 3 + 0.5) / 8 - 1
+    assert abs(x.mean() - centre) < CUTOFF * x.std() / np.sqrt(n)
+    assert 0.9 * 0.125 < np.ptp(x) / 2 <= 0.125  # a step is 0.25, and it is filled
+
+
+def test_binary_noise_has_the_measured_width() -> None:
+    schema, n = Schema((Column("x", "binary"),)), 40_000
+    x, _ = Encoding(schema).encode({"x": np.ones(n)}, np.random.default_rng(5))
+    # sd of the sample sd of a Gaussian: sd / sqrt(2n); truncation at 3.6 sd takes off 0.3 %.
+    assert abs(x.std() - 0.2493) < CUTOFF * 0.25 / np.sqrt(2 * n)
+    assert (np.abs(x - 1) <= 0.9).all()
+
+
+@pytest.mark.parametrize("count", [2, 3, 7, 100])
+def test_simplex_is_regular(count: int) -> None:
+    gram = simplex(count) @ simplex(count).T
+    expected = np.full((count, count), -1 / (count - 1))
+    np.fill_diagonal(expected, 1)
+    np.testing.assert_allclose(gram, expected, atol=1e-12)
+
+
+def test_a_missing_value_makes_a_null_record() -> None:
+    schema = Schema((Column("a", "binary"), Column("b", "integer", 0, 9, nullable=True)))
+    coded = {"a": [0.0, np.nan, 7.0, 1.0], "b": [1.0, 2.0, 3.0, np.nan]}
+    x, present = Encoding(schema).encode(coded, np.random.default_rng(6))
+    assert present.tolist() == [True, False, False, True]
+    assert (x[1:3] == 0).all()
+    assert (x[[0, 3]] != 0).all()
+
+
+def test_a_row_does_not_depend_on_the_others() -> None:
+    schema = Schema((Column("a", "categorical", levels=("p", "q", "r"), nullable=True),))
+    encoding = Encoding(schema)
+    one, _ = encoding.encode({"a": [0.0, 1.0, 2.0]}, np.random.default_rng(7))
+    two, _ = encoding.encode({"a": [0.0, np.nan, 2.0]}, np.random.default_rng(7))
+    np.testing.assert_array_equal(one[[0, 2]], two[[0, 2]])
+
+
+def test_the_box_cannot_be_changed() -> None:
+    encoding = Encoding(Schema((Column("a", "binary"),)))
+    with pytest.raises(ValueError, match="read-only"):
+        encoding.low[0] = -100
+
+
+def test_bounds_off_the_grid_come_back_inside() -> None:
+    column = Column("a", "continuous", 0.13, 0.77, 1)
+    decoded = Encoding(Schema((column,))).decode([[-np.inf], [np.inf], [np.nan]])["a"]
+    assert decoded[0] == 0.2
+    assert decoded[1] == 0.7
+
+
+@pytest.mark.parametrize("shape", [(3,), (3, 2), (1, 3, 1)])
+def test_other_shapes_are_refused(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match="shape"):
+        Encoding(Schema((Column("a", "binary"),))).decode(np.zeros(shape))
+
+
+@pytest.mark.parametrize(
+    "coded", [{}, {"a": [0.0], "b": [0.0]}, {"a": [[0.0]]}, {"a": ["x"]}], ids=str
+)
+def test_other_tables_are_refused(coded: dict[str, npt.ArrayLike]) -> None:
+    with pytest.raises(InvalidInput):
+        Encoding(Schema((Column("a", "binary"),))).encode(coded, np.random.default_rng(8))

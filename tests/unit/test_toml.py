@@ -1,0 +1,375 @@
+"""Dictionaries and studies as people write them: aliases, lines, drafts, round trips."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from penstock.errors import InvalidInput, Problem
+from penstock.schema import Column, Schema
+from penstock.study import Estimand, Mechanism, PrivacyRequest
+from penstock.toml import (
+    Guess,
+    dictionary_draft,
+    dictionary_toml,
+    infer_kind,
+    parse_dictionary,
+    parse_study,
+    study_template,
+    study_toml,
+)
+from penstock.toml.reader import read_toml
+
+DICTIONARY = """\
+title = "Heart clinic"
+person = "patient_id"          # optional
+max_rows_per_person = 1
+
+[columns.age]
+type = "continuous"
+range_min = 18
+range_max = 100
+decimal_places = 0
+unit = "year"
+missing = [-9, "?"]
+
+[columns.time]
+kind = "duration"
+event = "cvd"
+follow_up = 25
+decimals = 2
+
+[columns]
+cvd = { kind = "event" }
+ward.kind = "categorical"
+ward.categories = [
+    "a",  # not ], nor }
+    'b',
+    "c",
+]
+"""
+
+SCHEMA = Schema(
+    (
+        Column("age", "continuous", 18, 100, 0, unit="year", missing=("-9", "?")),
+        Column("time", "duration", upper=25, decimals=2, event="cvd"),
+        Column("cvd", "event"),
+        Column("ward", "categorical", levels=("a", "b", "c")),
+    ),
+    "patient_id",
+)
+
+RICH = Schema(
+    (
+        *SCHEMA.columns,
+        Column("a.b", "integer", -3, 10**12, label='says "hi" \\ bye', nullable=True),
+        Column("sex", "binary", levels=("männlich", "weiblich"), unit="µg"),
+        Column("stage", "ordered", levels=("I", "II", "III"), missing=("NA",)),
+        Column("x", "continuous", -1e-7, 0.1),
+    ),
+    "patient_id",
+    7,
+)
+
+
+def problems(parse: object, text: str) -> list[Problem]:
+    assert callable(parse)
+    with pytest.raises(InvalidInput) as caught:
+        parse(text)
+    return list(caught.value.problems)
+
+
+def template(schema: Schema = SCHEMA, estimands: tuple[Estimand, ...] = ()) -> str:
+    return study_template(
+        schema,
+        name="bp-cvd",
+        sites=("alpha", "beta", "gamma"),
+        federation="main",
+        not_before="2026-11-21T00:00:00Z",
+        expires="2026-12-21T00:00:00Z",
+        estimands=estimands,
+    )
+
+
+HR = Estimand("hr", "cox", "time", "age", 10, ("ward",))
+
+
+def test_dictionary_with_the_names_that_people_know() -> None:
+    found = parse_dictionary(DICTIONARY)
+    assert found.title == "Heart clinic"
+    assert found.schema == SCHEMA
+
+
+@pytest.mark.parametrize("text", ["\ufeff" + DICTIONARY, DICTIONARY.replace("\n", "\r\n")])
+def test_windows_text_is_read(text: str) -> None:
+    assert parse_dictionary(text).schema == SCHEMA
+
+
+@pytest.mark.parametrize("schema", [SCHEMA, RICH])
+def test_dictionary_round_trip(schema: Schema) -> None:
+    assert parse_dictionary(dictionary_toml(schema)).schema == schema
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "where"),
+    [
+        ("person =", "persn =", 2, "persn"),
+        ("max_rows_per_person = 1", "max_rows_per_person = 0", 3, "max_rows_per_person"),
+        ('"continuous"', '"continous"', 6, "columns.age.type"),
+        ("range_min = 18", 'range_min = ""', 7, "columns.age.range_min"),
+        ("range_min = 18", "range_min = nan", 7, "columns.age.range_min"),
+        ("range_min = 18\n", "", 5, "columns.age.lower"),
+        ("range_max = 100", "range_max = 10", 8, "columns.age.range_max"),
+        ("range_max = 100", "range_max = 100\nupper = 3", 9, "columns.age.upper"),
+        ("decimal_places", "decimalplaces", 9, "columns.age.decimalplaces"),
+        ("[-9,", "[-9, -9,", 11, "columns.age.missing"),
+        ('event = "cvd"', 'event = "cvt"', 15, "columns.time.event"),
+        ("follow_up = 25", "follow_up = 0", 16, "columns.time.follow_up"),
+        ('"event" }', '"event", unit = 3 }', 20, "columns.cvd.unit"),
+        ('ward.kind = "categorical"', 'ward.kind = "ordinal"', 21, "columns.ward.kind"),
+        ('"c",', '"b",', 22, "columns.ward.categories"),
+    ],
+)
+def test_a_problem_has_its_line(old: str, new: str, line: int, where: str) -> None:
+    assert old in DICTIONARY
+    found = problems(parse_dictionary, DICTIONARY.replace(old, new, 1))
+    assert (line, where) in [(p.line, p.where) for p in found]
+
+
+def test_a_blank_bound_says_where_bounds_come_from() -> None:
+    text = DICTIONARY.replace("range_min = 18", 'range_min = ""')
+    (found,) = problems(parse_dictionary, text)
+    assert "never observed minima" in (found.remedy or "")
+
+
+def test_an_unknown_key_names_the_nearest() -> None:
+    (found,) = problems(parse_dictionary, DICTIONARY.replace("decimal_places", "decimal_place"))
+    assert found.remedy == "Did you mean 'decimal_places'?"
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("a = 1\nb = \n", 2),
+        ("a = 1\n\na = 2", 3),
+        ('a = 1\nb = """x\n\n', 4),
+        ("a = " + "[" * 5000, None),
+        ("a = " + "9" * 5000, None),
+        ("a = 1 # " + "x" * 1_000_000, None),
+    ],
+    ids=["value", "twice", "open", "deep", "long", "large"],
+)
+@pytest.mark.parametrize("parse", [parse_dictionary, parse_study])
+def test_what_is_not_toml_is_refused_with_its_line(
+    parse: object, text: str, line: int | None
+) -> None:
+    (found,) = problems(parse, text)
+    assert found.line == line
+
+
+@pytest.mark.parametrize("text", ["", "columns = 3", "[columns]", "[columns]\nage = 3"])
+@pytest.mark.parametrize("parse", [parse_dictionary, parse_study])
+def test_empty_files_are_refused(parse: object, text: str) -> None:
+    assert "columns" in {p.where.partition(".")[0] for p in problems(parse, text)}
+
+
+def test_lines_of_every_way_to_write_a_key() -> None:
+    text = (
+        "a.b = '#'  # [no]\n"
+        '"c d" = """\n'
+        '[no] x = "1"\n'
+        '"""\n'
+        "e = [ # ]\n"
+        "  { f = 1 }, { f = [1,\n"
+        "  2], g = '''}\n"
+        "''' } ]\n"
+        "[h.i]  # [no]\n"
+        "j = 1979-05-27T07:32:00Z # x\n"
+        "[[k]]\n"
+        "l = 1\n"
+        "[[k]]\n"
+        "l = 2\n"
+        "[k.m]\n"
+        "n = 3\n"
+    )
+    _, lines = read_toml(text, "test")
+    found = {
+        "a.b": 1,
+        "c d": 2,
+        "e": 5,
+        "e[1].f": 6,
+        "e[2].f": 6,
+        "e[2].g": 7,
+        "h.i": 9,
+        "h.i.j": 10,
+        "k[1].l": 12,
+        "k[2].l": 14,
+        "k[2].m.n": 16,
+        "k[2].absent": 13,
+    }
+    assert {path: lines[path] for path in found} == found
+    assert lines["no"] is None
+
+
+def test_template_parses_to_what_was_asked() -> None:
+    study = parse_study(template(estimands=(HR,)))
+    columns = (replace(SCHEMA.columns[0], missing=()), *SCHEMA.columns[1:])
+    assert study.schema == replace(SCHEMA, columns=columns)
+    assert study.estimands == (HR,)
+    assert study.privacy == PrivacyRequest(1.0, 1e-5)
+    assert study.quorum == 2
+
+
+@pytest.mark.parametrize(
+    ("privacy", "mechanism", "estimands"),
+    [
+        (PrivacyRequest(0.1, 1e-12), Mechanism(), ()),
+        (
+            PrivacyRequest(1, 0.5, "empirical"),
+            Mechanism("maf", 3, 0.3, 2.5, 7, "poisson", 0.01, 2, (8, 16)),
+            (HR, Estimand("w", "logistic", "sex", "ward", level="c")),
+        ),
+    ],
+)
+def test_study_round_trip(
+    privacy: PrivacyRequest, mechanism: Mechanism, estimands: tuple[Estimand, ...]
+) -> None:
+    study = parse_study(template(RICH))
+    study = replace(study, privacy=privacy, mechanism=mechanism, estimands=estimands)
+    assert parse_study(study_toml(study)) == study
+
+
+def test_template_refuses_what_a_study_refuses() -> None:
+    with pytest.raises(InvalidInput, match="not well formed"):
+        study_template(
+            SCHEMA,
+            name="bad name",
+            sites=("a",),
+            federation="main",
+            not_before="2026-11-21T00:00:00Z",
+            expires="2026-12-21T00:00:00Z",
+        )
+
+
+@pytest.mark.parametrize(
+    "time", ["2026-11-21T00:00:00Z", "2026-11-21T02:00:00+02:00", "2026-11-20 23:00:00-01:00"]
+)
+def test_times_may_be_written_as_toml_times(time: str) -> None:
+    text = template().replace('"2026-11-21T00:00:00Z"', time)
+    assert parse_study(text).not_before == "2026-11-21T00:00:00Z"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "where"),
+    [
+        ('wire = "1.0"', 'wire = "one"', "wire"),
+        ('wire = "1.0"', "wirre = 1", "wirre"),
+        ('name = "bp-cvd"', 'name = "bp cvd"', "study.name"),
+        ("quorum = 2", "quorum = 4", "study.quorum"),
+        ("quorum =", "quorrum =", "study.quorrum"),
+        ('"2026-11-21T00:00:00Z"', "2026-11-21T00:00:00", "study.not_before"),
+        ("epsilon = 1 ", "epsilon = inf ", "privacy.epsilon"),
+        ("copies = 10", "copies = 0", "mechanism.copies"),
+        ("hidden = [32]", "hidden = 32", "mechanism.hidden"),
+        ('term = "age"', 'term = "aeg"', "estimands[1].term"),
+        ('model = "cox"', 'modle = "cox"', "estimands[1].modle"),
+        ("max_rows_per_person = 1", "max_rows_per_person = -1", "table.max_rows_per_person"),
+        ("max_rows_per_person = 1", "rows = 1", "table.rows"),
+        ("lower = 18", "lower = 101", "columns.age.upper"),
+        ("lower = 18", "missing = [1]\nlower = 18", "columns.age.missing"),
+        ("follow_up = 25", "follow_up = -1", "columns.time.follow_up"),
+    ],
+)
+def test_a_problem_of_a_study_has_its_line(old: str, new: str, where: str) -> None:
+    text = template(estimands=(HR,))
+    assert old in text
+    text = text.replace(old, new, 1)
+    key = where.rpartition(".")[2]
+    found = {p.where: p.line for p in problems(parse_study, text)}
+    line = found[where]
+    assert line is not None
+    assert key in text.splitlines()[line - 1]
+
+
+def test_all_problems_of_a_study_are_reported_in_the_order_of_the_file() -> None:
+    text = template(estimands=(HR,))
+    changes = {
+        "quorum = 2": "quorum = 9",
+        "delta = 1e-05": "delta = 0",
+        'term = "age"': 'term = "aeg"',
+        'kind = "categorical"': 'kind = "nominal"',
+    }
+    for old, new in changes.items():
+        assert old in text
+        text = text.replace(old, new)
+    found = problems(parse_study, text)
+    assert [p.where for p in found] == [
+        "study.quorum",
+        "privacy.delta",
+        "estimands[1].term",
+        "columns.ward.kind",
+    ]
+    lines = [p.line or 0 for p in found]
+    assert lines == sorted(lines)
+
+
+def test_a_missing_section_is_one_problem() -> None:
+    text = template()
+    start, end = text.index("[study]"), text.index("[privacy]")
+    assert [p.where for p in problems(parse_study, text[:start] + text[end:])] == ["study"]
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "guess"),
+    [
+        ("age", ["18", "99", "", "NA"], Guess("integer")),
+        ("age", ["18.5", "-9e1", None], Guess("continuous")),
+        ("smoker", ["0", "1", "?"], Guess("binary", ("0", "1"))),
+        ("cvd_event", ["0", "1"], Guess("event", ("0", "1"))),
+        ("time", ["1.5", "3"], Guess("duration")),
+        ("sex", ["m", "f", "m"], Guess("binary", ("f", "m"))),
+        ("ward", ["c", "a", "b"], Guess("categorical", ("a", "b", "c"))),
+        ("note", [f"text {i}" for i in range(50)], Guess("categorical")),
+        ("empty", ["", "NA"], Guess("categorical")),
+    ],
+)
+def test_kinds_are_guessed(name: str, values: list[str | None], guess: Guess) -> None:
+    assert infer_kind(name, values) == guess
+
+
+def test_a_draft_holds_no_observed_numbers() -> None:
+    seen = ["1234", "5678"]
+    text = dictionary_draft({n: infer_kind(n, seen) for n in ("age", "time", "weight")})
+    assert not any(value in text for value in seen)
+
+
+def test_a_draft_asks_for_every_blank() -> None:
+    text = dictionary_draft({"age": "continuous", "time": "duration", "cvd": "event"})
+    found = problems(parse_dictionary, text)
+    wheres = [p.where for p in found]
+    assert wheres == ["columns.age.lower", "columns.age.upper", "columns.time.follow_up"]
+    lines = text.splitlines()
+    assert all('= ""' in lines[(p.line or 0) - 1] for p in found)
+
+
+def test_a_filled_draft_parses() -> None:
+    text = dictionary_draft(
+        {"time": "duration", "cvd": "event", "sex": Guess("binary", ("f", "m"))}
+    )
+    schema = parse_dictionary(text.replace('follow_up = ""', "follow_up = 9")).schema
+    assert schema["time"].event == "cvd"
+    assert schema["sex"].levels == ("f", "m")
+
+
+def test_levels_from_rows_are_marked() -> None:
+    marked = dictionary_draft({"sex": Guess("binary", ("f", "m"))})
+    assert "read from this site's rows" in marked
+    assert "read from this site's rows" not in dictionary_draft({"sex": "binary"})
+
+
+def test_names_that_need_quotes_are_quoted() -> None:
+    text = dictionary_draft({"AGE (yrs)": "binary", 'a"b': "binary"})
+    found = problems(parse_dictionary, text)
+    assert [p.message for p in found] == ["is not well formed"] * 2
+    assert all(p.line is not None for p in found)
