@@ -111,7 +111,7 @@ def check(
     else:
         say(f"{checked.rows} rows, {checked.persons} persons, {len(dictionary.columns)} columns")
         for finding in checked.findings:
-            err.print("  ✗" if finding.fatal else "  !", finding, markup=False)
+            err.print("  ✗" if finding.fatal else "  !", str(finding), markup=False)
     if dry_run:
         raise typer.Exit(2 if checked.fatal else 0)
     version = setup.certify(paths, settings, checked, accept=accept)

@@ -28,6 +28,8 @@ from penstock.cli.console import done, err, friendly, say
 from penstock.errors import InvalidInput, JobFailed, Problem
 from penstock.toml import study_template
 
+from penstock_server.report.forest import forest_png
+from penstock_server.report.html import plot_of
 from penstock_server.simulate import cvd
 
 app = typer.Typer(pretty_exceptions_enable=False)
@@ -172,6 +174,8 @@ class _Demo:
             done(estimand["sentence"])
         truth = json.loads((self.work / "data" / "truth.json").read_text())
         say(f"  the truth that was simulated: {math.exp(truth['log_hazard_ratio']):.3f}")
+        forest_png(self.out / "forest.png", plot_of(report["estimands"][0]))
+        done(f"forest plot: {self.out / 'forest.png'}")
         done(f"report: {self.out / 'report.html'}")
 
     # -- processes -----------------------------------------------------------------------------

@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.exc import DBAPIError, IntegrityError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from penstock.errors import CoordinatorError
 from penstock.wire.messages import SiteState, StudyState
 
 SCHEMA_VERSION = 1
 metadata = sa.MetaData()
+_SERIAL = sa.BigInteger().with_variant(sa.Integer(), "sqlite")  # SQLite counts INTEGER keys only
 
 settings_table = sa.Table(
     "settings",
@@ -44,7 +45,7 @@ ledger_seen_table = sa.Table(
     metadata,
     # Positions that a site's manifests have shown: one head per position, or the ledger forked.
     sa.Column("site", sa.String(63), sa.ForeignKey("site.name"), primary_key=True),
-    sa.Column("seq", sa.Integer, primary_key=True),
+    sa.Column("seq", sa.BigInteger, primary_key=True),
     sa.Column("head", sa.String(64), nullable=False),
 )
 study_table = sa.Table(
@@ -71,12 +72,14 @@ study_site_table = sa.Table(
     sa.Column("step", sa.Integer, nullable=False, default=0),
     sa.Column("steps", sa.Integer, nullable=False, default=0),
     sa.Column("updated", sa.String, nullable=False),
+    # The last ledger position seen from the site before the study was invited there.
+    sa.Column("ledger_floor", sa.BigInteger, nullable=False, default=0),
     sa.Column("manifest", sa.LargeBinary, nullable=True),
 )
 outbox_table = sa.Table(
     "outbox",
     metadata,
-    sa.Column("id", sa.Integer, primary_key=True, autoincrement=True),
+    sa.Column("id", _SERIAL, primary_key=True, autoincrement=True),
     sa.Column("study_id", sa.String(64), nullable=False, index=True),
     sa.Column("site", sa.String(63), nullable=False),
     sa.Column("verb", sa.String, nullable=False),
@@ -88,7 +91,7 @@ outbox_table = sa.Table(
 inbox_table = sa.Table(
     "inbox",
     metadata,
-    sa.Column("id", sa.Integer, primary_key=True),  # of the message it answers
+    sa.Column("id", _SERIAL, primary_key=True, autoincrement=False),  # of the message it answers
     sa.Column("study_id", sa.String(64), nullable=False),
     sa.Column("site", sa.String(63), nullable=False),
     sa.Column("verb", sa.String, nullable=False),
@@ -135,6 +138,7 @@ class SiteRow:
     step: int
     steps: int
     manifest: bytes | None
+    ledger_floor: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,9 +174,19 @@ class Store:
     """The tables, by URL."""
 
     def __init__(self, url: str) -> None:
-        self._engine = sa.create_engine(url)
+        try:
+            self._engine = sa.create_engine(url)
+        except (SQLAlchemyError, ImportError) as error:
+            # Not the URL itself: it may hold a password.
+            raise CoordinatorError(
+                "the store's URL cannot be used",
+                value=type(error).__name__,
+                remedy="use postgresql://USER@HOST/DATABASE, and install psycopg",
+            ) from None
         if self._engine.dialect.name == "sqlite":
             sa.event.listen(self._engine, "connect", _durable_sqlite)
+            sa.event.listen(self._engine, "begin", _begin_sqlite)
+        self._writer = self._engine.execution_options(penstock_write=True)
 
     @staticmethod
     def create(url: str) -> Store:
@@ -184,7 +198,8 @@ class Store:
         store = Store(url)
         with store._translating():
             if sa.inspect(store._engine).has_table("settings"):
-                raise CoordinatorError("a coordinator's store exists already", value=url)
+                shown = store._engine.url.render_as_string(hide_password=True)
+                raise CoordinatorError("a coordinator's store exists already", value=shown)
             metadata.create_all(store._engine)
             store.set("schema", SCHEMA_VERSION)
         return store
@@ -215,7 +230,12 @@ class Store:
 
     @contextmanager
     def begin(self) -> Iterator[sa.Connection]:
-        """One transaction."""
+        """One writing transaction."""
+        with self._translating(), self._writer.begin() as connection:
+            yield connection
+
+    @contextmanager
+    def _reading(self) -> Iterator[sa.Connection]:
         with self._translating(), self._engine.begin() as connection:
             yield connection
 
@@ -230,7 +250,7 @@ class Store:
             c.execute(settings_table.insert().values(name=name, value=json.dumps(value)))
 
     def get(self, name: str) -> Any:
-        with self.begin() as c:
+        with self._reading() as c:
             query = sa.select(settings_table.c.value).where(settings_table.c.name == name)
             found = c.execute(query).scalar()
         return None if found is None else json.loads(found)
@@ -264,7 +284,7 @@ class Store:
                 c.execute(site_table.update().where(site_table.c.name == name).values(**values))
 
     def sites(self) -> dict[str, Site]:
-        with self.begin() as c:
+        with self._reading() as c:
             rows = c.execute(sa.select(site_table).order_by(site_table.c.name)).mappings().all()
         return {
             r["name"]: Site(
@@ -280,7 +300,7 @@ class Store:
     def ledger_seen(self, site: str) -> dict[int, str]:
         """Heads that a site's manifests have shown, by position."""
         query = sa.select(ledger_seen_table).where(ledger_seen_table.c.site == site)
-        with self.begin() as c:
+        with self._reading() as c:
             return {r["seq"]: r["head"] for r in c.execute(query).mappings().all()}
 
     def see_ledger(self, c: sa.Connection, site: str, seq: int, head: str) -> None:
@@ -306,12 +326,15 @@ class Store:
                     )
                 )
                 for site in sites:
+                    last = sa.select(sa.func.max(ledger_seen_table.c.seq))
+                    seen = c.execute(last.where(ledger_seen_table.c.site == site)).scalar()
                     c.execute(
                         study_site_table.insert().values(
                             study_id=study.id,
                             site=site,
                             state=str(SiteState.INVITED),
                             updated=study.created,
+                            ledger_floor=seen or 0,
                         )
                     )
                     self.send(c, study.id, site, "submit", study.signed, study.created)
@@ -327,7 +350,7 @@ class Store:
 
     def studies(self, *where: sa.ColumnElement[bool]) -> list[StudyRow]:
         query = sa.select(study_table).where(*where).order_by(study_table.c.created)
-        with self.begin() as c:
+        with self._reading() as c:
             rows = c.execute(query).mappings().all()
         return [
             StudyRow(
@@ -346,24 +369,32 @@ class Store:
     def open_studies(self) -> list[StudyRow]:
         return self.studies(study_table.c.state == str(StudyState.OPEN))
 
-    def end_study(self, study_id: str, state: StudyState, now: str, note: str = "") -> None:
+    def lock_study(self, c: sa.Connection, study_id: str) -> StudyState | None:
+        """The state of a study, which nobody else can change until the transaction ends."""
+        # On SQLite every writing transaction excludes the others already.
+        query = sa.select(study_table.c.state).where(study_table.c.id == study_id)
+        state = c.execute(query.with_for_update()).scalar()
+        return None if state is None else StudyState(state)
+
+    def end_study(
+        self, c: sa.Connection, study_id: str, state: StudyState, now: str, note: str = ""
+    ) -> None:
         """Close a study; nothing more is sent for it but cancellations."""
-        with self.begin() as c:
-            c.execute(
-                study_table.update()
-                .where(study_table.c.id == study_id)
-                .values(state=str(state), finished=now, note=note)
+        c.execute(
+            study_table.update()
+            .where(study_table.c.id == study_id)
+            .values(state=str(state), finished=now, note=note)
+        )
+        c.execute(
+            outbox_table.delete().where(
+                outbox_table.c.study_id == study_id, outbox_table.c.verb != "cancel"
             )
-            c.execute(
-                outbox_table.delete().where(
-                    outbox_table.c.study_id == study_id, outbox_table.c.verb != "cancel"
-                )
-            )
+        )
 
     def parts(self, study_id: str) -> list[SiteRow]:
         """Every site's part in a study, by name."""
         query = sa.select(study_site_table).where(study_site_table.c.study_id == study_id)
-        with self.begin() as c:
+        with self._reading() as c:
             rows = c.execute(query.order_by(study_site_table.c.site)).mappings().all()
         return [
             SiteRow(
@@ -376,6 +407,7 @@ class Store:
                 r["step"],
                 r["steps"],
                 None if r["manifest"] is None else bytes(r["manifest"]),
+                r["ledger_floor"],
             )
             for r in rows
         ]
@@ -402,7 +434,7 @@ class Store:
     def due(self, now: str) -> list[Message]:
         """Messages to be sent now, oldest first."""
         query = sa.select(outbox_table).where(outbox_table.c.due <= now)
-        with self.begin() as c:
+        with self._reading() as c:
             rows = c.execute(query.order_by(outbox_table.c.id)).mappings().all()
         return [
             Message(
@@ -426,26 +458,23 @@ class Store:
             name: getattr(reply, name)
             for name in ("ok", "code", "detail", "request_id", "state", "step", "steps")
         }
-        try:
-            with self._engine.begin() as c:
-                gone = c.execute(outbox_table.delete().where(outbox_table.c.id == message.id))
-                if gone.rowcount:
-                    c.execute(
-                        inbox_table.insert().values(
-                            id=message.id,
-                            study_id=message.study_id,
-                            site=message.site,
-                            verb=message.verb,
-                            reply=json.dumps(plain),
-                            manifest=reply.manifest,
-                        )
+        with self.begin() as c:
+            gone = c.execute(outbox_table.delete().where(outbox_table.c.id == message.id))
+            if gone.rowcount:
+                c.execute(
+                    inbox_table.insert().values(
+                        id=message.id,
+                        study_id=message.study_id,
+                        site=message.site,
+                        verb=message.verb,
+                        reply=json.dumps(plain),
+                        manifest=reply.manifest,
                     )
-        except IntegrityError:
-            return
+                )
 
     def inbox(self) -> list[tuple[int, str, str, str, Reply]]:
         """(id, study, site, verb, reply) not handled yet, in order."""
-        with self.begin() as c:
+        with self._reading() as c:
             rows = c.execute(sa.select(inbox_table).order_by(inbox_table.c.id)).mappings().all()
         return [
             (
@@ -466,12 +495,20 @@ class Store:
 
 
 def _durable_sqlite(connection: Any, _record: object) -> None:
+    # The driver would begin a transaction at the first write only: what was read before it could
+    # have changed. SQLAlchemy's "begin" says when instead.
+    connection.isolation_level = None
     cursor = connection.cursor()
     cursor.execute("PRAGMA journal_mode=WAL")
     cursor.execute("PRAGMA synchronous=FULL")
     cursor.execute("PRAGMA foreign_keys=ON")
     cursor.execute("PRAGMA busy_timeout=10000")
     cursor.close()
+
+
+def _begin_sqlite(connection: sa.Connection) -> None:
+    write = connection.get_execution_options().get("penstock_write")
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
 
 
 def sqlite_url(folder: Path) -> str:

@@ -139,7 +139,7 @@ class Mechanism:
     steps: int = 300
     sampling: str = "full"
     rate: float = 1.0
-    flows: int = 4
+    flows: int = 2
     hidden: tuple[int, ...] = (32,)
 
     def __post_init__(self) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-
 from penstock.errors import InvalidInput
 from penstock.schema import Column, Schema, compare, from_arrow, to_arrow
 

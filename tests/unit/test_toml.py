@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-
 from penstock.errors import InvalidInput, Problem
 from penstock.schema import Column, Schema
 from penstock.study import Estimand, Mechanism, PrivacyRequest
