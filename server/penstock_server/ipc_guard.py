@@ -38,6 +38,8 @@ def check_stream(path: Path) -> None:
                 if marker != _CONTINUATION or not 0 <= length <= _MAX_METADATA:
                     raise UploadRejected("the table is not an Arrow stream")
                 if length == 0:
+                    if file.read(1):
+                        raise UploadRejected("the table's stream goes on after its end")
                     return
                 body = _check_message(file.read(length))
                 if not 0 <= body <= size - file.tell():
@@ -56,8 +58,10 @@ def _check_message(data: bytes) -> int:
         raise UploadRejected("the table holds dictionary or unknown batches")
     if kind_value == _RECORD_BATCH:
         header = _field(data, message, _HEADER)
+        if not header:
+            raise IndexError
         batch = header + struct.unpack_from("<I", data, header)[0]
-        if not header or _field(data, batch, _COMPRESSION):
+        if _field(data, batch, _COMPRESSION):
             raise UploadRejected("the table is compressed; its size cannot be bounded")
     body = _field(data, message, _BODY_LENGTH)
     return int(struct.unpack_from("<q", data, body)[0]) if body else 0

@@ -1,7 +1,8 @@
 """A study's life at the coordinator: invited sites, answers, quorum, deadline, results.
 
-Single-threaded and restartable at any line: everything that matters is in the store, every
-message is idempotent at the site, and every reply is handled in one transaction.
+One pump, restartable at any line: everything that matters is in the store, every message is
+idempotent at the site, and every reply is handled in one transaction. Studies may be submitted
+and cancelled from other processes at the same time.
 """
 
 from __future__ import annotations
@@ -13,10 +14,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from penstock.checks import SITE, SITE_BOUND
 from penstock.errors import CoordinatorError, GateUnavailable, PenstockError, UploadRejected
 from penstock.schema import Schema, compare
 from penstock.study import Study
+from penstock.wire.manifest import Manifest
 from penstock.wire.messages import SERVED_MAJORS, JobState, SiteState, StudyState, explain
+from penstock.wire.signatures import fingerprint
 from penstock.wire.signed import SignedStudy, read_signed_cancel, read_signed_study
 from penstock_server.network import Network
 from penstock_server.store import Message, Reply, SiteRow, Store, StudyRow
@@ -25,7 +29,13 @@ from penstock_server.uploads import check_manifest, read_upload, size_limit
 log = logging.getLogger("penstock.coordinator")
 
 POLL_SECONDS = 1.0
+RETRY_SECONDS = 10.0
 BACKOFF_LIMIT = 60.0
+MAX_PERSONS = 1_000_000_000
+TEXT_LIMIT = 500
+"""Characters of a site's text that are kept."""
+PASSING = ("internal", "busy", "ledger", "not-yet-valid")
+"""Refusals that may pass: the gate's own trouble, or a clock that is a little behind."""
 
 _SITE_STATE = {
     JobState.AWAITING: SiteState.AWAITING,
@@ -120,7 +130,9 @@ class Coordinator:
             site = sites[name]
             if site.federation != study.federation:
                 raise CoordinatorError(
-                    f"{name} is in another federation", value=study.federation, bound=site.federation
+                    f"{name} is in another federation",
+                    value=study.federation,
+                    bound=site.federation,
                 )
             problems = compare(study.schema, Schema.from_dict(site.join["dictionary"]))
             if problems:
@@ -137,18 +149,21 @@ class Coordinator:
             CoordinatorError: unknown or ended study, or another signer.
         """
         cancel = read_signed_cancel(data)
-        row = self.find(cancel.study_id)
+        row = self.store.study(cancel.study_id)
+        if row is None:
+            raise CoordinatorError("no such study", value=_text(cancel.study_id, 64))
         if read_signed_study(row.signed).signer != cancel.signer:
             raise CoordinatorError("only a study's own signer can cancel it")
-        if row.state is not StudyState.OPEN:
-            raise CoordinatorError("the study has ended already", value=str(row.state))
-        due = stamp(self._clock())
+        moment = stamp(self._clock())
         with self.store.begin() as c:
+            state = self.store.lock_study(c, row.id)
+            if state is not StudyState.OPEN:
+                raise CoordinatorError("the study has ended already", value=state)
             for part in self.store.parts(row.id):
                 if not part.state.final:
-                    self.store.send(c, row.id, part.site, "cancel", data, due)
+                    self.store.send(c, row.id, part.site, "cancel", data, moment)
                     self._set(c, part, SiteState.CANCELLED, "cancelled")
-        self.store.end_study(row.id, StudyState.CANCELLED, due)
+            self.store.end_study(c, row.id, StudyState.CANCELLED, moment)
 
     def find(self, prefix: str) -> StudyRow:
         """The one study whose id begins with, or whose name is, ``prefix``.
@@ -157,8 +172,9 @@ class Coordinator:
             CoordinatorError: none, or several.
         """
         rows = self.store.studies()
-        found = [r for r in rows if r.id.startswith(prefix)] or [
-            r for r in rows if r.name == prefix
+        # A name may look like the start of another study's id: then neither is guessed.
+        found = [r for r in rows if r.id == prefix] or [
+            r for r in rows if prefix and (r.id.startswith(prefix) or r.name == prefix)
         ]
         if not found:
             raise CoordinatorError("no such study", value=prefix)
@@ -205,10 +221,23 @@ class Coordinator:
         try:
             reply = network.call(message, self.table_path(message.study_id, message.site), limit)
         except GateUnavailable:
-            wait = min(2.0**message.attempts, BACKOFF_LIMIT)
-            self.store.postpone(message, stamp(self._clock() + timedelta(seconds=wait)))
-            return
-        self.store.receive(message, reply)
+            self._later(message)
+        except OSError as error:
+            log.warning("%s of %s: %s", message.verb, message.site, error.strerror)
+            self._later(message)
+        else:
+            if message.verb == "cancel" and not reply.ok and reply.code in PASSING:
+                self._later(message)
+            else:
+                self.store.receive(message, _bounded(reply))
+
+    def _later(self, message: Message) -> None:
+        # The exponent is bounded too: a float overflows after a thousand attempts.
+        wait = min(2.0 ** min(message.attempts, 10), BACKOFF_LIMIT)
+        self.store.postpone(message, self._in(wait))
+
+    def _in(self, seconds: float) -> str:
+        return stamp(self._clock() + timedelta(seconds=seconds))
 
     def _limit(self, message: Message) -> int:
         study, site = self._study(message.study_id), self.store.sites()[message.site]
@@ -226,18 +255,32 @@ class Coordinator:
     def handle_inbox(self) -> None:
         """Apply every reply that waits, each in one transaction."""
         for inbox_id, study_id, site, verb, reply in self.store.inbox():
-            part = next((p for p in self.store.parts(study_id) if p.site == site), None)
+            # Before the transaction: a large table must not keep others from the store.
+            collected = verb == "collect" and reply.ok
+            upload = self._check_upload(study_id, site, reply) if collected else None
             with self.store.begin() as c:
                 self.store.handled(c, inbox_id)
+                is_open = self.store.lock_study(c, study_id) is StudyState.OPEN
+                part = self._part(study_id, site)
                 # A reply that comes after the end (a deadline, a cancellation) changes nothing.
-                if part is not None and not part.state.final and verb != "cancel":
-                    self._apply(c, part, verb, reply)
+                if is_open and part is not None and not part.state.final and verb != "cancel":
+                    self._apply(c, part, verb, reply, upload)
 
-    def _apply(self, c: Any, part: SiteRow, verb: str, reply: Reply) -> None:
+    def _part(self, study_id: str, site: str) -> SiteRow | None:
+        return next((p for p in self.store.parts(study_id) if p.site == site), None)
+
+    def _apply(
+        self,
+        c: Any,
+        part: SiteRow,
+        verb: str,
+        reply: Reply,
+        upload: Manifest | UploadRejected | None,
+    ) -> None:
         if not reply.ok:
             self._refused(c, part, verb, reply)
         elif verb == "collect":
-            self._collected(c, part, reply)
+            self._collected(c, part, reply, upload)
         elif reply.state == JobState.DELIVERED:
             self._update(c, part, request_id=reply.request_id)
             self._next(c, part, "collect", reply.request_id, 0)
@@ -259,49 +302,66 @@ class Coordinator:
 
     def _refused(self, c: Any, part: SiteRow, verb: str, reply: Reply) -> None:
         if reply.code == "upload-rejected":
-            self._set(c, part, SiteState.FAILED, reply.code, detail=reply.detail[:500])
-        elif reply.code in ("internal", "busy", "ledger"):
-            # The gate's own trouble may pass; ask again until the deadline.
+            self._set(c, part, SiteState.FAILED, reply.code, detail=reply.detail)
+        elif reply.code in PASSING:
             body = part.request_id.encode() if verb != "submit" else self._signed(part)
-            due = stamp(self._clock() + timedelta(seconds=10))
+            due = self._in(RETRY_SECONDS)
             self.store.send(c, part.study_id, part.site, verb, body, due)
             self._update(c, part, code=reply.code)
         else:
-            self._set(c, part, SiteState.REFUSED, reply.code, detail=reply.detail[:500])
+            self._set(c, part, SiteState.REFUSED, reply.code, detail=reply.detail)
 
     def _signed(self, part: SiteRow) -> bytes:
         row = self.store.study(part.study_id)
         return row.signed if row is not None else b""
 
-    def _collected(self, c: Any, part: SiteRow, reply: Reply) -> None:
-        study, site = self._study(part.study_id), self.store.sites()[part.site]
-        simulation = bool(self.store.get("simulation"))
+    def _check_upload(
+        self, study_id: str, site: str, reply: Reply
+    ) -> Manifest | UploadRejected | None:
+        """The manifest of a sound upload, what is wrong with it, or None if its table is gone."""
+        part, study, enrolled = (
+            self._part(study_id, site),
+            self._study(study_id),
+            self.store.sites()[site],
+        )
+        if part is None:
+            return None
         try:
             manifest = check_manifest(
                 reply.manifest or b"",
                 study,
-                part.study_id,
-                site,
-                ledger_seen=self.store.ledger_seen(part.site),
-                simulation=simulation,
+                study_id,
+                enrolled,
+                ledger_seen=self.store.ledger_seen(site),
+                ledger_floor=part.ledger_floor,
+                simulation=bool(self.store.get("simulation")),
             )
             if manifest.request_id != part.request_id:
                 raise UploadRejected("the manifest answers another request")
-            read_upload(
-                part.site, manifest, self.table_path(part.study_id, part.site), study.schema
-            )
+            read_upload(site, manifest, self.table_path(study_id, site), study.schema)
         except UploadRejected as error:
-            log.warning("upload of %s rejected: %s", part.site, error)
+            return error
+        except FileNotFoundError:
+            return None
+        return manifest
+
+    def _collected(
+        self, c: Any, part: SiteRow, reply: Reply, upload: Manifest | UploadRejected | None
+    ) -> None:
+        if upload is None:
+            # A power cut took the table, or a crash came between rejecting it and saying so.
+            self._next(c, part, "collect", part.request_id, 0)
+        elif isinstance(upload, UploadRejected):
+            log.warning("upload of %s rejected: %s", part.site, _text(str(upload)))
             self.table_path(part.study_id, part.site).unlink(missing_ok=True)
-            self._set(c, part, SiteState.FAILED, "upload-rejected", detail=str(error))
-            return
-        self.store.see_ledger(c, part.site, manifest.ledger_seq, manifest.ledger_head)
-        self._set(c, part, SiteState.DELIVERED, "", manifest=reply.manifest)
-        log.info("%s delivered to %s", part.site, part.study_id[:12])
+            self._set(c, part, SiteState.FAILED, "upload-rejected", detail=_text(str(upload)))
+        else:
+            self.store.see_ledger(c, part.site, upload.ledger_seq, upload.ledger_head)
+            self._set(c, part, SiteState.DELIVERED, "", manifest=reply.manifest)
+            log.info("%s delivered to %s", part.site, part.study_id[:12])
 
     def _next(self, c: Any, part: SiteRow, verb: str, request_id: str, wait: float) -> None:
-        due = stamp(self._clock() + timedelta(seconds=wait))
-        self.store.send(c, part.study_id, part.site, verb, request_id.encode(), due)
+        self.store.send(c, part.study_id, part.site, verb, request_id.encode(), self._in(wait))
 
     def _set(self, c: Any, part: SiteRow, state: SiteState, code: str, **more: Any) -> None:
         self._update(c, part, state=str(state), code=code, **more)
@@ -322,9 +382,12 @@ class Coordinator:
     def _time_out(self, part: SiteRow) -> SiteRow:
         if part.state.final:
             return part
-        code = "unreachable" if part.state is SiteState.INVITED else "no-answer"
+        answered = part.state is not SiteState.INVITED or part.code
+        code = "no-answer" if answered else "unreachable"
         with self.store.begin() as c:
-            self._set(c, part, SiteState.TIMED_OUT, code)
+            # Cancelled by another process in the meantime: that stands.
+            if self.store.lock_study(c, part.study_id) is StudyState.OPEN:
+                self._set(c, part, SiteState.TIMED_OUT, code)
         return replace(part, state=SiteState.TIMED_OUT, code=code)
 
     def _close(self, row: StudyRow, parts: list[SiteRow], moment: str) -> None:
@@ -337,11 +400,36 @@ class Coordinator:
         else:
             try:
                 self._finish(row.id, moment)
-            except PenstockError as error:
+            except OSError:
+                raise  # a full disk is not the study's fault: it stays open
+            except Exception as error:
                 # Uploads are kept; one study's trouble must not stop the others.
-                state, note = StudyState.FAILED, f"no results could be made: {error}"
-        self.store.end_study(row.id, state, moment, note)
+                log.exception("no results of study %s", row.name)
+                known = isinstance(error, PenstockError)
+                reason = _text(str(error)) if known else type(error).__name__
+                state, note = StudyState.FAILED, f"no results could be made: {reason}"
+        with self.store.begin() as c:
+            if self.store.lock_study(c, row.id) is StudyState.OPEN:
+                self.store.end_study(c, row.id, state, moment, note)
         log.info("study %s ended with %d of %d sites", row.name, delivered, len(parts))
+
+
+def _text(text: str, limit: int = TEXT_LIMIT) -> str:
+    """A site's text, short and printable: no store or terminal may stumble over it."""
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text[:limit])
+
+
+def _bounded(reply: Reply) -> Reply:
+    """A reply whose texts and numbers are no longer than what the store holds."""
+    return replace(
+        reply,
+        code=_text(reply.code, 40),
+        detail=_text(reply.detail),
+        request_id=_text(reply.request_id, 64),
+        state=_text(reply.state, 40),
+        step=min(max(reply.step, 0), 1_000_000),
+        steps=min(max(reply.steps, 0), 1_000_000),
+    )
 
 
 def _part(part: SiteRow) -> dict[str, Any]:
@@ -363,6 +451,7 @@ def read_join(data: dict[str, Any]) -> dict[str, Any]:
 
     Raises:
         CoordinatorError: a field is missing or of the wrong kind.
+        InvalidInput, SignatureError: the dictionary, or the key, is none.
     """
     wanted: dict[str, type] = {
         "site": str,
@@ -375,5 +464,11 @@ def read_join(data: dict[str, Any]) -> dict[str, Any]:
     for name, kind in wanted.items():
         if not isinstance(data.get(name), kind) or isinstance(data.get(name), bool):
             raise CoordinatorError("not a site's join record", value=name, bound=kind.__name__)
+    if not SITE.fullmatch(data["site"]):
+        # The name becomes a file's name here.
+        raise CoordinatorError("not a site's name", value=_text(data["site"], 80), bound=SITE_BOUND)
+    if not 1 <= data["persons"] <= MAX_PERSONS:
+        raise CoordinatorError("not a public n", value=data["persons"], bound=f"1 to {MAX_PERSONS}")
+    fingerprint(data["gate_key"])
     Schema.from_dict(data["dictionary"])
     return data

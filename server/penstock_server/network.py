@@ -76,9 +76,7 @@ class LocalGates:
         raise ValueError(message.verb)
 
     @staticmethod
-    def _collect(
-        stub: gate_pb2_grpc.GateStub, message: Message, table: Path, limit: int
-    ) -> Reply:
+    def _collect(stub: gate_pb2_grpc.GateStub, message: Message, table: Path, limit: int) -> Reply:
         request = gate_pb2.JobRequest(request_id=message.body.decode())
         parts = stub.Collect(request, timeout=COLLECT_SECONDS)
         try:
@@ -115,6 +113,8 @@ def save_parts(parts: Iterator[Any], table: Path, limit: int) -> bytes:
                 if index == 0:
                     manifest = part.manifest
                     continue
+                if not part.table:
+                    raise UploadRejected("the table came with empty parts")
                 size += len(part.table)
                 if size > limit:
                     raise UploadRejected(

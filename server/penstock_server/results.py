@@ -7,6 +7,7 @@ import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
@@ -17,20 +18,21 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
 from penstock.errors import CoordinatorError
-from penstock.schema import Schema, from_arrow
+from penstock.schema import Coded, Schema, from_arrow
 from penstock.study import Estimand, Study
-from penstock.wire.manifest import Manifest
+from penstock.wire.manifest import Manifest, read_manifest
 from penstock.wire.messages import SiteState, StudyState, explain
 from penstock.wire.signatures import fingerprint
 from penstock.wire.signed import read_signed_study
 from penstock_server.lifecycle import Coordinator
 from penstock_server.meta.combine import SiteEstimate, combine
-from penstock_server.meta.estimands import estimate
+from penstock_server.meta.estimands import Estimate, estimate
+from penstock_server.meta.floor import variance_floor
 from penstock_server.report.build import build_report
 from penstock_server.report.html import render
 from penstock_server.report.inputs import ReportInputs, SiteInput, SiteRelease
 from penstock_server.store import SiteRow, StudyRow
-from penstock_server.uploads import COPY, Upload, check_manifest, read_upload
+from penstock_server.uploads import COPY, Upload, read_upload
 
 SITE = "_site"
 REPORT = "report.json"
@@ -79,23 +81,20 @@ def build(coordinator: Coordinator, study_id: str, finished: str) -> dict[str, A
 
 
 def uploads(coordinator: Coordinator, row: StudyRow) -> Iterator[Upload]:
-    """The delivered uploads of a study, one at a time, checked again as they are read."""
+    """The delivered uploads of a study, one at a time, their tables checked as they are read."""
     study = read_signed_study(row.signed).study
     sites = coordinator.store.sites()
-    simulation = bool(coordinator.store.get("simulation"))
     for part in coordinator.store.parts(row.id):
         if part.state is SiteState.DELIVERED and part.manifest is not None:
-            # No ledger positions here: they were checked, and remembered, on arrival.
-            manifest = check_manifest(
-                part.manifest,
-                study,
-                row.id,
-                sites[part.site],
-                ledger_seen={},
-                simulation=simulation,
-            )
+            # Checked in full on arrival; since then the site may have enrolled another public n.
+            manifest = read_manifest(part.manifest, sites[part.site].gate_key)
             path = coordinator.table_path(row.id, part.site)
-            yield read_upload(part.site, manifest, path, study.schema)
+            try:
+                yield read_upload(part.site, manifest, path, study.schema)
+            except FileNotFoundError:
+                raise CoordinatorError(
+                    "a delivered table is gone", value=path, remedy="restore it from a backup"
+                ) from None
 
 
 def _absent(part: SiteRow) -> SiteInput:
@@ -108,16 +107,22 @@ def estimates(upload: Upload, study: Study) -> dict[str, SiteEstimate]:
     indices = range(1, upload.manifest.copies + 1)
     tables = [from_arrow(upload.copy(i), study.schema) for i in indices]
     found = {}
+    rows = upload.manifest.rows
     # The fits are numpy and release the interpreter's lock for most of their time.
     with ThreadPool(min(len(tables), os.cpu_count() or 1)) as pool:
         for estimand in study.estimands:
-            one = partial(_estimate, study.schema, estimand)
+            least = variance_floor(study.schema, estimand, rows)
+            one = partial(_estimate, study.schema, estimand, least)
             found[estimand.name] = combine(pool.map(one, tables))
     return found
 
 
-def _estimate(schema: Schema, estimand: Estimand, table: Any) -> Any:
-    return estimate(table, schema, estimand)
+def _estimate(schema: Schema, estimand: Estimand, least: float, table: Coded) -> Estimate:
+    found = estimate(table, schema, estimand)
+    if found.problem is not None:
+        return found
+    # No table of so many rows can know more: a hostile one must not buy weight.
+    return replace(found, variance=max(found.variance, least))
 
 
 def _release(m: Manifest) -> SiteRelease:
@@ -218,8 +223,10 @@ def dictionary(study: Study, report: dict[str, Any], *, all_copies: bool) -> dic
     columns = [
         {"name": SITE, "kind": "categorical", "label": "site that released the row"},
         {"name": COPY, "kind": "integer", "label": "synthetic copy, from 1"},
-        *({k: v for k, v in c.items() if v not in (None, "", [])} for c in
-          study.schema.to_dict()["columns"]),
+        *(
+            {k: v for k, v in c.items() if v not in (None, "", [])}
+            for c in study.schema.to_dict()["columns"]
+        ),
     ]
     return {
         "study": study.name,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from penstock_server.store import Store, sqlite_url
 log = logging.getLogger("penstock.coordinator")
 
 CONFIG = "coordinator.json"
+LOCK = "pump.lock"
 IDLE_SECONDS = 0.2
 
 
@@ -68,12 +71,28 @@ def enrol(coordinator: Coordinator, join: dict[str, Any]) -> None:
 
 
 def run(coordinator: Coordinator, *, stop: Callable[[], bool]) -> None:
-    """Pump messages to the gates on this machine until ``stop()``."""
-    while not stop():
-        sites = coordinator.store.sites()
-        sockets = {name: Path(s.join["gate_socket"]) for name, s in sites.items()}
-        if not coordinator.pump(LocalGates(sockets)):
-            time.sleep(IDLE_SECONDS)
+    """Pump messages to the gates on this machine until ``stop()``.
+
+    Raises:
+        CoordinatorError: another process does so already for this directory.
+    """
+    with _alone(coordinator.folder):
+        while not stop():
+            sites = coordinator.store.sites()
+            sockets = {name: Path(s.join["gate_socket"]) for name, s in sites.items()}
+            if not coordinator.pump(LocalGates(sockets)):
+                time.sleep(IDLE_SECONDS)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Two pumps would write the same tables; the lock ends with the process, however it ends."""
+    with open(folder / LOCK, "a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise CoordinatorError("this coordinator runs already", value=folder) from None
+        yield
 
 
 class Directory:

@@ -437,9 +437,7 @@ class Store:
         with self._reading() as c:
             rows = c.execute(query.order_by(outbox_table.c.id)).mappings().all()
         return [
-            Message(
-                r["id"], r["study_id"], r["site"], r["verb"], bytes(r["body"]), r["attempts"]
-            )
+            Message(r["id"], r["study_id"], r["site"], r["verb"], bytes(r["body"]), r["attempts"])
             for r in rows
         ]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,19 +13,22 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.checks import shown
 from penstock.errors import InvalidEvent, InvalidInput, SignatureError, UploadRejected
-from penstock.privacy.accountant import epsilon
+from penstock.privacy.accountant import epsilon, epsilon_pld
 from penstock.privacy.events import RELATION, from_dict
-from penstock.schema import Schema, from_arrow, to_arrow
-from penstock.study import Study
+from penstock.schema import LEVEL_KINDS, Column, Schema, from_arrow, to_arrow
+from penstock.study import Study, parse_time
 from penstock.wire.manifest import Manifest, read_manifest
 from penstock.wire.messages import SERVED_MAJORS
 from penstock_server.ipc_guard import check_stream
 from penstock_server.store import Site
 
 COPY = "_copy"
-BYTES_PER_CELL = 64
-"""Generous for float64, int64 and short labels; with the header it caps an upload's size."""
+MAX_EVENTS = 16
+"""A mechanism charges a handful; each costs time to account for."""
+MAX_SEQ = 2**53
+_HEAD = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +46,18 @@ class Upload:
 
 
 def size_limit(study: Study, persons: int) -> int:
-    """The most bytes a site's table may have, from the signed study and the enrolled n."""
+    """The most bytes a site's table may have, from the signed study and the enrolled n.
+
+    Twice the buffers of the longest labels, and a megabyte for headers: many batches fit.
+    """
     rows = persons * study.schema.max_rows_per_person * study.mechanism.copies
-    return rows * (len(study.schema.columns) + 1) * BYTES_PER_CELL + 1_000_000
+    return 2 * rows * (4 + sum(_cell(c) for c in study.schema.columns)) + 1_000_000
+
+
+def _cell(column: Column) -> int:
+    """Bytes of a value: a number of 8 bytes, or a label and its offset; and a validity bit."""
+    labels = (len(level.encode()) + 4 for level in column.levels)
+    return max(8, *labels, 0) + 1
 
 
 def check_manifest(
@@ -54,9 +67,14 @@ def check_manifest(
     site: Site,
     *,
     ledger_seen: Mapping[int, str],
+    ledger_floor: int = 0,
     simulation: bool,
 ) -> Manifest:
     """Everything about a manifest that can be checked without its table.
+
+    Args:
+        ledger_seen: heads of the site's ledger by position, as earlier manifests showed them.
+        ledger_floor: the last position seen before the site was invited to this study.
 
     Raises:
         UploadRejected: naming the first thing that is not what the signed study asked.
@@ -65,6 +83,9 @@ def check_manifest(
         manifest = read_manifest(data, site.gate_key)
     except (SignatureError, InvalidInput) as error:
         raise UploadRejected(str(error)) from None
+    except (ValueError, TypeError, RecursionError):
+        # What JSON can hold and canonical bytes or a manifest cannot: 1e400, half a character.
+        raise UploadRejected("the manifest cannot be read") from None
     expected: list[tuple[str, object, object]] = [
         ("study", manifest.study_id, study_id),
         ("site", manifest.site, site.name),
@@ -79,7 +100,13 @@ def check_manifest(
     ]
     for name, got, wanted in expected:
         if got != wanted:
-            raise UploadRejected(f"the manifest's {name} is not what was asked", value=got, bound=wanted)
+            raise UploadRejected(
+                f"the manifest's {name} is not what was asked", value=shown(got), bound=wanted
+            )
+    try:
+        parse_time(manifest.released_at)
+    except ValueError:
+        raise UploadRejected("the manifest's time is not one") from None
     major = manifest.wire.split(".")[0]
     if not major.isdigit() or int(major) not in SERVED_MAJORS:
         raise UploadRejected("the manifest's wire version is not served", value=manifest.wire[:20])
@@ -89,30 +116,59 @@ def check_manifest(
             remedy="remove insecure_seed from the site's settings",
         )
     _check_epsilon(manifest, study)
-    _check_ledger(manifest, ledger_seen)
+    _check_ledger(manifest, ledger_seen, ledger_floor)
     return manifest
 
 
 def _check_epsilon(manifest: Manifest, study: Study) -> None:
-    """The claimed ε is what the claimed events cost, and no more than was asked."""
+    """The claimed ε are what the claimed events cost, and no more than was asked."""
+    if not 1 <= len(manifest.events) <= MAX_EVENTS:
+        count = len(manifest.events)
+        raise UploadRejected("the manifest's events", value=count, bound=f"1 to {MAX_EVENTS}")
+    formal = study.privacy.guarantee != "empirical"
     try:
-        cost = epsilon(tuple(from_dict(e) for e in manifest.events), manifest.delta)
+        events = tuple(from_dict(e) for e in manifest.events)
+        cost = epsilon(events, manifest.delta)
+        # Before the PLD, whose work grows with ε.
+        if formal != math.isfinite(cost) or (formal and not cost <= study.privacy.epsilon):
+            asked = study.privacy.epsilon if formal else "an unbounded event"
+            raise UploadRejected("the release's ε is not what was asked", value=cost, bound=asked)
+        pld = epsilon_pld(events, manifest.delta)
+        replace_one = epsilon_pld(events, manifest.delta, relation="replace-one")
     except InvalidEvent as error:
         raise UploadRejected(f"the manifest's events: {error.message}") from None
-    claimed = math.inf if manifest.epsilon_autodp is None else manifest.epsilon_autodp
-    if not (cost == claimed or abs(cost - claimed) <= 1e-6 * max(1.0, cost)):
-        raise UploadRejected("the claimed ε is not what its events cost", value=claimed, bound=cost)
-    if study.privacy.guarantee != "empirical" and not cost <= study.privacy.epsilon:
-        raise UploadRejected("the release cost more ε than was asked", value=cost)
+    except (ArithmeticError, ValueError, TypeError):
+        raise UploadRejected("the manifest's events cannot be accounted for") from None
+    # Convolutions differ a little between versions of dp-accounting.
+    for claimed, recomputed, tolerance in (
+        (manifest.epsilon_autodp, cost, 1e-6),
+        (manifest.epsilon_pld, pld, 1e-3),
+        (manifest.epsilon_replace_one, replace_one, 1e-3),
+    ):
+        value = math.inf if claimed is None else claimed
+        if not (value == recomputed or abs(value - recomputed) <= tolerance * max(1.0, recomputed)):
+            raise UploadRejected(
+                "the claimed ε is not what its events cost", value=shown(value), bound=recomputed
+            )
 
 
-def _check_ledger(manifest: Manifest, seen: Mapping[int, str]) -> None:
-    """One head per position: a ledger that was restored and went on elsewhere forks here."""
-    if seen.get(manifest.ledger_seq, manifest.ledger_head) != manifest.ledger_head:
+def _check_ledger(manifest: Manifest, seen: Mapping[int, str], floor: int) -> None:
+    """One head per position, and later studies at later positions.
+
+    A ledger that was restored from a backup and went on repeats positions: with another head, or
+    at or before one that was shown before this study existed.
+    """
+    seq, head = manifest.ledger_seq, manifest.ledger_head
+    if not (1 <= seq <= MAX_SEQ and _HEAD.fullmatch(head)):
+        raise UploadRejected("the manifest's ledger position is none")
+    remedy = "the steward must recover the ledger before this site answers again"
+    if seen.get(seq, head) != head:
         raise UploadRejected(
-            "the site's ledger forked",
-            value=f"another record {manifest.ledger_seq} was seen before",
-            remedy="the steward must recover the ledger before this site answers again",
+            "the site's ledger forked", value=f"another record {seq} was seen", remedy=remedy
+        )
+    if seq <= floor:
+        raise UploadRejected(
+            "the site's ledger went back", value=seq, bound=f"above {floor}", remedy=remedy
         )
 
 
@@ -131,37 +187,40 @@ def read_upload(site: str, manifest: Manifest, path: Path, schema: Schema) -> Up
     check_stream(path)
     try:
         # Not mapped but read: the numbers that are checked must be the numbers that are used.
-        with pa.OSFile(str(path)) as source:
-            table = pa.ipc.open_stream(source).read_all()
+        with pa.OSFile(str(path)) as source, pa.ipc.open_stream(source) as reader:
+            expected = _check_columns(reader.schema, schema)
+            table = reader.read_all()
         table.validate(full=True)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError, ValueError):
+    except (pa.ArrowException, OSError, ValueError, TypeError, KeyError):
         raise UploadRejected("the table cannot be parsed") from None
-    _check_shape(table, manifest, schema)
-    upload = Upload(site, manifest, table)
+    # Without the site's own metadata, which pandas would obey.
+    table = pa.Table.from_arrays(table.columns, schema=expected)
+    _check_copies(table, manifest)
     _check_values(table.drop_columns([COPY]), schema)
-    return upload
+    return Upload(site, manifest, table)
 
 
-def _check_shape(table: pa.Table, manifest: Manifest, schema: Schema) -> None:
+def _check_columns(found: pa.Schema, schema: Schema) -> pa.Schema:
+    """Names, order and types; before any batch is read, which could be of any type and length."""
     model = to_arrow({name: np.zeros(0) for name in schema.names}, schema).schema
-    if table.column_names != [COPY, *model.names]:
+    expected = model.insert(0, pa.field(COPY, pa.int32()))
+    if found.names != expected.names:
         raise UploadRejected("the table's columns are not the study's")
-    for field in model:
-        if table.schema.field(field.name).type != field.type:
+    for field in expected:
+        if found.field(field.name).type != field.type:
             raise UploadRejected(f"column {field.name} has another type", bound=field.type)
-    if table.schema.field(COPY).type != pa.int32():
-        raise UploadRejected("the copy column has another type")
-    counts = np.bincount(
-        np.clip(table.column(COPY).fill_null(0).to_numpy(), 0, manifest.copies + 1),
-        minlength=manifest.copies + 2,
-    )
-    wanted = [0, *([manifest.rows] * manifest.copies), 0]
-    if counts.tolist() != wanted:
+    return expected
+
+
+def _check_copies(table: pa.Table, manifest: Manifest) -> None:
+    index = table.column(COPY).fill_null(0).to_numpy()
+    counts = np.bincount(np.clip(index, 0, manifest.copies + 1), minlength=manifest.copies + 2)
+    if counts.tolist() != [0, *([manifest.rows] * manifest.copies), 0]:
         raise UploadRejected("the table's copies do not have n rows each")
 
 
 def _check_values(table: pa.Table, schema: Schema) -> None:
-    """Levels, finiteness, bounds and missing values, by the public schema."""
+    """Levels, bounds, decimals and missing values, by the public schema."""
     try:
         coded = from_arrow(table, schema)
     except (InvalidInput, ValueError, KeyError):
@@ -169,13 +228,12 @@ def _check_values(table: pa.Table, schema: Schema) -> None:
     for column in schema.columns:
         values = coded[column.name]
         nulls = table.column(column.name).null_count
-        missing = np.isnan(values)
-        if int(missing.sum()) != nulls or (nulls and not column.nullable):
-            raise UploadRejected(f"column {column.name} holds NaN or missing values")
-        known = values[~missing]
-        if not np.isfinite(known).all():
-            raise UploadRejected(f"column {column.name} holds infinite values")
-        low = column.lower if column.lower is not None else -math.inf
-        high = column.upper if column.upper is not None else math.inf
-        if not column.levels and known.size and (known.min() < low or known.max() > high):
-            raise UploadRejected(f"column {column.name} leaves its bounds")
+        if nulls and not column.nullable:
+            raise UploadRejected(f"column {column.name} holds missing values")
+        known = values[~np.isnan(values)]
+        if len(values) - known.size != nulls:
+            what = "an unknown level" if column.kind in LEVEL_KINDS else "NaN"
+            raise UploadRejected(f"column {column.name} holds {what}")
+        # Also infinite values: they are not what they would be clamped to.
+        if not np.array_equal(column.snap(known), known):
+            raise UploadRejected(f"column {column.name} leaves its bounds or its decimals")

@@ -1,0 +1,124 @@
+"""The three guarantee classes, through a real gate: what they cost, and what they end."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from penstock.errors import Refused
+from penstock.privacy.accountant import epsilon
+from penstock.privacy.events import from_dict
+from penstock.study import PrivacyRequest
+
+
+def manifest_of(site, signed):
+    job = site.submit(signed)
+    end = site.wait(job.request_id)
+    assert end.state == "delivered", end.code
+    return json.loads(site.collect(job.request_id)[0])["manifest"]
+
+
+def test_formal_with_injection_charges_flow_and_injection_within_one_epsilon(world, fast):
+    site = world.site()
+    site.start()
+    mechanism = replace(fast, copies=1, w=0.05, latent_clip=2.0)
+    made = manifest_of(site, world.signed(mechanism=mechanism))
+    events = [from_dict(e) for e in made["events"]]
+    labels = [e.label for e in events]
+    assert labels == ["margins", "moments", "flow, DP-SGD", "latent noise injection"]
+    assert 0 < made["injection_epsilon"] < made["epsilon_autodp"] <= 2.0
+    assert epsilon(events, 1e-5) == pytest.approx(made["epsilon_autodp"], rel=1e-9)
+
+
+def test_every_copy_of_an_injection_is_charged(world, fast):
+    site = world.site()
+    site.start()
+    one = replace(fast, copies=1, w=0.01, latent_clip=2.0)
+    costs = [
+        manifest_of(site, world.signed(name=f"c{m}", mechanism=replace(one, copies=m)))
+        for m in (1, 3)
+    ]
+    assert costs[1]["injection_epsilon"] > costs[0]["injection_epsilon"]
+
+
+def test_an_injection_that_alone_costs_more_than_asked_is_refused(world, fast):
+    site = world.site()
+    site.start()
+    with pytest.raises(Refused, match="use w below") as caught:
+        site.submit(world.signed(mechanism=replace(fast, w=0.9)))
+    assert caught.value.reason == "plan"
+    assert not site.ledger().charges
+
+
+def test_public_flow_charges_the_injection_alone(world, fast):
+    rng = np.random.default_rng(5)
+    public = "age,sbp,sex,score\n" + "".join(
+        f"{a:.0f},{b:.0f},{i % 2},{c:.3f}\n"
+        for i, (a, b, c) in enumerate(
+            zip(
+                np.clip(rng.normal(55, 9, 150), 18, 100),
+                np.clip(rng.normal(125, 18, 150), 70, 250),
+                np.clip(rng.normal(0, 3, 150), -50, 50),
+                strict=True,
+            )
+        )
+    )
+    site = world.site(public_csv=public)
+    site.start()
+    mechanism = replace(fast, copies=1, w=0.05, latent_clip=2.0)
+    asked = PrivacyRequest(2.0, 1e-5, "public-flow")
+    made = manifest_of(site, world.signed(mechanism=mechanism, privacy=asked))
+    assert [e["label"] for e in made["events"]] == ["latent noise injection"]
+    assert made["guarantee"] == "public-flow"
+    assert made["epsilon_autodp"] == made["injection_epsilon"] <= 2.0
+
+
+def test_public_flow_needs_public_rows(world, fast):
+    site = world.site()
+    site.start()
+    mechanism = replace(fast, copies=1, w=0.05, latent_clip=2.0)
+    asked = PrivacyRequest(2.0, 1e-5, "public-flow")
+    with pytest.raises(Refused) as caught:
+        site.submit(world.signed(mechanism=mechanism, privacy=asked))
+    assert caught.value.reason == "no-public-data"
+
+
+EMPIRICAL = PrivacyRequest(1.0, 1e-5, "empirical")
+
+
+def test_empirical_is_infinite_and_ends_the_formal_budget(world, fast):
+    site = world.site()
+    site.start()
+    mechanism = replace(fast, copies=1, w=0.8)
+    made = manifest_of(site, world.signed(mechanism=mechanism, privacy=EMPIRICAL))
+    assert made["epsilon_autodp"] is None
+    assert made["epsilon_pld"] is None
+    with pytest.raises(Refused) as caught:
+        site.submit(world.signed(name="formal-after"))
+    assert caught.value.reason == "closed"
+
+
+def test_empirical_is_refused_unless_the_site_allows_it(world, fast):
+    site = world.site()
+    policy = site.paths.policy.read_text()
+    site.paths.policy.write_text(policy.replace(', "empirical"', ""))
+    site.start()
+    with pytest.raises(Refused) as caught:
+        site.submit(world.signed(privacy=EMPIRICAL))
+    assert caught.value.reason == "guarantee"
+
+
+def test_poisson_sampling_runs_and_is_charged_as_such(world, fast):
+    site = world.site()
+    site.start()
+    mechanism = replace(fast, sampling="poisson", rate=0.2)
+    made = manifest_of(site, world.signed(mechanism=mechanism))
+    assert any(e["kind"] == "poisson-gaussian" and e["rate"] == 0.2 for e in made["events"])
+    assert made["epsilon_pld"] <= made["epsilon_autodp"] <= 2.0
+
+
+def test_a_test_seed_is_marked(world):
+    site = world.site(settings="insecure_seed = 3\n")
+    site.start()
+    assert manifest_of(site, world.signed())["insecure_seed"] is True
