@@ -13,14 +13,15 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from penstock.checks import nearest
+from penstock.checks import closest, nearest
 from penstock.errors import InvalidInput, Problem
 from penstock.schema import Column, Schema
+from penstock_client.sources import SHOWN, places
 
 MIN_PERSONS = 50
 """Fewer persons than this give noise at any ε worth having."""
 
-_SHOWN_LINES = 5
+_FEW = 12
 Codes = NDArray[np.float64]
 
 
@@ -30,6 +31,9 @@ class Finding:
 
     ``fatal`` findings must be corrected in the file or the dictionary; the others are clamped or
     mapped in the way said, once the steward accepts it.
+
+    Attributes:
+        lines: where the first few of ``count`` cells lie, in ``unit`` of the file.
     """
 
     column: str
@@ -38,14 +42,12 @@ class Finding:
     count: int = 0
     fatal: bool = False
     remedy: str = ""
+    unit: str = "line"
 
     def __str__(self) -> str:
         text = f"{self.column}: {self.message}" if self.column else self.message
         if self.lines:
-            shown = ", ".join(str(n) for n in self.lines)
-            more = self.count - len(self.lines)
-            text += f" (line{'s' if self.count != 1 else ''} {shown}"
-            text += f" and {more} more)" if more > 0 else ")"
+            text += f" ({places(self.unit, self.lines, self.count)})"
         return f"{text}. {self.remedy}" if self.remedy else text
 
 
@@ -56,6 +58,8 @@ class Checked:
     Attributes:
         coded: float64 per dictionary column; level index for levels, NaN for missing.
         person: int64, the person's index 0 … persons-1 of each row.
+        dictionary: what the rows were checked against.
+        unused: columns of the file that the dictionary leaves out; nothing reads them.
     """
 
     findings: tuple[Finding, ...]
@@ -63,6 +67,8 @@ class Checked:
     persons: int
     coded: dict[str, Codes]
     person: NDArray[np.int64]
+    dictionary: Schema
+    unused: tuple[str, ...] = ()
 
     @property
     def fatal(self) -> bool:
@@ -70,7 +76,11 @@ class Checked:
 
 
 def check(frame: pd.DataFrame, dictionary: Schema) -> Checked:
-    """Validate a text table against the dictionary; reports everything it finds."""
+    """Validate a text table against the dictionary; reports everything it finds.
+
+    Args:
+        frame: every cell as stripped text, as :func:`penstock_client.sources.read_text` gives it.
+    """
     findings: list[Finding] = []
     if not len(frame):
         findings.append(Finding("", "the file holds no rows", fatal=True))
@@ -92,12 +102,19 @@ def check(frame: pd.DataFrame, dictionary: Schema) -> Checked:
                     column.name,
                     "column missing from the file",
                     fatal=True,
-                    remedy=nearest(column.name, frame.columns) or "",
+                    remedy=_hint(column.name, frame.columns),
                 )
             )
         elif len(frame):
             coded[column.name] = _column(frame[column.name], column, findings)
-    return Checked(tuple(findings), len(frame), persons, coded, person)
+    used = {*dictionary.names, dictionary.person}
+    unused = tuple(str(c) for c in frame.columns if c not in used)
+    return Checked(tuple(findings), len(frame), persons, coded, person, dictionary, unused)
+
+
+def _hint(name: str, columns: Sequence[str]) -> str:
+    hint = nearest if len(columns) <= _FEW else closest
+    return hint(name, columns) or ""
 
 
 def _persons(
@@ -107,7 +124,8 @@ def _persons(
     if name is None:
         return np.arange(len(frame), dtype=np.int64), len(frame)
     if name not in frame.columns:
-        findings.append(Finding(name, "the person column is missing from the file", fatal=True))
+        message, remedy = "the person column is missing from the file", _hint(name, frame.columns)
+        findings.append(Finding(name, message, fatal=True, remedy=remedy))
         return np.arange(len(frame), dtype=np.int64), len(frame)
     ids = frame[name]
     if (ids == "").any():
@@ -136,10 +154,10 @@ def _persons(
 def _at(
     column: str, message: str, mask: pd.Series, *, fatal: bool = False, remedy: str = ""
 ) -> Finding:
-    # Line 1 is the header.
-    lines = np.flatnonzero(mask.to_numpy()) + 2
-    shown = tuple(int(n) for n in lines[:_SHOWN_LINES])
-    return Finding(column, message, shown, len(lines), fatal, remedy)
+    lines = mask.index[mask.to_numpy()]
+    shown = tuple(int(n) for n in lines[:SHOWN])
+    unit = str(mask.index.name or "line")
+    return Finding(column, message, shown, len(lines), fatal, remedy, unit)
 
 
 def _column(text: pd.Series, column: Column, findings: list[Finding]) -> Codes:
@@ -160,7 +178,7 @@ def _column(text: pd.Series, column: Column, findings: list[Finding]) -> Codes:
                 column.name,
                 "missing values in a column that is not nullable; "
                 "these persons contribute nothing where a study uses it",
-                pd.Series(missing),
+                pd.Series(missing, text.index),
             )
         )
     if column.levels:
@@ -205,7 +223,7 @@ def _levels(
             _at(
                 column.name,
                 "unknown levels; they become missing",
-                pd.Series(unknown),
+                pd.Series(unknown, text.index),
                 remedy="Add them to `levels`, or to `missing`, or correct the file.",
             )
         )
@@ -226,7 +244,7 @@ def _numbers(
             _at(
                 column.name,
                 "text in a number",
-                pd.Series(odd),
+                pd.Series(odd, text.index),
                 fatal=True,
                 remedy="Correct the file, or declare the text in `missing`.",
             )
@@ -239,16 +257,17 @@ def _numbers(
             _at(
                 column.name,
                 f"values outside [{low:g}, {high:g}]; they are clamped",
-                pd.Series(outside),
+                pd.Series(outside, text.index),
                 remedy="Correct the file, or widen the public bounds.",
             )
         )
-    if column.kind == "integer" and (np.mod(values[~missing & ~odd], 1) != 0).any():
-        fractional = ~missing & ~odd & (np.mod(np.where(odd, 0, values), 1) != 0)
-        findings.append(
-            _at(column.name, "fractions in a whole number; they are rounded", pd.Series(fractional))
-        )
-        values = np.rint(values)
+    whole = np.rint(values)
+    if column.kind == "integer":
+        fractions = (values != whole) & ~missing & ~odd
+        if fractions.any():
+            message = "fractions in a whole number; they are rounded"
+            findings.append(_at(column.name, message, pd.Series(fractions, text.index)))
+        values = whole
     clipped: Codes = np.clip(values, low, high)
     return clipped
 

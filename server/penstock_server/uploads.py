@@ -28,6 +28,7 @@ COPY = "_copy"
 MAX_EVENTS = 16
 """A mechanism charges a handful; each costs time to account for."""
 MAX_SEQ = 2**53
+_WIRE = re.compile(r"([0-9]{1,4})\.[0-9]{1,4}")
 _HEAD = re.compile(r"[0-9a-f]{64}")
 
 
@@ -107,16 +108,16 @@ def check_manifest(
         parse_time(manifest.released_at)
     except ValueError:
         raise UploadRejected("the manifest's time is not one") from None
-    major = manifest.wire.split(".")[0]
-    if not major.isdigit() or int(major) not in SERVED_MAJORS:
+    wire = _WIRE.fullmatch(manifest.wire)
+    if wire is None or int(wire[1]) not in SERVED_MAJORS:
         raise UploadRejected("the manifest's wire version is not served", value=manifest.wire[:20])
     if manifest.insecure_seed and not simulation:
         raise UploadRejected(
             "the release was made with a test seed and is not private",
             remedy="remove insecure_seed from the site's settings",
         )
-    _check_epsilon(manifest, study)
     _check_ledger(manifest, ledger_seen, ledger_floor)
+    _check_epsilon(manifest, study)
     return manifest
 
 

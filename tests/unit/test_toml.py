@@ -372,3 +372,9 @@ def test_names_that_need_quotes_are_quoted() -> None:
     found = problems(parse_dictionary, text)
     assert [p.message for p in found] == ["is not well formed"] * 2
     assert all(p.line is not None for p in found)
+
+
+def test_whole_numbers_written_with_a_point_are_whole():
+    assert infer_kind("sex", ["1.0", "0.0", ""]).kind == "binary"
+    assert infer_kind("age", ["63.0", "41.0"]).kind == "integer"
+    assert infer_kind("oldpeak", ["2.0", "1.5"]).kind == "continuous"

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from penstock.toml.writer import key, table
 
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_POINT_ZERO = re.compile(r"(?<=[0-9])\.0+$")
 _WHOLE = re.compile(r"[+-]?[0-9]{1,15}")
 _MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", ".", "?", "-"})
 _EVENT = re.compile(r"(^|_)(event|status|died|dead|death|censor(ed)?)($|_)", re.IGNORECASE)
@@ -50,7 +51,8 @@ def infer_kind(name: str, values: Iterable[object]) -> Guess:
     Never holds observed minima or maxima. The levels of text with few distinct values are those
     seen, for the steward to replace: the draft stays at the site.
     """
-    texts = {str(v).strip() for v in values if v is not None}
+    # Software that once met a missing value writes whole numbers as "1.0".
+    texts = {_POINT_ZERO.sub("", str(v).strip()) for v in values if v is not None}
     seen = {t for t in texts if t.casefold() not in _MISSING}
     if seen and seen <= {"0", "1"}:
         return Guess("event" if _EVENT.search(name) else "binary", ("0", "1"))

@@ -1,0 +1,46 @@
+"""`penstock demo`, as a newcomer runs it: it ends with a report, and leaves nothing behind."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+import psutil
+
+
+def test_the_demo_ends_with_a_report_and_leaves_nothing_running(tmp_path):
+    scratch = tmp_path / "t"
+    scratch.mkdir()
+    environment = {**os.environ, "TMPDIR": tempfile.mkdtemp(prefix="pk-"), "NO_COLOR": "1"}
+    command = [sys.executable, "-m", "penstock", "demo", "--sites", "2", "--out", "out"]
+    done = subprocess.run(
+        command, cwd=scratch, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "the truth that was simulated: 1.171" in done.stdout
+    report = json.loads((scratch / "out" / "report.json").read_text())
+    [estimand] = report["estimands"]
+    assert len(estimand["sites"]) == 2
+    assert estimand["truth"] is not None
+    for name in ("report.html", "pooled.parquet", "pooled.csv", "dictionary.json", "forest.png"):
+        assert (scratch / "out" / name).stat().st_size > 1000
+    assert os.listdir(environment["TMPDIR"]) == []
+    left = [p for p in psutil.process_iter(["cmdline"]) if _of(p, environment["TMPDIR"])]
+    assert left == []
+
+
+def _of(process: psutil.Process, folder: str) -> bool:
+    try:
+        return process.cwd().startswith(folder) or folder in " ".join(process.cmdline())
+    except psutil.Error:
+        return False
+
+
+def test_bad_arguments_are_refused_before_anything_starts(tmp_path):
+    for arguments in (["--sites", "1"], ["--sites", "99"], ["--epsilon", "nan"]):
+        command = [sys.executable, "-m", "penstock", "demo", *arguments]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 2
+        assert "Traceback" not in done.stderr
+    assert os.listdir(tmp_path) == []
