@@ -5,20 +5,21 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
-from penstock.checks import unknown_keys, within
+from penstock.checks import Checks, shown, unknown_keys, within
 from penstock.errors import InvalidInput, Problem
+from penstock.study import GUARANTEES, MECHANISMS
 from penstock.wire.signatures import fingerprint
 
 from penstock_client.site import read_toml
 
-CLASSES = ("formal", "public-flow", "empirical")
-MECHANISMS = ("maf",)
+_KEY = re.compile(r"[0-9a-f]{64}")
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?Z")
 
 TEMPLATE = """\
 # What this site answers. The gate reads this file at every decision.
@@ -52,76 +53,99 @@ class Policy:
     total_delta: float
 
 
+_TOP = ("mechanisms", "guarantees", "approval", "limits")
+_LIMITS = ("study_epsilon", "study_delta", "total_epsilon", "total_delta")
+
+
 def read_policy(path: Path) -> Policy:
     """Parse the policy, all problems at once.
 
     Raises:
-        InvalidInput: missing file, unknown keys, or values out of their domain.
+        InvalidInput: missing file, unknown or missing keys, or values out of their domain, each
+            with its line.
     """
-    values = read_toml(path)
-    top = ("mechanisms", "guarantees", "approval", "limits")
-    limits = ("study_epsilon", "study_delta", "total_epsilon", "total_delta")
-    problems = unknown_keys(values, top)
-    inner = values.get("limits", {})
-    if not isinstance(inner, dict):
-        problems.append(Problem("limits", "not a table"))
-        inner = {}
-    problems += within("limits", unknown_keys(inner, limits))
-    problems += _check_list(values, "mechanisms", MECHANISMS)
-    problems += _check_list(values, "guarantees", CLASSES)
-    if values.get("approval") not in ("automatic", "by-hand"):
-        problems.append(
-            Problem(
-                "approval",
-                "missing or unknown",
-                value=repr(values.get("approval")),
-                bound="automatic or by-hand",
-            )
-        )
-    for name in limits:
-        problems += _check_number(f"limits.{name}", inner.get(name), delta=name.endswith("delta"))
-    if not problems and inner["study_epsilon"] > inner["total_epsilon"]:
-        problems.append(Problem("limits.study_epsilon", "above total_epsilon"))
-    if problems:
-        raise InvalidInput(str(path), problems)
+    values, lines = read_toml(path)
+    check = Checks(str(path))
+    check.problems += unknown_keys(values, _TOP)
+    for name, known in (("mechanisms", MECHANISMS), ("guarantees", GUARANTEES)):
+        _check_list(check, name, values.get(name), known)
+    if "approval" in values:
+        check.choice("approval", values["approval"], ("automatic", "by-hand"))
+    else:
+        check.add("approval", "is missing", bound="automatic or by-hand")
+    limits = _check_limits(check, values.get("limits"))
+    check.problems = lines.locate(check.problems)
+    check.done()
     return Policy(
         mechanisms=tuple(values["mechanisms"]),
         guarantees=tuple(values["guarantees"]),
         approval=values["approval"],
-        **{name: float(inner[name]) for name in limits},
+        **limits,
     )
 
 
-def _check_list(values: Mapping[str, Any], name: str, known: tuple[str, ...]) -> list[Problem]:
-    value = values.get(name)
+def _check_list(check: Checks, name: str, value: object, known: tuple[str, ...]) -> None:
     if not isinstance(value, list) or not value:
-        return [Problem(name, "missing or not a list", bound=", ".join(known))]
-    return [
-        Problem(name, "unknown", value=repr(item), bound=", ".join(known))
-        for item in value
-        if item not in known
-    ]
+        check.add(name, "is missing or not a list", bound=f"a list of {', '.join(known)}")
+        return
+    for index, item in enumerate(value, start=1):
+        check.choice(f"{name}[{index}]", item, known)
 
 
-def _check_number(where: str, value: object, *, delta: bool) -> list[Problem]:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return [Problem(where, "missing or not a number", value=repr(value))]
-    upper = 1.0 if delta else math.inf
-    lower = 1e-12 if delta else 0.0
-    if not (math.isfinite(value) and lower < value < upper):
-        bound = "1e-12 < δ < 1" if delta else "a finite number above 0"
-        return [Problem(where, "out of range", value=repr(value), bound=bound)]
-    return []
+def _check_limits(check: Checks, table: object) -> dict[str, float]:
+    if not isinstance(table, dict):
+        check.add("limits", "is missing or not a table", remedy="Add [limits]")
+        return {}
+    check.problems += within("limits", unknown_keys(table, _LIMITS))
+    found: dict[str, float] = {}
+    for name in _LIMITS:
+        where = f"limits.{name}"
+        if name not in table:
+            check.add(where, "is missing")
+            continue
+        if name.endswith("delta"):
+            number = check.number(where, table[name], "1e-12 <= δ < 1", least=1e-12, below=1)
+        else:
+            number = check.number(where, table[name], "a finite number above 0", above=0)
+        if number is not None:
+            found[name] = number
+    if found.get("study_epsilon", 0.0) > found.get("total_epsilon", math.inf):
+        check.add(
+            "limits.study_epsilon",
+            "is above what the data set may ever cost",
+            value=f"{found['study_epsilon']:g}",
+            bound=f"at most total_epsilon, {found['total_epsilon']:g}",
+        )
+    return found
 
 
 @dataclass(frozen=True, slots=True)
 class Signer:
-    """A pinned analyst: key, own ε allowance at this site, and the day the trust ends (UTC)."""
+    """A pinned analyst.
+
+    Attributes:
+        key: the public key, 64 lower-case hex digits as on the wire.
+        label: who this is, for the steward.
+        epsilon: the most this signer may ever spend here.
+        expires: when the trust ends, RFC 3339 in UTC.
+
+    Raises:
+        InvalidInput: with every problem.
+    """
 
     key: str
     label: str
     epsilon: float
     expires: str
+
+    def __post_init__(self) -> None:
+        check = Checks(f"signer {shown(self.label)}")
+        check.pattern("key", self.key, _KEY, "64 hex digits: the content of a .pub file")
+        check.text("label", self.label, 80)
+        epsilon = check.number("epsilon", self.epsilon, "a finite number above 0", above=0)
+        check.pattern("expires", self.expires, _TIME, "such as 2027-12-31T23:59:59Z")
+        check.keep(self, epsilon=epsilon)
+        check.done()
 
     @property
     def fingerprint(self) -> str:
@@ -135,10 +159,7 @@ class Trust:
     signers: Mapping[str, Signer] = field(default_factory=dict)
 
     def add(self, signer: Signer) -> Trust:
-        if not (signer.epsilon > 0 and math.isfinite(signer.epsilon)):
-            problem = Problem("epsilon", "out of range", value=repr(signer.epsilon), bound="> 0")
-            raise InvalidInput("trust", [problem])
-        _ = signer.fingerprint  # refuses what is not a key
+        """Pin a signer; a key that is pinned already gets the new label, allowance and day."""
         return Trust({**self.signers, signer.key: signer})
 
     def revoke(self, text: str) -> Trust:
@@ -165,10 +186,12 @@ def read_trust(path: Path) -> Trust:
         return Trust({r["key"]: Signer(**r) for r in records["signers"]})
     except FileNotFoundError:
         return Trust()
+    except InvalidInput as error:
+        raise InvalidInput(str(path), error.problems) from None
     except (ValueError, KeyError, TypeError) as error:
-        raise InvalidInput(
-            str(path), [Problem("", "damaged", value=type(error).__name__)]
-        ) from None
+        remedy = "Restore it, or remove it and add each signer again"
+        problem = Problem("", "damaged", value=type(error).__name__, remedy=remedy)
+        raise InvalidInput(str(path), [problem]) from None
 
 
 def write_trust(path: Path, trust: Trust) -> None:

@@ -7,16 +7,19 @@ import os
 from pathlib import Path
 from typing import Any
 
+from penstock.checks import NAME, NAME_BOUND, SITE, SITE_BOUND, Checks
 from penstock.errors import InvalidInput, PenstockError, Problem
 from penstock.schema import Schema
-from penstock.toml import dictionary_draft, infer_kind, parse_dictionary
+from penstock.toml import dictionary_draft, dictionary_toml, infer_kind, parse_dictionary
+from penstock.toml.writer import value
+from penstock.wire.canonical import canonical
 from penstock.wire.messages import SERVED_MAJORS, WIRE_VERSION
 from penstock.wire.signatures import fingerprint, generate_key, private_to_pem, public_hex
 
 from penstock_client.database import Database, exclusive
 from penstock_client.ledger import Ledger
 from penstock_client.policy import TEMPLATE, read_policy, write_atomic
-from penstock_client.site import SitePaths, SiteSettings, read_settings
+from penstock_client.site import SitePaths, SiteSettings
 from penstock_client.snapshot import keyed_fingerprint, path_of, save, to_bytes
 from penstock_client.sources import read_text
 from penstock_client.validation import Checked, check, require_clean
@@ -42,39 +45,48 @@ SAMPLE_ROWS = 5000
 def init(paths: SitePaths, name: str, federation: str, data: Path | None) -> None:
     """Make a site: directories, the gate's key, an empty ledger, and drafts to edit.
 
+    A dictionary or a policy that lies there already is kept.
+
     Raises:
+        InvalidInput: a name is not well formed, or ``data`` cannot be read; nothing was made.
         PenstockError: a site exists there already; nothing is overwritten.
     """
-    if paths.settings.exists() or paths.database.exists():
+    asked = Checks("site init")
+    asked.pattern("--name", name, SITE, SITE_BOUND)
+    asked.pattern("--federation", federation, NAME, NAME_BOUND)
+    asked.done()
+    if any(p.exists() for p in (paths.settings, paths.database, paths.gate_key)):
         raise PenstockError(
-            "a site exists there already and is never overwritten", value=paths.root
+            "a site exists there already and is never overwritten",
+            value=paths.root,
+            remedy="choose another --dir",
         )
     paths.check_sockets()
     frame = read_text(data) if data is not None else None
     paths.make()
-    key = generate_key()
-    write_atomic(paths.gate_key, private_to_pem(key))
-    settings = SETTINGS_TEMPLATE.format(
-        name=json.dumps(name),
-        federation=json.dumps(federation),
-        data=json.dumps(os.path.relpath(data, paths.root) if data is not None else "data.csv"),
-    )
-    write_atomic(paths.policy, TEMPLATE.encode())
+    if not paths.policy.exists():
+        write_atomic(paths.policy, TEMPLATE.encode())
     if not paths.dictionary.exists():
         columns = {}
         if frame is not None:
             sample = frame.head(SAMPLE_ROWS)
             columns = {c: infer_kind(c, sample[c].tolist()) for c in frame.columns}
         write_atomic(paths.dictionary, dictionary_draft(columns).encode())
+    key = generate_key()
+    write_atomic(paths.gate_key, private_to_pem(key))
     with exclusive(paths.lock):
         database = Database.create(paths.database)
         try:
             Ledger(database, key).open_for(name)
         finally:
             database.close()
+    settings = SETTINGS_TEMPLATE.format(
+        name=value(name),
+        federation=value(federation),
+        data=value(os.path.relpath(data, paths.root) if data is not None else "data.csv"),
+    )
     # Last, since its presence says that a site is here.
     write_atomic(paths.settings, settings.encode())
-    read_settings(paths)
 
 
 def data_path(paths: SitePaths, text: str) -> Path:
@@ -88,18 +100,26 @@ def inspect(paths: SitePaths, settings: SiteSettings) -> tuple[Checked, Schema]:
     Raises:
         InvalidInput: the dictionary has problems, or the file cannot be read.
     """
-    dictionary = parse_dictionary(read_dictionary(paths)).schema
+    dictionary = read_dictionary(paths)
     return check(read_text(data_path(paths, settings.data)), dictionary), dictionary
 
 
-def read_dictionary(paths: SitePaths) -> str:
+def read_dictionary(paths: SitePaths) -> Schema:
+    """The dictionary that the steward wrote.
+
+    Raises:
+        InvalidInput: missing, or with every problem and its line.
+    """
     try:
-        return paths.dictionary.read_text(encoding="utf-8-sig")
+        return parse_dictionary(paths.dictionary.read_text(encoding="utf-8-sig")).schema
     except FileNotFoundError:
-        raise InvalidInput(
-            str(paths.dictionary),
-            [Problem("", "no such file", remedy="write it, or see `penstock site init --from`")],
-        ) from None
+        remedy = "Write it; `penstock site init --from DATA` drafts one"
+        problems: tuple[Problem, ...] = (Problem("", "no such file", remedy=remedy),)
+    except UnicodeDecodeError:
+        problems = (Problem("", "not UTF-8 text", remedy="Save it as UTF-8"),)
+    except InvalidInput as error:
+        problems = error.problems
+    raise InvalidInput(str(paths.dictionary), problems)
 
 
 def certify(paths: SitePaths, settings: SiteSettings, checked: Checked, *, accept: bool) -> int:
@@ -113,10 +133,11 @@ def certify(paths: SitePaths, settings: SiteSettings, checked: Checked, *, accep
     """
     require_clean(str(data_path(paths, settings.data)), checked, accept=accept)
     policy = read_policy(paths.policy)
-    text = read_dictionary(paths)
+    public = _public_rows(paths, settings, checked.dictionary)
     data = to_bytes(checked)
     key = paths.key()
-    print_of_rows = keyed_fingerprint(data + text.encode(), private_to_pem(key))
+    meaning = canonical(checked.dictionary.to_dict())
+    print_of_rows = keyed_fingerprint(data + meaning, private_to_pem(key))
     with exclusive(paths.lock):
         database = Database(paths.database)
         try:
@@ -126,19 +147,25 @@ def certify(paths: SitePaths, settings: SiteSettings, checked: Checked, *, accep
             if lineage is None:
                 ledger.add_lineage(settings.lineage, policy.total_epsilon, policy.total_delta)
             latest = lineage.versions[-1] if lineage and lineage.versions else None
-            if latest is not None and latest.fingerprint == print_of_rows:
-                number = latest.number
-            else:
-                number = (latest.number if latest else 0) + 1
-                # Rows first, record second: a version in the ledger always has its rows.
-                save(paths.snapshots, settings.lineage, number, data)
+            known = latest is not None and latest.fingerprint == print_of_rows
+            number = (latest.number if latest else 0) + (0 if known else 1)
+            # Without its dictionary the gate answers "not ready": rows are never read with
+            # another version's levels, wherever this is interrupted.
+            certified = paths.snapshots / "dictionary.toml"
+            certified.unlink(missing_ok=True)
+            # Rows first, record second: a version in the ledger always has its rows.
+            save(paths.snapshots, settings.lineage, number, data)
+            if not known:
                 ledger.add_version(settings.lineage, checked.persons, print_of_rows)
-                _forget(paths, settings.lineage, number)
-            write_atomic(paths.snapshots / "dictionary.toml", text.encode())
-            certify_public(paths, settings)
+            if public is None:
+                (paths.snapshots / "public.arrow").unlink(missing_ok=True)
+            else:
+                write_atomic(paths.snapshots / "public.arrow", public)
+            write_atomic(certified, dictionary_toml(checked.dictionary).encode())
+            _forget(paths, settings.lineage, number)
         finally:
             database.close()
-    join = join_record(paths, settings, checked.persons)
+    join = join_record(paths, settings, checked)
     write_atomic(paths.join, json.dumps(join, indent=2).encode() + b"\n", mode=0o644)
     return number
 
@@ -149,32 +176,32 @@ def _forget(paths: SitePaths, lineage: str, number: int) -> None:
         path_of(paths.snapshots, lineage, older).unlink(missing_ok=True)
 
 
-def certify_public(paths: SitePaths, settings: SiteSettings) -> None:
-    """Snapshot the public table, if there is one, by the same dictionary."""
-    target = paths.snapshots / "public.arrow"
+def _public_rows(paths: SitePaths, settings: SiteSettings, dictionary: Schema) -> bytes | None:
+    """The public table, if there is one, checked against the same dictionary."""
     if not settings.public_data:
-        target.unlink(missing_ok=True)
-        return
-    dictionary = parse_dictionary(read_dictionary(paths)).schema
+        return None
     source = data_path(paths, settings.public_data)
+    if source.exists() and source.samefile(data_path(paths, settings.data)):
+        problem = Problem("public_data", "is the private file", remedy="Name a public table")
+        raise InvalidInput(str(paths.settings), [problem])
     public = check(read_text(source), dictionary)
     require_clean(str(source), public, accept=True)
-    write_atomic(target, to_bytes(public))
+    return to_bytes(public)
 
 
-def join_record(paths: SitePaths, settings: SiteSettings, persons: int) -> dict[str, Any]:
+def join_record(paths: SitePaths, settings: SiteSettings, checked: Checked) -> dict[str, Any]:
     """The public facts a coordinator enrols: nothing in it comes from rows but n."""
     public = paths.gate_public()
-    dictionary = parse_dictionary(read_dictionary(paths)).schema
-    columns = [{**c, "missing": []} for c in dictionary.to_dict()["columns"]]
+    dictionary = checked.dictionary.to_dict()
+    columns = [{**c, "missing": []} for c in dictionary["columns"]]
     return {
         "site": settings.name,
         "federation": settings.federation,
         "gate_key": public,
         "fingerprint": fingerprint(public),
-        "persons": persons,
+        "persons": checked.persons,
         "wire": WIRE_VERSION,
         "wire_majors": list(SERVED_MAJORS),
-        "dictionary": {**dictionary.to_dict(), "columns": columns},
+        "dictionary": {**dictionary, "columns": columns},
         "gate_socket": str(paths.gate_socket),
     }

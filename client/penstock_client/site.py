@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-import tomllib
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from penstock.checks import SITE, SITE_BOUND, unknown_keys
+from penstock.checks import NAME, NAME_BOUND, SITE, SITE_BOUND, Checks, unknown_keys
 from penstock.errors import InvalidInput, PenstockError, Problem, SignatureError
+from penstock.toml.reader import Lines
+from penstock.toml.reader import read_toml as parse
 from penstock.wire.signatures import private_from_pem, public_hex
 
 MAX_SOCKET_PATH = 107
@@ -144,31 +145,20 @@ class SiteSettings:
     insecure_seed: int | None = None
 
 
-_FIELDS: dict[str, tuple[type, ...]] = {
-    "name": (str,),
-    "federation": (str,),
-    "data": (str,),
-    "lineage": (str,),
-    "public_data": (str,),
-    "memory_gb": (int, float),
-    "threads": (int,),
-    "device": (str,),
-    "insecure_seed": (int,),
-}
-
-
-def read_toml(path: Path) -> dict[str, Any]:
-    """A TOML file the steward wrote.
+def read_toml(path: Path) -> tuple[dict[str, Any], Lines]:
+    """The values of a TOML file the steward wrote, and the line of each.
 
     Raises:
         InvalidInput: missing or not TOML.
     """
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
-        problem = Problem("", "no such file", remedy="run `penstock site init` first")
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        problem = Problem("", f"not valid TOML: {error}")
+        problem = Problem("", "no such file", remedy="Run `penstock site init` first")
+    except UnicodeDecodeError:
+        problem = Problem("", "not UTF-8 text", remedy="Save it as UTF-8")
+    else:
+        return parse(text, str(path))
     raise InvalidInput(str(path), [problem])
 
 
@@ -176,34 +166,38 @@ def read_settings(paths: SitePaths) -> SiteSettings:
     """Parse ``site.toml``; unknown keys are refused.
 
     Raises:
-        InvalidInput: with all problems.
+        InvalidInput: with all problems and their lines.
     """
-    values = read_toml(paths.settings)
-    problems = unknown_keys(values, list(_FIELDS))
-    for name, types in _FIELDS.items():
-        value = values.get(name)
-        required = name in ("name", "federation", "data", "lineage")
-        if value is None:
-            if required:
-                problems.append(Problem(name, "missing"))
-        elif isinstance(value, bool) or not isinstance(value, types):
-            kinds = " or ".join(t.__name__ for t in types)
-            problems.append(Problem(name, "wrong type", value=repr(value), bound=kinds))
-    if not problems:
-        problems = _semantic(values)
-    if problems:
-        raise InvalidInput(str(paths.settings), problems)
-    return SiteSettings(**values)
+    values, lines = read_toml(paths.settings)
+    known = fields(SiteSettings)
+    check = Checks(str(paths.settings))
+    check.problems += unknown_keys(values, [f.name for f in known])
+    given = {f.name: values.get(f.name, f.default) for f in known}
+    absent = [n for n, v in given.items() if v is MISSING]
+    for name in absent:
+        check.add(name, "is missing")
+    _check_settings(check, {n: v for n, v in given.items() if n not in absent})
+    check.problems = lines.locate(check.problems)
+    check.done()
+    return SiteSettings(**given)
 
 
-def _semantic(values: dict[str, Any]) -> list[Problem]:
-    problems = []
-    if not SITE.fullmatch(values["name"]):
-        problems.append(Problem("name", "not a site name", value=values["name"], bound=SITE_BOUND))
-    if not values.get("memory_gb", 8.0) >= 1:
-        problems.append(Problem("memory_gb", "too small", bound="at least 1"))
-    if values.get("threads", 1) < 1:
-        problems.append(Problem("threads", "too small", bound="at least 1"))
-    if values.get("device", "auto") not in ("auto", "cpu", "cuda"):
-        problems.append(Problem("device", "unknown", bound="auto, cpu or cuda"))
-    return problems
+def _check_settings(check: Checks, given: dict[str, Any]) -> None:
+    patterns = {
+        "name": (SITE, SITE_BOUND),
+        "federation": (NAME, NAME_BOUND),
+        "lineage": (SITE, SITE_BOUND),  # it becomes part of file names
+    }
+    for name, value in given.items():
+        if name in patterns:
+            check.pattern(name, value, *patterns[name])
+        elif name in ("data", "public_data"):
+            check.text(name, value, 4096, empty=name == "public_data")
+        elif name == "memory_gb":
+            check.number(name, value, "1 to 4096", least=1, most=4096)
+        elif name == "threads":
+            check.whole(name, value, 1, 1024)
+        elif name == "device":
+            check.choice(name, value, ("auto", "cpu", "cuda"))
+        elif name == "insecure_seed" and value is not None:
+            check.whole(name, value, 0, 2**63 - 1)

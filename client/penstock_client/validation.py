@@ -22,6 +22,7 @@ MIN_PERSONS = 50
 """Fewer persons than this give noise at any ε worth having."""
 
 _FEW = 12
+_DECIMAL_COMMA = r"[+-]?[0-9]*,[0-9]+"
 Codes = NDArray[np.float64]
 
 
@@ -73,6 +74,10 @@ class Checked:
     @property
     def fatal(self) -> bool:
         return any(f.fatal for f in self.findings)
+
+    def standing(self, *, accept: bool) -> list[Finding]:
+        """The findings that keep these rows from being certified."""
+        return [f for f in self.findings if f.fatal or not accept]
 
 
 def check(frame: pd.DataFrame, dictionary: Schema) -> Checked:
@@ -128,36 +133,41 @@ def _persons(
         findings.append(Finding(name, message, fatal=True, remedy=remedy))
         return np.arange(len(frame), dtype=np.int64), len(frame)
     ids = frame[name]
-    if (ids == "").any():
-        findings.append(_at(name, "a row without a person id", ids == "", fatal=True))
+    blank = (ids == "").to_numpy()
+    if blank.any():
+        findings.append(_at(ids.index, blank, name, "a row without a person id", fatal=True))
     codes, unique = pd.factorize(ids)
-    rank = ids.groupby(ids).cumcount()
     limit = dictionary.max_rows_per_person
-    beyond = rank >= limit
+    beyond = (ids.groupby(ids).cumcount() >= limit).to_numpy()
     if beyond.any() and limit == 1:
         findings.append(
             _at(
+                ids.index,
+                beyond,
                 name,
                 "duplicate person ids",
-                beyond,
                 fatal=True,
                 remedy="Remove the rows, or declare max_rows_per_person in the dictionary.",
             )
         )
     elif beyond.any():
-        findings.append(
-            _at(name, f"more than {limit} rows of one person; only the first {limit} count", beyond)
-        )
+        message = f"more than {limit} rows of one person; only the first {limit} count"
+        findings.append(_at(ids.index, beyond, name, message))
     return codes.astype(np.int64), len(unique)
 
 
 def _at(
-    column: str, message: str, mask: pd.Series, *, fatal: bool = False, remedy: str = ""
+    index: pd.Index,
+    where: NDArray[np.bool_],
+    column: str,
+    message: str,
+    *,
+    fatal: bool = False,
+    remedy: str = "",
 ) -> Finding:
-    lines = mask.index[mask.to_numpy()]
+    lines = index[where]
     shown = tuple(int(n) for n in lines[:SHOWN])
-    unit = str(mask.index.name or "line")
-    return Finding(column, message, shown, len(lines), fatal, remedy, unit)
+    return Finding(column, message, shown, len(lines), fatal, remedy, str(index.name or "line"))
 
 
 def _column(text: pd.Series, column: Column, findings: list[Finding]) -> Codes:
@@ -173,18 +183,13 @@ def _column(text: pd.Series, column: Column, findings: list[Finding]) -> Codes:
             )
         )
     elif missing.any() and not column.nullable:
-        findings.append(
-            _at(
-                column.name,
-                "missing values in a column that is not nullable; "
-                "these persons contribute nothing where a study uses it",
-                pd.Series(missing, text.index),
-            )
+        message = (
+            "missing values in a column that is not nullable; "
+            "these persons contribute nothing where a study uses it"
         )
-    if column.levels:
-        values = _levels(text, numbers, missing, column, findings)
-    else:
-        values = _numbers(text, numbers, missing, column, findings)
+        findings.append(_at(text.index, missing, column.name, message))
+    code = _levels if column.levels else _numbers
+    values = code(text, numbers, missing, column, findings)
     values[missing] = math.nan
     return values
 
@@ -217,16 +222,14 @@ def _levels(
     values = np.full(len(text), math.nan)
     for index, level in enumerate(column.levels):
         values[_matches(text, numbers, (level,))] = index
+    # A level's own text wins: "01" and "1" may be two levels, though they are one number.
+    for index, level in enumerate(column.levels):
+        values[(text == level).to_numpy()] = index
     unknown = np.isnan(values) & ~missing
     if unknown.any():
-        findings.append(
-            _at(
-                column.name,
-                "unknown levels; they become missing",
-                pd.Series(unknown, text.index),
-                remedy="Add them to `levels`, or to `missing`, or correct the file.",
-            )
-        )
+        remedy = "Add them to `levels`, or to `missing`, or correct the file."
+        message = "unknown levels; they become missing"
+        findings.append(_at(text.index, unknown, column.name, message, remedy=remedy))
     return values
 
 
@@ -237,36 +240,30 @@ def _numbers(
     column: Column,
     findings: list[Finding],
 ) -> Codes:
-    values = numbers.copy()
-    odd = ~np.isfinite(values) & ~missing
+    odd = ~np.isfinite(numbers) & ~missing
+    values = np.where(odd, math.nan, numbers)
     if odd.any():
+        remedy = "Correct the file, or declare the text in `missing`."
+        if text[odd].str.fullmatch(_DECIMAL_COMMA).any():
+            remedy = "Write decimals with a point, not a comma."
         findings.append(
-            _at(
-                column.name,
-                "text in a number",
-                pd.Series(odd, text.index),
-                fatal=True,
-                remedy="Correct the file, or declare the text in `missing`.",
-            )
+            _at(text.index, odd, column.name, "text in a number", fatal=True, remedy=remedy)
         )
     low = -math.inf if column.lower is None else column.lower
     high = math.inf if column.upper is None else column.upper
-    outside = ((values < low) | (values > high)) & ~missing & ~odd
+    outside = ((values < low) | (values > high)) & ~missing
     if outside.any():
-        findings.append(
-            _at(
-                column.name,
-                f"values outside [{low:g}, {high:g}]; they are clamped",
-                pd.Series(outside, text.index),
-                remedy="Correct the file, or widen the public bounds.",
-            )
+        remedy = (
+            "Correct the file, widen the public bounds, or declare a code such as -9 in `missing`."
         )
-    whole = np.rint(values)
+        message = f"values outside [{low:g}, {high:g}]; they are clamped"
+        findings.append(_at(text.index, outside, column.name, message, remedy=remedy))
     if column.kind == "integer":
+        whole = np.rint(values)
         fractions = (values != whole) & ~missing & ~odd
         if fractions.any():
             message = "fractions in a whole number; they are rounded"
-            findings.append(_at(column.name, message, pd.Series(fractions, text.index)))
+            findings.append(_at(text.index, fractions, column.name, message))
         values = whole
     clipped: Codes = np.clip(values, low, high)
     return clipped
@@ -278,7 +275,7 @@ def require_clean(what: str, checked: Checked, *, accept: bool) -> None:
     Raises:
         InvalidInput: with every finding that stands in the way.
     """
-    standing = [f for f in checked.findings if f.fatal or not accept]
+    standing = checked.standing(accept=accept)
     if standing:
         problems = [Problem("", str(f).rstrip(".")) for f in standing]
         if not any(f.fatal for f in standing):

@@ -17,7 +17,7 @@ from typing import Any
 from penstock.checks import SITE, SITE_BOUND
 from penstock.errors import CoordinatorError, GateUnavailable, PenstockError, UploadRejected
 from penstock.schema import Schema, compare
-from penstock.study import Study
+from penstock.study import Study, parse_time
 from penstock.wire.manifest import Manifest
 from penstock.wire.messages import SERVED_MAJORS, JobState, SiteState, StudyState, explain
 from penstock.wire.signatures import fingerprint
@@ -115,7 +115,7 @@ class Coordinator:
         study, sites = signed.study, self.store.sites()
         if int(study.wire.split(".")[0]) not in SERVED_MAJORS:
             raise CoordinatorError("this wire version is not served", value=study.wire)
-        if stamp(moment) >= study.expires:
+        if moment >= parse_time(study.expires):
             raise CoordinatorError(
                 "the study has expired", value=study.expires, remedy="renew it and sign again"
             )

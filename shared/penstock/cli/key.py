@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from penstock.cli.console import done, friendly, say
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, SignatureError
 from penstock.wire.signatures import (
     fingerprint,
     generate_key,
@@ -18,7 +19,10 @@ from penstock.wire.signatures import (
     public_hex,
 )
 
-app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False)
+
+_PRIVATE = b"PRIVATE KEY"
+_PUBLIC = re.compile(rb"[0-9a-f]{64}")
 
 
 @app.callback()
@@ -35,19 +39,30 @@ def new(
     path: Annotated[Path, typer.Argument(help="Where to write it, such as analyst.key.")],
 ) -> None:
     """Make a key (mode 0600) and its public half beside it (.pub). Never overwrites."""
-    private = generate_key()
-    try:
-        descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-    except FileExistsError:
-        raise PenstockError(
-            "a key exists already and is never overwritten", value=path
-        ) from None
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(private_to_pem(private))
     public = path.with_suffix(".pub")
-    public.write_text(public_hex(private) + "\n")
-    done(f"{path} and {public}")
+    if path == public:
+        raise PenstockError(
+            "a private key's file may not end in .pub",
+            value=path,
+            remedy=f"name it {path.with_suffix('.key').name}",
+        )
+    for file in (path, public):
+        if file.exists():
+            raise PenstockError(
+                "a key exists already and is never overwritten",
+                value=file,
+                remedy="choose another name",
+            )
+    private = generate_key()
+    _write_new(path, private_to_pem(private), 0o600)
+    _write_new(public, public_hex(private).encode() + b"\n", 0o644)
+    done(f"{path} stays with you; {public} goes to each site's steward")
     say(f"fingerprint {fingerprint(public_hex(private))}")
+
+
+def _write_new(path: Path, data: bytes, mode: int) -> None:
+    with os.fdopen(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode), "wb") as file:
+        file.write(data)
 
 
 @app.command()
@@ -55,19 +70,45 @@ def new(
 def show(path: Annotated[Path, typer.Argument(help="A .key or .pub file.")]) -> None:
     """Print a key's fingerprint, to be compared by voice."""
     data = path.read_bytes()
-    public = (
-        public_hex(private_from_pem(data)) if b"PRIVATE KEY" in data else data.decode().strip()
-    )
-    say(fingerprint(public))
+    private = _PRIVATE in data
+    say(fingerprint(public_hex(private_from_pem(data)) if private else read_public(path)))
+
+
+def read_public(path: Path) -> str:
+    """A .pub file's key: 64 lower-case hex digits.
+
+    Raises:
+        SignatureError: not one; what the file holds is not shown, it may be a private key.
+    """
+    data = path.read_bytes()
+    if _PRIVATE in data:
+        raise SignatureError(
+            "this is a private key, which its owner must keep",
+            value=path,
+            remedy="use the .pub file, and let its owner make a new key if this one was sent",
+        )
+    text = data[:1000].strip().lower()
+    if not _PUBLIC.fullmatch(text):
+        raise SignatureError(
+            "not a public key",
+            value=path,
+            bound="64 hex digits",
+            remedy="use the .pub file that `penstock key new` wrote",
+        )
+    return text.decode()
 
 
 def read_private(path: Path) -> bytes:
     """A private key's bytes, refusing one that others can read.
 
     Raises:
-        PenstockError: readable by others.
+        PenstockError: readable by others; SignatureError: not a private key.
     """
-    mode = path.stat().st_mode & 0o777
+    data, mode = path.read_bytes(), path.stat().st_mode & 0o777
+    if _PRIVATE not in data:
+        raise SignatureError(
+            "not a private key", value=path, remedy="use the .key file, not the .pub file"
+        )
     if mode & 0o077:
         raise PenstockError(
             "the key can be read by others",
@@ -75,4 +116,4 @@ def read_private(path: Path) -> bytes:
             bound="0600",
             remedy=f"chmod 600 {path}",
         )
-    return path.read_bytes()
+    return data
