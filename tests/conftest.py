@@ -56,7 +56,7 @@ ESTIMAND = Estimand("effect", "ols", "score", "sbp", per=10.0, adjust=("age", "s
 
 DONE = ("delivered", "failed", "rejected", "cancelled")
 
-FAST = Mechanism(copies=3, steps=12, flows=2, hidden=(8,))
+FAST = Mechanism(copies=3, refits=2, steps=12, flows=2, hidden=(8,))
 
 
 def rows_csv(n: int, seed: int) -> str:

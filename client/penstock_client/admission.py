@@ -114,8 +114,9 @@ def consider(signed: SignedStudy, facts: SiteFacts) -> Admission:
     lineage = _lineage(facts)
     _within_policy(signed, policy)
     persons = lineage.versions[-1].persons
-    cells = persons * study.schema.max_rows_per_person * study.mechanism.copies
-    if cells * (len(study.schema.columns) + 1) > MAX_CELLS:
+    tables = study.mechanism.copies + study.mechanism.refits
+    rows = persons * study.schema.max_rows_per_person * tables
+    if rows * (len(study.schema.columns) + 1) > MAX_CELLS:
         raise refuse("wire-limit")
     try:
         planned = plan(study.mechanism, study.schema, persons, study.privacy)

@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
 import sys
+import time
+from dataclasses import asdict
+from datetime import date
 from pathlib import Path
 from typing import Annotated, Any
 
 import grpc
 import typer
 from penstock.cli.console import done, emit_json, err, friendly, number, say, table
-from penstock.errors import GateUnavailable, InvalidInput, PenstockError, Problem
+from penstock.cli.key import read_public
+from penstock.errors import GateUnavailable, InvalidInput, LedgerLocked, PenstockError, Problem
 from penstock.wire import gate_pb2, gate_pb2_grpc
 from penstock.wire.calls import connect, failure
 from penstock.wire.signatures import fingerprint
 
 from penstock_client import setup
-from penstock_client.database import Database
-from penstock_client.ledger import Ledger, summary
+from penstock_client.database import Database, exclusive
+from penstock_client.ledger import Ledger, summary, utc_now
 from penstock_client.policy import Signer, read_policy, read_trust, write_trust
 from penstock_client.site import SitePaths, SiteSettings, read_settings
+from penstock_client.validation import Checked
 
-app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False)
 trust_app = typer.Typer(no_args_is_help=True, help="Whose studies this site answers.")
 ledger_app = typer.Typer(no_args_is_help=True, help="What was spent, and the proof of it.")
 app.add_typer(trust_app, name="trust")
@@ -35,13 +41,15 @@ SiteDir = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 RPC_SECONDS = 30.0
+STOP_SECONDS = 60.0
 
 
 @app.callback()
 def site() -> None:
-    """Keep a site's gate: rows stay here; only differentially private releases leave.
+    """Keep a site's gate: rows stay, only differentially private releases leave.
 
-    In this order: init, (edit dictionary.toml and policy.toml), check, trust add, start.
+    In this order: init, (edit dictionary.toml and policy.toml), check,
+    trust add, start. Then: requests, preview, and approve or reject.
     """
 
 
@@ -89,35 +97,43 @@ def check(
     What is found is shown here only, as columns and line numbers. Nothing outside depends on it.
     """
     paths, settings = _site(directory)
-    checked, dictionary = setup.inspect(paths, settings)
+    checked, _ = setup.inspect(paths, settings)
+    standing = checked.standing(accept=accept)
+    if not as_json:
+        _show_findings(checked)
+    version = None
+    if not (dry_run or standing):
+        version = setup.certify(paths, settings, checked, accept=accept)
     if as_json:
         emit_json(
             {
                 "rows": checked.rows,
                 "persons": checked.persons,
-                "findings": [
-                    {
-                        "column": f.column,
-                        "message": f.message,
-                        "lines": list(f.lines),
-                        "count": f.count,
-                        "fatal": f.fatal,
-                        "remedy": f.remedy,
-                    }
-                    for f in checked.findings
-                ],
+                "findings": [asdict(f) for f in checked.findings],
+                "unused": list(checked.unused),
+                "version": version,
             }
         )
-    else:
-        say(f"{checked.rows} rows, {checked.persons} persons, {len(dictionary.columns)} columns")
-        for finding in checked.findings:
-            err.print("  ✗" if finding.fatal else "  !", str(finding), markup=False)
-    if dry_run:
-        raise typer.Exit(2 if checked.fatal else 0)
-    version = setup.certify(paths, settings, checked, accept=accept)
-    if not as_json:
+    elif version is not None:
         done(f"certified as version {version} of {settings.lineage}; public n = {checked.persons}")
         say(f"{paths.join} is what the coordinator enrols")
+    if dry_run:
+        raise typer.Exit(2 if checked.fatal else 0)
+    if standing:
+        what = "add --accept to clamp and map as said, or correct the file"
+        if checked.fatal:
+            what = "correct what is marked ✗, in the file or in dictionary.toml"
+        source = str(setup.data_path(paths, settings.data))
+        raise InvalidInput(source, [Problem("", f"nothing was certified: {what}")])
+
+
+def _show_findings(checked: Checked) -> None:
+    columns = len(checked.dictionary.columns)
+    say(f"{checked.rows} rows, {checked.persons} persons, {columns} columns")
+    if checked.unused:
+        err.print("  not in the dictionary:", ", ".join(checked.unused), markup=False)
+    for finding in checked.findings:
+        err.print("  ✗" if finding.fatal else "  !", str(finding), markup=False)
 
 
 @app.command()
@@ -129,6 +145,8 @@ def start(directory: SiteDir = Path()) -> None:
     from penstock_client.service import serve
 
     paths, settings = _site(directory)
+    read_policy(paths.policy)  # a typo is told to the steward now, not to an analyst later
+    trusted = read_trust(paths.trust).signers
     handler = logging.FileHandler(paths.log)
     os.chmod(paths.log, 0o600)
     shown = logging.StreamHandler(sys.stderr)
@@ -138,6 +156,10 @@ def start(directory: SiteDir = Path()) -> None:
     logging.getLogger("penstock").setLevel(logging.INFO)
 
     def ready(notes: list[str]) -> None:
+        if not paths.join.exists():
+            notes.append("no rows are certified yet: stop the gate and run `penstock site check`")
+        if not trusted:
+            notes.append("nobody's studies are answered yet: see `penstock site trust add`")
         for note in notes:
             err.print("  !", note, markup=False)
         done(f"gate of {settings.name} answers on {paths.gate_socket}")
@@ -170,7 +192,13 @@ def stop(directory: SiteDir = Path()) -> None:
     """Stop the gate. A run in progress is ended and its charge stays."""
     paths, _ = _site(directory)
     _document(paths, "Stop")
-    done("the gate is stopping")
+    end = time.monotonic() + STOP_SECONDS
+    while time.monotonic() < end:
+        with contextlib.suppress(LedgerLocked), exclusive(paths.lock):
+            done("the gate has stopped")
+            return
+        time.sleep(0.1)
+    raise GateUnavailable("the gate is still stopping", remedy="look at log/gate.log")
 
 
 @app.command()
@@ -182,7 +210,8 @@ def status(directory: SiteDir = Path(), as_json: AsJson = False) -> None:
     if as_json:
         emit_json(shown)
     else:
-        table("", ("", ""), [(k, v) for k, v in shown.items() if k != "dictionary"])
+        shown["gate_key"] = fingerprint(shown["gate_key"])
+        table(f"gate of {shown['site']}", ("", ""), [(k, _short(v)) for k, v in shown.items()])
 
 
 @app.command()
@@ -194,20 +223,22 @@ def requests(directory: SiteDir = Path(), as_json: AsJson = False) -> None:
     if as_json:
         emit_json(rows)
         return
+    if not rows:
+        say("no requests yet")
+        return
     table(
         "requests",
-        ("request", "study", "mechanism", "class", "ε", "δ", "state", "why", "submitted"),
+        ("request", "study", "class", "ε", "δ", "state", "submitted", "why"),
         [
             (
                 r["request"][:12],
                 r["study"],
-                r["mechanism"],
                 r["guarantee"],
                 number(r["epsilon"]),
                 number(r["delta"]),
                 r["state"],
+                r["submitted"][:10],
                 r["why"],
-                r["submitted"][:16],
             )
             for r in rows
         ],
@@ -226,17 +257,50 @@ def preview(request: RequestId, directory: SiteDir = Path(), as_json: AsJson = F
     if as_json:
         emit_json(shown)
         return
-    plain = {k: v for k, v in shown.items() if k not in ("events", "progress")}
-    table("request", ("", ""), [(k, _short(v)) for k, v in plain.items()])
+    rows = [(label, _short(shown[key])) for key, label in _PREVIEW.items() if key in shown]
+    table(f"request {shown['request'][:12]}", ("", ""), rows)
     for event in shown.get("events", []):
         rate = f", rate {event['rate']:.4g}" if "rate" in event else ""
-        noise = f"noise multiplier {event['noise_multiplier']:.4g}, {event['count']} times{rate}"
+        noise = f"noise multiplier {event['noise_multiplier']:.4g}, {event['count']} ×{rate}"
         say(f"  {event['label'] or event['kind']}: {noise}")
+
+
+_PREVIEW = {
+    "study": "study",
+    "title": "title",
+    "signer": "signed by",
+    "state": "state",
+    "estimands": "asks",
+    "columns": "of columns",
+    "mechanism": "mechanism",
+    "copies": "synthetic copies",
+    "w": "w, share of the rows' own latents",
+    "guarantee": "guarantee",
+    "epsilon": "ε asked",
+    "delta": "δ asked",
+    "epsilon_autodp": "ε by autodp, which is charged",
+    "epsilon_pld": "ε by PLD, tighter",
+    "epsilon_replace_one": "ε if one person is replaced",
+    "lineage": "data set",
+    "total_epsilon": "its total ε",
+    "spent_before": "spent before, at the ledger's order",
+    "spent_after": "spent after, at the ledger's order",
+    "left_before": "one more study may cost, now",
+    "left_after": "one more study may cost, after",
+    "refusal": "would be refused",
+    "warning": "WARNING",
+    "note": "note",
+}
+"""What `preview` shows, in a steward's order."""
 
 
 def _short(value: object) -> object:
     if isinstance(value, float):
         return f"{value:.4g}"
+    if isinstance(value, dict):
+        return ", ".join(f"{v} {k}" for k, v in value.items()) or "none"
+    if value is None:
+        return "∞"
     return ", ".join(map(str, value)) if isinstance(value, list) else value
 
 
@@ -269,21 +333,23 @@ def trust_add(
 ) -> None:
     """Pin an analyst's key, after comparing its fingerprint over the phone."""
     paths, _ = _site(directory)
-    public = key.read_text(encoding="utf-8").strip()
     policy = read_policy(paths.policy)
-    signer = Signer(public, label, epsilon, _end_of_day(expires))
+    signer = Signer(read_public(key), label, epsilon, _end_of_day(expires))
     write_trust(paths.trust, read_trust(paths.trust).add(signer))
     done(f"{label} may spend ε = {epsilon:g} in all (the data set: {policy.total_epsilon:g})")
     say(f"compare this fingerprint by voice: {signer.fingerprint}")
 
 
 def _end_of_day(text: str) -> str:
-    from datetime import date
-
     try:
-        return f"{date.fromisoformat(text).isoformat()}T23:59:59.999999Z"
+        moment = f"{date.fromisoformat(text).isoformat()}T23:59:59.999999Z"
     except ValueError:
-        raise PenstockError("not a date", value=text, bound="YYYY-MM-DD") from None
+        problem = Problem("--expires", "not a date", value=text, bound="YYYY-MM-DD")
+        raise InvalidInput("trust add", [problem]) from None
+    if moment < utc_now():
+        problem = Problem("--expires", "that day is over", value=text, bound="today or later, UTC")
+        raise InvalidInput("trust add", [problem])
+    return moment
 
 
 @trust_app.command("revoke")
@@ -305,7 +371,10 @@ def trust_list(directory: SiteDir = Path(), as_json: AsJson = False) -> None:
     paths, _ = _site(directory)
     signers = list(read_trust(paths.trust).signers.values())
     if as_json:
-        emit_json([{"label": s.label, "key": s.key, "epsilon": s.epsilon} for s in signers])
+        emit_json([{**asdict(s), "fingerprint": s.fingerprint} for s in signers])
+        return
+    if not signers:
+        say("nobody is trusted yet")
         return
     rows = [(s.label, s.fingerprint, number(s.epsilon), s.expires[:10]) for s in signers]
     table("trusted signers", ("label", "fingerprint", "ε", "until"), rows)
@@ -335,12 +404,17 @@ def ledger_show(directory: SiteDir = Path(), as_json: AsJson = False) -> None:
     if as_json:
         emit_json(rows)
         return
+    if not rows:
+        say("no data set yet: run `penstock site check`")
     for lineage in rows:
         spent = "∞ (ended)" if lineage["closed"] else number(lineage["spent_epsilon_best_order"])
         say(
-            f"{lineage['lineage']}: total ε {lineage['total_epsilon']:g} at δ {lineage['delta']:g}; "
+            f"{lineage['lineage']}: total ε {lineage['total_epsilon']:g} "
+            f"at δ {lineage['delta']:g}; "
             f"spent {spent}; the next study may cost {lineage['left_epsilon']:.3g}"
         )
+        if not lineage["charges"]:
+            continue
         table(
             "",
             ("time", "request", "mechanism", "ε", "δ", "status", "why"),
@@ -381,5 +455,10 @@ def ledger_export(
     """Write the whole ledger as one JSON file that a third party can recompute."""
     paths, _ = _site(directory)
     export = _ledger_view(paths)["export"]
-    out.write_text(json.dumps(export, indent=1) + "\n")
+    try:
+        with out.open("x", encoding="utf-8") as file:
+            file.write(json.dumps(export, indent=1) + "\n")
+    except FileExistsError:
+        remedy = "choose another name"
+        raise PenstockError("a file exists there already", value=out, remedy=remedy) from None
     done(f"{len(export['records'])} records in {out}")

@@ -48,7 +48,8 @@ def check_table(path: Path, signed: SignedStudy, persons: int) -> None:
     study = signed.study
     with pa.memory_map(str(path)) as source:
         table = pa.ipc.open_stream(source).read_all()
-    expected = persons * study.schema.max_rows_per_person * study.mechanism.copies
+    tables = study.mechanism.copies + study.mechanism.refits
+    expected = persons * study.schema.max_rows_per_person * tables
     nullable = {c.name for c in study.schema.columns if c.nullable}
     good = (
         table.column_names == [COPY, *study.schema.names]
@@ -123,6 +124,7 @@ def describe(
         persons=persons,
         rows=persons * study.schema.max_rows_per_person,
         copies=study.mechanism.copies,
+        refits=study.mechanism.refits,
         guarantee=study.privacy.guarantee,
         mechanism=study.mechanism.name,
         events=tuple(to_dict(e) for e in events),

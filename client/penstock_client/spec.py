@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 COPY = "_copy"
-"""Column of a released table: the synthetic copy, from 1."""
+"""Column of a released table: 1, 2, … are the synthetic copies; -1, -2, … the refits, tables of the
+whole private procedure repeated on rows of the released model."""
 
 SPEC = "spec.json"
 TABLE = "table.arrow"

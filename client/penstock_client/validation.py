@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from penstock.checks import closest, nearest
 from penstock.errors import InvalidInput, Problem
 from penstock.schema import Column, Schema
+
 from penstock_client.sources import SHOWN, places
 
 MIN_PERSONS = 50

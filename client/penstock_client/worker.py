@@ -54,7 +54,7 @@ def isolate(memory_gb: float) -> None:
 
 
 def produce(spec: Spec, progress: Callable[[int, int], None]) -> pa.Table:
-    """Train on the snapshot and draw the copies, in random order, decoded by the study's schema."""
+    """Train on the snapshot; draw copies and refits, in random order, decoded by the schema."""
     from penstock.models import mechanism
     from penstock.models.plan import plan
 
@@ -79,7 +79,7 @@ def produce(spec: Spec, progress: Callable[[int, int], None]) -> pa.Table:
     planned = plan(study.mechanism, study.schema, spec.persons, study.privacy)
     if [to_dict(e) for e in planned.events] != spec.events:
         raise InvalidEvent("the plan is not the one that was charged")
-    copies = mechanism.run(
+    made = mechanism.run(
         planned,
         encoding,
         x,
@@ -89,10 +89,14 @@ def produce(spec: Spec, progress: Callable[[int, int], None]) -> pa.Table:
         device=_device(spec.device),
         public=public,
     )
+    labelled = [
+        *((index, rows) for index, rows in enumerate(made.copies, start=1)),
+        *((-index, rows) for index, rows in enumerate(made.refits, start=1)),
+    ]
     tables = []
-    for index, rows in enumerate(copies):
+    for index, rows in labelled:
         table = to_arrow(encoding.decode(rows), study.schema)
-        label = pa.array(np.full(len(rows), index + 1, dtype=np.int32))
+        label = pa.array(np.full(len(rows), index, dtype=np.int32))
         tables.append(table.add_column(0, COPY, label))
     return pa.concat_tables(tables).combine_chunks()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import tempfile
 from collections.abc import Iterator
@@ -25,7 +26,7 @@ from penstock.wire.messages import SiteState, StudyState, explain
 from penstock.wire.signatures import fingerprint
 from penstock.wire.signed import read_signed_study
 from penstock_server.lifecycle import Coordinator
-from penstock_server.meta.combine import SiteEstimate, combine
+from penstock_server.meta.combine import SiteEstimate, combine, mechanism_variance
 from penstock_server.meta.estimands import Estimate, estimate
 from penstock_server.meta.floor import variance_floor
 from penstock_server.report.build import build_report
@@ -42,7 +43,8 @@ COMBINING = (
     "copy on its own and combine: estimate = mean of the m estimates; variance = (1 + 1/m) times "
     "the mean of the m variances (Raab, Nowok & Dibben 2017). Never stack the copies: standard "
     "errors would be too small by √m. This variance does not contain the noise that the private "
-    "mechanism put into the model."
+    "mechanism put into the model: the report adds it per estimand, from the sites' refits "
+    "(mechanism_variance)."
 )
 
 
@@ -103,18 +105,33 @@ def _absent(part: SiteRow) -> SiteInput:
 
 
 def estimates(upload: Upload, study: Study) -> dict[str, SiteEstimate]:
-    """Every estimand on every copy of one site's release, combined over the copies."""
-    indices = range(1, upload.manifest.copies + 1)
-    tables = [from_arrow(upload.copy(i), study.schema) for i in indices]
+    """Every estimand of one site's release: combined over copies, widened by what refits show."""
+    manifest = upload.manifest
+    copies = [_coded(upload, study.schema, i + 1) for i in range(manifest.copies)]
+    refits = [_coded(upload, study.schema, -i - 1) for i in range(manifest.refits)]
     found = {}
-    rows = upload.manifest.rows
     # The fits are numpy and release the interpreter's lock for most of their time.
-    with ThreadPool(min(len(tables), os.cpu_count() or 1)) as pool:
+    with ThreadPool(os.cpu_count() or 1) as pool:
         for estimand in study.estimands:
-            least = variance_floor(study.schema, estimand, rows)
+            least = variance_floor(study.schema, estimand, manifest.rows)
             one = partial(_estimate, study.schema, estimand, least)
-            found[estimand.name] = combine(pool.map(one, tables))
+            found[estimand.name] = _widened(combine(pool.map(one, copies)), pool.map(one, refits))
     return found
+
+
+def _coded(upload: Upload, schema: Schema, index: int) -> Coded:
+    return from_arrow(upload.copy(index), schema)
+
+
+def _widened(plain: SiteEstimate, refits: list[Estimate]) -> SiteEstimate:
+    """A site's estimate with the mechanism's own variance; none where refits cannot show it."""
+    if plain.problem is not None or not refits:
+        return plain
+    added = mechanism_variance(plain.estimate, refits)
+    if added is None:
+        problem = "most refits have no estimate, so the mechanism's noise is not known"
+        return replace(plain, estimate=math.nan, variance=math.nan, problem=problem)
+    return replace(plain, variance=plain.variance + added, mechanism_variance=added)
 
 
 def _estimate(schema: Schema, estimand: Estimand, least: float, table: Coded) -> Estimate:

@@ -41,7 +41,7 @@ class Upload:
     table: pa.Table
 
     def copy(self, index: int) -> pa.Table:
-        """Copy ``index`` (from 1), without the copy column."""
+        """Copy ``index`` (from 1), or refit ``-index``, without the copy column."""
         mask = pc.equal(self.table.column(COPY), index)
         return self.table.filter(mask).drop_columns([COPY])
 
@@ -51,7 +51,8 @@ def size_limit(study: Study, persons: int) -> int:
 
     Twice the buffers of the longest labels, and a megabyte for headers: many batches fit.
     """
-    rows = persons * study.schema.max_rows_per_person * study.mechanism.copies
+    tables = study.mechanism.copies + study.mechanism.refits
+    rows = persons * study.schema.max_rows_per_person * tables
     return 2 * rows * (4 + sum(_cell(c) for c in study.schema.columns)) + 1_000_000
 
 
@@ -94,6 +95,7 @@ def check_manifest(
         ("guarantee", manifest.guarantee, study.privacy.guarantee),
         ("mechanism", manifest.mechanism, study.mechanism.name),
         ("copies", manifest.copies, study.mechanism.copies),
+        ("refits", manifest.refits, study.mechanism.refits),
         ("δ", manifest.delta, study.privacy.delta),
         ("relation", manifest.relation, RELATION),
         ("public n", manifest.persons, site.persons),
@@ -215,9 +217,10 @@ def _check_columns(found: pa.Schema, schema: Schema) -> pa.Schema:
 
 def _check_copies(table: pa.Table, manifest: Manifest) -> None:
     index = table.column(COPY).fill_null(0).to_numpy()
-    counts = np.bincount(np.clip(index, 0, manifest.copies + 1), minlength=manifest.copies + 2)
-    if counts.tolist() != [0, *([manifest.rows] * manifest.copies), 0]:
-        raise UploadRejected("the table's copies do not have n rows each")
+    found, counts = np.unique(index, return_counts=True)
+    wanted = [*range(-manifest.refits, 0), *range(1, manifest.copies + 1)]
+    if found.tolist() != wanted or set(counts.tolist()) != {manifest.rows}:
+        raise UploadRejected("the table's copies and refits do not have n rows each")
 
 
 def _check_values(table: pa.Table, schema: Schema) -> None:

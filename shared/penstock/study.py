@@ -122,6 +122,8 @@ class Mechanism:
     Attributes:
         name: one of :data:`MECHANISMS`.
         copies: synthetic data sets per site, 1 to 100.
+        refits: how often a site repeats its whole private procedure on rows of its released model,
+            0 to 100, to show the mechanism's own noise; free of budget. 0: intervals lack it.
         w: share of the latent that is the person's own, 0 <= w < 1; 0 samples the flow.
         latent_clip: radius to which latents are clipped where w > 0.
         steps: training steps, 1 to 10000.
@@ -141,11 +143,13 @@ class Mechanism:
     rate: float = 1.0
     flows: int = 2
     hidden: tuple[int, ...] = (32,)
+    refits: int = 16
 
     def __post_init__(self) -> None:
         check = Checks("mechanism")
         check.choice("name", self.name, MECHANISMS)
         check.whole("copies", self.copies, 1, 100)
+        check.whole("refits", self.refits, 0, 100)
         clip = check.number(
             "latent_clip", self.latent_clip, "above 0, at most 100", above=0, most=100
         )

@@ -24,7 +24,7 @@ from scipy import stats
 
 Array = NDArray[np.float64]
 DELTA = 1e-5
-SHORT = Mechanism(copies=2, steps=5, flows=2, hidden=(8,))
+SHORT = Mechanism(copies=2, steps=5, flows=2, hidden=(8,), refits=0)
 FORMAL = PrivacyRequest(3.0, DELTA)
 
 
@@ -57,7 +57,7 @@ def correlation(pairs: Array) -> float:
 
 
 def run_plan(plan: Plan, rows: Array, present: NDArray[np.bool_], seed: int = 1) -> list[Array]:
-    return run(plan, Box(plan.arch.d), rows, present, SeededNoise(seed))
+    return run(plan, Box(plan.arch.d), rows, present, SeededNoise(seed)).copies
 
 
 # The plan ------------------------------------------------------------------------------------
@@ -199,8 +199,8 @@ def test_public_flow_fits_on_public_rows_alone() -> None:
     there = np.ones((50, 1), dtype=bool)
     public = (correlated(500), np.ones((500, 1), dtype=bool))
     far = np.full((50, 1, 2), 3.9)
-    a = run(p, Box(2), far, ~there, SeededNoise(1), public=public)
-    b = run(p, Box(2), -far, ~there, SeededNoise(1), public=public)
+    a = run(p, Box(2), far, ~there, SeededNoise(1), public=public).copies
+    b = run(p, Box(2), -far, ~there, SeededNoise(1), public=public).copies
     assert all(np.array_equal(x, y) for x, y in zip(a, b, strict=True))
     with pytest.raises(InvalidInput):
         run(p, Box(2), far, there, SeededNoise(1))
@@ -292,7 +292,7 @@ def test_match_undoes_what_clipping_does_to_moments() -> None:
 def test_means_and_correlations_are_recovered_at_a_large_epsilon(sampling: str, k: int) -> None:
     n = 3000 // k
     rate = 0.3 if sampling == "poisson" else 1.0
-    wanted = Mechanism(copies=5, steps=40, sampling=sampling, rate=rate, flows=2, hidden=(8,))
+    wanted = Mechanism(copies=5, steps=40, sampling=sampling, rate=rate, flows=2, hidden=(8,), refits=0)
     p = plan_columns(wanted, 2, k, n, PrivacyRequest(50.0, DELTA))
     x = correlated(n, k)
     synthetic = np.concatenate(run_plan(p, x, np.ones((n, k), dtype=bool)))
@@ -309,7 +309,7 @@ def test_the_flow_learns_what_a_gaussian_cannot() -> None:
     x = rng.standard_normal(4000)
     y = 0.7 * (x**2 - 1) + 0.3 * rng.standard_normal(4000)
     rows = np.column_stack([x, y]).clip(-4, 4)[:, None]
-    p = plan_columns(Mechanism(copies=3), 2, 1, 4000, PrivacyRequest(10.0, DELTA))
+    p = plan_columns(Mechanism(copies=3, refits=0), 2, 1, 4000, PrivacyRequest(10.0, DELTA))
     copies = np.concatenate(run_plan(p, rows, np.ones((4000, 1), dtype=bool)))
     assert correlation(np.column_stack([copies[:, 0] ** 2, copies[:, 1]])) > 0.5
 
@@ -321,8 +321,8 @@ def test_thresholds_do_not_bias_the_event_rate_or_its_association() -> None:
     x = rng.standard_normal(6000)
     e = (rng.random(6000) < 1 / (1 + np.exp(2 - x))).astype(np.float64)
     rows, there = encoding.encode({"x": x, "e": e}, rng)
-    p = plan(Mechanism(copies=5, steps=60), schema, 6000, PrivacyRequest(20.0, DELTA))
-    copies = run(p, encoding, rows[:, None], there[:, None], SeededNoise(2))
+    p = plan(Mechanism(copies=5, steps=60, refits=0), schema, 6000, PrivacyRequest(20.0, DELTA))
+    copies = run(p, encoding, rows[:, None], there[:, None], SeededNoise(2)).copies
     coded = encoding.decode(np.concatenate(copies))
     assert abs(coded["e"].mean() - e.mean()) < 0.02
     real = correlation(np.column_stack([x, e]))

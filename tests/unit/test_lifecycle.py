@@ -45,7 +45,7 @@ STUDY = Study(
     schema=SCHEMA,
     estimands=(),
     privacy=PrivacyRequest(3.0, DELTA),
-    mechanism=Mechanism(copies=COPIES),
+    mechanism=Mechanism(copies=COPIES, refits=0),
     quorum=1,
     deadline_hours=1.0,
     not_before="2020-01-01T00:00:00Z",
@@ -149,6 +149,7 @@ class Gate:
             "persons": PERSONS,
             "rows": PERSONS,
             "copies": COPIES,
+            "refits": 0,
             "guarantee": "formal",
             "mechanism": "maf",
             "events": tuple(to_dict(e) for e in EVENTS),
@@ -380,7 +381,11 @@ def test_a_refusals_code_and_detail_reach_the_analyst(world):
 def test_a_stewards_no_reaches_the_analyst(world):
     gate = world.gates["a"]
     waiting = replace(gate.job("r", "awaiting-approval"))
-    world.network.sites["a"] = [waiting, waiting, replace(waiting, state="rejected", code="rejected")]
+    world.network.sites["a"] = [
+        waiting,
+        waiting,
+        replace(waiting, state="rejected", code="rejected"),
+    ]
     study = world.submit()
     world.run(pumps=2)
     assert world.site(study)["state"] == "awaiting-approval"

@@ -123,10 +123,15 @@ class TestContract:
 
     def test_a_transaction_that_fails_leaves_nothing(self, store):
         store.add_study(row(), ["a"])
-        with pytest.raises(RuntimeError), store.begin() as c:
-            store.send(c, "s1", "a", "poll", b"", T0)
-            store.end_study(c, "s1", StudyState.FAILED, T1)
-            raise RuntimeError
+
+        def fails():
+            with store.begin() as c:
+                store.send(c, "s1", "a", "poll", b"", T0)
+                store.end_study(c, "s1", StudyState.FAILED, T1)
+                raise RuntimeError
+
+        with pytest.raises(RuntimeError):
+            fails()
         assert len(store.due(T2)) == 1
         assert store.study("s1").state is StudyState.OPEN
 

@@ -30,7 +30,7 @@ from penstock_server.store import Site
 from penstock_server.uploads import check_manifest, read_upload, size_limit
 
 KEY, OTHER_KEY = generate_key(), generate_key()
-PERSONS, COPIES, DELTA = 40, 3, 1e-5
+PERSONS, COPIES, REFITS, DELTA = 40, 3, 2, 1e-5
 STUDY_ID = "5" * 64
 HEAD, OTHER_HEAD = "a" * 64, "b" * 64
 
@@ -53,7 +53,7 @@ STUDY = Study(
     schema=SCHEMA,
     estimands=(),
     privacy=PrivacyRequest(3.0, DELTA),
-    mechanism=Mechanism(copies=COPIES),
+    mechanism=Mechanism(copies=COPIES, refits=REFITS),
     quorum=1,
     deadline_hours=1.0,
     not_before="2020-01-01T00:00:00Z",
@@ -62,9 +62,7 @@ STUDY = Study(
 SITE = Site("a", "main", public_hex(KEY), PERSONS, {})
 EVENTS = (Gaussian(6.0), Gaussian(20.0, 12))
 
-_pld = {
-    r: accountant.epsilon_pld(EVENTS, DELTA, relation=r) for r in ("zero-out", "replace-one")
-}
+_pld = {r: accountant.epsilon_pld(EVENTS, DELTA, relation=r) for r in ("zero-out", "replace-one")}
 
 
 @pytest.fixture(autouse=True)
@@ -78,19 +76,19 @@ def fast_pld(monkeypatch):
     monkeypatch.setattr(uploads, "epsilon_pld", cached)
 
 
-def make_table(persons=PERSONS, copies=COPIES, schema=SCHEMA):
-    """As client/penstock_client/worker.py writes it."""
+def make_table(persons=PERSONS, schema=SCHEMA):
+    """Copies and refits, as client/penstock_client/worker.py writes it."""
     rng = np.random.default_rng(7)
     tables = []
-    for index in range(copies):
+    for index in (1, 2, 3, -1, -2):
         coded = {}
         for c in schema.columns:
             low, high = c.bounds if not c.levels else (0, len(c.levels))
             x = rng.uniform(low, high, persons)
             coded[c.name] = np.floor(x) if c.levels else x
             if c.nullable:
-                coded[c.name][:: 5 + index] = np.nan
-        label = pa.array(np.full(persons, index + 1, dtype=np.int32))
+                coded[c.name][:: 5 + abs(index)] = np.nan
+        label = pa.array(np.full(persons, index, dtype=np.int32))
         tables.append(to_arrow(coded, schema).add_column(0, "_copy", label))
     return pa.concat_tables(tables).combine_chunks()
 
@@ -118,6 +116,7 @@ def make_manifest(data, **changes):
         "persons": PERSONS,
         "rows": PERSONS,
         "copies": COPIES,
+        "refits": REFITS,
         "guarantee": "formal",
         "mechanism": "maf",
         "events": tuple(to_dict(e) for e in EVENTS),
@@ -182,7 +181,9 @@ def test_a_genuine_upload_passes(tmp_path):
     upload = read(tmp_path, DATA)
     assert manifest == GENUINE
     assert upload.table.equals(TABLE)
-    assert upload.copy(2).equals(TABLE.slice(PERSONS, PERSONS).drop_columns(["_copy"]))
+    for position, index in ((1, 2), (4, -2)):
+        part = TABLE.slice(position * PERSONS, PERSONS).drop_columns(["_copy"])
+        assert upload.copy(index).equals(part)
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 41])
@@ -203,7 +204,7 @@ def test_the_size_limit_lets_the_longest_labels_through(label):
     study = replace(STUDY, schema=schema)
     coded = {name: np.ones(persons) for name in schema.names}
     one = to_arrow(coded, schema).add_column(0, "_copy", pa.array(np.ones(persons, np.int32)))
-    size = len(stream(pa.concat_tables([one] * COPIES)))
+    size = len(stream(pa.concat_tables([one] * (COPIES + REFITS))))
     assert size < size_limit(study, persons) < 3 * size
 
 
@@ -234,6 +235,7 @@ WRONG = [
     ("guarantee", "empirical", "guarantee"),
     ("mechanism", "other", "mechanism"),
     ("copies", COPIES + 1, "copies"),
+    ("refits", REFITS - 1, "refits"),
     ("delta", 1e-6, "δ"),
     ("relation", "replace-one", "relation"),
     ("persons", PERSONS - 1, "public n"),
@@ -461,7 +463,7 @@ def test_whatever_a_gate_signs_is_read_whole_or_rejected(tmp_path, at, put):
     except UploadRejected:
         return
     assert upload.table.schema.equals(TABLE.schema)
-    assert upload.copy(1).num_rows == upload.copy(COPIES).num_rows == PERSONS
+    assert upload.copy(1).num_rows == upload.copy(-REFITS).num_rows == PERSONS
 
 
 @settings(
@@ -523,6 +525,9 @@ CONTENT = [
     (with_column("_copy", [2]), "copies"),
     (with_column("_copy", [0]), "copies"),
     (with_column("_copy", [-1]), "copies"),
+    (with_column("_copy", [-REFITS - 1]), "copies"),
+    (with_column("_copy", [-(2**31)]), "copies"),
+    (TABLE.slice(0, COPIES * PERSONS), "copies"),
     (with_column("_copy", [COPIES + 1]), "copies"),
     (with_column("_copy", [2**31 - 1]), "copies"),
     (with_column("_copy", [None]), "copies"),
@@ -660,7 +665,7 @@ def test_a_made_up_table_buys_no_weight(shift):
     y[shift] += 0.001
     table = to_arrow({"x": x, "y": y}, schema)
     label = pa.array(np.ones(200, np.int32))
-    manifest = make_manifest(b"", persons=200, rows=200, copies=1)
+    manifest = make_manifest(b"", persons=200, rows=200, copies=1, refits=0)
     upload = uploads.Upload("a", manifest, table.add_column(0, "_copy", label))
     study = replace(STUDY, schema=schema, estimands=(estimand,))
     naive = estimate({"x": x.astype(float), "y": y}, schema, estimand).variance

@@ -50,10 +50,10 @@ def combine(copies: Sequence[Estimate], *, mechanism_variance: float = 0.0) -> S
 
     The model is fitted once and plugged in: ū is the sampling variance of the real cohort, ū/m
     that of drawing the copies (plug-in synthesis with synthetic size = real size). T holds if the
-    model contains the truth. It does **not** hold the noise that the private mechanism put into
-    the model, nor its bias from clipping: all copies share them, so the copies cannot show them.
-    Where that variance is known, give it. b, the variance between copies, is kept for diagnosis:
-    it estimates ū, and is not part of T.
+    model contains the truth. By itself it does **not** hold the noise that the private mechanism
+    put into the model, nor its bias from clipping: all copies share them, so the copies cannot
+    show them. Refits can (:func:`mechanism_variance`). b, the variance between copies, is kept for
+    diagnosis: it estimates ū, and is not part of T.
 
     Args:
         copies: the estimates of all released copies, failed ones (NaN) included.
@@ -102,3 +102,36 @@ def combine(copies: Sequence[Estimate], *, mechanism_variance: float = 0.0) -> S
         copies_used=m,
         mechanism_variance=mechanism_variance,
     )
+
+
+def mechanism_variance(released: float, refits: Sequence[Estimate]) -> float | None:
+    """What the private mechanism added to the error of ``released``, from refits.
+
+    A refit repeats the whole private procedure, noise and clipping included, on n rows drawn from
+    the released model, in which the estimand is known to be near ``released``. Its estimate θ* from
+    one table of n rows errs by that table's sampling, by the pseudo-rows' sampling, and by the
+    mechanism, so
+
+        D = max(0, mean (θ* − released)² − 2 ū*),
+
+    with ū* the mean of the refits' model-based variances. The second moment is taken about
+    ``released``, not about the mean, so that the bias the procedure adds once more counts too.
+
+    Args:
+        released: the combined estimate of the copies.
+        refits: their estimates, failed ones (NaN) included.
+
+    Returns:
+        D ≥ 0 in squared units of the estimate, with about B degrees of freedom for B refits; None
+        if fewer than half of the refits have an estimate: nothing can be said then.
+
+    Source: parametric bootstrap (Efron & Tibshirani 1993, ch. 6) of a private procedure, which is
+    post-processing (Ferrando, Wang & Sheldon 2022, arXiv 2006.07749). Valid if the model contains
+    the truth and the procedure changes smoothly with it.
+    """
+    good = [r for r in refits if math.isfinite(r.estimate) and 0 < r.variance < math.inf]
+    if not good or 2 * len(good) < len(refits):
+        return None
+    squares = np.mean([(r.estimate - released) ** 2 for r in good])
+    known = 2 * np.mean([r.variance for r in good])
+    return max(float(squares - known), 0.0)

@@ -60,14 +60,17 @@ def limits(study: Study, *, mechanism_variance: bool) -> list[str]:
         "table of sites names.",
         "Intervals include sampling error (how the real cohort would vary) and synthesis error "
         "(how the synthetic copies vary).",
-        "Intervals of sites include the mechanism's own noise where a site reported its variance."
+        "Intervals of sites also include the noise and the bias that the privacy mechanism adds, as "
+        "refits show them: each site repeated its whole private procedure on rows of its released "
+        "model, which costs no privacy. That holds if the model can describe the cohort, and is "
+        "itself an estimate from a few refits."
         if mechanism_variance
         else "Intervals of sites do not include the noise that the privacy mechanism added to the "
         "fitted model, nor its bias from clipping and encoding. That noise differs from site to "
         "site and shows as heterogeneity. So the headline is a random-effects estimate with a "
         "Hartung-Knapp interval that is never narrower than the plain one.",
-        "The fixed-effect line assumes one true effect and standard errors without mechanism "
-        "noise. Its interval is too narrow here. It is shown for comparison.",
+        "The fixed-effect line assumes one true effect in all sites, and that all noise is known. "
+        "Its interval is too narrow where that fails. It is shown for comparison.",
         "The prediction interval says where the effect in a new, similar site would lie.",
         "Privacy is counted per person. Two data sets are neighbours if one person's data is "
         "replaced by a null record; the number of persons n is public (zero-out). Replace-one "

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
+import traceback
 from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, NoReturn, ParamSpec, TypeVar
 
+import click
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from penstock.errors import PenstockError
+from penstock.errors import InvalidInput, PenstockError, Problem
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -23,28 +26,41 @@ err = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
 def friendly(command: Callable[P, R]) -> Callable[P, R]:
-    """Turn typed errors into one plain message and their exit code; never a traceback."""
+    """Turn errors into one plain message and an exit code; never a traceback.
+
+    An error of ours that was not foreseen is named by its type and place only, since its text may
+    quote a row; ``PENSTOCK_DEBUG=1`` shows it whole.
+    """
 
     @wraps(command)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return command(*args, **kwargs)
+        except (click.exceptions.Exit, click.Abort, click.ClickException, BrokenPipeError):
+            raise  # click's own ways to end
         except PenstockError as error:
-            err.print("error:", style="bold red", end=" ")
-            err.print(str(error), markup=False)
-            raise typer.Exit(error.exit_code) from None
-        except PermissionError as error:
-            err.print("error:", style="bold red", end=" ")
-            err.print(f"not permitted: {error.filename}", markup=False)
-            raise typer.Exit(1) from None
+            return _stop(str(error), error.exit_code)
         except OSError as error:
-            err.print("error:", style="bold red", end=" ")
-            err.print(f"{error.strerror}: {error.filename}", markup=False)
-            raise typer.Exit(1) from None
+            reason = "not permitted" if isinstance(error, PermissionError) else error.strerror
+            what = "" if error.filename is None else f": {os.fsdecode(error.filename)}"
+            return _stop(f"{reason or type(error).__name__}{what}", 1)
         except KeyboardInterrupt:
             raise typer.Exit(130) from None
+        except Exception as error:
+            if os.environ.get("PENSTOCK_DEBUG"):
+                raise
+            frame = traceback.extract_tb(error.__traceback__)[-1]
+            where = f"{type(error).__name__} at {Path(frame.filename).name}:{frame.lineno}"
+            remedy = "please report this; PENSTOCK_DEBUG=1 shows more"
+            return _stop(f"an error of Penstock's own (got {where}): {remedy}", 1)
 
     return wrapped
+
+
+def _stop(text: str, code: int) -> NoReturn:
+    err.print("error:", style="bold red", end=" ")
+    err.print(text, markup=False)
+    raise typer.Exit(code) from None
 
 
 def emit_json(value: Any) -> None:
@@ -53,10 +69,12 @@ def emit_json(value: Any) -> None:
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """A table for people; texts are shown as they are, never as markup."""
+    """A table for people; texts are shown as they are and whole, never as markup or cut."""
     shown = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
-    for column in columns:
-        shown.add_column(column)
+    shown.show_header = any(columns)
+    for index, column in enumerate(columns):
+        # The first column names the row: it is there to be copied.
+        shown.add_column(column, overflow="fold", no_wrap=index == 0)
     for row in rows:
         shown.add_row(*(escape(str(cell)) for cell in row))
     out.print(shown)
@@ -89,9 +107,10 @@ def read_text(path: Path) -> str:
     """A file's text.
 
     Raises:
-        PenstockError: not UTF-8.
+        InvalidInput: not UTF-8.
     """
     try:
         return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
-        raise PenstockError("not a text file", value=path, remedy="save it as UTF-8") from None
+        problem = Problem("", "not UTF-8 text", remedy="Save it as UTF-8")
+        raise InvalidInput(str(path), [problem]) from None

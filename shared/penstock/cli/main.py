@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import sys
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
@@ -15,8 +17,8 @@ GROUP = "penstock.commands"
 
 # In the order of a newcomer's path; names that other packages add come after these.
 HELP = {
-    "demo": "See all of it work: simulated cohorts with a known truth, real processes, a report.",
-    "study": "Ask a question of many sites: new, check, sign, submit, status, cancel.",
+    "demo": "See all of it work: simulated hospitals, real gates, one report.",
+    "study": "Ask a question of many sites: new, check, submit, status, cancel.",
     "pull": "Fetch a study's report and its pooled synthetic data.",
     "key": "Make the key that signs your studies, and show its fingerprint.",
     "site": "Keep a site's gate: init, check, trust, start, requests, approve, ledger.",
@@ -55,8 +57,7 @@ class LazyGroup(TyperGroup):
         except ModuleNotFoundError as error:
             extra = {"site": "site", "server": "server", "demo": "server"}.get(cmd_name, "server")
             typer.echo(
-                f"error: `penstock {cmd_name}` needs {error.name}: "
-                f"pip install 'penstock[{extra}]'",
+                f"error: `penstock {cmd_name}` needs {error.name}: pip install 'penstock[{extra}]'",
                 err=True,
             )
             raise typer.Exit(1) from None
@@ -78,20 +79,33 @@ app = typer.Typer(
 )
 
 
-@app.callback()
-def root(
-    version: bool = typer.Option(False, "--version", help="Print the version and stop."),
-) -> None:
-    """Federated, differentially private synthetic data.
-
-    Hospitals keep their rows; a gate at each site lets out only differentially private synthetic
-    tables, metered by a ledger; a coordinator pools them into a report.
-    """
-    if version:
+def _version(wanted: bool) -> None:
+    if wanted:
         typer.echo(f"penstock {__version__}")
         raise typer.Exit
 
 
+@app.callback()
+def root(
+    version: bool = typer.Option(
+        False, "--version", callback=_version, is_eager=True, help="Print the version and stop."
+    ),
+) -> None:
+    """Federated, differentially private synthetic data.
+
+    Hospitals keep their rows. A gate at each site lets out only
+    differentially private synthetic tables, metered by a ledger.
+    A coordinator pools them into a report.
+
+    See it work: demo. Analysts: key, study, pull. Data stewards: site.
+    Who runs the coordinator: server.
+    """
+
+
 def main() -> None:
     """Console script."""
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal that has no ε gets a "?" for it, never a crash.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     app()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -22,8 +23,10 @@ from penstock.wire.canonical import read_json
 from penstock.wire.signatures import fingerprint, private_from_pem
 from penstock.wire.signed import sign_cancel, sign_study
 
-app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
-pull_app = typer.Typer(pretty_exceptions_enable=False)
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False)
+pull_app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
+
+T = TypeVar("T")
 
 Where = Annotated[
     str,
@@ -42,7 +45,8 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")
 def study() -> None:
     """Ask a question of many sites.
 
-    In this order: new, (edit), check, submit, status; then `penstock pull`.
+    In this order: `penstock key new`, study new, (edit the file), check,
+    submit, status --wait; then `penstock pull`.
     """
 
 
@@ -81,14 +85,22 @@ def _schema(source: Path) -> Schema:
     if source.suffix == ".json":
         record = read_json(source.read_bytes(), what=str(source), limit=10_000_000)
         if not isinstance(record.get("dictionary"), dict):
-            raise InvalidInput(str(source), [Problem("dictionary", "missing")])
-        return Schema.from_dict(record["dictionary"])
-    return parse_dictionary(read_text(source)).schema
+            problem = Problem("dictionary", "is missing", remedy="Give a site's join.json")
+            raise InvalidInput(str(source), [problem])
+        return _named(source, lambda: Schema.from_dict(record["dictionary"]))
+    text = read_text(source)
+    return _named(source, lambda: parse_dictionary(text).schema)
 
 
 def _read(path: Path) -> Study:
+    text = read_text(path)
+    return _named(path, lambda: parse_study(text))
+
+
+def _named(path: Path, parse: Callable[[], T]) -> T:
+    """The problems of a text, under the name of its file."""
     try:
-        return parse_study(read_text(path))
+        return parse()
     except InvalidInput as error:
         raise InvalidInput(str(path), error.problems) from None
 
@@ -137,6 +149,9 @@ def list_studies(coordinator: Where, as_json: AsJson = False) -> None:
     if as_json:
         emit_json(rows)
         return
+    if not rows:
+        say("no studies yet")
+        return
     table(
         "studies",
         ("study", "name", "state", "sites", "created"),
@@ -174,15 +189,14 @@ def _show(found: dict[str, Any]) -> None:
         say(f"  {found['note']}")
     table(
         "",
-        ("site", "state", "progress", "code", "what it means", "what to do"),
+        ("site", "state", "progress", "code", "what it means, and what to do"),
         [
             (
                 s["site"],
                 s["state"],
                 f"{s['step']}/{s['steps']}" if s["steps"] else "",
                 s["code"],
-                s["meaning"],
-                s["remedy"],
+                ": ".join(filter(None, (s["meaning"], s["remedy"]))),
             )
             for s in found["sites"]
         ],

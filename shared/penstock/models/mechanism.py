@@ -62,12 +62,16 @@ class Encoding(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A fitted density: values in the public box ↔ (affine) ↔ flow ↔ latents."""
+    """A fitted density: values in the public box ↔ (affine) ↔ flow ↔ latents.
+
+    ``rows``: how many rows were present when it was fitted, as released (noisy).
+    """
 
     low: Array
     high: Array
     affine: early.Affine
     flow: Flow
+    rows: float
 
     def to_latent(self, x: Array) -> Array:
         """(n, d) values to latents; standard Gaussian if the model were exact."""
@@ -80,6 +84,21 @@ class Model:
         return early.clamp(values, self.low, self.high)
 
 
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Encoded rows, each table of exactly persons · rows of them, in a random order.
+
+    Args:
+        copies: drawn from the one model that was fitted on the rows.
+        refits: one table each from models that were fitted, by the same private procedure, on
+            rows drawn from that model: a parametric bootstrap, in which nothing but the released
+            model is looked at, and which is therefore free (post-processing).
+    """
+
+    copies: list[Array]
+    refits: list[Array]
+
+
 def run(
     plan: Plan,
     encoding: Encoding,
@@ -89,10 +108,10 @@ def run(
     progress: dpsgd.Progress | None = None,
     device: str = "cpu",
     public: tuple[Array, Bools] | None = None,
-) -> list[Array]:
-    """Synthetic copies, each of exactly persons · rows encoded rows, in a random order.
+) -> Release:
+    """Fit, and draw the plan's copies and refits.
 
-    Relation: zero-out with public n; charged as ``plan.events``. Copies come from one fitted model.
+    Relation: zero-out with public n; charged as ``plan.events``.
 
     Args:
         rows: (n, k, d), encoded; present: (n, k). n and k are the plan's.
@@ -104,17 +123,54 @@ def run(
     """
     _check_shapes(plan, encoding, rows, present, public)
     seen = (rows, present) if public is None else public
-    model = fit(plan, encoding, *seen, noise, progress, device)
-    size, d = plan.persons * plan.rows, plan.arch.d
-    there = present.reshape(size)
-    latents = np.zeros((size, d))
-    if plan.w > 0:
-        latents = _by_parts(model.to_latent, rows.reshape(size, d))
-    copies = []
-    for _ in range(plan.copies):
-        z = inject(latents, there, plan.w, plan.latent_clip, noise)
-        copies.append(_by_parts(model.to_values, z)[permutation(size, noise)])
-    return copies
+    steps, total = plan.stages.training.steps, plan.stages.training.steps * (1 + plan.refits)
+
+    def after(fits: int) -> dpsgd.Progress | None:
+        if progress is None:
+            return None
+        report = progress
+        return lambda step, _: report(fits * steps + step, total)
+
+    model = fit(plan, encoding, *seen, noise, after(0), device)
+    latents = _latents(plan, model, rows)
+    copies = [_draw(plan, model, latents, present, noise) for _ in range(plan.copies)]
+    refits = [
+        _refit(plan, encoding, model, noise, after(1 + i), device) for i in range(plan.refits)
+    ]
+    return Release(copies, refits)
+
+
+def _latents(plan: Plan, model: Model, rows: Array) -> Array:
+    """Latents of the rows, (persons · rows, d); zeros where no injection will look at them."""
+    flat = rows.reshape(plan.persons * plan.rows, plan.arch.d)
+    return _by_parts(model.to_latent, flat) if plan.w > 0 else np.zeros_like(flat)
+
+
+def _draw(plan: Plan, model: Model, latents: Array, present: Bools, noise: NoiseSource) -> Array:
+    """One table in a random order: fresh rows (w = 0), or the rows' own latents with noise."""
+    z = inject(latents, present.reshape(len(latents)), plan.w, plan.latent_clip, noise)
+    return _by_parts(model.to_values, z)[permutation(len(z), noise)]
+
+
+def _refit(
+    plan: Plan,
+    encoding: Encoding,
+    model: Model,
+    noise: NoiseSource,
+    progress: dpsgd.Progress | None,
+    device: str,
+) -> Array:
+    """A table from a model fitted on rows of ``model``, in which no private row is looked at."""
+    size = plan.persons * plan.rows
+    values = _by_parts(model.to_values, noise.normal((size, plan.arch.d)))
+    again, there = encoding.encode(encoding.decode(values), noise.generator())
+    absent = size - min(size, round(model.rows))
+    there[permutation(size, noise)[:absent]] = False
+    rows = np.where(there[:, None], again, 0.0).reshape(plan.persons, plan.rows, plan.arch.d)
+    present = there.reshape(plan.persons, plan.rows)
+    if plan.guarantee != "public-flow":  # there the model is the same whatever the private rows
+        model = fit(plan, encoding, rows, present, noise, progress, device)
+    return _draw(plan, model, _latents(plan, model, rows), present, noise)
 
 
 def fit(
@@ -144,7 +200,7 @@ def fit(
     latents = ndtri(qmc.Sobol(plan.arch.d, seed=plan.arch.seed).random_base2(_MATCH_POWER))
     sample = start.apply(_through(flow.from_latent, latents, flow))
     match = early.match_moments(moments, counts.rows, stages.radius, sample, as_observed)
-    return Model(low, high, scale.after(match).after(start), flow)
+    return Model(low, high, scale.after(match).after(start), flow, counts.rows)
 
 
 def _through(function: Callable[[torch.Tensor], torch.Tensor], x: Array, flow: Flow) -> Array:

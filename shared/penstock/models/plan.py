@@ -138,6 +138,7 @@ class Plan:
     persons: int
     rows: int
     copies: int
+    refits: int
     w: float
     latent_clip: float
     arch: Architecture
@@ -179,6 +180,7 @@ def plan_columns(
         persons=persons,
         rows=rows,
         copies=mechanism.copies,
+        refits=mechanism.refits,
         w=mechanism.w,
         latent_clip=mechanism.latent_clip,
         arch=arch,

@@ -22,6 +22,7 @@ _PRIVACY_NOTES = {
 }
 _MECHANISM_NOTES = {
     "copies": "synthetic data sets per site, 1 to 100",
+    "refits": "repeats on synthetic rows that show the mechanism's noise, 0 to 100; free of budget",
     "w": "0 samples the flow; above 0 injects latents, at a large cost",
     "latent_clip": "radius of the latents where w > 0",
     "steps": "training steps",

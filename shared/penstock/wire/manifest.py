@@ -35,6 +35,7 @@ class Manifest:
     persons: int
     rows: int
     copies: int
+    refits: int
     guarantee: str
     mechanism: str
     events: tuple[dict[str, Any], ...]
