@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
@@ -16,8 +16,6 @@ SEPARATORS = {".csv": ",", ".txt": ",", ".tsv": "\t"}
 PARQUET = (".parquet", ".pq")
 
 _NAMES = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
-SHOWN = 5
-"""So many places are named; the rest are counted."""
 
 
 def read_text(path: Path) -> pd.DataFrame:
@@ -78,18 +76,12 @@ def _text_table(data: bytes, separator: str) -> pd.DataFrame:
         lines.append(line)
     if ragged:
         message = f"not as many cells as the header's {len(header)}"
+        if len(ragged) > 1:
+            message += f", and {len(ragged) - 1} more such lines"
         remedy = f"Quote cells that hold {_NAMES[separator]}, and end no line with one"
-        raise _Unreadable(Problem(places("line", ragged), message, remedy=remedy))
+        raise _Unreadable(Problem("", message, ragged[0], remedy=remedy))
     frame = pd.DataFrame(rows, columns=header, index=pd.Index(lines, name="line"), dtype=object)
     return frame.loc[:, [bool(name) for name in header]]
-
-
-def places(unit: str, where: Sequence[int], count: int | None = None) -> str:
-    """``line 4``, or ``lines 4, 5, 6, 7, 8 and 2 more``."""
-    count = len(where) if count is None else count
-    shown = where[:SHOWN]
-    more = f" and {count - len(shown)} more" if count > len(shown) else ""
-    return f"{unit}{'s' if count != 1 else ''} {', '.join(map(str, shown))}{more}"
 
 
 def _records(text: str, separator: str) -> Iterator[tuple[int, list[str]]]:

@@ -17,11 +17,10 @@ from penstock.checks import closest, nearest
 from penstock.errors import InvalidInput, Problem
 from penstock.schema import Column, Schema
 
-from penstock_client.sources import SHOWN, places
-
 MIN_PERSONS = 50
 """Fewer persons than this give noise at any ε worth having."""
 
+_SHOWN = 5
 _FEW = 12
 _DECIMAL_COMMA = r"[+-]?[0-9]*,[0-9]+"
 Codes = NDArray[np.float64]
@@ -49,7 +48,10 @@ class Finding:
     def __str__(self) -> str:
         text = f"{self.column}: {self.message}" if self.column else self.message
         if self.lines:
-            text += f" ({places(self.unit, self.lines, self.count)})"
+            text += f" ({self.unit}{'s' if self.count != 1 else ''} "
+            text += ", ".join(map(str, self.lines))
+            more = self.count - len(self.lines)
+            text += f" and {more} more)" if more > 0 else ")"
         return f"{text}. {self.remedy}" if self.remedy else text
 
 
@@ -85,7 +87,7 @@ def check(frame: pd.DataFrame, dictionary: Schema) -> Checked:
     """Validate a text table against the dictionary; reports everything it finds.
 
     Args:
-        frame: every cell as stripped text, as :func:`penstock_client.sources.read_text` gives it.
+        frame: every cell as stripped text, as :mod:`penstock_client.sources` gives it.
     """
     findings: list[Finding] = []
     if not len(frame):
@@ -167,7 +169,7 @@ def _at(
     remedy: str = "",
 ) -> Finding:
     lines = index[where]
-    shown = tuple(int(n) for n in lines[:SHOWN])
+    shown = tuple(int(n) for n in lines[:_SHOWN])
     return Finding(column, message, shown, len(lines), fatal, remedy, str(index.name or "line"))
 
 

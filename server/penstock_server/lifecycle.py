@@ -260,10 +260,10 @@ class Coordinator:
             upload = self._check_upload(study_id, site, reply) if collected else None
             with self.store.begin() as c:
                 self.store.handled(c, inbox_id)
-                is_open = self.store.lock_study(c, study_id) is StudyState.OPEN
+                self.store.lock_study(c, study_id)
                 part = self._part(study_id, site)
                 # A reply that comes after the end (a deadline, a cancellation) changes nothing.
-                if is_open and part is not None and not part.state.final and verb != "cancel":
+                if part is not None and not part.state.final and verb != "cancel":
                     self._apply(c, part, verb, reply, upload)
 
     def _part(self, study_id: str, site: str) -> SiteRow | None:

@@ -143,7 +143,7 @@ class Mechanism:
     rate: float = 1.0
     flows: int = 2
     hidden: tuple[int, ...] = (32,)
-    refits: int = 16
+    refits: int = 10
 
     def __post_init__(self) -> None:
         check = Checks("mechanism")

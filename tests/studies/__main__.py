@@ -7,7 +7,10 @@ from importlib import import_module
 
 STUDIES = {
     "bench": {"maf": "tests.studies.bench_maf"},
-    "reproduce": {"hazard-ratio": "tests.studies.hazard_ratio"},
+    "reproduce": {
+        "coverage": "tests.studies.coverage",
+        "hazard-ratio": "tests.studies.hazard_ratio",
+    },
 }
 
 

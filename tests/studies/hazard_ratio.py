@@ -36,8 +36,8 @@ def error(n: int, epsilon: float, seed: int) -> float:
     coded = {c: np.asarray(rows[c], dtype=np.float64) for c in schema.names}
     encoding = Encoding(schema)
     x, present = encoding.encode(coded, rng)
-    planned = plan(Mechanism(copies=10), schema, n, PrivacyRequest(epsilon, 1e-5))
-    copies = release(planned, encoding, x[:, None], present[:, None], SecureNoise())
+    planned = plan(Mechanism(copies=10, refits=0), schema, n, PrivacyRequest(epsilon, 1e-5))
+    copies = release(planned, encoding, x[:, None], present[:, None], SecureNoise()).copies
     fits = [estimate(encoding.decode(c), schema, question).estimate for c in copies]
     return float(np.mean(fits)) - estimate(coded, schema, question).estimate
 

@@ -223,8 +223,12 @@ def test_a_signer_that_is_not_sound_cannot_be_made(field, value):
         "{}",
         '{"signers": 3}',
         '{"signers": [{"key": "00"}]}',
-        json.dumps({"signers": [{"key": "ab" * 32, "label": "a", "epsilon": "9", "expires": UNTIL}]}),
-        json.dumps({"signers": [{"key": "ab" * 32, "label": "a", "epsilon": 1e999, "expires": UNTIL}]}),
+        json.dumps(
+            {"signers": [{"key": "ab" * 32, "label": "a", "epsilon": "9", "expires": UNTIL}]}
+        ),
+        json.dumps(
+            {"signers": [{"key": "ab" * 32, "label": "a", "epsilon": 1e999, "expires": UNTIL}]}
+        ),
     ],
 )
 def test_a_damaged_trust_file_trusts_nobody(tmp_path, text):
