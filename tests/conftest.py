@@ -18,6 +18,7 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
+
 from penstock.errors import GateUnavailable, Refused
 from penstock.schema import Column, Schema
 from penstock.study import Estimand, Mechanism, PrivacyRequest, Study

@@ -16,7 +16,6 @@ from penstock.schema import Schema, compare
 from penstock.wire.canonical import digest
 from penstock.wire.messages import SERVED_MAJORS, explain
 from penstock.wire.signed import SignedStudy
-
 from penstock_client.ledger import Charge, Lineage, State, admit
 from penstock_client.policy import Policy, Signer, Trust
 

@@ -15,13 +15,13 @@ from typing import Annotated, Any
 
 import grpc
 import typer
+
 from penstock.cli.console import done, emit_json, err, friendly, number, say, table
 from penstock.cli.key import read_public
 from penstock.errors import GateUnavailable, InvalidInput, LedgerLocked, PenstockError, Problem
 from penstock.wire import gate_pb2, gate_pb2_grpc
 from penstock.wire.calls import connect, failure
 from penstock.wire.signatures import fingerprint
-
 from penstock_client import setup
 from penstock_client.database import Database, exclusive
 from penstock_client.ledger import Ledger, summary, utc_now

@@ -27,7 +27,6 @@ from penstock.schema import Schema
 from penstock.toml import parse_dictionary
 from penstock.wire.messages import SERVED_MAJORS, WIRE_VERSION, JobState
 from penstock.wire.signed import SignedStudy, read_signed_cancel, read_signed_study
-
 from penstock_client import preview, release, snapshot
 from penstock_client.admission import Admission, SiteFacts, consider, identify, refuse
 from penstock_client.database import Database

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from penstock.wire.messages import JobState
-
 from penstock_client.database import Database
 
 

@@ -25,12 +25,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
 from penstock.errors import BudgetExceeded, LedgerCorrupt, LedgerError, SignatureError
 from penstock.privacy.accountant import Filter, best_order, epsilon
 from penstock.privacy.events import RELATION, Event, Unbounded, from_dict, to_dict
 from penstock.wire.canonical import canonical, read_json
 from penstock.wire.signatures import public_hex, sign, verify
-
 from penstock_client.database import Database
 
 RECORD = "ledger-record"

@@ -15,7 +15,6 @@ from penstock.checks import Checks, shown, unknown_keys, within
 from penstock.errors import InvalidInput, Problem
 from penstock.study import GUARANTEES, MECHANISMS
 from penstock.wire.signatures import fingerprint
-
 from penstock_client.site import read_toml
 
 _KEY = re.compile(r"[0-9a-f]{64}")

@@ -10,7 +10,6 @@ from penstock.privacy.events import to_dict
 from penstock.wire.messages import explain
 from penstock.wire.signatures import fingerprint
 from penstock.wire.signed import SignedStudy, read_signed_study
-
 from penstock_client.admission import SiteFacts, consider
 from penstock_client.jobs import Job
 

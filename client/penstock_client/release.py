@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
 from penstock.errors import JobFailed, PenstockError
 from penstock.privacy.accountant import epsilon, epsilon_pld
 from penstock.privacy.events import RELATION, Gaussian, to_dict
@@ -18,7 +19,6 @@ from penstock.wire.manifest import Manifest, read_manifest, sha256, sign_manifes
 from penstock.wire.messages import PART_BYTES, WIRE_VERSION
 from penstock.wire.signatures import public_hex
 from penstock.wire.signed import SignedStudy
-
 from penstock_client.admission import Admission
 from penstock_client.ledger import State
 from penstock_client.policy import sync_directory

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import grpc
+
 from penstock.errors import InvalidInput, PenstockError, Refused, SignatureError
 from penstock.wire import gate_pb2, gate_pb2_grpc
 from penstock.wire.canonical import canonical
-
 from penstock_client.database import exclusive
 from penstock_client.gate import Gate
 from penstock_client.jobs import Job

@@ -15,7 +15,6 @@ from penstock.toml.writer import value
 from penstock.wire.canonical import canonical
 from penstock.wire.messages import SERVED_MAJORS, WIRE_VERSION
 from penstock.wire.signatures import fingerprint, generate_key, private_to_pem, public_hex
-
 from penstock_client.database import Database, exclusive
 from penstock_client.ledger import Ledger
 from penstock_client.policy import TEMPLATE, read_policy, write_atomic

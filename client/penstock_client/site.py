@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
 from penstock.checks import NAME, NAME_BOUND, SITE, SITE_BOUND, Checks, unknown_keys
 from penstock.errors import InvalidInput, PenstockError, Problem, SignatureError
 from penstock.toml.reader import Lines

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+
 from penstock.encoding import Encoding
 from penstock.schema import Schema
-
 from penstock_client.policy import write_atomic
 from penstock_client.validation import Checked
 

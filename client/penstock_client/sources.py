@@ -10,6 +10,7 @@ from pathlib import Path
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
+
 from penstock.errors import InvalidInput, Problem
 
 SEPARATORS = {".csv": ",", ".txt": ",", ".tsv": "\t"}

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+
 from penstock.checks import closest, nearest
 from penstock.errors import InvalidInput, Problem
 from penstock.schema import Column, Schema

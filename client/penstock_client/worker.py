@@ -21,13 +21,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+
 from penstock.encoding import Encoding
 from penstock.errors import InvalidEvent
 from penstock.privacy.events import to_dict
 from penstock.privacy.noise import NoiseSource, SecureNoise, SeededNoise
 from penstock.schema import Schema, to_arrow
 from penstock.study import Study
-
 from penstock_client.spec import COPY, OUTCOME, SPEC, TABLE, Spec
 
 _PR_SET_PDEATHSIG = 1
@@ -57,7 +57,6 @@ def produce(spec: Spec, progress: Callable[[int, int], None]) -> pa.Table:
     """Train on the snapshot; draw copies and refits, in random order, decoded by the schema."""
     from penstock.models import mechanism
     from penstock.models.plan import plan
-
     from penstock_client import snapshot
 
     study = Study.from_dict(spec.study)

@@ -43,7 +43,9 @@ def init(
     directory: Folder = Path("coordinator"),
     store: Annotated[
         str | None,
-        typer.Option(envvar="PENSTOCK_STORE", help="SQL URL; SQLite in the directory if not given."),
+        typer.Option(
+            envvar="PENSTOCK_STORE", help="SQL URL; SQLite in the directory if not given."
+        ),
     ] = None,
     simulation: Annotated[
         bool, typer.Option("--simulation", help="Accept releases made with test seeds.")
@@ -152,5 +154,3 @@ def cvd(
             done(f"{out / cohort.name}: {cohort.title}, {cohort.n} persons")
     engine.write_truth(out, log_hr_per_10=log_hr)
     done(f"{out / 'truth.json'}: hazard ratio {hazard_ratio:g} per 10 mmHg")
-
-

@@ -24,10 +24,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+
 from penstock.cli.console import done, err, friendly, say
 from penstock.errors import InvalidInput, JobFailed, Problem
 from penstock.toml import study_template
-
 from penstock_server.report.forest import forest_png
 from penstock_server.report.html import plot_of
 from penstock_server.simulate import cvd

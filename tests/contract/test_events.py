@@ -3,6 +3,7 @@
 import math
 
 import pytest
+
 from penstock.errors import BudgetExceeded, InvalidEvent
 from penstock.privacy.accountant import Filter, best_order, epsilon, renyi, renyi_total
 from penstock.privacy.calibration import smallest_scale

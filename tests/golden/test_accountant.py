@@ -9,6 +9,7 @@ import math
 
 import mpmath
 import pytest
+
 from penstock.errors import InvalidEvent
 from penstock.privacy import accountant
 from penstock.privacy.accountant import best_order, epsilon, epsilon_pld, renyi

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+
 from penstock.errors import PenstockError
 from penstock.schema import Column, Schema
 from penstock.study import Estimand

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from penstock.errors import InvalidInput
 from penstock_server.meta import pooling
 

@@ -5,6 +5,7 @@ import sys
 
 import numpy as np
 import pytest
+
 from penstock.schema import Column, Schema
 from penstock.study import Estimand
 from penstock.wire import gate_pb2, gate_pb2_grpc

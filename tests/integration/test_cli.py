@@ -18,6 +18,8 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from typer.testing import CliRunner
+
 from penstock.cli.main import app
 from penstock.errors import SignatureError
 from penstock.schema import Column, Schema
@@ -28,7 +30,6 @@ from penstock_client.database import Database, exclusive
 from penstock_client.ledger import Ledger, State
 from penstock_client.site import SitePaths
 from penstock_server.service import Directory
-from typer.testing import CliRunner
 
 SCHEMA = Schema(
     (

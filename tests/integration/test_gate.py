@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import psutil
 import pytest
+
 from penstock.errors import GateUnavailable, Refused
 from penstock.study import PrivacyRequest
 from penstock.wire import gate_pb2, gate_pb2_grpc

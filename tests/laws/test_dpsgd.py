@@ -9,6 +9,9 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from scipy import stats
+from torch import Tensor
+
 from penstock.errors import InvalidInput
 from penstock.models import dpsgd
 from penstock.models.architecture import Architecture, public_clip
@@ -17,8 +20,6 @@ from penstock.models.maf import Flow
 from penstock.models.plan import Training
 from penstock.privacy.events import Gaussian, PoissonGaussian
 from penstock.privacy.noise import SeededNoise, add_gaussian
-from scipy import stats
-from torch import Tensor
 
 ARCHITECTURES = [
     Architecture(1),

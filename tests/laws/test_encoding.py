@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+
 from penstock.encoding import Encoding, simplex
 from penstock.errors import InvalidInput
 from penstock.schema import LEVEL_KINDS, Column, Schema

@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from scipy import stats
+
 from penstock.errors import InvalidInput
 from penstock.models.latent_noise import clip_latents, inject
 from penstock.privacy.events import Gaussian, latent_injection
 from penstock.privacy.noise import SeededNoise
-from scipy import stats
 
 ALL = np.ones(6, dtype=bool)
 LATENTS = arrays(np.float64, (6, 3), elements=st.floats(width=64))

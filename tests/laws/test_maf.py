@@ -9,10 +9,11 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
+
 from penstock.errors import InvalidInput
 from penstock.models.architecture import Architecture
 from penstock.models.maf import BOX, Block, Flow
-from torch import Tensor
 
 ARCHITECTURES = [
     Architecture(1),

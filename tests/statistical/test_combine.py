@@ -10,6 +10,7 @@ import math
 
 import numpy as np
 import pytest
+
 from penstock_server.meta.combine import combine
 from penstock_server.meta.estimands import Estimate
 

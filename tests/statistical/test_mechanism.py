@@ -10,6 +10,8 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from scipy import stats
+
 from penstock.encoding import Encoding
 from penstock.errors import BudgetExceeded, InvalidInput
 from penstock.models import margins
@@ -20,7 +22,6 @@ from penstock.privacy.events import Gaussian, PoissonGaussian, Unbounded
 from penstock.privacy.noise import SecureNoise, SeededNoise
 from penstock.schema import Column, Schema
 from penstock.study import Mechanism, PrivacyRequest
-from scipy import stats
 
 Array = NDArray[np.float64]
 DELTA = 1e-5
@@ -292,7 +293,9 @@ def test_match_undoes_what_clipping_does_to_moments() -> None:
 def test_means_and_correlations_are_recovered_at_a_large_epsilon(sampling: str, k: int) -> None:
     n = 3000 // k
     rate = 0.3 if sampling == "poisson" else 1.0
-    wanted = Mechanism(copies=5, steps=40, sampling=sampling, rate=rate, flows=2, hidden=(8,), refits=0)
+    wanted = Mechanism(
+        copies=5, steps=40, sampling=sampling, rate=rate, flows=2, hidden=(8,), refits=0
+    )
     p = plan_columns(wanted, 2, k, n, PrivacyRequest(50.0, DELTA))
     x = correlated(n, k)
     synthetic = np.concatenate(run_plan(p, x, np.ones((n, k), dtype=bool)))

@@ -9,6 +9,8 @@ import os
 
 import numpy as np
 import pytest
+from scipy.stats import kstest
+
 from penstock.errors import InvalidEvent
 from penstock.privacy.noise import (
     GRID_BITS,
@@ -18,7 +20,6 @@ from penstock.privacy.noise import (
     permutation,
     poisson_sample,
 )
-from scipy.stats import kstest
 
 Z = 5.6
 N = 200_000

@@ -15,13 +15,13 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from tests.studies.rows import Row, write
+
 from penstock.models.architecture import Architecture
 from penstock.models.dpsgd import fit
 from penstock.models.maf import Flow
 from penstock.models.plan import Training
 from penstock.privacy.noise import SecureNoise
-
-from tests.studies.rows import Row, write
 
 N, D, SAMPLES, REPEATS = 2000, 7, 100_000, 5
 

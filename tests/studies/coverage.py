@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+from tests.studies.rows import Row, at_most, write
 
 from penstock.encoding import Encoding
 from penstock.models.mechanism import run as release
@@ -24,7 +25,6 @@ from penstock.study import Mechanism, PrivacyRequest
 from penstock_server.meta.combine import combine, mechanism_variance
 from penstock_server.meta.estimands import estimate
 from penstock_server.simulate import cvd
-from tests.studies.rows import Row, at_most, write
 
 RUNS, N, EPSILON, Z = 24, 1600, 3.0, 1.959964
 

@@ -13,6 +13,8 @@ import sys
 from pathlib import Path
 
 import numpy as np
+from tests.studies.rows import at_most, write
+
 from penstock.encoding import Encoding
 from penstock.models.mechanism import run as release
 from penstock.models.plan import plan
@@ -20,8 +22,6 @@ from penstock.privacy.noise import SecureNoise
 from penstock.study import Mechanism, PrivacyRequest
 from penstock_server.meta.estimands import estimate
 from penstock_server.simulate import cvd
-
-from tests.studies.rows import at_most, write
 
 RUNS = 20
 TARGETS = {(2500, 1.0): 0.026, (2500, 3.0): 0.023, (8000, 1.0): 0.020, (8000, 3.0): 0.015}

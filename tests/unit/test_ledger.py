@@ -5,6 +5,7 @@ import sqlite3
 import threading
 
 import pytest
+
 from penstock.errors import (
     BudgetExceeded,
     LedgerCorrupt,

@@ -7,6 +7,7 @@ import stat
 from pathlib import Path
 
 import pytest
+
 from penstock.errors import InvalidInput
 from penstock.wire.signatures import fingerprint, generate_key, public_hex
 from penstock_client.policy import (

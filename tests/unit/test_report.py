@@ -14,6 +14,7 @@ from typing import Any
 import jsonschema
 import numpy as np
 import pytest
+
 from penstock.errors import InvalidInput
 from penstock.schema import Column, Schema
 from penstock.study import Estimand, Mechanism, PrivacyRequest, Study

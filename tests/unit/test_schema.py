@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+
 from penstock.errors import InvalidInput
 from penstock.schema import Column, Schema, compare, from_arrow, to_arrow
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from penstock.schema import Column, Schema
 from penstock_client.snapshot import by_person, keyed_fingerprint, load, recode, save, to_bytes
 from penstock_client.validation import Checked

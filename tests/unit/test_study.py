@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+
 from penstock.errors import InvalidInput
 from penstock.schema import Column, Schema
 from penstock.study import (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+
 from penstock.errors import InvalidInput, Problem
 from penstock.schema import Column, Schema
 from penstock.study import Estimand, Mechanism, PrivacyRequest

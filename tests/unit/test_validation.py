@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from penstock.errors import InvalidInput
 from penstock.schema import Column, Schema
 from penstock_client.sources import read_text

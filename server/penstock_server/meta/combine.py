@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from penstock.errors import PenstockError
 
+from penstock.errors import PenstockError
 from penstock_server.meta.estimands import Estimate
 
 

@@ -19,10 +19,11 @@ from dataclasses import dataclass
 import numpy as np
 import statsmodels.api as sm
 from numpy.typing import NDArray
+from statsmodels.duration.hazard_regression import PHReg
+
 from penstock.errors import PenstockError
 from penstock.schema import Column, Schema
 from penstock.study import Estimand
-from statsmodels.duration.hazard_regression import PHReg
 
 Array = NDArray[np.float64]
 

@@ -25,8 +25,9 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from penstock.errors import InvalidInput, Problem
 from scipy import optimize, stats
+
+from penstock.errors import InvalidInput, Problem
 
 Method = Literal["fixed", "dl", "pm", "reml"]
 Test = Literal["z", "knapp-hartung", "knapp-hartung-floored"]

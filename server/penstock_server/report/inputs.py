@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 
 from penstock.errors import InvalidInput, Problem
 from penstock.study import Study
-
 from penstock_server.meta.combine import SiteEstimate
 
 

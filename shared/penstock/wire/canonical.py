@@ -47,6 +47,7 @@ def read_json(data: bytes, *, what: str, limit: int) -> dict[str, Any]:
         raise InvalidInput(what, [problem])
     try:
         value = json.loads(data.decode(), parse_constant=refuse_constant, object_pairs_hook=unique)
+        canonical(value)  # 1e400 and lone surrogates parse, and have no canonical form
     except (ValueError, RecursionError) as error:
         raise InvalidInput(
             what, [Problem("", "not valid JSON", value=type(error).__name__)]

@@ -104,6 +104,8 @@ def _from_dict(body: Mapping[str, Any]) -> Manifest:
         wrong_bool = isinstance(value, bool) and kind != "bool"
         if wrong_bool or not isinstance(value, _TYPES[kind]):
             raise UploadRejected(f"manifest field {name} has the wrong type", bound=kind)
+    if not all(isinstance(e, dict) for e in body["events"]):
+        raise UploadRejected("the manifest's events are not objects")
     return Manifest(**{**body, "events": tuple(dict(e) for e in body["events"])})
 
 

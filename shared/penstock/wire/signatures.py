@@ -13,8 +13,10 @@ from penstock.errors import SignatureError
 
 
 def _message(purpose: str, payload: bytes) -> bytes:
-    # The purpose keeps a signature on a study from passing as one on a ledger record.
-    return b"penstock/" + purpose.encode() + b"\x00" + payload
+    # The purpose keeps a signature on a study from passing as one on a ledger record; its length
+    # keeps the two from running into each other.
+    name = purpose.encode()
+    return b"penstock:%d:%s:%s" % (len(name), name, payload)
 
 
 def generate_key() -> Ed25519PrivateKey:
