@@ -3,7 +3,7 @@
 ::
 
     PenstockError                     exit 1
-    ├── InvalidInput                  exit 2   a file or argument that a person wrote; carries all Problems
+    ├── InvalidInput                  exit 2   what a person wrote; carries all Problems
     ├── PrivacyError                  exit 3
     │   ├── InvalidEvent                       an event that must not be accounted (NaN, zero, ...)
     │   └── BudgetExceeded                     more ε than is left
@@ -11,7 +11,7 @@
     ├── SignatureError                exit 5
     ├── UploadRejected                exit 6   what a site sent is not what was asked for
     ├── LedgerError                   exit 7
-    │   ├── LedgerCorrupt                      the chain or the file is damaged; nothing is overwritten
+    │   ├── LedgerCorrupt                      the chain or the file is damaged
     │   ├── LedgerLocked                       another process holds the ledger
     │   └── LedgerUnwritable                   a full disk, a read-only file
     ├── GateUnavailable               exit 8   nobody answers on the socket

@@ -123,8 +123,10 @@ def test_schema_encloses_every_value(cohort: cvd.Cohort) -> None:
     assert tuple(table.columns) == (schema.person, *schema.names)
     for name in ["time", *COVARIATES]:
         column, values = schema[name], table[name].to_numpy()
-        assert column.lower is not None and column.upper is not None
-        assert column.lower <= values.min() and values.max() <= column.upper
+        assert column.lower is not None
+        assert column.upper is not None
+        assert column.lower <= values.min()
+        assert values.max() <= column.upper
         assert column.decimals is not None
         np.testing.assert_array_equal(values, np.round(values, column.decimals))
     assert set(table["cvd"]) == {0.0, 1.0}

@@ -60,7 +60,7 @@ def limits(study: Study, *, mechanism_variance: bool) -> list[str]:
         "table of sites names.",
         "Intervals include sampling error (how the real cohort would vary) and synthesis error "
         "(how the synthetic copies vary).",
-        "Intervals of sites also include the noise and the bias that the privacy mechanism adds, as "
+        "Intervals of sites also include the noise and bias that the privacy mechanism adds, as "
         "refits show them: each site repeated its whole private procedure on rows of its released "
         "model, which costs no privacy. That holds if the model can describe the cohort, and is "
         "itself an estimate from a few refits."
