@@ -105,7 +105,7 @@ def _from_dict(body: Mapping[str, Any]) -> Manifest:
         if wrong_bool or not isinstance(value, _TYPES[kind]):
             raise UploadRejected(f"manifest field {name} has the wrong type", bound=kind)
     if not all(isinstance(e, dict) for e in body["events"]):
-        raise UploadRejected("the manifest's events are not objects")
+        raise UploadRejected("the manifest's events cannot be read")
     return Manifest(**{**body, "events": tuple(dict(e) for e in body["events"])})
 
 
