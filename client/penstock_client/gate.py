@@ -67,14 +67,23 @@ class Gate:
     # -- facts ---------------------------------------------------------------------------------
 
     def facts(self) -> SiteFacts:
-        """What decisions depend on, read anew: the steward may have changed it."""
+        """What decisions depend on, read anew: the steward may have changed it.
+
+        Raises:
+            Refused: not certified yet, or a file that the steward is just editing.
+        """
+        try:
+            policy, trust = read_policy(self.paths.policy), read_trust(self.paths.trust)
+        except InvalidInput as error:
+            log.error("%s", error)
+            raise refuse("misconfigured") from None
         return SiteFacts(
             name=self.settings.name,
             federation=self.settings.federation,
             lineage=self.settings.lineage,
             dictionary=self._dictionary(),
-            policy=read_policy(self.paths.policy),
-            trust=read_trust(self.paths.trust),
+            policy=policy,
+            trust=trust,
             state=self.ledger.state(),
             now=self._now(),
             has_public_data=self._public_snapshot() is not None,
@@ -306,6 +315,8 @@ class Gate:
         try:
             admission, facts = self._reserve(job, signed, worker)
         except Refused as refusal:
+            if refusal.reason == "misconfigured":
+                raise  # the job waits until the steward has put the file right
             self.jobs.move(job.request_id, JobState.FAILED, self._now(), refusal.reason)
             log.info("request %s: %s", job.request_id[:12], refusal.reason)
             return

@@ -27,7 +27,7 @@ def row(job: Job, progress: tuple[int, int]) -> dict[str, Any]:
         "signer": fingerprint(signed.signer),
         "mechanism": study.mechanism.name,
         "guarantee": study.privacy.guarantee,
-        "epsilon": study.privacy.epsilon,
+        "epsilon": study.to_dict()["privacy"]["epsilon"],  # None for ∞, which JSON has not
         "delta": study.privacy.delta,
         "state": str(job.state),
         "why": explain(job.code)[0] if job.code else "",

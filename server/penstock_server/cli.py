@@ -19,8 +19,10 @@ from penstock.wire.canonical import read_json
 from penstock.wire.signatures import fingerprint
 from penstock_server import service
 
-app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
-simulate_app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+simulate_app = typer.Typer(
+    no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
+)
 
 Folder = Annotated[
     Path,

@@ -32,7 +32,7 @@ from penstock_server.report.forest import forest_png
 from penstock_server.report.html import plot_of
 from penstock_server.simulate import cvd
 
-app = typer.Typer(pretty_exceptions_enable=False)
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 STUDY = "sbp-cvd"
 READY_SECONDS = 60.0

@@ -34,7 +34,7 @@ BACKOFF_LIMIT = 60.0
 MAX_PERSONS = 1_000_000_000
 TEXT_LIMIT = 500
 """Characters of a site's text that are kept."""
-PASSING = ("internal", "busy", "ledger", "not-yet-valid")
+PASSING = ("internal", "busy", "misconfigured", "ledger", "not-yet-valid")
 """Refusals that may pass: the gate's own trouble, or a clock that is a little behind."""
 
 _SITE_STATE = {

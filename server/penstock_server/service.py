@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from penstock.errors import CoordinatorError
-from penstock_server import results
 from penstock_server.lifecycle import Coordinator, now, read_join, stamp
 from penstock_server.network import LocalGates
 from penstock_server.store import Store, sqlite_url
@@ -62,6 +61,9 @@ def open_coordinator(folder: Path) -> Coordinator:
 
 
 def _finish(coordinator: Coordinator, study_id: str, moment: str) -> None:
+    # Here, not above: asking for a study's status needs no statistics and no plots.
+    from penstock_server import results
+
     results.build(coordinator, study_id, moment)
 
 
@@ -114,4 +116,6 @@ class Directory:
         self._coordinator.cancel(signed)
 
     def pull(self, study: str, out: Path, *, all_copies: bool) -> list[Path]:
+        from penstock_server import results
+
         return results.pull(self._coordinator, study, out, all_copies=all_copies)

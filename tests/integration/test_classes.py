@@ -10,6 +10,8 @@ from penstock.errors import Refused
 from penstock.privacy.accountant import epsilon
 from penstock.privacy.events import from_dict
 from penstock.study import PrivacyRequest
+from penstock.wire import gate_pb2
+from penstock_client.cli import _document
 
 
 def manifest_of(site, signed):
@@ -97,6 +99,10 @@ def test_empirical_is_infinite_and_ends_the_formal_budget(world, fast):
     with pytest.raises(Refused) as caught:
         site.submit(world.signed(name="formal-after"))
     assert caught.value.reason == "closed"
+    [request] = _document(site.paths, "Requests")["requests"]
+    assert request["epsilon"] is None
+    shown = _document(site.paths, "Preview", gate_pb2.JobRequest(request_id=request["request"]))
+    assert shown["left_before"] == 0
 
 
 def test_empirical_is_refused_unless_the_site_allows_it(world, fast):

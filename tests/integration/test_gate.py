@@ -308,3 +308,13 @@ def test_a_corrupt_ledger_stops_the_gate_and_is_left_alone(world):
     assert gate.wait(30) == 7
     assert "nothing was" in output
     assert site.paths.database.read_bytes() == data
+
+
+def test_a_policy_being_edited_is_no_final_refusal(world):
+    site = world.site()
+    site.start()
+    policy = site.paths.policy.read_text()
+    site.paths.policy.write_text("mechanisms = [")
+    assert refused(site, world.signed()).reason == "misconfigured"
+    site.paths.policy.write_text(policy)
+    assert site.wait(site.submit(world.signed()).request_id).state == "delivered"

@@ -56,7 +56,7 @@ def test_the_fingerprint_depends_on_rows_and_key(data, secret):
 LEVELS = ("a", "b", "c", "d")
 
 
-@settings(deadline=None)
+@settings(deadline=None, derandomize=True)
 @given(
     st.permutations(LEVELS),
     st.permutations(LEVELS),
@@ -133,7 +133,7 @@ def test_a_missing_value_in_a_nullable_column_is_no_null_row():
     assert mask.all()
 
 
-@settings(deadline=None)
+@settings(deadline=None, derandomize=True)
 @given(
     st.lists(st.tuples(st.integers(0, 5), st.floats(-1, 1)), min_size=1, max_size=15),
     st.randoms(use_true_random=False),
@@ -148,7 +148,7 @@ def test_the_order_of_rows_does_not_matter_where_all_of_them_are_used(rows, rand
     assert sets[0] == sets[1]
 
 
-@settings(deadline=None)
+@settings(deadline=None, derandomize=True)
 @given(
     st.lists(st.tuples(st.integers(0, 3), st.floats(-1, 1)), min_size=1, max_size=15),
     st.integers(1, 3),

@@ -95,6 +95,10 @@ CODES: dict[str, tuple[str, str]] = {
     "not-delivered": ("there is no release to collect yet", "poll until it is delivered"),
     "not-awaiting": ("this request is not waiting for approval", "see `penstock site requests`"),
     "ledger": ("the site's ledger cannot be used", "ask the steward to look at the gate"),
+    "misconfigured": (
+        "the site's settings have a problem",
+        "the steward sees it in the gate's log; it is asked again until the deadline",
+    ),
     "busy": ("the gate is stopping", "try again"),
     "internal": ("the gate met an error of its own", "ask the steward to look at its log"),
 }

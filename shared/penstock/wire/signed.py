@@ -90,7 +90,9 @@ def _fields(record: dict[str, object], names: tuple[str, str, str]) -> tuple[obj
     if set(record) != set(names):
         missing = sorted(set(names) - set(record))
         if "signature" in missing or "signer" in missing:
-            raise SignatureError("not signed", remedy="sign it with `penstock study sign`")
+            raise SignatureError(
+                "not signed", remedy="`penstock study submit` signs it with your key"
+            )
         raise InvalidInput("signed message", [Problem("", "unexpected fields")])
     first, signer, signature = (record[name] for name in names)
     if not (isinstance(signer, str) and isinstance(signature, str)):
