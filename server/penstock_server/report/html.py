@@ -65,7 +65,7 @@ def plot_of(estimand: Json) -> ForestPlot:
     if head is not None and head["k"] > 1:
         summaries = [
             _summary("Random effects", head, "random"),
-            _summary("Fixed effect (too narrow)", estimand["fixed"], "fixed"),
+            _summary("Fixed effect", estimand["fixed"], "fixed"),
         ]
         if head["prediction"] is not None:
             interval = head["prediction"]["coefficient"]
