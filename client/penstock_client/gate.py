@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock import __version__
-from penstock.errors import BudgetExceeded, InvalidInput, PenstockError, Problem, Refused
+from penstock.errors import BudgetExceeded, InvalidInput, PenstockError, Refused
 from penstock.privacy.events import to_dict
 from penstock.schema import Schema
 from penstock.toml import parse_dictionary
@@ -34,7 +34,7 @@ from penstock_client.jobs import Job, Jobs
 from penstock_client.launcher import Worker
 from penstock_client.ledger import Ledger, summary, utc_now
 from penstock_client.policy import read_policy, read_trust
-from penstock_client.site import SitePaths, SiteSettings, read_settings
+from penstock_client.site import SitePaths, SiteSettings
 from penstock_client.spec import Spec
 
 log = logging.getLogger("penstock.gate")
@@ -430,17 +430,3 @@ class Gate:
 
     def _release_folder(self, request_id: str) -> Path:
         return self.paths.releases / request_id
-
-
-def load_site(root: Path) -> tuple[SitePaths, SiteSettings]:
-    """Paths and settings of a site's directory.
-
-    Raises:
-        InvalidInput: no site there, or bad settings.
-    """
-    paths = SitePaths(root.resolve())
-    if not paths.settings.exists():
-        raise InvalidInput(
-            str(root), [Problem("", "no site here", remedy="run `penstock site init` first")]
-        )
-    return paths, read_settings(paths)

@@ -6,7 +6,6 @@ refuses unknown keys.
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Collection, Mapping, Sequence
@@ -273,22 +272,6 @@ class Study:
             privacy=privacy,
             mechanism=mechanism,
         )
-
-
-def canonical_bytes(study: Study) -> bytes:
-    """The bytes that are signed and hashed: JSON in UTF-8 with sorted keys and no white space.
-
-    Floats are written by ``repr`` (the shortest text that reads back as the same float64), -0.0
-    is 0.0 and 18 is 18.0 by construction, so equal studies have equal bytes on every machine.
-    """
-    text = json.dumps(
-        study.to_dict(),
-        sort_keys=True,
-        separators=(",", ":"),
-        ensure_ascii=False,
-        allow_nan=False,
-    )
-    return text.encode("utf-8")
 
 
 def estimand_problems(
