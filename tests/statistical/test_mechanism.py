@@ -342,3 +342,28 @@ def test_plan_needs_no_torch() -> None:
     # The gate prices studies and must not hold a tensor library.
     code = "import sys, penstock.models.plan; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_moments_that_are_pure_noise_still_leave_an_invertible_finite_map(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    sample = rng.standard_normal((4096, 4))
+    noise = 1e3 * rng.standard_normal((5, 5))
+
+    def thresholds(y: Array) -> Array:
+        return np.where(y > 0.0, 1.0, -1.0) * np.array([1.0, 0.0, 1e-9, 50.0])
+
+    match = margins.match_moments(noise + noise.T, 50.0, 4.0, sample, thresholds)
+    assert np.isfinite(match.matrix).all()
+    assert np.isfinite(match.shift).all()
+    back = match.invert(match.apply(sample))
+    np.testing.assert_allclose(back, sample, atol=1e-6)
+
+
+def test_an_injection_at_a_small_n_and_almost_no_budget_for_the_flow_always_runs() -> None:
+    wanted = dataclasses.replace(SHORT, copies=1, w=0.05, latent_clip=2.0)
+    p = plan_columns(wanted, 4, 1, 200, PrivacyRequest(2.0, 1e-5))
+    rows = np.random.default_rng(0).uniform(-1, 1, (200, 1, 4))
+    for seed in range(15):
+        [copy] = run_plan(p, rows, np.ones((200, 1), dtype=bool), seed=seed)
+        assert np.isfinite(copy).all()

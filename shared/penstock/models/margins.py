@@ -29,6 +29,8 @@ BINS = 32
 
 _EIGENVALUE_FLOOR = 0.02
 _MATCH_ROUNDS = 40
+_MOST_STRETCH, _MOST_SHIFT = 10.0, 10.0
+"""Bounds of the final match, in standard deviations: far beyond what any real cohort needs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,15 +184,24 @@ def match_moments(
     for _ in range(_MATCH_ROUNDS):
         y = sample @ matrix.T + shift
         # A threshold hides a column's scale, so that nothing would stop it from drifting.
-        drift = y.std(axis=0) / spread
+        drift = np.maximum(y.std(axis=0) / spread, 1e-6)
         keep = np.clip(drift, 0.5, 2.0) / drift
         y = _clipped(y if observe is None else observe(y), radius)
         mean, cov = _mean_and_covariance(y.T @ y / len(y))
         root, inverse = _root(cov, 0.5), _root(cov, -0.5)
         step = (inverse @ _root(root @ goal_cov @ root, 0.5) @ inverse) * keep[:, None]
-        matrix = step @ matrix
-        shift = shift + (goal_mean - mean)
+        # Moments that are mostly noise can lie where no sample gets: the chase must end somewhere,
+        # and the map must keep its inverse.
+        matrix = _within(step @ matrix, 1 / _MOST_STRETCH, _MOST_STRETCH)
+        shift = np.clip(shift + (goal_mean - mean), -_MOST_SHIFT, _MOST_SHIFT)
     return Affine(matrix, shift)
+
+
+def _within(matrix: Array, low: float, high: float) -> Array:
+    """The matrix with its singular values brought into [low, high], low > 0: invertible."""
+    left, values, right = np.linalg.svd(matrix)
+    bounded: Array = (left * np.clip(values, low, high)) @ right
+    return bounded
 
 
 def _mean_and_covariance(moments: Array) -> tuple[Array, Array]:
