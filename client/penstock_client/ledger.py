@@ -277,7 +277,8 @@ def admit(state: State, charge: Charge, *, signer_epsilon: float) -> None:
     if any(isinstance(e, Unbounded) for e in charge.events):
         return  # The policy allows it or not; no filter can hold ε = ∞.
     lineage.filter.check(lineage.events(), charge.events, what=f"data set {lineage.name}")
-    # A filter of its own: its order follows from the allowance, before any of its charges.
+    # A filter of its own; its order follows from the allowance. A steward who changes the allowance
+    # later changes that order too: the guarantee is the data set's filter above, this is a limit.
     allowed = min(signer_epsilon, lineage.epsilon)
     allowance = Filter(allowed, lineage.delta, best_order(allowed, lineage.delta))
     allowance.check(lineage.events(charge.signer), charge.events, what="the signer's allowance")
