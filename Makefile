@@ -7,7 +7,7 @@ NAME   ?=
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test soak lint format proto bench reproduce clean
+.PHONY: help setup demo test soak lint format proto bundle bench reproduce clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -26,7 +26,7 @@ $(LINT)/.ready: pyproject.toml
 
 setup: $(VENV)/.ready ## install into .venv
 
-demo: setup ## four simulated hospitals, real gates, one report
+demo: setup ## four simulated hospitals, a coordinator, Flower and TLS between them, one report
 	$(BIN)/penstock demo --out penstock-demo
 
 test: setup ## all tests (under 15 minutes on two cores)
@@ -48,6 +48,9 @@ format: $(LINT)/.ready ## ruff format
 proto: setup ## regenerate the gate's gRPC code
 	$(BIN)/pip install -q 'grpcio-tools==1.81.1'
 	cd shared && ../$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. --grpc_python_out=. penstock/wire/gate.proto
+
+bundle: setup ## rebuild the bundle that Flower carries, for a new wire version
+	$(BIN)/python -m tests.bundle
 
 bench: setup ## NAME=…: one benchmark; writes tests/results/<NAME>.json and .md
 	$(BIN)/pip install -q -c constraints.txt 'zuko>=1.4'

@@ -86,7 +86,7 @@ class TestSite:
     def start(self, *, driver: str | None = None, wait: bool = True) -> subprocess.Popen[bytes]:
         """Start the gate as a process: the real command, or a driver script around it."""
         command = (
-            [sys.executable, "-m", "penstock", "site", "start", "--dir", str(self.paths.root)]
+            [sys.executable, "-m", "penstock", "site", "gate", "--dir", str(self.paths.root)]
             if driver is None
             else [sys.executable, "-c", driver, str(self.paths.root)]
         )
@@ -141,10 +141,10 @@ class TestSite:
             time.sleep(0.05)
         return job
 
-    def collect(self, request_id: str) -> tuple[bytes, bytes]:
-        """The manifest and the whole table."""
+    def collect(self, request_id: str, offset: int = 0, length: int = 0) -> tuple[bytes, bytes]:
+        """The manifest, and the table or a piece of it."""
         with contextlib.closing(connect(self.paths.gate_socket)) as channel:
-            request = gate_pb2.JobRequest(request_id=request_id)
+            request = gate_pb2.CollectRequest(request_id=request_id, offset=offset, length=length)
             try:
                 parts = list(gate_pb2_grpc.GateStub(channel).Collect(request, timeout=60))
             except grpc.RpcError as error:

@@ -162,7 +162,7 @@ def _within_policy(signed: SignedStudy, policy: Policy) -> None:
 def _within_ledger(charge: Charge, signer: Signer, facts: SiteFacts, lineage: Lineage) -> None:
     if charge.id in facts.state.charges:
         return  # The job exists; its charge is settled there.
-    if lineage.closed:
+    if lineage.closed or lineage.exhausted:
         raise refuse("closed")
     if any(isinstance(e, Unbounded) for e in charge.events):
         return

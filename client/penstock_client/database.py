@@ -7,6 +7,7 @@ import fcntl
 import os
 import sqlite3
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 from penstock.errors import LedgerCorrupt, LedgerError, LedgerLocked, LedgerUnwritable
 
 SCHEMA_VERSION = 1
+PATIENCE_SECONDS = 0.2
 
 _SCHEMA = """
 CREATE TABLE record (
@@ -162,23 +164,23 @@ def _translate(error: sqlite3.Error, path: Path) -> LedgerError:
 
 
 @contextlib.contextmanager
-def exclusive(path: Path) -> Iterator[None]:
-    """Hold the site's lock: one writing process per ledger.
+def exclusive(
+    path: Path,
+    *,
+    held: str = "another process holds this site's lock",
+    remedy: str = "stop that gate first (`penstock site stop`)",
+) -> Iterator[None]:
+    """Hold a lock, by default the site's: one writing process per ledger.
 
     Raises:
         LedgerLocked: another process holds it (its pid is named where it is known).
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
-            raise LedgerLocked(
-                "another process holds this site's lock",
-                value=f"pid {holder}" if holder else path,
-                remedy="stop that gate first (`penstock site stop`)",
-            ) from None
+        if not _taken(descriptor):
+            pid = _pid(descriptor)
+            value = f"pid {pid}" if pid else path
+            raise LedgerLocked(held, value=value, remedy=remedy)
         # A full disk must not keep a gate from reading its ledger; the pid is a courtesy.
         with contextlib.suppress(OSError):
             os.ftruncate(descriptor, 0)
@@ -186,3 +188,37 @@ def exclusive(path: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def _taken(descriptor: int) -> bool:
+    """Take the lock; whoever only asks (:func:`holder`) has it for an instant: waited out."""
+    end = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() > end:
+                return False
+            time.sleep(0.01)
+
+
+def holder(path: Path) -> int | None:
+    """The process that holds a lock now; None where nobody does, 0 where it is not known."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        # Shared: two who ask at once do not take each other for the holder.
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return None
+    except BlockingIOError:
+        return _pid(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _pid(descriptor: int) -> int:
+    text = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
+    return int(text) if text.isdecimal() else 0

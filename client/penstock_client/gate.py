@@ -20,25 +20,30 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from penstock import __version__
-from penstock.errors import BudgetExceeded, InvalidInput, PenstockError, Refused
+from penstock.errors import BudgetExceeded, PenstockError, Refused
 from penstock.privacy.events import to_dict
-from penstock.schema import Schema
-from penstock.toml import parse_dictionary
-from penstock.wire.messages import SERVED_MAJORS, WIRE_VERSION, JobState
+from penstock.wire.messages import JobState
 from penstock.wire.signed import SignedStudy, read_signed_cancel, read_signed_study
 from penstock_client import preview, release, snapshot
 from penstock_client.admission import Admission, SiteFacts, consider, identify, refuse
 from penstock_client.database import Database
-from penstock_client.jobs import Job, Jobs
+from penstock_client.facts import (
+    current_policy,
+    identity,
+    offered,
+    public_snapshot,
+    read_facts,
+)
+from penstock_client.jobs import SILENT, Job, Jobs
 from penstock_client.launcher import Worker
 from penstock_client.ledger import Ledger, summary, utc_now
-from penstock_client.policy import read_policy, read_trust
+from penstock_client.recovery import STOPPED, Watch
 from penstock_client.site import SitePaths, SiteSettings
 from penstock_client.spec import Spec
 
 log = logging.getLogger("penstock.gate")
 
+ROLLED_BACK = "rolled-back"
 RETRY_SECONDS = 5.0
 """How long to wait before the ledger is tried again after a full disk."""
 
@@ -57,6 +62,7 @@ class Gate:
         self.database = Database(paths.database)
         self.ledger = Ledger(self.database, self._key)
         self.ledger.verify(self.public_key)
+        self.watch = Watch(paths, self.ledger, self.public_key)
         self.jobs = Jobs(self.database)
         self._wake = threading.Event()
         self._stopping = threading.Event()
@@ -72,56 +78,37 @@ class Gate:
         Raises:
             Refused: not certified yet, or a file that the steward is just editing.
         """
-        try:
-            policy, trust = read_policy(self.paths.policy), read_trust(self.paths.trust)
-        except InvalidInput as error:
-            log.error("%s", error)
-            raise refuse("misconfigured") from None
-        return SiteFacts(
-            name=self.settings.name,
-            federation=self.settings.federation,
-            lineage=self.settings.lineage,
-            dictionary=self._dictionary(),
-            policy=policy,
-            trust=trust,
-            state=self.ledger.state(),
-            now=self._now(),
-            has_public_data=self._public_snapshot() is not None,
-        )
-
-    def _dictionary(self) -> Schema:
-        """The dictionary as certified with the rows, not as it may have been edited since."""
-        path = self.paths.snapshots / "dictionary.toml"
-        if not path.exists():
-            raise refuse("not-ready")
-        return parse_dictionary(path.read_text(encoding="utf-8")).schema
-
-    def _public_snapshot(self) -> Path | None:
-        path = self.paths.snapshots / "public.arrow"
-        return path if path.exists() else None
+        return read_facts(self.paths, self.settings, self.ledger.state())
 
     def _now(self) -> str:
         return max(utc_now(), self.ledger.state().time)
 
-    def describe(self) -> dict[str, Any]:
-        """Public facts: versions served, key, dictionary, public n, what may be asked."""
-        facts = self.facts()
-        lineage = facts.state.lineages.get(facts.lineage)
-        latest = lineage.versions[-1] if lineage and lineage.versions else None
-        return {
-            "site": facts.name,
-            "federation": facts.federation,
-            "wire": WIRE_VERSION,
-            "wire_majors": list(SERVED_MAJORS),
-            "software": __version__,
-            "gate_key": self.public_key,
-            "persons": latest.persons if latest else None,
-            "version": latest.number if latest else None,
-            "mechanisms": list(facts.policy.mechanisms),
-            "guarantees": list(facts.policy.guarantees),
-            "ledger_seq": facts.state.seq,
-            "ledger_head": facts.state.head,
-        }
+    def describe(self, seen_manifest: bytes = b"") -> dict[str, Any]:
+        """Public facts: versions served, key, dictionary, public n, what may be asked.
+
+        Args:
+            seen_manifest: the newest manifest that the caller holds of this site, if any. Where
+                it proves that the ledger was restored, the gate stops, and says so here.
+
+        Raises:
+            Refused: not certified yet, or misconfigured; never for ``seen_manifest``.
+        """
+        self._look(seen_manifest)
+        about = identity(self.settings, self.public_key)
+        if self.watch.stopped:
+            return {**about, "stopped": ROLLED_BACK}
+        return {**about, **offered(self.facts())}
+
+    def _look(self, seen_manifest: bytes) -> None:
+        self.watch.look(seen_manifest)
+        if self.watch.stopped:
+            with self._lock:
+                if self._current is not None:
+                    self._current[1].kill()
+
+    def _refuse_if_stopped(self) -> None:
+        if self.watch.stopped:
+            raise refuse(ROLLED_BACK)
 
     # -- the network side ----------------------------------------------------------------------
 
@@ -133,14 +120,15 @@ class Gate:
             PenstockError: malformed or not signed.
         """
         signed = read_signed_study(data)
+        self._refuse_if_stopped()
         facts = self.facts()
         with self._lock:
             known = self.jobs.get(identify(signed, facts))
             if known is not None:
-                return known
+                return known.shown
             admission = consider(signed, facts)
             now = self._now()
-            state = JobState.QUEUED if facts.policy.approval == "automatic" else JobState.AWAITING
+            state, code = self._first_state(admission, facts)
             job = Job(
                 request_id=admission.request_id,
                 study_id=signed.study_id,
@@ -148,7 +136,7 @@ class Gate:
                 lineage=admission.charge.lineage,
                 version=admission.charge.version,
                 state=state,
-                code="",
+                code=code,
                 submitted=now,
                 updated=now,
             )
@@ -157,12 +145,27 @@ class Gate:
         self._wake.set()
         return job
 
+    def _first_state(self, admission: Admission, facts: SiteFacts) -> tuple[JobState, str]:
+        """The state of a new job; one that was charged before is never run again."""
+        charge = facts.state.charges.get(admission.request_id)
+        if charge is not None:
+            # Its job was lost when the ledger was recovered from its records alone.
+            whole = release.is_whole(self._release_folder(charge.id), self.public_key)
+            if charge.status == "committed" and whole:
+                return JobState.DELIVERED, ""
+            return JobState.FAILED, "interrupted"
+        automatic = facts.policy.approval == "automatic"
+        return (JobState.QUEUED if automatic else JobState.AWAITING), ""
+
     def poll(self, request_id: str) -> Job:
-        """The job's state.
+        """The job's state, as the network may know it.
 
         Raises:
             Refused: unknown request.
         """
+        return self._job(request_id).shown
+
+    def _job(self, request_id: str) -> Job:
         job = self.jobs.get(request_id)
         if job is None:
             raise refuse("unknown-request")
@@ -172,8 +175,13 @@ class Gate:
         """(step, steps) of a running job; steps are fixed beforehand and public."""
         return self._progress.get(request_id, (0, 0))
 
-    def collect(self, request_id: str) -> tuple[bytes, Iterator[bytes]]:
-        """The manifest and the table's parts of a delivered job: always the same bytes.
+    def collect(
+        self, request_id: str, offset: int = 0, length: int = 0
+    ) -> tuple[bytes, int, Iterator[bytes]]:
+        """Of a delivered job: the manifest, the table's size, and its parts from ``offset``.
+
+        Always the same bytes, so that a broken transfer goes on where it stopped. ``length`` 0
+        means to the end; beyond the end there are no parts.
 
         Raises:
             Refused: unknown, or not delivered.
@@ -182,7 +190,8 @@ class Gate:
         if job.state is not JobState.DELIVERED:
             raise refuse("not-delivered")
         folder = self._release_folder(request_id)
-        return release.manifest_bytes(folder), release.table_parts(folder)
+        parts = release.table_parts(folder, offset, length)
+        return release.manifest_bytes(folder), release.table_size(folder), parts
 
     def cancel(self, data: bytes) -> Job:
         """End a study's newest job, if its own signer says so.
@@ -200,7 +209,7 @@ class Gate:
         if read_signed_study(job.signed).signer != cancel.signer:
             raise refuse("unknown-signer")
         with self._lock:
-            job = self.poll(job.request_id)
+            job = self.poll(job.request_id)  # a silent "no" is waiting, to everybody outside
             if job.state in (JobState.AWAITING, JobState.QUEUED):
                 self.jobs.move(job.request_id, JobState.CANCELLED, self._now(), "cancelled")
             elif job.state is JobState.RUNNING and self._current is not None:
@@ -213,8 +222,10 @@ class Gate:
     # -- the steward's side --------------------------------------------------------------------
 
     def status(self) -> dict[str, Any]:
+        """What the network is told, how many jobs there are, and what the steward must do."""
         counts = {str(s): len(self.jobs.in_state(s)) for s in JobState}
-        return {**self.describe(), "jobs": {k: v for k, v in counts.items() if v}}
+        shown = {**self.describe(), "jobs": {k: v for k, v in counts.items() if v}}
+        return {**shown, "remedy": STOPPED} if self.watch.stopped else shown
 
     def requests(self) -> list[dict[str, Any]]:
         """Every job with its study's question and price."""
@@ -237,6 +248,7 @@ class Gate:
     def approve(self, request_id: str) -> Job:
         """Let a waiting request run; it is admitted again, since the ledger may have moved."""
         with self._lock:
+            self._refuse_if_stopped()
             job = self._awaiting(request_id)
             consider(read_signed_study(job.signed), self.facts())
             self.jobs.move(job.request_id, JobState.QUEUED, self._now())
@@ -244,11 +256,15 @@ class Gate:
         return self.poll(job.request_id)
 
     def reject(self, request_id: str) -> Job:
-        """Say no to a waiting request; nothing was charged."""
+        """Say no to a waiting request; nothing was charged.
+
+        Where the policy says ``reject = "silent"``, the network goes on seeing it wait.
+        """
+        code = SILENT if current_policy(self.paths).reject == "silent" else "rejected"
         with self._lock:
             job = self._awaiting(request_id)
-            self.jobs.move(job.request_id, JobState.REJECTED, self._now(), "rejected")
-        return self.poll(job.request_id)
+            self.jobs.move(job.request_id, JobState.REJECTED, self._now(), code)
+        return self._job(job.request_id)
 
     def _awaiting(self, request_id: str) -> Job:
         job = self.find(request_id)
@@ -266,7 +282,12 @@ class Gate:
     # -- running -------------------------------------------------------------------------------
 
     def recover(self) -> None:
-        """After any end of the process: settle what was running when it came."""
+        """After any end of the process: settle what was running when it came.
+
+        Not in a ledger that was restored: a record more would part it from the lost ones.
+        """
+        if self.watch.stopped:
+            return
         for job in self.jobs.in_state(JobState.RUNNING):
             folder = self._release_folder(job.request_id)
             if release.is_whole(folder, self.public_key):
@@ -283,7 +304,7 @@ class Gate:
         """Run queued jobs, oldest first, one at a time, until :meth:`stop`."""
         while not self._stopping.is_set():
             queued = self.jobs.in_state(JobState.QUEUED)
-            if not queued:
+            if not queued or self.watch.stopped:
                 self._wake.wait(timeout=1.0)
                 self._wake.clear()
                 continue
@@ -315,8 +336,8 @@ class Gate:
         try:
             admission, facts = self._reserve(job, signed, worker)
         except Refused as refusal:
-            if refusal.reason == "misconfigured":
-                raise  # the job waits until the steward has put the file right
+            if refusal.reason in ("misconfigured", ROLLED_BACK):
+                raise  # the job waits until the steward has put it right
             self.jobs.move(job.request_id, JobState.FAILED, self._now(), refusal.reason)
             log.info("request %s: %s", job.request_id[:12], refusal.reason)
             return
@@ -336,7 +357,8 @@ class Gate:
     ) -> tuple[Admission, SiteFacts]:
         """The worst case is charged, durably, before the worker that reads rows exists."""
         with self._lock, self.database.transaction():
-            fresh = self.poll(job.request_id)
+            self._refuse_if_stopped()
+            fresh = self._job(job.request_id)
             if fresh.state is not JobState.QUEUED:
                 raise refuse("cancelled")
             facts = self.facts()
@@ -365,7 +387,7 @@ class Gate:
                 self._spec(job, signed, admission, facts, persons),
                 lambda step, of: self._progress.__setitem__(job.request_id, (step, of)),
             )
-            if table is None:
+            if table is None or self.watch.stopped:
                 self._burn(job, worker.why())
                 return
             release.check_table(table, signed, persons)
@@ -384,8 +406,13 @@ class Gate:
             shutil.rmtree(folder, ignore_errors=True)
             self._burn(job, type(error).__name__)
             return
-        self._settle(job.request_id, JobState.DELIVERED)
-        log.info("request %s delivered", job.request_id[:12])
+        with self._lock:
+            if not self.watch.stopped:
+                self._settle(job.request_id, JobState.DELIVERED)
+                log.info("request %s delivered", job.request_id[:12])
+                return
+        shutil.rmtree(folder, ignore_errors=True)
+        self._burn(job, ROLLED_BACK)
 
     def _spec(
         self,
@@ -395,7 +422,7 @@ class Gate:
         facts: SiteFacts,
         persons: int,
     ) -> Spec:
-        public = self._public_snapshot()
+        public = public_snapshot(self.paths)
         needs_public = signed.study.privacy.guarantee == "public-flow"
         return Spec(
             study=signed.study.to_dict(),
@@ -411,11 +438,11 @@ class Gate:
         )
 
     def _burn(self, job: Job, why: str) -> None:
-        cancelled = self.poll(job.request_id).code == "cancelled"
-        if cancelled:
+        if self._job(job.request_id).code == "cancelled":
             self._settle(job.request_id, JobState.CANCELLED, "cancelled")
         else:
-            code = "interrupted" if self.stopping else "failed"
+            ended = "interrupted" if self.stopping else "failed"
+            code = ROLLED_BACK if self.watch.stopped else ended
             self._settle(job.request_id, JobState.FAILED, code)
         log.warning("request %s burnt: %s", job.request_id[:12], why)
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from penstock.wire.messages import JobState
 from penstock_client.database import Database
+
+SILENT = "rejected-silently"
+"""A steward's no that the network is not told: it never leaves the gate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +24,13 @@ class Job:
     code: str
     submitted: str
     updated: str
+
+    @property
+    def shown(self) -> Job:
+        """The job as the network sees it: a silent "no" looks like no answer."""
+        if self.code == SILENT:
+            return replace(self, state=JobState.AWAITING, code="")
+        return self
 
 
 _COLUMNS = "request_id, study_id, signed, lineage, version, state, code, submitted, updated"

@@ -1,115 +1,46 @@
 """The privacy ledger: append-only, hash-chained, signed, folded anew at every decision.
 
-A record is canonical JSON ``{seq, prev, time, kind, …}``; its hash is SHA-256 of those bytes, and
-the hash is signed with the gate's key. Kinds:
-
-========  ==========================================================================
-open      the ledger's birth: site, random id, gate key
-lineage   a data set that the steward names; its total budget, δ, and fixed Rényi order
-version   certified rows of a lineage: number, persons, salted fingerprint
-reserve   the worst-case charge, written before any private row is read
-commit    a reserved charge whose release was kept
-burn      a reserved charge whose run ended without a release; it stays charged
-========  ==========================================================================
-
-A charge counts from its reservation on, whatever follows: budget may be lost, privacy never.
+What its records mean is in :mod:`penstock_client.chain`.
 """
 
 from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from penstock.errors import BudgetExceeded, LedgerCorrupt, LedgerError, SignatureError
+from penstock.errors import BudgetExceeded, LedgerError, SignatureError
 from penstock.privacy.accountant import Filter, best_order, epsilon
-from penstock.privacy.events import RELATION, Event, Unbounded, from_dict, to_dict
-from penstock.wire.canonical import canonical, read_json
+from penstock.privacy.events import RELATION, Unbounded, to_dict
+from penstock.wire.canonical import canonical
 from penstock.wire.signatures import public_hex, sign, verify
+from penstock_client.chain import Charge, Lineage, State, corrupt, fold, next_seq, step
 from penstock_client.database import Database
 
+__all__ = [
+    "Charge",
+    "Ledger",
+    "Lineage",
+    "State",
+    "admit",
+    "fold",
+    "left",
+    "spent",
+    "summary",
+    "utc_now",
+]
+
 RECORD = "ledger-record"
-GENESIS = "0" * 64
 EXPORT_FORMAT = "penstock-ledger-1"
 
 
 def utc_now() -> str:
     """RFC 3339, UTC, whole microseconds; sorts as text."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-
-
-@dataclass(frozen=True, slots=True)
-class Charge:
-    """One release's cost.
-
-    ``delta`` is the study's; the ledger composes events, not ε.
-    """
-
-    id: str
-    lineage: str
-    version: int
-    study_id: str
-    signer: str
-    mechanism: str
-    events: tuple[Event, ...]
-    delta: float
-    status: str = "reserved"
-    time: str = ""
-    reason: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Version:
-    """Certified rows: ``persons`` is the public n."""
-
-    number: int
-    persons: int
-    fingerprint: str
-    time: str
-
-
-@dataclass(frozen=True, slots=True)
-class Lineage:
-    """A data set along its life, and everything that was charged to it."""
-
-    name: str
-    epsilon: float
-    delta: float
-    order: float
-    versions: tuple[Version, ...] = ()
-    charges: tuple[Charge, ...] = ()
-
-    @property
-    def filter(self) -> Filter:
-        return Filter(self.epsilon, self.delta, self.order)
-
-    @property
-    def closed(self) -> bool:
-        """Whether an ``empirical`` release ended the formal budget."""
-        return any(isinstance(e, Unbounded) for e in self.events())
-
-    def events(self, signer: str | None = None) -> tuple[Event, ...]:
-        """Everything charged (reserved, committed and burnt), of one signer or of all."""
-        return tuple(
-            e for c in self.charges if signer is None or c.signer == signer for e in c.events
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class State:
-    """The ledger, folded."""
-
-    site: str = ""
-    seq: int = 0
-    head: str = GENESIS
-    time: str = ""
-    lineages: Mapping[str, Lineage] = field(default_factory=dict)
-    charges: Mapping[str, Charge] = field(default_factory=dict)
 
 
 class Ledger:
@@ -152,12 +83,7 @@ class Ledger:
         Raises:
             LedgerCorrupt: naming the first record that fails.
         """
-        for seq, _, hash_, signature in (records := self.records()):
-            try:
-                verify(gate_key, RECORD, hash_.encode(), signature)
-            except SignatureError:
-                raise _corrupt(seq, "its signature does not match the gate's key") from None
-        return fold([(seq, body, hash_) for seq, body, hash_, _ in records])
+        return verified(self.records(), gate_key)
 
     def export(self, gate_key: str) -> dict[str, Any]:
         """The whole ledger as a JSON document that a third party can recompute."""
@@ -179,21 +105,30 @@ class Ledger:
             raise LedgerError("this ledger was opened for reading only")
         with self.database.transaction() as connection:
             before = self.state()
-            body = canonical(
-                {
-                    **fields,
-                    "kind": kind,
-                    "seq": before.seq + 1,
-                    "prev": before.head,
-                    "time": max(self._clock(), before.time),
-                }
-            )
+            record = {
+                **fields,
+                "kind": kind,
+                "prev": before.head,
+                "time": max(self._clock(), before.time),
+            }
+            body = canonical({**record, "seq": next_seq(before, record)})
             hash_ = hashlib.sha256(body).hexdigest()
-            after = _step(before, body.decode(), hash_)
+            after = step(before, body.decode(), hash_)
             connection.execute(
                 "INSERT INTO record VALUES (?, ?, ?, ?)",
                 (after.seq, body.decode(), hash_, sign(self._key, RECORD, hash_.encode())),
             )
+        return after
+
+    def extend(self, records: list[tuple[int, str, str, str]], gate_key: str) -> State:
+        """Append signed records that follow this ledger's last one, as they are.
+
+        Raises:
+            LedgerCorrupt: together they are no ledger of this gate; nothing was written.
+        """
+        with self.database.transaction() as connection:
+            after = verified([*self.records(), *records], gate_key)
+            connection.executemany("INSERT INTO record VALUES (?, ?, ?, ?)", records)
         return after
 
     def open_for(self, site: str) -> State:
@@ -204,10 +139,31 @@ class Ledger:
             "open", site=site, id=secrets.token_hex(16), gate_key=public_hex(self._key)
         )
 
-    def add_lineage(self, name: str, total_epsilon: float, delta: float) -> State:
-        """Begin a data set's life with its total budget; its Rényi order is fixed here for good."""
+    def add_lineage(
+        self, name: str, total_epsilon: float, delta: float, *, new_data: bool = False
+    ) -> State:
+        """Begin a data set's life with its total budget; its Rényi order is fixed here for good.
+
+        Args:
+            new_data: the steward declares that these rows were in no data set before. Needed
+                once records were lost: a data set of the same rows may have been begun, and
+                charged, in one of them, under this name or another.
+
+        Raises:
+            LedgerError: records were lost, and the rows are not declared to be new.
+        """
+        if self.state().recovered and not new_data:
+            raise LedgerError(
+                "records of this ledger were lost: a data set of these rows may have been begun, "
+                "and charged, in one of them",
+                value=name,
+                remedy="only if no row was ever in a data set of this site: --new-data",
+            )
+        declared = {"new_data": True} if new_data else {}
         order = best_order(total_epsilon, delta)
-        return self.append("lineage", lineage=name, epsilon=total_epsilon, delta=delta, order=order)
+        return self.append(
+            "lineage", lineage=name, epsilon=total_epsilon, delta=delta, order=order, **declared
+        )
 
     def add_version(self, lineage: str, persons: int, fingerprint: str) -> int:
         """Record certified rows; nothing that was spent is reset. Returns the version's number."""
@@ -261,6 +217,20 @@ class Ledger:
         return self.append("burn", charge=charge_id, reason=reason)
 
 
+def verified(records: list[tuple[int, str, str, str]], gate_key: str) -> State:
+    """The state after (seq, body, hash, signature) records, each signed by ``gate_key``.
+
+    Raises:
+        LedgerCorrupt: naming the first record that fails.
+    """
+    for seq, _, hash_, signature in records:
+        try:
+            verify(gate_key, RECORD, hash_.encode(), signature)
+        except SignatureError:
+            raise corrupt(seq, "its signature does not match the gate's key") from None
+    return fold([(seq, body, hash_) for seq, body, hash_, _ in records])
+
+
 def admit(state: State, charge: Charge, *, signer_epsilon: float) -> None:
     """Whether a charge may be reserved on this state.
 
@@ -272,6 +242,13 @@ def admit(state: State, charge: Charge, *, signer_epsilon: float) -> None:
         raise LedgerError("unknown data set", value=charge.lineage)
     if charge.id in state.charges:
         raise LedgerError("this request was charged before", value=charge.id)
+    if lineage.exhausted:
+        # Without exception: also what the policy would let go without a guarantee.
+        raise BudgetExceeded(
+            f"records of {lineage.name} were lost, and all that was left of its ε is charged for "
+            "them",
+            remedy="nothing more can be released of this data set",
+        )
     if lineage.closed:
         raise BudgetExceeded(f"the formal budget of {lineage.name} has ended (ε = ∞ was spent)")
     if any(isinstance(e, Unbounded) for e in charge.events):
@@ -284,135 +261,21 @@ def admit(state: State, charge: Charge, *, signer_epsilon: float) -> None:
     allowance.check(lineage.events(charge.signer), charge.events, what="the signer's allowance")
 
 
-# -- the fold ----------------------------------------------------------------------------------
-
-
-def fold(records: Sequence[tuple[int, str, str]]) -> State:
-    """State after (seq, body, hash) records.
-
-    Raises:
-        LedgerCorrupt: naming the first record that breaks the chain.
-    """
-    state = State()
-    for seq, body, hash_ in records:
-        if seq != state.seq + 1:
-            raise _corrupt(state.seq + 1, "it is missing")
-        if hashlib.sha256(body.encode()).hexdigest() != hash_:
-            raise _corrupt(seq, "its text was changed")
-        state = _step(state, body, hash_)
-    return state
-
-
-def _corrupt(seq: int, what: str) -> LedgerCorrupt:
-    return LedgerCorrupt(
-        f"ledger record {seq}: {what}; nothing was overwritten",
-        remedy="restore the file from a backup and tell every coordinator",
-    )
-
-
-def _step(state: State, body: str, hash_: str) -> State:
-    record = read_json(body.encode(), what="ledger record", limit=1_000_000)
-    seq = state.seq + 1
-    if record.get("seq") != seq or record.get("prev") != state.head:
-        raise _corrupt(seq, "it does not follow the one before")
-    if str(record["time"]) < state.time:
-        raise _corrupt(seq, "its time runs backwards")
-    after = replace(state, seq=seq, head=hash_, time=str(record["time"]))
-    apply = _APPLY.get(str(record.get("kind")))
-    if apply is None:
-        raise _corrupt(seq, f"unknown kind {record.get('kind')!r}")
-    try:
-        return apply(after, record)
-    except (KeyError, TypeError, ValueError) as error:
-        raise _corrupt(seq, f"it cannot be read ({type(error).__name__})") from None
-
-
-def _open(state: State, record: Mapping[str, Any]) -> State:
-    if state.seq != 1:
-        raise ValueError("opened twice")
-    return replace(state, site=str(record["site"]))
-
-
-def _lineage(state: State, record: Mapping[str, Any]) -> State:
-    name = str(record["lineage"])
-    if name in state.lineages:
-        raise ValueError("lineage begun twice")
-    lineage = Lineage(name, record["epsilon"], record["delta"], record["order"])
-    _ = lineage.filter  # validates the three numbers
-    return replace(state, lineages={**state.lineages, name: lineage})
-
-
-def _version(state: State, record: Mapping[str, Any]) -> State:
-    lineage = state.lineages[record["lineage"]]
-    version = Version(
-        record["version"], record["persons"], record["fingerprint"], str(record["time"])
-    )
-    if version.number != len(lineage.versions) + 1:
-        raise ValueError("version out of order")
-    return _put(state, replace(lineage, versions=(*lineage.versions, version)))
-
-
-def _reserve(state: State, record: Mapping[str, Any]) -> State:
-    charge = Charge(
-        id=record["charge"],
-        lineage=record["lineage"],
-        version=record["version"],
-        study_id=record["study_id"],
-        signer=record["signer"],
-        mechanism=record["mechanism"],
-        events=tuple(from_dict(e) for e in record["events"]),
-        delta=record["delta"],
-        time=record["time"],
-    )
-    if charge.id in state.charges:
-        raise ValueError("charged twice")
-    lineage = state.lineages[charge.lineage]
-    state = _put(state, replace(lineage, charges=(*lineage.charges, charge)))
-    return replace(state, charges={**state.charges, charge.id: charge})
-
-
-def _settle(state: State, record: Mapping[str, Any], status: str) -> State:
-    charge = state.charges[record["charge"]]
-    if charge.status != "reserved":
-        raise ValueError("settled twice")
-    settled = replace(charge, status=status, reason=str(record.get("reason", "")))
-    lineage = state.lineages[charge.lineage]
-    charges = tuple(settled if c.id == charge.id else c for c in lineage.charges)
-    state = _put(state, replace(lineage, charges=charges))
-    return replace(state, charges={**state.charges, charge.id: settled})
-
-
-def _put(state: State, lineage: Lineage) -> State:
-    return replace(state, lineages={**state.lineages, lineage.name: lineage})
-
-
-_APPLY: dict[str, Callable[[State, Mapping[str, Any]], State]] = {
-    "open": _open,
-    "lineage": _lineage,
-    "version": _version,
-    "reserve": _reserve,
-    "commit": lambda state, record: _settle(state, record, "committed"),
-    "burn": lambda state, record: _settle(state, record, "burnt"),
-}
-
-
 def summary(state: State) -> list[dict[str, Any]]:
     """What a steward wants to see of each lineage: spent, left, and every charge."""
     rows = []
     for lineage in state.lineages.values():
-        events = lineage.events()
         rows.append(
             {
                 "lineage": lineage.name,
                 "order": lineage.order,
                 "delta": lineage.delta,
                 "total_epsilon": lineage.epsilon,
-                "spent_epsilon": None if lineage.closed else lineage.filter.spent(events),
-                "spent_epsilon_best_order": (
-                    None if lineage.closed else epsilon(events, lineage.delta)
-                ),
-                "left_epsilon": 0.0 if lineage.closed else lineage.filter.left(events),
+                "spent_epsilon": spent(lineage),
+                "spent_epsilon_best_order": _spent_best_order(lineage),
+                "left_epsilon": left(lineage),
                 "closed": lineage.closed,
+                "exhausted": lineage.exhausted,
                 "versions": [
                     {"version": v.number, "persons": v.persons, "time": v.time}
                     for v in lineage.versions
@@ -435,6 +298,26 @@ def summary(state: State) -> list[dict[str, Any]]:
             }
         )
     return rows
+
+
+def spent(lineage: Lineage) -> float | None:
+    """The ε, at the filter's order, that is charged to a lineage; None for ∞."""
+    if lineage.closed:
+        return None
+    return lineage.epsilon if lineage.exhausted else lineage.filter.spent(lineage.events())
+
+
+def _spent_best_order(lineage: Lineage) -> float | None:
+    if lineage.closed or lineage.exhausted:
+        return spent(lineage)
+    return epsilon(lineage.events(), lineage.delta)
+
+
+def left(lineage: Lineage) -> float:
+    """The ε at the lineage's δ of the largest single release that it still admits."""
+    if lineage.closed or lineage.exhausted:
+        return 0.0
+    return lineage.filter.left(lineage.events())
 
 
 def _finite(value: float) -> float | None:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
-import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -15,6 +13,7 @@ from penstock.checks import Checks, shown, unknown_keys, within
 from penstock.errors import InvalidInput, Problem
 from penstock.study import GUARANTEES, MECHANISMS
 from penstock.wire.signatures import fingerprint
+from penstock_client.files import write_atomic
 from penstock_client.site import read_toml
 
 _KEY = re.compile(r"[0-9a-f]{64}")
@@ -30,6 +29,9 @@ guarantees = ["formal"]
 
 # "automatic": a study within all limits runs at once; "by-hand": the steward approves each one.
 approval = "by-hand"
+
+# A steward's "no": "told", or "silent": it looks like no answer until the study's deadline.
+reject = "told"
 
 [limits]
 study_epsilon = 3.0      # the most one study may cost
@@ -50,9 +52,10 @@ class Policy:
     study_delta: float
     total_epsilon: float
     total_delta: float
+    reject: str = "told"
 
 
-_TOP = ("mechanisms", "guarantees", "approval", "limits")
+_TOP = ("mechanisms", "guarantees", "approval", "reject", "limits")
 _LIMITS = ("study_epsilon", "study_delta", "total_epsilon", "total_delta")
 
 
@@ -72,6 +75,7 @@ def read_policy(path: Path) -> Policy:
         check.choice("approval", values["approval"], ("automatic", "by-hand"))
     else:
         check.add("approval", "is missing", bound="automatic or by-hand")
+    check.choice("reject", values.get("reject", "told"), ("told", "silent"))
     limits = _check_limits(check, values.get("limits"))
     check.problems = lines.locate(check.problems)
     check.done()
@@ -79,6 +83,7 @@ def read_policy(path: Path) -> Policy:
         mechanisms=tuple(values["mechanisms"]),
         guarantees=tuple(values["guarantees"]),
         approval=values["approval"],
+        reject=values.get("reject", "told"),
         **limits,
     )
 
@@ -197,28 +202,3 @@ def write_trust(path: Path, trust: Trust) -> None:
     """Replace ``trust.json`` atomically, mode 0600."""
     records = [asdict(s) for s in trust.signers.values()]
     write_atomic(path, json.dumps({"signers": records}, indent=2).encode() + b"\n")
-
-
-def write_atomic(path: Path, data: bytes, mode: int = 0o600) -> None:
-    """Write beside, sync, and rename: a reader sees the old file or the new one, never half."""
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fchmod(file.fileno(), mode)
-            os.fsync(file.fileno())
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise
-    sync_directory(path.parent)
-
-
-def sync_directory(path: Path) -> None:
-    """Make a rename in this directory durable."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -11,7 +11,8 @@ from penstock.wire.messages import explain
 from penstock.wire.signatures import fingerprint
 from penstock.wire.signed import SignedStudy, read_signed_study
 from penstock_client.admission import SiteFacts, consider
-from penstock_client.jobs import Job
+from penstock_client.jobs import SILENT, Job
+from penstock_client.ledger import left, spent
 
 RECALL = "Released data cannot be recalled; a person's withdrawal applies to later releases only."
 
@@ -30,18 +31,23 @@ def row(job: Job, progress: tuple[int, int]) -> dict[str, Any]:
         "epsilon": study.to_dict()["privacy"]["epsilon"],  # None for ∞, which JSON has not
         "delta": study.privacy.delta,
         "state": str(job.state),
-        "why": explain(job.code)[0] if job.code else "",
+        "why": _why(job.code),
         "progress": list(progress),
         "submitted": job.submitted,
         "updated": job.updated,
     }
 
 
+def _why(code: str) -> str:
+    if code == SILENT:
+        return "you said no; the network is not told"
+    return explain(code)[0] if code else ""
+
+
 def preview(job: Job, signed: SignedStudy, facts: SiteFacts) -> dict[str, Any]:
     """The question, the columns, the cost by every account, and the ledger before and after."""
     study = signed.study
     lineage = facts.state.lineages[job.lineage]
-    before = lineage.events()
     shown: dict[str, Any] = {
         **row(job, (0, 0)),
         "columns": [c.name for c in study.schema.columns],
@@ -52,8 +58,8 @@ def preview(job: Job, signed: SignedStudy, facts: SiteFacts) -> dict[str, Any]:
         "copies": study.mechanism.copies,
         "w": study.mechanism.w,
         "lineage": lineage.name,
-        "spent_before": None if lineage.closed else lineage.filter.spent(before),
-        "left_before": 0.0 if lineage.closed else lineage.filter.left(before),
+        "spent_before": spent(lineage),
+        "left_before": left(lineage),
         "total_epsilon": lineage.epsilon,
         "note": RECALL,
     }
@@ -70,7 +76,7 @@ def preview(job: Job, signed: SignedStudy, facts: SiteFacts) -> dict[str, Any]:
     if cost == float("inf"):
         shown["warning"] = "This release has NO formal guarantee and ends the data set's budget."
         return shown
-    after = (*before, *events)
+    after = (*lineage.events(), *events)
     return {
         **shown,
         "epsilon_autodp": cost,

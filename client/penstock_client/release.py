@@ -20,8 +20,8 @@ from penstock.wire.messages import PART_BYTES, WIRE_VERSION
 from penstock.wire.signatures import public_hex
 from penstock.wire.signed import SignedStudy
 from penstock_client.admission import Admission
+from penstock_client.files import sync_directory
 from penstock_client.ledger import State
-from penstock_client.policy import sync_directory
 from penstock_client.spec import COPY
 
 MANIFEST_FILE = "manifest.json"
@@ -163,8 +163,21 @@ def manifest_bytes(folder: Path) -> bytes:
     return (folder / MANIFEST_FILE).read_bytes()
 
 
-def table_parts(folder: Path) -> Iterator[bytes]:
-    """The table in parts of at most :data:`PART_BYTES`."""
+def table_size(folder: Path) -> int:
+    """Bytes of the table."""
+    return (folder / TABLE_FILE).stat().st_size
+
+
+def table_parts(folder: Path, offset: int = 0, length: int = 0) -> Iterator[bytes]:
+    """The table from ``offset`` in parts of at most :data:`PART_BYTES`; ``length`` 0: to the end.
+
+    Empty beyond the end. Always the same bytes, since a kept release never changes.
+    """
+    left = length or None
     with open(folder / TABLE_FILE, "rb") as file:
-        while part := file.read(PART_BYTES):
+        # Not sought blindly: an offset of 2**63 is a caller's to send, and no file's to hold.
+        file.seek(min(offset, table_size(folder)))
+        while part := file.read(PART_BYTES if left is None else min(PART_BYTES, left)):
             yield part
+            if left is not None:
+                left -= len(part)

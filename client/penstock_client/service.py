@@ -26,6 +26,7 @@ from penstock.wire.canonical import canonical
 from penstock_client.database import exclusive
 from penstock_client.gate import Gate
 from penstock_client.jobs import Job
+from penstock_client.recovery import STOPPED
 from penstock_client.site import SitePaths, SiteSettings
 
 log = logging.getLogger("penstock.gate")
@@ -63,7 +64,7 @@ class GateService(gate_pb2_grpc.GateServicer):  # type: ignore[misc]
         self._gate = gate
 
     def Describe(self, request: Any, context: Any) -> gate_pb2.Document:
-        return _guarded(context, lambda: _document(self._gate.describe()))
+        return _guarded(context, lambda: _document(self._gate.describe(request.seen_manifest)))
 
     def Submit(self, request: Any, context: Any) -> gate_pb2.Job:
         return _guarded(context, lambda: _job(self._gate, self._gate.submit(request.signed_study)))
@@ -75,8 +76,11 @@ class GateService(gate_pb2_grpc.GateServicer):  # type: ignore[misc]
         return _guarded(context, lambda: _job(self._gate, self._gate.cancel(request.signed_cancel)))
 
     def Collect(self, request: Any, context: Any) -> Iterator[gate_pb2.Part]:
-        manifest, parts = _guarded(context, lambda: self._gate.collect(request.request_id))
-        yield gate_pb2.Part(manifest=manifest)
+        manifest, size, parts = _guarded(
+            context,
+            lambda: self._gate.collect(request.request_id, request.offset, request.length),
+        )
+        yield gate_pb2.Part(manifest=manifest, size=size)
         for part in parts:
             yield gate_pb2.Part(table=part)
 
@@ -128,8 +132,29 @@ def _server(path: Path, mode: int, register: Callable[[grpc.Server], None]) -> g
     register(server)
     server.add_insecure_port(f"unix:{path}")
     server.start()
+    if mode & 0o070:
+        _share(path)
     os.chmod(path, mode)
     return server
+
+
+def _share(path: Path) -> None:
+    """Give a socket the group of its directory: who may enter there may call here.
+
+    Raises:
+        PenstockError: this user is not in that group.
+    """
+    group = path.parent.stat().st_gid
+    if path.stat().st_gid == group:
+        return
+    try:
+        os.chown(path, -1, group)
+    except PermissionError:
+        raise PenstockError(
+            "the gate's user cannot give its socket the group of the run directory",
+            value=f"group {group}",
+            remedy="add the gate's user to that group",
+        ) from None
 
 
 def serve(
@@ -155,6 +180,8 @@ def serve(
                 notes.append(f"removed {path.name}, left behind by a gate that was killed")
         gate = Gate(paths, settings)
         gate.recover()
+        if gate.watch.stopped:
+            notes.append(STOPPED)
         public, private = GateService(gate), StewardService(gate, stopping.set)
         servers = (
             _server(

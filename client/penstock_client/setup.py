@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.checks import NAME, NAME_BOUND, SITE, SITE_BOUND, Checks
-from penstock.errors import InvalidInput, PenstockError, Problem
+from penstock.errors import InvalidInput, LedgerError, PenstockError, Problem
 from penstock.schema import Schema
 from penstock.toml import dictionary_draft, dictionary_toml, infer_kind, parse_dictionary
 from penstock.toml.writer import value
@@ -16,8 +16,12 @@ from penstock.wire.canonical import canonical
 from penstock.wire.messages import SERVED_MAJORS, WIRE_VERSION
 from penstock.wire.signatures import fingerprint, generate_key, private_to_pem, public_hex
 from penstock_client.database import Database, exclusive
+from penstock_client.facts import certified_dictionary
+from penstock_client.files import write_atomic
 from penstock_client.ledger import Ledger
-from penstock_client.policy import TEMPLATE, read_policy, write_atomic
+from penstock_client.network import NetworkPaths, read_public_line
+from penstock_client.policy import TEMPLATE, read_policy
+from penstock_client.recovery import STOPPED, find
 from penstock_client.site import SitePaths, SiteSettings
 from penstock_client.snapshot import keyed_fingerprint, path_of, save, to_bytes
 from penstock_client.sources import read_text
@@ -41,10 +45,20 @@ lineage = "main"
 SAMPLE_ROWS = 5000
 
 
-def init(paths: SitePaths, name: str, federation: str, data: Path | None) -> None:
+def init(
+    paths: SitePaths,
+    name: str,
+    federation: str,
+    data: Path | None,
+    node_public: Path | None = None,
+) -> None:
     """Make a site: directories, the gate's key, an empty ledger, and drafts to edit.
 
     A dictionary or a policy that lies there already is kept.
+
+    Args:
+        node_public: the node.pub of a network side that has a user of its own; without it, the
+            site gets a network directory, and a node key, itself.
 
     Raises:
         InvalidInput: a name is not well formed, or ``data`` cannot be read; nothing was made.
@@ -61,8 +75,14 @@ def init(paths: SitePaths, name: str, federation: str, data: Path | None) -> Non
             remedy="choose another --dir",
         )
     paths.check_sockets()
+    line = None
+    if node_public is None:
+        NetworkPaths(paths.network).check_sockets()
+    else:
+        line = read_public_line(node_public.read_text("ascii", "replace"), what=str(node_public))
     frame = read_text(data) if data is not None else None
     paths.make()
+    _keep_node_key(paths, line)
     if not paths.policy.exists():
         write_atomic(paths.policy, TEMPLATE.encode())
     if not paths.dictionary.exists():
@@ -86,6 +106,26 @@ def init(paths: SitePaths, name: str, federation: str, data: Path | None) -> Non
     )
     # Last, since its presence says that a site is here.
     write_atomic(paths.settings, settings.encode())
+
+
+def _keep_node_key(paths: SitePaths, line: str | None) -> None:
+    if line is not None:
+        write_atomic(paths.node_public, line.encode() + b"\n", mode=0o644)
+        return
+    network = NetworkPaths(paths.network)
+    network.make()
+    network.make_key()
+
+
+def node_line(paths: SitePaths) -> str:
+    """The public key line of the site's network side.
+
+    Raises:
+        SignatureError: what is kept of it is none; PenstockError: there is none.
+    """
+    if paths.node_public.exists():
+        return read_public_line(paths.node_public.read_text("ascii"), what=str(paths.node_public))
+    return NetworkPaths(paths.network).read_public()
 
 
 def data_path(paths: SitePaths, text: str) -> Path:
@@ -121,14 +161,26 @@ def read_dictionary(paths: SitePaths) -> Schema:
     raise InvalidInput(str(paths.dictionary), problems)
 
 
-def certify(paths: SitePaths, settings: SiteSettings, checked: Checked, *, accept: bool) -> int:
+def certify(
+    paths: SitePaths,
+    settings: SiteSettings,
+    checked: Checked,
+    *,
+    accept: bool,
+    new_data: bool = False,
+) -> int:
     """Record checked rows as a version of the lineage; returns the version's number.
 
     The same rows under the same dictionary are the same version. A new version leaves what was
     spent where it is.
 
+    Args:
+        new_data: the steward declares that no row was ever in a data set of this site; asked for
+            a new lineage once records of the ledger were lost.
+
     Raises:
         InvalidInput: findings that stand in the way; LedgerLocked: the gate runs.
+        LedgerError: the ledger must be recovered first.
     """
     require_clean(str(data_path(paths, settings.data)), checked, accept=accept)
     policy = read_policy(paths.policy)
@@ -136,21 +188,24 @@ def certify(paths: SitePaths, settings: SiteSettings, checked: Checked, *, accep
     data = to_bytes(checked)
     key = paths.key()
     meaning = canonical(checked.dictionary.to_dict())
+    _ = node_line(paths)  # a site that could not be enrolled is told before anything is recorded
     print_of_rows = keyed_fingerprint(data + meaning, private_to_pem(key))
     with exclusive(paths.lock):
         database = Database(paths.database)
         try:
             ledger = Ledger(database, key)
             state = ledger.verify(public_hex(key))
+            _refuse_if_restored(paths, ledger)
             lineage = state.lineages.get(settings.lineage)
             if lineage is None:
-                ledger.add_lineage(settings.lineage, policy.total_epsilon, policy.total_delta)
+                budget = (policy.total_epsilon, policy.total_delta)
+                ledger.add_lineage(settings.lineage, *budget, new_data=new_data)
             latest = lineage.versions[-1] if lineage and lineage.versions else None
             known = latest is not None and latest.fingerprint == print_of_rows
             number = (latest.number if latest else 0) + (0 if known else 1)
             # Without its dictionary the gate answers "not ready": rows are never read with
             # another version's levels, wherever this is interrupted.
-            certified = paths.snapshots / "dictionary.toml"
+            certified = certified_dictionary(paths)
             certified.unlink(missing_ok=True)
             # Rows first, record second: a version in the ledger always has its rows.
             save(paths.snapshots, settings.lineage, number, data)
@@ -167,6 +222,12 @@ def certify(paths: SitePaths, settings: SiteSettings, checked: Checked, *, accep
     join = join_record(paths, settings, checked)
     write_atomic(paths.join, json.dumps(join, indent=2).encode() + b"\n", mode=0o644)
     return number
+
+
+def _refuse_if_restored(paths: SitePaths, ledger: Ledger) -> None:
+    """A record more would part a restored ledger from the records that it lost."""
+    if find(paths, ledger, paths.gate_public()) is not None:
+        raise LedgerError(STOPPED, value=paths.root)
 
 
 def _forget(paths: SitePaths, lineage: str, number: int) -> None:
@@ -202,5 +263,5 @@ def join_record(paths: SitePaths, settings: SiteSettings, checked: Checked) -> d
         "wire": WIRE_VERSION,
         "wire_majors": list(SERVED_MAJORS),
         "dictionary": {**dictionary, "columns": columns},
-        "gate_socket": str(paths.gate_socket),
+        "node_key": node_line(paths),
     }

@@ -14,13 +14,19 @@ from penstock.errors import InvalidInput, PenstockError, Problem, SignatureError
 from penstock.toml.reader import Lines
 from penstock.toml.reader import read_toml as parse
 from penstock.wire.signatures import private_from_pem, public_hex
+from penstock_client.files import MAX_SOCKET_PATH
 
-MAX_SOCKET_PATH = 107
+RUN_VARIABLE = "PENSTOCK_RUN"
+"""Moves the sockets elsewhere, such as systemd's RuntimeDirectory: /run/penstock."""
 
 
 @dataclass(frozen=True, slots=True)
 class SitePaths:
-    """Every file of a site, below one directory of mode 0700 (``run`` is 0750)."""
+    """Every file of a site, below one directory of mode 0700 (``run`` is 0750).
+
+    Only ``run`` may lie elsewhere: where the environment's ``PENSTOCK_RUN`` says, so that another
+    user can reach ``gate.sock`` without a way into the site's directory.
+    """
 
     root: Path
 
@@ -73,19 +79,47 @@ class SitePaths:
         return self.root / "log" / "gate.log"
 
     @property
+    def evidence(self) -> Path:
+        """Proof that the ledger is older than what it has shown; stops the gate."""
+        return self.root / "ledger" / "rollback.json"
+
+    @property
+    def network(self) -> Path:
+        """The network side's directory, where it has no user of its own."""
+        return self.root / "network"
+
+    @property
+    def node_public(self) -> Path:
+        """The public key of a network side that has a user, and a directory, of its own."""
+        return self.root / "keys" / "node.pub"
+
+    @property
+    def run(self) -> Path:
+        moved = os.environ.get(RUN_VARIABLE)
+        return Path(moved) if moved else self.root / "run"
+
+    @property
     def gate_socket(self) -> Path:
-        return self.root / "run" / "gate.sock"
+        return self.run / "gate.sock"
 
     @property
     def steward_socket(self) -> Path:
-        return self.root / "run" / "steward.sock"
+        return self.run / "steward.sock"
+
+    @property
+    def daemon_lock(self) -> Path:
+        return self.run / "daemon.lock"
+
+    @property
+    def daemon_state(self) -> Path:
+        return self.run / "daemon.json"
 
     def make(self) -> None:
         """Create the directories with their modes."""
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         for path in ("keys", "ledger", "snapshots", "releases", "work", "log"):
             (self.root / path).mkdir(mode=0o700, exist_ok=True)
-        (self.root / "run").mkdir(mode=0o750, exist_ok=True)
+        self.run.mkdir(mode=0o750, parents=True, exist_ok=True)
 
     def key(self) -> Ed25519PrivateKey:
         """The gate's signing key.

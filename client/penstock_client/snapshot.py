@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from penstock.encoding import Encoding
 from penstock.schema import Schema
-from penstock_client.policy import write_atomic
+from penstock_client.files import write_atomic
 from penstock_client.validation import Checked
 
 PERSON = "\x00person"

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import logging
-import os
-import signal
-import sys
-import threading
+import json
+import socket
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -18,6 +16,8 @@ from penstock.errors import InvalidInput, Problem
 from penstock.wire.canonical import read_json
 from penstock.wire.signatures import fingerprint
 from penstock_server import service
+from penstock_server.api.commands import token_app
+from penstock_server.doctor import doctor
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 simulate_app = typer.Typer(
@@ -31,24 +31,45 @@ Folder = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 
 
+app.add_typer(token_app, name="token")
+app.command()(doctor)
+
+
 @app.callback()
 def server() -> None:
     """Run the coordinator: it pools what sites release, and holds no private row.
 
-    In this order: init, enrol (once a site), start.
+    In this order: init, enrol (once a site), token add (once an analyst), start.
     """
+
+
+Name = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--name",
+        help="Host name or address that sites connect to; repeat it, the first goes into invites.",
+    ),
+]
 
 
 @app.command()
 @friendly
 def init(
     directory: Folder = Path("coordinator"),
+    name: Name = None,
+    port: Annotated[int, typer.Option(min=1, max=65535, help="The only port that is open.")] = 8443,
+    bind: Annotated[str, typer.Option(help="The address to listen on.")] = "0.0.0.0",
     store: Annotated[
         str | None,
         typer.Option(
             envvar="PENSTOCK_STORE", help="SQL URL; SQLite in the directory if not given."
         ),
     ] = None,
+    cert: Annotated[
+        Path | None, typer.Option(help="Your own certificate, with its chain; one is made if not.")
+    ] = None,
+    key: Annotated[Path | None, typer.Option(help="Your own certificate's key.")] = None,
+    ca: Annotated[Path | None, typer.Option(help="The CA that sites are to trust.")] = None,
     simulation: Annotated[
         bool, typer.Option("--simulation", help="Accept releases made with test seeds.")
     ] = False,
@@ -56,13 +77,34 @@ def init(
         Path | None, typer.Option(help="A simulation's truth.json, shown beside the estimates.")
     ] = None,
 ) -> None:
-    """Make a coordinator. Never overwrites."""
+    """Make a coordinator, with a certificate authority of its own. Never overwrites."""
     known = _truth(truth) if truth else None
-    service.init(directory, store, simulation=simulation)
+    names = tuple(name or (socket.getfqdn(),))
+    settings = service.init(
+        directory.resolve(),
+        store,
+        simulation=simulation,
+        names=names,
+        port=port,
+        bind=bind,
+        certificate=_own(cert, key, ca),
+    )
     if known is not None:
         service.open_coordinator(directory).store.set("truth", known)
-    done(f"coordinator in {directory}")
-    say("next: `penstock server enrol SITE/join.json` for each site, then `penstock server start`")
+    done(f"coordinator in {directory}; sites and analysts reach it at https://{settings.address}")
+    say(f"CA fingerprint, for stewards: {service.authority_fingerprint(directory)}")
+    say("next: `penstock server enrol SITE/join.json` for each site,")
+    say("      `penstock server token add NAME` for each analyst, and `penstock server start`")
+
+
+def _own(cert: Path | None, key: Path | None, ca: Path | None) -> tuple[Path, Path, Path] | None:
+    given = [p for p in (cert, key, ca) if p is not None]
+    if not given:
+        return None
+    if cert is None or key is None or ca is None:
+        problem = Problem("--cert, --key, --ca", "give all three, or none")
+        raise InvalidInput("server init", [problem])
+    return cert, key, ca
 
 
 def _truth(path: Path) -> dict[str, float]:
@@ -79,41 +121,79 @@ def _truth(path: Path) -> dict[str, float]:
 def enrol(
     join: Annotated[Path, typer.Argument(help="A site's join.json.")],
     directory: Folder = Path("coordinator"),
+    out: Annotated[
+        Path | None, typer.Option(help="Where to write the invite; beside join.json if not given.")
+    ] = None,
 ) -> None:
-    """Enrol a site, or its new public n. Compare the fingerprint with the steward by voice."""
+    """Enrol a site, or its new public n, and write its invite. Compare fingerprints by voice."""
     record = read_json(join.read_bytes(), what=str(join), limit=10_000_000)
-    service.enrol(service.open_coordinator(directory), record)
-    done(f"{record['site']} enrolled, public n = {record['persons']}")
-    say(f"compare this gate fingerprint by voice: {fingerprint(record['gate_key'])}")
+    coordinator = service.open_coordinator(directory)
+    service.enrol(coordinator, record)
+    name = record["site"]
+    target = out or join.parent / f"invite-{name}.json"
+    target.write_text(json.dumps(service.invite(coordinator, name), indent=1) + "\n")
+    done(f"{name} enrolled, public n = {record['persons']}")
+    say("compare by voice, before anything else:")
+    say(f"  the gate's key, which the steward reads to you:  {fingerprint(record['gate_key'])}")
+    say(f"  your CA, which you read to the steward:          {_authority(directory)}")
+    say(f"then send the steward {target}")
+
+
+def _authority(directory: Path) -> str:
+    return service.authority_fingerprint(directory)
 
 
 @app.command()
 @friendly
 def sites(directory: Folder = Path("coordinator"), as_json: AsJson = False) -> None:
-    """The enrolled sites."""
+    """The enrolled sites: who they are, and when they were last heard of."""
     found = service.open_coordinator(directory).store.sites().values()
     if as_json:
-        emit_json([{"site": s.name, "persons": s.persons, "gate_key": s.gate_key} for s in found])
+        emit_json(
+            [
+                {
+                    "site": s.name,
+                    "federation": s.federation,
+                    "persons": s.persons,
+                    "gate_key": s.gate_key,
+                    "seen": s.seen,
+                    **s.said,
+                }
+                for s in found
+            ]
+        )
         return
-    rows = [(s.name, s.federation, s.persons, fingerprint(s.gate_key)) for s in found]
-    table("sites", ("site", "federation", "public n", "gate fingerprint"), rows)
+    rows = [
+        (
+            s.name,
+            s.federation,
+            s.persons,
+            s.seen[:16].replace("T", " ") or "never",
+            s.said.get("stopped") or s.said.get("software", ""),
+            fingerprint(s.gate_key),
+        )
+        for s in found
+    ]
+    table(
+        "sites",
+        ("site", "federation", "public n", "last heard of (UTC)", "says", "gate fingerprint"),
+        rows,
+    )
 
 
 @app.command()
 @friendly
 def start(directory: Folder = Path("coordinator")) -> None:
     """Run the coordinator in the foreground, until Ctrl-C. Safe to kill and start again."""
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    coordinator = service.open_coordinator(directory)
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    logging.getLogger("penstock").addHandler(handler)
-    logging.getLogger("penstock").setLevel(logging.INFO)
-    stopping = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stopping.set())
-    done(f"coordinator in {directory} runs")
-    service.run(coordinator, stop=stopping.is_set)
+    from penstock_server.daemon import serve
+
+    def tell(text: str) -> None:
+        say(f"{time.strftime('%H:%M:%S')} {text}")
+
+    def ready(address: str) -> None:
+        done(f"coordinator in {directory} answers at https://{address}")
+
+    serve(directory.resolve(), tell=tell, ready=ready)
 
 
 @simulate_app.callback()

@@ -1,8 +1,8 @@
 """`penstock demo`: the whole path on one machine, by the commands that people use.
 
-Simulated cohorts with a known truth; for each a real gate process with its own key, ledger and
-worker; a coordinator process; an analyst who signs a study. Nothing is mocked: this module only
-spawns `penstock` commands and watches them.
+Simulated cohorts with a known truth; for each the daemon that a hospital runs, with its own keys
+and ledger; the coordinator's daemon; Flower and TLS between them on the loopback interface; an
+analyst who signs a study. Nothing is mocked: this module only spawns `penstock` commands.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ import math
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
@@ -35,8 +36,8 @@ from penstock_server.simulate import cvd
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 STUDY = "sbp-cvd"
-READY_SECONDS = 60.0
-STOP_SECONDS = 20.0
+READY_SECONDS = 120.0
+STOP_SECONDS = 30.0
 POLICY = """\
 mechanisms = ["maf"]
 guarantees = ["formal"]
@@ -110,34 +111,51 @@ class _Demo:
     ) -> None:
         self.work, self.out, self.cohorts = work, out, cohorts
         self.epsilon, self.seed, self.stack = epsilon, seed, stack
-        self.coordinator = work / "coordinator"
+        self.port = _free_port()
+        self.url = f"https://localhost:{self.port}"
+        # The analyst's login of the demo is kept apart from the person's own.
+        self.environment = {**os.environ, "PENSTOCK_CONFIG": str(work / "analyst")}
+        for name in ("PENSTOCK_COORDINATOR", "PENSTOCK_SITE", "PENSTOCK_STORE", "PENSTOCK_TOKEN"):
+            self.environment.pop(name, None)
         self.children: dict[str, subprocess.Popen[bytes]] = {}
 
     def run(self) -> None:
         say(f"1. Simulate {len(self.cohorts)} cohorts with a known hazard ratio")
         names = [a for c in self.cohorts for a in ("--site", c.name)]
         self.command("simulate", "cvd", "--out", "data", "--seed", str(self.seed), *names)
-        say("2. Each site makes its gate, checks its rows, and trusts the analyst's key")
+        say(f"2. Start the coordinator: its one port is {self.url}, over TLS")
+        where = ("-d", "coordinator")
+        at = ("--name", "localhost", "--bind", "127.0.0.1", "--port", str(self.port))
+        self.command("server", "init", *where, *at, "--truth", "data/truth.json")
+        self.process("server", "start", *where)
+        say("3. Each site makes its keys, checks its rows, and trusts the analyst's key")
         self.command("key", "new", "analyst.key")
-        with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
             list(pool.map(self.prepare_site, self.cohorts))
-        say("3. Start the gates and the coordinator, each a process of its own")
+        say("4. Each site is enrolled, joins, and starts its daemon")
         for cohort in self.cohorts:
+            self.command("server", "enrol", f"{cohort.name}/join.json", *where)
+            invite = f"{cohort.name}/invite-{cohort.name}.json"
+            self.command("site", "join", invite, "--dir", cohort.name)
             self.process("site", "start", "--dir", cohort.name)
-        self.command("server", "init", "-d", "coordinator", "--truth", "data/truth.json")
-        for cohort in self.cohorts:
-            self.await_gate(cohort.name)
-            self.command("server", "enrol", f"{cohort.name}/join.json", "-d", "coordinator")
-        self.process("server", "start", "-d", "coordinator")
-        say(f"4. The analyst signs a study at ε = {self.epsilon:g} and hands it in")
+        self.log_in()
+        self.await_sites()
+        say(f"5. The analyst signs a study at ε = {self.epsilon:g} and hands it in")
         (self.work / "study.toml").write_text(self.study())
-        at = ("-c", str(self.coordinator))
-        self.command("study", "submit", "study.toml", "-k", "analyst.key", *at)
-        say("5. Each site trains under its ledger, and releases synthetic rows only")
-        self.command("study", "status", STUDY, "--wait", *at, show=True)
-        say("6. Pull the pooled synthetic data and the report")
-        self.command("pull", STUDY, "--out", str(self.out.resolve()), *at)
+        self.command("study", "submit", "study.toml", "-k", "analyst.key")
+        say("6. Each site trains under its ledger, and releases synthetic rows only")
+        self.command("study", "status", STUDY, "--wait", show=True)
+        say("7. Pull the pooled synthetic data and the report")
+        self.command("pull", STUDY, "--out", str(self.out.resolve()))
         self.answer()
+
+    def log_in(self) -> None:
+        """The admin makes a token, and the analyst keeps it; it is on no command line."""
+        where = ("-d", "coordinator")
+        made = json.loads(self.command("server", "token", "add", "analyst", *where, "--json"))
+        ca = ("--ca", "coordinator/tls/ca.crt")
+        self.await_coordinator()
+        self.command("login", self.url, *ca, text=made["token"] + "\n")
 
     def prepare_site(self, cohort: cvd.Cohort) -> None:
         """What a steward does, by hand, at one site."""
@@ -180,38 +198,75 @@ class _Demo:
 
     # -- processes -----------------------------------------------------------------------------
 
-    def command(self, *args: str, show: bool = False) -> None:
+    def command(self, *args: str, show: bool = False, text: str = "") -> str:
         """Run one `penstock` command to its end; its output is shown if it fails."""
         streams = None if show else subprocess.PIPE
         process = subprocess.run(
-            _penstock(args), cwd=self.work, stdout=streams, stderr=streams, text=True, check=False
+            _penstock(args),
+            cwd=self.work,
+            env=self.environment,
+            input=text,
+            stdout=streams,
+            stderr=streams,
+            text=True,
+            check=False,
         )
         if process.returncode:
             if not show:
                 err.print((process.stdout + process.stderr)[-2000:], markup=False)
             raise JobFailed(f"penstock {' '.join(args[:2])} failed", value=process.returncode)
+        return process.stdout or ""
 
     def process(self, *args: str) -> None:
-        """Start a `penstock` process that ends with the demo."""
+        """Start a `penstock` daemon that ends with the demo."""
         name = "-".join(a for a in args if not a.startswith("-"))
         with open(self.work / f"{name}.log", "ab") as log:
-            child = subprocess.Popen(_penstock(args), cwd=self.work, stdout=log, stderr=log)
+            child = subprocess.Popen(
+                _penstock(args), cwd=self.work, env=self.environment, stdout=log, stderr=log
+            )
         self.children[name] = child
         self.stack.callback(_end, child)
 
-    def await_gate(self, site: str) -> None:
-        """Wait until a site's gate answers; say what it said if it ended instead."""
-        child = self.children[f"site-start-{site}"]
+    def await_coordinator(self) -> None:
+        def answers() -> bool:
+            try:
+                with socket.create_connection(("127.0.0.1", self.port), timeout=1.0):
+                    return True
+            except OSError:
+                return False
+
+        self.await_that(answers, "the coordinator did not come up")
+
+    def await_sites(self) -> None:
+        """Wait until the coordinator has heard of every site."""
+
+        def heard() -> bool:
+            found = json.loads(self.command("server", "sites", "-d", "coordinator", "--json"))
+            return all(site["seen"] for site in found)
+
+        self.await_that(heard, "not every site connected")
+
+    def await_that(self, done: Callable[[], bool], problem: str) -> None:
+        """Wait for a condition; if a daemon ended instead, say what it said."""
         deadline = time.monotonic() + READY_SECONDS
-        while not (self.work / site / "run" / "steward.sock").exists():
-            if child.poll() is not None or time.monotonic() > deadline:
-                said = (self.work / f"site-start-{site}.log").read_text()
-                raise JobFailed(f"the gate of {site} did not come up", value=said[-500:])
-            time.sleep(0.1)
+        while not done():
+            for name, child in self.children.items():
+                if child.poll() is not None:
+                    said = (self.work / f"{name}.log").read_text()
+                    raise JobFailed(f"{name} ended", value=said[-500:])
+            if time.monotonic() > deadline:
+                raise JobFailed(problem, value=f"after {READY_SECONDS:g} s", remedy="see --keep")
+            time.sleep(0.5)
 
 
 def _penstock(args: Sequence[str]) -> list[str]:
     return [sys.executable, "-m", "penstock", *args]
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:

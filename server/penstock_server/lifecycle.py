@@ -8,34 +8,42 @@ and cancelled from other processes at the same time.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from penstock.checks import SITE, SITE_BOUND
-from penstock.errors import CoordinatorError, GateUnavailable, PenstockError, UploadRejected
+from penstock.errors import CoordinatorError, PenstockError, UploadRejected
 from penstock.schema import Schema, compare
 from penstock.study import Study, parse_time
 from penstock.wire.manifest import Manifest
 from penstock.wire.messages import SERVED_MAJORS, JobState, SiteState, StudyState, explain
 from penstock.wire.signatures import fingerprint
 from penstock.wire.signed import SignedStudy, read_signed_cancel, read_signed_study
-from penstock_server.network import Network
 from penstock_server.store import Message, Reply, SiteRow, Store, StudyRow
 from penstock_server.uploads import check_manifest, read_upload, size_limit
 
 log = logging.getLogger("penstock.coordinator")
 
-POLL_SECONDS = 1.0
+POLL_LEAST = {
+    JobState.AWAITING: 10.0,  # a steward has to look
+    JobState.QUEUED: 3.0,
+    JobState.RUNNING: 1.0,
+}
+POLL_MOST, POLL_SHARE = 15.0, 0.1
+"""Seconds between two polls: a tenth of the study's age, within these bounds."""
 RETRY_SECONDS = 10.0
 BACKOFF_LIMIT = 60.0
 MAX_PERSONS = 1_000_000_000
 TEXT_LIMIT = 500
 """Characters of a site's text that are kept."""
-PASSING = ("internal", "busy", "misconfigured", "ledger", "not-yet-valid")
+PASSING = ("internal", "busy", "misconfigured", "ledger", "rolled-back", "not-yet-valid")
 """Refusals that may pass: the gate's own trouble, or a clock that is a little behind."""
+
+SAID = ("software", "wire", "ledger_seq", "stopped")
+"""What is kept of a site's description of itself."""
 
 _SITE_STATE = {
     JobState.AWAITING: SiteState.AWAITING,
@@ -171,11 +179,12 @@ class Coordinator:
         Raises:
             CoordinatorError: none, or several.
         """
+        exact = self.store.study(prefix)
+        if exact is not None:
+            return exact
         rows = self.store.studies()
         # A name may look like the start of another study's id: then neither is guessed.
-        found = [r for r in rows if r.id == prefix] or [
-            r for r in rows if prefix and (r.id.startswith(prefix) or r.name == prefix)
-        ]
+        found = [r for r in rows if prefix and (r.id.startswith(prefix) or r.name == prefix)]
         if not found:
             raise CoordinatorError("no such study", value=prefix)
         if len(found) > 1:
@@ -204,42 +213,38 @@ class Coordinator:
             "sites": [_part(p) for p in self.store.parts(row.id)],
         }
 
-    # -- the pump ------------------------------------------------------------------------------
+    # -- what the pump needs -------------------------------------------------------------------
 
-    def pump(self, network: Network) -> int:
-        """Send what is due, take what came, end what is over; returns the messages sent."""
-        due = self.store.due(stamp(self._clock()))
-        for message in due:
-            self._send(network, message)
-            self.handle_inbox()
-        self.handle_inbox()
-        self._close_studies()
-        return len(due)
+    def now(self) -> str:
+        return stamp(self._clock())
 
-    def _send(self, network: Network, message: Message) -> None:
-        limit = self._limit(message) if message.verb == "collect" else 0
-        try:
-            reply = network.call(message, self.table_path(message.study_id, message.site), limit)
-        except GateUnavailable:
-            self._later(message)
-        except OSError as error:
-            log.warning("%s of %s: %s", message.verb, message.site, error.strerror)
-            self._later(message)
-        else:
-            if message.verb == "cancel" and not reply.ok and reply.code in PASSING:
-                self._later(message)
-            else:
-                self.store.receive(message, _bounded(reply))
+    def receive(self, replies: Sequence[tuple[Message, Reply]]) -> None:
+        """Put replies into the inbox, and take their messages out of the outbox."""
+        self.store.receive([(message, _bounded(reply)) for message, reply in replies])
 
-    def _later(self, message: Message) -> None:
+    def saw_site(self, site: str, facts: Mapping[str, Any]) -> None:
+        """Remember when a site was last heard of, and what it said of itself."""
+        said = {name: _text(str(facts[name]), 100) for name in SAID if name in facts}
+        self.store.saw_site(site, stamp(self._clock()), said)
+        if said.get("stopped"):
+            log.warning("%s has stopped: %s", site, said["stopped"])
+
+    def later(self, message: Message, code: str = "") -> None:
+        """No answer: try again, ever more rarely; ``code`` is why, for the analyst to see."""
         # The exponent is bounded too: a float overflows after a thousand attempts.
         wait = min(2.0 ** min(message.attempts, 10), BACKOFF_LIMIT)
         self.store.postpone(message, self._in(wait))
+        if code:
+            with self.store.begin() as c:
+                part = self._part(message.study_id, message.site)
+                if part is not None and not part.state.final:
+                    self._update(c, part, code=_text(code, 40))
 
     def _in(self, seconds: float) -> str:
         return stamp(self._clock() + timedelta(seconds=seconds))
 
-    def _limit(self, message: Message) -> int:
+    def size_limit(self, message: Message) -> int:
+        """The most bytes that the table which a message fetches may have."""
         study, site = self._study(message.study_id), self.store.sites()[message.site]
         return size_limit(study, site.persons)
 
@@ -251,6 +256,11 @@ class Coordinator:
 
     def table_path(self, study_id: str, site: str) -> Path:
         return self.folder / "uploads" / study_id / f"{site}.arrow"
+
+    def drop_pieces(self) -> None:
+        """Forget tables that had come in part when the last pump ended: maybe by a crash."""
+        for piece in (self.folder / "uploads").glob("*/*.part"):
+            piece.unlink(missing_ok=True)
 
     def handle_inbox(self) -> None:
         """Apply every reply that waits, each in one transaction."""
@@ -294,11 +304,17 @@ class Coordinator:
                 step=reply.step,
                 steps=reply.steps,
             )
-            self._next(c, part, "poll", reply.request_id, POLL_SECONDS)
+            self._next(c, part, "poll", reply.request_id, self._wait(part, reply))
         elif reply.state in _SITE_STATE:
             self._set(c, part, _SITE_STATE[JobState(reply.state)], reply.code)
         else:
             self._set(c, part, SiteState.FAILED, "internal")
+
+    def _wait(self, part: SiteRow, reply: Reply) -> float:
+        row = self.store.study(part.study_id)
+        began = datetime.fromisoformat(row.created) if row else self._clock()
+        age = (self._clock() - began).total_seconds()
+        return max(POLL_LEAST[JobState(reply.state)], min(POLL_SHARE * age, POLL_MOST))
 
     def _refused(self, c: Any, part: SiteRow, verb: str, reply: Reply) -> None:
         if reply.code == "upload-rejected":
@@ -356,7 +372,8 @@ class Coordinator:
             self.table_path(part.study_id, part.site).unlink(missing_ok=True)
             self._set(c, part, SiteState.FAILED, "upload-rejected", detail=_text(str(upload)))
         else:
-            self.store.see_ledger(c, part.site, upload.ledger_seq, upload.ledger_head)
+            seq, head = upload.ledger_seq, upload.ledger_head
+            self.store.see_ledger(c, part.site, seq, head, reply.manifest or b"")
             self._set(c, part, SiteState.DELIVERED, "", manifest=reply.manifest)
             log.info("%s delivered to %s", part.site, part.study_id[:12])
 
@@ -370,9 +387,10 @@ class Coordinator:
         moment = stamp(self._clock())
         self.store.update_part(c, part.study_id, part.site, updated=moment, **values)
 
-    def _close_studies(self) -> None:
+    def close_studies(self) -> None:
+        """End the studies whose deadline has come, or that need no more answers."""
         moment = stamp(self._clock())
-        for row in self.store.open_studies():
+        for row in self.store.ending_studies(moment):
             parts = self.store.parts(row.id)
             if moment >= row.deadline:
                 parts = [self._time_out(p) for p in parts]
@@ -459,7 +477,7 @@ def read_join(data: dict[str, Any]) -> dict[str, Any]:
         "gate_key": str,
         "persons": int,
         "dictionary": dict,
-        "gate_socket": str,
+        "node_key": str,
     }
     for name, kind in wanted.items():
         if not isinstance(data.get(name), kind) or isinstance(data.get(name), bool):

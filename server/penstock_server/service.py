@@ -1,62 +1,131 @@
-"""A coordinator's directory: its store, its studies, and the loop that keeps them moving."""
+"""A coordinator's directory: making it, enrolling sites, and the loop that keeps studies moving."""
 
 from __future__ import annotations
 
 import fcntl
 import json
-import logging
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from penstock.daemon.certificates import fingerprint as certificate_fingerprint
 from penstock.errors import CoordinatorError
+from penstock.wire.signatures import fingerprint
+from penstock_server import tls
+from penstock_server.folder import Folder
 from penstock_server.lifecycle import Coordinator, now, read_join, stamp
-from penstock_server.network import LocalGates
+from penstock_server.network import Network
+from penstock_server.pump import Pump
 from penstock_server.store import Store, sqlite_url
 
-log = logging.getLogger("penstock.coordinator")
-
-CONFIG = "coordinator.json"
-LOCK = "pump.lock"
-IDLE_SECONDS = 0.2
+INVITE = "penstock-invite/1"
+IDLE_SECONDS = 0.3
+LOCAL_NAMES = ("localhost", "127.0.0.1")
 
 
-def init(folder: Path, url: str | None, *, simulation: bool) -> None:
-    """Make a coordinator: its directory (0700), its store.
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """``coordinator.json``.
+
+    Attributes:
+        names: host names and addresses in the certificate; the first is what sites connect to.
+        port: of the api, the only one that is open.
+        bind: the address it listens on.
+        store: SQL URL; empty for SQLite in the directory.
+        own_certificate: the certificate came from elsewhere, and is not renewed here.
+    """
+
+    names: tuple[str, ...] = LOCAL_NAMES
+    port: int = 8443
+    bind: str = "0.0.0.0"
+    store: str = ""
+    own_certificate: bool = False
+
+    @property
+    def address(self) -> str:
+        """host:port as sites and analysts write it."""
+        host = self.names[0]
+        return f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
+
+
+def init(
+    root: Path,
+    url: str | None = None,
+    *,
+    simulation: bool = False,
+    names: Sequence[str] = LOCAL_NAMES,
+    port: int = 8443,
+    bind: str = "0.0.0.0",
+    certificate: tuple[Path, Path, Path] | None = None,
+) -> Settings:
+    """Make a coordinator: its directory (0700), its store, its certificate.
+
+    Args:
+        certificate: an own certificate, its key, and the CA's certificate; made here if None.
 
     Raises:
         CoordinatorError: one exists there already; nothing is overwritten.
     """
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if (folder / CONFIG).exists():
-        raise CoordinatorError("a coordinator exists there already", value=folder)
-    store = Store.create(url or sqlite_url(folder))
+    folder = Folder(root)
+    folder.check()
+    if folder.settings.exists():
+        raise CoordinatorError("a coordinator exists there already", value=root)
+    folder.make()
+    if certificate is not None:
+        tls.adopt(folder.tls, *certificate)
+    else:
+        tls.issue(folder.tls, _all_names(names))
+    store = Store.create(url or sqlite_url(root))
     store.set("simulation", simulation)
     store.close()
-    descriptor = os.open(folder / CONFIG, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+    for database in root.glob("coordinator.db*"):
+        database.chmod(0o600)
+    settings = Settings(tuple(names), port, bind, url or "", certificate is not None)
+    # Last, since its presence says that a coordinator is here.
+    descriptor = os.open(folder.settings, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
     with os.fdopen(descriptor, "w") as file:
         # A database's URL may hold a password: the file is for its owner's eyes only.
-        json.dump({"store": url or ""}, file)
+        json.dump(asdict(settings), file, indent=1)
+    return settings
 
 
-def open_coordinator(folder: Path) -> Coordinator:
+def _all_names(names: Sequence[str]) -> list[str]:
+    return [*names, *(n for n in LOCAL_NAMES if n not in names)]
+
+
+def read_settings(root: Path) -> Settings:
+    """A coordinator's settings.
+
+    Raises:
+        CoordinatorError: none there, or of another version.
+    """
+    try:
+        values = json.loads(Folder(root).settings.read_text())
+        return Settings(**{**values, "names": tuple(values["names"])})
+    except FileNotFoundError:
+        raise CoordinatorError(
+            "no coordinator here", value=root, remedy="run `penstock server init`"
+        ) from None
+    except (ValueError, TypeError, KeyError):
+        raise CoordinatorError(
+            "coordinator.json cannot be read", value=root, remedy="restore it from a backup"
+        ) from None
+
+
+def open_coordinator(root: Path) -> Coordinator:
     """The coordinator of a directory.
 
     Raises:
         CoordinatorError: none there.
     """
-    try:
-        config = json.loads((folder / CONFIG).read_text())
-    except FileNotFoundError:
-        raise CoordinatorError(
-            "no coordinator here", value=folder, remedy="run `penstock server init`"
-        ) from None
-    store = Store(config["store"] or sqlite_url(folder))
+    settings = read_settings(root)
+    store = Store(settings.store or sqlite_url(root))
     store.check()
-    coordinator = Coordinator(store, folder, finish=lambda *ended: _finish(coordinator, *ended))
+    coordinator = Coordinator(store, root, finish=lambda *ended: _finish(coordinator, *ended))
     return coordinator
 
 
@@ -67,33 +136,67 @@ def _finish(coordinator: Coordinator, study_id: str, moment: str) -> None:
     results.build(coordinator, study_id, moment)
 
 
+def renew(root: Path) -> bool:
+    """Renew the server's certificate if it ends soon; whether it did."""
+    settings = read_settings(root)
+    if settings.own_certificate:
+        return False
+    return tls.renew_if_due(Folder(root).tls, _all_names(settings.names))
+
+
 def enrol(coordinator: Coordinator, join: dict[str, Any]) -> None:
     """Enrol a site from its join record, after fingerprints were compared."""
     coordinator.store.add_site(read_join(join), stamp(now()))
 
 
-def run(coordinator: Coordinator, *, stop: Callable[[], bool]) -> None:
-    """Pump messages to the gates on this machine until ``stop()``.
+def invite(coordinator: Coordinator, name: str) -> dict[str, Any]:
+    """What an enrolled site needs to connect; nothing in it is secret.
+
+    Raises:
+        CoordinatorError: no such site.
+    """
+    site = coordinator.store.sites().get(name)
+    if site is None:
+        raise CoordinatorError("no such site", value=name)
+    settings = read_settings(coordinator.folder)
+    return {
+        "format": INVITE,
+        "federation": site.federation,
+        "site": site.name,
+        "address": settings.address,
+        "ca": tls.authority(Folder(coordinator.folder).tls),
+        "gate_key": site.gate_key,
+        "gate_fingerprint": fingerprint(site.gate_key),
+        "node_key": site.join["node_key"],
+    }
+
+
+def authority_fingerprint(root: Path) -> str:
+    """The CA certificate's fingerprint, to be compared by voice."""
+    return certificate_fingerprint(tls.authority(Folder(root).tls))
+
+
+def run(coordinator: Coordinator, network: Network, *, stop: Callable[[], bool]) -> None:
+    """Pump messages over a network until ``stop()``.
 
     Raises:
         CoordinatorError: another process does so already for this directory.
     """
-    with _alone(coordinator.folder):
+    with alone(coordinator.folder):
+        pump = Pump(coordinator, network)
         while not stop():
-            sites = coordinator.store.sites()
-            sockets = {name: Path(s.join["gate_socket"]) for name, s in sites.items()}
-            if not coordinator.pump(LocalGates(sockets)):
+            if not pump.turn():
                 time.sleep(IDLE_SECONDS)
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
+def alone(root: Path) -> Iterator[None]:
     """Two pumps would write the same tables; the lock ends with the process, however it ends."""
-    with open(folder / LOCK, "a") as file:
+    with open(Folder(root).lock, "a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise CoordinatorError("this coordinator runs already", value=folder) from None
+            raise CoordinatorError("this coordinator runs already", value=root) from None
         yield
 
 

@@ -8,9 +8,9 @@ a crash anywhere costs a repeated call, never a lost or doubled reply.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,8 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from penstock.errors import CoordinatorError
 from penstock.wire.messages import SiteState, StudyState
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+BATCH = 1000
 metadata = sa.MetaData()
 _SERIAL = sa.BigInteger().with_variant(sa.Integer(), "sqlite")  # SQLite counts INTEGER keys only
 
@@ -39,6 +40,12 @@ site_table = sa.Table(
     sa.Column("persons", sa.Integer, nullable=False),
     sa.Column("join_record", sa.Text, nullable=False),
     sa.Column("enrolled", sa.String, nullable=False),
+    # When it was last heard of, and what it said of itself then.
+    sa.Column("seen", sa.String, nullable=False, default=""),
+    sa.Column("said", sa.Text, nullable=False, default="{}"),
+    # The manifest with the highest ledger position: proof of it, to be shown to the site.
+    sa.Column("newest_seq", sa.BigInteger, nullable=False, default=0),
+    sa.Column("newest_manifest", sa.LargeBinary, nullable=False, default=b""),
 )
 ledger_seen_table = sa.Table(
     "ledger_seen",
@@ -109,6 +116,8 @@ class Site:
     gate_key: str
     persons: int
     join: dict[str, Any]
+    seen: str = ""
+    said: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +244,8 @@ class Store:
             yield connection
 
     @contextmanager
-    def _reading(self) -> Iterator[sa.Connection]:
+    def reading(self) -> Iterator[sa.Connection]:
+        """One reading transaction; writers are not kept waiting."""
         with self._translating(), self._engine.begin() as connection:
             yield connection
 
@@ -250,7 +260,7 @@ class Store:
             c.execute(settings_table.insert().values(name=name, value=json.dumps(value)))
 
     def get(self, name: str) -> Any:
-        with self._reading() as c:
+        with self.reading() as c:
             query = sa.select(settings_table.c.value).where(settings_table.c.name == name)
             found = c.execute(query).scalar()
         return None if found is None else json.loads(found)
@@ -284,7 +294,7 @@ class Store:
                 c.execute(site_table.update().where(site_table.c.name == name).values(**values))
 
     def sites(self) -> dict[str, Site]:
-        with self._reading() as c:
+        with self.reading() as c:
             rows = c.execute(sa.select(site_table).order_by(site_table.c.name)).mappings().all()
         return {
             r["name"]: Site(
@@ -293,6 +303,8 @@ class Store:
                 r["gate_key"],
                 r["persons"],
                 json.loads(r["join_record"]),
+                r["seen"],
+                json.loads(r["said"]),
             )
             for r in rows
         }
@@ -300,14 +312,30 @@ class Store:
     def ledger_seen(self, site: str) -> dict[int, str]:
         """Heads that a site's manifests have shown, by position."""
         query = sa.select(ledger_seen_table).where(ledger_seen_table.c.site == site)
-        with self._reading() as c:
+        with self.reading() as c:
             return {r["seq"]: r["head"] for r in c.execute(query).mappings().all()}
 
-    def see_ledger(self, c: sa.Connection, site: str, seq: int, head: str) -> None:
+    def see_ledger(
+        self, c: sa.Connection, site: str, seq: int, head: str, manifest: bytes = b""
+    ) -> None:
         """Remember a position; it was checked against :meth:`ledger_seen` before."""
         known = ledger_seen_table.c.site == site, ledger_seen_table.c.seq == seq
         if c.execute(sa.select(ledger_seen_table).where(*known)).first() is None:
             c.execute(ledger_seen_table.insert().values(site=site, seq=seq, head=head))
+        newest = site_table.c.name == site, site_table.c.newest_seq < seq
+        values = {"newest_seq": seq, "newest_manifest": manifest}
+        c.execute(site_table.update().where(*newest).values(**values))
+
+    def newest_manifest(self, site: str) -> bytes:
+        """The manifest of a site with the highest ledger position; empty before the first."""
+        query = sa.select(site_table.c.newest_manifest).where(site_table.c.name == site)
+        with self.reading() as c:
+            return bytes(c.execute(query).scalar() or b"")
+
+    def saw_site(self, site: str, moment: str, said: dict[str, Any]) -> None:
+        with self.begin() as c:
+            values = {"seen": moment, "said": json.dumps(said)}
+            c.execute(site_table.update().where(site_table.c.name == site).values(**values))
 
     # -- studies -------------------------------------------------------------------------------
 
@@ -350,7 +378,7 @@ class Store:
 
     def studies(self, *where: sa.ColumnElement[bool]) -> list[StudyRow]:
         query = sa.select(study_table).where(*where).order_by(study_table.c.created)
-        with self._reading() as c:
+        with self.reading() as c:
             rows = c.execute(query).mappings().all()
         return [
             StudyRow(
@@ -368,6 +396,14 @@ class Store:
 
     def open_studies(self) -> list[StudyRow]:
         return self.studies(study_table.c.state == str(StudyState.OPEN))
+
+    def ending_studies(self, now: str) -> list[StudyRow]:
+        """Open studies whose deadline has come, or that wait for no site any more."""
+        t = study_site_table.c
+        waits = [str(s) for s in SiteState if not s.final]
+        waiting = sa.select(t.site).where(t.study_id == study_table.c.id, t.state.in_(waits))
+        over = sa.or_(study_table.c.deadline <= now, ~waiting.exists())
+        return self.studies(study_table.c.state == str(StudyState.OPEN), over)
 
     def lock_study(self, c: sa.Connection, study_id: str) -> StudyState | None:
         """The state of a study, which nobody else can change until the transaction ends."""
@@ -394,7 +430,7 @@ class Store:
     def parts(self, study_id: str) -> list[SiteRow]:
         """Every site's part in a study, by name."""
         query = sa.select(study_site_table).where(study_site_table.c.study_id == study_id)
-        with self._reading() as c:
+        with self.reading() as c:
             rows = c.execute(query.order_by(study_site_table.c.site)).mappings().all()
         return [
             SiteRow(
@@ -431,11 +467,13 @@ class Store:
             )
         )
 
-    def due(self, now: str) -> list[Message]:
-        """Messages to be sent now, oldest first."""
+    def due(self, now: str, sites: Collection[str] | None = None) -> list[Message]:
+        """Messages to be sent now (to any of ``sites``), oldest first; at most :data:`BATCH`."""
         query = sa.select(outbox_table).where(outbox_table.c.due <= now)
-        with self._reading() as c:
-            rows = c.execute(query.order_by(outbox_table.c.id)).mappings().all()
+        if sites is not None:
+            query = query.where(outbox_table.c.site.in_(sites))
+        with self.reading() as c:
+            rows = c.execute(query.order_by(outbox_table.c.id).limit(BATCH)).mappings().all()
         return [
             Message(r["id"], r["study_id"], r["site"], r["verb"], bytes(r["body"]), r["attempts"])
             for r in rows
@@ -450,29 +488,19 @@ class Store:
                 .values(due=due, attempts=message.attempts + 1)
             )
 
-    def receive(self, message: Message, reply: Reply) -> None:
-        """Swap a message for its reply, in one transaction; a second reply is dropped."""
-        plain = {
-            name: getattr(reply, name)
-            for name in ("ok", "code", "detail", "request_id", "state", "step", "steps")
-        }
+    def receive(self, replies: Sequence[tuple[Message, Reply]]) -> None:
+        """Swap messages for their replies, in one transaction; a second reply is dropped."""
+        if not replies:
+            return
         with self.begin() as c:
-            gone = c.execute(outbox_table.delete().where(outbox_table.c.id == message.id))
-            if gone.rowcount:
-                c.execute(
-                    inbox_table.insert().values(
-                        id=message.id,
-                        study_id=message.study_id,
-                        site=message.site,
-                        verb=message.verb,
-                        reply=json.dumps(plain),
-                        manifest=reply.manifest,
-                    )
-                )
+            for message, reply in replies:
+                gone = c.execute(outbox_table.delete().where(outbox_table.c.id == message.id))
+                if gone.rowcount:
+                    c.execute(inbox_table.insert().values(**_inbox_row(message, reply)))
 
     def inbox(self) -> list[tuple[int, str, str, str, Reply]]:
         """(id, study, site, verb, reply) not handled yet, in order."""
-        with self._reading() as c:
+        with self.reading() as c:
             rows = c.execute(sa.select(inbox_table).order_by(inbox_table.c.id)).mappings().all()
         return [
             (
@@ -490,6 +518,21 @@ class Store:
 
     def handled(self, c: sa.Connection, inbox_id: int) -> None:
         c.execute(inbox_table.delete().where(inbox_table.c.id == inbox_id))
+
+
+def _inbox_row(message: Message, reply: Reply) -> dict[str, Any]:
+    plain = {
+        name: getattr(reply, name)
+        for name in ("ok", "code", "detail", "request_id", "state", "step", "steps")
+    }
+    return {
+        "id": message.id,
+        "study_id": message.study_id,
+        "site": message.site,
+        "verb": message.verb,
+        "reply": json.dumps(plain),
+        "manifest": reply.manifest,
+    }
 
 
 def _durable_sqlite(connection: Any, _record: object) -> None:

@@ -16,7 +16,10 @@
     │   └── LedgerUnwritable                   a full disk, a read-only file
     ├── GateUnavailable               exit 8   nobody answers on the socket
     ├── CoordinatorError              exit 9
-    └── JobFailed                     exit 10
+    ├── JobFailed                     exit 10
+    │   └── Unfinished                         the time to wait was over first
+    ├── Unreachable                   exit 11  no Penstock coordinator answers at an address
+    └── NotAllowed                    exit 12  no valid token, or one for another role
 
 An error says which value, which bound, and what to do. It never holds the value of a row:
 messages of errors that are raised while private rows are in reach name columns and counts
@@ -25,8 +28,10 @@ of the *schema* only.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import PurePath
+from typing import Any
 
 
 class PenstockError(Exception):
@@ -63,6 +68,20 @@ class PenstockError(Exception):
         elif self.bound is not None:
             text += f" ({self.bound})"
         return f"{text}: {self.remedy}" if self.remedy else text
+
+    def to_dict(self) -> dict[str, Any]:
+        """For the wire; :func:`error_from_dict` makes the same error of it.
+
+        A path is left out: it says nothing on another machine but how this one is laid out.
+        """
+        value = None if isinstance(self.value, PurePath) else self.value
+        return {
+            "code": self.code,
+            "message": self.message,
+            "value": None if value is None else str(value),
+            "bound": None if self.bound is None else str(self.bound),
+            "remedy": self.remedy,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +123,10 @@ class InvalidInput(PenstockError):
     def __str__(self) -> str:
         return "\n".join([self.message, *(f"  {p}" for p in self.problems)])
 
+    def to_dict(self) -> dict[str, Any]:
+        problems = [asdict(p) for p in self.problems]
+        return {**super().to_dict(), "what": self.what, "problems": problems}
+
 
 class PrivacyError(PenstockError):
     """Something that would make a privacy guarantee wrong."""
@@ -137,6 +160,9 @@ class Refused(PenstockError):
     def __init__(self, reason: str, message: str, *, remedy: str | None = None) -> None:
         self.reason = reason
         super().__init__(message, remedy=remedy)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**super().to_dict(), "reason": self.reason}
 
 
 class SignatureError(PenstockError):
@@ -197,3 +223,90 @@ class JobFailed(PenstockError):
 
     code = "failed"
     exit_code = 10
+
+
+class Unfinished(JobFailed):
+    """Something goes on, and the time to wait for it is over."""
+
+    code = "unfinished"
+
+
+class Unreachable(PenstockError):
+    """No Penstock coordinator answers at an address.
+
+    Args:
+        passing: it may pass by itself (a restart, a lost connection), so that waiting makes sense.
+    """
+
+    code = "unreachable"
+    exit_code = 11
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        value: object = None,
+        bound: object = None,
+        remedy: str | None = None,
+        passing: bool = False,
+    ) -> None:
+        self.passing = passing
+        super().__init__(message, value=value, bound=bound, remedy=remedy)
+
+
+class NotAllowed(PenstockError):
+    """No valid token, or one for another role."""
+
+    code = "not-allowed"
+    exit_code = 12
+
+
+# -- from the wire -----------------------------------------------------------------------------
+
+_TEXT_LIMIT = 2000
+_MAX_PROBLEMS = 100
+
+
+def error_from_dict(data: Mapping[str, Any]) -> PenstockError:
+    """The error that :meth:`PenstockError.to_dict` wrote, from whoever sent it.
+
+    Texts are cut and made printable: what a terminal shows must not be the sender's to rule.
+    Codes that are not known (of a newer version) become a :class:`CoordinatorError`.
+    """
+    texts = {k: _text(data.get(k)) for k in ("code", "message", "value", "bound", "remedy")}
+    kind = next((c for c in _kinds(PenstockError) if c.code == texts["code"]), CoordinatorError)
+    message = texts["message"] or "an error without a text"
+    if issubclass(kind, InvalidInput):
+        given = data.get("problems")
+        listed = given[:_MAX_PROBLEMS] if isinstance(given, list) else []
+        problems = [_problem(p) for p in listed if isinstance(p, Mapping)]
+        return kind(_text(data.get("what")) or "input", problems)
+    if issubclass(kind, Refused):
+        return kind(_text(data.get("reason")) or "", message, remedy=texts["remedy"])
+    return kind(message, value=texts["value"], bound=texts["bound"], remedy=texts["remedy"])
+
+
+def _kinds(base: type[PenstockError]) -> Iterator[type[PenstockError]]:
+    yield base
+    for kind in base.__subclasses__():
+        yield from _kinds(kind)
+
+
+def _problem(data: Mapping[str, Any]) -> Problem:
+    line = data.get("line")
+    return Problem(
+        _text(data.get("where")) or "",
+        _text(data.get("message")) or "",
+        line if isinstance(line, int) and not isinstance(line, bool) else None,
+        _text(data.get("value")),
+        _text(data.get("bound")),
+        _text(data.get("remedy")),
+    )
+
+
+def _text(value: object) -> str | None:
+    if not isinstance(value, str):
+        return None
+    return "".join(
+        c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in value[:_TEXT_LIMIT]
+    )

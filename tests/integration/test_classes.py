@@ -11,7 +11,7 @@ from penstock.privacy.accountant import epsilon
 from penstock.privacy.events import from_dict
 from penstock.study import PrivacyRequest
 from penstock.wire import gate_pb2
-from penstock_client.cli import _document
+from penstock_client.cli.common import document
 
 
 def manifest_of(site, signed):
@@ -99,9 +99,9 @@ def test_empirical_is_infinite_and_ends_the_formal_budget(world, fast):
     with pytest.raises(Refused) as caught:
         site.submit(world.signed(name="formal-after"))
     assert caught.value.reason == "closed"
-    [request] = _document(site.paths, "Requests")["requests"]
+    [request] = document(site.paths, "Requests")["requests"]
     assert request["epsilon"] is None
-    shown = _document(site.paths, "Preview", gate_pb2.JobRequest(request_id=request["request"]))
+    shown = document(site.paths, "Preview", gate_pb2.JobRequest(request_id=request["request"]))
     assert shown["left_before"] == 0
 
 

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -173,7 +174,7 @@ def test_a_path_too_long_for_a_socket_is_said_at_once(home):
     assert not folder.exists()
 
 
-@pytest.mark.parametrize("command", ["check", "start", "stop", "requests", "status"])
+@pytest.mark.parametrize("command", ["check", "start", "gate", "stop", "requests", "status"])
 def test_where_no_site_is(home, command):
     said = penstock("site", command, "-d", home, code=2)
     assert "no site here. run `penstock site init` first" in said.err
@@ -366,7 +367,7 @@ def test_the_private_file_is_never_the_public_one(home):
     assert nothing_was_certified(folder)
 
 
-@pytest.mark.parametrize("command", ["check", "start"])
+@pytest.mark.parametrize("command", ["check", "start", "gate"])
 def test_a_running_gate_holds_the_site(home, command):
     folder = site(home)
     with exclusive(SitePaths(folder).lock):
@@ -795,7 +796,11 @@ def federation() -> Iterator[Federation]:
     run = Federation(home)
     try:
         run("key", "new", "ann.key")
-        run("server", "init")  # at PENSTOCK_COORDINATOR
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        # At PENSTOCK_COORDINATOR.
+        run("server", "init", "--name", "localhost", "--bind", "127.0.0.1", "--port", port)
         for name, shift, call in (("a", 0, run), ("b", 3, run.here)):
             (home / f"{name}.csv").write_text(csv_of(rows(shift=shift)))
             call("site", "init", "--name", name, "-d", name, "--from", f"{name}.csv")
@@ -806,6 +811,8 @@ def federation() -> Iterator[Federation]:
             given = ("--label", "ann", "--epsilon", "3", "--expires", "2099-12-31")
             call("site", "trust", "add", "ann.pub", *given, "-d", name)
             call("server", "enrol", f"{name}/join.json")
+            said = call("site", "join", f"{name}/invite-{name}.json", "-d", name).out
+            assert "CA fingerprint SHA256 " in said
             run.start("site", "start", "--dir", name)
         run.start("server", "start", "--dir", "co")
         run("study", "new", "a/join.json", "--name", "s1", "--site", "a", "--site", "b")

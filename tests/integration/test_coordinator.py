@@ -15,6 +15,7 @@ import jsonschema
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from tests.local import network
 
 from penstock.errors import CoordinatorError
 from penstock.privacy.accountant import epsilon
@@ -39,13 +40,10 @@ SCHEMA = Schema(
 ESTIMAND = Estimand("effect", "ols", "score", "age", per=10.0)
 FILES = {"report.html", "report.json", "dictionary.json", "pooled.parquet", "pooled.csv"}
 
-PUMP = """
-import sys
-from pathlib import Path
-from penstock_server import service
 
-service.run(service.open_coordinator(Path(sys.argv[1])), stop=lambda: False)
-"""
+def gates(world):
+    """The world's gates, reached without Flower's processes."""
+    return network({site.name: site.paths.gate_socket for site in world.sites})
 
 
 def rows(n, seed):
@@ -59,7 +57,7 @@ def rows(n, seed):
 
 def prepare(world, folder, **policy):
     """Two gates that run, and a coordinator that knows them."""
-    service.init(folder, None, simulation=False)
+    service.init(folder)
     coordinator = service.open_coordinator(folder)
     for seed, (name, n) in enumerate(PERSONS.items()):
         site = world.site(name, csv=rows(n, seed), schema=SCHEMA, **policy)
@@ -110,7 +108,7 @@ def made(world, tmp_path_factory):
         folder = tmp_path_factory.mktemp("coordinator") / "c"
         coordinator = prepare(world, folder)
         study_id = coordinator.submit(study(world).to_bytes())
-        service.run(coordinator, stop=lambda: ended(coordinator, study_id))
+        service.run(coordinator, gates(world), stop=lambda: ended(coordinator, study_id))
         _made.update(
             coordinator=coordinator,
             study=study_id,
@@ -228,15 +226,15 @@ def test_two_pumps_never_run_at_once(made):
         if not tried:
             tried.append(1)
             with pytest.raises(CoordinatorError, match="runs already"):
-                service.run(coordinator, stop=lambda: True)
+                service.run(coordinator, network({}), stop=lambda: True)
         return True
 
-    service.run(coordinator, stop=second)
+    service.run(coordinator, network({}), stop=second)
     assert tried
 
 
 def test_a_study_that_has_not_finished_has_no_results(world, tmp_path):
-    service.init(tmp_path / "c", None, simulation=False)
+    service.init(tmp_path / "c")
     coordinator = service.open_coordinator(tmp_path / "c")
     site = world.site("a", csv=rows(60, 1), schema=SCHEMA)
     service.enrol(coordinator, json.loads(site.paths.join.read_text()))
@@ -253,7 +251,10 @@ def test_a_killed_pump_loses_nothing_and_charges_once(world, tmp_path):
 
     def start():
         env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-        return subprocess.Popen([sys.executable, "-c", PUMP, str(folder)], env=env)
+        places = [f"{s.name}={s.paths.gate_socket}" for s in world.sites]
+        return subprocess.Popen(
+            [sys.executable, "-m", "tests.local", str(folder), *places], env=env
+        )
 
     def waiting():
         return all(str(p.state) == "awaiting-approval" for p in coordinator.store.parts(study_id))

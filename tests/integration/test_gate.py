@@ -1,9 +1,12 @@
 """Real gate processes: killed at every stage, asked twice, asked too much, attacked."""
 
+import contextlib
 import json
 import os
 import signal
 import stat
+import subprocess
+import sys
 import threading
 import time
 from dataclasses import replace
@@ -17,6 +20,7 @@ from penstock.wire import gate_pb2, gate_pb2_grpc
 from penstock.wire.calls import connect
 from penstock.wire.signatures import generate_key
 from penstock.wire.signed import sign_cancel, sign_study
+from penstock_client.cli.common import document, steward
 
 # The real service, with one function of the gate replaced by a kill -9 of itself.
 KILL_AT = """
@@ -174,22 +178,61 @@ def test_a_refused_study_costs_nothing_and_says_what_is_left(world):
 
 
 def test_approval_by_hand(world):
-    from penstock_client.cli import _document, _steward
-
     site = world.site(approval="by-hand")
     site.start()
     jobs = [site.submit(world.signed(name=n)) for n in ("yes", "no")]
     assert {j.state for j in jobs} == {"awaiting-approval"}
-    shown = _document(
-        site.paths, "Preview", gate_pb2.JobRequest(request_id=jobs[0].request_id[:10])
-    )
+    shown = document(site.paths, "Preview", gate_pb2.JobRequest(request_id=jobs[0].request_id[:10]))
     assert shown["epsilon_autodp"] <= 2.0
     assert shown["left_after"] < shown["left_before"]
-    _steward(site.paths, "Approve", gate_pb2.JobRequest(request_id=jobs[0].request_id))
-    _steward(site.paths, "Reject", gate_pb2.RejectRequest(request_id=jobs[1].request_id))
+    steward(site.paths, "Approve", gate_pb2.JobRequest(request_id=jobs[0].request_id))
+    steward(site.paths, "Reject", gate_pb2.RejectRequest(request_id=jobs[1].request_id))
     assert site.wait(jobs[0].request_id).state == "delivered"
     assert site.wait(jobs[1].request_id).state == "rejected"
     assert list(site.ledger().charges) == [jobs[0].request_id]
+
+
+def test_a_silent_no_looks_like_no_answer(world):
+    site = world.site(approval="by-hand")
+    policy = site.paths.policy.read_text()
+    site.paths.policy.write_text('reject = "silent"\n' + policy)
+    site.start()
+    signed = world.signed()
+    job = site.submit(signed)
+    said = steward(site.paths, "Reject", gate_pb2.RejectRequest(request_id=job.request_id))
+    assert said.state == "rejected"
+    for seen in (site.poll(job.request_id), site.submit(signed)):
+        assert seen == job
+    (row,) = document(site.paths, "Requests")["requests"]
+    assert row["state"] == "rejected"
+    assert "not told" in row["why"]
+    with pytest.raises(Refused) as caught:
+        steward(site.paths, "Approve", gate_pb2.JobRequest(request_id=job.request_id))
+    assert caught.value.reason == "not-awaiting"
+    site.paths.policy.write_text(policy)  # what was not told stays so
+    assert site.poll(job.request_id).state == "awaiting-approval"
+    mine = sign_cancel(signed.study_id, world.analyst)
+    site.call("Cancel", gate_pb2.CancelRequest(signed_cancel=mine.to_bytes()))
+    assert site.poll(job.request_id).state == "cancelled"
+
+
+def test_a_release_is_fetched_in_pieces_that_are_always_the_same(world):
+    site = world.site()
+    site.start()
+    job = site.submit(world.signed())
+    site.wait(job.request_id)
+    manifest, table = site.collect(job.request_id)
+    size = len(table)
+    assert size > 1000
+    for offset, length in ((0, 7), (500, 0), (size - 3, 10), (0, size + 1), (17, 1000)):
+        end = offset + length if length else size
+        assert site.collect(job.request_id, offset, length) == (manifest, table[offset:end])
+    for beyond in (size, size + 1, 2**63, 2**64 - 1):
+        assert site.collect(job.request_id, beyond) == (manifest, b"")
+    with contextlib.closing(connect(site.paths.gate_socket)) as channel:
+        request = gate_pb2.CollectRequest(request_id=job.request_id, offset=size)
+        (part,) = list(gate_pb2_grpc.GateStub(channel).Collect(request, timeout=20))
+    assert part.size == size
 
 
 def test_cancel_is_free_before_the_run_and_only_for_the_signer(world):
@@ -274,6 +317,48 @@ def test_sockets_and_files_have_their_modes(world):
         assert mode(path) == 0o600
     for path in site.paths.snapshots.iterdir():
         assert mode(path) == 0o600
+
+
+NOBODY = 65534
+DAEMON_GROUP = 65533
+
+# Drops to a user before it connects, as a captured or a curious account would.
+CONNECT = """
+import os, socket, sys
+path, groups = sys.argv[1], [int(g) for g in sys.argv[2:]]
+os.setgroups(groups)
+os.setgid(65534)
+os.setuid(65534)
+try:
+    socket.socket(socket.AF_UNIX).connect(path)
+    print("answered")
+except PermissionError:
+    print("refused")
+"""
+
+
+def connects(path, *groups):
+    command = [sys.executable, "-I", "-S", "-c", CONNECT, str(path), *map(str, groups)]
+    done = subprocess.run(command, capture_output=True, timeout=60, check=True)
+    return done.stdout.decode().strip()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become other users")
+def test_a_local_user_without_the_group_reaches_no_socket(world, monkeypatch):
+    site = world.site()
+    world.root.chmod(0o755)
+    run = world.root / "run"
+    run.mkdir(mode=0o750)
+    os.chown(run, 0, DAEMON_GROUP)
+    monkeypatch.setenv("PENSTOCK_RUN", str(run))
+    assert site.paths.gate_socket == run / "gate.sock"
+    site.start()
+    assert stat.S_IMODE(site.paths.gate_socket.stat().st_mode) == 0o660
+    assert site.paths.gate_socket.stat().st_gid == DAEMON_GROUP
+    assert connects(site.paths.gate_socket) == "refused"
+    assert connects(site.paths.gate_socket, DAEMON_GROUP) == "answered"
+    assert connects(site.paths.steward_socket) == "refused"
+    assert connects(site.paths.steward_socket, DAEMON_GROUP) == "refused"
 
 
 def test_a_second_gate_is_told_who_holds_the_lock(world):

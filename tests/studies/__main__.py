@@ -6,7 +6,7 @@ import sys
 from importlib import import_module
 
 STUDIES = {
-    "bench": {"maf": "tests.studies.bench_maf"},
+    "bench": {"maf": "tests.studies.bench_maf", "network": "tests.studies.bench_network"},
     "reproduce": {
         "coverage": "tests.studies.coverage",
         "hazard-ratio": "tests.studies.hazard_ratio",

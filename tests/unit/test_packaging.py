@@ -9,7 +9,16 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent.parent
-HEAVY = ("torch", "autodp", "dp_accounting", "grpc", "sqlalchemy", "statsmodels", "matplotlib")
+HEAVY = (
+    "torch",
+    "autodp",
+    "dp_accounting",
+    "grpc",
+    "sqlalchemy",
+    "statsmodels",
+    "matplotlib",
+    "fastapi",
+)
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +86,7 @@ def test_the_gates_process_imports_no_torch():
 def test_every_command_group_loads():
     points = entry_points(group="penstock.commands")
     assert {p.name for p in points} == {
-        "demo", "key", "pull", "server", "simulate", "site", "study",
+        "demo", "key", "login", "logout", "pull", "server", "simulate", "site", "study",
     }  # fmt: skip
     for point in points:
         assert point.load() is not None

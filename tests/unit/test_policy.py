@@ -10,6 +10,7 @@ import pytest
 
 from penstock.errors import InvalidInput
 from penstock.wire.signatures import fingerprint, generate_key, public_hex
+from penstock_client.files import write_atomic
 from penstock_client.policy import (
     TEMPLATE,
     Policy,
@@ -17,7 +18,6 @@ from penstock_client.policy import (
     Trust,
     read_policy,
     read_trust,
-    write_atomic,
     write_trust,
 )
 from penstock_client.setup import SETTINGS_TEMPLATE
@@ -45,6 +45,11 @@ def test_the_drafted_policy_is_sound_and_cautious(tmp_path):
     )
 
 
+def test_a_no_is_told_unless_the_policy_says_otherwise(tmp_path):
+    assert policy_of(tmp_path, TEMPLATE.replace('reject = "told"\n', "")).reject == "told"
+    assert policy_of(tmp_path, TEMPLATE.replace('"told"\n', '"silent"\n')).reject == "silent"
+
+
 @pytest.mark.parametrize("change", ["\ufeff" + TEMPLATE, TEMPLATE.replace("\n", "\r\n")])
 def test_a_policy_saved_on_windows_is_the_same(tmp_path, change):
     (tmp_path / "policy.toml").write_bytes(change.encode())
@@ -56,12 +61,17 @@ def test_a_policy_saved_on_windows_is_the_same(tmp_path, change):
     [
         ("approval =", "aproval =", "line 9: aproval: is not a known key. Did you mean 'approval'"),
         ('"by-hand"\n', '"auto"\n', "line 9: approval: is unknown, got 'auto'; one of automatic"),
+        (
+            'reject = "told"',
+            'reject = "loud"',
+            "got 'loud'; one of told, silent",
+        ),
         ('["maf"]', '["maf", "gan"]', "line 5: mechanisms[2]: is unknown, got 'gan'"),
         ('["formal"]', "[]", "line 6: guarantees: is missing or not a list"),
         ('["formal"]', '"formal"', "line 6: guarantees: is missing or not a list"),
-        ("[limits]", "[limit]", "line 11: limit: is not a known key. Did you mean 'limits'?"),
-        ("study_epsilon = 3.0", "", "line 11: limits.study_epsilon: is missing"),
-        ("= 3.0", "= nan", "line 12: limits.study_epsilon: is out of range, got nan"),
+        ("[limits]", "[limit]", "line 14: limit: is not a known key. Did you mean 'limits'?"),
+        ("study_epsilon = 3.0", "", "line 14: limits.study_epsilon: is missing"),
+        ("= 3.0", "= nan", "line 15: limits.study_epsilon: is out of range, got nan"),
         ("= 3.0", "= inf", "limits.study_epsilon: is out of range, got inf; a finite number"),
         ("= 3.0", "= 0", "limits.study_epsilon: is out of range, got 0; a finite number above 0"),
         ("= 3.0", "= true", "limits.study_epsilon: must be a number, got True"),
@@ -70,7 +80,7 @@ def test_a_policy_saved_on_windows_is_the_same(tmp_path, change):
         ("= 3.0", "= 11", "is above what the data set may ever cost, got 11; at most total_eps"),
         ("total_delta = 1e-5", "total_delta = 1", "total_delta: is out of range, got 1; 1e-12 <="),
         ("total_delta = 1e-5", "total_delta = 0", "total_delta: is out of range, got 0"),
-        ("[limits]", "[limits", "line 11: is not valid TOML"),
+        ("[limits]", "[limits", "line 14: is not valid TOML"),
     ],
 )
 def test_each_mistake_is_named_with_its_line(tmp_path, old, new, words):

@@ -147,19 +147,19 @@ class TestContract:
         store.add_study(row(), ["a"])
         (message,) = store.due(T0)
         reply = Reply(False, "c\x00", "d\ud800é", "r", "running", 2**40, 3, b"\x00\xff")
-        store.receive(message, reply)
+        store.receive([(message, reply)])
         assert store.due(T2) == []
         assert store.inbox() == [(message.id, "s1", "a", "submit", reply)]
 
     def test_a_second_reply_is_dropped(self, store):
         store.add_study(row(), ["a"])
         (message,) = store.due(T0)
-        store.receive(message, Reply(True, state="running"))
-        store.receive(message, Reply(True, state="failed"))
+        store.receive([(message, Reply(True, state="running"))])
+        store.receive([(message, Reply(True, state="failed"))])
         assert [r.state for *_, r in store.inbox()] == ["running"]
         with store.begin() as c:
             store.handled(c, message.id)
-        store.receive(message, Reply(True, state="failed"))
+        store.receive([(message, Reply(True, state="failed"))])
         assert store.inbox() == []
 
     def test_a_reply_to_a_message_that_was_withdrawn_is_dropped(self, store):
@@ -167,7 +167,7 @@ class TestContract:
         (message,) = store.due(T0)
         with store.begin() as c:
             store.end_study(c, "s1", StudyState.CANCELLED, T1)
-        store.receive(message, Reply(True, state="running"))
+        store.receive([(message, Reply(True, state="running"))])
         assert store.inbox() == []
 
     def test_an_id_is_never_used_twice(self, store):
@@ -177,7 +177,7 @@ class TestContract:
                 store.send(c, "s1", "a", "poll", b"r", T0)
             (message,) = store.due(T0)
             ids.append(message.id)
-            store.receive(message, Reply(True))
+            store.receive([(message, Reply(True))])
             with store.begin() as c:
                 store.handled(c, message.id)
         assert ids == sorted(set(ids))
@@ -188,7 +188,7 @@ class TestContract:
                 store.send(c, "s1", "a", "poll", str(i).encode(), T1 if i % 2 else T0)
         assert [m.body for m in store.due(T1)] == [b"0", b"1", b"2", b"3", b"4"]
         for message in reversed(store.due(T1)):
-            store.receive(message, Reply(True))
+            store.receive([(message, Reply(True))])
         assert [i for i, *_ in store.inbox()] == sorted(i for i, *_ in store.inbox())
 
     def test_the_end_withdraws_all_but_cancellations(self, store):

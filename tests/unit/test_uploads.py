@@ -6,7 +6,6 @@ import hashlib
 import math
 import struct
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +18,7 @@ from penstock.privacy import accountant
 from penstock.privacy.events import RELATION, Gaussian, Unbounded, to_dict
 from penstock.schema import Column, Schema, to_arrow
 from penstock.study import Estimand, Mechanism, PrivacyRequest, Study
+from penstock.wire import gate_pb2
 from penstock.wire.canonical import canonical
 from penstock.wire.manifest import MANIFEST, Manifest, sign_manifest
 from penstock.wire.signatures import generate_key, public_hex, sign
@@ -26,7 +26,7 @@ from penstock_server import results, uploads
 from penstock_server.ipc_guard import check_stream
 from penstock_server.meta.estimands import estimate
 from penstock_server.meta.floor import variance_floor
-from penstock_server.network import save_parts
+from penstock_server.packets import add_piece, here
 from penstock_server.store import Site
 from penstock_server.uploads import check_manifest, read_upload, size_limit
 
@@ -574,41 +574,46 @@ def test_text_that_is_not_utf8_is_rejected(tmp_path):
         read(tmp_path, DATA.replace(b"never", b"\xff\xfe\xfd\xfc\xfb"))
 
 
-# -- streaming it to a file --------------------------------------------------------------------
+# -- its pieces, joined in a file ---------------------------------------------------------------
 
 
-def parts(*tables, manifest=b"m"):
-    yield SimpleNamespace(manifest=manifest, table=b"")
-    for table in tables:
-        yield SimpleNamespace(manifest=b"", table=table)
+def piece(table, offset, size, manifest=b"m"):
+    return gate_pb2.Piece(manifest=manifest, size=size, offset=offset, table=table)
 
 
-def endless():
-    yield SimpleNamespace(manifest=b"m", table=b"")
-    while True:
-        yield SimpleNamespace(manifest=b"", table=b"x" * 100)
-
-
-def test_parts_are_joined(tmp_path):
+def test_pieces_are_joined(tmp_path):
     path = tmp_path / "new" / "a.arrow"
-    assert save_parts(parts(b"ab", b"c"), path, 3) == b"m"
+    assert not add_piece(path, piece(b"ab", 0, 3), 3)
+    assert here(path) == 2
+    assert not path.exists()
+    assert add_piece(path, piece(b"c", 2, 3), 3)
     assert path.read_bytes() == b"abc"
+    assert here(path) == 0
+
+
+@pytest.mark.parametrize("offset", [0, 1, 3])
+def test_a_piece_from_elsewhere_is_dropped(tmp_path, offset):
+    path = tmp_path / "a.arrow"
+    add_piece(path, piece(b"ab", 0, 4), 4)
+    assert not add_piece(path, piece(b"xy", offset, 4), 4)
+    assert add_piece(path, piece(b"cd", 2, 4), 4)
+    assert path.read_bytes() == b"abcd"
 
 
 @pytest.mark.parametrize(
-    ("given_parts", "said"),
+    ("given", "said"),
     [
-        (parts(b"ab", b"cd"), "larger"),
-        (endless(), "larger"),
-        (parts(b"a", b"", b"b"), "empty parts"),
-        (parts(b"a", manifest=b""), "no manifest"),
-        (iter(()), "no manifest"),
+        (piece(b"abcd", 0, 4), "larger"),
+        (piece(b"", 0, 2**63), "larger"),
+        (piece(b"abc", 0, 2), "do not fit"),
+        (piece(b"", 0, 2), "do not fit"),
+        (piece(b"a", 0, 1, manifest=b""), "no manifest"),
     ],
 )
-def test_bad_parts_leave_nothing(tmp_path, given_parts, said):
+def test_bad_pieces_are_refused(tmp_path, given, said):
     with pytest.raises(UploadRejected, match=said):
-        save_parts(given_parts, tmp_path / "a.arrow", 3)
-    assert list(tmp_path.iterdir()) == []
+        add_piece(tmp_path / "a.arrow", given, 3)
+    assert not (tmp_path / "a.arrow").exists()
 
 
 # -- floors of variances -----------------------------------------------------------------------

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from penstock.analyst.keyfile import PRIVATE
 from penstock.cli.console import done, friendly, say
 from penstock.errors import PenstockError, SignatureError
 from penstock.wire.signatures import (
@@ -21,7 +22,6 @@ from penstock.wire.signatures import (
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False)
 
-_PRIVATE = b"PRIVATE KEY"
 _PUBLIC = re.compile(rb"[0-9a-f]{64}")
 
 
@@ -70,7 +70,7 @@ def _write_new(path: Path, data: bytes, mode: int) -> None:
 def show(path: Annotated[Path, typer.Argument(help="A .key or .pub file.")]) -> None:
     """Print a key's fingerprint, to be compared by voice."""
     data = path.read_bytes()
-    private = _PRIVATE in data
+    private = PRIVATE in data
     say(fingerprint(public_hex(private_from_pem(data)) if private else read_public(path)))
 
 
@@ -81,7 +81,7 @@ def read_public(path: Path) -> str:
         SignatureError: not one; what the file holds is not shown, it may be a private key.
     """
     data = path.read_bytes()
-    if _PRIVATE in data:
+    if PRIVATE in data:
         raise SignatureError(
             "this is a private key, which its owner must keep",
             value=path,
@@ -96,24 +96,3 @@ def read_public(path: Path) -> str:
             remedy="use the .pub file that `penstock key new` wrote",
         )
     return text.decode()
-
-
-def read_private(path: Path) -> bytes:
-    """A private key's bytes, refusing one that others can read.
-
-    Raises:
-        PenstockError: readable by others; SignatureError: not a private key.
-    """
-    data, mode = path.read_bytes(), path.stat().st_mode & 0o777
-    if _PRIVATE not in data:
-        raise SignatureError(
-            "not a private key", value=path, remedy="use the .key file, not the .pub file"
-        )
-    if mode & 0o077:
-        raise PenstockError(
-            "the key can be read by others",
-            value=oct(mode),
-            bound="0600",
-            remedy=f"chmod 600 {path}",
-        )
-    return data

@@ -17,12 +17,14 @@ GROUP = "penstock.commands"
 
 # In the order of a newcomer's path; names that other packages add come after these.
 HELP = {
-    "demo": "See all of it work: simulated hospitals, real gates, one report.",
+    "demo": "See all of it work: simulated hospitals, real processes, real TLS, one report.",
+    "key": "Make the key that signs your studies, and show its fingerprint.",
+    "login": "Keep a coordinator's address and your token for the commands below.",
     "study": "Ask a question of many sites: new, check, submit, status, cancel.",
     "pull": "Fetch a study's report and its pooled synthetic data.",
-    "key": "Make the key that signs your studies, and show its fingerprint.",
-    "site": "Keep a site's gate: init, check, trust, start, requests, approve, ledger.",
-    "server": "Run the coordinator: init, enrol, start, sites.",
+    "logout": "Forget a saved login.",
+    "site": "Keep a site: init, check, join, trust, start, requests, approve, ledger, doctor.",
+    "server": "Run the coordinator: init, enrol, token, start, sites, doctor.",
     "simulate": "Write simulated cohorts with a known truth.",
 }
 
@@ -97,7 +99,7 @@ def root(
     differentially private synthetic tables, metered by a ledger.
     A coordinator pools them into a report.
 
-    See it work: demo. Analysts: key, study, pull. Data stewards: site.
+    See it work: demo. Analysts: key, login, study, pull. Data stewards: site.
     Who runs the coordinator: server.
     """
 

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TransferSpeedColumn,
+)
 
-from penstock.analyst import connect
+from penstock.analyst import POLL_SECONDS, RESULT_FILES, Fetching, Received, connect
+from penstock.analyst.keyfile import read_private
+from penstock.analyst.waiting import wait_for_end
 from penstock.cli.console import done, emit_json, err, escape, friendly, read_text, say, table
-from penstock.cli.key import read_private
-from penstock.errors import InvalidInput, JobFailed, PenstockError, Problem
+from penstock.errors import InvalidInput, JobFailed, PenstockError, Problem, Unreachable
 from penstock.schema import Schema
 from penstock.study import Study
 from penstock.toml import parse_dictionary, parse_study, study_template
@@ -28,10 +36,16 @@ pull_app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
 
 T = TypeVar("T")
 
+LARGE = 4_000_000
+"""Bytes of a file from which on a progress bar is worth showing."""
+
 Where = Annotated[
-    str,
+    str | None,
     typer.Option(
-        "--coordinator", "-c", envvar="PENSTOCK_COORDINATOR", help="The coordinator's directory."
+        "--coordinator",
+        "-c",
+        envvar="PENSTOCK_COORDINATOR",
+        help="https://HOST:PORT, a login's name, or a directory; your login if not given.",
     ),
 ]
 KeyFile = Annotated[
@@ -45,8 +59,8 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")
 def study() -> None:
     """Ask a question of many sites.
 
-    In this order: `penstock key new`, study new, (edit the file), check,
-    submit, status --wait; then `penstock pull`.
+    In this order: `penstock login`, `penstock key new`, study new, (edit the
+    file), check, submit, status --wait; then `penstock pull`.
     """
 
 
@@ -128,7 +142,9 @@ def check(path: StudyFile, as_json: AsJson = False) -> None:
 
 @app.command()
 @friendly
-def submit(path: StudyFile, key: KeyFile, coordinator: Where, as_json: AsJson = False) -> None:
+def submit(
+    path: StudyFile, key: KeyFile, coordinator: Where = None, as_json: AsJson = False
+) -> None:
     """Sign a study with your key, here, and hand it in. The same study again changes nothing."""
     found = _read(path)
     signed = sign_study(found, private_from_pem(read_private(key)))
@@ -143,7 +159,7 @@ def submit(path: StudyFile, key: KeyFile, coordinator: Where, as_json: AsJson = 
 
 @app.command("list")
 @friendly
-def list_studies(coordinator: Where, as_json: AsJson = False) -> None:
+def list_studies(coordinator: Where = None, as_json: AsJson = False) -> None:
     """All studies of a coordinator."""
     rows = connect(coordinator).studies()
     if as_json:
@@ -166,7 +182,7 @@ def list_studies(coordinator: Where, as_json: AsJson = False) -> None:
 @friendly
 def status(
     study: StudyName,
-    coordinator: Where,
+    coordinator: Where = None,
     wait: Annotated[bool, typer.Option("--wait", help="Watch until the study has ended.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -174,7 +190,8 @@ def status(
     remote = connect(coordinator)
     found = remote.status(study)
     if wait:
-        found = _watch(lambda: remote.status(study), found)
+        every = getattr(remote, "poll_seconds", POLL_SECONDS)
+        found = _watch(lambda: remote.status(study), found, every)
     if as_json:
         emit_json(found)
     else:
@@ -203,7 +220,9 @@ def _show(found: dict[str, Any]) -> None:
     )
 
 
-def _watch(ask: Any, found: dict[str, Any]) -> dict[str, Any]:
+def _watch(
+    ask: Callable[[], dict[str, Any]], found: dict[str, Any], every: float
+) -> dict[str, Any]:
     """Progress bars, one a site, until the study has ended."""
     columns = (
         TextColumn("{task.description}"),
@@ -216,22 +235,25 @@ def _watch(ask: Any, found: dict[str, Any]) -> dict[str, Any]:
             s["site"]: progress.add_task(escape(s["site"]), total=100, state=s["state"])
             for s in found["sites"]
         }
-        while True:
-            for s in found["sites"]:
+
+        def seen(status: dict[str, Any]) -> None:
+            for s in status["sites"]:
                 share = 100.0 * s["step"] / s["steps"] if s["steps"] else 0.0
                 if s["state"] == "delivered":
                     share = 100.0
-                state = f"{s['state']} {s['code']}".strip()
+                state = escape(f"{s['state']} {s['code']}".strip())
                 progress.update(bars[s["site"]], completed=share, state=state)
-            if found["state"] != "open":
-                return found
-            time.sleep(0.5)
-            found = ask()
+
+        def away(error: Unreachable | None) -> None:
+            text = "the coordinator answers again" if error is None else f"{error.message}; waiting"
+            err.print(text, markup=False)
+
+        return wait_for_end(ask, every=every, seen=seen, away=away)
 
 
 @app.command()
 @friendly
-def cancel(study: StudyName, key: KeyFile, coordinator: Where) -> None:
+def cancel(study: StudyName, key: KeyFile, coordinator: Where = None) -> None:
     """End a study. What a site has reserved for a run in progress stays charged."""
     remote = connect(coordinator)
     study_id = remote.status(study)["study"]
@@ -243,8 +265,8 @@ def cancel(study: StudyName, key: KeyFile, coordinator: Where) -> None:
 @friendly
 def pull(
     study: StudyName,
-    coordinator: Where,
     out: Annotated[Path, typer.Option("--out", "-o", help="The folder to write into.")],
+    coordinator: Where = None,
     copies: Annotated[
         str, typer.Option(help="'one' (the first synthetic copy) or 'all', for inference.")
     ] = "one",
@@ -254,7 +276,12 @@ def pull(
     if copies not in ("one", "all"):
         problem = Problem("--copies", "unknown", value=copies, bound="one or all")
         raise InvalidInput("pull", [problem])
-    files = connect(coordinator).pull(study, out, all_copies=copies == "all")
+    remote, every = connect(coordinator), copies == "all"
+    if isinstance(remote, Fetching):
+        with _downloads() as received:
+            files = remote.fetch(study, RESULT_FILES, out, all_copies=every, received=received)
+    else:
+        files = remote.pull(study, out, all_copies=every)
     if as_json:
         emit_json({"files": [str(f) for f in files]})
         return
@@ -262,6 +289,27 @@ def pull(
     for name in (str(f) for f in files):
         done(name)
     _answers(report)
+
+
+@contextmanager
+def _downloads() -> Iterator[Received]:
+    """A bar for every large file."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+    )
+    with Progress(*columns, console=err, transient=True) as progress:
+        bars = {}
+
+        def received(name: str, done_bytes: int, size: int) -> None:
+            if size >= LARGE:
+                if name not in bars:
+                    bars[name] = progress.add_task(name, total=size)
+                progress.update(bars[name], completed=done_bytes)
+
+        yield received
 
 
 def _answers(report: dict[str, Any]) -> None:

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18penstock/wire/gate.proto\x12\x0bpenstock.v1\"\x11\n\x0f\x44\x65scribeRequest\"\x18\n\x08\x44ocument\x12\x0c\n\x04json\x18\x01 \x01(\x0c\"%\n\rSubmitRequest\x12\x14\n\x0csigned_study\x18\x01 \x01(\x0c\" \n\nJobRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\"&\n\rCancelRequest\x12\x15\n\rsigned_cancel\x18\x01 \x01(\x0c\"#\n\rRejectRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\"S\n\x03Job\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\r\n\x05state\x18\x02 \x01(\t\x12\x0c\n\x04\x63ode\x18\x03 \x01(\t\x12\x0c\n\x04step\x18\x04 \x01(\r\x12\r\n\x05steps\x18\x05 \x01(\r\"3\n\x04Part\x12\x12\n\x08manifest\x18\x01 \x01(\x0cH\x00\x12\x0f\n\x05table\x18\x02 \x01(\x0cH\x00\x42\x06\n\x04\x62ody2\xa3\x02\n\x04Gate\x12?\n\x08\x44\x65scribe\x12\x1c.penstock.v1.DescribeRequest\x1a\x15.penstock.v1.Document\x12\x36\n\x06Submit\x12\x1a.penstock.v1.SubmitRequest\x1a\x10.penstock.v1.Job\x12\x31\n\x04Poll\x12\x17.penstock.v1.JobRequest\x1a\x10.penstock.v1.Job\x12\x37\n\x07\x43ollect\x12\x17.penstock.v1.JobRequest\x1a\x11.penstock.v1.Part0\x01\x12\x36\n\x06\x43\x61ncel\x12\x1a.penstock.v1.CancelRequest\x1a\x10.penstock.v1.Job2\xae\x03\n\x07Steward\x12=\n\x06Status\x12\x1c.penstock.v1.DescribeRequest\x1a\x15.penstock.v1.Document\x12?\n\x08Requests\x12\x1c.penstock.v1.DescribeRequest\x1a\x15.penstock.v1.Document\x12\x39\n\x07Preview\x12\x17.penstock.v1.JobRequest\x1a\x15.penstock.v1.Document\x12\x34\n\x07\x41pprove\x12\x17.penstock.v1.JobRequest\x1a\x10.penstock.v1.Job\x12\x36\n\x06Reject\x12\x1a.penstock.v1.RejectRequest\x1a\x10.penstock.v1.Job\x12=\n\x06Ledger\x12\x1c.penstock.v1.DescribeRequest\x1a\x15.penstock.v1.Document\x12;\n\x04Stop\x12\x1c.penstock.v1.DescribeRequest\x1a\x15.penstock.v1.Documentb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18penstock/wire/gate.proto\x12\x0bpenstock.v1\"(\n\x0f\x44\x65scribeRequest\x12\x15\n\rseen_manifest\x18\x01 \x01(\x0c\"\t\n\x07Nothing\"\x18\n\x08\x44ocument\x12\x0c\n\x04json\x18\x01 \x01(\x0c\"%\n\rSubmitRequest\x12\x14\n\x0csigned_study\x18\x01 \x01(\x0c\" \n\nJobRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\"&\n\rCancelRequest\x12\x15\n\rsigned_cancel\x18\x01 \x01(\x0c\"#\n\rRejectRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\"S\n\x03Job\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\r\n\x05state\x18\x02 \x01(\t\x12\x0c\n\x04\x63ode\x18\x03 \x01(\t\x12\x0c\n\x04step\x18\x04 \x01(\r\x12\r\n\x05steps\x18\x05 \x01(\r\"D\n\x0e\x43ollectRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0e\n\x06offset\x18\x02 \x01(\x04\x12\x0e\n\x06length\x18\x03 \x01(\x04\"A\n\x04Part\x12\x12\n\x08manifest\x18\x01 \x01(\x0cH\x00\x12\x0f\n\x05table\x18\x02 \x01(\x0cH\x00\x12\x0c\n\x04size\x18\x03 \x01(\x04\x42\x06\n\x04\x62ody\")\n\x05\x42\x61tch\x12 \n\x05\x63\x61lls\x18\x01 \x03(\x0b\x32\x11.penstock.v1.Call\"\x81\x02\n\x04\x43\x61ll\x12\n\n\x02id\x18\x01 \x01(\x04\x12\x30\n\x08\x64\x65scribe\x18\x02 \x01(\x0b\x32\x1c.penstock.v1.DescribeRequestH\x00\x12,\n\x06submit\x18\x03 \x01(\x0b\x32\x1a.penstock.v1.SubmitRequestH\x00\x12\'\n\x04poll\x18\x04 \x01(\x0b\x32\x17.penstock.v1.JobRequestH\x00\x12.\n\x07\x63ollect\x18\x05 \x01(\x0b\x32\x1b.penstock.v1.CollectRequestH\x00\x12,\n\x06\x63\x61ncel\x18\x06 \x01(\x0b\x32\x1a.penstock.v1.CancelRequestH\x00\x42\x06\n\x04verb\"/\n\x07\x41nswers\x12$\n\x07\x61nswers\x18\x01 \x03(\x0b\x32\x13.penstock.v1.Answer\"\xb7\x01\n\x06\x41nswer\x12\n\n\x02id\x18\x01 \x01(\x04\x12*\n\tdescribed\x18\x02 \x01(\x0b\x32\x15.penstock.v1.DocumentH\x00\x12\x1f\n\x03job\x18\x03 \x01(\x0b\x32\x10.penstock.v1.JobH\x00\x12#\n\x05piece\x18\x04 \x01(\x0b\x32\x12.penstock.v1.PieceH\x00\x12\'\n\x07\x66\x61ilure\x18\x05 \x01(\x0b\x32\x14.penstock.v1.FailureH\x00\x42\x06\n\x04\x62ody\"F\n\x05Piece\x12\x10\n\x08manifest\x18\x01 \x01(\x0c\x12\x0c\n\x04size\x18\x02 \x01(\x04\x12\x0e\n\x06offset\x18\x03 \x01(\x04\x12\r\n\x05table\x18\x04 \x01(\x0c\"\'\n\x07\x46\x61ilure\x12\x0c\n\x04\x63ode\x18\x01 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x02 \x01(\t2\xa7\x02\n\x04Gate\x12?\n\x08\x44\x65scribe\x12\x1c.penstock.v1.DescribeRequest\x1a\x15.penstock.v1.Document\x12\x36\n\x06Submit\x12\x1a.penstock.v1.SubmitRequest\x1a\x10.penstock.v1.Job\x12\x31\n\x04Poll\x12\x17.penstock.v1.JobRequest\x1a\x10.penstock.v1.Job\x12;\n\x07\x43ollect\x12\x1b.penstock.v1.CollectRequest\x1a\x11.penstock.v1.Part0\x01\x12\x36\n\x06\x43\x61ncel\x12\x1a.penstock.v1.CancelRequest\x1a\x10.penstock.v1.Job2\x8e\x03\n\x07Steward\x12\x35\n\x06Status\x12\x14.penstock.v1.Nothing\x1a\x15.penstock.v1.Document\x12\x37\n\x08Requests\x12\x14.penstock.v1.Nothing\x1a\x15.penstock.v1.Document\x12\x39\n\x07Preview\x12\x17.penstock.v1.JobRequest\x1a\x15.penstock.v1.Document\x12\x34\n\x07\x41pprove\x12\x17.penstock.v1.JobRequest\x1a\x10.penstock.v1.Job\x12\x36\n\x06Reject\x12\x1a.penstock.v1.RejectRequest\x1a\x10.penstock.v1.Job\x12\x35\n\x06Ledger\x12\x14.penstock.v1.Nothing\x1a\x15.penstock.v1.Document\x12\x33\n\x04Stop\x12\x14.penstock.v1.Nothing\x1a\x15.penstock.v1.Documentb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,23 +32,39 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'penstock.wire.gate_pb2', _g
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_DESCRIBEREQUEST']._serialized_start=41
-  _globals['_DESCRIBEREQUEST']._serialized_end=58
-  _globals['_DOCUMENT']._serialized_start=60
-  _globals['_DOCUMENT']._serialized_end=84
-  _globals['_SUBMITREQUEST']._serialized_start=86
-  _globals['_SUBMITREQUEST']._serialized_end=123
-  _globals['_JOBREQUEST']._serialized_start=125
-  _globals['_JOBREQUEST']._serialized_end=157
-  _globals['_CANCELREQUEST']._serialized_start=159
-  _globals['_CANCELREQUEST']._serialized_end=197
-  _globals['_REJECTREQUEST']._serialized_start=199
-  _globals['_REJECTREQUEST']._serialized_end=234
-  _globals['_JOB']._serialized_start=236
-  _globals['_JOB']._serialized_end=319
-  _globals['_PART']._serialized_start=321
-  _globals['_PART']._serialized_end=372
-  _globals['_GATE']._serialized_start=375
-  _globals['_GATE']._serialized_end=666
-  _globals['_STEWARD']._serialized_start=669
-  _globals['_STEWARD']._serialized_end=1099
+  _globals['_DESCRIBEREQUEST']._serialized_end=81
+  _globals['_NOTHING']._serialized_start=83
+  _globals['_NOTHING']._serialized_end=92
+  _globals['_DOCUMENT']._serialized_start=94
+  _globals['_DOCUMENT']._serialized_end=118
+  _globals['_SUBMITREQUEST']._serialized_start=120
+  _globals['_SUBMITREQUEST']._serialized_end=157
+  _globals['_JOBREQUEST']._serialized_start=159
+  _globals['_JOBREQUEST']._serialized_end=191
+  _globals['_CANCELREQUEST']._serialized_start=193
+  _globals['_CANCELREQUEST']._serialized_end=231
+  _globals['_REJECTREQUEST']._serialized_start=233
+  _globals['_REJECTREQUEST']._serialized_end=268
+  _globals['_JOB']._serialized_start=270
+  _globals['_JOB']._serialized_end=353
+  _globals['_COLLECTREQUEST']._serialized_start=355
+  _globals['_COLLECTREQUEST']._serialized_end=423
+  _globals['_PART']._serialized_start=425
+  _globals['_PART']._serialized_end=490
+  _globals['_BATCH']._serialized_start=492
+  _globals['_BATCH']._serialized_end=533
+  _globals['_CALL']._serialized_start=536
+  _globals['_CALL']._serialized_end=793
+  _globals['_ANSWERS']._serialized_start=795
+  _globals['_ANSWERS']._serialized_end=842
+  _globals['_ANSWER']._serialized_start=845
+  _globals['_ANSWER']._serialized_end=1028
+  _globals['_PIECE']._serialized_start=1030
+  _globals['_PIECE']._serialized_end=1100
+  _globals['_FAILURE']._serialized_start=1102
+  _globals['_FAILURE']._serialized_end=1141
+  _globals['_GATE']._serialized_start=1144
+  _globals['_GATE']._serialized_end=1439
+  _globals['_STEWARD']._serialized_start=1442
+  _globals['_STEWARD']._serialized_end=1840
 # @@protoc_insertion_point(module_scope)

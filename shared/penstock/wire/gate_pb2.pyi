@@ -1,10 +1,18 @@
+from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from typing import ClassVar as _ClassVar, Optional as _Optional
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class DescribeRequest(_message.Message):
+    __slots__ = ("seen_manifest",)
+    SEEN_MANIFEST_FIELD_NUMBER: _ClassVar[int]
+    seen_manifest: bytes
+    def __init__(self, seen_manifest: _Optional[bytes] = ...) -> None: ...
+
+class Nothing(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
@@ -52,10 +60,84 @@ class Job(_message.Message):
     steps: int
     def __init__(self, request_id: _Optional[str] = ..., state: _Optional[str] = ..., code: _Optional[str] = ..., step: _Optional[int] = ..., steps: _Optional[int] = ...) -> None: ...
 
+class CollectRequest(_message.Message):
+    __slots__ = ("request_id", "offset", "length")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LENGTH_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    offset: int
+    length: int
+    def __init__(self, request_id: _Optional[str] = ..., offset: _Optional[int] = ..., length: _Optional[int] = ...) -> None: ...
+
 class Part(_message.Message):
-    __slots__ = ("manifest", "table")
+    __slots__ = ("manifest", "table", "size")
     MANIFEST_FIELD_NUMBER: _ClassVar[int]
     TABLE_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
     manifest: bytes
     table: bytes
-    def __init__(self, manifest: _Optional[bytes] = ..., table: _Optional[bytes] = ...) -> None: ...
+    size: int
+    def __init__(self, manifest: _Optional[bytes] = ..., table: _Optional[bytes] = ..., size: _Optional[int] = ...) -> None: ...
+
+class Batch(_message.Message):
+    __slots__ = ("calls",)
+    CALLS_FIELD_NUMBER: _ClassVar[int]
+    calls: _containers.RepeatedCompositeFieldContainer[Call]
+    def __init__(self, calls: _Optional[_Iterable[_Union[Call, _Mapping]]] = ...) -> None: ...
+
+class Call(_message.Message):
+    __slots__ = ("id", "describe", "submit", "poll", "collect", "cancel")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    DESCRIBE_FIELD_NUMBER: _ClassVar[int]
+    SUBMIT_FIELD_NUMBER: _ClassVar[int]
+    POLL_FIELD_NUMBER: _ClassVar[int]
+    COLLECT_FIELD_NUMBER: _ClassVar[int]
+    CANCEL_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    describe: DescribeRequest
+    submit: SubmitRequest
+    poll: JobRequest
+    collect: CollectRequest
+    cancel: CancelRequest
+    def __init__(self, id: _Optional[int] = ..., describe: _Optional[_Union[DescribeRequest, _Mapping]] = ..., submit: _Optional[_Union[SubmitRequest, _Mapping]] = ..., poll: _Optional[_Union[JobRequest, _Mapping]] = ..., collect: _Optional[_Union[CollectRequest, _Mapping]] = ..., cancel: _Optional[_Union[CancelRequest, _Mapping]] = ...) -> None: ...
+
+class Answers(_message.Message):
+    __slots__ = ("answers",)
+    ANSWERS_FIELD_NUMBER: _ClassVar[int]
+    answers: _containers.RepeatedCompositeFieldContainer[Answer]
+    def __init__(self, answers: _Optional[_Iterable[_Union[Answer, _Mapping]]] = ...) -> None: ...
+
+class Answer(_message.Message):
+    __slots__ = ("id", "described", "job", "piece", "failure")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    DESCRIBED_FIELD_NUMBER: _ClassVar[int]
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    PIECE_FIELD_NUMBER: _ClassVar[int]
+    FAILURE_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    described: Document
+    job: Job
+    piece: Piece
+    failure: Failure
+    def __init__(self, id: _Optional[int] = ..., described: _Optional[_Union[Document, _Mapping]] = ..., job: _Optional[_Union[Job, _Mapping]] = ..., piece: _Optional[_Union[Piece, _Mapping]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ...) -> None: ...
+
+class Piece(_message.Message):
+    __slots__ = ("manifest", "size", "offset", "table")
+    MANIFEST_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    manifest: bytes
+    size: int
+    offset: int
+    table: bytes
+    def __init__(self, manifest: _Optional[bytes] = ..., size: _Optional[int] = ..., offset: _Optional[int] = ..., table: _Optional[bytes] = ...) -> None: ...
+
+class Failure(_message.Message):
+    __slots__ = ("code", "detail")
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    code: str
+    detail: str
+    def __init__(self, code: _Optional[str] = ..., detail: _Optional[str] = ...) -> None: ...

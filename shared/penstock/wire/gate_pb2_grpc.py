@@ -52,7 +52,7 @@ class GateStub:
                 _registered_method=True)
         self.Collect = channel.unary_stream(
                 '/penstock.v1.Gate/Collect',
-                request_serializer=penstock_dot_wire_dot_gate__pb2.JobRequest.SerializeToString,
+                request_serializer=penstock_dot_wire_dot_gate__pb2.CollectRequest.SerializeToString,
                 response_deserializer=penstock_dot_wire_dot_gate__pb2.Part.FromString,
                 _registered_method=True)
         self.Cancel = channel.unary_unary(
@@ -120,7 +120,7 @@ def add_GateServicer_to_server(servicer, server):
             ),
             'Collect': grpc.unary_stream_rpc_method_handler(
                     servicer.Collect,
-                    request_deserializer=penstock_dot_wire_dot_gate__pb2.JobRequest.FromString,
+                    request_deserializer=penstock_dot_wire_dot_gate__pb2.CollectRequest.FromString,
                     response_serializer=penstock_dot_wire_dot_gate__pb2.Part.SerializeToString,
             ),
             'Cancel': grpc.unary_unary_rpc_method_handler(
@@ -236,7 +236,7 @@ class Gate:
             request,
             target,
             '/penstock.v1.Gate/Collect',
-            penstock_dot_wire_dot_gate__pb2.JobRequest.SerializeToString,
+            penstock_dot_wire_dot_gate__pb2.CollectRequest.SerializeToString,
             penstock_dot_wire_dot_gate__pb2.Part.FromString,
             options,
             channel_credentials,
@@ -288,12 +288,12 @@ class StewardStub:
         """
         self.Status = channel.unary_unary(
                 '/penstock.v1.Steward/Status',
-                request_serializer=penstock_dot_wire_dot_gate__pb2.DescribeRequest.SerializeToString,
+                request_serializer=penstock_dot_wire_dot_gate__pb2.Nothing.SerializeToString,
                 response_deserializer=penstock_dot_wire_dot_gate__pb2.Document.FromString,
                 _registered_method=True)
         self.Requests = channel.unary_unary(
                 '/penstock.v1.Steward/Requests',
-                request_serializer=penstock_dot_wire_dot_gate__pb2.DescribeRequest.SerializeToString,
+                request_serializer=penstock_dot_wire_dot_gate__pb2.Nothing.SerializeToString,
                 response_deserializer=penstock_dot_wire_dot_gate__pb2.Document.FromString,
                 _registered_method=True)
         self.Preview = channel.unary_unary(
@@ -313,12 +313,12 @@ class StewardStub:
                 _registered_method=True)
         self.Ledger = channel.unary_unary(
                 '/penstock.v1.Steward/Ledger',
-                request_serializer=penstock_dot_wire_dot_gate__pb2.DescribeRequest.SerializeToString,
+                request_serializer=penstock_dot_wire_dot_gate__pb2.Nothing.SerializeToString,
                 response_deserializer=penstock_dot_wire_dot_gate__pb2.Document.FromString,
                 _registered_method=True)
         self.Stop = channel.unary_unary(
                 '/penstock.v1.Steward/Stop',
-                request_serializer=penstock_dot_wire_dot_gate__pb2.DescribeRequest.SerializeToString,
+                request_serializer=penstock_dot_wire_dot_gate__pb2.Nothing.SerializeToString,
                 response_deserializer=penstock_dot_wire_dot_gate__pb2.Document.FromString,
                 _registered_method=True)
 
@@ -377,12 +377,12 @@ def add_StewardServicer_to_server(servicer, server):
     rpc_method_handlers = {
             'Status': grpc.unary_unary_rpc_method_handler(
                     servicer.Status,
-                    request_deserializer=penstock_dot_wire_dot_gate__pb2.DescribeRequest.FromString,
+                    request_deserializer=penstock_dot_wire_dot_gate__pb2.Nothing.FromString,
                     response_serializer=penstock_dot_wire_dot_gate__pb2.Document.SerializeToString,
             ),
             'Requests': grpc.unary_unary_rpc_method_handler(
                     servicer.Requests,
-                    request_deserializer=penstock_dot_wire_dot_gate__pb2.DescribeRequest.FromString,
+                    request_deserializer=penstock_dot_wire_dot_gate__pb2.Nothing.FromString,
                     response_serializer=penstock_dot_wire_dot_gate__pb2.Document.SerializeToString,
             ),
             'Preview': grpc.unary_unary_rpc_method_handler(
@@ -402,12 +402,12 @@ def add_StewardServicer_to_server(servicer, server):
             ),
             'Ledger': grpc.unary_unary_rpc_method_handler(
                     servicer.Ledger,
-                    request_deserializer=penstock_dot_wire_dot_gate__pb2.DescribeRequest.FromString,
+                    request_deserializer=penstock_dot_wire_dot_gate__pb2.Nothing.FromString,
                     response_serializer=penstock_dot_wire_dot_gate__pb2.Document.SerializeToString,
             ),
             'Stop': grpc.unary_unary_rpc_method_handler(
                     servicer.Stop,
-                    request_deserializer=penstock_dot_wire_dot_gate__pb2.DescribeRequest.FromString,
+                    request_deserializer=penstock_dot_wire_dot_gate__pb2.Nothing.FromString,
                     response_serializer=penstock_dot_wire_dot_gate__pb2.Document.SerializeToString,
             ),
     }
@@ -437,7 +437,7 @@ class Steward:
             request,
             target,
             '/penstock.v1.Steward/Status',
-            penstock_dot_wire_dot_gate__pb2.DescribeRequest.SerializeToString,
+            penstock_dot_wire_dot_gate__pb2.Nothing.SerializeToString,
             penstock_dot_wire_dot_gate__pb2.Document.FromString,
             options,
             channel_credentials,
@@ -464,7 +464,7 @@ class Steward:
             request,
             target,
             '/penstock.v1.Steward/Requests',
-            penstock_dot_wire_dot_gate__pb2.DescribeRequest.SerializeToString,
+            penstock_dot_wire_dot_gate__pb2.Nothing.SerializeToString,
             penstock_dot_wire_dot_gate__pb2.Document.FromString,
             options,
             channel_credentials,
@@ -572,7 +572,7 @@ class Steward:
             request,
             target,
             '/penstock.v1.Steward/Ledger',
-            penstock_dot_wire_dot_gate__pb2.DescribeRequest.SerializeToString,
+            penstock_dot_wire_dot_gate__pb2.Nothing.SerializeToString,
             penstock_dot_wire_dot_gate__pb2.Document.FromString,
             options,
             channel_credentials,
@@ -599,7 +599,7 @@ class Steward:
             request,
             target,
             '/penstock.v1.Steward/Stop',
-            penstock_dot_wire_dot_gate__pb2.DescribeRequest.SerializeToString,
+            penstock_dot_wire_dot_gate__pb2.Nothing.SerializeToString,
             penstock_dot_wire_dot_gate__pb2.Document.FromString,
             options,
             channel_credentials,

@@ -10,7 +10,9 @@ SERVED_MAJORS = (1,)
 MAX_STUDY_BYTES = 1_000_000
 MAX_MANIFEST_BYTES = 200_000
 PART_BYTES = 1_000_000
-"""Tables travel in parts of at most this size; gRPC refuses messages over 4 MB."""
+"""Tables leave a gate in parts of at most this size; gRPC refuses messages over 4 MB."""
+PIECE_BYTES = 8_000_000
+"""Of a table in one message between site and coordinator: a broken line costs at most this."""
 
 
 class JobState(StrEnum):
@@ -86,6 +88,10 @@ CODES: dict[str, tuple[str, str]] = {
     "rejected": ("the steward said no", "talk to the site"),
     "no-answer": ("the site did not answer before the deadline", "talk to the site"),
     "unreachable": ("the site could not be reached", "ask the site whether its gate runs"),
+    "gate-away": (
+        "the site is connected, but its gate does not answer",
+        "ask the site whether its gate runs",
+    ),
     "upload-rejected": (
         "what the site sent is not what was asked for",
         "see the coordinator's log",
@@ -98,6 +104,14 @@ CODES: dict[str, tuple[str, str]] = {
     "misconfigured": (
         "the site's settings have a problem",
         "the steward sees it in the gate's log; it is asked again until the deadline",
+    ),
+    "rolled-back": (
+        "the site's ledger is older than what it has shown",
+        "the steward must recover it: `penstock site ledger recover`",
+    ),
+    "bundle": (
+        "the coordinator's app is not one that this site's version accepts",
+        "upgrade the older side",
     ),
     "busy": ("the gate is stopping", "try again"),
     "internal": ("the gate met an error of its own", "ask the steward to look at its log"),

@@ -1,0 +1,71 @@
+"""What the rooms of `penstock site` share: the site's directory, and calls on steward.sock."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import grpc
+import typer
+
+from penstock.errors import GateUnavailable, InvalidInput, Problem
+from penstock.wire import gate_pb2, gate_pb2_grpc
+from penstock.wire.calls import connect, failure
+from penstock_client.site import SitePaths, SiteSettings, read_settings
+
+RPC_SECONDS = 30.0
+
+SiteDir = Annotated[
+    Path,
+    typer.Option("--dir", "-d", envvar="PENSTOCK_SITE", help="The site's directory."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
+
+
+def open_site(root: Path) -> tuple[SitePaths, SiteSettings]:
+    """The site in a directory.
+
+    Raises:
+        InvalidInput: there is none, or its settings have problems.
+    """
+    paths = SitePaths(root.resolve())
+    if not paths.settings.exists():
+        problem = Problem("", "no site here", remedy="run `penstock site init` first")
+        raise InvalidInput(str(root), [problem])
+    return paths, read_settings(paths)
+
+
+def steward(paths: SitePaths, method: str, request: Any) -> Any:
+    """One call on steward.sock.
+
+    Raises:
+        GateUnavailable: the gate does not run; Refused: it says no.
+    """
+    if not paths.steward_socket.exists():
+        raise GateUnavailable(
+            "the gate does not run", value=paths.root, remedy="`penstock site start` it"
+        )
+    with connect(paths.steward_socket) as channel:
+        try:
+            return getattr(gate_pb2_grpc.StewardStub(channel), method)(request, timeout=RPC_SECONDS)
+        except grpc.RpcError as error:
+            raise failure(error) from None
+
+
+def document(paths: SitePaths, method: str, request: Any = None) -> dict[str, Any]:
+    """A call whose answer is a document."""
+    reply = steward(paths, method, request or gate_pb2.Nothing())
+    found: dict[str, Any] = json.loads(reply.json)
+    return found
+
+
+def short(value: object) -> object:
+    """A value in a cell of a table."""
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, dict):
+        return ", ".join(f"{v} {k}" for k, v in value.items()) or "none"
+    if value is None:
+        return "∞"
+    return ", ".join(map(str, value)) if isinstance(value, list) else value

@@ -1,0 +1,173 @@
+"""`start`, `stop`, `status`, `gate`, `network`: a site's processes."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from penstock.cli.console import done, emit_json, err, friendly, say, table
+from penstock.errors import GateUnavailable
+from penstock.wire.signatures import fingerprint
+from penstock_client import daemon
+from penstock_client.cli.common import AsJson, SiteDir, document, open_site, short
+from penstock_client.database import holder
+from penstock_client.network import NetworkPaths
+from penstock_client.site import SitePaths
+
+STOP_SECONDS = 60.0
+
+_UNJOINED = {
+    "here": "not joined: see `penstock site join`",
+    "separate": "known to the network side, which runs as a user of its own",
+}
+
+
+@friendly
+def start(directory: SiteDir = Path()) -> None:
+    """Run the site until Ctrl-C or `penstock site stop`: the gate, and what it needs to be asked.
+
+    Where the site has joined a coordinator, that is Flower's SuperNode and a runner.
+    """
+    paths, settings = open_site(directory)
+    daemon.serve_site(
+        paths,
+        tell=_tell,
+        ready=lambda: done(f"site {settings.name} is up"),
+        notes=_show_notes,
+    )
+
+
+def _tell(text: str) -> None:
+    say(f"{time.strftime('%H:%M:%S')} {text}")
+
+
+def _show_notes(notes: list[str]) -> None:
+    for note in notes:
+        err.print("  !", note, markup=False)
+
+
+@friendly
+def gate(
+    directory: SiteDir = Path(),
+    supervised: Annotated[bool, typer.Option("--supervised", hidden=True)] = False,
+) -> None:
+    """Run the gate alone in the foreground, until Ctrl-C or `penstock site stop`."""
+    # gRPC's forks and threads are noisy on standard error; our log says what matters.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    from penstock_client.service import serve
+
+    paths, settings = open_site(directory)
+    notes = daemon.site_notes(paths)
+    _log_to(None if supervised else paths.log)
+
+    def ready(more: list[str]) -> None:
+        _show_notes([*more, *notes])
+        done(f"gate of {settings.name} answers on {paths.gate_socket}")
+
+    serve(paths, settings, ready=ready)
+
+
+def _log_to(path: Path | None) -> None:
+    """Log to standard error, and to a file; a supervisor keeps a file of what it gets itself."""
+    handlers: list[logging.Handler] = [logging.StreamHandler(sys.stderr)]
+    if path is not None:
+        handlers.append(logging.FileHandler(path))
+        os.chmod(path, 0o600)
+    for each in handlers:
+        each.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+        logging.getLogger("penstock").addHandler(each)
+    logging.getLogger("penstock").setLevel(logging.INFO)
+
+
+@friendly
+def network(
+    directory: Annotated[Path, typer.Argument(help="The network side's directory.")],
+    gate: Annotated[Path, typer.Option(help="The gate's gate.sock.")],
+) -> None:
+    """Run the network side alone, as a user of its own, until Ctrl-C."""
+    found = NetworkPaths(directory.resolve())
+    address = found.read_coordinator().address
+    if not daemon.answers(gate):
+        _show_notes([f"nobody answers on {gate} yet"])
+    daemon.serve_network(
+        found,
+        gate.absolute(),
+        tell=_tell,
+        ready=lambda: done(f"the network side is up, for {address}"),
+    )
+
+
+@friendly
+def stop(directory: SiteDir = Path()) -> None:
+    """Stop the site. A run in progress is ended and its charge stays."""
+    paths, _ = open_site(directory)
+    try:
+        document(paths, "Stop")
+    except GateUnavailable:
+        supervisor = holder(paths.daemon_lock)
+        if not supervisor:
+            raise
+        # It was about to start the gate again.
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(supervisor, signal.SIGTERM)
+    end = time.monotonic() + STOP_SECONDS
+    while time.monotonic() < end:
+        if holder(paths.lock) is None and holder(paths.daemon_lock) is None:
+            done("the site has stopped")
+            return
+        time.sleep(0.1)
+    raise GateUnavailable("the site is still stopping", remedy="look at log/gate.log")
+
+
+@friendly
+def status(directory: SiteDir = Path(), as_json: AsJson = False) -> None:
+    """What the gate says of itself, what it holds, and which processes run."""
+    paths, _ = open_site(directory)
+    processes = _processes(paths)
+    try:
+        shown = document(paths, "Status")
+    except GateUnavailable:
+        if not processes["daemon"]:
+            raise
+        shown = {"remedy": "the gate does not answer: see log/gate.log"}
+    shown = {**shown, **processes}
+    if as_json:
+        emit_json(shown)
+        return
+    if "gate_key" in shown:
+        shown["gate_key"] = fingerprint(shown["gate_key"])
+    rows = [(k, short(v)) for k, v in _told(shown).items()]
+    table(f"site {shown.get('site', paths.root)}", ("", ""), rows)
+
+
+def _processes(paths: SitePaths) -> dict[str, Any]:
+    """The daemon's pid and what it says of its children; the coordinator that was joined."""
+    found = daemon.running(paths.daemon_lock, paths.daemon_state)
+    return {
+        "daemon": found.pid if found else None,
+        "processes": found.processes if found else {},
+        "coordinator": daemon.joined(NetworkPaths(paths.network)),
+        "connection": daemon.read_link(NetworkPaths(paths.network).link).get("why", "")
+        if found
+        else "",
+        "network": "separate" if paths.node_public.exists() else "here",
+    }
+
+
+def _told(shown: dict[str, Any]) -> dict[str, Any]:
+    """The same, in a person's words."""
+    said = [f"{name} {what}" for name, what in shown["processes"].items()]
+    return {
+        **shown,
+        "daemon": f"pid {shown['daemon']}" if shown["daemon"] else "none: the gate runs alone",
+        "processes": said or "none but the gate",
+        "coordinator": shown["coordinator"] or _UNJOINED[shown["network"]],
+    }

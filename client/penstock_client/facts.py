@@ -1,0 +1,101 @@
+"""What a decision depends on, read from the site's files: public facts, and never rows."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+from penstock import __version__
+from penstock.errors import InvalidInput
+from penstock.schema import Schema
+from penstock.toml import parse_dictionary
+from penstock.wire.messages import SERVED_MAJORS, WIRE_VERSION
+from penstock_client.admission import SiteFacts, refuse
+from penstock_client.ledger import State, utc_now
+from penstock_client.policy import Policy, read_policy, read_trust
+from penstock_client.site import SitePaths, SiteSettings
+
+log = logging.getLogger("penstock.gate")
+
+
+def read_facts(paths: SitePaths, settings: SiteSettings, state: State) -> SiteFacts:
+    """Read everything anew: the steward may have changed it.
+
+    Raises:
+        Refused: not certified yet, or a file that the steward is just editing.
+    """
+    policy = current_policy(paths)
+    try:
+        trust = read_trust(paths.trust)
+    except InvalidInput as error:
+        log.error("%s", error)
+        raise refuse("misconfigured") from None
+    return SiteFacts(
+        name=settings.name,
+        federation=settings.federation,
+        lineage=settings.lineage,
+        dictionary=_dictionary(paths),
+        policy=policy,
+        trust=trust,
+        state=state,
+        now=max(utc_now(), state.time),
+        has_public_data=public_snapshot(paths) is not None,
+    )
+
+
+def current_policy(paths: SitePaths) -> Policy:
+    """The policy as it stands.
+
+    Raises:
+        Refused: it has problems; they are in the site's log.
+    """
+    try:
+        return read_policy(paths.policy)
+    except InvalidInput as error:
+        log.error("%s", error)
+        raise refuse("misconfigured") from None
+
+
+def certified_dictionary(paths: SitePaths) -> Path:
+    """The dictionary as certified with the rows; while it is away, the gate says "not ready"."""
+    return paths.snapshots / "dictionary.toml"
+
+
+def _dictionary(paths: SitePaths) -> Schema:
+    path = certified_dictionary(paths)
+    if not path.exists():
+        raise refuse("not-ready")
+    return parse_dictionary(path.read_text(encoding="utf-8")).schema
+
+
+def public_snapshot(paths: SitePaths) -> Path | None:
+    """The certified public table, if there is one."""
+    path = paths.snapshots / "public.arrow"
+    return path if path.exists() else None
+
+
+def identity(settings: SiteSettings, gate_key: str) -> dict[str, Any]:
+    """Who a gate is, and what it speaks: known whatever state it is in."""
+    return {
+        "site": settings.name,
+        "federation": settings.federation,
+        "wire": WIRE_VERSION,
+        "wire_majors": list(SERVED_MAJORS),
+        "software": __version__,
+        "gate_key": gate_key,
+    }
+
+
+def offered(facts: SiteFacts) -> dict[str, Any]:
+    """What may be asked of a site, and where its ledger stands: public."""
+    lineage = facts.state.lineages.get(facts.lineage)
+    latest = lineage.versions[-1] if lineage and lineage.versions else None
+    return {
+        "persons": latest.persons if latest else None,
+        "version": latest.number if latest else None,
+        "mechanisms": list(facts.policy.mechanisms),
+        "guarantees": list(facts.policy.guarantees),
+        "ledger_seq": facts.state.seq,
+        "ledger_head": facts.state.head,
+    }

@@ -1,0 +1,1 @@
+"""A site's end of Flower: the SuperNode, and the runner that answers in its place."""

@@ -1,0 +1,3 @@
+"""Nothing here is ever run: see pyproject.toml."""
+
+server = client = None

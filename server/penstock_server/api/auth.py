@@ -1,0 +1,92 @@
+"""Who asks, what they may ask, and how much they may send."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Annotated, cast
+
+from fastapi import Depends, Request
+from starlette.requests import ClientDisconnect
+
+from penstock.errors import InvalidInput, NotAllowed, PenstockError, Problem
+from penstock_server.lifecycle import now, stamp
+from penstock_server.tokens import TOKEN, Role, Token, Tokens
+
+BODY_SECONDS = 120.0
+"""A body that takes longer to arrive is given up."""
+
+
+class Answer(Exception):
+    """An error with the HTTP status and headers that it is answered with."""
+
+    def __init__(
+        self, status: int, error: PenstockError, headers: dict[str, str] | None = None
+    ) -> None:
+        self.status = status
+        self.error = error
+        self.headers = headers or {}
+        super().__init__(error.message)
+
+
+def person(request: Request) -> Token:
+    """The token that a request carries; the answer is the same whatever is wrong with it."""
+    given = request.headers.getlist("authorization")
+    scheme, _, secret = given[0].partition(" ") if len(given) == 1 else ("", "", "")
+    if scheme.lower() == "bearer" and TOKEN.fullmatch(secret):
+        found = cast(Tokens, request.app.state.tokens).find(secret, stamp(now()))
+        if found is not None:
+            return found
+    error = NotAllowed(
+        "no valid token",
+        remedy="run `penstock login`, or ask who runs the coordinator for a new token",
+    )
+    raise Answer(401, error, {"WWW-Authenticate": 'Bearer realm="penstock"'})
+
+
+Person = Annotated[Token, Depends(person)]
+
+
+def admin(token: Person) -> Token:
+    """A token that may change the federation."""
+    if token.role is not Role.ADMIN:
+        error = NotAllowed("this token may not do that", value=token.role, bound=Role.ADMIN)
+        raise Answer(403, error)
+    return token
+
+
+Admin = Annotated[Token, Depends(admin)]
+
+
+def body(what: str, limit: int) -> Callable[[Request], Awaitable[bytes]]:
+    """A dependency: the request's body, given up as soon as it is longer than ``limit`` bytes."""
+
+    async def read(request: Request) -> bytes:
+        if too_long(request.headers.get("content-length", ""), limit):
+            raise _too_large(what, limit)
+        data = bytearray()
+        try:
+            async with asyncio.timeout(BODY_SECONDS):
+                async for part in request.stream():
+                    data += part
+                    if len(data) > limit:
+                        raise _too_large(what, limit)
+        except TimeoutError:
+            problem = Problem("", "arrived too slowly", bound=f"within {BODY_SECONDS:.0f} s")
+            raise Answer(408, InvalidInput(what, [problem])) from None
+        except ClientDisconnect:
+            problem = Problem("", "ended before it was whole")
+            raise Answer(400, InvalidInput(what, [problem])) from None
+        return bytes(data)
+
+    return read
+
+
+def too_long(declared: str, limit: int) -> bool:
+    """Whether a Content-Length says more than ``limit``."""
+    return declared.isdecimal() and int(declared[:20]) > limit
+
+
+def _too_large(what: str, limit: int) -> Answer:
+    problem = Problem("", "too large", bound=f"at most {limit} bytes")
+    return Answer(413, InvalidInput(what, [problem]))

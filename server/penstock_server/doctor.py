@@ -1,0 +1,189 @@
+"""`penstock server doctor`: what keeps a coordinator from working."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from penstock.cli.console import friendly
+from penstock.daemon import certificates, reach
+from penstock.daemon.checkup import FAIL, OK, WARN, Check, Row, disk, modes, run, show, versions
+from penstock.errors import PenstockError
+from penstock_server import service, tls
+from penstock_server.folder import Folder
+
+ONLINE = timedelta(minutes=5)  # a connected site is greeted far more often
+
+
+def checkup(folder: Path) -> list[Row]:
+    """Everything a coordinator needs on its own machine.
+
+    Args:
+        folder: the coordinator's directory.
+    """
+    root = folder.resolve()
+    here = Folder(root)
+    checks: list[tuple[str, Check]] = [
+        ("coordinator", lambda: _settings(root)),
+        ("modes", lambda: modes(_private(here))),
+        ("disk", lambda: disk(root)),
+        ("versions", lambda: versions(torch=False)),
+    ]
+    if here.settings.exists():
+        checks += [
+            ("store", lambda: _store(root)),
+            ("port", lambda: _port(root)),
+            ("certificate", lambda: _certificate(root)),
+            ("authority", lambda: _authority(here.tls)),
+            ("clock", lambda: _clock(root)),
+            ("sites", lambda: _sites(root)),
+        ]
+    return run(checks)
+
+
+def _private(here: Folder) -> list[Path]:
+    keys = [here.tls / tls.CA_KEY, here.tls / tls.KEY, here.secret, here.settings]
+    return [here.root, here.home, *keys]
+
+
+def _settings(root: Path) -> Row:
+    settings = service.read_settings(root)
+    return Row("coordinator", OK, f"reached at {settings.address}")
+
+
+def _store(root: Path) -> Row:
+    store = service.open_coordinator(root).store
+    try:
+        count = len(store.sites())
+    finally:
+        store.close()
+    return Row("store", OK, f"answers, {count} site{'' if count == 1 else 's'} enrolled")
+
+
+def _ours(root: Path) -> bool:
+    """Whether this coordinator's api answers on its port, with the certificate that is here."""
+    settings = service.read_settings(root)
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.bind, settings.bind)
+    context = certificates.client_context(tls.authority(Folder(root).tls))
+    context.check_hostname = False  # reached by address; the authority is what tells
+    try:
+        with socket.create_connection((host, settings.port), timeout=reach.SECONDS) as raw:
+            with context.wrap_socket(raw):
+                return True
+    except (OSError, ValueError):
+        return False
+
+
+def _port(root: Path) -> Row:
+    settings = service.read_settings(root)
+    family = socket.AF_INET6 if ":" in settings.bind else socket.AF_INET
+    place = f"{settings.bind} port {settings.port}"
+    try:
+        with socket.socket(family) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((settings.bind, settings.port))
+    except PermissionError:
+        remedy = "Choose a port above 1023 in coordinator.json."
+        return Row("port", FAIL, f"{place} may not be used by this user", remedy)
+    except OSError as error:
+        if _ours(root):
+            return Row("port", OK, f"this coordinator answers on {place}")
+        remedy = "Stop what listens there, or change `port` or `bind` in coordinator.json."
+        return Row("port", FAIL, f"{place}: {error.strerror}", remedy)
+    remedy = "Run `penstock server start`."
+    return Row("port", WARN, f"{place} is free: the coordinator does not run", remedy)
+
+
+def _certificate(root: Path) -> Row:
+    settings, folder = service.read_settings(root), Folder(root).tls
+    tls.server_context(folder)  # raises unless key and certificate belong together
+    pem = certificates.read_certificate(folder / tls.CERT)
+    names, left = certificates.names(pem), certificates.days_left(pem)
+    last = f"{certificates.expires(pem):%Y-%m-%d}"
+    renew = "Run `penstock server start` anew: it renews the certificate."
+    if tls.adopted(folder):
+        renew = "Ask who issued it for a new one."
+    if left < 0:
+        return Row("certificate", FAIL, f"expired on {last}", renew)
+    host = settings.names[0]
+    problem = tls.problem(folder, host)
+    if problem:
+        what = f"clients refuse it as {host} ({problem}); it is for {', '.join(names)}"
+        return Row("certificate", FAIL, what, renew)
+    if left < tls.RENEW_DAYS:
+        return Row("certificate", WARN, f"ends on {last}, in {left} days", renew)
+    odd = tls.problem(folder, host, strict=True)
+    if odd:
+        what = f"clients with Python 3.13 or later refuse it ({odd})"
+        return Row("certificate", WARN, what, "Ask who issued it for one that follows RFC 5280.")
+    return Row("certificate", OK, f"for {', '.join(names)}, until {last}")
+
+
+def _authority(folder: Path) -> Row:
+    pem = tls.authority(folder)
+    left, last = certificates.days_left(pem), f"{certificates.expires(pem):%Y-%m-%d}"
+    if left < tls.SERVER_DAYS:
+        state = FAIL if left < 0 else WARN
+        remedy = "Plan a new authority: every site has to join again with a new invite."
+        return Row("authority", state, f"ends on {last}", remedy)
+    whose = "the institution's" if tls.adopted(folder) else "our own"
+    return Row("authority", OK, f"{whose}, until {last}; {certificates.fingerprint(pem)}")
+
+
+def _clock(root: Path) -> Row:
+    """This machine alone cannot tell the time; it can tell that time went backwards."""
+    moment = datetime.now(UTC)
+    pem = certificates.read_certificate(Folder(root).tls / tls.CERT)
+    known = {"the certificate was made": certificates.begins(pem)}
+    with contextlib.suppress(PenstockError):
+        store = service.open_coordinator(root).store
+        try:
+            seen = [s.seen for s in store.sites().values() if s.seen]
+        finally:
+            store.close()
+        if seen:
+            known["a site was last seen"] = datetime.fromisoformat(max(seen))
+    what, latest = max(known.items(), key=lambda item: item[1])
+    shown = f"{moment:%Y-%m-%d %H:%M} UTC"
+    if moment + timedelta(minutes=1) < latest:
+        remedy = "Let this machine's clock follow NTP: sites refuse a clock that is 300 s off."
+        return Row("clock", FAIL, f"{shown}, before {what} ({latest:%Y-%m-%d %H:%M})", remedy)
+    return Row("clock", OK, f"{shown}; sites compare theirs with it")
+
+
+def _sites(root: Path) -> Sequence[Row]:
+    """Which sites were heard of lately; asked only while the coordinator runs."""
+    if not _ours(root):
+        return []
+    store = service.open_coordinator(root).store
+    try:
+        sites = store.sites().values()
+    finally:
+        store.close()
+    now = datetime.now(UTC)
+    away = [s.name for s in sites if not s.seen or now - datetime.fromisoformat(s.seen) > ONLINE]
+    found = f"{len(sites) - len(away)} of {len(sites)} online"
+    if not away:
+        return [Row("sites", OK, found)]
+    remedy = "Ask their stewards to run `penstock site doctor`."
+    return [Row("sites", WARN, f"{found}; away: {', '.join(away)}", remedy)]
+
+
+@friendly
+def doctor(
+    directory: Annotated[
+        Path,
+        typer.Option(
+            "--dir", "-d", envvar="PENSTOCK_COORDINATOR", help="The coordinator's directory."
+        ),
+    ] = Path("coordinator"),
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
+) -> None:
+    """Find what keeps this coordinator from working, and say what to do. Changes nothing."""
+    raise typer.Exit(show(checkup(directory), as_json))

@@ -1,0 +1,75 @@
+"""A coordinator's directory: where everything lies."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from penstock.errors import CoordinatorError
+
+MAX_SOCKET_PATH = 107
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """Every file of a coordinator, below one directory of mode 0700."""
+
+    root: Path
+
+    @property
+    def settings(self) -> Path:
+        return self.root / "coordinator.json"
+
+    @property
+    def tls(self) -> Path:
+        return self.root / "tls"
+
+    @property
+    def run(self) -> Path:
+        return self.root / "run"
+
+    @property
+    def superlink_socket(self) -> Path:
+        return self.run / "superlink.sock"
+
+    @property
+    def lock(self) -> Path:
+        return self.root / "pump.lock"
+
+    @property
+    def home(self) -> Path:
+        return self.root / "flower"
+
+    @property
+    def secret(self) -> Path:
+        return self.home / "secret"
+
+    @property
+    def superlink_database(self) -> Path:
+        return self.home / "superlink.db"
+
+    @property
+    def logs(self) -> Path:
+        return self.root / "log"
+
+    def make(self) -> None:
+        """Create the directories, closed to everybody else."""
+        self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for path in (self.tls, self.run, self.home, self.logs):
+            path.mkdir(mode=0o700, exist_ok=True)
+
+    def check(self) -> None:
+        """Unix socket paths are at most 107 bytes long.
+
+        Raises:
+            CoordinatorError: the directory's path is too long.
+        """
+        length = len(os.fsencode(self.superlink_socket.resolve()))
+        if length > MAX_SOCKET_PATH:
+            raise CoordinatorError(
+                "the coordinator's directory has too long a path for a Unix socket",
+                value=f"{length} bytes",
+                bound=f"at most {MAX_SOCKET_PATH}",
+                remedy="use a shorter path",
+            )

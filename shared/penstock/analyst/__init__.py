@@ -1,0 +1,95 @@
+"""What an analyst can ask of a coordinator, wherever it is.
+
+A coordinator is named by its address (``https://...``), by the name of a saved login, or by the
+path of its directory on this machine. How a directory is used is brought by whoever is installed,
+through the entry point group ``penstock.coordinators``, so that the analyst's half needs neither
+side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from penstock.errors import PenstockError
+
+GROUP = "penstock.coordinators"
+
+RESULT_FILES = ("report.html", "report.json", "dictionary.json", "pooled.parquet", "pooled.csv")
+"""What ``pull`` writes; no other name is taken from a server."""
+
+POLL_SECONDS = 0.5
+"""How often to look at a study on this machine; over the network see ``Fetching.poll_seconds``."""
+
+Received = Callable[[str, int, int], None]
+"""Told a file's name, the bytes that have come, and all its bytes."""
+
+
+class Coordinator(Protocol):
+    """The analyst's view of a coordinator. Every call is idempotent."""
+
+    def submit(self, signed: bytes) -> str:
+        """Hand in a signed study; returns its id."""
+
+    def studies(self) -> list[dict[str, Any]]:
+        """All studies, oldest first."""
+
+    def status(self, study: str) -> dict[str, Any]:
+        """One study by id, beginning of an id, or name, with each site's state."""
+
+    def cancel(self, signed: bytes) -> None:
+        """Hand in a signed cancellation."""
+
+    def pull(self, study: str, out: Path, *, all_copies: bool) -> list[Path]:
+        """Write the report and the pooled data into ``out``; returns the files."""
+
+
+@runtime_checkable
+class Fetching(Protocol):
+    """A coordinator whose files come over a network: some of them, and with progress."""
+
+    poll_seconds: float
+
+    def fetch(
+        self,
+        study: str,
+        names: Collection[str],
+        out: Path,
+        *,
+        all_copies: bool,
+        received: Received | None = None,
+    ) -> list[Path]:
+        """Write these files of :data:`RESULT_FILES` into ``out``; all of them or none."""
+
+
+def connect(where: str | None = None) -> Coordinator:
+    """The coordinator at ``where``: an address, a directory, a login's name; None for the login.
+
+    Raises:
+        InvalidInput: not an address.
+        NotAllowed: no login for it.
+        PenstockError: nothing installed can reach it.
+    """
+    from penstock.analyst import logins
+
+    if where is None or "://" in where or not Path(where).exists():
+        login = logins.find(where)
+        if login is not None:
+            from penstock.analyst.remote import Remote
+
+            return Remote(login.url, login.token, ca=login.ca)
+    return _directory(where or "")
+
+
+def _directory(where: str) -> Coordinator:
+    found = {point.name: point for point in entry_points(group=GROUP)}
+    if "directory" not in found:
+        raise PenstockError(
+            "a coordinator's directory can only be used where the server part is installed",
+            value=where,
+            remedy="pip install 'penstock[server]', or give the coordinator's https:// address",
+        )
+    opened: Coordinator = found["directory"].load()(where)
+    return opened

@@ -1,0 +1,212 @@
+"""`penstock.Client`: what an analyst does, from Python."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal
+
+import pandas as pd
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from penstock.analyst import (
+    POLL_SECONDS,
+    Coordinator,
+    Fetching,
+    connect,
+)
+from penstock.analyst.keyfile import read_private
+from penstock.analyst.waiting import wait_for_end
+from penstock.errors import InvalidInput, JobFailed, Problem
+from penstock.study import Study
+from penstock.toml import parse_study
+from penstock.wire.messages import StudyState
+from penstock.wire.signatures import private_from_pem
+from penstock.wire.signed import sign_cancel, sign_study
+
+Copies = Literal["one", "all"]
+Key = Ed25519PrivateKey | str | Path
+
+
+class Client:
+    """A coordinator, as an analyst uses it.
+
+    Log in once with ``penstock login https://HOST:PORT``; then::
+
+        >>> import penstock
+        >>> with penstock.Client() as client:  # doctest: +SKIP
+        ...     study = client.submit("sbp.toml", key="analyst.key")
+        ...     client.wait(study, progress=lambda status: print(status["state"]))
+        ...     rows = client.pooled(study)
+        ...     report = client.report(study)
+        >>> rows.groupby("_site")["sbp"].mean()  # doctest: +SKIP
+
+    A study is named by its id, the beginning of its id, or its name. Every call may be repeated:
+    the same study signed by the same key is the same study.
+
+    Args:
+        coordinator: ``https://HOST:PORT``, a login's name, or a directory on this machine; None for
+            the login that ``penstock login`` saved last.
+
+    Raises:
+        NotAllowed: no login for it.
+        InvalidInput: not an address.
+    """
+
+    def __init__(self, coordinator: str | Path | None = None) -> None:
+        where = None if coordinator is None else str(coordinator)
+        self._coordinator: Coordinator = connect(where)
+
+    def __repr__(self) -> str:
+        where = getattr(self._coordinator, "url", "directory")
+        return f"<penstock.Client of {where}>"
+
+    def close(self) -> None:
+        """Give the connection back."""
+        close: Callable[[], None] | None = getattr(self._coordinator, "close", None)
+        if close is not None:
+            close()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # -- studies ---------------------------------------------------------------------------------
+
+    def submit(self, study: Study | str | Path, key: Key) -> str:
+        """Sign a study here, with your key, and hand it in.
+
+        Args:
+            study: a :class:`penstock.study.Study`, or the path of its TOML file.
+            key: your private key, or the path of its file (0600); it goes nowhere.
+
+        Returns:
+            The study's id.
+
+        Raises:
+            InvalidInput: the study has problems; all of them are listed.
+            CoordinatorError: expired, unknown sites, or a schema that a site does not carry.
+        """
+        found = study if isinstance(study, Study) else _parsed(Path(study))
+        return self._coordinator.submit(sign_study(found, _private(key)).to_bytes())
+
+    def studies(self) -> list[dict[str, Any]]:
+        """All studies of the coordinator, oldest first, as :meth:`status` gives them."""
+        return self._coordinator.studies()
+
+    def status(self, study: str) -> dict[str, Any]:
+        """Where a study stands: ``state``, ``quorum``, ``sites`` with state, code, remedy."""
+        return self._coordinator.status(study)
+
+    def wait(
+        self,
+        study: str,
+        *,
+        progress: Callable[[dict[str, Any]], None] | None = None,
+        timeout: float | None = None,
+    ) -> dict[str, Any]:
+        """Wait until a study has ended; a restart of the coordinator is waited for, too.
+
+        Args:
+            progress: told each status that comes.
+            timeout: seconds; None for as long as it takes.
+
+        Returns:
+            The last status.
+
+        Raises:
+            Unfinished: still open after ``timeout``.
+            JobFailed: it ended without results.
+        """
+        every = getattr(self._coordinator, "poll_seconds", POLL_SECONDS)
+        found = wait_for_end(
+            lambda: self._coordinator.status(study), every=every, seen=progress, timeout=timeout
+        )
+        if found["state"] != StudyState.FINISHED:
+            raise JobFailed(
+                "the study ended without results",
+                value=found["state"],
+                bound=found["note"] or None,
+                remedy="each site's code says why: see `status`",
+            )
+        return found
+
+    def cancel(self, study: str, key: Key) -> None:
+        """End a study of yours. What a site has reserved for a run in progress stays charged."""
+        study_id = self._coordinator.status(study)["study"]
+        self._coordinator.cancel(sign_cancel(study_id, _private(key)).to_bytes())
+
+    # -- results ---------------------------------------------------------------------------------
+
+    def report(self, study: str) -> dict[str, Any]:
+        """The report of a finished study: pooled estimates, every site's ε, who is missing.
+
+        Raises:
+            CoordinatorError: the study has no results.
+        """
+        with tempfile.TemporaryDirectory() as folder:
+            path = self._one(study, "report.json", Path(folder), all_copies=False)
+            found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return found
+
+    def pooled(self, study: str, copies: Copies = "one") -> pd.DataFrame:
+        """The synthetic rows of all sites, with ``_site`` and ``_copy`` before the columns.
+
+        Args:
+            copies: ``"one"`` to look at; ``"all"`` for inference: analyse every copy on its own and
+                combine (``dictionary.json`` says how); never stack them.
+
+        Raises:
+            CoordinatorError: the study has no results.
+        """
+        every = _all(copies)
+        with tempfile.TemporaryDirectory() as folder:
+            path = self._one(study, "pooled.parquet", Path(folder), all_copies=every)
+            return pd.read_parquet(path)
+
+    def pull(self, study: str, out: str | Path, copies: Copies = "one") -> list[Path]:
+        """Write report.html, report.json, pooled.parquet, pooled.csv and dictionary.json.
+
+        Returns:
+            The files.
+        """
+        return self._coordinator.pull(study, Path(out), all_copies=_all(copies))
+
+    def _one(self, study: str, name: str, folder: Path, *, all_copies: bool) -> Path:
+        if isinstance(self._coordinator, Fetching):
+            self._coordinator.fetch(study, (name,), folder, all_copies=all_copies)
+        else:
+            self._coordinator.pull(study, folder, all_copies=all_copies)
+        return folder / name
+
+
+def _all(copies: str) -> bool:
+    if copies not in ("one", "all"):
+        problem = Problem("copies", "unknown", value=repr(copies), bound="'one' or 'all'")
+        raise InvalidInput("pull", [problem])
+    return copies == "all"
+
+
+def _parsed(path: Path) -> Study:
+    try:
+        return parse_study(path.read_text(encoding="utf-8-sig"))
+    except UnicodeDecodeError:
+        raise InvalidInput(str(path), [Problem("", "not UTF-8 text")]) from None
+    except InvalidInput as error:
+        raise InvalidInput(str(path), error.problems) from None
+
+
+def _private(key: Key) -> Ed25519PrivateKey:
+    if isinstance(key, Ed25519PrivateKey):
+        return key
+    return private_from_pem(read_private(Path(key)))

@@ -1,0 +1,69 @@
+"""Watch a study until it ends, across restarts of the coordinator."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from penstock.errors import InvalidInput, Problem, Unfinished, Unreachable
+from penstock.wire.messages import StudyState
+
+Seen = Callable[[dict[str, Any]], None]
+Away = Callable[[Unreachable | None], None]
+
+
+def wait_for_end(
+    ask: Callable[[], dict[str, Any]],
+    *,
+    every: float,
+    seen: Seen | None = None,
+    away: Away | None = None,
+    timeout: float | None = None,
+) -> dict[str, Any]:
+    """Ask for a study's status until it is no longer open; returns the last.
+
+    Args:
+        ask: the status; the first call must succeed.
+        every: seconds between calls.
+        seen: told each status.
+        away: told the error, once, when the coordinator does not answer any more, and None when it
+            answers again. Only what may pass by itself is waited for.
+        timeout: seconds; None for as long as it takes.
+
+    Raises:
+        Unfinished: it was still open after ``timeout``.
+        Unreachable: what does not pass by itself, or the first call.
+        InvalidInput: a time-out that is no number of seconds.
+    """
+    if timeout is not None and not timeout >= 0:
+        problem = Problem("timeout", "must not be negative", value=str(timeout))
+        raise InvalidInput("wait", [problem])
+    end = None if timeout is None else time.monotonic() + timeout
+    found, gone = ask(), False
+    while True:
+        if seen is not None and not gone:
+            seen(found)
+        if found["state"] != StudyState.OPEN:
+            return found
+        left = every if end is None else min(every, end - time.monotonic())
+        if end is not None and left <= 0:
+            raise Unfinished(
+                "the study has not ended yet",
+                value=found["state"],
+                bound=f"waited {timeout:g} s",
+                remedy="wait longer, or see `penstock study status`",
+            )
+        time.sleep(left)
+        try:
+            found = ask()
+        except Unreachable as error:
+            if not error.passing:
+                raise
+            if not gone and away is not None:
+                away(error)
+            gone = True
+        else:
+            if gone and away is not None:
+                away(None)
+            gone = False

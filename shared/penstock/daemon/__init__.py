@@ -1,0 +1,1 @@
+"""What the processes of a site and of the coordinator share: supervision, certificates, checks."""

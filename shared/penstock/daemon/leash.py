@@ -1,0 +1,36 @@
+"""Started between the supervisor and a child: ties the child's life to the supervisor's.
+
+Run as ``python -I -S leash.py SUPERVISOR_PID COMMAND...``; it imports no part of Penstock, so that
+it costs milliseconds, and then becomes the command. Doing this between fork and exec instead would
+run Python in a forked copy of a process that may have threads.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+NOT_FOUND = 127  # as shells have it
+PR_SET_PDEATHSIG = 1
+
+
+def main(arguments: list[str]) -> int:
+    """Ask for SIGTERM when the supervisor dies, then become the command."""
+    supervisor, command = int(arguments[0]), arguments[1:]
+    if sys.platform == "linux":
+        import ctypes
+
+        if ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0) != 0:
+            sys.stderr.write("the child would outlive a killed supervisor: prctl failed\n")
+    if os.getppid() != supervisor:
+        return 1  # it died before we asked: nobody would stop us
+    try:
+        os.execvp(command[0], command)
+    except OSError as error:
+        sys.stderr.write(f"cannot start {command[0]}: {error.strerror}\n")
+    return NOT_FOUND
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,276 @@
+"""The real processes of a coordinator and its sites: killed, stopped, restored, out of disk."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import socket
+import time
+from dataclasses import replace
+
+import psutil
+import pyarrow.parquet as pq
+import pytest
+from tests.conftest import FAST
+from tests.federation import COORDINATOR, Federation, penstock, small_disk
+
+SITES = ("a", "b", "c")
+ONCE = dict.fromkeys(SITES, 1)
+COMMITTED = {name: ["committed"] for name in SITES}
+
+
+@pytest.fixture(scope="module")
+def federation():
+    """One federation for the module; its end fails if anything is left running."""
+    made = Federation(SITES)
+    try:
+        made.start()
+        yield made
+    finally:
+        made.close()
+
+
+@pytest.fixture
+def by_hand(federation):
+    """Site c's steward approves by hand: a study stays open until then."""
+    federation.policy("c", "by-hand")
+    yield
+    federation.policy("c", "automatic")
+
+
+def delivered(federation, study, seconds=180):
+    """Every site delivered its only draw, at one charge."""
+    status = federation.ended(study, seconds)
+    assert {p["site"]: p["state"] for p in status["sites"]} == dict.fromkeys(SITES, "delivered")
+    assert status["state"] == "finished"
+    assert federation.charges(study) == COMMITTED
+    assert federation.draws(study) == ONCE
+    assert all(federation.same_bytes(study, name) for name in SITES)
+    return status
+
+
+def test_a_study_over_real_processes(federation, tmp_path):
+    study = federation.submit("trial")
+    delivered(federation, study)
+    files = federation.analyst.pull(study, tmp_path / "out", all_copies=True)
+    assert {f.name for f in files} >= {"report.html", "report.json", "pooled.parquet"}
+    pooled = pq.read_table(tmp_path / "out" / "pooled.parquet")
+    assert set(pooled["_site"].to_pylist()) == set(SITES)
+    assert set(pooled["_copy"].to_pylist()) == set(range(1, FAST.copies + 1))
+
+
+def test_the_coordinators_processes_are_killed_one_after_the_other(federation, by_hand):
+    study = federation.submit("kills")
+    federation.reached(study, "c", "awaiting-approval")
+    for kind in ("superlink", "runner", "api"):
+        old = federation.kill(COORDINATOR, kind)
+        federation.pid(COORDINATOR, kind, other_than=old)
+    federation.approve("c", "kills")
+    delivered(federation, study)
+    federation.until(lambda: answers(federation), "the api")
+    assert federation.analyst.status(study)["state"] == "finished"
+
+
+def answers(federation) -> bool:
+    with contextlib.suppress(Exception):
+        return bool(federation.analyst.about())
+    return False
+
+
+def test_the_processes_of_sites_are_killed_while_they_work(federation):
+    """A killed gate or worker costs its charge; a killed network side costs nothing."""
+    study = federation.submit("burns")
+    worker = federation.kill("a", "worker")
+    orphan = federation.pid("b", "worker")
+    gate = federation.kill("b", "gate")
+    federation.pid("c", "worker")
+    runner = federation.kill("c", "runner")
+    supernode = federation.kill("c", "supernode")
+    gone = [psutil.pid_exists(pid) for pid in (worker, gate, runner, supernode)]
+    assert gone == [False] * 4
+    federation.until(lambda: not psutil.pid_exists(orphan), "the killed gate's worker to end")
+    parts = {p["site"]: p for p in federation.ended(study)["sites"]}
+    assert {n: p["state"] for n, p in parts.items()} == {
+        "a": "failed",
+        "b": "failed",
+        "c": "delivered",
+    }
+    assert (parts["a"]["code"], parts["b"]["code"]) == ("failed", "interrupted")
+    assert federation.charges(study) == {"a": ["burnt"], "b": ["burnt"], "c": ["committed"]}
+    assert federation.draws(study) == ONCE
+    # The same signed study again is the same study, and the same request at every gate.
+    assert federation.submit("burns") == study
+    assert federation.draws(study) == ONCE
+
+
+def test_killed_supervisors_leave_no_orphan_and_the_study_goes_on(federation, by_hand):
+    study = federation.submit("orphans")
+    federation.reached(study, "c", "awaiting-approval")
+    machines = (COORDINATOR, "c")
+    before = {m: federation.pids(m) for m in machines}
+    for machine in machines:
+        assert set(before[machine]) >= {"supervisor", "runner"}
+        federation.kill(machine, "supervisor")
+    for machine in machines:
+        federation.until(lambda m=machine: not federation.pids(m), f"the orphans of {machine}")
+        assert federation.open_ports(machine) == set()
+    federation.start(*machines)
+    for machine in machines:
+        assert not set(before[machine].values()) & set(federation.pids(machine).values())
+    federation.approve("c", "orphans")
+    delivered(federation, study)
+
+
+def test_everything_is_stopped_and_started_in_mid_study(federation, by_hand):
+    study = federation.submit("restart")
+    federation.reached(study, "c", "awaiting-approval")
+    for name in "ab":  # to stop a gate that draws costs its charge
+        federation.reached(study, name, "delivered")
+    federation.stop()
+    assert federation.leftovers() == []
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", federation.port), timeout=5).close()
+    assert list(federation.folder(COORDINATOR).glob("run/*.json")) == []
+    assert not federation.site("a").paths.gate_socket.exists()
+    federation.start()
+    assert federation.parts(study)["c"] == "awaiting-approval"
+    federation.approve("c", "restart")
+    delivered(federation, study)
+
+
+def test_a_full_disk_at_the_coordinator_delays_a_study_and_loses_nothing(federation):
+    uploads = federation.folder(COORDINATOR) / "uploads"
+    log = federation.folder(COORDINATOR) / "log" / "runner.log"
+    before = log.read_text().count("No space left")
+    with small_disk(uploads) as give_room:
+        study = federation.submit("full")
+        federation.until(lambda: log.read_text().count("No space left") > before, "a full disk")
+        assert federation.analyst.status(study)["state"] == "open"
+        give_room()
+        delivered(federation, study)
+
+
+def restore(federation, name):
+    """Put a site's ledger and releases back to the copy of before its first study."""
+    paths = federation.site(name).paths
+    kept = federation.root / "new" / name
+    for folder in (paths.database.parent, paths.releases):
+        shutil.copytree(folder, kept / folder.name)
+        shutil.rmtree(folder)
+        shutil.copytree(federation.backup(name) / folder.name, folder)
+    return kept / "ledger" / "gate.db"
+
+
+def test_a_restored_ledger_stops_the_site_until_it_is_recovered(federation):
+    """The module's last test: site b has nothing left to spend after it."""
+    delivered(federation, federation.submit("before"))
+    federation.stop("a", "b")
+    newer = restore(federation, "a")
+    restore(federation, "b")
+    federation.start("a", "b")
+    study = federation.submit("behind")
+    parts = {p["site"]: p for p in federation.ended(study)["sites"]}
+    assert [parts[n]["code"] for n in "ab"] == ["rolled-back"] * 2
+    assert "ledger recover" in parts["a"]["meaning"] + parts["a"]["remedy"]
+    assert parts["c"]["state"] == "delivered"
+    assert federation.charges(study) == {"a": [], "b": [], "c": ["committed"]}
+    for name in "ab":
+        said = penstock("site", "status", "--dir", federation.folder(name), "--json")
+        assert "rolled-back" in said
+        assert "penstock site ledger recover" in said
+    for name in "ab":
+        penstock("site", "stop", "--dir", federation.folder(name))
+        federation.await_end(name)
+    ledger = ("site", "ledger", "recover", "--dir")
+    penstock(*ledger, federation.folder("a"), "--from", newer)
+    penstock(*ledger, federation.folder("b"), "--accept-worst-case")
+    penstock("site", "check", "--accept", "--dir", federation.folder("b"))
+    federation.start("a", "b")
+    study = federation.submit("after")
+    parts = {p["site"]: p for p in federation.ended(study)["sites"]}
+    assert {n: p["state"] for n, p in parts.items()} == {
+        "a": "delivered",
+        "b": "refused",
+        "c": "delivered",
+    }
+    assert parts["b"]["code"] == "closed"
+    assert federation.charges(study) == {"a": ["committed"], "b": [], "c": ["committed"]}
+
+
+# -- every kind at every moment --------------------------------------------------------------------
+
+EVERY = [
+    *((COORDINATOR, kind) for kind in ("superlink", "runner", "api", "supervisor")),
+    *(("a", kind) for kind in ("supernode", "runner", "gate", "supervisor")),
+]
+MOMENTS = ("invited", "awaiting-approval", "running", "collecting")
+# Enough rows for several pieces.
+LARGE = replace(FAST, copies=50)
+
+
+@pytest.fixture(scope="module")
+def soaked():
+    made = Federation(("a", "b"), approval="by-hand", n=20_000)
+    try:
+        made.start()
+        yield made
+    finally:
+        made.close()
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize(("machine", "kind"), EVERY)
+def test_every_process_is_killed_at_every_moment(soaked, machine, kind, moment):
+    name = f"k-{machine[0]}-{kind}-{moment}"
+    study = soaked.submit(name, mechanism=LARGE)
+    if moment == "invited":
+        soaked.kill(machine, kind)
+    soaked.reached(study, "a", "awaiting-approval")
+    if moment == "awaiting-approval":
+        soaked.kill(machine, kind)
+    if kind == "supervisor" and moment in MOMENTS[:2]:
+        again(soaked, machine)
+    for site in ("a", "b"):
+        soaked.approve(site, name)
+    if moment == "running":
+        soaked.pid("a", "worker")
+        soaked.kill(machine, kind)
+    elif moment == "collecting":
+        piece = soaked.folder(COORDINATOR) / "uploads" / study / "a.part"
+        soaked.until(piece.exists, "the first piece")
+        soaked.kill(machine, kind)
+    if kind == "supervisor" and moment in MOMENTS[2:]:
+        again(soaked, machine)
+    status = soaked.ended(study, 600)
+    burnt = moment == "running" and machine == "a" and kind in ("gate", "supervisor")
+    assert {p["site"]: p["state"] for p in status["sites"]} == {
+        "a": "failed" if burnt else "delivered",
+        "b": "delivered",
+    }
+    expected = {"a": ["burnt" if burnt else "committed"], "b": ["committed"]}
+    assert soaked.charges(study) == expected
+    assert soaked.draws(study) == {"a": 1, "b": 1}
+    assert soaked.same_bytes(study, "b")
+
+
+def again(federation, machine):
+    """Start a machine whose supervisor was killed, as soon as its other processes have ended."""
+    federation.until(lambda: not federation.pids(machine), f"the orphans of {machine}")
+    federation.start(machine)
+
+
+@pytest.mark.soak
+def test_a_killed_worker_burns_its_charge_whenever_it_is_killed(soaked):
+    for seconds in (0.0, 0.5, 1.0, 2.0):
+        name = f"w-{int(10 * seconds)}"
+        study = soaked.submit(name)
+        for site in ("a", "b"):
+            soaked.approve(site, name)
+        soaked.pid("a", "worker")
+        time.sleep(seconds)  # not to wait for anything: to kill it elsewhere
+        with contextlib.suppress(AssertionError):
+            soaked.kill("a", "worker")
+        soaked.ended(study)
+        assert soaked.charges(study)["a"] in (["burnt"], ["committed"])
+        assert soaked.draws(study) == {"a": 1, "b": 1}

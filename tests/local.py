@@ -1,0 +1,83 @@
+"""Flower without processes: a Grid whose nodes are gates on this machine.
+
+Packets, the site's app and the pump are the real ones; only Flower's transport is left out.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+from flwr.app import Error, Message
+from flwr.common.constant import ErrorCode
+from flwr.serverapp import Grid
+from flwr.supercore.task_identity import TaskIdentity
+
+from penstock.daemon.flower import pack, unpack
+from penstock_client.flower.app import answer
+from penstock_server import service
+from penstock_server.flower.network import FlowerNetwork
+
+
+class LocalGrid(Grid):
+    """Nodes by id, each a gate's socket; one that is not there is not connected."""
+
+    def __init__(self, sockets: Mapping[int, Path]) -> None:
+        TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1
+        self._sockets = sockets
+        self._pool = ThreadPoolExecutor(8)
+        self._replies: dict[str, Future[Message]] = {}
+
+    @property
+    def run(self):
+        raise NotImplementedError
+
+    def set_run(self, run) -> None:
+        raise NotImplementedError
+
+    def create_message(self, content, message_type, dst_node_id, group_id, ttl=None) -> Message:
+        raise NotImplementedError
+
+    def send_and_receive(self, messages, *, timeout=None):
+        raise NotImplementedError
+
+    def get_node_ids(self) -> list[int]:
+        return [node for node, socket in self._sockets.items() if socket.exists()]
+
+    def push_messages(self, messages: Iterable[Message]) -> list[str]:
+        ids = []
+        for message in messages:
+            number = f"m{time.monotonic_ns()}"
+            message.metadata.__dict__["_message_id"] = number
+            self._replies[number] = self._pool.submit(self._reply, message)
+            ids.append(number)
+        return ids
+
+    def _reply(self, message: Message) -> Message:
+        data = answer(unpack(message.content), self._sockets[message.metadata.dst_node_id])
+        if not data:
+            return Message(Error(ErrorCode.UNKNOWN, "malformed"), reply_to=message)
+        return Message(pack(data), reply_to=message)
+
+    def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
+        whole = [i for i in message_ids if self._replies[i].done()]
+        return [self._replies.pop(i).result() for i in whole]
+
+
+def network(sockets: Mapping[str, Path]) -> FlowerNetwork:
+    """A network of gates by their sites' names."""
+    nodes = {name: index + 10 for index, name in enumerate(sockets)}
+    return FlowerNetwork(LocalGrid({nodes[n]: s for n, s in sockets.items()}), lambda: nodes)
+
+
+if __name__ == "__main__":
+    # COORDINATOR SITE=SOCKET...: a pump of its own process, to be killed.
+    places = dict(pair.split("=", 1) for pair in sys.argv[2:])
+    service.run(
+        service.open_coordinator(Path(sys.argv[1])),
+        network({name: Path(path) for name, path in places.items()}),
+        stop=lambda: False,
+    )
