@@ -308,20 +308,18 @@ class Federation:
         finally:
             coordinator.store.close()
 
+    def status_of(self, study: str) -> dict[str, Any]:
+        """A study's status as the coordinator has it, whether or not its api runs."""
+        coordinator = service.open_coordinator(self.folder(COORDINATOR))
+        try:
+            return coordinator.status(study)
+        finally:
+            coordinator.store.close()
+
     def ended(self, study: str, seconds: float = 180) -> dict[str, Any]:
         """Wait until a study has ended; its status."""
-        found: list[dict[str, Any]] = []
-
-        def over() -> bool:
-            coordinator = service.open_coordinator(self.folder(COORDINATOR))
-            try:
-                found.append(coordinator.status(study))
-            finally:
-                coordinator.store.close()
-            return bool(found[-1]["state"] != "open")
-
-        self.until(over, "the study to end", seconds)
-        return found[-1]
+        self.until(lambda: self.status_of(study)["state"] != "open", "the study to end", seconds)
+        return self.status_of(study)
 
     def reached(self, study: str, site: str, *states: str, seconds: float = 120) -> None:
         """Wait until the coordinator knows a site's part to be in one of these states."""

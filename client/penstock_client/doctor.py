@@ -48,8 +48,10 @@ def checkup(folder: Path, network: Path | None = None) -> list[Row]:
     joined = NetworkPaths(network.resolve() if network is not None else paths.network)
     checks: list[tuple[str, Check]] = []
     settings = None
+    # The network side's user cannot see a site, and is to look at its own directory.
+    alone = network is not None and not paths.settings.exists()
     try:
-        settings = read_settings(paths)
+        settings = None if alone else read_settings(paths)
     except InvalidInput as error:
         # The rest of the site means nothing without this file; the machine's rows still do.
         broken = trouble("site", error)
@@ -58,8 +60,8 @@ def checkup(folder: Path, network: Path | None = None) -> list[Row]:
         checks += _site(paths, settings)
     wanted = settings.device if settings is not None else "auto"
     checks += [
-        ("modes", lambda: modes(_private(paths, joined))),
-        ("disk", lambda: disk(paths.root)),
+        ("modes", lambda: modes(_private(None if alone else paths, joined))),
+        ("disk", lambda: disk(joined.root if alone else paths.root)),
         ("versions", lambda: versions(torch=True)),
         ("device", lambda: device(wanted)),
         ("coordinator", lambda: _coordinator(paths, joined)),
@@ -77,9 +79,9 @@ def _site(paths: SitePaths, settings: SiteSettings) -> list[tuple[str, Check]]:
     ]
 
 
-def _private(paths: SitePaths, network: NetworkPaths) -> list[Path]:
-    """What only the site's own user may open."""
-    own = [paths.root, paths.gate_key.parent, paths.gate_key, paths.snapshots]
+def _private(paths: SitePaths | None, network: NetworkPaths) -> list[Path]:
+    """What only the site's own user may open; without a site, the network side's."""
+    own = [paths.root, paths.gate_key.parent, paths.gate_key, paths.snapshots] if paths else []
     return [*own, network.root, network.node_key, network.secret]
 
 

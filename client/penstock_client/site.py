@@ -116,6 +116,9 @@ class SitePaths:
 
     def make(self) -> None:
         """Create the directories with their modes."""
+        if not self.run.is_relative_to(self.root):
+            # First: where it cannot be made, nothing else is left behind.
+            self.run.mkdir(mode=0o750, parents=True, exist_ok=True)
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         for path in ("keys", "ledger", "snapshots", "releases", "work", "log"):
             (self.root / path).mkdir(mode=0o700, exist_ok=True)

@@ -374,7 +374,8 @@ class Coordinator:
         else:
             seq, head = upload.ledger_seq, upload.ledger_head
             self.store.see_ledger(c, part.site, seq, head, reply.manifest or b"")
-            self._set(c, part, SiteState.DELIVERED, "", manifest=reply.manifest)
+            steps = {"step": part.steps, "steps": part.steps}
+            self._set(c, part, SiteState.DELIVERED, "", manifest=reply.manifest, **steps)
             log.info("%s delivered to %s", part.site, part.study_id[:12])
 
     def _next(self, c: Any, part: SiteRow, verb: str, request_id: str, wait: float) -> None:

@@ -169,10 +169,14 @@ def test_a_restored_ledger_stops_the_site_until_it_is_recovered(federation):
     restore(federation, "b")
     federation.start("a", "b")
     study = federation.submit("behind")
-    parts = {p["site"]: p for p in federation.ended(study)["sites"]}
-    assert [parts[n]["code"] for n in "ab"] == ["rolled-back"] * 2
-    assert "ledger recover" in parts["a"]["meaning"] + parts["a"]["remedy"]
-    assert parts["c"]["state"] == "delivered"
+
+    def refused():
+        parts = {p["site"]: p for p in federation.status_of(study)["sites"]}
+        return [parts[n]["code"] for n in "ab"] == ["rolled-back"] * 2 and parts
+
+    federation.until(refused, "the refusal of both")
+    assert "ledger recover" in refused()["a"]["meaning"] + refused()["a"]["remedy"]
+    federation.reached(study, "c", "delivered")
     assert federation.charges(study) == {"a": [], "b": [], "c": ["committed"]}
     for name in "ab":
         said = penstock("site", "status", "--dir", federation.folder(name), "--json")
@@ -186,7 +190,6 @@ def test_a_restored_ledger_stops_the_site_until_it_is_recovered(federation):
     penstock(*ledger, federation.folder("b"), "--accept-worst-case")
     penstock("site", "check", "--accept", "--dir", federation.folder("b"))
     federation.start("a", "b")
-    study = federation.submit("after")
     parts = {p["site"]: p for p in federation.ended(study)["sites"]}
     assert {n: p["state"] for n, p in parts.items()} == {
         "a": "delivered",
@@ -195,6 +198,7 @@ def test_a_restored_ledger_stops_the_site_until_it_is_recovered(federation):
     }
     assert parts["b"]["code"] == "closed"
     assert federation.charges(study) == {"a": ["committed"], "b": [], "c": ["committed"]}
+    assert federation.draws(study) == {"a": 1, "b": 0, "c": 1}
 
 
 # -- every kind at every moment --------------------------------------------------------------------

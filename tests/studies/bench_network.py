@@ -55,7 +55,7 @@ REAL = ("r0", "r1", "r2", "r3")
 MANY = tuple(f"s{i:02}" for i in range(30))
 ANALYST = generate_key()
 ROUNDS, QUEUED = 50, 200
-PROBES = 15
+PROBES = 12
 TICKS = os.sysconf("SC_CLK_TCK")
 KINDS = {
     "superlink": "penstock_server.flower.superlink",
@@ -63,6 +63,7 @@ KINDS = {
     "api": "penstock_server.api.serve",
     "supernode": "penstock_client.flower.supernode",
     "site's runner": "penstock_client.flower.runner",
+    "simulated sites": "tests.studies.network_sites",
 }
 
 
@@ -206,6 +207,11 @@ class World:
         ended = self.parts([study])[study, site][1]
         return self.gates[site].asked[study] - began, ended - began
 
+    def packets(self, site: str) -> int:
+        """How many have come to a real site, by its SuperNode's log."""
+        log = self.sites[site].network.log / "supernode.log"
+        return log.read_bytes().count(b"Receiving:")
+
     def online(self, sites: Sequence[str], seconds: float) -> None:
         """Wait until sites have been heard of."""
 
@@ -235,17 +241,21 @@ def spent(before: Mapping[str, Usage], after: Mapping[str, Usage]) -> dict[str, 
     return {k: u.cpu - (before[k].cpu if k in before else 0.0) for k, u in after.items()}
 
 
-def flower_rows(folder: Folder) -> dict[str, float]:
-    """What the SuperLink's database holds: megabytes with its log, and rows."""
+def database(folder: Folder) -> float:
+    """Megabytes of the SuperLink's database, with its log."""
     path = folder.superlink_database
-    size = sum(p.stat().st_size for p in path.parent.glob(path.name + "*")) / 1e6
-    found = {"MB": size}
-    with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as db:
-        names = [r[0] for r in db.execute("select name from sqlite_master where type='table'")]
-        for name in ("message_ins", "message_res", "objects", "run_objects"):
-            if name in names:
-                found[name] = db.execute(f"select count(*) from {name}").fetchone()[0]
-    return found
+    return sum(p.stat().st_size for p in path.parent.glob(path.name + "*")) / 1e6
+
+
+def left(folder: Folder) -> int:
+    """Messages and parts of messages that the SuperLink still keeps."""
+    uri = f"file:{folder.superlink_database}?mode=ro"
+    with contextlib.closing(sqlite3.connect(uri, uri=True)) as db:
+        counts = [
+            db.execute(f"select count(*) from {name}").fetchone()[0]
+            for name in ("message_ins", "message_res", "objects", "run_objects")
+        ]
+    return sum(counts)
 
 
 # -- what is measured --------------------------------------------------------------------------
@@ -274,10 +284,9 @@ def cost_rows(world: World, name: str, before: Mapping[str, Usage]) -> list[Row]
 
 
 def database_rows(world: World, name: str) -> list[Row]:
-    found = flower_rows(world.folder)
-    what = {"MB": "SuperLink's database (MB)"}
     return [
-        Row(f"{name}: {what.get(k, f'rows of {k} there')}", v, None, 1) for k, v in found.items()
+        Row(f"{name}: SuperLink's database (MB)", database(world.folder), None, 1),
+        Row(f"{name}: messages and parts kept there", left(world.folder), None, 1),
     ]
 
 
@@ -313,7 +322,7 @@ def rounds(world: World) -> list[Row]:
 def queue(world: World) -> list[Row]:
     """Many small studies of one site at once."""
     site, name = REAL[0], f"{QUEUED} studies of one site"
-    packets = flower_rows(world.folder).get("message_ins", 0.0)
+    packets = world.packets(site)
     calls, gate = world.gates[site].calls, world.gates[site]
     before, began = begin(world), time.time()
     studies = [world.submit([site], 1, 1) for _ in range(QUEUED)]
@@ -321,14 +330,13 @@ def queue(world: World) -> list[Row]:
     ended = world.delivered(studies, 240)
     asked = max(gate.asked[s] for s in studies) - began
     polled = max(gate.delivered[s] for s in studies) - began
-    sent = flower_rows(world.folder).get("message_ins", 0.0) - packets
     return [
         Row(f"{name}: submitted (s)", submitted, None, 1),
         Row(f"{name}: all invited (s)", asked, None, 1),
         Row(f"{name}: all polled and ready (s)", polled, None, 1),
         Row(f"{name}: all delivered and checked (s)", max(ended.values()) - began, None, 1),
         Row(f"{name}: calls", gate.calls - calls, None, 1),
-        Row(f"{name}: packets", sent, None, 1),
+        Row(f"{name}: packets", world.packets(site) - packets, None, 1),
         *cost_rows(world, name, before),
         *database_rows(world, name),
     ]

@@ -12,7 +12,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 RESULTS = Path(__file__).parent.parent / "results"
-PACKAGES = ("penstock", "numpy", "torch", "autodp", "dp-accounting", "zuko", "statsmodels")
+PACKAGES = (
+    *("penstock", "numpy", "torch", "autodp", "dp-accounting", "zuko", "statsmodels"),
+    *("flwr", "grpcio", "httpx", "uvicorn", "sqlalchemy", "pyarrow"),
+)
 
 
 @dataclass(frozen=True, slots=True)

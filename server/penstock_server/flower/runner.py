@@ -24,6 +24,8 @@ from flwr.supercore.task_identity import TaskIdentity
 from penstock.daemon import logs
 from penstock.daemon.flower import acquire, beating, task_client, wait_for
 from penstock.errors import CoordinatorError
+from penstock.privacy.accountant import epsilon_pld
+from penstock.privacy.events import Gaussian
 from penstock_server import service
 from penstock_server.flower.control import Control, node_key_bytes
 from penstock_server.flower.grid import COMPONENT, UnixGrid
@@ -46,6 +48,8 @@ def main(root: Path) -> None:
     folder = Folder(root)
     coordinator = service.open_coordinator(root)
     coordinator.drop_pieces()
+    # It imports for seconds, which the first upload would otherwise let every site wait for.
+    epsilon_pld((Gaussian(1.0),), 1e-5)
     wait_for(folder.superlink_socket, stop=stopping.is_set)
     control = Control(folder.superlink_socket)
     nodes = Nodes(coordinator, control)

@@ -8,27 +8,24 @@ the api passes ``/v1/fleet`` through, where every request is signed by an enroll
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 from pathlib import Path
 
 import uvicorn
 from flwr.common.constant import ISOLATION_MODE_PROCESS, TRANSPORT_TYPE_GRPC_RERE
-from flwr.supercore.constant import NodeStatus  # noqa: F401
 from flwr.superlink.cli.flower_superlink import SuperLinkLifespan
 from flwr.superlink.config_loader import SuperLinkLifespanConfig, load_control_authn_plugin
 from flwr.superlink.main import create_app
 
+from penstock.daemon import logs
 from penstock.daemon.flower import make_secret
 from penstock_server.folder import Folder
-
-log = logging.getLogger("penstock.superlink")
-
 
 def main(root: Path) -> None:
     """Serve until SIGTERM."""
     os.umask(0o077)
+    logs.to_stderr()
     folder = Folder(root)
     make_secret(folder.secret)
     folder.superlink_socket.unlink(missing_ok=True)
