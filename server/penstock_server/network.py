@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
 
@@ -15,8 +16,8 @@ class Network(Protocol):
     def ready(self) -> set[str]:
         """The sites that are connected, and have no packet on its way."""
 
-    def send(self, site: str, packet: bytes) -> None:
-        """Hand a packet over; its answer comes by :meth:`receive`."""
+    def send(self, packets: Mapping[str, bytes]) -> None:
+        """Hand packets over, by site; the answers come by :meth:`receive`."""
 
     def receive(self) -> list[tuple[str, bytes | str]]:
         """What came since the last call: (site, answer).

@@ -60,7 +60,7 @@ class Pump:
         due: dict[str, list[Message]] = defaultdict(list)
         for message in self._store.due(self._coordinator.now(), ready):
             due[message.site].append(message)
-        sent = 0
+        going: dict[str, bytes] = {}
         for site in sorted(ready):
             messages = _fitting(due[site])
             greet = self._greets(site, messages)
@@ -68,10 +68,11 @@ class Pump:
                 continue
             sizes = {m.id: packets.here(self._table(m)) for m in messages if m.verb == "collect"}
             seen = self._store.newest_manifest(site) if greet else None
-            self._network.send(site, packets.packet(messages, sizes, seen))
+            going[site] = packets.packet(messages, sizes, seen)
             self._flying[site] = messages
-            sent += len(messages)
-        return sent
+        if going:
+            self._network.send(going)
+        return sum(len(self._flying[site]) for site in going)
 
     def _greets(self, site: str, messages: Sequence[Message]) -> bool:
         """Whether a packet begins with ``Describe``: before every study, and now and then."""

@@ -207,11 +207,6 @@ class World:
         ended = self.parts([study])[study, site][1]
         return self.gates[site].asked[study] - began, ended - began
 
-    def packets(self, site: str) -> int:
-        """How many have come to a real site, by its SuperNode's log."""
-        log = self.sites[site].network.log / "supernode.log"
-        return log.read_bytes().count(b"Receiving:")
-
     def online(self, sites: Sequence[str], seconds: float) -> None:
         """Wait until sites have been heard of."""
 
@@ -263,7 +258,7 @@ def left(folder: Folder) -> int:
 
 def rows_of(name: str, values: Sequence[float], unit: str = "s") -> list[Row]:
     """The median with its spread, and the 90% quantile."""
-    spread = float(np.std(values, ddof=1))
+    spread = float(np.std(values, ddof=1)) if len(values) > 1 else None
     return [
         Row(f"{name} ({unit}, median)", float(np.median(values)), spread, len(values)),
         Row(f"{name} ({unit}, 90%)", float(np.quantile(values, 0.9)), None, len(values)),
@@ -322,7 +317,6 @@ def rounds(world: World) -> list[Row]:
 def queue(world: World) -> list[Row]:
     """Many small studies of one site at once."""
     site, name = REAL[0], f"{QUEUED} studies of one site"
-    packets = world.packets(site)
     calls, gate = world.gates[site].calls, world.gates[site]
     before, began = begin(world), time.time()
     studies = [world.submit([site], 1, 1) for _ in range(QUEUED)]
@@ -336,7 +330,6 @@ def queue(world: World) -> list[Row]:
         Row(f"{name}: all polled and ready (s)", polled, None, 1),
         Row(f"{name}: all delivered and checked (s)", max(ended.values()) - began, None, 1),
         Row(f"{name}: calls", gate.calls - calls, None, 1),
-        Row(f"{name}: packets", world.packets(site) - packets, None, 1),
         *cost_rows(world, name, before),
         *database_rows(world, name),
     ]
@@ -374,7 +367,7 @@ def many(world: World) -> list[Row]:
     ended = world.delivered(studies, 1)
     return [
         *rows_of("30 sites idle: packet there and back", quiet),
-        *rows_of("30 sites busy: packet there and back", [*busy, *busy[-1:]]),
+        *rows_of("30 sites busy: packet there and back", busy),
         Row(f"{name}: all delivered and checked (s)", max(ended.values()) - began, None, 1),
         *resting,
         *cost_rows(world, name, before),

@@ -16,7 +16,7 @@ from penstock.cli.main import app
 
 ROOT = Path(__file__).parent.parent.parent
 DEPLOY = ROOT / "deploy"
-PAGES = (ROOT / "docs" / "deployment.md", DEPLOY / "README.md")
+PAGES = (ROOT / "docs" / "deployment.md", DEPLOY / "README.md", ROOT / "README.md")
 UNITS = ("coordinator", "gate", "network")
 PROGRAM = "/opt/penstock/bin/penstock"
 SITE, NETWORK, COORDINATOR, RUN = (

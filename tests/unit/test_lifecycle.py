@@ -26,7 +26,7 @@ from penstock.schema import Column, Schema, to_arrow
 from penstock.study import Mechanism, PrivacyRequest, Study
 from penstock.wire import gate_pb2
 from penstock.wire.manifest import Manifest, sign_manifest
-from penstock.wire.messages import SiteState, StudyState
+from penstock.wire.messages import PIECE_BYTES, SiteState, StudyState
 from penstock.wire.signatures import generate_key, public_hex
 from penstock.wire.signed import read_signed_cancel, read_signed_study, sign_cancel, sign_study
 from penstock_server import lifecycle, packets, uploads
@@ -195,7 +195,11 @@ class Network:
     def ready(self):
         return set(self.sites) - {site for site, _ in self.came}
 
-    def send(self, site, packet):
+    def send(self, packets):
+        for site, packet in packets.items():
+            self.send_one(site, packet)
+
+    def send_one(self, site, packet):
         batch = gate_pb2.Batch.FromString(packet)
         self.packets.append((site, batch))
         try:
@@ -579,6 +583,21 @@ def test_a_table_in_pieces_goes_on_where_it_stopped(world):
     assert len(sent) > 8
     assert sent == sorted(sent)
     assert len(set(sent)) == len(sent) - 2
+
+
+def test_the_tables_of_several_studies_share_an_answer(world):
+    """One packet asks for as many tables as there are, and for no more bytes than one piece."""
+    studies = [world.submit(name=f"trial-{i}") for i in range(5)]
+    world.run()
+    assert {world.states(study)["a"] for study in studies} == {"delivered"}
+    asked = [
+        [c.collect.length for c in batch.calls if c.WhichOneof("verb") == "collect"]
+        for site, batch in world.network.packets
+        if site == "a"
+    ]
+    lengths = max(asked, key=len)
+    assert len(lengths) == len(studies)
+    assert 0 < sum(lengths) <= PIECE_BYTES
 
 
 def test_pieces_that_came_before_a_crash_are_not_trusted(world):

@@ -63,14 +63,18 @@ class FlowerNetwork:
         connected = set(self._grid.get_node_ids())
         self._online = {s: n for s, n in self._nodes().items() if n in connected}
 
-    def send(self, site: str, packet: bytes) -> None:
-        node = self._online[site]
-        message = Message(pack(packet), node, MESSAGE_TYPE, ttl=TTL_SECONDS)
-        (message_id,) = self._grid.push_messages([message])
-        if message_id:
-            self._flights[message_id] = _Flight(site, node, self._clock())
-        else:
-            self._lost.append(site)  # refused by the SuperLink: the node is gone
+    def send(self, packets: Mapping[str, bytes]) -> None:
+        nodes = {site: self._online[site] for site in packets}
+        messages = [
+            Message(pack(packet), nodes[site], MESSAGE_TYPE, ttl=TTL_SECONDS)
+            for site, packet in packets.items()
+        ]
+        # All at once: Flower pushes their parts side by side.
+        for site, message_id in zip(packets, self._grid.push_messages(messages), strict=True):
+            if message_id:
+                self._flights[message_id] = _Flight(site, nodes[site], self._clock())
+            else:
+                self._lost.append(site)  # refused by the SuperLink: the node is gone
 
     def receive(self) -> list[tuple[str, bytes | str]]:
         came: list[tuple[str, bytes | str]] = [(site, "") for site in self._lost]

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import httpx
-from flwr.app import Array, ArrayRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from flwr.proto.runtime_pb2 import AcquireTaskRequest
 from flwr.supercore.heartbeat import HeartbeatSender, make_task_heartbeat_fn_http
 from flwr.supercore.interceptors import (
@@ -34,6 +34,7 @@ log = logging.getLogger("penstock.flower")
 
 MESSAGE_TYPE = "query.penstock"
 SECRET_BYTES = 32
+SMALL_BYTES = 2_000_000
 CALL_SECONDS = 60.0
 PAUSE_LEAST, PAUSE_GROWTH, PAUSE_MOST = 0.05, 1.2, 1.0
 """Seconds between two looks for a task: longer the longer there was none."""
@@ -45,6 +46,9 @@ Client = TypeVar("Client", bound=ProtobufClient)
 
 def pack(data: bytes) -> RecordDict:
     """A Flower message's content that carries ``data``; Flower cuts it into pieces of 5 MB."""
+    if len(data) < SMALL_BYTES:
+        # Three objects to be stored and fetched instead of five; large ones take longer so.
+        return RecordDict({_RECORD: ConfigRecord({_ARRAY: data})})
     array = Array(dtype="uint8", shape=(len(data),), stype="penstock", data=data)
     return RecordDict({_RECORD: ArrayRecord({_ARRAY: array})})
 
@@ -56,6 +60,9 @@ def unpack(content: RecordDict) -> bytes:
         PenstockError: another kind of content.
     """
     record = content.get(_RECORD)
+    small = record.get(_ARRAY) if isinstance(record, ConfigRecord) else None
+    if isinstance(small, bytes):
+        return small
     array = record.get(_ARRAY) if isinstance(record, ArrayRecord) else None
     if array is None or array.stype != "penstock":
         raise PenstockError("a Flower message that is none of Penstock's")
