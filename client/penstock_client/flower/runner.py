@@ -21,7 +21,10 @@ from pathlib import Path
 import httpx
 from flwr.app import Error, Message
 from flwr.common.constant import ErrorCode, SubStatus
-from flwr.supercore.inflatable.inflatable_utils import pull_and_inflate_object_from_tree
+from flwr.supercore.inflatable.inflatable_utils import (
+    ObjectPullError,
+    pull_and_inflate_object_from_tree,
+)
 from flwr.supernode.runtime import run_clientapp
 from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
 
@@ -35,6 +38,8 @@ log = logging.getLogger("penstock.runner")
 
 COMPONENT = "flwr-clientapp"
 TASK = "flwr-clientapp"
+PARTS_SECONDS = 900.0
+"""A task whose message has not become whole by then is given up: nobody waits for it any more."""
 
 
 def accepted() -> dict[str, str]:
@@ -50,7 +55,7 @@ def main(folder: Path, gate_socket: Path) -> None:
     logs.to_stderr()
     # A task may come before its message's parts; Flower waits a second before it looks again.
     run_clientapp.pull_and_inflate_object_from_tree = partial(  # type: ignore[attr-defined]
-        pull_and_inflate_object_from_tree, initial_backoff=0.05
+        pull_and_inflate_object_from_tree, initial_backoff=0.05, max_time=PARTS_SECONDS
     )
     paths = NetworkPaths(folder)
     wait_for(paths.supernode_socket, stop=lambda: False)
@@ -60,7 +65,7 @@ def main(folder: Path, gate_socket: Path) -> None:
     for token in acquire(paths.supernode_socket, COMPONENT, secret, TASK, stop=lambda: False):
         try:
             _task(paths, gate_socket, token, bundles)
-        except (httpx.HTTPError, RuntimeError) as error:
+        except (httpx.HTTPError, ObjectPullError, RuntimeError) as error:
             # The task's message is lost and will be sent again; the next one may do better.
             log.warning("a task ended early: %s", type(error).__name__)
 

@@ -10,7 +10,7 @@ import os
 import sys
 import threading
 import time
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,8 +19,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 from flwr.common.constant import ISOLATION_MODE_PROCESS
 from flwr.supercore import heartbeat
-from flwr.supercore.inflatable.inflatable_utils import pull_objects
+from flwr.supercore.inflatable.inflatable_utils import ObjectPullError, pull_objects
 from flwr.supercore.object_store import ObjectStoreFactory
+from flwr.supercore.run import RunNotRunningException
 from flwr.supernode import fleet_http_connection, start_client_internal
 from flwr.supernode.main import create_app
 from flwr.supernode.nodestate import NodeStateFactory
@@ -81,7 +82,7 @@ def _serve(state: NodeStateFactory, paths: NetworkPaths) -> None:
 
 
 class Pace:
-    """How long Flower's loop waits: it asks for 3 s without a message, for 0.5 s without a reply."""
+    """How long Flower's loop waits: it asks for 3 s without a message, 0.5 s without a reply."""
 
     def __init__(self) -> None:
         self._idle = 0
@@ -95,11 +96,27 @@ class Pace:
         time.sleep(next((wait for looks, wait in PACE if self._idle <= looks), IDLE_SECONDS))
 
 
+def _pull(object_ids: list[str], pull_object_fn: Callable[[str], bytes]) -> dict[str, bytes]:
+    """Fetch a message's parts; that its run has ended meanwhile is an error like any other.
+
+    Flower's own class for it is no ``Exception``: its loop would leave the message's task behind,
+    and the runner would wait hours for parts that never come.
+
+    Raises:
+        ObjectPullError: the run has ended, or a part does not come.
+    """
+    try:
+        found: dict[str, bytes] = pull_objects(object_ids, pull_object_fn, initial_backoff=0.05)
+    except RunNotRunningException:
+        raise ObjectPullError("of a message", "its run has ended") from None
+    return found
+
+
 def _tune(paths: NetworkPaths) -> None:
     # Flower has no settings for these; its modules look the names up when they use them.
     for module, name, value in (
         (fleet_http_connection, "FleetHttpClient", watched(Link(paths))),
-        (start_client_internal, "pull_objects", partial(pull_objects, initial_backoff=0.05)),
+        (start_client_internal, "pull_objects", _pull),
         (start_client_internal, "time", SimpleNamespace(sleep=Pace().sleep)),
         (fleet_http_connection, "HEARTBEAT_DEFAULT_INTERVAL", HEARTBEAT_SECONDS),
         (heartbeat, "HEARTBEAT_DEFAULT_INTERVAL", HEARTBEAT_SECONDS),
