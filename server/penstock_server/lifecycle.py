@@ -86,6 +86,7 @@ class Coordinator:
         self.folder = folder
         self._finish = finish
         self._clock = clock
+        self._stopped: set[str] = set()  # sites of which it was logged
 
     # -- asked by people -----------------------------------------------------------------------
 
@@ -226,8 +227,9 @@ class Coordinator:
         """Remember when a site was last heard of, and what it said of itself."""
         said = {name: _text(str(facts[name]), 100) for name in SAID if name in facts}
         self.store.saw_site(site, stamp(self._clock()), said)
-        if said.get("stopped"):
+        if said.get("stopped") and site not in self._stopped:
             log.warning("%s has stopped: %s", site, said["stopped"])
+        (self._stopped.add if said.get("stopped") else self._stopped.discard)(site)
 
     def later(self, message: Message, code: str = "") -> None:
         """No answer: try again, ever more rarely; ``code`` is why, for the analyst to see."""
@@ -458,7 +460,7 @@ def _part(part: SiteRow) -> dict[str, Any]:
         "state": str(part.state),
         "code": part.code,
         "meaning": part.detail or meaning,
-        "remedy": "" if part.detail else remedy,
+        "remedy": remedy,
         "step": part.step,
         "steps": part.steps,
         "request": part.request_id,

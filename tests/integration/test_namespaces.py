@@ -221,8 +221,9 @@ def test_sites_speak_to_one_port_and_listen_on_none(hosts, federation):
         *((TCP, HUB, port, site, 0) for site in sites),
     }
     assert sniffer.others <= {ETH_P_ARP}
-    assert {call for call in sniffer.calls if call[0] == HUB} == set()
-    assert sniffer.calls == {(site, HUB, port) for site in sites}
+    # The others may have kept their connections; nobody calls a site.
+    assert sniffer.calls <= {(site, HUB, port) for site in sites}
+    assert (f"{SUBNET}.2", HUB, port) in sniffer.calls
     assert {m: hosts.listening(m) for m in MACHINES} == {
         COORDINATOR: {f"{HUB}:{port}"},
         **{name: set() for name in SITES},

@@ -68,6 +68,10 @@ def main(folder: Path, gate_socket: Path) -> None:
         except (httpx.HTTPError, ObjectPullError, RuntimeError) as error:
             # The task's message is lost and will be sent again; the next one may do better.
             log.warning("a task ended early: %s", type(error).__name__)
+        except KeyboardInterrupt:
+            # Flower's way to say that the task's run is over. Nobody else sends it: this process
+            # has no terminal, and is stopped by SIGTERM.
+            log.info("a task's run has ended")
 
 
 def _task(paths: NetworkPaths, gate_socket: Path, token: str, bundles: frozenset[str]) -> None:
