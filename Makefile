@@ -4,6 +4,7 @@ VENV   := .venv
 LINT   := .lint
 BIN    := $(VENV)/bin
 NAME   ?=
+JOBS   ?= 2
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
@@ -29,8 +30,8 @@ setup: $(VENV)/.ready ## install into .venv
 demo: setup ## four simulated hospitals, a coordinator, Flower and TLS between them, one report
 	$(BIN)/penstock demo --out penstock-demo
 
-test: setup ## all tests (under 15 minutes on two cores)
-	$(BIN)/python -m pytest -m 'not soak'
+test: setup ## all tests (under 15 minutes on two cores); JOBS=1 for one after the other
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m 'not soak' -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 soak: setup ## long fault runs
 	$(BIN)/python -m pytest -m soak --timeout 3600

@@ -28,7 +28,7 @@ from penstock_server.uploads import check_manifest, read_upload, size_limit
 log = logging.getLogger("penstock.coordinator")
 
 POLL_LEAST = {
-    JobState.AWAITING: 10.0,  # a steward has to look
+    JobState.AWAITING: 5.0,  # a steward has to look
     JobState.QUEUED: 3.0,
     JobState.RUNNING: 1.0,
 }
