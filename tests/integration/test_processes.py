@@ -121,6 +121,7 @@ def test_killed_supervisors_leave_no_orphan_and_the_study_goes_on(federation, by
     delivered(federation, study)
 
 
+@pytest.mark.soak  # the same by kill -9 is above
 def test_everything_is_stopped_and_started_in_mid_study(federation, by_hand):
     study = federation.submit("restart")
     federation.reached(study, "c", "awaiting-approval")

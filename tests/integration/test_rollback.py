@@ -4,8 +4,10 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from tests.conftest import TestSite
 from typer.testing import CliRunner
 
 from penstock.cli.main import app
@@ -15,6 +17,7 @@ from penstock.wire.canonical import canonical
 from penstock.wire.manifest import read_manifest, sign_manifest
 from penstock.wire.signatures import generate_key, public_hex
 from penstock_client.cli.common import document, steward
+from penstock_client.site import SitePaths
 
 
 def describe(site, manifest=b""):
@@ -39,30 +42,59 @@ def refused(site, signed):
     return caught.value.reason
 
 
+_kept: dict[str, Any] = {}
+
+
+@pytest.fixture(scope="module")
+def keep(tmp_path_factory):
+    """Where the one site that every test of this file copies is kept."""
+    yield tmp_path_factory.mktemp("kept")
+    _kept.clear()
+
+
 @pytest.fixture
-def restored(world, tmp_path):
+def restored(world, keep):
     """A site that released once before its backup and once after, and was then put back.
 
-    The releases are put back too, as whoever restores a whole directory does.
+    The releases are put back too, as whoever restores a whole directory does. It is made once.
     """
+    if not _kept:
+        _kept.update(_make(world, keep))
+    else:
+        world.analyst = _kept["analyst"]
+        world.sites.append(TestSite(SitePaths(world.root / _kept["name"]), _kept["name"]))
+        shutil.copytree(keep / "old", world.sites[0].paths.root)
+        shutil.copy(keep / "rows.csv", world.root / f"{_kept['name']}.csv")
+    site = world.sites[0]
+    site.seen, site.first, site.second = _kept["seen"], _kept["first"], _kept["second"]
+    site.export, site.new = keep / "export.json", keep / "new"
+    return site
+
+
+def _make(world, keep):
     site = world.site()
+    shutil.copy(world.root / f"{site.name}.csv", keep / "rows.csv")
     gate = site.start()
     first = site.submit(world.signed(name="first"))
     site.wait(first.request_id)
     stop(site, gate)
-    shutil.copytree(site.paths.root, tmp_path / "old")
+    shutil.copytree(site.paths.root, keep / "old")
     gate = site.start()
     second = site.submit(world.signed(name="second"))
     site.wait(second.request_id)
-    site.seen = site.collect(second.request_id)
-    site.first, site.second = first.request_id, second.request_id
+    seen = site.collect(second.request_id)
     stop(site, gate)
-    penstock("site", "ledger", "export", tmp_path / "export.json", "-d", site.paths.root)
-    shutil.copytree(site.paths.root, tmp_path / "new")
+    penstock("site", "ledger", "export", keep / "export.json", "-d", site.paths.root)
+    shutil.copytree(site.paths.root, keep / "new")
     shutil.rmtree(site.paths.root)
-    shutil.copytree(tmp_path / "old", site.paths.root)
-    site.export, site.new = tmp_path / "export.json", tmp_path / "new"
-    return site
+    shutil.copytree(keep / "old", site.paths.root)
+    return {
+        "analyst": world.analyst,
+        "name": site.name,
+        "seen": seen,
+        "first": first.request_id,
+        "second": second.request_id,
+    }
 
 
 def test_a_restored_gate_stops_when_it_is_shown_what_it_forgot(world, restored):

@@ -22,6 +22,7 @@ from penstock.daemon import logs
 from penstock.daemon.flower import make_secret
 from penstock_server.folder import Folder
 
+
 def main(root: Path) -> None:
     """Serve until SIGTERM."""
     os.umask(0o077)

@@ -17,6 +17,7 @@ def wait_for_end(
     ask: Callable[[], dict[str, Any]],
     *,
     every: float,
+    first: dict[str, Any] | None = None,
     seen: Seen | None = None,
     away: Away | None = None,
     timeout: float | None = None,
@@ -24,7 +25,8 @@ def wait_for_end(
     """Ask for a study's status until it is no longer open; returns the last.
 
     Args:
-        ask: the status; the first call must succeed.
+        ask: the status; the first call must succeed, unless ``first`` is given.
+        first: a status that was asked for just now.
         every: seconds between calls.
         seen: told each status.
         away: told the error, once, when the coordinator does not answer any more, and None when it
@@ -40,7 +42,7 @@ def wait_for_end(
         problem = Problem("timeout", "must not be negative", value=str(timeout))
         raise InvalidInput("wait", [problem])
     end = None if timeout is None else time.monotonic() + timeout
-    found, gone = ask(), False
+    found, gone = first if first is not None else ask(), False
     while True:
         if seen is not None and not gone:
             seen(found)

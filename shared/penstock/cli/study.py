@@ -248,7 +248,7 @@ def _watch(
             text = "the coordinator answers again" if error is None else f"{error.message}; waiting"
             err.print(text, markup=False)
 
-        return wait_for_end(ask, every=every, seen=seen, away=away)
+        return wait_for_end(ask, every=every, first=found, seen=seen, away=away)
 
 
 @app.command()
