@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
 
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 from flwr.common.serde import fab_to_proto
@@ -40,7 +41,7 @@ def node_key_bytes(line: str) -> bytes:
     """
     try:
         key = load_ssh_public_key(line.encode())
-    except ValueError:
+    except (ValueError, UnsupportedAlgorithm):
         key = None
     if not isinstance(key, ec.EllipticCurvePublicKey) or key.curve.name != "secp384r1":
         raise SignatureError("not a node's public key", bound="OpenSSH, EC P-384")

@@ -23,7 +23,7 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from penstock.daemon import logs
 from penstock.daemon.flower import acquire, beating, task_client, wait_for
-from penstock.errors import CoordinatorError
+from penstock.errors import CoordinatorError, SignatureError
 from penstock.privacy.accountant import epsilon_pld
 from penstock.privacy.events import Gaussian
 from penstock_server import service
@@ -69,10 +69,23 @@ class Nodes:
         sites = self._coordinator.store.sites()
         keys = {name: site.join["node_key"] for name, site in sites.items()}
         if keys != self._keys:
-            wanted = {name: node_key_bytes(line) for name, line in keys.items()}
-            self._ids = self._control.reconcile(wanted)
+            self._ids = self._control.reconcile(_usable(keys))
             self._keys = keys
         return self._ids
+
+
+def _usable(keys: Mapping[str, str]) -> dict[str, bytes]:
+    """The keys that Flower can take; one site's bad key must not stop the others."""
+    wanted: dict[str, bytes] = {}
+    for name, line in keys.items():
+        try:
+            key = node_key_bytes(line)
+            if key in wanted.values():
+                raise SignatureError("another site has the same node key")
+            wanted[name] = key
+        except SignatureError as error:
+            log.error("%s cannot connect: %s; enrol its join.json again", name, error)
+    return wanted
 
 
 def _pump(
