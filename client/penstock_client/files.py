@@ -1,12 +1,10 @@
-"""Files that are whole or not there, and the length of a socket's path."""
+"""Files that are whole or not there."""
 
 from __future__ import annotations
 
 import os
 import tempfile
 from pathlib import Path
-
-MAX_SOCKET_PATH = 107
 
 
 def write_atomic(path: Path, data: bytes, mode: int = 0o600) -> None:

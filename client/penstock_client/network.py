@@ -10,7 +10,6 @@ import base64
 import binascii
 import hashlib
 import json
-import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,8 +19,9 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from penstock.checks import NAME, NAME_BOUND, SITE, SITE_BOUND, Checks, shown, unknown_keys
+from penstock.daemon.sockets import check_path
 from penstock.errors import InvalidInput, PenstockError, Problem, SignatureError
-from penstock_client.files import MAX_SOCKET_PATH, write_atomic
+from penstock_client.files import write_atomic
 
 FORMAT = "penstock-coordinator/1"
 KEY_KIND = "ecdsa-sha2-nistp384"
@@ -243,14 +243,7 @@ class NetworkPaths:
         Raises:
             PenstockError: the directory's path is too long.
         """
-        length = len(os.fsencode(self.supernode_socket.absolute()))
-        if length > MAX_SOCKET_PATH:
-            raise PenstockError(
-                "the network directory has too long a path for a Unix socket",
-                value=f"{length} bytes",
-                bound=f"at most {MAX_SOCKET_PATH}",
-                remedy="use a shorter path",
-            )
+        check_path(self.supernode_socket, "the network directory")
 
 
 def read_public_line(text: str, *, what: str) -> str:

@@ -10,11 +10,11 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from penstock.checks import NAME, NAME_BOUND, SITE, SITE_BOUND, Checks, unknown_keys
+from penstock.daemon.sockets import check_path
 from penstock.errors import InvalidInput, PenstockError, Problem, SignatureError
 from penstock.toml.reader import Lines
 from penstock.toml.reader import read_toml as parse
 from penstock.wire.signatures import private_from_pem, public_hex
-from penstock_client.files import MAX_SOCKET_PATH
 
 RUN_VARIABLE = "PENSTOCK_RUN"
 """Moves the sockets elsewhere, such as systemd's RuntimeDirectory: /run/penstock."""
@@ -149,14 +149,8 @@ class SitePaths:
 
     def check_sockets(self) -> None:
         """Unix socket paths are at most 107 bytes long."""
-        longest = max(len(os.fsencode(p)) for p in (self.gate_socket, self.steward_socket))
-        if longest > MAX_SOCKET_PATH:
-            raise PenstockError(
-                "the site's directory has too long a path for a Unix socket",
-                value=f"{longest} bytes",
-                bound=f"at most {MAX_SOCKET_PATH}",
-                remedy="move the site to a shorter path",
-            )
+        for path in (self.gate_socket, self.steward_socket):
+            check_path(path, "the site's directory")
 
 
 @dataclass(frozen=True, slots=True)

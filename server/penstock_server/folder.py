@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from penstock.daemon.sockets import check_path
 from penstock.errors import CoordinatorError
-
-MAX_SOCKET_PATH = 107
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +63,4 @@ class Folder:
         Raises:
             CoordinatorError: the directory's path is too long.
         """
-        length = len(os.fsencode(self.superlink_socket.resolve()))
-        if length > MAX_SOCKET_PATH:
-            raise CoordinatorError(
-                "the coordinator's directory has too long a path for a Unix socket",
-                value=f"{length} bytes",
-                bound=f"at most {MAX_SOCKET_PATH}",
-                remedy="use a shorter path",
-            )
+        check_path(self.superlink_socket, "the coordinator's directory", CoordinatorError)

@@ -170,7 +170,7 @@ def test_a_policy_and_a_dictionary_that_are_there_are_kept(home):
 def test_a_path_too_long_for_a_socket_is_said_at_once(home):
     folder = home / ("x" * 100)
     said = penstock("site", "init", "--name", "a", "-d", folder, code=1)
-    assert re.search(r"too long a path .*\(got \d+ bytes; at most 107\): move the site", said.err)
+    assert re.search(r"too long a path .*\(got \d+ bytes; at most 107\): move it", said.err)
     assert not folder.exists()
 
 
