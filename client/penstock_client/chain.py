@@ -30,8 +30,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from penstock.errors import LedgerCorrupt
-from penstock.privacy.accountant import Filter
 from penstock.privacy.events import Event, Unbounded, from_dict
+from penstock.privacy.filters import Filter
 from penstock.wire.canonical import read_json
 
 GENESIS = "0" * 64

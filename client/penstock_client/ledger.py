@@ -14,8 +14,9 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from penstock.errors import BudgetExceeded, LedgerError, SignatureError
-from penstock.privacy.accountant import Filter, best_order, epsilon
+from penstock.privacy.accountant import epsilon
 from penstock.privacy.events import RELATION, Unbounded, to_dict
+from penstock.privacy.filters import Filter, best_order
 from penstock.wire.canonical import canonical
 from penstock.wire.signatures import public_hex, sign, verify
 from penstock_client.chain import Charge, Lineage, State, corrupt, fold, next_seq, step

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from penstock.errors import BudgetExceeded, InvalidEvent
-from penstock.privacy.accountant import Filter, best_order, epsilon, renyi, renyi_total
+from penstock.privacy.accountant import epsilon
 from penstock.privacy.calibration import smallest_scale
 from penstock.privacy.events import (
     Gaussian,
@@ -15,6 +15,8 @@ from penstock.privacy.events import (
     latent_injection,
     to_dict,
 )
+from penstock.privacy.filters import Filter, best_order
+from penstock.privacy.renyi import renyi, renyi_total
 
 DELTA = 1e-6
 MAKERS = {

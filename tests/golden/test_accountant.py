@@ -11,9 +11,10 @@ import mpmath
 import pytest
 
 from penstock.errors import InvalidEvent
-from penstock.privacy import accountant
-from penstock.privacy.accountant import best_order, epsilon, epsilon_pld, renyi
+from penstock.privacy.accountant import epsilon, epsilon_pld
 from penstock.privacy.events import Gaussian, PoissonGaussian, Unbounded
+from penstock.privacy.filters import Filter, best_order
+from penstock.privacy.renyi import renyi
 
 DELTA = 1e-5
 
@@ -104,6 +105,6 @@ def test_the_fixed_order_loses_nothing_on_one_gaussian_that_uses_the_budget_up(b
     from penstock.privacy.calibration import smallest_scale
 
     sigma = smallest_scale(lambda s: (Gaussian(s),), budget, DELTA)
-    kept = accountant.Filter(budget, DELTA, best_order(budget, DELTA))
+    kept = Filter(budget, DELTA, best_order(budget, DELTA))
     assert kept.admits((), (Gaussian(sigma),))
     assert not kept.admits((), (Gaussian(sigma * 0.999),))

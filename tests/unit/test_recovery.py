@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import BudgetExceeded, LedgerCorrupt, LedgerError, LedgerLocked
-from penstock.privacy.accountant import renyi_total
 from penstock.privacy.events import Gaussian, Unbounded, to_dict
+from penstock.privacy.renyi import renyi_total
 from penstock.wire.canonical import canonical
 from penstock.wire.manifest import MANIFEST
 from penstock.wire.signatures import generate_key, private_to_pem, public_hex, sign

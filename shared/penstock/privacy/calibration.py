@@ -6,8 +6,9 @@ import math
 from collections.abc import Callable, Sequence
 
 from penstock.errors import BudgetExceeded, InvalidEvent
-from penstock.privacy.accountant import check_budget, epsilon
+from penstock.privacy.accountant import epsilon
 from penstock.privacy.events import Event
+from penstock.privacy.renyi import check_budget
 
 SCALE_LIMIT = 1e6
 
