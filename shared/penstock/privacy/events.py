@@ -105,7 +105,7 @@ class DiscreteGaussian(_Event):
 
     Rényi divergence of order α: at most ``count · α / (2σ²)``, for every vector of whole numbers
     and independent noise in each coordinate (Canonne, Kamath & Steinke 2020, arXiv 2004.00010,
-    Thm 14 and its Cor. 16). No floating-point number is drawn, so this is a proof on the machine
+    Thm 14). No floating-point number is drawn, so this is a proof on the machine
     and not only on paper (:mod:`penstock.privacy.discrete`).
 
     Args:
@@ -239,8 +239,10 @@ class NoisyDescent(_Event):
 
     .. math:: μ = \frac1σ \sqrt{\frac{1-c^T}{1+c^T} \cdot \frac{1+c}{1-c}}
 
-    and √T/σ at c = 1, which is plain composition (Bok, Su & Altschuler 2024, arXiv 2403.00278,
-    Thm 4.1 for λ-strongly convex and β-smooth F, c = max(|1-ηλ|, |1-ηβ|)).
+    and √T/σ at c = 1, which is plain composition (Bok, Su & Altschuler 2024, arXiv 2403.00278v2,
+    Sec. 4: full-batch NoisyGD, F λ-strongly convex and β-smooth, c = max(|1-ηλ|, |1-ηβ|)). It is
+    the best of their shifted interpolations: the least Σ a_k² with Σ c^{T-k} a_k = Σ c^{T-k}, the
+    shifts a_k of the T steps in units of σ; attained by quadratics.
 
     Args:
         noise_multiplier: σ = s / sensitivity.
