@@ -20,7 +20,7 @@ from penstock_client.ledger import Ledger, utc_now
 from penstock_client.network import NetworkPaths
 from penstock_client.policy import read_policy, read_trust
 from penstock_client.recovery import STOPPED, find
-from penstock_client.site import SitePaths
+from penstock_client.site import SEEDED, SitePaths, read_settings
 
 ANSWER_SECONDS = 1.0
 LINK_SECONDS = 0.5
@@ -88,6 +88,8 @@ def preflight(paths: SitePaths) -> list[str]:
         InvalidInput: policy or trust has problems.
     """
     notes = site_notes(paths)
+    if read_settings(paths).insecure_seed is not None:
+        notes.append(SEEDED)
     with exclusive(paths.lock):
         database = Database(paths.database, read_only=True)
         try:

@@ -72,11 +72,19 @@ def checkup(folder: Path, network: Path | None = None) -> list[Row]:
 def _site(paths: SitePaths, settings: SiteSettings) -> list[tuple[str, Check]]:
     return [
         ("site", lambda: Row("site", OK, f"{settings.name} of federation {settings.federation}")),
+        ("noise", lambda: _noise(settings)),
         ("data", lambda: _data(paths)),
         ("policy", lambda: _policy(paths)),
         ("trust", lambda: _trust(paths)),
         ("gate", lambda: _gate(paths)),
     ]
+
+
+def _noise(settings: SiteSettings) -> Row:
+    if settings.insecure_seed is not None:
+        remedy = "Remove insecure_seed from site.toml; it is for simulated rows only."
+        return Row("noise", FAIL, "comes from a test seed: nothing released is private", remedy)
+    return Row("noise", OK, "keyed by the operating system")
 
 
 def _private(paths: SitePaths | None, network: NetworkPaths) -> list[Path]:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.errors import BudgetExceeded, PenstockError, Refused
-from penstock.privacy.events import to_dict
+from penstock.privacy.events import Unbounded, to_dict
 from penstock.wire.messages import JobState
 from penstock.wire.signed import SignedStudy, read_signed_cancel, read_signed_study
 from penstock_client import preview, release, snapshot
@@ -38,7 +38,7 @@ from penstock_client.jobs import SILENT, Job, Jobs
 from penstock_client.launcher import Worker
 from penstock_client.ledger import Ledger, summary, utc_now
 from penstock_client.recovery import STOPPED, Watch
-from penstock_client.site import SitePaths, SiteSettings
+from penstock_client.site import SEEDED, SitePaths, SiteSettings
 from penstock_client.spec import Spec
 
 log = logging.getLogger("penstock.gate")
@@ -225,6 +225,8 @@ class Gate:
         """What the network is told, how many jobs there are, and what the steward must do."""
         counts = {str(s): len(self.jobs.in_state(s)) for s in JobState}
         shown = {**self.describe(), "jobs": {k: v for k, v in counts.items() if v}}
+        if self.settings.insecure_seed is not None:
+            shown["WARNING"] = SEEDED
         return {**shown, "remedy": STOPPED} if self.watch.stopped else shown
 
     def requests(self) -> list[dict[str, Any]]:
@@ -236,7 +238,8 @@ class Gate:
         job = self.find(request_id)
         facts = self.facts()
         signed = read_signed_study(job.signed)
-        return preview.preview(job, signed, facts)
+        shown = preview.preview(job, signed, facts)
+        return shown | ({"warning": SEEDED} if self.settings.insecure_seed is not None else {})
 
     def find(self, prefix: str) -> Job:
         """The one job whose request id begins with ``prefix``."""
@@ -366,7 +369,11 @@ class Gate:
             if admission.request_id != job.request_id:
                 # The data got a new version while this waited: another request, to be asked anew.
                 raise refuse("not-ready")
-            after = self.ledger.reserve(admission.charge, signer_epsilon=admission.signer.epsilon)
+            # Who knows the seed can take the noise off again: the ledger says what that costs.
+            seeded = self.settings.insecure_seed is not None
+            told = (Unbounded("noise from a test seed"),) if seeded else ()
+            charge = replace(admission.charge, events=(*admission.charge.events, *told))
+            after = self.ledger.reserve(charge, signer_epsilon=admission.signer.epsilon)
             self.jobs.move(job.request_id, JobState.RUNNING, self._now())
             self._current = (job.request_id, worker)
         log.info("request %s reserved", job.request_id[:12])

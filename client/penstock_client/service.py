@@ -27,7 +27,7 @@ from penstock_client.database import exclusive
 from penstock_client.gate import Gate
 from penstock_client.jobs import Job
 from penstock_client.recovery import STOPPED
-from penstock_client.site import SitePaths, SiteSettings
+from penstock_client.site import SEEDED, SitePaths, SiteSettings
 
 log = logging.getLogger("penstock.gate")
 
@@ -182,6 +182,9 @@ def serve(
         gate.recover()
         if gate.watch.stopped:
             notes.append(STOPPED)
+        if settings.insecure_seed is not None:
+            log.warning("%s", SEEDED)
+            notes.append(SEEDED)
         public, private = GateService(gate), StewardService(gate, stopping.set)
         servers = (
             _server(

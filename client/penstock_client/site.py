@@ -153,6 +153,12 @@ class SitePaths:
             check_path(path, "the site's directory")
 
 
+SEEDED = (
+    "insecure_seed is set: NOTHING this gate releases is private, and the first release ends the "
+    "data set's budget. Remove it from site.toml unless all rows here are simulated"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class SiteSettings:
     """``site.toml``.

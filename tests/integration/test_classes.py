@@ -11,6 +11,7 @@ from penstock.privacy.accountant import epsilon
 from penstock.privacy.events import from_dict
 from penstock.study import PrivacyRequest
 from penstock.wire import gate_pb2
+from penstock_client import daemon, doctor
 from penstock_client.cli.common import document
 
 
@@ -128,3 +129,17 @@ def test_a_test_seed_is_marked(world):
     site = world.site(settings="insecure_seed = 3\n")
     site.start()
     assert manifest_of(site, world.signed())["insecure_seed"] is True
+
+
+def test_a_test_seed_is_said_everywhere_and_charged_for_what_it_is(world):
+    """Whoever knows the seed takes the noise off again: the ledger may not say ε = 2."""
+    site = world.site(settings="insecure_seed = 3\n")
+    assert any("NOTHING" in note for note in daemon.preflight(site.paths))
+    site.start()
+    manifest_of(site, world.signed())
+    assert "NOTHING" in document(site.paths, "Status")["WARNING"]
+    (lineage,) = document(site.paths, "Ledger")["summary"]
+    assert lineage["closed"] is True
+    assert lineage["spent_epsilon"] is None
+    (noise,) = [row for row in doctor.checkup(site.paths.root) if row.check == "noise"]
+    assert noise.state == "fail"
