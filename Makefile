@@ -54,7 +54,7 @@ bundle: setup ## rebuild the bundle that Flower carries, for a new wire version
 	$(BIN)/python -m tests.bundle
 
 bench: setup ## NAME=…: one benchmark; writes tests/results/<NAME>.json and .md
-	$(BIN)/pip install -q -c constraints.txt 'zuko>=1.4'
+	$(BIN)/pip install -q -c constraints.txt 'zuko>=1.4' 'opendp>=0.14'
 	$(BIN)/python -m tests.studies bench $(NAME)
 
 reproduce: setup ## NAME=…: one study of the methods; writes tests/results/<NAME>.json and .md

@@ -7,15 +7,15 @@ clock go in. Nothing computed from rows does, so that a refusal tells nobody abo
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from penstock.errors import BudgetExceeded, InvalidInput, PrivacyError, Refused
+from penstock.errors import InvalidInput, PrivacyError, Refused
 from penstock.models.plan import Plan, plan
-from penstock.privacy.events import Unbounded
 from penstock.schema import Schema, compare
 from penstock.wire.canonical import digest
 from penstock.wire.messages import SERVED_MAJORS, explain
 from penstock.wire.signed import SignedStudy
+from penstock_client.allowances import AllowanceExceeded
 from penstock_client.ledger import Charge, Lineage, State, admit
 from penstock_client.policy import Policy, Signer, Trust
 
@@ -130,6 +130,7 @@ def consider(signed: SignedStudy, facts: SiteFacts) -> Admission:
         mechanism=study.mechanism.name,
         events=planned.events,
         delta=study.privacy.delta,
+        study=study.name,
     )
     _within_ledger(charge, signer, facts, lineage)
     return Admission(identity, planned, charge, signer)
@@ -164,15 +165,15 @@ def _within_ledger(charge: Charge, signer: Signer, facts: SiteFacts, lineage: Li
         return  # The job exists; its charge is settled there.
     if lineage.closed or lineage.exhausted:
         raise refuse("closed")
-    if any(isinstance(e, Unbounded) for e in charge.events):
-        return
-    # The steward may lower the total in the policy at any time; it never rises above the ledger's.
-    capped = replace(lineage, epsilon=min(lineage.epsilon, facts.policy.total_epsilon))
-    state = replace(facts.state, lineages={**facts.state.lineages, lineage.name: capped})
     try:
-        admit(state, charge, signer_epsilon=signer.epsilon)
-    except BudgetExceeded as error:
-        code = "signer-budget" if "allowance" in error.message else "budget"
-        raise refuse(code, str(error)) from error
+        admit(
+            facts.state,
+            charge,
+            now=facts.now,
+            signer_epsilon=signer.epsilon,
+            policy=facts.policy,
+        )
+    except AllowanceExceeded as error:
+        raise refuse(error.reason, str(error)) from error
     except PrivacyError as error:
         raise refuse("budget", str(error)) from error

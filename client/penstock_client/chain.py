@@ -5,7 +5,8 @@ the hash is signed with the gate's key. Kinds:
 
 ========  ==========================================================================
 open      the ledger's birth: site, random id, gate key
-lineage   a data set that the steward names; its total budget, δ, and fixed Rényi order
+lineage   a data set that the steward names; its total budget, δ, and fixed Rényi order or
+          orders; optionally ``approximate_delta`` and ``strata``. All fixed for good
 version   certified rows of a lineage: number, persons, salted fingerprint
 reserve   the worst-case charge, written before any private row is read
 commit    a reserved charge whose release was kept
@@ -25,12 +26,12 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from penstock.errors import LedgerCorrupt
-from penstock.privacy.events import Event, Unbounded, from_dict
+from penstock.errors import InvalidEvent, LedgerCorrupt
+from penstock.privacy.events import Event, OnStratum, from_dict, is_unbounded
 from penstock.privacy.filters import Filter
 from penstock.wire.canonical import read_json
 
@@ -43,7 +44,8 @@ _HASH = re.compile(r"[0-9a-f]{64}")
 class Charge:
     """One release's cost.
 
-    ``delta`` is the study's; the ledger composes events, not ε.
+    ``delta`` is the study's; the ledger composes events, not ε. ``study`` is the study's name, the
+    same for all its releases, whose ids differ; records of older versions have none.
     """
 
     id: str
@@ -57,6 +59,12 @@ class Charge:
     status: str = "reserved"
     time: str = ""
     reason: str = ""
+    study: str = ""
+
+    @property
+    def unbounded(self) -> bool:
+        """Whether it has no finite ε."""
+        return any(is_unbounded(e) for e in self.events)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,31 +81,43 @@ class Version:
 class Lineage:
     """A data set along its life, and everything that was charged to it.
 
-    ``exhausted``: records were lost, and everything that was left is charged for them.
+    Attributes:
+        order: the Rényi order of its filter, or a grid of them.
+        approximate_delta: the part of δ set aside for events that take δ off the top.
+        strata: parts of the persons that nobody is in two of, and nobody moves between.
+        exhausted: records were lost, and everything that was left is charged for them.
     """
 
     name: str
     epsilon: float
     delta: float
-    order: float
+    order: float | tuple[float, ...]
     versions: tuple[Version, ...] = ()
     charges: tuple[Charge, ...] = ()
     exhausted: bool = False
+    approximate_delta: float = 0.0
+    strata: tuple[str, ...] = ()
 
     @property
     def filter(self) -> Filter:
-        return Filter(self.epsilon, self.delta, self.order)
+        """The guarantee: what all charges together must stay within."""
+        return Filter(
+            self.epsilon, self.delta, self.order, approximate_delta=self.approximate_delta
+        )
 
     @property
     def closed(self) -> bool:
         """Whether an ``empirical`` release ended the formal budget."""
-        return any(isinstance(e, Unbounded) for e in self.events())
+        return any(c.unbounded for c in self.charges)
 
-    def events(self, signer: str | None = None) -> tuple[Event, ...]:
-        """Everything charged (reserved, committed and burnt), of one signer or of all."""
-        return tuple(
-            e for c in self.charges if signer is None or c.signer == signer for e in c.events
-        )
+    def events(self) -> tuple[Event, ...]:
+        """Everything charged: reserved, committed and burnt."""
+        return tuple(e for c in self.charges for e in c.events)
+
+    def undeclared(self, events: Iterable[Event]) -> str | None:
+        """A stratum that events are on and that this data set has not, if there is one."""
+        named = (e.stratum for e in events if isinstance(e, OnStratum))
+        return next((stratum for stratum in named if stratum not in self.strata), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,13 +137,16 @@ class State:
     charges: Mapping[str, Charge] = field(default_factory=dict)
 
 
-def fold(records: Sequence[tuple[int, str, str]]) -> State:
+def fold(records: Sequence[tuple[int, str, str]], after: State | None = None) -> State:
     """State after (seq, body, hash) records.
+
+    Args:
+        after: the state that they follow; by default they begin the ledger.
 
     Raises:
         LedgerCorrupt: naming the first record that breaks the chain.
     """
-    state = State()
+    state = State() if after is None else after
     for seq, body, hash_ in records:
         if hashlib.sha256(body.encode()).hexdigest() != hash_:
             raise corrupt(seq, "its text was changed")
@@ -159,7 +182,7 @@ def step(state: State, body: str, hash_: str) -> State:
         raise corrupt(seq, f"unknown kind {record.get('kind')!r}")
     try:
         return apply(after, record)
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, InvalidEvent) as error:
         raise corrupt(seq, f"it cannot be read ({type(error).__name__})") from None
 
 
@@ -189,8 +212,19 @@ def _lineage(state: State, record: Mapping[str, Any]) -> State:
         raise ValueError("lineage begun twice")
     if state.recovered and record.get("new_data") is not True:
         raise ValueError("a data set begun after a recovery, not declared to be new")
-    lineage = Lineage(name, record["epsilon"], record["delta"], record["order"])
-    _ = lineage.filter  # validates the three numbers
+    order, strata = record["order"], record.get("strata", [])
+    lineage = Lineage(
+        name,
+        record["epsilon"],
+        record["delta"],
+        tuple(order) if isinstance(order, list) else order,
+        approximate_delta=record.get("approximate_delta", 0.0),
+        strata=tuple(strata),
+    )
+    _ = lineage.filter  # validates the numbers
+    names = {s for s in strata if isinstance(s, str) and s}
+    if not isinstance(strata, list) or len(names) != len(strata):
+        raise ValueError("strata must be distinct names")
     return replace(state, lineages={**state.lineages, name: lineage})
 
 
@@ -215,12 +249,15 @@ def _reserve(state: State, record: Mapping[str, Any]) -> State:
         events=tuple(from_dict(e) for e in record["events"]),
         delta=record["delta"],
         time=record["time"],
+        study=record.get("study", ""),
     )
     if charge.id in state.charges:
         raise ValueError("charged twice")
     lineage = state.lineages[charge.lineage]
     if lineage.exhausted:
         raise ValueError("charged after all was charged")
+    if lineage.undeclared(charge.events) is not None:
+        raise ValueError("charged on a stratum that was never declared")
     state = _put(state, replace(lineage, charges=(*lineage.charges, charge)))
     return replace(state, charges={**state.charges, charge.id: charge})
 

@@ -91,7 +91,8 @@ def preflight(paths: SitePaths) -> list[str]:
     if read_settings(paths).insecure_seed is not None:
         notes.append(SEEDED)
     with exclusive(paths.lock):
-        database = Database(paths.database, read_only=True)
+        # For writing: what a gate that was killed in the middle of a record left is tidied up.
+        database = Database(paths.database)
         try:
             ledger, public = Ledger(database, None), paths.gate_public()
             ledger.verify(public)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.errors import LedgerCorrupt, LedgerError, LedgerLocked, LedgerUnwritable
+from penstock_client.files import sync_directory
 
 SCHEMA_VERSION = 1
 PATIENCE_SECONDS = 0.2
@@ -47,8 +48,15 @@ CREATE TABLE job (
 class Database:
     """A locked, durable SQLite connection shared by the gate's threads.
 
-    ``synchronous=FULL`` with a rollback journal: a committed transaction is on disk before the
-    call returns, at any kill or power loss that the disk itself survives.
+    A committed transaction is on disk before the call returns, at any kill or power loss that the
+    disk itself survives. Of SQLite's journals (two commits with ``synchronous=FULL``: 1.3 ms with
+    each rollback journal, 0.5 ms with WAL, on an SSD):
+
+    - DELETE is not durable with FULL: the journal's removal is not synced, so that a power loss can
+      bring it back and undo what was committed. (EXTRA would sync it.)
+    - TRUNCATE is: the emptied journal is synced. It costs no more, and is what is used.
+    - WAL keeps committed records beside ``gate.db`` after a kill: a copy of that one file, with
+      the gate stopped, would be no backup.
     """
 
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
@@ -65,7 +73,7 @@ class Database:
             )
             self._check()
             if not read_only:
-                self._connection.execute("PRAGMA journal_mode=DELETE")
+                self._connection.execute("PRAGMA journal_mode=TRUNCATE")
                 self._connection.execute("PRAGMA synchronous=FULL")
                 self._connection.execute("PRAGMA fullfsync=ON")
         except sqlite3.Error as error:
@@ -91,10 +99,13 @@ class Database:
             raise _translate(error, path) from error
         finally:
             connection.close()
+        sync_directory(path.parent)
         return Database(path)
 
     def _check(self) -> None:
-        row = self._connection.execute("PRAGMA quick_check").fetchone()
+        # Not quick_check: where one page of the table is an older one, only the index tells that
+        # records are missing, and what is left is a valid, shorter chain.
+        row = self._connection.execute("PRAGMA integrity_check(1)").fetchone()
         if row is None or row[0] != "ok":
             raise LedgerCorrupt(
                 "the ledger's file is damaged; nothing was changed",
@@ -137,6 +148,10 @@ class Database:
             except sqlite3.Error as error:
                 raise _translate(error, self.path) from error
 
+    def version(self) -> int:
+        """A number that changes whenever another connection has written."""
+        return int(self.query("PRAGMA data_version")[0][0])
+
     def close(self) -> None:
         with self._lock:
             self._connection.close()
@@ -150,6 +165,12 @@ def _translate(error: sqlite3.Error, path: Path) -> LedgerError:
             return LedgerError("no ledger here", value=path, remedy="run `penstock site init`")
         if "locked" in text:
             return LedgerLocked("another process is writing the ledger", value=path)
+        if "readonly" in text and path.with_name(f"{path.name}-journal").exists():
+            return LedgerError(
+                "the gate was killed while it wrote, and this look at the ledger may not tidy up",
+                value=path,
+                remedy="start the gate; nothing that was committed is lost",
+            )
         if "disk" in text or "full" in text or "readonly" in text or "I/O" in text:
             return LedgerUnwritable(
                 "the ledger cannot be written, so nothing was charged and no row was read",

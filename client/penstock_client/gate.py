@@ -36,7 +36,7 @@ from penstock_client.facts import (
 )
 from penstock_client.jobs import SILENT, Job, Jobs
 from penstock_client.launcher import Worker
-from penstock_client.ledger import Ledger, summary, utc_now
+from penstock_client.ledger import Ledger, utc_now
 from penstock_client.recovery import STOPPED, Watch
 from penstock_client.site import SEEDED, SitePaths, SiteSettings
 from penstock_client.spec import Spec
@@ -276,11 +276,8 @@ class Gate:
         return job
 
     def ledger_view(self) -> dict[str, Any]:
-        """The export, and the summary a steward reads."""
-        return {
-            "export": self.ledger.export(self.public_key),
-            "summary": summary(self.ledger.state()),
-        }
+        """The whole ledger, as `export` writes it: whoever asks folds and checks it again."""
+        return {"export": self.ledger.export(self.public_key)}
 
     # -- running -------------------------------------------------------------------------------
 
@@ -373,7 +370,9 @@ class Gate:
             seeded = self.settings.insecure_seed is not None
             told = (Unbounded("noise from a test seed"),) if seeded else ()
             charge = replace(admission.charge, events=(*admission.charge.events, *told))
-            after = self.ledger.reserve(charge, signer_epsilon=admission.signer.epsilon)
+            after = self.ledger.reserve(
+                charge, signer_epsilon=admission.signer.epsilon, policy=facts.policy
+            )
             self.jobs.move(job.request_id, JobState.RUNNING, self._now())
             self._current = (job.request_id, worker)
         log.info("request %s reserved", job.request_id[:12])

@@ -18,6 +18,15 @@ from penstock_client.spec import OUTCOME, SPEC, TABLE, Spec
 _INHERITED = ("PATH", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "HOME", "LANG", "TMPDIR")
 
 
+def environment(threads: int) -> dict[str, str]:
+    """What a process that sees rows is told of its parent's environment."""
+    kept = {k: v for k, v in os.environ.items() if k in _INHERITED}
+    # The worker imports exactly what the gate imports, installed or editable.
+    kept["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p)
+    kept["OMP_NUM_THREADS"] = str(threads)
+    return kept
+
+
 class Worker:
     """One fit in a process of its own.
 
@@ -35,10 +44,6 @@ class Worker:
         shutil.rmtree(self._folder, ignore_errors=True)
         self._folder.mkdir(mode=0o700, parents=True)
         (self._folder / SPEC).write_text(json.dumps(asdict(spec)))
-        environment = {k: v for k, v in os.environ.items() if k in _INHERITED}
-        # The worker imports exactly what the gate imports, installed or editable.
-        environment["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p)
-        environment["OMP_NUM_THREADS"] = str(spec.threads)
         with self._lock:
             if self._killed:
                 return None
@@ -47,7 +52,7 @@ class Worker:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
-                env=environment,
+                env=environment(spec.threads),
                 text=True,
                 start_new_session=True,
             )

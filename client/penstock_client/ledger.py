@@ -1,39 +1,30 @@
-"""The privacy ledger: append-only, hash-chained, signed, folded anew at every decision.
+"""The privacy ledger: append-only, hash-chained, signed, recomputed at every decision.
 
-What its records mean is in :mod:`penstock_client.chain`.
+What its records mean is in :mod:`penstock_client.chain`; what they cost, in
+:mod:`penstock_client.budget`.
 """
 
 from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from penstock.errors import BudgetExceeded, LedgerError, SignatureError
-from penstock.privacy.accountant import epsilon
-from penstock.privacy.events import RELATION, Unbounded, to_dict
+from penstock.errors import BudgetExceeded, InvalidEvent, LedgerError, SignatureError
+from penstock.privacy.events import RELATION, to_dict
 from penstock.privacy.filters import Filter, best_order
 from penstock.wire.canonical import canonical
 from penstock.wire.signatures import public_hex, sign, verify
+from penstock_client.allowances import allowances
 from penstock_client.chain import Charge, Lineage, State, corrupt, fold, next_seq, step
 from penstock_client.database import Database
+from penstock_client.policy import Policy
 
-__all__ = [
-    "Charge",
-    "Ledger",
-    "Lineage",
-    "State",
-    "admit",
-    "fold",
-    "left",
-    "spent",
-    "summary",
-    "utc_now",
-]
+__all__ = ["Charge", "Ledger", "Lineage", "State", "admit", "fold", "utc_now", "verified"]
 
 RECORD = "ledger-record"
 EXPORT_FORMAT = "penstock-ledger-1"
@@ -62,6 +53,8 @@ class Ledger:
         self.database = database
         self._key = key
         self._clock = clock
+        # The file's version when it was folded last, and what it folded to.
+        self._folded: tuple[int, State] | None = None
 
     # -- reading -------------------------------------------------------------------------------
 
@@ -71,20 +64,44 @@ class Ledger:
         return [(int(str(a)), str(b), str(c), str(d)) for a, b, c, d in rows]
 
     def state(self) -> State:
-        """Fold all records, checking the hash chain.
+        """What the records fold to, with the hash chain checked.
+
+        What was folded before is folded on: only while no other connection has written, and the
+        file still holds the record that it ended with (a transaction may have been undone).
+        Otherwise all is folded anew.
 
         Raises:
             LedgerCorrupt: a record is missing, changed, or makes no sense.
         """
-        return fold([(seq, body, hash_) for seq, body, hash_, _ in self.records()])
+        version = self.database.version()  # first: a write in between is seen at the next call
+        before = self._folded  # once: another thread may replace it
+        known = before[1] if before and before[0] == version else State()
+        rows = self._tail(known.seq)
+        if known.seq:
+            if rows and (rows[0][0], rows[0][2]) == (known.seq, known.head):
+                rows = rows[1:]
+            else:
+                known, rows = State(), self._tail(0)
+        state = fold(rows, known)
+        self._folded = version, state
+        return state
+
+    def _tail(self, seq: int) -> list[tuple[int, str, str]]:
+        """(seq, body, hash) from a position on."""
+        return self.database.query(
+            "SELECT seq, body, hash FROM record WHERE seq >= ? ORDER BY seq", seq
+        )
 
     def verify(self, gate_key: str) -> State:
-        """Check the chain and every signature.
+        """Check the chain and every signature, of all records anew.
 
         Raises:
             LedgerCorrupt: naming the first record that fails.
         """
-        return verified(self.records(), gate_key)
+        version = self.database.version()
+        state = verified(self.records(), gate_key)
+        self._folded = version, state
+        return state
 
     def export(self, gate_key: str) -> dict[str, Any]:
         """The whole ledger as a JSON document that a third party can recompute."""
@@ -102,16 +119,19 @@ class Ledger:
 
     def append(self, kind: str, **fields: Any) -> State:
         """Write one record; returns the state after it."""
+        with self.database.transaction():
+            return self._write(kind, self._now(self.state()), fields)
+
+    def _now(self, state: State) -> str:
+        """The ledger's time: the clock's, and never before the last record's."""
+        return max(self._clock(), state.time)
+
+    def _write(self, kind: str, now: str, fields: dict[str, Any]) -> State:
         if self._key is None:
             raise LedgerError("this ledger was opened for reading only")
         with self.database.transaction() as connection:
             before = self.state()
-            record = {
-                **fields,
-                "kind": kind,
-                "prev": before.head,
-                "time": max(self._clock(), before.time),
-            }
+            record = {**fields, "kind": kind, "prev": before.head, "time": now}
             body = canonical({**record, "seq": next_seq(before, record)})
             hash_ = hashlib.sha256(body).hexdigest()
             after = step(before, body.decode(), hash_)
@@ -119,6 +139,7 @@ class Ledger:
                 "INSERT INTO record VALUES (?, ?, ?, ?)",
                 (after.seq, body.decode(), hash_, sign(self._key, RECORD, hash_.encode())),
             )
+            self._folded = self.database.version(), after
         return after
 
     def extend(self, records: list[tuple[int, str, str, str]], gate_key: str) -> State:
@@ -141,16 +162,28 @@ class Ledger:
         )
 
     def add_lineage(
-        self, name: str, total_epsilon: float, delta: float, *, new_data: bool = False
+        self,
+        name: str,
+        total_epsilon: float,
+        delta: float,
+        *,
+        approximate_delta: float = 0.0,
+        strata: Iterable[str] = (),
+        orders: Iterable[float] = (),
+        new_data: bool = False,
     ) -> State:
-        """Begin a data set's life with its total budget; its Rényi order is fixed here for good.
+        """Begin a data set's life with its total budget; what is given here is fixed for good.
 
         Args:
+            approximate_delta: the part of ``delta`` set aside for events that take δ off the top.
+            strata: names of parts of the persons: nobody is in two, and nobody ever moves.
+            orders: the filter's Rényi orders; by default the one that suits the budget best.
             new_data: the steward declares that these rows were in no data set before. Needed
                 once records were lost: a data set of the same rows may have been begun, and
                 charged, in one of them, under this name or another.
 
         Raises:
+            InvalidEvent: no budget, or no room in it for any release.
             LedgerError: records were lost, and the rows are not declared to be new.
         """
         if self.state().recovered and not new_data:
@@ -160,8 +193,14 @@ class Ledger:
                 value=name,
                 remedy="only if no row was ever in a data set of this site: --new-data",
             )
-        declared = {"new_data": True} if new_data else {}
-        order = best_order(total_epsilon, delta)
+        declared: dict[str, Any] = {"new_data": True} if new_data else {}
+        if approximate_delta:
+            declared["approximate_delta"] = approximate_delta
+        if names := list(strata):
+            declared["strata"] = names
+        grid = tuple(orders) or (best_order(total_epsilon, delta - approximate_delta),)
+        _ = Filter(total_epsilon, delta, grid, approximate_delta=approximate_delta)
+        order = list(grid) if len(grid) > 1 else grid[0]
         return self.append(
             "lineage", lineage=name, epsilon=total_epsilon, delta=delta, order=order, **declared
         )
@@ -180,34 +219,41 @@ class Ledger:
             )
         return number
 
-    def reserve(self, charge: Charge, *, signer_epsilon: float) -> State:
-        """Reserve a charge, if the lineage's filter and the signer's allowance both admit it.
+    def reserve(
+        self, charge: Charge, *, signer_epsilon: float, policy: Policy | None = None
+    ) -> State:
+        """Reserve a charge, if the lineage's filter and every allowance admit it.
 
         Atomic with respect to every other writer: two studies at once never overspend.
 
         Args:
             charge: its worst case; ``id`` is the request id, and is charged at most once.
             signer_epsilon: the signer's own total at this lineage's δ.
+            policy: the steward's other allowances; without one there are none.
 
         Raises:
             BudgetExceeded: it does not fit; nothing was written.
+            InvalidEvent: it is on a stratum that was not declared.
             LedgerError: the id was charged before.
         """
         with self.database.transaction():
             state = self.state()
-            admit(state, charge, signer_epsilon=signer_epsilon)
-            return self.append(
-                "reserve",
-                charge=charge.id,
-                lineage=charge.lineage,
-                version=charge.version,
-                study_id=charge.study_id,
-                signer=charge.signer,
-                mechanism=charge.mechanism,
-                events=[to_dict(e) for e in charge.events],
-                delta=charge.delta,
-                relation=RELATION,
-            )
+            now = self._now(state)  # the year that is checked is the one that is written
+            admit(state, charge, now=now, signer_epsilon=signer_epsilon, policy=policy)
+            fields = {
+                "charge": charge.id,
+                "lineage": charge.lineage,
+                "version": charge.version,
+                "study_id": charge.study_id,
+                "signer": charge.signer,
+                "mechanism": charge.mechanism,
+                "events": [to_dict(e) for e in charge.events],
+                "delta": charge.delta,
+                "relation": RELATION,
+            }
+            if charge.study:
+                fields["study"] = charge.study
+            return self._write("reserve", now, fields)
 
     def commit(self, charge_id: str) -> State:
         """The release was kept."""
@@ -232,11 +278,23 @@ def verified(records: list[tuple[int, str, str, str]], gate_key: str) -> State:
     return fold([(seq, body, hash_) for seq, body, hash_, _ in records])
 
 
-def admit(state: State, charge: Charge, *, signer_epsilon: float) -> None:
+def admit(
+    state: State,
+    charge: Charge,
+    *,
+    now: str,
+    signer_epsilon: float,
+    policy: Policy | None = None,
+) -> None:
     """Whether a charge may be reserved on this state.
 
+    A function of the ledger, the charge, the policy and the time, and of nothing private.
+
     Raises:
-        BudgetExceeded: naming what is spent and what is left; LedgerError: charged before.
+        BudgetExceeded: naming what is spent and what is left; an :class:`AllowanceExceeded` where
+            it is not the data set's guarantee that has no room, but what the steward allows.
+        InvalidEvent: it is on a stratum that the data set has not.
+        LedgerError: charged before, or an unknown data set.
     """
     lineage = state.lineages.get(charge.lineage)
     if lineage is None:
@@ -252,74 +310,17 @@ def admit(state: State, charge: Charge, *, signer_epsilon: float) -> None:
         )
     if lineage.closed:
         raise BudgetExceeded(f"the formal budget of {lineage.name} has ended (ε = ∞ was spent)")
-    if any(isinstance(e, Unbounded) for e in charge.events):
+    undeclared = lineage.undeclared(charge.events)
+    if undeclared is not None:
+        raise InvalidEvent(
+            "a stratum that was not declared when the data set began",
+            value=undeclared,
+            bound=", ".join(lineage.strata) or "it has none",
+        )
+    if charge.unbounded:
         return  # The policy allows it or not; no filter can hold ε = ∞.
     lineage.filter.check(lineage.events(), charge.events, what=f"data set {lineage.name}")
-    # A filter of its own; its order follows from the allowance. A steward who changes the allowance
-    # later changes that order too: the guarantee is the data set's filter above, this is a limit.
-    allowed = min(signer_epsilon, lineage.epsilon)
-    allowance = Filter(allowed, lineage.delta, best_order(allowed, lineage.delta))
-    allowance.check(lineage.events(charge.signer), charge.events, what="the signer's allowance")
-
-
-def summary(state: State) -> list[dict[str, Any]]:
-    """What a steward wants to see of each lineage: spent, left, and every charge."""
-    rows = []
-    for lineage in state.lineages.values():
-        rows.append(
-            {
-                "lineage": lineage.name,
-                "order": lineage.order,
-                "delta": lineage.delta,
-                "total_epsilon": lineage.epsilon,
-                "spent_epsilon": spent(lineage),
-                "spent_epsilon_best_order": _spent_best_order(lineage),
-                "left_epsilon": left(lineage),
-                "closed": lineage.closed,
-                "exhausted": lineage.exhausted,
-                "versions": [
-                    {"version": v.number, "persons": v.persons, "time": v.time}
-                    for v in lineage.versions
-                ],
-                "charges": [
-                    {
-                        "request": c.id,
-                        "study": c.study_id,
-                        "signer": c.signer,
-                        "mechanism": c.mechanism,
-                        "status": c.status,
-                        "reason": c.reason,
-                        "time": c.time,
-                        "delta": c.delta,
-                        "epsilon": _finite(epsilon(c.events, c.delta)),
-                        "events": [to_dict(e) for e in c.events],
-                    }
-                    for c in lineage.charges
-                ],
-            }
-        )
-    return rows
-
-
-def spent(lineage: Lineage) -> float | None:
-    """The ε, at the filter's order, that is charged to a lineage; None for ∞."""
-    if lineage.closed:
-        return None
-    return lineage.epsilon if lineage.exhausted else lineage.filter.spent(lineage.events())
-
-
-def _spent_best_order(lineage: Lineage) -> float | None:
-    if lineage.closed or lineage.exhausted:
-        return spent(lineage)
-    return epsilon(lineage.events(), lineage.delta)
-
-
-def left(lineage: Lineage) -> float:
-    """The ε at the lineage's δ of the largest single release that it still admits."""
-    if lineage.closed or lineage.exhausted:
-        return 0.0
-    return lineage.filter.left(lineage.events())
-
-
-def _finite(value: float) -> float | None:
-    return value if value < float("inf") else None
+    for allowance in allowances(
+        lineage, charge, now=now, signer_epsilon=signer_epsilon, policy=policy
+    ):
+        allowance.check(charge.events)

@@ -38,12 +38,28 @@ study_epsilon = 3.0      # the most one study may cost
 study_delta = 1e-5
 total_epsilon = 10.0     # the most the data set may ever cost, over all studies and signers
 total_delta = 1e-5       # a common choice is well below 1/n
+# yearly_epsilon = 5.0   # the most it may cost in one calendar year (UTC), within the total
+# Part of total_delta, set aside for mechanisms whose proof has a δ of its own. Fixed, as the total
+# is, when `penstock site check` first records the data set.
+# approximate_delta = 1e-6
+
+# Parts of the data set that share nobody, such as the hospitals of a group. What reads one of them
+# alone is paid by its persons alone. Membership never changes: nobody is ever in two, and nobody
+# ever moves from one to another, also not in later versions of the data. Fixed at the first check.
+# [strata]
+# names = ["north", "south"]
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """``policy.toml``: (ε, δ) under zero-out with public n."""
+    """``policy.toml``: (ε, δ) under zero-out with public n.
+
+    Attributes:
+        yearly_epsilon: the most a calendar year may cost (UTC); None for no such limit.
+        approximate_delta: the part of ``total_delta`` for events that take δ off the top.
+        strata: declared parts of the persons. Both are read when the data set begins.
+    """
 
     mechanisms: tuple[str, ...]
     guarantees: tuple[str, ...]
@@ -53,10 +69,15 @@ class Policy:
     total_epsilon: float
     total_delta: float
     reject: str = "told"
+    yearly_epsilon: float | None = None
+    approximate_delta: float = 0.0
+    strata: tuple[str, ...] = ()
 
 
-_TOP = ("mechanisms", "guarantees", "approval", "reject", "limits")
+_TOP = ("mechanisms", "guarantees", "approval", "reject", "limits", "strata")
 _LIMITS = ("study_epsilon", "study_delta", "total_epsilon", "total_delta")
+_OPTIONAL = ("yearly_epsilon", "approximate_delta")
+MAX_STRATA = 1000
 
 
 def read_policy(path: Path) -> Policy:
@@ -77,6 +98,7 @@ def read_policy(path: Path) -> Policy:
         check.add("approval", "is missing", bound="automatic or by-hand")
     check.choice("reject", values.get("reject", "told"), ("told", "silent"))
     limits = _check_limits(check, values.get("limits"))
+    strata = _check_strata(check, values.get("strata", {"names": []}))
     check.problems = lines.locate(check.problems)
     check.done()
     return Policy(
@@ -84,6 +106,7 @@ def read_policy(path: Path) -> Policy:
         guarantees=tuple(values["guarantees"]),
         approval=values["approval"],
         reject=values.get("reject", "told"),
+        strata=strata,
         **limits,
     )
 
@@ -100,27 +123,65 @@ def _check_limits(check: Checks, table: object) -> dict[str, float]:
     if not isinstance(table, dict):
         check.add("limits", "is missing or not a table", remedy="Add [limits]")
         return {}
-    check.problems += within("limits", unknown_keys(table, _LIMITS))
+    check.problems += within("limits", unknown_keys(table, (*_LIMITS, *_OPTIONAL)))
     found: dict[str, float] = {}
-    for name in _LIMITS:
+    for name in (*_LIMITS, *_OPTIONAL):
         where = f"limits.{name}"
         if name not in table:
-            check.add(where, "is missing")
+            if name in _LIMITS:
+                check.add(where, "is missing")
             continue
-        if name.endswith("delta"):
+        if name == "approximate_delta":
+            number = check.number(where, table[name], "0 <= δ < 1", least=0, below=1)
+        elif name.endswith("delta"):
             number = check.number(where, table[name], "1e-12 <= δ < 1", least=1e-12, below=1)
         else:
             number = check.number(where, table[name], "a finite number above 0", above=0)
         if number is not None:
             found[name] = number
-    if found.get("study_epsilon", 0.0) > found.get("total_epsilon", math.inf):
-        check.add(
-            "limits.study_epsilon",
-            "is above what the data set may ever cost",
-            value=f"{found['study_epsilon']:g}",
-            bound=f"at most total_epsilon, {found['total_epsilon']:g}",
-        )
+    _check_together(check, found)
     return found
+
+
+def _check_together(check: Checks, found: Mapping[str, float]) -> None:
+    """What each limit is beside the others; those that are wrong by themselves are not here."""
+    total, yearly = found.get("total_epsilon", math.inf), found.get("yearly_epsilon", math.inf)
+    for name in ("study_epsilon", "yearly_epsilon"):
+        if found.get(name, 0.0) > total:
+            check.add(
+                f"limits.{name}",
+                "is above what the data set may ever cost",
+                value=f"{found[name]:g}",
+                bound=f"at most total_epsilon, {total:g}",
+            )
+    if found.get("study_epsilon", 0.0) > yearly:
+        check.add(
+            "limits.yearly_epsilon",
+            "leaves no room for a study",
+            value=f"{yearly:g}",
+            bound=f"at least study_epsilon, {found['study_epsilon']:g}",
+        )
+    aside, delta = found.get("approximate_delta", 0.0), found.get("total_delta", 1.0)
+    if aside > delta / 2:
+        check.add(
+            "limits.approximate_delta",
+            "leaves too little of δ for everything else",
+            value=f"{aside:g}",
+            bound=f"at most half of total_delta, {delta:g}",
+        )
+
+
+def _check_strata(check: Checks, table: object) -> tuple[str, ...]:
+    names = table.get("names") if isinstance(table, dict) else None
+    if not isinstance(table, dict) or not isinstance(names, list):
+        check.add("strata", "has no list of names", remedy='Write names = ["north", "south"]')
+        return ()
+    check.problems += within("strata", unknown_keys(table, ("names",)))
+    check.sequence("strata.names", tuple(names), 0, MAX_STRATA)
+    for index, name in enumerate(names, start=1):
+        check.text(f"strata.names[{index}]", name, 200)
+    check.distinct("strata.names", names)
+    return tuple(names)
 
 
 @dataclass(frozen=True, slots=True)

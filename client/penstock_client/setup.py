@@ -198,8 +198,14 @@ def certify(
             _refuse_if_restored(paths, ledger)
             lineage = state.lineages.get(settings.lineage)
             if lineage is None:
-                budget = (policy.total_epsilon, policy.total_delta)
-                ledger.add_lineage(settings.lineage, *budget, new_data=new_data)
+                ledger.add_lineage(
+                    settings.lineage,
+                    policy.total_epsilon,
+                    policy.total_delta,
+                    approximate_delta=policy.approximate_delta,
+                    strata=policy.strata,
+                    new_data=new_data,
+                )
             latest = lineage.versions[-1] if lineage and lineage.versions else None
             known = latest is not None and latest.fingerprint == print_of_rows
             number = (latest.number if latest else 0) + (0 if known else 1)

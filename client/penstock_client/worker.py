@@ -16,19 +16,25 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from penstock.encoding import Encoding
 from penstock.errors import InvalidEvent
+from penstock.models.plan import Plan, plan
 from penstock.privacy.events import to_dict
 from penstock.privacy.noise import NoiseSource, SecureNoise, SeededNoise
 from penstock.schema import Schema, to_arrow
 from penstock.study import Study
+from penstock_client import snapshot
 from penstock_client.spec import COPY, OUTCOME, SPEC, TABLE, Spec
+
+Array = NDArray[np.float64]
+Bools = NDArray[np.bool_]
 
 _PR_SET_PDEATHSIG = 1
 _CLONE_NEWUSER = 0x10000000
@@ -53,40 +59,61 @@ def isolate(memory_gb: float) -> None:
     sys.addaudithook(no_sockets)
 
 
-def produce(spec: Spec, progress: Callable[[int, int], None]) -> pa.Table:
-    """Train on the snapshot; draw copies and refits, in random order, decoded by the schema."""
-    from penstock.models import mechanism
-    from penstock.models.plan import plan
-    from penstock_client import snapshot
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A spec with its rows: (persons, k, d) and presence (persons, k), by the study's schema."""
 
+    study: Study
+    encoding: Encoding
+    plan: Plan
+    rows: Array
+    present: Bools
+    public: tuple[Array, Bools] | None
+
+
+def noise_of(spec: Spec) -> NoiseSource:
+    """The operating system's, but in simulations."""
+    return SecureNoise() if spec.insecure_seed is None else SeededNoise(spec.insecure_seed)
+
+
+def prepare(spec: Spec, rng: np.random.Generator) -> Task:
+    """Read the certified rows in the study's order, and plan what was charged.
+
+    Raises:
+        InvalidEvent: the plan is another one than was charged.
+    """
     study = Study.from_dict(spec.study)
     dictionary = Schema.from_dict(spec.dictionary)
-    noise: NoiseSource = (
-        SecureNoise() if spec.insecure_seed is None else SeededNoise(spec.insecure_seed)
-    )
-    rng = noise.generator()
 
-    def load(path: str, persons: int | None) -> tuple[Any, Any]:
+    def load(path: str, persons: int | None) -> tuple[Array, Bools]:
         coded, person = snapshot.load(Path(path))
         recoded = snapshot.recode(coded, dictionary, study.schema)
         count = persons if persons is not None else int(person.max()) + 1
         return snapshot.by_person(recoded, person, count, study.schema, rng)
 
-    encoding = Encoding(study.schema)
-    x, present = load(spec.snapshot, spec.persons)
+    rows, present = load(spec.snapshot, spec.persons)
     public = load(spec.public_snapshot, None) if spec.public_snapshot else None
     planned = plan(study.mechanism, study.schema, spec.persons, study.privacy)
     if [to_dict(e) for e in planned.events] != spec.events:
         raise InvalidEvent("the plan is not the one that was charged")
+    return Task(study, Encoding(study.schema), planned, rows, present, public)
+
+
+def produce(spec: Spec, progress: Callable[[int, int], None]) -> pa.Table:
+    """Train on the snapshot; draw copies and refits, in random order, decoded by the schema."""
+    from penstock.models import mechanism
+
+    noise = noise_of(spec)
+    task = prepare(spec, noise.generator())
     made = mechanism.run(
-        planned,
-        encoding,
-        x,
-        present,
+        task.plan,
+        task.encoding,
+        task.rows,
+        task.present,
         noise,
         progress=progress,
-        device=_device(spec.device),
-        public=public,
+        device=device_of(spec),
+        public=task.public,
     )
     labelled = [
         *((index, rows) for index, rows in enumerate(made.copies, start=1)),
@@ -94,18 +121,25 @@ def produce(spec: Spec, progress: Callable[[int, int], None]) -> pa.Table:
     ]
     tables = []
     for index, rows in labelled:
-        table = to_arrow(encoding.decode(rows), study.schema)
+        table = to_arrow(task.encoding.decode(rows), task.study.schema)
         label = pa.array(np.full(len(rows), index, dtype=np.int32))
         tables.append(table.add_column(0, COPY, label))
     return pa.concat_tables(tables).combine_chunks()
 
 
-def _device(wanted: str) -> str:
+def device_of(spec: Spec) -> str:
+    """Where to train."""
     import torch
 
-    if wanted == "auto":
+    if spec.device == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
-    return wanted
+    return spec.device
+
+
+def confess(error: Exception) -> dict[str, str]:
+    """An error's type and its place in our source, without its text, which may quote a row."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return {"error": type(error).__name__, "where": f"{Path(frame.filename).name}:{frame.lineno}"}
 
 
 def main(folder: Path) -> int:
@@ -129,10 +163,7 @@ def main(folder: Path) -> int:
             with pa.ipc.new_stream(sink, table.schema) as writer:
                 writer.write_table(table, max_chunksize=65_536)
     except Exception as error:
-        frame = traceback.extract_tb(error.__traceback__)[-1]
-        where = f"{Path(frame.filename).name}:{frame.lineno}"
-        outcome = {"error": type(error).__name__, "where": where}
-        (folder / OUTCOME).write_text(json.dumps(outcome))
+        (folder / OUTCOME).write_text(json.dumps(confess(error)))
         return 1
     return 0
 

@@ -6,7 +6,8 @@
     ├── InvalidInput                  exit 2   what a person wrote; carries all Problems
     ├── PrivacyError                  exit 3
     │   ├── InvalidEvent                       an event that must not be accounted (NaN, zero, ...)
-    │   └── BudgetExceeded                     more ε than is left
+    │   ├── BudgetExceeded                     more ε than is left
+    │   └── ClaimBroken                        an attack shows more ε than is claimed
     ├── Refused                       exit 4   a site's public refusal of a study; has a code
     ├── SignatureError                exit 5
     ├── UploadRejected                exit 6   what a site sent is not what was asked for
@@ -145,6 +146,12 @@ class BudgetExceeded(PrivacyError):
     """A charge that does not fit into what is left."""
 
     code = "budget"
+
+
+class ClaimBroken(PrivacyError):
+    """An audit's lower bound on ε lies above what the mechanism claims."""
+
+    code = "claim-broken"
 
 
 class Refused(PenstockError):

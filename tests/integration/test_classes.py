@@ -12,7 +12,9 @@ from penstock.privacy.events import from_dict
 from penstock.study import PrivacyRequest
 from penstock.wire import gate_pb2
 from penstock_client import daemon, doctor
+from penstock_client.budget import summary
 from penstock_client.cli.common import document
+from penstock_client.cli.reading import read_ledger
 
 
 def manifest_of(site, signed):
@@ -138,7 +140,7 @@ def test_a_test_seed_is_said_everywhere_and_charged_for_what_it_is(world):
     site.start()
     manifest_of(site, world.signed())
     assert "NOTHING" in document(site.paths, "Status")["WARNING"]
-    (lineage,) = document(site.paths, "Ledger")["summary"]
+    (lineage,) = summary(read_ledger(site.paths)[1])
     assert lineage["closed"] is True
     assert lineage["spent_epsilon"] is None
     (noise,) = [row for row in doctor.checkup(site.paths.root) if row.check == "noise"]

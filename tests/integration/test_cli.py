@@ -676,7 +676,8 @@ def test_only_its_signer_cancels_a_study(study, analyst):
 
 # -- the words themselves ----------------------------------------------------------------------
 
-GROUPS = ["", "study", "pull", "key", "site", "site trust", "site ledger", "server", "simulate"]
+GROUPS = ["", "study", "pull", "key", "site", "site trust", "site ledger", "server", "audit"]
+GROUPS += ["simulate"]
 
 
 @pytest.mark.parametrize("group", GROUPS)

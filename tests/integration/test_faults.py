@@ -1,11 +1,15 @@
-"""A full disk, and (in `make soak`) kills at random moments over many studies."""
+"""A full disk, a gate killed while it writes, and (in `make soak`) kills over many studies."""
 
 import random
+import signal
 import time
 
 import pytest
 
-from penstock.errors import GateUnavailable, Refused
+from penstock.errors import GateUnavailable, LedgerError, Refused
+from penstock_client.daemon import preflight
+from penstock_client.database import Database
+from penstock_client.ledger import Ledger, State
 
 # The real service in a process whose files cannot grow: what a full disk looks like to SQLite.
 FULL_DISK = """
@@ -47,6 +51,58 @@ def test_a_full_disk_is_said_and_loses_nothing(world):
     assert [i for i in state.charges if settled[i].status == "reserved"] == []
 
 
+# The real service, killed within a transaction of which pages are in the file already.
+KILL_IN_THE_FILE = """
+import os, signal, sys
+from pathlib import Path
+from penstock_client import service
+from penstock_client.ledger import Ledger
+from penstock_client.site import SitePaths, read_settings
+
+original = Ledger.reserve
+
+def die(self, *args, **kwargs):
+    original(self, *args, **kwargs)
+    self.database.query("PRAGMA cache_size=1")
+    with self.database.transaction() as connection:
+        for place in range(100, 200):
+            connection.execute(
+                "INSERT INTO job VALUES (?, '', ?, '', 1, 'x', '', '', '', ?)",
+                (f"{place}", b"x" * 3000, place),
+            )
+    os.kill(os.getpid(), signal.SIGKILL)
+
+Ledger.reserve = die
+paths = SitePaths(Path(sys.argv[1]))
+service.serve(paths, read_settings(paths))
+"""
+
+
+def test_a_gate_that_was_killed_while_it_wrote_starts_again(world):
+    site = world.site()
+    before = site.ledger()
+    gate = site.start(driver=KILL_IN_THE_FILE)
+    signed = world.signed()
+    site.submit(signed)
+    assert gate.wait(60) == -signal.SIGKILL
+    assert site.paths.database.with_name("gate.db-journal").stat().st_size > 0
+    with pytest.raises(LedgerError, match="start the gate"):
+        site.ledger()  # a look that may not write
+    assert preflight(site.paths) == []  # what `site start` does first
+    assert site.ledger() == before
+    site.start()
+    assert site.wait(site.submit(signed).request_id).state == "delivered"
+
+
+def whole(site) -> State:
+    """The verified state of a ledger whose gate was killed: read as the next gate reads it."""
+    database = Database(site.paths.database)
+    try:
+        return Ledger(database, None).verify(site.paths.gate_public())
+    finally:
+        database.close()
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(10))
 def test_random_kills_never_lose_a_charge_or_draw_twice(world, seed):
@@ -63,7 +119,7 @@ def test_random_kills_never_lose_a_charge_or_draw_twice(world, seed):
             job = None
         time.sleep(rng.uniform(0.0, 4.0))
         site.kill(gate)
-        state = site.ledger()
+        state = whole(site)
         lineage = state.lineages["main"]
         assert lineage.filter.spent(lineage.events()) <= lineage.epsilon
         if job is not None and job.request_id in state.charges:

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import subprocess
 import sys
 from collections.abc import Mapping
+from fractions import Fraction
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 from scipy import stats
 
 from penstock.encoding import Encoding
-from penstock.errors import BudgetExceeded, InvalidInput
+from penstock.errors import BudgetExceeded, InvalidEvent, InvalidInput
 from penstock.models import margins
 from penstock.models.mechanism import run
 from penstock.models.plan import Plan, plan, plan_columns, tune
+from penstock.privacy import sensitivity
 from penstock.privacy.accountant import epsilon
-from penstock.privacy.events import Gaussian, PoissonGaussian, Unbounded
-from penstock.privacy.noise import SecureNoise, SeededNoise
+from penstock.privacy.events import DiscreteGaussian, Gaussian, PoissonGaussian, Unbounded
+from penstock.privacy.noise import NoiseSource, SecureNoise, SeededNoise
 from penstock.schema import Column, Schema
 from penstock.study import Mechanism, PrivacyRequest
 
@@ -82,11 +88,16 @@ def test_plan_charges_every_stage_at_the_noise_it_will_use() -> None:
     stages = p.stages
     assert stages.margins is not None
     assert stages.moments is not None
-    assert p.events == (
-        Gaussian(stages.margins, label="margins"),
-        Gaussian(stages.moments, label="moments"),
-        Gaussian(stages.training.noise_multiplier or 0.0, SHORT.steps, "flow, DP-SGD"),
-    )
+    one, two, flow = p.events
+    assert isinstance(one, DiscreteGaussian)
+    assert isinstance(two, DiscreteGaussian)
+    assert (one.noise_multiplier, one.count, one.label) == (stages.margins, 1, "margins")
+    assert (two.noise_multiplier, two.count, two.label) == (stages.moments, 1, "moments")
+    assert (one.sensitivity, one.size) == (pytest.approx(math.sqrt(7)), 32 * 6 + 1)
+    assert (two.sensitivity, two.size) == (pytest.approx(stages.radius**2), 28)
+    assert min(one.grid_sd, two.grid_sd) >= 2**40
+    sigma, clip = stages.training.noise_multiplier or 0.0, stages.training.clip
+    assert flow == Gaussian(sigma, SHORT.steps, "flow, DP-SGD", clip)
 
 
 def test_plan_with_poisson_sampling_charges_subsampled_steps() -> None:
@@ -244,9 +255,82 @@ def test_histograms_and_moments_have_the_sensitivity_that_is_charged(d: int, k: 
         worst_counts = max(worst_counts, float(moved))
         moments = [margins.noisy_moments(rows, t, 2.0, None, quiet) for t in (somebody, nobody)]
         worst_moments = max(worst_moments, float(np.linalg.norm(moments[0] - moments[1])))
-    assert worst_counts == pytest.approx(margins.histogram_sensitivity(d, k))
-    assert worst_moments == pytest.approx(margins.moment_sensitivity(2.0, k))
-    assert worst_moments <= margins.moment_sensitivity(2.0, k)
+    assert worst_counts == pytest.approx(sensitivity.histogram(d + 1, k))
+    assert worst_moments == pytest.approx(sensitivity.second_moments(2.0, k))
+    assert worst_moments <= sensitivity.second_moments(2.0, k)
+
+
+hostile_scores = st.floats(width=64, allow_nan=True, allow_infinity=True) | st.sampled_from(
+    [1e308, -1e308, math.inf, -math.inf, math.nan, 0.0, 1e-320]
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    scores=hnp.arrays(np.float64, (2, 3, 4), elements=hostile_scores | st.floats(-9, 9)),
+    radius=st.floats(1.0, 9.0),
+)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_a_persons_moments_are_bounded_in_whole_numbers(scores: Array, radius: float) -> None:
+    there = np.ones((2, 3), dtype=bool)
+    without = there.copy()
+    without[1] = False
+    (a, unit), (b, _) = (margins.whole_moments(scores, t, radius) for t in (there, without))
+    bound = 3 * Fraction(radius) ** 2
+    moved = sum(int(x) ** 2 for x in (a - b).ravel()) * Fraction(unit) ** 2
+    assert moved <= bound**2
+    assert moved * (1 - 1e-12) <= sensitivity.second_moments(radius, 3) ** 2
+
+
+def test_clipped_rows_come_as_close_to_their_bound_as_whole_numbers_can() -> None:
+    # ... so that the bound is the sensitivity, and not a generous multiple of it.
+    scores, there = np.full((1, 1, 8), 1e6), np.ones((1, 1), dtype=bool)
+    total, unit = margins.whole_moments(scores, there, 3.7)
+    norm = float(np.linalg.norm(total.astype(np.float64))) * unit
+    assert norm == pytest.approx(3.7**2, rel=1e-5)
+    assert norm <= 3.7**2
+
+
+def test_moments_are_summed_without_rounding_over_many_blocks() -> None:
+    n = 40_000
+    scores = np.full((n, 1, 1), 5.0)
+    one, unit = margins.whole_moments(scores[:1], np.ones((1, 1), dtype=bool), 2.0)
+    total, _ = margins.whole_moments(scores, np.ones((n, 1), dtype=bool), 2.0)
+    assert (total == n * one).all()
+    assert all(isinstance(x, int) for x in total.ravel())
+    assert max(one.ravel()) * unit == pytest.approx(4 * 25 / 26, rel=1e-6)
+
+
+def test_whole_moments_are_the_moments() -> None:
+    scores = np.random.default_rng(0).standard_normal((500, 2, 3))
+    there = np.random.default_rng(1).random((500, 2)) < 0.7
+    total, unit = margins.whole_moments(scores, there, 2.5)
+    floats = margins.noisy_moments(scores, there, 2.5, None, SeededNoise(0))
+    np.testing.assert_allclose(total.astype(np.float64) * unit, floats, rtol=1e-5, atol=1e-3)
+
+
+def test_early_noise_hides_the_same_whole_numbers_whatever_the_sigma() -> None:
+    # A vanishing noise shows what is released: the grid follows the noise, the sums stay whole.
+    rows, there = correlated(300, 2), np.ones((300, 2), dtype=bool)
+    low, high = np.full(2, -4.0), np.full(2, 4.0)
+    exact = margins.noisy_histograms(rows, there, low, high, None, SeededNoise(0)).bins
+    noisy = margins.noisy_histograms(rows, there, low, high, 1e-9, SeededNoise(0)).bins
+    assert 0 < np.abs(noisy - exact).max() < 1e-7
+    total, unit = margins.whole_moments(rows, there, 2.0)
+    moments = margins.noisy_moments(rows, there, 2.0, 1e-9, SeededNoise(0))
+    assert 0 < np.abs(moments - total.astype(np.float64) * unit).max() < 1e-6
+
+
+@pytest.mark.parametrize("sigma", [0.0, -1.0, math.nan, math.inf])
+def test_early_stages_refuse_what_is_no_noise(sigma: float) -> None:
+    rows, there = correlated(4), np.ones((4, 1), dtype=bool)
+    low, high = np.full(2, -4.0), np.full(2, 4.0)
+    with pytest.raises(InvalidEvent):
+        margins.noisy_histograms(rows, there, low, high, sigma, SeededNoise(0))
+    with pytest.raises(InvalidEvent):
+        margins.noisy_moments(rows, there, 2.0, sigma, SeededNoise(0))
+    with pytest.raises(InvalidEvent):
+        margins.noisy_moments(rows, there, math.inf, 1.0, SeededNoise(0))
 
 
 @pytest.mark.parametrize(("factor", "right"), [(1.0, True), (0.5, False), (2.0, False)])
@@ -255,8 +339,13 @@ def test_early_noise_has_the_claimed_sd(
     stage: str, factor: float, right: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Two-sided chi-square test, false alarm 1e-9 a case; the other factors are planted faults.
-    add = margins.add_gaussian  # type: ignore[attr-defined]
-    monkeypatch.setattr(margins, "add_gaussian", lambda v, sd, s: add(v, factor * sd, s))
+    add = margins.add_discrete_gaussian  # type: ignore[attr-defined]
+
+    def wrong(value: Array, variance: Fraction, noise: NoiseSource, *, unit: float) -> Array:
+        released: Array = add(value, Fraction(factor) ** 2 * variance, noise, unit=unit)
+        return released
+
+    monkeypatch.setattr(margins, "add_discrete_gaussian", wrong)
     d, k, sigma = 20, 2, 1.7
     rows, there = np.zeros((5, k, d)), np.zeros((5, k), dtype=bool)
     low, high = np.full(d, -4.0), np.full(d, 4.0)

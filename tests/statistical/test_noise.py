@@ -4,8 +4,14 @@ False-alarm rate: each |z| > 5.6 test alarms by chance with probability 2e-8. Th
 cannot be seeded, so these tests see new noise at every run.
 """
 
+import copy
 import math
+import multiprocessing
 import os
+import random
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -14,6 +20,7 @@ from scipy.stats import kstest
 from penstock.errors import InvalidEvent
 from penstock.privacy.noise import (
     GRID_BITS,
+    NoiseSource,
     SecureNoise,
     SeededNoise,
     add_gaussian,
@@ -68,26 +75,106 @@ def test_non_finite_values_are_not_released(value):
         add_gaussian(value, 1.0, SecureNoise())
 
 
-def test_a_fork_does_not_repeat_its_parents_noise():
-    source = SecureNoise()
-    source.normal(1)
+forks = pytest.mark.filterwarnings("ignore:This process.* is multi-threaded:DeprecationWarning")
+
+
+def in_a_fork(draw: Callable[[], bytes]) -> bytes:
+    """What ``draw`` gives in a forked child."""
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
-        os.write(write, source.normal(4).tobytes())
+        os.write(write, draw())
         os._exit(0)
     os.waitpid(child, 0)
-    theirs = np.frombuffer(os.read(read, 32))
+    theirs = os.read(read, 4096)
     os.close(read)
     os.close(write)
-    assert not np.array_equal(theirs, source.normal(4))
+    return theirs
+
+
+def normals(source: NoiseSource) -> bytes:
+    return source.normal(4).tobytes()
+
+
+@forks
+@pytest.mark.parametrize("draw", [normals, lambda s: s.random_bytes(32)])
+def test_a_fork_does_not_repeat_its_parents_noise(draw):
+    source = SecureNoise()
+    draw(source)
+    theirs = [in_a_fork(lambda: draw(source)) for _ in range(2)]
+    assert len({*theirs, draw(source)}) == 3
+    # A source that can be repeated is caught.
+    seeded = SeededNoise(1)
+    assert in_a_fork(lambda: draw(seeded)) == draw(seeded)
+
+
+@forks
+def test_a_fork_from_a_thread_while_others_draw_neither_hangs_nor_repeats():
+    source, stop = SecureNoise(), threading.Event()
+    busy = [threading.Thread(target=draw_until, args=(source, stop)) for _ in range(3)]
+    for thread in busy:
+        thread.start()
+    with ThreadPoolExecutor(2) as pool:
+        theirs = list(pool.map(lambda _: in_a_fork(lambda: normals(source)), range(8)))
+    stop.set()
+    for thread in busy:
+        thread.join()
+    assert all(len(t) == 32 for t in theirs)
+    assert len({*theirs, normals(source)}) == 9
+
+
+def draw_until(source: NoiseSource, stop: threading.Event) -> None:
+    while not stop.is_set():
+        source.random_bytes(1 << 16)
+
+
+@pytest.mark.parametrize("draw", [normals, lambda s: s.random_bytes(16)])
+def test_threads_never_share_noise(draw):
+    source = SecureNoise()
+    with ThreadPoolExecutor(8) as pool:
+        drawn = list(pool.map(lambda _: draw(source), range(2000)))
+    assert len(set(drawn)) == 2000
+
+
+@forks
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_pools_of_processes_never_share_noise(method):
+    with multiprocessing.get_context(method).Pool(2) as pool:
+        drawn = pool.map(secure_bytes, [SecureNoise()] * 8)
+    assert len(set(drawn)) == 8
+
+
+def secure_bytes(source: SecureNoise) -> bytes:
+    return source.random_bytes(32)
 
 
 def test_two_sources_differ_and_a_seed_repeats():
     assert not np.array_equal(SecureNoise().normal(4), SecureNoise().normal(4))
     assert np.array_equal(SeededNoise(5).normal(4), SeededNoise(5).normal(4))
+    assert SeededNoise(5).random_bytes(8) == SeededNoise(5).random_bytes(8)
     assert SeededNoise(5).insecure
     assert not SecureNoise().insecure
+
+
+def test_the_secure_source_has_no_seed_to_set():
+    with pytest.raises(TypeError):
+        SecureNoise(3)
+    source = SecureNoise()
+    for name in ("seed", "insecure", "_rng", "random_bytes"):
+        with pytest.raises(AttributeError):
+            setattr(source, name, 3)
+    drawn = set()
+    for other in (source, copy.copy(source), copy.deepcopy(source)):
+        random.seed(1)
+        np.random.seed(1)
+        drawn |= {normals(other), other.generator().bytes(32)}
+    assert len(drawn) == 6
+
+
+def test_a_key_stream_is_never_used_twice():
+    # A key and nonce that came back would give the same bytes from their beginning.
+    source = SecureNoise()
+    assert len({source.random_bytes(8) for _ in range(20_000)}) == 20_000
 
 
 def test_poisson_sampling_has_its_rate():

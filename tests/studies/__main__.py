@@ -6,8 +6,13 @@ import sys
 from importlib import import_module
 
 STUDIES = {
-    "bench": {"maf": "tests.studies.bench_maf", "network": "tests.studies.bench_network"},
+    "bench": {
+        "maf": "tests.studies.bench_maf",
+        "network": "tests.studies.bench_network",
+        "privacy": "tests.studies.bench_privacy",
+    },
     "reproduce": {
+        "audits": "tests.studies.audits",
         "coverage": "tests.studies.coverage",
         "hazard-ratio": "tests.studies.hazard_ratio",
     },

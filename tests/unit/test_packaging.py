@@ -86,7 +86,7 @@ def test_the_gates_process_imports_no_torch():
 def test_every_command_group_loads():
     points = entry_points(group="penstock.commands")
     assert {p.name for p in points} == {
-        "demo", "key", "login", "logout", "pull", "server", "simulate", "site", "study",
+        "audit", "demo", "key", "login", "logout", "pull", "server", "simulate", "site", "study",
     }  # fmt: skip
     for point in points:
         assert point.load() is not None

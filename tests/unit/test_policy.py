@@ -81,11 +81,56 @@ def test_a_policy_saved_on_windows_is_the_same(tmp_path, change):
         ("total_delta = 1e-5", "total_delta = 1", "total_delta: is out of range, got 1; 1e-12 <="),
         ("total_delta = 1e-5", "total_delta = 0", "total_delta: is out of range, got 0"),
         ("[limits]", "[limits", "line 14: is not valid TOML"),
+        ("# yearly_epsilon = 5.0", "yearly_epsilon = 0", "line 19: limits.yearly_epsilon: is out"),
+        ("# yearly_epsilon = 5.0", "yearly_epsilon = nan", "yearly_epsilon: is out of range"),
+        ("# yearly_epsilon = 5.0", "yearly_epsilon = 11", "is above what the data set may ever"),
+        ("# yearly_epsilon = 5.0", "yearly_epsilon = 2.0", "leaves no room for a study, got 2"),
+        ("# yearly_epsilon", "yearly_epsilom", "Did you mean 'yearly_epsilon'?"),
+        ("# approximate_delta = 1e-6", "approximate_delta = -1", "approximate_delta: is out of"),
+        ("# approximate_delta = 1e-6", "approximate_delta = nan", "approximate_delta: is out of"),
+        ("# approximate_delta = 1e-6", "approximate_delta = 6e-6", "at most half of total_delta"),
     ],
 )
 def test_each_mistake_is_named_with_its_line(tmp_path, old, new, words):
     assert old in TEMPLATE
     assert words in problem(tmp_path, TEMPLATE.replace(old, new, 1))
+
+
+STRATA = '[strata]\nnames = ["north", "south"]\n'
+
+
+def test_what_is_optional_is_read(tmp_path):
+    text = TEMPLATE.replace("# yearly_epsilon", "yearly_epsilon")
+    text = text.replace("# approximate_delta", "approximate_delta") + STRATA
+    policy = policy_of(tmp_path, text)
+    assert (policy.yearly_epsilon, policy.approximate_delta) == (5.0, 1e-6)
+    assert policy.strata == ("north", "south")
+
+
+def test_the_template_says_how_strata_are_declared(tmp_path):
+    text = TEMPLATE.replace("# [strata]", "[strata]").replace("# names", "names")
+    assert policy_of(tmp_path, text).strata == ("north", "south")
+
+
+@pytest.mark.parametrize(
+    ("strata", "words"),
+    [
+        ("strata = 3\n", "strata: has no list of names"),
+        ("[strata]\n", "strata: has no list of names"),
+        ('[strata]\nnames = "north"\n', "strata: has no list of names"),
+        ('[strata]\nnames = ["a", "a"]\n', "strata.names: appears twice"),
+        ('[strata]\nnames = ["a", ""]\n', "strata.names[2]: is blank"),
+        ("[strata]\nnames = [3]\n", "strata.names[1]: must be text"),
+        ('[strata]\nnames = ["a"]\nname = "b"\n', "strata.name: is not a known key"),
+    ],
+)
+def test_strata_that_are_none_are_named(tmp_path, strata, words):
+    text = strata + TEMPLATE if strata.startswith("strata") else TEMPLATE + strata
+    assert words in problem(tmp_path, text)
+
+
+def test_a_mistake_is_named_once(tmp_path):
+    assert "1 problem\n" in problem(tmp_path, TEMPLATE.replace("= 3.0", "= 11"))
 
 
 def test_all_mistakes_come_together(tmp_path):

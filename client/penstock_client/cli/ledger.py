@@ -1,110 +1,129 @@
-"""`ledger`: what was spent, the proof of it, and its recovery after a restore."""
+"""`ledger`: what was spent, what is left, the proof of it, and its recovery after a restore."""
 
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from penstock.cli.console import done, emit_json, friendly, number, say, table
-from penstock.errors import GateUnavailable, InvalidInput, PenstockError, Problem
-from penstock_client.cli.common import AsJson, SiteDir, document, open_site
-from penstock_client.database import Database
-from penstock_client.ledger import Ledger, summary
+from penstock.cli.console import done, emit_json, friendly, say, table
+from penstock.errors import InvalidInput, LedgerError, PenstockError, Problem
+from penstock.wire.signatures import fingerprint
+from penstock_client import picture, replay
+from penstock_client.budget import summary
+from penstock_client.cli.budget import show_lineage
+from penstock_client.cli.common import AsJson, SiteDir, open_site
+from penstock_client.cli.reading import read_ledger
+from penstock_client.cli.whatif import what_if
+from penstock_client.policy import read_policy, read_trust
 from penstock_client.recovery import Recovered, recover_from, recover_worst_case
-from penstock_client.site import SitePaths
 
-app = typer.Typer(no_args_is_help=True, help="What was spent, and the proof of it.")
-
-
-def _ledger_view(paths: SitePaths) -> dict[str, Any]:
-    """The ledger from the running gate, or from its file where none runs."""
-    if paths.steward_socket.exists():
-        try:
-            return document(paths, "Ledger")
-        except GateUnavailable:
-            pass  # A socket left behind by a killed gate.
-    database = Database(paths.database, read_only=True)
-    try:
-        ledger, public = Ledger(database, None), paths.gate_public()
-        return {"export": ledger.export(public), "summary": summary(ledger.verify(public))}
-    finally:
-        database.close()
+app = typer.Typer(no_args_is_help=True, help="What was spent, what is left, and the proof of it.")
+app.command("what-if")(what_if)
 
 
 @app.command("show")
 @friendly
-def ledger_show(directory: SiteDir = Path(), as_json: AsJson = False) -> None:
-    """Spent, left, and every charge of every data set."""
-    paths, _ = open_site(directory)
-    rows = _ledger_view(paths)["summary"]
+def ledger_show(
+    directory: SiteDir = Path(),
+    as_json: AsJson = False,
+    plot: Annotated[
+        Path | None,
+        typer.Option("--plot", help="Draw the budget over time: a .png, .svg or .pdf."),
+    ] = None,
+) -> None:
+    """Spent, left, and every charge of every data set; with --plot as a picture, too."""
+    paths, settings = open_site(directory)
+    _, state = read_ledger(paths)
+    # The steward's files as they stand now: allowances may have been changed since the last charge.
+    rows = summary(state, read_policy(paths.policy), read_trust(paths.trust))
+    if plot is not None:
+        _refuse_existing(plot)
+        picture.draw(rows, plot, site=settings.name, now=datetime.now(UTC))
     if as_json:
         emit_json(rows)
         return
     if not rows:
         say("no data set yet: run `penstock site check`")
     for lineage in rows:
-        spent = "∞ (ended)" if lineage["closed"] else number(lineage["spent_epsilon_best_order"])
-        if lineage["exhausted"]:
-            spent += " (records were lost: all that was left is charged)"
-        say(
-            f"{lineage['lineage']}: total ε {lineage['total_epsilon']:g} "
-            f"at δ {lineage['delta']:g}; "
-            f"spent {spent}; the next study may cost {lineage['left_epsilon']:.3g}"
-        )
-        if not lineage["charges"]:
-            continue
-        table(
-            "",
-            ("time", "request", "mechanism", "ε", "δ", "status", "why"),
-            [
-                (
-                    c["time"][:16],
-                    c["request"][:12],
-                    c["mechanism"],
-                    number(c["epsilon"]),
-                    number(c["delta"]),
-                    c["status"],
-                    c["reason"],
-                )
-                for c in lineage["charges"]
-            ],
-        )
+        show_lineage(lineage)
+    if plot is not None:
+        done(f"drawn in {plot}")
 
 
 @app.command("verify")
 @friendly
-def ledger_verify(directory: SiteDir = Path()) -> None:
-    """Check the hash chain and every signature."""
-    paths, _ = open_site(directory)
-    database = Database(paths.database, read_only=True)
-    try:
-        ledger = Ledger(database, None)
-        state, records = ledger.verify(paths.gate_public()), ledger.records()
-    finally:
-        database.close()
-    done(f"{len(records)} records, chain and signatures whole; head {state.head[:16]}…")
+def ledger_verify(
+    export: Annotated[
+        Path | None,
+        typer.Argument(help="An exported ledger, of this site or another; without it, this one."),
+    ] = None,
+    directory: SiteDir = Path(),
+    as_json: AsJson = False,
+) -> None:
+    """Check chain and signatures, and that every charge fitted when it was made."""
+    if export is None:
+        paths, _ = open_site(directory)
+        records, gate_key = replay.records_of(read_ledger(paths)[0]), paths.gate_public()
+    else:
+        records, gate_key = replay.read_export(export)
+    found = replay.verify(records, gate_key)
+    if as_json:
+        emit_json(
+            {
+                "ok": not found.findings,
+                "records": found.records,
+                "head": found.state.head,
+                "gate": fingerprint(found.gate_key),
+                "charges": len(found.state.charges),
+                "findings": [asdict(f) for f in found.findings],
+            }
+        )
+    else:
+        _show_verified(found)
+    if found.findings:
+        first = found.findings[0]
+        message = f"{len(found.findings)} charges should not be; the first is record {first.record}"
+        raise LedgerError(message, remedy="release nothing more, and tell every coordinator")
+
+
+def _show_verified(found: replay.Verified) -> None:
+    done(f"{found.records} records, chain and signatures whole; head {found.state.head[:16]}…")
+    say(f"signed by gate {fingerprint(found.gate_key)}")
+    if found.findings:
+        table("", ("record", "what is wrong"), [(f.record, f.what) for f in found.findings])
+        return
+    done(f"{len(found.state.charges)} charges, each within its data set's ε when it was made")
 
 
 @app.command("export")
 @friendly
 def ledger_export(
-    out: Annotated[Path, typer.Argument(help="Where to write the JSON file.")],
+    out: Annotated[Path, typer.Argument(help="Where to write the JSON file; - prints it.")],
     directory: SiteDir = Path(),
 ) -> None:
     """Write the whole ledger as one JSON file that a third party can recompute."""
     paths, _ = open_site(directory)
-    export = _ledger_view(paths)["export"]
-    try:
-        with out.open("x", encoding="utf-8") as file:
-            file.write(json.dumps(export, indent=1) + "\n")
-    except FileExistsError:
-        remedy = "choose another name"
-        raise PenstockError("a file exists there already", value=out, remedy=remedy) from None
+    export, _ = read_ledger(paths)
+    text = json.dumps(export, indent=1) + "\n"
+    if out == Path("-"):
+        sys.stdout.write(text)
+        return
+    _refuse_existing(out)
+    with out.open("x", encoding="utf-8") as file:
+        file.write(text)
     done(f"{len(export['records'])} records in {out}")
+
+
+def _refuse_existing(out: Path) -> None:
+    if out.exists():
+        remedy = "choose another name"
+        raise PenstockError("a file exists there already", value=out, remedy=remedy)
 
 
 @app.command("recover")

@@ -16,7 +16,7 @@ from penstock_client import setup
 from penstock_client.cli.common import AsJson, SiteDir, open_site
 from penstock_client.join import Invite, accept, check_site, read_invite
 from penstock_client.network import NetworkPaths, node_fingerprint
-from penstock_client.site import SitePaths
+from penstock_client.site import SEEDED, SitePaths
 from penstock_client.validation import Checked
 
 
@@ -67,6 +67,8 @@ def check(
     paths, settings = open_site(directory)
     checked, _ = setup.inspect(paths, settings)
     standing = checked.standing(accept=accept)
+    if settings.insecure_seed is not None:
+        err.print("  !", SEEDED, markup=False)
     if not as_json:
         _show_findings(checked)
     version = None

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from penstock.cli.console import done, emit_json, friendly, number, say, table
+from penstock.audit.membership import EXTREMES, Interval, plot_roc
+from penstock.cli.console import done, emit_json, err, friendly, number, say, table
 from penstock.wire import gate_pb2
+from penstock_client.attack import Outcome, check_place, specify
+from penstock_client.attack import run as run_attack
 from penstock_client.cli.common import AsJson, SiteDir, document, open_site, short, steward
 
 RequestId = Annotated[str, typer.Argument(help="The request id, or its beginning.")]
@@ -45,19 +52,166 @@ def requests(directory: SiteDir = Path(), as_json: AsJson = False) -> None:
 
 
 @friendly
-def preview(request: RequestId, directory: SiteDir = Path(), as_json: AsJson = False) -> None:
+def preview(
+    request: RequestId,
+    directory: SiteDir = Path(),
+    attacked: Annotated[
+        bool,
+        typer.Option(
+            "--attack", help="Also run it here, for your eyes only, and try to tell who was in it."
+        ),
+    ] = False,
+    repeats: Annotated[
+        int, typer.Option("--repeats", help="How often, each time with other people held out.")
+    ] = 3,
+    plot: Annotated[
+        Path | None,
+        typer.Option("--plot", help="Draw the attacks' ROC curves: .png, .pdf or .svg."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
     """What a request would release and cost, by every account, before and after."""
-    paths, _ = open_site(directory)
+    paths, settings = open_site(directory)
+    if plot is not None:
+        check_place(plot, paths)
     shown = document(paths, "Preview", gate_pb2.JobRequest(request_id=request))
-    if as_json:
-        emit_json(shown)
+    if not as_json:
+        _show_preview(shown)
+    if not (attacked or plot):
+        if as_json:
+            emit_json(shown)
         return
+    spec = specify(paths, settings, shown["request"])
+    with _progress() as progress:
+        found = run_attack(spec, repeats, progress)
+    if as_json:
+        emit_json({**shown, "attack": found.to_dict()})
+    else:
+        _show_attack(found)
+    if plot is not None:
+        _draw(found, plot, f"attacks on request {shown['request'][:12]}: {shown['guarantee']}")
+
+
+def _show_preview(shown: dict[str, Any]) -> None:
     rows = [(label, short(shown[key])) for key, label in _PREVIEW.items() if key in shown]
     table(f"request {shown['request'][:12]}", ("", ""), rows)
     for event in shown.get("events", []):
-        rate = f", rate {event['rate']:.4g}" if "rate" in event else ""
-        noise = f"noise multiplier {event['noise_multiplier']:.4g}, {event['count']} ×{rate}"
-        say(f"  {event['label'] or event['kind']}: {noise}")
+        say(f"  {event_line(event)}")
+
+
+def event_line(event: Mapping[str, Any]) -> str:
+    """One charged event, as :func:`penstock.privacy.events.to_dict` wrote it, in one line."""
+    if event["kind"] == "on-stratum":
+        return f"stratum {event['stratum']}: {event_line(event['event'])}"
+    kind = _KINDS.get(event["kind"], event["kind"])
+    label = event.get("label")
+    times = f"{event['count']} × " if event.get("count", 1) != 1 else ""
+    sizes = [
+        f"{name} {event[key] if isinstance(event[key], int) else format(event[key], '.4g')}"
+        for key, name in _SIZES.items()
+        if key in event
+    ]
+    return ", ".join([f"{label + ': ' if label else ''}{times}{kind}", *sizes])
+
+
+_KINDS = {
+    "gaussian": "Gaussian",
+    "discrete-gaussian": "discrete Gaussian",
+    "poisson-gaussian": "Gaussian on Poisson samples",
+    "fixed-size-gaussian": "Gaussian on batches of fixed size",
+    "laplace": "Laplace",
+    "noisy-descent": "noisy descent, last iterate only",
+    "shuffled-gaussian": "Gaussian rows in random order",
+    "distributed-gaussian": "Gaussian noise of several sites",
+    "pure": "pure DP",
+    "approximate": "approximate DP",
+    "unbounded": "without any bound, ε = ∞",
+}
+"""How `preview` calls the kinds of events."""
+
+_SIZES = {
+    "noise_multiplier": "noise multiplier",
+    "scale": "scale",
+    "epsilon": "ε",
+    "delta": "δ",
+    "local_delta": "a row's own δ",
+    "rate": "rate",
+    "batch": "batch",
+    "population": "of",
+    "steps": "steps",
+    "contraction": "contraction",
+    "persons": "persons",
+    "sites": "sites",
+    "dropouts": "drop-outs",
+    "colluders": "colluders",
+}
+"""What it says of them, in this order."""
+
+
+@contextlib.contextmanager
+def _progress() -> Iterator[Callable[[int, int], None]]:
+    """A progress bar on standard error, gone at the end."""
+    columns = (TextColumn("attacking"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=err, transient=True) as bar:
+        task = bar.add_task("", total=None)
+        yield lambda done, of: bar.update(task, completed=done, total=of)
+
+
+def _show_attack(found: Outcome) -> None:
+    if not found.reports:
+        say("too few people to hold some out: nothing was attacked")
+        return
+    rows = [
+        (
+            name.removesuffix(EXTREMES),
+            "5 % most extreme" if name.endswith(EXTREMES) else "all",
+            _interval(report.auc),
+            _interval(report.tpr),
+            f"{report.members} + {report.nonmembers}",
+        )
+        for name, report in found.reports.items()
+    ]
+    columns = ("attack", "records", "AUC (95 %)", "found at 1 % FPR (95 %)", "members + held out")
+    say("")
+    table(f"attacks on it, {found.repeats} runs, people held out in each", columns, rows)
+    if found.pairing is not None:
+        own = found.pairing
+        say(
+            f"  a person's own synthetic row: {own.nearer:.1%} of the others are nearer to the "
+            f"person; among synthetic rows its median rank is {own.rank:.1f}, 1 being the closest"
+        )
+    for line in _MEANING:
+        say(f"  {line}")
+
+
+def _interval(found: Interval | None) -> str:
+    if found is None:
+        return "too few held out"
+    return f"{found.value:.3f} ({found.low:.3f} to {found.high:.3f})"
+
+
+def _draw(found: Outcome, plot: Path, title: str) -> None:
+    # Created first, so that its owner alone can read it.
+    os.close(os.open(plot, os.O_CREAT | os.O_WRONLY, 0o600))
+    try:
+        plot_roc(found.curves, plot, title=title)
+    except BaseException:
+        if not plot.stat().st_size:
+            plot.unlink()
+        raise
+    err.print(f"drew {plot}: keep it here", markup=False)
+
+
+_MEANING = (
+    "AUC: how often a member looks more like one than a person who was held out; 0.5 is a coin.",
+    "Found at 1 % FPR: members that are recognised where 1 in 100 others is accused; chance: 0.01.",
+    "Both attacks know a person's whole row; the likelihood ratio also knows the fitted model.",
+    "A low AUC proves nothing: another attack may see more. What is proven is ε, where it is "
+    "finite.",
+    "This was computed from real rows: keep it here. Do not let it decide on a formal release; "
+    "your yes or no would tell of the rows, and nobody accounts for that.",
+)
+"""What the figures mean, and what they do not."""
 
 
 _PREVIEW = {

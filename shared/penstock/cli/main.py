@@ -25,6 +25,7 @@ HELP = {
     "logout": "Forget a saved login.",
     "site": "Keep a site: init, check, join, trust, start, requests, approve, ledger, doctor.",
     "server": "Run the coordinator: init, enrol, token, start, sites, doctor.",
+    "audit": "Attack the package's own privacy claims, on made-up worst cases.",
     "simulate": "Write simulated cohorts with a known truth.",
 }
 

@@ -1,7 +1,8 @@
 r"""Noisy margins and noisy moments: the cheap, early parts of a private fit.
 
-Both are Gaussian releases of sums over persons, under zero-out with public n, and everything after
-the noise is post-processing:
+Both are sums of whole numbers over persons with exact discrete Gaussian noise, under zero-out with
+public n: their sensitivities hold in the machine's arithmetic, not only on paper. Everything after
+the noise is post-processing.
 
 * :func:`noisy_histograms` counts each column on a fixed grid over the public box. From the counts
   come each column's location and scale (:func:`standardise`).
@@ -15,17 +16,25 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.privacy.noise import NoiseSource, add_gaussian
+from penstock.privacy.discrete import add_discrete_gaussian, exact_positive, grid_sd
+from penstock.privacy.events import DiscreteGaussian
+from penstock.privacy.noise import NoiseSource
+from penstock.privacy.sensitivity import histogram, second_moments
 
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
 BINS = 32
 """Bins per column, equal widths over the public box."""
+
+_ROW_BITS = 24
+_ROWS_AT_ONCE = 1 << 14
+"""Rows are whole numbers of at most 24 bits where their moments are summed: 2¹⁴ fit in an int64."""
 
 _EIGENVALUE_FLOOR = 0.02
 _MATCH_ROUNDS = 40
@@ -42,9 +51,15 @@ class Counts:
     sd: float
 
 
-def histogram_sensitivity(d: int, rows_per_person: int) -> float:
-    """L2 sensitivity k·√(d+1) of all counts together: a person moves k in each of d + 1 places."""
-    return rows_per_person * math.sqrt(d + 1)
+def histogram_event(sigma: float, d: int, rows_per_person: int) -> DiscreteGaussian:
+    """What :func:`noisy_histograms` is charged as."""
+    sensitivity = histogram(d + 1, rows_per_person)
+    grid = grid_sd(_histogram_variance(sigma, d, rows_per_person), 1.0)
+    return DiscreteGaussian(sigma, 1, "margins", sensitivity, grid, BINS * d + 1)
+
+
+def _histogram_variance(sigma: float, d: int, rows_per_person: int) -> Fraction:
+    return exact_positive("noise multiplier", sigma) ** 2 * rows_per_person**2 * (d + 1)
 
 
 def noisy_histograms(
@@ -57,19 +72,18 @@ def noisy_histograms(
         low, high: (d,), the public box.
         sigma: noise multiplier, or None for no noise (public rows, ``empirical`` class).
 
-    Sensitivity: :func:`histogram_sensitivity`, zero-out of one person.
+    Sensitivity: :func:`penstock.privacy.sensitivity.histogram` of d + 1 (each column, and the total
+    number of rows), zero-out of one person.
     """
     n, k, d = rows.shape
     inside = clamp(rows, low, high)[present]
     place = np.clip(((inside - low) / (high - low) * BINS).astype(np.intp), 0, BINS - 1)
-    counts = np.stack([np.bincount(place[:, j], minlength=BINS) for j in range(d)]).astype(
-        np.float64
-    )
-    flat = np.append(counts.ravel(), float(len(inside)))
-    sd = 0.0
+    counts = np.stack([np.bincount(place[:, j], minlength=BINS) for j in range(d)])
+    whole = np.append(counts.ravel(), len(inside))
+    flat, sd = whole.astype(np.float64), 0.0
     if sigma is not None:
-        sd = sigma * histogram_sensitivity(d, k)
-        flat = add_gaussian(flat, sd, noise)
+        sd = sigma * histogram(d + 1, k)
+        flat = add_discrete_gaussian(whole, _histogram_variance(sigma, d, k), noise, unit=1.0)
     # The number of rows is at most the public n·k, and a model needs at least one.
     return Counts(flat[:-1].reshape(d, BINS), float(np.clip(flat[-1], 1.0, max(n * k, 1))), sd)
 
@@ -118,9 +132,17 @@ def standardise(counts: Counts, low: Array, high: Array) -> Affine:
     return Affine(np.diag(np.sqrt(variance + width**2 / 12)), mean)
 
 
-def moment_sensitivity(radius: float, rows_per_person: int) -> float:
-    """L2 sensitivity k·R² of the symmetric sum: one row adds a matrix of Frobenius norm ≤ R²."""
-    return rows_per_person * radius * radius
+def moment_event(sigma: float, radius: float, d: int, rows_per_person: int) -> DiscreteGaussian:
+    """What :func:`noisy_moments` is charged as."""
+    sensitivity = second_moments(radius, rows_per_person)
+    unit, variance = _row_unit(radius) ** 2, _moment_variance(sigma, radius, rows_per_person)
+    grid = min(grid_sd(variance, unit), grid_sd(variance / 2, unit))
+    return DiscreteGaussian(sigma, 1, "moments", sensitivity, grid, (d + 1) * (d + 2) // 2)
+
+
+def _moment_variance(sigma: float, radius: float, rows_per_person: int) -> Fraction:
+    sensitivity = rows_per_person * exact_positive("radius", radius) ** 2
+    return (exact_positive("noise multiplier", sigma) * sensitivity) ** 2
 
 
 def noisy_moments(
@@ -129,26 +151,59 @@ def noisy_moments(
     """Σ y yᵀ over present rows, y = (scores, 1) clipped to norm ``radius``; (d+1, d+1), symmetric.
 
     A symmetric matrix is one vector of its diagonal and √2 times its upper triangle, of the same L2
-    norm; noise is added to that vector, so off-diagonal entries carry 1/√2 of the diagonal's sd.
+    norm; so the entries beside the diagonal carry 1/√2 of the diagonal's sd.
 
     Args:
-        scores: (n, k, d), finite; present: (n, k).
+        scores: (n, k, d); present: (n, k). What is not finite counts as 0, or not at all.
         sigma: noise multiplier, or None for no noise.
 
-    Sensitivity: :func:`moment_sensitivity`, zero-out of one person.
+    Sensitivity: :func:`penstock.privacy.sensitivity.second_moments`, zero-out of one person; it
+    holds exactly, by :func:`whole_moments`.
     """
-    y = _clipped(scores[present], radius)
-    total: Array = y.T @ y
     if sigma is None:
-        return total
-    sd = sigma * moment_sensitivity(radius, scores.shape[1])
-    size = len(total)
-    row, column = np.triu_indices(size)
-    stretch = np.where(row == column, 1.0, math.sqrt(2))
-    noisy = np.zeros((size, size))
-    noisy[row, column] = add_gaussian(total[row, column] * stretch, sd, noise) / stretch
-    noisy[column, row] = noisy[row, column]
+        y = _clipped(scores[present], radius)
+        bare: Array = y.T @ y
+        return bare
+    total, unit = whole_moments(scores, present, radius)
+    variance = _moment_variance(sigma, radius, scores.shape[1])
+    upper = np.triu_indices(len(total), 1)
+    noisy = np.diag(add_discrete_gaussian(np.diag(total), variance, noise, unit=unit))
+    noisy[upper] = add_discrete_gaussian(total[upper], variance / 2, noise, unit=unit)
+    noisy.T[upper] = noisy[upper]
     return noisy
+
+
+def whole_moments(
+    scores: Array, present: Bools, radius: float
+) -> tuple[NDArray[np.object_], float]:
+    """Σ y yᵀ over present y = (scores, 1), clipped and rounded toward zero, in whole numbers.
+
+    Each y is a vector of whole multiples of a public power of two u, of norm at most the radius *as
+    whole numbers*, whatever the floats before did; so each y yᵀ has Frobenius norm ≤ radius²
+    exactly, and the sum is exact.
+
+    Args:
+        scores: (n, k, d); present: (n, k); radius: finite.
+
+    Returns:
+        The sum, (d+1, d+1), Python ints in units of u²; and u².
+    """
+    unit = _row_unit(radius)
+    most = math.floor((exact_positive("radius", radius) / Fraction(unit)) ** 2)
+    # Absent rows are computed too: no float may depend on how many persons there are.
+    y = np.nan_to_num(_clipped(scores.reshape(-1, scores.shape[2]), radius) / unit)
+    whole = np.clip(np.trunc(y), -math.isqrt(most), math.isqrt(most)).astype(np.int64)
+    whole[~present.ravel() | ((whole**2).sum(axis=1) > most)] = 0
+    total = np.zeros((whole.shape[1],) * 2, dtype=object)
+    for at in range(0, len(whole), _ROWS_AT_ONCE):
+        part = whole[at : at + _ROWS_AT_ONCE]
+        total += np.einsum("ni,nj->ij", part, part)
+    return total, unit * unit
+
+
+def _row_unit(radius: float) -> float:
+    """The power of two of which the radius is below 2^24 and at least 2^23."""
+    return math.ldexp(1.0, math.frexp(radius)[1] - _ROW_BITS)
 
 
 def gaussian(moments: Array, rows: float) -> Affine:

@@ -3,8 +3,8 @@
 ============  ========================================  ===========================
 stage         what is released                          event
 ============  ========================================  ===========================
-margins       noisy histograms of every column          Gaussian
-moments       noisy second moments of clipped scores    Gaussian
+margins       noisy histograms of every column          DiscreteGaussian
+moments       noisy second moments of clipped scores    DiscreteGaussian
 flow          noisy clipped gradients, step by step     Gaussian or PoissonGaussian
 injection     the rows' own clipped latents, if w > 0   Gaussian, per copy and row
 ============  ========================================  ===========================

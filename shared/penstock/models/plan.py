@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from penstock.encoding import Encoding
 from penstock.errors import BudgetExceeded, InvalidInput, Problem
 from penstock.models.architecture import Architecture, public_clip
+from penstock.models.margins import histogram_event, moment_event
 from penstock.privacy.accountant import epsilon
 from penstock.privacy.calibration import smallest_scale
 from penstock.privacy.events import (
@@ -90,8 +91,8 @@ class Training:
         if self.noise_multiplier is None:
             raise InvalidInput("training", [Problem("noise multiplier", "none: not private")])
         if self.rate is None:
-            return Gaussian(self.noise_multiplier, self.steps, label)
-        return PoissonGaussian(self.rate, self.noise_multiplier, self.steps, label)
+            return Gaussian(self.noise_multiplier, self.steps, label, self.clip)
+        return PoissonGaussian(self.rate, self.noise_multiplier, self.steps, label, self.clip)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +103,15 @@ class Stages:
         margins, moments: noise multipliers; None where there is no noise.
         radius: to which rows (scores, 1) are clipped before their moments are summed.
         training: of the flow.
+        columns, rows: d encoded columns, at most k rows per person.
     """
 
     margins: float | None
     moments: float | None
     radius: float
     training: Training
+    columns: int
+    rows: int
 
     def events(self) -> tuple[Event, ...]:
         """What fitting is charged as.
@@ -118,8 +122,8 @@ class Stages:
         if self.margins is None or self.moments is None:
             raise InvalidInput("stages", [Problem("noise multiplier", "none: not private")])
         return (
-            Gaussian(self.margins, label="margins"),
-            Gaussian(self.moments, label="moments"),
+            histogram_event(self.margins, self.columns, self.rows),
+            moment_event(self.moments, self.radius, self.columns, self.rows),
             self.training.event(),
         )
 
@@ -170,7 +174,7 @@ def plan_columns(
         events = (*stages.events(), *injection)
     else:
         free = Training(mechanism.steps, math.inf, None, _rate(mechanism), PUBLIC_RATE)
-        stages = Stages(None, None, math.inf, free)
+        stages = Stages(None, None, math.inf, free, d, rows)
         unbounded = Unbounded("maf, fitted without noise")
         events = injection if privacy.guarantee == "public-flow" else (unbounded,)
     if privacy.guarantee == "public-flow":
@@ -210,6 +214,8 @@ def _private_stages(
             moments=scale / math.sqrt(tuning.moments),
             radius=tuning.radius,
             training=Training(mechanism.steps, clip, scale * per_step, rate, PRIVATE_RATE),
+            columns=arch.d,
+            rows=rows,
         )
 
     def charges(scale: float) -> tuple[Event, ...]:

@@ -1,4 +1,10 @@
-"""Noise from a privacy target. Everything here ends on the private side of its target."""
+"""Noise from a privacy target. Everything here ends on the private side of its target.
+
+Three ways to fix the noise of a mechanism: for a target (ε, δ) (:func:`smallest_scale`), for what
+is left of a budget (:func:`smallest_scale_within`), or given, when its ε is
+:func:`penstock.privacy.accountant.epsilon`. All bisect over our own accountants: autodp's
+calibrators can land above their target.
+"""
 
 from __future__ import annotations
 
@@ -8,51 +14,92 @@ from collections.abc import Callable, Sequence
 from penstock.errors import BudgetExceeded, InvalidEvent
 from penstock.privacy.accountant import epsilon
 from penstock.privacy.events import Event
+from penstock.privacy.filters import Filter
 from penstock.privacy.renyi import check_budget
 
 SCALE_LIMIT = 1e6
 
+MakeEvents = Callable[[float], Sequence[Event]]
+Accountant = Callable[[Sequence[Event], float], float]
+
 
 def smallest_scale(
-    make_events: Callable[[float], Sequence[Event]],
+    make_events: MakeEvents,
     target_epsilon: float,
     delta: float,
     *,
     tolerance: float = 1e-4,
+    accountant: Accountant = epsilon,
 ) -> float:
     """The smallest noise scale (to ``tolerance``, relative) whose events cost at most ε.
 
-    ``make_events(scale)`` must cost less as the scale grows. Bisection keeps the upper end, so the
-    returned scale itself was evaluated and costs at most ``target_epsilon`` by
-    :func:`penstock.privacy.accountant.epsilon`.
+    Bisection keeps the upper end, so the returned scale itself was evaluated and costs at most
+    ``target_epsilon`` by the accountant.
 
     Args:
-        make_events: public function from a common scale of all noise multipliers to the events.
+        make_events: public function from a common scale of all noise multipliers to the events;
+            they must cost less as the scale grows.
         target_epsilon: ε > 0, zero-out with public n.
         delta: δ.
+        accountant: ε of events at δ. The default gates; with
+            :func:`penstock.privacy.accountant.epsilon_pld` the noise is what a paper would use, and
+            may be refused by a filter.
 
     Raises:
         BudgetExceeded: no scale up to 1e6 reaches the target: part of the cost does not scale.
         InvalidEvent: ε or δ is not a budget.
     """
     check_budget(target_epsilon, delta)
+
+    def cost(scale: float) -> float:
+        return accountant(tuple(make_events(scale)), delta)
+
+    found = _smallest(lambda scale: cost(scale) <= target_epsilon, tolerance)
+    if found is None:
+        raise BudgetExceeded(
+            "the part of the mechanism that does not shrink with noise already costs too much",
+            value=f"ε = {cost(SCALE_LIMIT):.4g}",
+            bound=f"at most {target_epsilon:g}",
+            remedy="ask for a larger ε, a smaller w or latent clip, or fewer copies",
+        )
+    return found
+
+
+def smallest_scale_within(
+    limit: Filter,
+    spent: Sequence[Event],
+    make_events: MakeEvents,
+    *,
+    tolerance: float = 1e-4,
+) -> float:
+    """The smallest noise scale whose events a filter still admits on top of ``spent``.
+
+    The returned scale was itself admitted. Arguments else as in :func:`smallest_scale`.
+
+    Raises:
+        BudgetExceeded: not even scale 1e6 fits; says what is left.
+    """
+    fixed = tuple(spent)
+    found = _smallest(lambda scale: limit.admits(fixed, tuple(make_events(scale))), tolerance)
+    if found is None:
+        raise BudgetExceeded(
+            "no amount of noise makes this fit into what is left",
+            value=f"{limit.spent(fixed):.4g} spent",
+            bound=f"ε = {limit.epsilon:g} at δ = {limit.delta:g}",
+            remedy="ask for fewer releases, or a larger allowance",
+        )
+    return found
+
+
+def _smallest(fits: Callable[[float], bool], tolerance: float) -> float | None:
+    """Bisection in the logarithm; None if nothing up to the limit fits."""
     if not 0 < tolerance < 1:
         raise InvalidEvent("tolerance must lie in (0, 1)", value=tolerance)
-
-    def fits(scale: float) -> bool:
-        return epsilon(tuple(make_events(scale)), delta) <= target_epsilon
-
     high = 1.0
     while not fits(high):
         high *= 2
         if high > SCALE_LIMIT:
-            floor = epsilon(tuple(make_events(SCALE_LIMIT)), delta)
-            raise BudgetExceeded(
-                "the part of the mechanism that does not shrink with noise already costs too much",
-                value=f"ε = {floor:.4g}",
-                bound=f"at most {target_epsilon:g}",
-                remedy="ask for a larger ε, a smaller w or latent clip, or fewer copies",
-            )
+            return None
     low = high / 2
     while low > 1 / SCALE_LIMIT and fits(low):
         high, low = low, low / 2

@@ -170,9 +170,10 @@ class FixedSizeGaussian(_Event):
     which one row exchanged for another moves the sum (2r for rows of norm ≤ r). The bound covers
     zero-out, as the null record is one of the rows that may take the place. One row per person.
 
-    Rényi divergence at whole orders: Wang, Balle & Kasiviswanathan 2019 (arXiv 1808.00087v3,
-    Thm 9); between them by convexity. Privacy profile: Balle, Barthe & Gaboardi 2018 (arXiv
-    1807.01647, Thm 9).
+    Rényi divergence at whole orders: Wang, Balle & Kasiviswanathan 2019 (arXiv 1808.00087, Thm 9),
+    or with the Gaussian's exact moments in it where these are smaller (proved in
+    :mod:`penstock.privacy.sampling`); between them by convexity. Privacy profile: Balle, Barthe &
+    Gaboardi 2018 (arXiv 1807.01647, Thm 9).
 
     Args:
         batch, population: 1 ≤ batch < population, both public.

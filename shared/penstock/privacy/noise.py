@@ -1,11 +1,15 @@
 """Where privacy noise comes from.
 
-Noise that a guarantee rests on comes from :class:`SecureNoise`: a ChaCha20 key stream keyed by the
-operating system, rekeyed after a fork, mapped to Gaussians in float64. Every draw is the sum of
-four independent Gaussians divided by two, so that one output's floating-point pattern does not
-reveal one uniform (Holohan & Braghin 2021, "Secure Random Sampling in Differential Privacy"), and
-results are rounded to a grid far finer than the noise. That mitigates floating-point attacks
-(Mironov 2012); it does not prove their absence, and the threat model says so.
+Noise that a guarantee rests on comes from :class:`SecureNoise`: ChaCha20 key streams, each keyed
+afresh by the operating system. What is done with its bits is of two kinds:
+
+- **Proof.** :mod:`penstock.privacy.discrete` turns bits into discrete Gaussians by whole-number
+  arithmetic alone. One-off releases (counts, moments) use it.
+- **Mitigation.** :func:`add_gaussian`, for the many steps of a training, draws in float64: each
+  Gaussian is the sum of four divided by two, so that one output's floating-point pattern does not
+  reveal one uniform (Holohan & Braghin 2021, "Secure Random Sampling in Differential Privacy"), and
+  results are rounded to a grid far finer than the noise. That hinders floating-point attacks
+  (Mironov 2012); it does not prove their absence, and the threat model says so.
 
 :class:`SeededNoise` exists for tests and simulations. Whatever is made with it is marked
 ``insecure_seed`` and refused by a coordinator outside simulation.
@@ -15,11 +19,10 @@ from __future__ import annotations
 
 import math
 import os
-import threading
 from typing import Protocol
 
 import numpy as np
-from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
@@ -36,6 +39,9 @@ class NoiseSource(Protocol):
 
     insecure: bool
 
+    def random_bytes(self, count: int) -> bytes:
+        """Independent uniform bytes."""
+
     def normal(self, shape: int | tuple[int, ...]) -> Array:
         """Independent standard Gaussians of this shape, float64."""
 
@@ -47,34 +53,33 @@ class NoiseSource(Protocol):
 
 
 class SecureNoise:
-    """ChaCha20-based noise: OS-keyed, fork-safe, thread-safe."""
+    """ChaCha20 keyed by the operating system, afresh for every draw.
 
+    It keeps nothing between draws: no fork, thread or copy can repeat its noise, no counter runs
+    out, and there is no seed to set. A key costs about 10 µs, so draw many numbers at once.
+    """
+
+    __slots__ = ()
     insecure = False
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._pid = -1
-        self._stream: CipherContext | None = None
-
-    def _bits(self, count: int) -> NDArray[np.uint64]:
-        with self._lock:
-            # A child of fork shares the parent's key stream; noise drawn twice is no noise.
-            if self._stream is None or self._pid != os.getpid():
-                cipher = Cipher(algorithms.ChaCha20(os.urandom(32), os.urandom(16)), mode=None)
-                self._stream = cipher.encryptor()
-                self._pid = os.getpid()
-            return np.frombuffer(self._stream.update(bytes(8 * count)), dtype=np.uint64)
+    def random_bytes(self, count: int) -> bytes:
+        # The key is used once, so the nonce may be anything.
+        cipher = Cipher(algorithms.ChaCha20(os.urandom(32), bytes(16)), mode=None)
+        return cipher.encryptor().update(bytes(count))
 
     def uniform(self, shape: int | tuple[int, ...]) -> Array:
         size = int(np.prod(shape))
-        return _open_unit(self._bits(size)).reshape(shape)
+        return _open_unit(self._words(size)).reshape(shape)
 
     def normal(self, shape: int | tuple[int, ...]) -> Array:
         size = int(np.prod(shape))
-        return _four_gaussians(_open_unit(self._bits(4 * size)), size).reshape(shape)
+        return _four_gaussians(_open_unit(self._words(4 * size)), size).reshape(shape)
 
     def generator(self) -> np.random.Generator:
         return np.random.default_rng(int.from_bytes(os.urandom(16), "big"))
+
+    def _words(self, count: int) -> NDArray[np.uint64]:
+        return np.frombuffer(self.random_bytes(8 * count), dtype=np.uint64)
 
 
 class SeededNoise:
@@ -84,6 +89,9 @@ class SeededNoise:
 
     def __init__(self, seed: int) -> None:
         self._rng = np.random.default_rng(seed)
+
+    def random_bytes(self, count: int) -> bytes:
+        return self._rng.bytes(count)
 
     def uniform(self, shape: int | tuple[int, ...]) -> Array:
         size = int(np.prod(shape))
@@ -95,6 +103,40 @@ class SeededNoise:
 
     def generator(self) -> np.random.Generator:
         return np.random.default_rng(self._rng.integers(0, 2**63))
+
+
+class Integers:
+    """Exactly uniform whole numbers from a source's bytes, fetched by the block.
+
+    Make one for each release, and let it go after: what is left of a block would repeat itself in
+    a forked child.
+    """
+
+    __slots__ = ("_at", "_block", "_noise")
+
+    BLOCK = 1 << 14
+
+    def __init__(self, noise: NoiseSource) -> None:
+        self._noise, self._block, self._at = noise, b"", 0
+
+    def below(self, bound: int) -> int:
+        """Uniform on 0 … bound - 1, for whole numbers of any size, by rejection.
+
+        Raises:
+            InvalidEvent: ``bound`` is below 1.
+        """
+        if not bound >= 1:
+            raise InvalidEvent("no whole number lies below this", value=bound, bound="at least 1")
+        bits = (bound - 1).bit_length()
+        size = (bits + 7) // 8
+        while True:
+            if self._at + size > len(self._block):
+                self._block, self._at = self._noise.random_bytes(max(self.BLOCK, size)), 0
+            taken = self._block[self._at : self._at + size]
+            self._at += size
+            value = int.from_bytes(taken, "little") >> (8 * size - bits)
+            if value < bound:
+                return value
 
 
 def _open_unit(bits: NDArray[np.uint64]) -> Array:

@@ -73,6 +73,10 @@ CODES: dict[str, tuple[str, str]] = {
     "guarantee": ("the site does not allow this guarantee class", "ask for `formal`"),
     "study-budget": ("ε or δ is above what the site allows a study", "ask for less"),
     "signer-budget": ("ε is above what is left of your allowance", "ask for less"),
+    "yearly-budget": (
+        "ε is above what is left of the site's allowance for this year",
+        "ask for less, or again from the first of January (UTC)",
+    ),
     "budget": ("ε is above what is left at the site", "ask for less, or wait for new data"),
     "closed": ("the data set's formal budget has ended", "ask for another data set"),
     "no-public-data": ("the site holds no public table for this flow", "ask for `formal`"),

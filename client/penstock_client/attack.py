@@ -1,0 +1,178 @@
+"""Membership inference on a request before it is approved: for the steward's eyes, and free.
+
+The planned mechanism is run in a process of its own (:mod:`penstock_client.attacker`) on the
+certified rows, a fifth of the persons held out, and attacked. Nothing of it is charged, written,
+logged or sent, and no release depends on it: rows were read, so a decision that followed from the
+outcome would tell of them. The steward's command sees aggregates only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from penstock.audit.membership import Array, Pairing, Report, check_picture
+from penstock.errors import InvalidInput, JobFailed, PenstockError, Problem
+from penstock.models.plan import plan
+from penstock.privacy.events import to_dict
+from penstock.wire.signed import read_signed_study
+from penstock_client import snapshot
+from penstock_client.admission import refuse
+from penstock_client.database import Database
+from penstock_client.facts import public_snapshot, read_facts
+from penstock_client.jobs import Jobs
+from penstock_client.launcher import environment
+from penstock_client.ledger import Ledger
+from penstock_client.site import SitePaths, SiteSettings
+from penstock_client.spec import Spec
+
+MOST_REPEATS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What the attacks achieved; to be shown at this site, and nowhere else.
+
+    Args:
+        persons: who have rows.
+        reports, curves: by "attack" and "attack, extreme"; means over the repeats.
+        pairing: where each row has a synthetic row of its own (w > 0).
+    """
+
+    persons: int
+    repeats: int
+    reports: Mapping[str, Report]
+    curves: Mapping[str, Array]
+    pairing: Pairing | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Its JSON form, without the curves."""
+        return {
+            "persons": self.persons,
+            "repeats": self.repeats,
+            "reports": {name: report.to_dict() for name, report in self.reports.items()},
+            "pairing": None if self.pairing is None else asdict(self.pairing),
+        }
+
+
+def specify(paths: SitePaths, settings: SiteSettings, request_id: str) -> Spec:
+    """What the attacker is to run: the request's plan on the rows that it was submitted for.
+
+    Reads the gate's database beside the running gate, and no row.
+
+    Raises:
+        Refused: an unknown request, or a site that is not ready.
+        PenstockError: the request's version of the rows is no longer kept.
+    """
+    database = Database(paths.database, read_only=True)
+    try:
+        job = Jobs(database).get(request_id)
+        state = Ledger(database, None).verify(paths.gate_public())
+    finally:
+        database.close()
+    if job is None:
+        raise refuse("unknown-request")
+    facts = read_facts(paths, settings, state)
+    study = read_signed_study(job.signed).study
+    version = next(v for v in state.lineages[job.lineage].versions if v.number == job.version)
+    rows = snapshot.path_of(paths.snapshots, job.lineage, job.version)
+    if not rows.exists():
+        raise PenstockError(
+            "the rows that this request was for have been replaced by newer ones",
+            value=f"version {job.version}",
+            remedy="wait for the same study to be submitted anew",
+        )
+    public = public_snapshot(paths)
+    wants_public = study.privacy.guarantee == "public-flow"
+    planned = plan(study.mechanism, study.schema, version.persons, study.privacy)
+    return Spec(
+        study=study.to_dict(),
+        dictionary=facts.dictionary.to_dict(),
+        events=[to_dict(e) for e in planned.events],
+        snapshot=str(rows),
+        public_snapshot=str(public) if public and wants_public else None,
+        persons=version.persons,
+        device=settings.device,
+        threads=settings.threads,
+        memory_gb=settings.memory_gb,
+        insecure_seed=settings.insecure_seed,
+    )
+
+
+def run(spec: Spec, repeats: int, progress: Callable[[int, int], None]) -> Outcome:
+    """Attack in a process of its own; it dies with this one, and leaves no file.
+
+    Raises:
+        InvalidInput: repeats out of bounds.
+        JobFailed: the attacker ended early; only the type and place of its error are known.
+    """
+    if not 1 <= repeats <= MOST_REPEATS:
+        problem = Problem("repeats", "out of bounds", None, str(repeats), f"1 to {MOST_REPEATS}")
+        raise InvalidInput("attack", [problem])
+    process = subprocess.Popen(
+        [sys.executable, "-m", "penstock_client.attacker"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env=environment(spec.threads),
+        text=True,
+        start_new_session=True,
+    )
+    said: Any = None
+    try:
+        if process.stdin is None or process.stdout is None:
+            raise RuntimeError("the attacker has no pipes")
+        with contextlib.suppress(BrokenPipeError):
+            asked = {"spec": asdict(spec), "repeats": repeats, "parent": os.getpid()}
+            json.dump(asked, process.stdin)
+            process.stdin.close()
+        for line in process.stdout:
+            with contextlib.suppress(ValueError):  # half a line, where it was killed
+                said = json.loads(line)
+            if isinstance(said, list):
+                progress(*said)
+        code = process.wait()
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    if code != 0 or not isinstance(said, dict):
+        why = f"{said['error']} at {said['where']}" if isinstance(said, dict) else f"status {code}"
+        raise JobFailed("the attack ended early; nothing was charged or kept", value=why)
+    return Outcome(
+        said["persons"],
+        repeats,
+        {name: Report.from_dict(report) for name, report in said["reports"].items()},
+        {
+            name: np.array([math.nan if v is None else v for v in curve])
+            for name, curve in said["curves"].items()
+        },
+        None if said["pairing"] is None else Pairing(**said["pairing"]),
+    )
+
+
+def check_place(picture: Path, paths: SitePaths) -> None:
+    """A picture may lie anywhere but in the site's directory, of which parts leave.
+
+    Raises:
+        InvalidInput: it would lie there, its directory does not exist, or it is no kind of picture.
+        PenstockError: nothing here can draw.
+    """
+    check_picture(picture)
+    whole = picture.resolve()
+    if any(whole.is_relative_to(p.resolve()) for p in (paths.root, paths.run)):
+        problem = Problem("plot", "lies in the site's directory", remedy="Keep it elsewhere")
+        raise InvalidInput(str(picture), [problem])
+    if not whole.parent.is_dir():
+        raise InvalidInput(str(picture), [Problem("plot", "its directory does not exist")])

@@ -1,0 +1,212 @@
+"""What of a data set's budget is spent, and what is left: views of the folded ledger.
+
+Nothing here decides. What gates is the lineage's own filter
+(:attr:`penstock_client.chain.Lineage.filter`) and, within it, the
+:mod:`~penstock_client.allowances`; every ε is at the lineage's δ unless it says otherwise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from functools import lru_cache, partial
+from typing import Any
+
+from penstock.errors import InvalidEvent
+from penstock.privacy.accountant import epsilon
+from penstock.privacy.events import Event, OnStratum, to_dict
+from penstock.privacy.filters import Odometer
+from penstock.privacy.renyi import renyi, to_epsilon
+from penstock_client.allowances import (
+    Allowance,
+    AllowanceExceeded,
+    of_signer,
+    of_study,
+    of_year,
+    study_of,
+    year_of,
+)
+from penstock_client.chain import Lineage, State
+from penstock_client.policy import Policy, Trust
+
+
+def spent(lineage: Lineage) -> float | None:
+    """The ε, by the filter, that is charged to a lineage; None for ∞."""
+    if lineage.closed:
+        return None
+    return lineage.epsilon if lineage.exhausted else lineage.filter.spent(lineage.events())
+
+
+def left(lineage: Lineage) -> float:
+    """The ε at the lineage's δ of the largest single release that it still admits."""
+    if lineage.closed or lineage.exhausted:
+        return 0.0
+    return lineage.filter.left(lineage.events())
+
+
+def summary(
+    state: State, policy: Policy | None = None, trust: Trust | None = None
+) -> list[dict[str, Any]]:
+    """What a steward wants to see of each lineage: spent, left, allowances, and every charge.
+
+    ε of ∞ is None, which JSON has a word for. Where records were lost, what they may have cost is
+    in a lineage's spent ε and in nothing below it: nobody knows whose they were.
+
+    Args:
+        policy, trust: as they stand now, for the allowances; without them only what is spent.
+    """
+    return [_lineage(each, state, policy, trust) for each in state.lineages.values()]
+
+
+def _lineage(
+    lineage: Lineage, state: State, policy: Policy | None, trust: Trust | None
+) -> dict[str, Any]:
+    charges, room = list(_charges(lineage)), left(lineage)
+    reading = charges[-1]["odometer_after"] if charges else 0.0
+    return {
+        "lineage": lineage.name,
+        "order": list(lineage.order) if isinstance(lineage.order, tuple) else lineage.order,
+        "delta": lineage.delta,
+        "approximate_delta": lineage.approximate_delta,
+        "total_epsilon": lineage.epsilon,
+        "spent_epsilon": spent(lineage),
+        "spent_epsilon_best_order": _spent_best_order(lineage),
+        "odometer_epsilon": spent(lineage) if lineage.exhausted else reading,
+        "left_epsilon": room,
+        "closed": lineage.closed,
+        "exhausted": lineage.exhausted,
+        "strata": list(lineage.strata),
+        "years": _years(lineage, state, policy, room),
+        "signers": _signers(lineage, trust, room),
+        "studies": _studies(lineage, policy, room),
+        "versions": [
+            {"version": v.number, "persons": v.persons, "time": v.time} for v in lineage.versions
+        ],
+        "charges": charges,
+    }
+
+
+def _spent_best_order(lineage: Lineage) -> float | None:
+    if lineage.closed or lineage.exhausted:
+        return spent(lineage)
+    return epsilon(lineage.events(), lineage.delta)
+
+
+# -- over time ---------------------------------------------------------------------------------
+
+
+def _charges(lineage: Lineage) -> Iterator[dict[str, Any]]:
+    """Every charge, and where it left the data set's budget."""
+    afters, readings = _running(lineage), _readings(lineage)
+    for charge, after, reading in zip(lineage.charges, afters, readings, strict=True):
+        yield {
+            "request": charge.id,
+            "study": charge.study_id,
+            "name": charge.study,
+            "signer": charge.signer,
+            "version": charge.version,
+            "mechanism": charge.mechanism,
+            "strata": sorted({e.stratum for e in charge.events if isinstance(e, OnStratum)}),
+            "status": charge.status,
+            "reason": charge.reason,
+            "time": charge.time,
+            "delta": charge.delta,
+            "epsilon": _finite(_cost(charge.events, charge.delta)),
+            "events": [to_dict(e) for e in charge.events],
+            "spent_after": _finite(after),
+            "odometer_after": _finite(reading),
+        }
+
+
+def _running(lineage: Lineage) -> Iterator[float]:
+    """The filter's ε after each charge: sums of divergences, of the dearest stratum."""
+    held = lineage.filter
+    sums: dict[tuple[str | None, float], float] = {(None, order): 0.0 for order in held.orders}
+    for charge in lineage.charges:
+        for event in charge.events:
+            stratum = event.stratum if isinstance(event, OnStratum) else None
+            for order in held.orders:
+                before = sums.get((stratum, order), 0.0)
+                sums[stratum, order] = before + renyi(event, order)
+        yield min(
+            to_epsilon(_dearest(sums, order), order, held.delta_per_order) for order in held.orders
+        )
+
+
+def _dearest(sums: dict[tuple[str | None, float], float], order: float) -> float:
+    own = (rho for (stratum, at), rho in sums.items() if at == order and stratum is not None)
+    return sums[None, order] + max(own, default=0.0)
+
+
+def _readings(lineage: Lineage) -> list[float]:
+    """The odometer after each charge; ∞ where δ is too small for its many rungs."""
+    aside = lineage.approximate_delta
+    try:
+        odometer = Odometer(lineage.epsilon, lineage.delta, approximate_delta=aside)
+    except InvalidEvent:
+        return [math.inf for _ in lineage.charges]
+    return odometer.readings(c.events for c in lineage.charges)
+
+
+# -- allowances --------------------------------------------------------------------------------
+
+
+def _years(
+    lineage: Lineage, state: State, policy: Policy | None, room: float
+) -> list[dict[str, Any]]:
+    """Every year with a charge, and the year of the ledger's newest record."""
+    years = {year_of(c.time) for c in lineage.charges} | {year_of(state.time)}
+    allowed = policy.yearly_epsilon if policy else None
+    return [
+        {"year": year, **_row(partial(of_year, lineage, year), allowed, lineage, room)}
+        for year in sorted(years)
+    ]
+
+
+def _signers(lineage: Lineage, trust: Trust | None, room: float) -> list[dict[str, Any]]:
+    """Everybody who was charged, and everybody who may be."""
+    known = trust.signers if trust else {}
+    rows = []
+    for key in dict.fromkeys([*(c.signer for c in lineage.charges), *known]):
+        signer = known.get(key)
+        of = partial(of_signer, lineage, key)
+        row = _row(of, signer.epsilon if signer else None, lineage, room)
+        rows.append({"signer": key, "label": signer.label if signer else "", **row})
+    return rows
+
+
+def _studies(lineage: Lineage, policy: Policy | None, room: float) -> list[dict[str, Any]]:
+    """Every study with its releases together, at its own δ."""
+    newest = {study_of(c): c for c in lineage.charges}
+    rows = []
+    for charge in newest.values():
+        delta = policy.study_delta if policy else charge.delta
+        of = partial(of_study, lineage, charge, delta=delta)
+        row = _row(of, policy.study_epsilon if policy else None, lineage, room)
+        name = charge.study or charge.study_id
+        rows.append({"study": name, "signer": charge.signer, "delta": delta, **row})
+    return rows
+
+
+def _row(
+    of: Callable[[float], Allowance], allowed: float | None, lineage: Lineage, room: float
+) -> dict[str, Any]:
+    """What is spent of an allowance; the data set's own budget caps what is left of it."""
+    try:
+        held = of(lineage.epsilon if allowed is None else allowed)
+    except AllowanceExceeded:  # too small for anything
+        held, room = of(lineage.epsilon), 0.0
+    return {
+        "allowance": allowed,
+        "spent_epsilon": _finite(held.spent_epsilon),
+        "left_epsilon": None if allowed is None else min(held.left_epsilon, room),
+    }
+
+
+@lru_cache(maxsize=4096)
+def _cost(events: tuple[Event, ...], delta: float) -> float:
+    return epsilon(events, delta)
+
+
+def _finite(value: float) -> float | None:
+    return value if value < math.inf else None

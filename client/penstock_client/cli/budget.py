@@ -1,0 +1,138 @@
+"""How a data set's budget looks in a terminal."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from penstock.cli.console import number, out, say, table
+from penstock.errors import SignatureError
+from penstock.privacy.renyi import to_rho
+from penstock.wire.signatures import fingerprint
+
+WIDTH = 40
+"""Of the bar, in characters."""
+
+
+def show_lineage(row: dict[str, Any]) -> None:
+    """One row of :func:`penstock_client.budget.summary`, for a data steward."""
+    spent = row["spent_epsilon"]
+    text = "∞ (ended)" if row["closed"] else number(spent)
+    if row["exhausted"]:
+        text += " (records were lost: all that was left is charged)"
+    say(
+        f"{row['lineage']}: total ε {row['total_epsilon']:g} at δ {row['delta']:g}; "
+        f"spent {text}; the next study may cost {row['left_epsilon']:.3g}"
+    )
+    _bar(row)
+    table("", ("", ""), _facts(row))
+    _parts("signers", row["signers"], _signer)
+    _parts("studies", row["studies"], lambda s: s["study"][:24])
+    if row["charges"]:
+        table("charges", _CHARGES, [_charge(c) for c in row["charges"]])
+    say("")
+
+
+def _bar(row: dict[str, Any]) -> None:
+    """How much of a life is used up, as characters that any terminal has."""
+    share = _share(row)
+    full = math.ceil(share * WIDTH)
+    style = "green" if share < 0.5 else "yellow" if share < 0.9 else "red"
+    used, left = "█░" if "utf" in out.encoding.lower() else "#."
+    out.print(used * full, end="", style=style, markup=False)
+    out.print(left * (WIDTH - full), end="", markup=False)
+    say(f" {100 * share:.0f} % of its life is used")
+
+
+def _share(row: dict[str, Any]) -> float:
+    """Spent over total, in what adds up: Rényi divergence, not ε.
+
+    Of ε, the first release takes a large part at once, and the later ones ever less.
+    """
+    spent, total, orders = row["spent_epsilon"], row["total_epsilon"], row["order"]
+    if spent is None or row["exhausted"]:
+        return 1.0
+    grid = orders if isinstance(orders, list | tuple) else [orders]
+    if spent == 0 or len(grid) > 1:  # of several orders, it is not said which is the best now
+        return float(min(spent / total, 1.0))
+    delta = row["delta"] - row["approximate_delta"]
+    share: float = to_rho(spent, grid[0], delta) / to_rho(total, grid[0], delta)
+    return min(max(share, 0.0), 1.0)
+
+
+def _facts(row: dict[str, Any]) -> list[tuple[str, str]]:
+    orders = row["order"] if isinstance(row["order"], list | tuple) else [row["order"]]
+    guarantee = f"ε ≤ {row['total_epsilon']:g}, for life"
+    if row["closed"]:
+        guarantee = "ended, by a release without one"
+    facts = [
+        ("guarantee, whatever was asked when", guarantee),
+        (
+            "spent, by the filter that guards it",
+            f"ε {number(row['spent_epsilon'])} (order {', '.join(f'{o:g}' for o in orders)})",
+        ),
+        (
+            "odometer, valid whenever you look",
+            f"ε {_odometer(row)}",
+        ),
+        (
+            "at the best order, for comparison",
+            f"ε {number(row['spent_epsilon_best_order'])}",
+        ),
+    ]
+    facts += [(f"allowance of {y['year']} (UTC)", _of(y)) for y in row["years"][-1:]]
+    if row["approximate_delta"]:
+        facts.append(("δ set aside for proofs with one", f"{row['approximate_delta']:g}"))
+    if row["strata"]:
+        facts.append(("strata, each paying for itself", ", ".join(row["strata"])))
+    if row["versions"]:
+        latest = row["versions"][-1]
+        facts.append(("persons, public n", f"{latest['persons']} (version {latest['version']})"))
+    return facts
+
+
+def _odometer(row: dict[str, Any]) -> str:
+    reading = row["odometer_epsilon"]
+    # None is said of ∞, and of an odometer whose ladder has come to its end.
+    return "∞" if row["closed"] else "above the total" if reading is None else number(reading)
+
+
+def _of(part: dict[str, Any]) -> str:
+    """Spent, of how much, and what is left."""
+    spent = f"ε {number(part['spent_epsilon'])} spent"
+    if part["allowance"] is None:
+        return f"{spent}; no limit but the total"
+    return f"{spent} of {part['allowance']:g}, {number(part['left_epsilon'])} left"
+
+
+def _parts(title: str, parts: list[dict[str, Any]], name: Any) -> None:
+    spending = [p for p in parts if p["spent_epsilon"] != 0 or p["allowance"] is not None]
+    if spending:
+        table(title, ("", ""), [(name(p), _of(p)) for p in spending])
+
+
+def _signer(part: dict[str, Any]) -> str:
+    return part["label"] or _key(part["signer"])
+
+
+def _key(signer: str) -> str:
+    try:
+        return fingerprint(signer)[:19] + "…"
+    except SignatureError:  # a record may name anything
+        return signer[:20]
+
+
+_CHARGES = ("request", "day (UTC)", "study", "by", "ε", "ε so far", "status")
+
+
+def _charge(charge: dict[str, Any]) -> tuple[str, ...]:
+    why = f": {charge['reason']}" if charge["reason"] else ""
+    return (
+        charge["request"][:12],
+        charge["time"][:10],
+        (charge.get("name") or charge["study"])[:16],
+        charge["mechanism"],
+        number(charge["epsilon"]),
+        number(charge["spent_after"]),
+        charge["status"] + why,
+    )

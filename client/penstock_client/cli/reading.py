@@ -1,0 +1,34 @@
+"""The ledger as the commands read it: from the running gate, or from its file where none runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.errors import GateUnavailable
+from penstock_client.chain import State
+from penstock_client.cli.common import document
+from penstock_client.database import Database
+from penstock_client.ledger import Ledger, verified
+from penstock_client.replay import records_of
+from penstock_client.site import SitePaths
+
+
+def read_ledger(paths: SitePaths) -> tuple[dict[str, Any], State]:
+    """The export, and the state that it folds to; chain and signatures are checked here.
+
+    Raises:
+        LedgerCorrupt: naming the first record that fails.
+    """
+    public = paths.gate_public()
+    if paths.steward_socket.exists():
+        try:
+            export: dict[str, Any] = document(paths, "Ledger")["export"]
+            return export, verified(records_of(export), public)
+        except GateUnavailable:
+            pass  # A socket left behind by a killed gate.
+    database = Database(paths.database, read_only=True)
+    try:
+        ledger = Ledger(database, None)
+        return ledger.export(public), ledger.verify(public)
+    finally:
+        database.close()

@@ -1,0 +1,193 @@
+"""`ledger what-if`: what could still be asked, and what it would buy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from penstock.checks import Checks
+from penstock.cli.console import emit_json, friendly, number, read_text, say, table
+from penstock.errors import InvalidInput, Problem
+from penstock.schema import Schema
+from penstock.study import Mechanism, PrivacyRequest
+from penstock.toml import parse_dictionary, parse_study
+from penstock_client import whatif
+from penstock_client.cli.common import AsJson, SiteDir, open_site
+from penstock_client.cli.reading import read_ledger
+from penstock_client.facts import certified_dictionary
+from penstock_client.ledger import utc_now
+from penstock_client.policy import Signer, Trust, read_policy, read_trust
+from penstock_client.site import SitePaths
+
+PLAIN = "gaussian"
+
+
+@friendly
+def what_if(
+    epsilon: Annotated[float | None, typer.Option(help="ε that is asked; 1 if not given.")] = None,
+    delta: Annotated[float | None, typer.Option(help="Its δ; the policy's of a study.")] = None,
+    mechanism: Annotated[
+        str, typer.Option(help="gaussian: one noisy number; or maf: a synthetic table.")
+    ] = PLAIN,
+    study: Annotated[
+        Path | None, typer.Option(help="Price this study file, instead of the options here.")
+    ] = None,
+    signer: Annotated[
+        str | None, typer.Option(help="Who would sign: a label, a fingerprint or a key.")
+    ] = None,
+    releases: Annotated[int, typer.Option(help="How many such releases are wanted.")] = 1,
+    copies: Annotated[int | None, typer.Option(help="maf: synthetic copies.")] = None,
+    w: Annotated[float | None, typer.Option(help="maf: share of the rows' own latents.")] = None,
+    latent_clip: Annotated[float | None, typer.Option(help="maf: radius of the latents.")] = None,
+    steps: Annotated[int | None, typer.Option(help="maf: training steps.")] = None,
+    sampling: Annotated[str | None, typer.Option(help="maf: full, or poisson.")] = None,
+    rate: Annotated[float | None, typer.Option(help="maf: Poisson sampling rate.")] = None,
+    directory: SiteDir = Path(),
+    as_json: AsJson = False,
+) -> None:
+    """What could still be asked for, and what it would buy. Nothing is charged.
+
+    Says by which limit a release would be refused, how many such releases still fit, and the
+    largest ε that does.
+    """
+    given = {
+        "copies": copies,
+        "w": w,
+        "latent_clip": latent_clip,
+        "steps": steps,
+        "sampling": sampling,
+        "rate": rate,
+    }
+    options = {k: v for k, v in given.items() if v is not None}
+    _check_options(mechanism, study, epsilon is not None or delta is not None, bool(options))
+    paths, settings = open_site(directory)
+    state, policy, trust = read_ledger(paths)[1], read_policy(paths.policy), read_trust(paths.trust)
+    by = None if signer is None else whatif.find_signer(trust, signer)
+    persons = whatif.find_lineage(state, settings.lineage).versions[-1].persons
+    if study is not None:
+        question = _of_file(study, persons, by)
+    else:
+        asked = PrivacyRequest(
+            1.0 if epsilon is None else epsilon, policy.study_delta if delta is None else delta
+        )
+        if mechanism == PLAIN:
+            question = whatif.one_number(asked.epsilon, asked.delta, by)
+        else:
+            made = Mechanism(name=mechanism, **options)  # type: ignore[arg-type]
+            question = whatif.synthetic(made, _dictionary(paths), persons, asked, signer=by)
+    now = max(utc_now(), state.time)
+    found = whatif.answer(question, state, policy, settings.lineage, now=now, releases=releases) | {
+        "signer_known": by is not None or not trust.signers
+    }
+    if as_json:
+        emit_json(found)
+    else:
+        _show(found, trust)
+
+
+def _check_options(mechanism: str, study: Path | None, priced: bool, tuned: bool) -> None:
+    check = Checks("ledger what-if")
+    check.choice("--mechanism", mechanism, (PLAIN, "maf"))
+    if study is not None and (priced or tuned or mechanism != PLAIN):
+        check.add("--study", "says everything but --signer and --releases itself")
+    elif tuned and mechanism == PLAIN:
+        check.add("", "these options are of another mechanism", remedy="Add --mechanism maf")
+    check.done()
+
+
+def _dictionary(paths: SitePaths) -> Schema:
+    """The columns as certified, for the mechanism's price."""
+    path = certified_dictionary(paths)
+    if not path.exists():
+        remedy = "Run `penstock site check`"
+        raise InvalidInput("ledger what-if", [Problem("", "not certified yet", remedy=remedy)])
+    return parse_dictionary(read_text(path)).schema
+
+
+def _of_file(path: Path, persons: int, signer: Signer | None) -> whatif.Question:
+    try:
+        return whatif.of_study(parse_study(read_text(path)), persons, signer)
+    except InvalidInput as error:
+        raise InvalidInput(str(path), error.problems) from None
+
+
+# -- for people --------------------------------------------------------------------------------
+
+
+def _show(found: dict[str, Any], trust: Trust) -> None:
+    asked = found["asked_epsilon"]
+    price = f"ε = {number(asked)} at δ = {found['delta']:g}, {_KINDS[found['mechanism']]}"
+    verdict = "would be admitted" if found["admitted"] else "would be refused"
+    say(f"{found['lineage']}: {price}: {verdict}; nothing was charged")
+    for refusal in found["refusals"]:
+        say(f"  {refusal['reason']}: {refusal['why']}")
+    if found["ends_formal_budget"]:
+        say("  it has NO formal guarantee, and ends the data set's formal budget")
+    if found["limits"]:
+        rows = [
+            (
+                row["limit"],
+                f"{row['epsilon']:g}",
+                number(row["spent_epsilon"]),
+                number(row["after_epsilon"]),
+                _many(row["more"]),
+            )
+            for row in found["limits"]
+        ]
+        table("", ("limit", "ε", "spent", "after", "such releases still fit"), rows)
+    if asked is None:
+        return
+    _show_releases(found)
+    largest = found["largest_epsilon"]
+    by = f", by {found['largest_limit']}" if found["largest_limit"] else ""
+    say(f"the largest ε of this kind that fits now: {_down(largest) if largest else 'none'}{by}")
+    if found["signer"] is None and trust.signers:
+        say(f"no signer's allowance was looked at: --signer {' or '.join(_labels(trust))}")
+    _show_noise(found, asked)
+
+
+def _show_releases(found: dict[str, Any]) -> None:
+    wanted, left = found["releases"], _many(found["releases_left"])
+    if wanted > 1:
+        fit = "fit" if found["releases_fit"] else "do not fit"
+        say(f"{wanted} such releases {fit}; {left} would, from now on")
+    yearly = [r for r in found["limits"] if r["reason"] == "yearly-budget"]
+    life = [r for r in found["limits"] if r["reason"] != "yearly-budget"]
+    counts = [r["more"] for r in life if r["more"] is not None]
+    if yearly and found["admitted"]:
+        say(f"this year {left}, and {_many(min(counts, default=None))} over all years")
+
+
+def _show_noise(found: dict[str, Any], asked: float) -> None:
+    sd, share = found["buys"]["count_sd"], found["buys"]["share_sd"]
+    say(
+        f"what ε = {number(asked)} buys, all of it spent on one count: noise of sd {sd:.3g}, "
+        f"within ±{1.96 * sd:.3g} in 95 of 100"
+    )
+    say(f"  as a share of the {found['persons']} persons: sd {100 * share:.3g} percentage points")
+    for event in found["events"]:
+        if found["mechanism"] != PLAIN and "noise_multiplier" in event:
+            times = f", {event['count']} times" if event["count"] > 1 else ""
+            rate = f", on a sample of {event['rate']:.3g}" if "rate" in event else ""
+            noise = f"noise multiplier {event['noise_multiplier']:.4g}"
+            say(f"  {event['label'] or event['kind']}: {noise}{times}{rate}")
+
+
+_KINDS = {PLAIN: "one noisy number", "maf": "a synthetic table (maf)"}
+
+
+def _labels(trust: Trust) -> list[str]:
+    return [s.label for s in trust.signers.values()]
+
+
+def _many(count: int | None) -> str:
+    return f"over {whatif.MOST_RELEASES:,}" if count is None else str(count)
+
+
+def _down(value: float) -> str:
+    """Three digits, rounded down: what is said must fit."""
+    from decimal import ROUND_DOWN, Context, Decimal
+
+    return f"{Context(prec=3, rounding=ROUND_DOWN).create_decimal(Decimal(value)):f}"

@@ -1,0 +1,110 @@
+"""A ledger judged after the fact: was every charge admissible when it was made?
+
+Chain and signatures say that nothing was changed; they do not say that the gate judged rightly.
+So every reservation is put to its data set's filter once more, on the records before it. What the
+steward allowed at the time (signers, years, studies) is not in the record and is not judged.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from penstock.errors import LedgerError, PrivacyError
+from penstock.privacy.events import RELATION
+from penstock_client.chain import Charge, State, step
+from penstock_client.ledger import EXPORT_FORMAT, verified
+
+Record = tuple[int, str, str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A record that should not be: its position, and why."""
+
+    record: int
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """A ledger whose chain and signatures are whole.
+
+    Attributes:
+        state: what it folds to.
+        records: how many there are.
+        gate_key: whose signatures they are.
+        findings: charges that were not admissible; empty where all is well.
+    """
+
+    state: State
+    records: int
+    gate_key: str
+    findings: tuple[Finding, ...]
+
+
+def verify(records: list[Record], gate_key: str) -> Verified:
+    """Check chain and signatures, then replay the filter at every reservation.
+
+    Raises:
+        LedgerCorrupt: chain or signatures are broken; nothing after that can be judged.
+    """
+    final = verified(records, gate_key)
+    state, findings = State(), []
+    for seq, body, hash_, _ in records:
+        before, state = state, step(state, body, hash_)
+        record = json.loads(body)
+        if record["kind"] == "reserve":
+            what = _wrong(before, state.charges[record["charge"]], record)
+            findings += [Finding(seq, what)] if what else []
+    return Verified(final, len(records), gate_key, tuple(findings))
+
+
+def _wrong(before: State, charge: Charge, record: dict[str, Any]) -> str:
+    """Why a charge was not admissible on the state before it; empty where it was."""
+    lineage = before.lineages[charge.lineage]
+    if record.get("relation") != RELATION:
+        return f"another relation: {str(record.get('relation'))[:80]}"
+    if not any(v.number == charge.version for v in lineage.versions):
+        return f"charged to version {charge.version}, which was not certified"
+    if not charge.events:
+        return "it charges nothing"
+    undeclared = lineage.undeclared(charge.events)
+    if undeclared is not None:
+        return f"on a stratum that was not declared: {undeclared[:80]}"
+    if lineage.closed:
+        return "charged after the formal budget had ended"
+    if charge.unbounded:
+        return ""  # the policy allowed it, or not; no filter can hold ε = ∞
+    try:
+        lineage.filter.check(lineage.events(), charge.events, what="overspent")
+    except PrivacyError as error:
+        return str(error)
+    return ""
+
+
+def read_export(path: Path) -> tuple[list[Record], str]:
+    """The records of an exported ledger, and the key that it names; not verified yet.
+
+    Raises:
+        LedgerError: it is none.
+    """
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        if document["format"] != EXPORT_FORMAT or document["relation"] != RELATION:
+            raise ValueError("another format")
+        return records_of(document), str(document["gate_key"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        remedy = "use what `penstock site ledger export` wrote"
+        raise LedgerError("not an exported ledger", value=path, remedy=remedy) from None
+
+
+def records_of(export: Mapping[str, Any]) -> list[Record]:
+    """(seq, body, hash, signature) of an export's records; not verified yet."""
+    return [
+        (int(json.loads(r["body"])["seq"]), str(r["body"]), str(r["hash"]), str(r["signature"]))
+        for r in export["records"]
+    ]

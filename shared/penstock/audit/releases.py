@@ -1,0 +1,351 @@
+"""Worst cases of what is released at once: sums, counts, projections, rows, shuffled rows.
+
+Each function takes a ``scale`` on its noise and gives a :class:`~penstock.audit.worlds.Target`.
+The person of the second world contributes all that the mechanism lets anyone contribute; everybody
+else's contribution is known to the attacker and left out, or put where it helps them most.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.audit.worlds import Bools, Target
+from penstock.models import latent_noise, margins
+from penstock.privacy import discrete, sensitivity
+from penstock.privacy import noise as noises
+from penstock.privacy.events import (
+    Approximate,
+    DiscreteGaussian,
+    DistributedGaussian,
+    Event,
+    FixedSizeGaussian,
+    Gaussian,
+    Laplace,
+    NoisyDescent,
+    OnStratum,
+    Pure,
+    latent_injection,
+    shuffled_injection,
+)
+from penstock.privacy.noise import NoiseSource
+
+Array = NDArray[np.float64]
+
+DELTA = 1e-5
+
+
+def repeated(once: Callable[[], float], runs: int) -> Array:
+    """One number per run, for code that makes one release at a time; (runs,)."""
+    return np.array([once() for _ in range(runs)])
+
+
+# -- additive noise ----------------------------------------------------------------------------
+
+
+def gaussian(scale: float) -> Target:
+    """A sum with Gaussian noise; sensitivity 3, so that forgetting it shows."""
+    reach, sigma = 3.0, scale
+
+    def scores(person: bool, runs: int, noise: NoiseSource) -> Array:
+        sums = np.full(runs, reach if person else 0.0)
+        return noises.add_gaussian(sums, sigma * reach, noise)
+
+    event = Gaussian(sigma, label="a sum", sensitivity=reach)
+    worst = "one sum, moved by all of its sensitivity"
+    return Target("gaussian", worst, (event,), DELTA, 2_000_000, scores)
+
+
+def discrete_gaussian(scale: float) -> Target:
+    """A sum of whole numbers with the exact discrete Gaussian."""
+    reach, sigma = 3, scale
+    variance = (sigma * reach) ** 2
+
+    def scores(person: bool, runs: int, noise: NoiseSource) -> Array:
+        sums = np.full(runs, reach if person else 0, dtype=np.int64)
+        return discrete.add_discrete_gaussian(sums, variance, noise, unit=1.0)
+
+    grid = discrete.grid_sd(variance, 1.0)
+    event = DiscreteGaussian(sigma, label="a count", sensitivity=float(reach), grid_sd=grid)
+    worst = "one count, moved by all of its sensitivity"
+    return Target("discrete-gaussian", worst, (event,), DELTA, 20_000, scores)
+
+
+def laplace(scale: float) -> Target:
+    """A count with exact discrete Laplace noise."""
+    reach = 2
+
+    def scores(person: bool, runs: int, noise: NoiseSource) -> Array:
+        draws = discrete.discrete_laplace(scale * reach, runs, noise)
+        return np.array(draws, dtype=np.float64) + (reach if person else 0)
+
+    event = Laplace(scale, label="a count", sensitivity=float(reach))
+    worst = "one count, moved by all of its sensitivity"
+    return Target("laplace", worst, (event,), DELTA, 40_000, scores)
+
+
+def distributed(scale: float, missing: int = 0) -> Target:
+    """A sum over sites of which some dropped out and some collude: they subtract what they know.
+
+    ``missing`` more sites than charged for are gone.
+    """
+    sites, dropouts, colluders, sigma = 5, 1, 2, scale
+    event = DistributedGaussian(sigma, sites, dropouts, colluders)
+    own = sigma / math.sqrt(event.honest)
+
+    def scores(person: bool, runs: int, noise: NoiseSource) -> Array:
+        total = np.zeros(runs)
+        for site in range(event.honest - missing):
+            moved = np.full(runs, float(person and site == 0))
+            total = total + noises.add_gaussian(moved, own, noise)
+        return total
+
+    worst = "a total of five sites, one gone and two colluding"
+    return Target("distributed", worst, (event,), DELTA, 500_000, scores)
+
+
+STRATA = ("women", "men")
+
+
+def strata(scale: float, member: tuple[str, ...] = STRATA[:1]) -> Target:
+    """One sum per stratum, all seen; the person is in one of them (``member``)."""
+
+    def scores(person: bool, runs: int, noise: NoiseSource) -> Array:
+        score = np.zeros(runs)
+        for stratum in STRATA:
+            sums = np.full(runs, float(person and stratum in member))
+            released = noises.add_gaussian(sums, scale, noise)
+            if stratum in member:
+                score += released
+        return score
+
+    events = tuple(OnStratum(name, Gaussian(scale)) for name in STRATA)
+    worst = "one sum per stratum, the person in the first"
+    return Target("strata", worst, events, DELTA, 500_000, scores)
+
+
+# -- counts and moments ------------------------------------------------------------------------
+
+
+def histograms(scale: float) -> Target:
+    """Counts of one column: all of a person's rows in one empty bin, and in the count of rows."""
+    rows_each, sigma, low, high = 2, 0.5 * scale, np.array([-1.0]), np.array([1.0])
+    rows = np.full((80, rows_each, 1), -0.95)
+    rows[-1] = 0.95
+
+    def scores(person: bool, runs: int, noise: NoiseSource) -> Array:
+        present = np.zeros(rows.shape[:2], dtype=bool)
+        present[:40] = True  # in the middle of what a count of rows may be
+        present[-1] = person
+
+        def once() -> float:
+            counts = margins.noisy_histograms(rows, present, low, high, sigma, noise)
+            return float(counts.bins[0, -1] + counts.rows)
+
+        return repeated(once, runs)
+
+    events = (margins.histogram_event(sigma, 1, rows_each),)
+    worst = "all rows of a person in one bin of the only column"
+    return Target("histograms", worst, events, DELTA, 3_000, scores)
+
+
+def moments(scale: float) -> Target:
+    """Second moments: rows far outside the radius, all in one direction."""
+    rows_each, radius, sigma = 2, 2.0, 0.5 * scale
+    far = np.full((1, rows_each, 2), 100.0)
+    at = np.append(far[0, 0], 1.0) / np.linalg.norm(np.append(far[0, 0], 1.0))
+
+    def scores(person: bool, runs: int, noise: NoiseSource) -> Array:
+        present = np.full((1, rows_each), person)
+        # <M, y yᵀ> of the released matrix is the projection on what the person moves.
+        return repeated(
+            lambda: float(at @ margins.noisy_moments(far, present, radius, sigma, noise) @ at), runs
+        )
+
+    events = (margins.moment_event(sigma, radius, 2, rows_each),)
+    worst = "all rows of a person far outside the radius, in one direction"
+    return Target("moments", worst, events, DELTA, 5_000, scores)
+
+
+# -- rows --------------------------------------------------------------------------------------
+
+
+def injection(scale: float, radius: float = 3.0) -> Target:
+    """Latent noise injection: a latent far outside the clip; every row is a run of its own."""
+    # σ = √((1-w)/w)/R; w gives way so that the noise multiplier is the scale.
+    d = 4
+    w = 1 / (1 + (scale * radius) ** 2)
+    far = np.full(d, 100.0)
+
+    def rows(present: Bools, noise: NoiseSource) -> Array:
+        latents = np.broadcast_to(far, (len(present), d))
+        released = latent_noise.inject(latents, present, w, radius, noise)
+        score: Array = released @ far
+        return score
+
+    def scores(person: bool, runs: int, noise: NoiseSource) -> Array:
+        return rows(np.full(runs, person), noise)
+
+    def canaries(noise: NoiseSource) -> tuple[Bools, Array]:
+        included = noise.uniform(20_000) < 0.5
+        return included, rows(included, noise)
+
+    events = (latent_injection(w, radius, 1),)
+    worst = "a latent far outside the clip against an absent row"
+    return Target("injection", worst, events, DELTA, 500_000, scores, canaries, guessed=0.02)
+
+
+PERSONS = 2000
+
+
+def any_order(rows: Array, step: float) -> Array:
+    """Log likelihood ratio of a table's *set* of rows: one of them, whichever, moved by 2·step."""
+    exponent = 2 * step * rows
+    largest = exponent.max(axis=1)
+    ratio: Array = largest + np.log(np.exp(exponent - largest[:, None]).mean(axis=1))
+    return ratio
+
+
+def shuffled(scale: float, score: Callable[[Array, float], Array] = any_order) -> Target:
+    """Rows in random order: the person at one end of the clip, all others at the other end."""
+    radius, delta = 2.0, 1e-2
+    w = 1 / (1 + (3 * scale * radius) ** 2)
+
+    def scores(person: bool, runs: int, noise: NoiseSource) -> Array:
+        latents = np.full((runs, PERSONS, 1), -10.0)
+        latents[:, 0] = 10.0 if person else -10.0
+        present = np.ones((runs, PERSONS), dtype=bool)
+        rows = latent_noise.inject(latents, present, w, radius, noise)[..., 0]
+        for row in rows:
+            row[:] = row[noises.permutation(PERSONS, noise)]
+        # In units of the noise's sd, R√w away from 0 on either side.
+        return score(rows / math.sqrt(1 - w), radius * math.sqrt(w / (1 - w)))
+
+    event = shuffled_injection(w, radius, PERSONS, delta / 2)
+    worst = "a row at one end of the clip, all others at the other, in random order"
+    return Target("shuffled", worst, (event,), delta, 20_000, scores, at_once=500)
+
+
+def projections(scale: float, releases: int = 1) -> Target:
+    """Noisy projections on stacked orthonormal bases; ``releases`` of them, charged as one."""
+    d, directions, radius = 3, 12, 2.0
+    basis = sensitivity.orthonormal_stack(directions, d, np.random.default_rng(0))
+    reach = sensitivity.orthonormal_projections(radius, directions, d)
+    moved = np.array([radius, 0.0, 0.0]) @ basis
+
+    def scores(person: bool, runs: int, noise: NoiseSource) -> Array:
+        score = np.zeros(runs)
+        for _ in range(releases):
+            values = np.tile(moved * person, (runs, 1))
+            score += noises.add_gaussian(values, scale * reach, noise) @ moved
+        return score
+
+    event = Gaussian(scale, label="projections", sensitivity=reach)
+    worst = "a row at the radius; along any axis it moves the projections alike"
+    return Target("projections", worst, (event,), DELTA, 200_000, scores)
+
+
+def cdfs(scale: float) -> Target:
+    """Noisy distribution functions along several directions: a row in every first bin."""
+    directions, bins = 3, 8
+    strategy = np.tril(np.ones((bins, bins)))
+    reach = sensitivity.projected_cdfs(directions, strategy)
+    moved = np.tile(strategy[:, 0], directions)
+
+    def scores(person: bool, runs: int, noise: NoiseSource) -> Array:
+        values = np.tile(moved * person, (runs, 1))
+        score: Array = noises.add_gaussian(values, scale * reach, noise) @ moved
+        return score
+
+    event = Gaussian(scale, label="distribution functions", sensitivity=reach)
+    worst = "a row that counts in every bin of every direction"
+    return Target("cdfs", worst, (event,), DELTA, 200_000, scores)
+
+
+def particles(scale: float) -> Target:
+    """A person's force on m particles at once, clipped jointly: the m·d vector."""
+    m, d, clip, sigma = 9, 2, 1.0, scale
+    force = np.full((1, m, d), 50.0)
+
+    def scores(person: bool, runs: int, noise: NoiseSource) -> Array:
+        moved = sensitivity.clip_jointly(force * person, clip).sum(axis=0)
+        released = noises.add_gaussian(np.broadcast_to(moved, (runs, m, d)), sigma * clip, noise)
+        score: Array = released.sum(axis=(1, 2))
+        return score
+
+    event = Gaussian(sigma, label="a particle step", sensitivity=clip)
+    worst = "a person who pulls every particle as hard as it goes"
+    return Target("particles", worst, (event,), DELTA, 200_000, scores)
+
+
+# -- laws without a mechanism of their own yet -------------------------------------------------
+
+
+def fixed_size(scale: float) -> Target:
+    """A batch of fixed size: the person at one end of the ball, everybody else at the other."""
+    batch, population, radius = 2, 6, 1.0
+    sigma = scale
+
+    def scores(person: bool, runs: int, noise: NoiseSource) -> Array:
+        rows = np.full(population, -radius)
+        rows[0] = radius if person else -radius
+        orders = (noises.permutation(population, noise) for _ in range(runs))
+        sums = np.array([rows[order[:batch]].sum() for order in orders])
+        return noises.add_gaussian(sums, sigma * 2 * radius, noise)
+
+    event = FixedSizeGaussian(batch, population, sigma, sensitivity=2 * radius)
+    worst = "a row at one end of the ball, all others at the other"
+    return Target("fixed-size", worst, (event,), DELTA, 50_000, scores)
+
+
+def descent(scale: float, steps_seen: int = 1) -> Target:
+    """The last of some noisy gradient steps on a quadratic, which contract by a half."""
+    steps, sigma, rate = 6, scale, 0.5
+    curvature = 1.0
+    contraction = 1 - rate * curvature
+
+    def scores(person: bool, runs: int, noise: NoiseSource) -> Array:
+        x, score = np.zeros(runs), np.zeros(runs)
+        for step in range(steps):
+            force = curvature * x - float(person)
+            after = x - rate * noises.add_gaussian(force, sigma, noise)
+            if steps - step <= steps_seen:
+                # Seen alone, the last one; seen together, what each step adds.
+                score += after if steps_seen == 1 else after - contraction * x
+            x = after
+        return score
+
+    event = NoisyDescent(sigma, contraction, steps)
+    worst = "a linear loss of full gradient on top of a quadratic"
+    return Target("descent", worst, (event,), DELTA, 200_000, scores)
+
+
+def pure(scale: float) -> Target:
+    """Randomised response on a bit."""
+    epsilon = 1.0 / scale
+
+    def scores(person: bool, runs: int, noise: NoiseSource) -> Array:
+        truth = noise.uniform(runs) < 1 / (1 + math.exp(-epsilon))
+        answer: Array = np.where(truth, float(person), float(not person))
+        return answer
+
+    event = Pure(epsilon, label="randomised response")
+    return Target("pure", "a bit", (event,), DELTA, 500_000, scores)
+
+
+def approximate(scale: float) -> Target:
+    """Randomised response that tells the truth outright with probability δ."""
+    epsilon, leak = 1.0 / scale, 1e-3
+
+    def scores(person: bool, runs: int, noise: NoiseSource) -> Array:
+        told = noise.uniform(runs) < leak
+        truth = noise.uniform(runs) < 1 / (1 + math.exp(-epsilon))
+        answer = np.where(truth, float(person), float(not person))
+        outright: Array = np.where(told, 2.0 * float(person) - 0.5, answer)
+        return outright
+
+    events: tuple[Event, ...] = (Approximate(epsilon, leak, label="response with a leak"),)
+    return Target("approximate", "a bit", events, 1.1 * leak, 500_000, scores)

@@ -1,0 +1,474 @@
+"""`penstock site ledger`: what a steward sees, asks and proves, and every mistake they may make."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import struct
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from penstock.cli.main import app
+from penstock.errors import InvalidInput
+from penstock.privacy.accountant import epsilon
+from penstock.privacy.events import Gaussian, PoissonGaussian, Unbounded, from_dict, to_dict
+from penstock.toml import study_template
+from penstock.wire.signatures import generate_key, public_hex, sign
+from penstock_client import picture, whatif
+from penstock_client.budget import summary
+from penstock_client.chain import State
+from penstock_client.cli import budget
+from penstock_client.database import Database
+from penstock_client.ledger import RECORD, Charge, Ledger
+from penstock_client.policy import read_policy, read_trust
+
+RELEASE = (Gaussian(8.0), PoissonGaussian(0.02, 2.0, 50))
+PRICE = epsilon(RELEASE, 1e-5)
+
+
+@dataclass
+class Said:
+    code: int
+    out: str
+    err: str
+
+
+@dataclass
+class Steward:
+    """A certified site whose ledger has a past."""
+
+    root: Path
+    ledger: Ledger
+    signer: str
+
+    def __call__(self, *args: object, code: int = 0, env: dict[str, str] | None = None) -> Said:
+        command = ["site", "ledger", *(str(a) for a in args), "-d", str(self.root)]
+        result = CliRunner().invoke(app, command, env=env)
+        said = Said(result.exit_code, result.stdout, result.stderr)
+        assert result.exception is None or isinstance(result.exception, SystemExit), said
+        assert said.code == code, said
+        assert "Traceback" not in said.err
+        return said
+
+    def json(self, *args: object, code: int = 0) -> Any:
+        return json.loads(self(*args, "--json", code=code).out)
+
+    def charge(self, name: str, *events: Any, study: str = "trial") -> None:
+        charge = Charge(
+            name, "main", 1, f"{study}/{name}", self.signer, "maf", events or RELEASE, 1e-5,
+            study=study,
+        )  # fmt: skip
+        self.ledger.reserve(charge, signer_epsilon=10.0)
+
+
+@pytest.fixture
+def steward(world) -> Iterator[Steward]:
+    """Four charges at half-yearly steps from today on, under a yearly allowance."""
+    site = world.site("a")
+    policy = site.paths.policy
+    policy.write_text(policy.read_text() + "yearly_epsilon = 4.0\n")
+    start = datetime(datetime.now(UTC).year + 1, 1, 5, tzinfo=UTC)
+    ticks = iter(range(1000))
+
+    def clock() -> str:
+        moment = start + timedelta(days=60 * next(ticks))
+        return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+    with contextlib.closing(Database(site.paths.database)) as database:
+        ledger = Ledger(database, site.paths.key(), clock)
+        made = Steward(site.paths.root, ledger, public_hex(world.analyst))
+        for name in ("r1", "r2"):
+            made.charge(name)
+            ledger.commit(name)
+        made.charge("r3", study="other")
+        ledger.burn("r3", "failed")
+        made.charge("r4", study="other")
+        yield made
+
+
+# -- show --------------------------------------------------------------------------------------
+
+
+def test_show_says_what_is_spent_and_what_is_left(steward):
+    said = steward("show").out
+    (row,) = steward.json("show")
+    assert f"main: total ε 10 at δ 1e-05; spent {row['spent_epsilon']:.3g}" in said
+    for words in (
+        "% of its life",
+        "valid whenever you look",
+        "analyst",
+        "trial",
+        "200 (version 1)",
+    ):
+        assert words in said
+    assert "burnt: failed" in said
+    assert "reserved" in said
+    assert f"of 4, {row['years'][-1]['left_epsilon']:.3g} left" in said
+    assert max(len(line) for line in said.splitlines()) <= 80
+
+
+def test_show_as_json_is_the_summary_as_it_is(steward):
+    state, root = steward.ledger.state(), steward.root
+    policy, trust = read_policy(root / "policy.toml"), read_trust(root / "trust.json")
+    expected = json.loads(json.dumps(summary(state, policy, trust)))
+    assert steward.json("show") == expected
+    charges = expected[0]["charges"]
+    assert [c["status"] for c in charges] == ["committed", "committed", "burnt", "reserved"]
+    running = [c["spent_after"] for c in charges]
+    assert running == sorted(running)
+    assert running[-1] == expected[0]["spent_epsilon"]
+    assert charges[-1]["odometer_after"] == expected[0]["odometer_epsilon"] > 0
+
+
+def test_the_bar_needs_neither_colour_nor_more_than_ascii(steward, monkeypatch):
+    assert "\x1b[" not in steward("show").out
+    (row,) = steward.json("show")
+    raw = io.BytesIO()
+    plain = io.TextIOWrapper(raw, encoding="ascii")  # strict: anything else would raise
+    monkeypatch.setattr(budget, "out", Console(file=plain, highlight=False, soft_wrap=True))
+    budget._bar(row)
+    plain.flush()
+    assert set(raw.getvalue().decode()) == {"#", "."}
+    assert 0 < budget._share(row) < 1
+    assert budget._share({**row, "exhausted": True}) == 1.0
+    assert budget._share({**row, "spent_epsilon": row["total_epsilon"]}) == pytest.approx(1.0)
+    assert budget._share({**row, "spent_epsilon": 0.0}) == 0.0
+
+
+def test_show_of_an_ended_budget(steward):
+    steward.charge("end", Unbounded("told"))
+    said = steward("show").out
+    assert "spent ∞ (ended)" in said
+    assert "ended, by a release without one" in said
+    (row,) = steward.json("show")
+    assert row["closed"]
+    assert row["charges"][-1]["epsilon"] is None
+
+
+# -- the picture -------------------------------------------------------------------------------
+
+
+def png(path: Path) -> tuple[int, int, int]:
+    """Width, height, and how many different rows of pixels a PNG has (RFC 2083, no interlacing)."""
+    data = path.read_bytes()
+    assert data[:8] == b"\x89PNG\r\n\x1a\n"
+    at, packed, head = 8, b"", ()
+    while at < len(data):
+        (size,), kind = struct.unpack(">I", data[at : at + 4]), data[at + 4 : at + 8]
+        body = data[at + 8 : at + 8 + size]
+        assert struct.unpack(">I", data[at + 8 + size : at + 12 + size])[0] == zlib.crc32(
+            kind + body
+        )
+        head = struct.unpack(">IIBBBBB", body) if kind == b"IHDR" else head
+        packed += body if kind == b"IDAT" else b""
+        at += 12 + size
+    width, height, depth, colour = head[:4]
+    assert (depth, colour) == (8, 6)
+    pixels, line = zlib.decompress(packed), 1 + 4 * width
+    assert len(pixels) == height * line
+    return width, height, len({pixels[y * line : (y + 1) * line] for y in range(height)})
+
+
+def test_the_picture_is_a_real_png(steward, tmp_path):
+    said = steward("show", "--plot", tmp_path / "budget.png")
+    assert "drawn in" in said.out
+    width, height, rows = png(tmp_path / "budget.png")
+    assert min(width, height) > 500
+    assert rows > 60  # an empty frame has few
+    before = (tmp_path / "budget.png").read_bytes()
+    assert "exists there already" in steward("show", "--plot", tmp_path / "budget.png", code=1).err
+    assert (tmp_path / "budget.png").read_bytes() == before
+
+
+def test_the_picture_says_what_is_in_it(steward, tmp_path):
+    steward.ledger.add_version("main", 210, "g")
+    rows = steward.json("show", "--plot", tmp_path / "budget.svg")
+    text = (tmp_path / "budget.svg").read_text(encoding="utf-8")
+    assert text.lstrip().startswith("<?xml")
+    for words in (
+        "may never be crossed: ε = 10",
+        "odometer",
+        "burnt: charged, nothing released",
+        "reserved: still running",
+        "v1, n = 200",
+        "v2, n = 210",
+        f"of {rows[0]['years'][0]['allowance']:g}",
+        "UTC",
+    ):
+        assert words in text, words
+
+
+def made_up(charges: int, **changes: Any) -> dict[str, Any]:
+    start = datetime(2024, 2, 3, tzinfo=UTC)
+    times = [start + timedelta(days=17 * i + 1) for i in range(charges)]
+    return {
+        "lineage": "$\\frac{",
+        "delta": 1e-5,
+        "total_epsilon": 8.0,
+        "spent_epsilon": 0.05 * charges,
+        "exhausted": False,
+        "years": [],
+        "versions": [{"version": 1, "persons": 9, "time": start.isoformat()}],
+        "charges": [
+            {
+                "time": time.isoformat(),
+                "status": "committed",
+                "epsilon": 0.1,
+                "spent_after": 0.05 * (i + 1),
+                "odometer_after": None if i > 30 else 0.07 * (i + 1),
+            }
+            for i, time in enumerate(times)
+        ],
+        **changes,
+    }
+
+
+@pytest.mark.parametrize(
+    ("charges", "suffix"), [(0, ".png"), (1, ".svg"), (60, ".pdf"), (60, ".PNG")]
+)
+def test_pictures_of_any_ledger(charges, suffix, tmp_path):
+    now = datetime(2026, 11, 21, tzinfo=UTC)
+    years = [{"year": y, "allowance": 2.0, "spent_epsilon": 0.5} for y in (2024, 2025)]
+    ended = made_up(3, exhausted=True, years=[{**years[0], "spent_epsilon": None}])
+    ended["charges"][-1] |= {"epsilon": None, "spent_after": None}
+    path = tmp_path / f"p{suffix}"
+    picture.draw([made_up(charges, years=years), ended], path, site="a\x1b", now=now)
+    first = path.read_bytes()
+    assert len(first) > 10_000
+    picture.draw([made_up(charges, years=years), ended], path, site="a\x1b", now=now)
+    assert path.read_bytes() == first
+
+
+def test_pictures_that_cannot_be(steward, tmp_path):
+    said = steward("show", "--plot", tmp_path / "budget.jpeg", code=2)
+    assert "not a kind of picture" in said.err
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(InvalidInput, match="1 problem"):
+        picture.draw([], tmp_path / "p.png", site="a", now=datetime.now(UTC))
+
+
+# -- what if -----------------------------------------------------------------------------------
+
+
+def test_what_if_answers_as_the_ledger_would(steward):
+    before = steward.ledger.records()
+    found = steward.json("what-if", "--signer", "analyst")
+    assert steward.ledger.records() == before
+    assert found["admitted"]
+    assert [r["reason"] for r in found["limits"]] == ["budget", "signer-budget", "yearly-budget"]
+    assert found["epsilon"] <= 1.0
+    events = tuple(from_dict(e) for e in found["events"])
+    life, _, year = found["limits"]
+    assert found["spent_after"] == life["after_epsilon"] > life["spent_epsilon"]
+    assert found["buys"]["share_sd"] == pytest.approx(found["buys"]["count_sd"] / 200)
+    # As many as it says fit, and not one more.
+    lineage = steward.ledger.state().lineages["main"]
+    for number, fits in ((life["more"], True), (life["more"] + 1, False)):
+        assert lineage.filter.admits(lineage.events(), events * number) is fits
+    assert found["releases_left"] == min(r["more"] for r in found["limits"])
+    assert year["spent_epsilon"] == pytest.approx(
+        steward.json("show")[0]["years"][-1]["spent_epsilon"]
+    )
+    steward.charge("next", *events)
+    assert steward.json("show")[0]["spent_epsilon"] == pytest.approx(found["spent_after"])
+
+
+def test_what_if_names_the_limit_that_refuses(steward):
+    found = steward.json("what-if", "--epsilon", "3.5")
+    assert not found["admitted"]
+    assert found["refusals"][0]["reason"] == "study-budget"
+    assert found["releases_left"] == 0
+    policy = steward.root / "policy.toml"
+    policy.write_text(policy.read_text().replace("yearly_epsilon = 4.0", "yearly_epsilon = 3.0"))
+    found = steward.json("what-if", "--epsilon", "2.9")
+    assert [r["reason"] for r in found["refusals"]] == ["yearly-budget"]
+    assert "would be refused" in steward("what-if", "--epsilon", "2.9").out
+    # The largest that fits does, and a little more does not.
+    largest = found["largest_epsilon"]
+    assert found["largest_limit"].startswith("the allowance of")
+    assert steward.json("what-if", "--epsilon", largest)["admitted"]
+    assert not steward.json("what-if", "--epsilon", largest * 1.02)["admitted"]
+
+
+def test_what_if_counts_releases(steward):
+    found = steward.json("what-if", "--epsilon", "0.5", "--releases", "3")
+    assert found["releases_fit"]
+    left = found["releases_left"]
+    assert steward.json("what-if", "--epsilon", "0.5", "--releases", left)["releases_fit"]
+    assert not steward.json("what-if", "--epsilon", "0.5", "--releases", left + 1)["releases_fit"]
+    said = steward("what-if", "--epsilon", "0.5", "--releases", left + 1).out
+    assert f"{left + 1} such releases do not fit; {left} would" in said
+    assert "this year" in said
+    assert "noise of sd" in said
+
+
+def test_what_if_of_a_mechanism(steward):
+    few = ("--mechanism", "maf", "--steps", "20", "--copies", "2")
+    found = steward.json("what-if", *few)
+    assert {e["label"] for e in found["events"]} >= {"margins", "moments", "flow, DP-SGD"}
+    assert found["epsilon"] <= 1.0
+    assert "a synthetic table (maf)" in steward("what-if", *few).out
+    said = steward("what-if", *few, "--w", "0.5", code=3).err
+    assert "use w below" in said
+    assert "a step" not in said
+
+
+@pytest.fixture
+def study(steward, world, tmp_path) -> Path:
+    text = study_template(
+        world.study().schema,
+        name="trial",
+        sites=("a",),
+        federation="main",
+        not_before="2026-01-01T00:00:00Z",
+        expires="2099-01-01T00:00:00Z",
+    )
+    path = tmp_path / "study.toml"
+    path.write_text(text)
+    return path
+
+
+def test_what_if_of_a_study_file(steward, study):
+    found = steward.json("what-if", "--study", study, "--signer", "analyst")
+    assert found["mechanism"] == "maf"
+    assert found["signer"] == "analyst"
+    # The study of this name was charged before: its allowance counts.
+    assert "study-budget" in [r["reason"] for r in found["limits"]]
+    said = steward("what-if", "--study", study, "--epsilon", "1", code=2).err
+    assert "says everything" in said
+    study.write_text("nonsense = ")
+    assert "study.toml" in steward("what-if", "--study", study, code=2).err
+    steward("what-if", "--study", study.parent / "none.toml", code=1)
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (("--epsilon", "nan"), "epsilon"),
+        (("--epsilon", "-1"), "epsilon"),
+        (("--epsilon", "inf"), "epsilon"),
+        (("--epsilon", "a lot"), "--epsilon"),
+        (("--delta", "0"), "delta"),
+        (("--delta", "1"), "delta"),
+        (("--delta", "nan"), "delta"),
+        (("--mechanism", "magic"), "--mechanism"),
+        (("--steps", "10"), "--mechanism maf"),
+        (("--mechanism", "maf", "--w", "2"), "w"),
+        (("--mechanism", "maf", "--rate", "0.1"), "rate"),
+        (("--signer", "bob"), "known: analyst"),
+        (("--releases", "0"), "--releases"),
+        (("--releases", "1000000000"), "--releases"),
+    ],
+)
+def test_what_if_of_nonsense(steward, args, words):
+    said = steward("what-if", *args, code=2)
+    assert words in said.err
+    assert said.out == ""
+
+
+def test_what_if_after_the_end(steward):
+    steward.charge("end", Unbounded("told"))
+    found = steward.json("what-if")
+    assert [r["reason"] for r in found["refusals"]] == ["closed"]
+    assert (found["releases_left"], found["largest_epsilon"], found["limits"]) == (0, 0.0, [])
+    assert "would be refused" in steward("what-if").out
+
+
+def test_what_if_of_no_data_set(steward):
+    question = whatif.one_number(1.0, 1e-5)
+    policy = read_policy(steward.root / "policy.toml")
+    with pytest.raises(InvalidInput, match="ledger"):
+        whatif.answer(question, State(), policy, "main", now="2026-01-01T00:00:00Z")
+
+
+# -- verify and export -------------------------------------------------------------------------
+
+
+def test_verify_replays_every_charge(steward, tmp_path):
+    found = steward.json("verify")
+    assert (found["ok"], found["charges"], found["findings"]) == (True, 4, [])
+    assert found["head"] == steward.ledger.state().head
+    steward("export", tmp_path / "l.json")
+    assert steward.json("verify", tmp_path / "l.json") == found
+    said = steward("verify", tmp_path / "l.json").out
+    assert f"{found['records']} records, chain and signatures whole" in said
+    assert "4 charges, each within" in said
+
+
+def test_an_export_on_standard_output_is_the_same(steward, tmp_path):
+    steward("export", tmp_path / "l.json")
+    assert steward("export", "-").out == (tmp_path / "l.json").read_text()
+
+
+def test_a_charge_that_was_never_admissible_is_found(steward, tmp_path):
+    """Written with the gate's own key, past the ledger's checks: chain and signatures are whole."""
+    fields = {
+        "charge": "greed",
+        "lineage": "main",
+        "version": 1,
+        "study_id": "s",
+        "signer": steward.signer,
+        "mechanism": "maf",
+        "delta": 1e-5,
+        "relation": "zero-out, public n",
+    }
+    greedy = [to_dict(Gaussian(0.1))]
+    seq = steward.ledger.append("reserve", **fields, events=greedy).seq
+    said = steward("verify", code=7)
+    assert f"the first is record {seq}" in said.err
+    assert "overspent" in said.out
+    found = steward.json("verify", code=7)
+    assert [f["record"] for f in found["findings"]] == [seq]
+    assert not found["ok"]
+    steward("export", tmp_path / "l.json")
+    assert steward.json("verify", tmp_path / "l.json", code=7) == found
+    other = {
+        **fields,
+        "charge": "alien",
+        "relation": "add-remove",
+        "events": [to_dict(Gaussian(90))],
+    }
+    seq = steward.ledger.append("reserve", **other).seq
+    assert steward.json("verify", code=7)["findings"][-1]["record"] == seq
+
+
+def test_a_broken_chain_is_found(steward, tmp_path):
+    steward("export", tmp_path / "l.json")
+    export = json.loads((tmp_path / "l.json").read_text())
+    record = export["records"][3]
+    record["body"] = record["body"].replace('"version":1', '"version":2')
+    (tmp_path / "l.json").write_text(json.dumps(export))
+    assert "record 4" in steward("verify", tmp_path / "l.json", code=7).err
+    record["signature"] = sign(generate_key(), RECORD, record["hash"].encode())
+    (tmp_path / "l.json").write_text(json.dumps(export))
+    assert "record 4: its signature" in steward("verify", tmp_path / "l.json", code=7).err
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[1]", '{"format": "x"}', '{"records": 3}', "NaN"])
+def test_verify_of_what_is_no_export(steward, tmp_path, text):
+    (tmp_path / "l.json").write_text(text)
+    assert "not an exported ledger" in steward("verify", tmp_path / "l.json", code=7).err
+    steward("verify", tmp_path / "none.json", code=1)
+
+
+def test_a_running_gate_answers_the_same(world):
+    site = world.site("a")
+
+    def asked(*args: str) -> Any:
+        command = ["site", "ledger", *args, "--json", "-d", str(site.paths.root)]
+        said = CliRunner().invoke(app, command)
+        assert said.exit_code == 0, said.stderr
+        return json.loads(said.stdout)
+
+    alone = asked("show"), asked("what-if", "--signer", "analyst"), asked("verify")
+    site.start()
+    assert (asked("show"), asked("what-if", "--signer", "analyst"), asked("verify")) == alone
