@@ -28,8 +28,8 @@ from penstock.wire.calls import connect, failure
 from penstock.wire.signatures import generate_key, public_hex
 from penstock.wire.signed import SignedStudy, sign_study
 from penstock_client import setup
-from penstock_client.database import Database
-from penstock_client.ledger import Ledger, State
+from penstock_client.ledger.database import Database
+from penstock_client.ledger.ledger import Ledger, State
 from penstock_client.policy import Signer, Trust, write_trust
 from penstock_client.site import SitePaths, read_settings
 

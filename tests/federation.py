@@ -31,7 +31,7 @@ from penstock.cli.main import app
 from penstock.wire import gate_pb2
 from penstock.wire.signed import SignedStudy, sign_study
 from penstock_client.cli.common import document, steward
-from penstock_client.ledger import Charge
+from penstock_client.ledger.ledger import Charge
 from penstock_server import service
 from penstock_server.lifecycle import now, stamp
 
@@ -43,7 +43,7 @@ KINDS = {
     "runner": (("penstock_server.flower.runner",), ("penstock_client.flower.runner",)),
     "gate": (("penstock", "site", "gate"),),
     "supernode": (("penstock_client.flower.supernode",),),
-    "worker": (("penstock_client.worker",),),
+    "worker": (("penstock_client.work.worker",),),
 }
 PERSONS = 120
 PLENTY = 1000.0

@@ -14,12 +14,12 @@ from pathlib import Path
 
 from penstock.daemon.supervisor import Child, Supervisor, flower_environment, python_command
 from penstock.errors import PenstockError
-from penstock_client.database import Database, exclusive, holder
 from penstock_client.files import write_atomic
-from penstock_client.ledger import Ledger, utc_now
+from penstock_client.gate.recovery import STOPPED, find
+from penstock_client.ledger.database import Database, exclusive, holder
+from penstock_client.ledger.ledger import Ledger, utc_now
 from penstock_client.network import NetworkPaths
 from penstock_client.policy import read_policy, read_trust
-from penstock_client.recovery import STOPPED, find
 from penstock_client.site import SEEDED, SitePaths, read_settings
 
 ANSWER_SECONDS = 1.0

@@ -15,17 +15,17 @@ from penstock.toml.writer import value
 from penstock.wire.canonical import canonical
 from penstock.wire.messages import SERVED_MAJORS, WIRE_VERSION
 from penstock.wire.signatures import fingerprint, generate_key, private_to_pem, public_hex
-from penstock_client.database import Database, exclusive
-from penstock_client.facts import certified_dictionary
 from penstock_client.files import write_atomic
-from penstock_client.ledger import Ledger
+from penstock_client.gate.facts import certified_dictionary
+from penstock_client.gate.recovery import STOPPED, find
+from penstock_client.ledger.database import Database, exclusive
+from penstock_client.ledger.ledger import Ledger
 from penstock_client.network import NetworkPaths, read_public_line
 from penstock_client.policy import TEMPLATE, read_policy
-from penstock_client.recovery import STOPPED, find
+from penstock_client.rows.snapshot import keyed_fingerprint, path_of, save, to_bytes
+from penstock_client.rows.sources import read_text
+from penstock_client.rows.validation import Checked, check, require_clean
 from penstock_client.site import SitePaths, SiteSettings
-from penstock_client.snapshot import keyed_fingerprint, path_of, save, to_bytes
-from penstock_client.sources import read_text
-from penstock_client.validation import Checked, check, require_clean
 
 SETTINGS_TEMPLATE = """\
 # Where this site's data lie. What may be asked of them is in policy.toml.

@@ -31,13 +31,13 @@ from penstock.privacy.noise import SeededNoise
 from penstock.schema import Column, Schema
 from penstock.study import Estimand, PrivacyRequest, Study
 from penstock.wire.signed import sign_study
-from penstock_client.admission import consider
-from penstock_client.attack import specify
-from penstock_client.attacker import _run
-from penstock_client.facts import read_facts
 from penstock_client.files import write_atomic
+from penstock_client.gate.admission import consider
+from penstock_client.gate.attack import specify
+from penstock_client.gate.facts import read_facts
 from penstock_client.site import read_settings
-from penstock_client.worker import Task
+from penstock_client.work.attacker import _run
+from penstock_client.work.worker import Task
 
 PEOPLE = 240
 COUNTER = itertools.count()

@@ -10,8 +10,8 @@ from penstock.schema import Column, Schema
 from penstock.study import Estimand
 from penstock.wire import gate_pb2, gate_pb2_grpc
 from penstock.wire.calls import connect
-from penstock_client.sources import read_text
-from penstock_client.validation import check
+from penstock_client.rows.sources import read_text
+from penstock_client.rows.validation import check
 
 # Numbers and texts that nothing but the rows contains.
 CANARY_NUMBER = "73.846291"

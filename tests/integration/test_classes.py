@@ -12,9 +12,9 @@ from penstock.privacy.events import from_dict
 from penstock.study import PrivacyRequest
 from penstock.wire import gate_pb2
 from penstock_client import daemon, doctor
-from penstock_client.budget import summary
 from penstock_client.cli.common import document
 from penstock_client.cli.reading import read_ledger
+from penstock_client.ledger.budget import summary
 
 
 def manifest_of(site, signed):

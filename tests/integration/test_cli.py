@@ -27,8 +27,8 @@ from penstock.schema import Column, Schema
 from penstock.toml import dictionary_toml, parse_study
 from penstock.wire.canonical import canonical
 from penstock_client import setup
-from penstock_client.database import Database, exclusive
-from penstock_client.ledger import Ledger, State
+from penstock_client.ledger.database import Database, exclusive
+from penstock_client.ledger.ledger import Ledger, State
 from penstock_client.site import SitePaths
 from penstock_server.service import Directory
 

@@ -8,14 +8,14 @@ import pytest
 
 from penstock.errors import GateUnavailable, LedgerError, Refused
 from penstock_client.daemon import preflight
-from penstock_client.database import Database
-from penstock_client.ledger import Ledger, State
+from penstock_client.ledger.database import Database
+from penstock_client.ledger.ledger import Ledger, State
 
 # The real service in a process whose files cannot grow: what a full disk looks like to SQLite.
 FULL_DISK = """
 import resource, signal, sys
 from pathlib import Path
-from penstock_client import service
+from penstock_client.gate import service
 from penstock_client.site import SitePaths, read_settings
 
 paths = SitePaths(Path(sys.argv[1]))
@@ -55,8 +55,8 @@ def test_a_full_disk_is_said_and_loses_nothing(world):
 KILL_IN_THE_FILE = """
 import os, signal, sys
 from pathlib import Path
-from penstock_client import service
-from penstock_client.ledger import Ledger
+from penstock_client.gate import service
+from penstock_client.ledger.ledger import Ledger
 from penstock_client.site import SitePaths, read_settings
 
 original = Ledger.reserve

@@ -26,8 +26,9 @@ from penstock_client.cli.common import document, steward
 KILL_AT = """
 import os, signal, sys
 from pathlib import Path
-from penstock_client import gate, launcher, release, service
-from penstock_client.ledger import Ledger
+from penstock_client.gate import gate, release, service
+from penstock_client.work import launcher
+from penstock_client.ledger.ledger import Ledger
 from penstock_client.site import SitePaths, read_settings
 
 def die(*args, **kwargs):

@@ -23,12 +23,12 @@ from penstock.privacy.accountant import epsilon
 from penstock.privacy.events import Gaussian, PoissonGaussian, Unbounded, from_dict, to_dict
 from penstock.toml import study_template
 from penstock.wire.signatures import generate_key, public_hex, sign
-from penstock_client import picture, whatif
-from penstock_client.budget import summary
-from penstock_client.chain import State
 from penstock_client.cli import budget
-from penstock_client.database import Database
-from penstock_client.ledger import RECORD, Charge, Ledger
+from penstock_client.ledger import picture, whatif
+from penstock_client.ledger.budget import summary
+from penstock_client.ledger.chain import State
+from penstock_client.ledger.database import Database
+from penstock_client.ledger.ledger import RECORD, Charge, Ledger
 from penstock_client.policy import read_policy, read_trust
 
 RELEASE = (Gaussian(8.0), PoissonGaussian(0.02, 2.0, 50))

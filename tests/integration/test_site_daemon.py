@@ -23,8 +23,8 @@ from penstock.daemon import certificates
 from penstock.errors import InvalidInput, PenstockError, SignatureError
 from penstock.wire.signatures import fingerprint
 from penstock_client import daemon
-from penstock_client.database import exclusive, holder
 from penstock_client.join import FORMAT
+from penstock_client.ledger.database import exclusive, holder
 from penstock_client.network import Coordinator, NetworkPaths, node_fingerprint, read_public_line
 
 

@@ -34,9 +34,9 @@ from penstock.privacy.events import (
 )
 from penstock.wire.canonical import canonical
 from penstock.wire.signatures import fingerprint, generate_key, public_hex, sign
-from penstock_client.budget import summary
-from penstock_client.database import Database
-from penstock_client.ledger import RECORD, Charge, Ledger
+from penstock_client.ledger.budget import summary
+from penstock_client.ledger.database import Database
+from penstock_client.ledger.ledger import RECORD, Charge, Ledger
 
 SCRIPT = Path(__file__).parents[2] / "deploy" / "verify_ledger.py"
 KEY, OTHER = generate_key(), generate_key()

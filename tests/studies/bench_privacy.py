@@ -25,9 +25,9 @@ from penstock.privacy.discrete import discrete_gaussian
 from penstock.privacy.events import DiscreteGaussian, Event, PoissonGaussian
 from penstock.privacy.filters import best_order
 from penstock.privacy.noise import SecureNoise
-from penstock_client.chain import Charge
-from penstock_client.database import Database
-from penstock_client.ledger import Ledger
+from penstock_client.ledger.chain import Charge
+from penstock_client.ledger.database import Database
+from penstock_client.ledger.ledger import Ledger
 
 RELEASES, DELTA, TOTAL = 500, 1e-5, 30.0
 SHAPE = (5000, 8)

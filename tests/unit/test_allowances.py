@@ -22,12 +22,12 @@ from penstock.privacy.renyi import renyi_total
 from penstock.wire.messages import REFUSALS
 from penstock.wire.signatures import generate_key, public_hex
 from penstock.wire.signed import SignedStudy, sign_study
-from penstock_client import budget
-from penstock_client.admission import SiteFacts, consider
-from penstock_client.allowances import AllowanceExceeded, of_year, study_of, year_of
-from penstock_client.chain import fold
-from penstock_client.database import Database
-from penstock_client.ledger import Charge, Ledger
+from penstock_client.gate.admission import SiteFacts, consider
+from penstock_client.ledger import budget
+from penstock_client.ledger.allowances import AllowanceExceeded, of_year, study_of, year_of
+from penstock_client.ledger.chain import fold
+from penstock_client.ledger.database import Database
+from penstock_client.ledger.ledger import Charge, Ledger
 from penstock_client.policy import Policy, Signer, Trust
 
 KEY = generate_key()

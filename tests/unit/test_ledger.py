@@ -15,8 +15,8 @@ from penstock.errors import (
 )
 from penstock.privacy.events import Gaussian, Unbounded
 from penstock.wire.signatures import generate_key, public_hex
-from penstock_client.database import Database, exclusive
-from penstock_client.ledger import Charge, Ledger, fold
+from penstock_client.ledger.database import Database, exclusive
+from penstock_client.ledger.ledger import Charge, Ledger, fold
 
 KEY = generate_key()
 PUBLIC = public_hex(KEY)

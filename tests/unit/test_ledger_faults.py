@@ -19,9 +19,9 @@ import pytest
 from penstock.errors import BudgetExceeded, LedgerError, LedgerLocked
 from penstock.privacy.events import Gaussian
 from penstock.wire.signatures import generate_key, public_hex
-from penstock_client.chain import State
-from penstock_client.database import Database, exclusive
-from penstock_client.ledger import Charge, Ledger
+from penstock_client.ledger.chain import State
+from penstock_client.ledger.database import Database, exclusive
+from penstock_client.ledger.ledger import Charge, Ledger
 
 KEY = generate_key()
 PUBLIC = public_hex(KEY)
@@ -245,7 +245,8 @@ def test_the_one_file_is_a_backup_whenever_nothing_is_being_written(tmp_path):
 
 def test_two_processes_at_once_are_one_too_many(tmp_path):
     program = (
-        "import sys; from pathlib import Path; from penstock_client.database import exclusive\n"
+        "import sys; from pathlib import Path\n"
+        "from penstock_client.ledger.database import exclusive\n"
         "with exclusive(Path(sys.argv[1])):\n    pass"
     )
     path = os.pathsep.join(p for p in sys.path if p)

@@ -79,7 +79,7 @@ def test_a_missing_extra_is_said_in_one_line():
 
 
 def test_the_gates_process_imports_no_torch():
-    done = without(("torch",), "import penstock_client.service, penstock_client.cli")
+    done = without(("torch",), "import penstock_client.gate.service, penstock_client.cli")
     assert done.returncode == 0, done.stderr
 
 

@@ -19,17 +19,17 @@ from penstock.privacy.renyi import renyi_total
 from penstock.wire.canonical import canonical
 from penstock.wire.manifest import MANIFEST
 from penstock.wire.signatures import generate_key, private_to_pem, public_hex, sign
-from penstock_client.budget import left, spent, summary
-from penstock_client.chain import State, fold
-from penstock_client.database import Database, exclusive
-from penstock_client.ledger import Charge, Ledger
-from penstock_client.recovery import (
+from penstock_client.gate.recovery import (
     Watch,
     find,
     read_proof,
     recover_from,
     recover_worst_case,
 )
+from penstock_client.ledger.budget import left, spent, summary
+from penstock_client.ledger.chain import State, fold
+from penstock_client.ledger.database import Database, exclusive
+from penstock_client.ledger.ledger import Charge, Ledger
 from penstock_client.site import SitePaths
 
 KEY, OTHER = generate_key(), generate_key()

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.schema import Column, Schema
-from penstock_client.snapshot import by_person, keyed_fingerprint, load, recode, save, to_bytes
-from penstock_client.validation import Checked
+from penstock_client.rows.snapshot import by_person, keyed_fingerprint, load, recode, save, to_bytes
+from penstock_client.rows.validation import Checked
 
 X = Column("x", "continuous", lower=-1, upper=1)
 """Encoded without noise: no decimals, bounds [-1, 1], so that a row is its own coordinate."""

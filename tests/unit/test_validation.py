@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 from penstock.errors import InvalidInput
 from penstock.schema import Column, Schema
-from penstock_client.sources import read_text
-from penstock_client.validation import MIN_PERSONS, Finding, check, require_clean
+from penstock_client.rows.sources import read_text
+from penstock_client.rows.validation import MIN_PERSONS, Finding, check, require_clean
 
 N = 60
 AGE = Column("age", "continuous", lower=18, upper=100, missing=("-9", "?"), nullable=True)

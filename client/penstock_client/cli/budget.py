@@ -15,7 +15,7 @@ WIDTH = 40
 
 
 def show_lineage(row: dict[str, Any]) -> None:
-    """One row of :func:`penstock_client.budget.summary`, for a data steward."""
+    """One row of :func:`penstock_client.ledger.budget.summary`, for a data steward."""
     spent = row["spent_epsilon"]
     text = "∞ (ended)" if row["closed"] else number(spent)
     if row["exhausted"]:

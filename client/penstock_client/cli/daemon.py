@@ -18,7 +18,7 @@ from penstock.errors import GateUnavailable
 from penstock.wire.signatures import fingerprint
 from penstock_client import daemon
 from penstock_client.cli.common import AsJson, SiteDir, document, open_site, short
-from penstock_client.database import holder
+from penstock_client.ledger.database import holder
 from penstock_client.network import NetworkPaths
 from penstock_client.site import SitePaths
 
@@ -62,7 +62,7 @@ def gate(
     """Run the gate alone in the foreground, until Ctrl-C or `penstock site stop`."""
     # gRPC's forks and threads are noisy on standard error; our log says what matters.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    from penstock_client.service import serve
+    from penstock_client.gate.service import serve
 
     paths, settings = open_site(directory)
     notes = daemon.site_notes(paths)

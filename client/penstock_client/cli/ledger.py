@@ -14,14 +14,14 @@ import typer
 from penstock.cli.console import done, emit_json, friendly, say, table
 from penstock.errors import InvalidInput, LedgerError, PenstockError, Problem
 from penstock.wire.signatures import fingerprint
-from penstock_client import picture, replay
-from penstock_client.budget import summary
 from penstock_client.cli.budget import show_lineage
 from penstock_client.cli.common import AsJson, SiteDir, open_site
 from penstock_client.cli.reading import read_ledger
 from penstock_client.cli.whatif import what_if
+from penstock_client.gate.recovery import Recovered, recover_from, recover_worst_case
+from penstock_client.ledger import picture, replay
+from penstock_client.ledger.budget import summary
 from penstock_client.policy import read_policy, read_trust
-from penstock_client.recovery import Recovered, recover_from, recover_worst_case
 
 app = typer.Typer(no_args_is_help=True, help="What was spent, what is left, and the proof of it.")
 app.command("what-if")(what_if)

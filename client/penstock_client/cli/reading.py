@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.errors import GateUnavailable
-from penstock_client.chain import State
 from penstock_client.cli.common import document
-from penstock_client.database import Database
-from penstock_client.ledger import Ledger, verified
-from penstock_client.replay import records_of
+from penstock_client.ledger.chain import State
+from penstock_client.ledger.database import Database
+from penstock_client.ledger.ledger import Ledger, verified
+from penstock_client.ledger.replay import records_of
 from penstock_client.site import SitePaths
 
 

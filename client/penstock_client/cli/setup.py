@@ -16,8 +16,8 @@ from penstock_client import setup
 from penstock_client.cli.common import AsJson, SiteDir, open_site
 from penstock_client.join import Invite, accept, check_site, read_invite
 from penstock_client.network import NetworkPaths, node_fingerprint
+from penstock_client.rows.validation import Checked
 from penstock_client.site import SEEDED, SitePaths
-from penstock_client.validation import Checked
 
 
 @friendly

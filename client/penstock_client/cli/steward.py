@@ -14,9 +14,9 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from penstock.audit.membership import EXTREMES, Interval, plot_roc
 from penstock.cli.console import done, emit_json, err, friendly, number, say, table
 from penstock.wire import gate_pb2
-from penstock_client.attack import Outcome, check_place, specify
-from penstock_client.attack import run as run_attack
 from penstock_client.cli.common import AsJson, SiteDir, document, open_site, short, steward
+from penstock_client.gate.attack import Outcome, check_place, specify
+from penstock_client.gate.attack import run as run_attack
 
 RequestId = Annotated[str, typer.Argument(help="The request id, or its beginning.")]
 

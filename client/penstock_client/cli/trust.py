@@ -13,7 +13,7 @@ from penstock.cli.console import done, emit_json, friendly, number, say, table
 from penstock.cli.key import read_public
 from penstock.errors import InvalidInput, Problem
 from penstock_client.cli.common import AsJson, SiteDir, open_site
-from penstock_client.ledger import utc_now
+from penstock_client.ledger.ledger import utc_now
 from penstock_client.policy import Signer, read_policy, read_trust, write_trust
 
 app = typer.Typer(no_args_is_help=True, help="Whose studies this site answers.")

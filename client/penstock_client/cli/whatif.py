@@ -13,11 +13,11 @@ from penstock.errors import InvalidInput, Problem
 from penstock.schema import Schema
 from penstock.study import Mechanism, PrivacyRequest
 from penstock.toml import parse_dictionary, parse_study
-from penstock_client import whatif
 from penstock_client.cli.common import AsJson, SiteDir, open_site
 from penstock_client.cli.reading import read_ledger
-from penstock_client.facts import certified_dictionary
-from penstock_client.ledger import utc_now
+from penstock_client.gate.facts import certified_dictionary
+from penstock_client.ledger import whatif
+from penstock_client.ledger.ledger import utc_now
 from penstock_client.policy import Signer, Trust, read_policy, read_trust
 from penstock_client.site import SitePaths
 

@@ -23,7 +23,7 @@ def gaussian_squared(sigma: float) -> float:
 
 
 def descent_squared(sigma: float, contraction: float, steps: int) -> float:
-    r"""μ² of the last iterate of noisy descent (Bok, Su & Altschuler 2024, 2403.00278, Thm 4.1).
+    r"""μ² of the last iterate of noisy descent (Bok, Su & Altschuler 2024, 2403.00278, Sec. 4).
 
     With h = -log c, (1-c^T)/(1+c^T) = tanh(hT/2): exact digits for c close to 1 and large T, and
     never above T/σ², which is composition. Rounded up.

@@ -340,7 +340,8 @@ class DistributedGaussian(_Event):
         _positive("sensitivity", self.sensitivity)
         _whole("sites", self.sites)
         _whole("colluders", self.colluders)
-        _whole("drop-outs + 1", self.dropouts + 1 if isinstance(self.dropouts, int) else 0)
+        if self.dropouts != 0 or isinstance(self.dropouts, bool):
+            _whole("drop-outs", self.dropouts)
         _whole("count", self.count)
         if not self.honest >= 1:
             raise InvalidEvent(

@@ -23,10 +23,10 @@ import grpc
 from penstock.errors import InvalidInput, PenstockError, Refused, SignatureError
 from penstock.wire import gate_pb2, gate_pb2_grpc
 from penstock.wire.canonical import canonical
-from penstock_client.database import exclusive
-from penstock_client.gate import Gate
-from penstock_client.jobs import Job
-from penstock_client.recovery import STOPPED
+from penstock_client.gate.gate import Gate
+from penstock_client.gate.jobs import Job
+from penstock_client.gate.recovery import STOPPED
+from penstock_client.ledger.database import exclusive
 from penstock_client.site import SEEDED, SitePaths, SiteSettings
 
 log = logging.getLogger("penstock.gate")

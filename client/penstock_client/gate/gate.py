@@ -24,22 +24,23 @@ from penstock.errors import BudgetExceeded, PenstockError, Refused
 from penstock.privacy.events import Unbounded, to_dict
 from penstock.wire.messages import JobState
 from penstock.wire.signed import SignedStudy, read_signed_cancel, read_signed_study
-from penstock_client import preview, release, snapshot
-from penstock_client.admission import Admission, SiteFacts, consider, identify, refuse
-from penstock_client.database import Database
-from penstock_client.facts import (
+from penstock_client.gate import preview, release
+from penstock_client.gate.admission import Admission, SiteFacts, consider, identify, refuse
+from penstock_client.gate.facts import (
     current_policy,
     identity,
     offered,
     public_snapshot,
     read_facts,
 )
-from penstock_client.jobs import SILENT, Job, Jobs
-from penstock_client.launcher import Worker
-from penstock_client.ledger import Ledger, utc_now
-from penstock_client.recovery import STOPPED, Watch
+from penstock_client.gate.jobs import SILENT, Job, Jobs
+from penstock_client.gate.recovery import STOPPED, Watch
+from penstock_client.ledger.database import Database
+from penstock_client.ledger.ledger import Ledger, utc_now
+from penstock_client.rows import snapshot
 from penstock_client.site import SEEDED, SitePaths, SiteSettings
-from penstock_client.spec import Spec
+from penstock_client.work.launcher import Worker
+from penstock_client.work.spec import Spec
 
 log = logging.getLogger("penstock.gate")
 
@@ -49,9 +50,9 @@ RETRY_SECONDS = 5.0
 
 
 class Gate:
-    """Jobs, ledger and releases of one site. Sockets are in :mod:`penstock_client.service`.
+    """Jobs, ledger and releases of one site. Sockets are in :mod:`penstock_client.gate.service`.
 
-    Must be constructed under the site's lock (:func:`penstock_client.database.exclusive`).
+    Must be constructed under the site's lock (:func:`penstock_client.ledger.database.exclusive`).
     """
 
     def __init__(self, paths: SitePaths, settings: SiteSettings) -> None:

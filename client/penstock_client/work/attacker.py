@@ -1,8 +1,9 @@
 """The process that attacks its own site's release before there is one: no network, no files.
 
-Run as ``python -m penstock_client.attacker``. What to do comes on standard input; progress and, at
-the end, aggregates go to standard output, a pipe to the steward's command: however this ends,
-nothing is left behind. As in :mod:`penstock_client.worker`, an error is a type and a place.
+Run as ``python -m penstock_client.work.attacker``. What to do comes on standard input; progress
+and, at the end, aggregates go to standard output, a pipe to the steward's command: however this
+ends, nothing is left behind. As in :mod:`~penstock_client.work.worker`, an error is a type and a
+place.
 
 The protocol of Shen & Tian 2025: of the persons who have rows, 80 % are members, and the rest are
 held out, made null, so that the public n, the plan and its noise are those of the request. The
@@ -23,8 +24,8 @@ from numpy.typing import NDArray
 from penstock.audit import membership
 from penstock.encoding import Encoding
 from penstock.privacy.noise import NoiseSource, permutation
-from penstock_client.spec import Spec
-from penstock_client.worker import Task, confess, device_of, isolate, noise_of, prepare
+from penstock_client.work.spec import Spec
+from penstock_client.work.worker import Task, confess, device_of, isolate, noise_of, prepare
 
 if TYPE_CHECKING:
     from penstock.models.mechanism import Model

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from penstock.encoding import Encoding
 from penstock.schema import Schema
 from penstock_client.files import write_atomic
-from penstock_client.validation import Checked
+from penstock_client.rows.validation import Checked
 
 PERSON = "\x00person"
 """The person's index; no dictionary column can have this name."""

@@ -1,8 +1,8 @@
 """What of a data set's budget is spent, and what is left: views of the folded ledger.
 
 Nothing here decides. What gates is the lineage's own filter
-(:attr:`penstock_client.chain.Lineage.filter`) and, within it, the
-:mod:`~penstock_client.allowances`; every ε is at the lineage's δ unless it says otherwise.
+(:attr:`penstock_client.ledger.chain.Lineage.filter`) and, within it, the
+:mod:`~penstock_client.ledger.allowances`; every ε is at the lineage's δ unless it says otherwise.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from penstock.privacy.accountant import epsilon
 from penstock.privacy.events import Event, OnStratum, to_dict
 from penstock.privacy.filters import Odometer
 from penstock.privacy.renyi import renyi, to_epsilon
-from penstock_client.allowances import (
+from penstock_client.ledger.allowances import (
     Allowance,
     AllowanceExceeded,
     of_signer,
@@ -26,7 +26,7 @@ from penstock_client.allowances import (
     study_of,
     year_of,
 )
-from penstock_client.chain import Lineage, State
+from penstock_client.ledger.chain import Lineage, State
 from penstock_client.policy import Policy, Trust
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
-from penstock_client.spec import OUTCOME, SPEC, TABLE, Spec
+from penstock_client.work.spec import OUTCOME, SPEC, TABLE, Spec
 
 _INHERITED = ("PATH", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "HOME", "LANG", "TMPDIR")
 
@@ -48,7 +48,7 @@ class Worker:
             if self._killed:
                 return None
             process = subprocess.Popen(
-                [sys.executable, "-m", "penstock_client.worker", str(self._folder)],
+                [sys.executable, "-m", "penstock_client.work.worker", str(self._folder)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,

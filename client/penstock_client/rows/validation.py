@@ -88,7 +88,7 @@ def check(frame: pd.DataFrame, dictionary: Schema) -> Checked:
     """Validate a text table against the dictionary; reports everything it finds.
 
     Args:
-        frame: every cell as stripped text, as :mod:`penstock_client.sources` gives it.
+        frame: every cell as stripped text, as :mod:`penstock_client.rows.sources` gives it.
     """
     findings: list[Finding] = []
     if not len(frame):

@@ -1,7 +1,7 @@
 """What could still be asked of a data set, and what it would buy. Nothing is charged.
 
 Pure functions of the folded ledger, the policy and what might be asked: the same filters and
-allowances answer here that answer a real study (:func:`penstock_client.ledger.admit`).
+allowances answer here that answer a real study (:func:`penstock_client.ledger.ledger.admit`).
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from penstock.privacy.filters import Filter
 from penstock.privacy.renyi import check_budget
 from penstock.schema import Schema
 from penstock.study import Mechanism, PrivacyRequest, Study
-from penstock_client.allowances import allowances
-from penstock_client.chain import Charge, Lineage, State
+from penstock_client.ledger.allowances import allowances
+from penstock_client.ledger.chain import Charge, Lineage, State
 from penstock_client.policy import Policy, Signer, Trust
 
 MOST_RELEASES = 100_000

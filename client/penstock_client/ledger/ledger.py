@@ -1,7 +1,7 @@
 """The privacy ledger: append-only, hash-chained, signed, recomputed at every decision.
 
-What its records mean is in :mod:`penstock_client.chain`; what they cost, in
-:mod:`penstock_client.budget`.
+What its records mean is in :mod:`penstock_client.ledger.chain`; what they cost, in
+:mod:`penstock_client.ledger.budget`.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from penstock.privacy.events import RELATION, to_dict
 from penstock.privacy.filters import Filter, best_order
 from penstock.wire.canonical import canonical
 from penstock.wire.signatures import public_hex, sign, verify
-from penstock_client.allowances import allowances
-from penstock_client.chain import Charge, Lineage, State, corrupt, fold, next_seq, step
-from penstock_client.database import Database
+from penstock_client.ledger.allowances import allowances
+from penstock_client.ledger.chain import Charge, Lineage, State, corrupt, fold, next_seq, step
+from penstock_client.ledger.database import Database
 from penstock_client.policy import Policy
 
 __all__ = ["Charge", "Ledger", "Lineage", "State", "admit", "fold", "utc_now", "verified"]
@@ -36,7 +36,7 @@ def utc_now() -> str:
 
 
 class Ledger:
-    """The records in a :class:`~penstock_client.database.Database`.
+    """The records in a :class:`~penstock_client.ledger.database.Database`.
 
     Args:
         database: open for writing, under the site's lock; read-only suffices for reading.

@@ -11,8 +11,8 @@ from penstock.errors import InvalidInput
 from penstock.schema import Schema
 from penstock.toml import parse_dictionary
 from penstock.wire.messages import SERVED_MAJORS, WIRE_VERSION
-from penstock_client.admission import SiteFacts, refuse
-from penstock_client.ledger import State, utc_now
+from penstock_client.gate.admission import SiteFacts, refuse
+from penstock_client.ledger.ledger import State, utc_now
 from penstock_client.policy import Policy, read_policy, read_trust
 from penstock_client.site import SitePaths, SiteSettings
 

@@ -19,10 +19,10 @@ from penstock.wire.manifest import Manifest, read_manifest, sha256, sign_manifes
 from penstock.wire.messages import PART_BYTES, WIRE_VERSION
 from penstock.wire.signatures import public_hex
 from penstock.wire.signed import SignedStudy
-from penstock_client.admission import Admission
 from penstock_client.files import sync_directory
-from penstock_client.ledger import State
-from penstock_client.spec import COPY
+from penstock_client.gate.admission import Admission
+from penstock_client.ledger.ledger import State
+from penstock_client.work.spec import COPY
 
 MANIFEST_FILE = "manifest.json"
 TABLE_FILE = "table.arrow"

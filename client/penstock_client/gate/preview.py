@@ -10,9 +10,9 @@ from penstock.privacy.events import to_dict
 from penstock.wire.messages import explain
 from penstock.wire.signatures import fingerprint
 from penstock.wire.signed import SignedStudy, read_signed_study
-from penstock_client.admission import SiteFacts, consider
-from penstock_client.budget import left, spent
-from penstock_client.jobs import SILENT, Job
+from penstock_client.gate.admission import SiteFacts, consider
+from penstock_client.gate.jobs import SILENT, Job
+from penstock_client.ledger.budget import left, spent
 
 RECALL = "Released data cannot be recalled; a person's withdrawal applies to later releases only."
 

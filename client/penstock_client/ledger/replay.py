@@ -15,8 +15,8 @@ from typing import Any
 
 from penstock.errors import LedgerError, PrivacyError
 from penstock.privacy.events import RELATION
-from penstock_client.chain import Charge, State, step
-from penstock_client.ledger import EXPORT_FORMAT, verified
+from penstock_client.ledger.chain import Charge, State, step
+from penstock_client.ledger.ledger import EXPORT_FORMAT, verified
 
 Record = tuple[int, str, str, str]
 

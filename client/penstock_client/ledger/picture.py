@@ -1,4 +1,4 @@
-"""The picture of a budget over time, from what :func:`penstock_client.budget.summary` says.
+"""The picture of a budget over time, from what :func:`penstock_client.ledger.budget.summary` says.
 
 One panel for each data set: ε that is spent, as the filter counts it and as the odometer reads,
 under the line that it may never cross. Where the policy has a yearly allowance, a strip below
@@ -30,7 +30,7 @@ def draw(summary: Sequence[Row], path: Path, *, site: str, now: datetime) -> Non
     """Draw every data set's budget over time.
 
     Args:
-        summary: of :func:`penstock_client.budget.summary`.
+        summary: of :func:`penstock_client.ledger.budget.summary`.
         path: its suffix says what is written: .png, .svg or .pdf.
         site: the site's name, for the title.
         now: where the picture ends, with a time zone.

@@ -15,8 +15,8 @@ from penstock.schema import Schema, compare
 from penstock.wire.canonical import digest
 from penstock.wire.messages import SERVED_MAJORS, explain
 from penstock.wire.signed import SignedStudy
-from penstock_client.allowances import AllowanceExceeded
-from penstock_client.ledger import Charge, Lineage, State, admit
+from penstock_client.ledger.allowances import AllowanceExceeded
+from penstock_client.ledger.ledger import Charge, Lineage, State, admit
 from penstock_client.policy import Policy, Signer, Trust
 
 MAX_CELLS = 200_000_000

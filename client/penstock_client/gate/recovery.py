@@ -38,13 +38,13 @@ from penstock.wire.canonical import canonical, read_json
 from penstock.wire.manifest import MANIFEST
 from penstock.wire.messages import MAX_MANIFEST_BYTES, JobState
 from penstock.wire.signatures import verify
-from penstock_client import release
-from penstock_client.chain import MAX_SEQ, State
-from penstock_client.database import Database, exclusive
-from penstock_client.facts import certified_dictionary
 from penstock_client.files import sync_directory, write_atomic
-from penstock_client.jobs import Jobs
-from penstock_client.ledger import EXPORT_FORMAT, Ledger, utc_now, verified
+from penstock_client.gate import release
+from penstock_client.gate.facts import certified_dictionary
+from penstock_client.gate.jobs import Jobs
+from penstock_client.ledger.chain import MAX_SEQ, State
+from penstock_client.ledger.database import Database, exclusive
+from penstock_client.ledger.ledger import EXPORT_FORMAT, Ledger, utc_now, verified
 from penstock_client.site import SitePaths
 
 log = logging.getLogger("penstock.gate")

@@ -1,6 +1,6 @@
 """Membership inference on a request before it is approved: for the steward's eyes, and free.
 
-The planned mechanism is run in a process of its own (:mod:`penstock_client.attacker`) on the
+The planned mechanism is run in a process of its own (:mod:`penstock_client.work.attacker`) on the
 certified rows, a fifth of the persons held out, and attacked. Nothing of it is charged, written,
 logged or sent, and no release depends on it: rows were read, so a decision that followed from the
 outcome would tell of them. The steward's command sees aggregates only.
@@ -27,15 +27,15 @@ from penstock.errors import InvalidInput, JobFailed, PenstockError, Problem
 from penstock.models.plan import plan
 from penstock.privacy.events import to_dict
 from penstock.wire.signed import read_signed_study
-from penstock_client import snapshot
-from penstock_client.admission import refuse
-from penstock_client.database import Database
-from penstock_client.facts import public_snapshot, read_facts
-from penstock_client.jobs import Jobs
-from penstock_client.launcher import environment
-from penstock_client.ledger import Ledger
+from penstock_client.gate.admission import refuse
+from penstock_client.gate.facts import public_snapshot, read_facts
+from penstock_client.gate.jobs import Jobs
+from penstock_client.ledger.database import Database
+from penstock_client.ledger.ledger import Ledger
+from penstock_client.rows import snapshot
 from penstock_client.site import SitePaths, SiteSettings
-from penstock_client.spec import Spec
+from penstock_client.work.launcher import environment
+from penstock_client.work.spec import Spec
 
 MOST_REPEATS = 100
 
@@ -121,7 +121,7 @@ def run(spec: Spec, repeats: int, progress: Callable[[int, int], None]) -> Outco
         problem = Problem("repeats", "out of bounds", None, str(repeats), f"1 to {MOST_REPEATS}")
         raise InvalidInput("attack", [problem])
     process = subprocess.Popen(
-        [sys.executable, "-m", "penstock_client.attacker"],
+        [sys.executable, "-m", "penstock_client.work.attacker"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

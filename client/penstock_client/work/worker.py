@@ -1,6 +1,6 @@
 """The process that sees rows and trains: spawned per job, without a network, and then gone.
 
-Run as ``python -m penstock_client.worker DIRECTORY``. It reads ``spec.json`` there and the
+Run as ``python -m penstock_client.work.worker DIRECTORY``. It reads ``spec.json`` there and the
 certified snapshot, and writes ``table.arrow`` (the encoded, decoded and clamped copies). Standard
 output carries public progress only ("step of steps"). What goes wrong is reported as the *type*
 of an error and a place in our source, never as its text, which may quote a row.
@@ -30,8 +30,8 @@ from penstock.privacy.events import to_dict
 from penstock.privacy.noise import NoiseSource, SecureNoise, SeededNoise
 from penstock.schema import Schema, to_arrow
 from penstock.study import Study
-from penstock_client import snapshot
-from penstock_client.spec import COPY, OUTCOME, SPEC, TABLE, Spec
+from penstock_client.rows import snapshot
+from penstock_client.work.spec import COPY, OUTCOME, SPEC, TABLE, Spec
 
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]

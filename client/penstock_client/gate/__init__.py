@@ -1,0 +1,1 @@
+"""The gate: where rows and ledger meet, and what it decides."""

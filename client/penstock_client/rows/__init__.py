@@ -1,0 +1,1 @@
+"""The rows of a site: read, checked, and kept as certified snapshots."""

@@ -1,0 +1,1 @@
+"""Processes that see rows: spawned for one task, without a network, and then gone."""
