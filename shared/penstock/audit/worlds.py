@@ -212,8 +212,8 @@ class _Nothing:
 def _smooth(events: Sequence[Event]) -> list[Event]:
     """Discrete Gaussians as continuous ones, where nobody could tell them apart.
 
-    On a grid this fine their chances differ by less than 1e-12 (``_indistinct`` in
-    :mod:`penstock.privacy.pld`): far less than any number of runs can show.
+    On a grid this fine their chances differ by less than 1e-12 (``indistinct`` in
+    :mod:`penstock.privacy.gaussian`): far less than any number of runs can show.
     """
     return [
         Gaussian(e.noise_multiplier, e.count)
