@@ -36,6 +36,15 @@ class TestFilter:
         more = smallest_scale(lambda s: (Gaussian(s),), left * 1.01, DELTA)
         assert not kept.admits(spent, (Gaussian(more),))
 
+    def test_shares_add_up_to_a_budget_that_is_full(self, kept):
+        spent = (Gaussian(8.0),)
+        part = kept.share(spent)
+        assert 0 < part < 1
+        assert kept.share(spent * 3) == pytest.approx(3 * part, rel=1e-12)
+        most = math.floor(1 / part)
+        assert kept.admits(spent * (most - 1), spent)
+        assert not kept.admits(spent * most, spent)
+
     def test_refusal_changes_nothing_and_says_what_is_left(self, kept):
         spent = (Gaussian(2.0),)
         with pytest.raises(BudgetExceeded, match="ask for") as caught:

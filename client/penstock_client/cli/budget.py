@@ -7,7 +7,6 @@ from typing import Any
 
 from penstock.cli.console import number, out, say, table
 from penstock.errors import SignatureError
-from penstock.privacy.renyi import to_rho
 from penstock.wire.signatures import fingerprint
 
 WIDTH = 40
@@ -34,30 +33,14 @@ def show_lineage(row: dict[str, Any]) -> None:
 
 
 def _bar(row: dict[str, Any]) -> None:
-    """How much of a life is used up, as characters that any terminal has."""
-    share = _share(row)
+    """How much of a life is used up, in what adds up, as characters that any terminal has."""
+    share = row["share_spent"]
     full = math.ceil(share * WIDTH)
     style = "green" if share < 0.5 else "yellow" if share < 0.9 else "red"
     used, left = "█░" if "utf" in out.encoding.lower() else "#."
     out.print(used * full, end="", style=style, markup=False)
     out.print(left * (WIDTH - full), end="", markup=False)
     say(f" {100 * share:.0f} % of its life is used")
-
-
-def _share(row: dict[str, Any]) -> float:
-    """Spent over total, in what adds up: Rényi divergence, not ε.
-
-    Of ε, the first release takes a large part at once, and the later ones ever less.
-    """
-    spent, total, orders = row["spent_epsilon"], row["total_epsilon"], row["order"]
-    if spent is None or row["exhausted"]:
-        return 1.0
-    grid = orders if isinstance(orders, list | tuple) else [orders]
-    if spent == 0 or len(grid) > 1:  # of several orders, it is not said which is the best now
-        return float(min(spent / total, 1.0))
-    delta = row["delta"] - row["approximate_delta"]
-    share: float = to_rho(spent, grid[0], delta) / to_rho(total, grid[0], delta)
-    return min(max(share, 0.0), 1.0)
 
 
 def _facts(row: dict[str, Any]) -> list[tuple[str, str]]:

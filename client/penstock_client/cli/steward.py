@@ -94,6 +94,8 @@ def preview(
 
 def _show_preview(shown: dict[str, Any]) -> None:
     rows = [(label, short(shown[key])) for key, label in _PREVIEW.items() if key in shown]
+    if "share_of_life" in shown:
+        rows.append((_SHARE, f"{100 * shown['share_of_life']:.2g} %, which adds up"))
     table(f"request {shown['request'][:12]}", ("", ""), rows)
     for event in shown.get("events", []):
         say(f"  {event_line(event)}")
@@ -214,6 +216,7 @@ _MEANING = (
 """What the figures mean, and what they do not."""
 
 
+_SHARE = "takes of the data set's life"
 _PREVIEW = {
     "study": "study",
     "title": "title",

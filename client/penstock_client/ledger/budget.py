@@ -37,6 +37,13 @@ def spent(lineage: Lineage) -> float | None:
     return lineage.epsilon if lineage.exhausted else lineage.filter.spent(lineage.events())
 
 
+def share(lineage: Lineage) -> float:
+    """How much of a lineage's life is used, in [0, 1]: in Rényi divergence, which adds up."""
+    if lineage.closed or lineage.exhausted:
+        return 1.0
+    return min(lineage.filter.share(lineage.events()), 1.0)
+
+
 def left(lineage: Lineage) -> float:
     """The ε at the lineage's δ of the largest single release that it still admits."""
     if lineage.closed or lineage.exhausted:
@@ -71,6 +78,7 @@ def _lineage(
         "total_epsilon": lineage.epsilon,
         "spent_epsilon": spent(lineage),
         "spent_epsilon_best_order": _spent_best_order(lineage),
+        "share_spent": share(lineage),
         "odometer_epsilon": spent(lineage) if lineage.exhausted else reading,
         "left_epsilon": room,
         "closed": lineage.closed,

@@ -137,6 +137,14 @@ class Filter:
             for order in self.orders
         )
 
+    def share(self, events: Sequence[Event]) -> float:
+        """The part of the Rényi budget that is used, 1 when it is full; what adds up, unlike ε.
+
+        Of ε the first release takes a large part at once, and later ones ever less. Of a grid it is
+        the part at the order that has the most left.
+        """
+        return min(renyi_total(events, order) / self.budget(order) for order in self.orders)
+
     def check(self, spent: Sequence[Event], charge: Sequence[Event], *, what: str) -> None:
         """Refuse a charge that does not fit, saying what is left.
 
