@@ -31,7 +31,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 from penstock.errors import InvalidEvent
 
@@ -57,6 +57,23 @@ def _whole(name: str, value: int, most: int = MAX_COUNT) -> None:
 def _share(name: str, value: float) -> None:
     if not (isinstance(value, float) and 0 < value < 1):
         raise InvalidEvent(f"{name} must lie in (0, 1)", value=value)
+
+
+class _Noisy(Protocol):
+    """An event with noise of a multiplier."""
+
+    @property
+    def noise_multiplier(self) -> float: ...
+    @property
+    def sensitivity(self) -> float: ...
+    @property
+    def count(self) -> int: ...
+
+
+def _check_noise(event: _Noisy) -> None:
+    _positive("noise multiplier", event.noise_multiplier)
+    _positive("sensitivity", event.sensitivity)
+    _whole("count", event.count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +111,7 @@ class Gaussian(_Event):
     sensitivity: float = 1.0
 
     def __post_init__(self) -> None:
-        _positive("noise multiplier", self.noise_multiplier)
-        _positive("sensitivity", self.sensitivity)
-        _whole("count", self.count)
+        _check_noise(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,10 +140,8 @@ class DiscreteGaussian(_Event):
     size: int = 1
 
     def __post_init__(self) -> None:
-        _positive("noise multiplier", self.noise_multiplier)
-        _positive("sensitivity", self.sensitivity)
+        _check_noise(self)
         _positive("sd over the grid", self.grid_sd)
-        _whole("count", self.count)
         _whole("size", self.size)
 
 
@@ -155,9 +168,7 @@ class PoissonGaussian(_Event):
     sensitivity: float = 1.0
 
     def __post_init__(self) -> None:
-        _positive("noise multiplier", self.noise_multiplier)
-        _positive("sensitivity", self.sensitivity)
-        _whole("count", self.count)
+        _check_noise(self)
         _share("sampling rate", self.rate)
 
 
@@ -191,9 +202,7 @@ class FixedSizeGaussian(_Event):
     sensitivity: float = 1.0
 
     def __post_init__(self) -> None:
-        _positive("noise multiplier", self.noise_multiplier)
-        _positive("sensitivity", self.sensitivity)
-        _whole("count", self.count)
+        _check_noise(self)
         _whole("batch", self.batch, MAX_PERSONS)
         _whole("population", self.population, MAX_PERSONS)
         if not self.batch < self.population:
@@ -261,10 +270,8 @@ class NoisyDescent(_Event):
     sensitivity: float = 1.0
 
     def __post_init__(self) -> None:
-        _positive("noise multiplier", self.noise_multiplier)
-        _positive("sensitivity", self.sensitivity)
+        _check_noise(self)
         _whole("steps", self.steps)
-        _whole("count", self.count)
         _positive("contraction", self.contraction)
         if not self.contraction <= 1:
             raise InvalidEvent(
@@ -302,11 +309,9 @@ class ShuffledGaussian(_Event):
 
     def __post_init__(self) -> None:
         _whole("persons", self.persons, MAX_PERSONS)
-        _positive("noise multiplier", self.noise_multiplier)
-        _positive("sensitivity", self.sensitivity)
+        _check_noise(self)
         _share("local δ", self.local_delta)
         _share("δ", self.delta)
-        _whole("count", self.count)
 
     @property
     def delta_off_top(self) -> float:  # type: ignore[override]
@@ -336,13 +341,11 @@ class DistributedGaussian(_Event):
     sensitivity: float = 1.0
 
     def __post_init__(self) -> None:
-        _positive("noise multiplier", self.noise_multiplier)
-        _positive("sensitivity", self.sensitivity)
+        _check_noise(self)
         _whole("sites", self.sites)
         _whole("colluders", self.colluders)
         if self.dropouts != 0 or isinstance(self.dropouts, bool):
             _whole("drop-outs", self.dropouts)
-        _whole("count", self.count)
         if not self.honest >= 1:
             raise InvalidEvent(
                 "no site is left that adds noise",
