@@ -127,18 +127,12 @@ def test_poisson_sampling_runs_and_is_charged_as_such(world, fast):
     assert made["epsilon_pld"] <= made["epsilon_autodp"] <= 2.0
 
 
-def test_a_test_seed_is_marked(world):
-    site = world.site(settings="insecure_seed = 3\n")
-    site.start()
-    assert manifest_of(site, world.signed())["insecure_seed"] is True
-
-
 def test_a_test_seed_is_said_everywhere_and_charged_for_what_it_is(world):
     """Whoever knows the seed takes the noise off again: the ledger may not say ε = 2."""
     site = world.site(settings="insecure_seed = 3\n")
     assert any("NOTHING" in note for note in daemon.preflight(site.paths))
     site.start()
-    manifest_of(site, world.signed())
+    assert manifest_of(site, world.signed())["insecure_seed"] is True
     assert "NOTHING" in document(site.paths, "Status")["WARNING"]
     (lineage,) = summary(read_ledger(site.paths)[1])
     assert lineage["closed"] is True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from penstock.models.dpsgd import clipped_sum, fit, person_norms
 from penstock.models.maf import Flow
 from penstock.models.plan import Training
 from penstock.privacy.events import Gaussian, PoissonGaussian
-from penstock.privacy.noise import SeededNoise, add_gaussian
+from penstock.privacy.noise import SeededNoise, add_gaussian, poisson_sample
 
 ARCHITECTURES = [
     Architecture(1),
@@ -211,6 +212,53 @@ def test_poisson_steps_divide_by_the_expected_batch(monkeypatch: pytest.MonkeyPa
     assert seen == pytest.approx([b / (0.1 * 40) for b in batches])
     assert len(set(batches)) > 2  # fresh samples, of random size
     assert original is not counting
+
+
+def batches_of(
+    sample: Callable[..., NDArray[np.bool_]], monkeypatch: pytest.MonkeyPatch
+) -> NDArray[np.float64]:
+    """Who was in each of 400 Poisson batches at q = .1, (steps, 60)."""
+    persons: list[NDArray[np.float64]] = []
+
+    def watching(flow: Flow, rows: Tensor, present: Tensor, clip: float) -> Tensor:
+        inside = np.zeros(60)
+        inside[rows[:, 0, 0].numpy().round().astype(int)] = 1.0
+        persons.append(inside)
+        return torch.zeros(len(flow.active()), dtype=torch.float64)
+
+    monkeypatch.setattr(dpsgd, "clipped_sum", watching)
+    monkeypatch.setattr(dpsgd, "poisson_sample", sample)
+    rows = np.tile(np.arange(60.0)[:, None, None], (1, 1, 3))
+    training = Training(400, 1.0, None, rate=0.1)
+    fit(Flow(Architecture(3)), rows, np.ones((60, 1), bool), training, SeededNoise(5))
+    return np.array(persons)
+
+
+def is_poisson(inside: NDArray[np.float64], q: float) -> bool:
+    """Fair draws of rate q, independent of each other and of the step before; |z| < 6 each."""
+    steps, n = inside.shape
+    centred = (inside - q) / math.sqrt(q * (1 - q))
+    sizes = centred.sum(axis=1)
+    scores = (
+        centred.sum() / math.sqrt(steps * n),
+        (centred[1:] * centred[:-1]).sum() / math.sqrt((steps - 1) * n),
+        ((sizes**2).mean() / n - 1) * math.sqrt(steps / 2),
+    )
+    return all(abs(z) < 6 for z in scores)
+
+
+def fixed_size(n: int, rate: float, noise: SeededNoise) -> NDArray[np.bool_]:
+    return np.argsort(noise.uniform(n)) < round(rate * n)
+
+
+def test_poisson_batches_are_fresh_and_independent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What audits cannot see: one sample for all steps, or batches of one size."""
+    assert is_poisson(batches_of(poisson_sample, monkeypatch), 0.1)
+    one = poisson_sample(60, 0.1, SeededNoise(1))
+    assert not is_poisson(batches_of(lambda *_: one, monkeypatch), 0.1)
+    assert not is_poisson(batches_of(fixed_size, monkeypatch), 0.1)
+    often = lambda n, rate, noise: poisson_sample(n, 1.3 * rate, noise)  # noqa: E731
+    assert not is_poisson(batches_of(often, monkeypatch), 0.1)
 
 
 def test_an_empty_poisson_batch_is_noise_alone(monkeypatch: pytest.MonkeyPatch) -> None:
