@@ -311,7 +311,9 @@ def shuffled_epsilon(event):
     # What holds is an interval; without any credit for the order, e0 does.
     steps = [e0 * k / 64 for k in range(65)]
     first = next((k for k in range(65) if holds(steps[k])), None)
-    return e0 if first is None else smallest(holds, steps[max(first - 1, 0)], steps[first])
+    hidden = e0 if first is None else smallest(holds, steps[max(first - 1, 0)], steps[first])
+    # Nor does a table cost more than the one row that a person has in it.
+    return min(hidden, smallest(lambda e: of_a_row(e) <= target, 0.0, mu * mu + 40 * mu))
 
 
 def clones(epsilon, local, persons):

@@ -236,7 +236,7 @@ def test_with_the_stewards_command_ends_its_attacker(world, site, fast, number):
         (("REQUEST", "--repeats", "0"), 2, "out of bounds"),
         (("REQUEST", "--plot", "SITE/releases/roc.png"), 2, "site's directory"),
         (("REQUEST", "--plot", "SITE/../nowhere/roc.png"), 2, "does not exist"),
-        (("REQUEST", "--plot", "SITE/../roc.gif"), 2, "unknown kind"),
+        (("REQUEST", "--plot", "SITE/../roc.gif"), 2, "not a kind of picture"),
     ],
 )
 def test_mistakes_are_named_before_anything_runs(world, site, fast, arguments, code, said):

@@ -47,17 +47,6 @@ def moves(before: np.ndarray, after: np.ndarray, claimed: float) -> float:
 # -- sums, moments, counts -----------------------------------------------------------------------
 
 
-@given(ROWS, RADII)
-def test_clipped_sum(rows, radius):
-    y = clipped(rows, radius)
-    claimed = sensitivity.clipped_sum(radius, K)
-    assert moves(y.sum(axis=(0, 1)), without(y).sum(axis=(0, 1)), claimed) <= 1 + CLOSE
-    equal = np.tile(y[1:2, :1], (N, K, 1))
-    if np.linalg.norm(equal[0, 0]) >= radius * (1 - 1e-12):  # K equal rows on the sphere
-        moved = moves(equal.sum(axis=(0, 1)), without(equal).sum(axis=(0, 1)), claimed)
-        assert moved == pytest.approx(1, abs=CLOSE)
-
-
 def moments(rows: np.ndarray) -> np.ndarray:
     return np.einsum("nki,nkj->ij", rows, rows)
 
@@ -260,7 +249,6 @@ def test_row_diameter(rows, radius):
 
 REFUSED = {
     "radius": lambda bad: sensitivity.row_diameter(bad),
-    "clip": lambda bad: sensitivity.clipped_sum(bad),
     "moments": lambda bad: sensitivity.second_moments(bad),
     "orthonormal": lambda bad: sensitivity.orthonormal_projections(bad, 6, 3),
     "projections": lambda bad: sensitivity.projections(bad, np.eye(2)),
@@ -282,7 +270,6 @@ def test_numbers_out_of_their_domain_are_refused(call, bad):
 @pytest.mark.parametrize("bad", [0, -1, 1.0, True])
 def test_counts_out_of_their_domain_are_refused(bad):
     for call in (
-        lambda: sensitivity.clipped_sum(1.0, bad),
         lambda: sensitivity.histogram(bad),
         lambda: sensitivity.histogram(2, bad),
         lambda: sensitivity.projected_cdfs(bad, np.eye(2)),

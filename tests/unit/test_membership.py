@@ -9,7 +9,7 @@ import pytest
 from scipy.spatial.distance import cdist
 from scipy.stats import binom, multivariate_normal, norm
 
-from penstock.audit import membership
+from penstock import pictures
 from penstock.audit.membership import (
     RATES,
     Report,
@@ -392,7 +392,7 @@ def test_the_picture_is_drawn(tmp_path, suffix, log):
 def test_a_picture_of_another_kind_or_without_matplotlib_is_refused(tmp_path, monkeypatch):
     with pytest.raises(InvalidInput, match=r"\.png"):
         plot_roc({}, tmp_path / "roc.gif", title="")
-    monkeypatch.setattr(membership, "find_spec", lambda name: None)
+    monkeypatch.setattr(pictures, "find_spec", lambda name: None)
     with pytest.raises(PenstockError, match="matplotlib"):
         plot_roc({}, tmp_path / "roc.png", title="")
     assert list(tmp_path.iterdir()) == []

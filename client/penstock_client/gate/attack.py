@@ -22,9 +22,10 @@ from typing import Any
 
 import numpy as np
 
-from penstock.audit.membership import Array, Pairing, Report, check_picture
+from penstock.audit.membership import Array, Pairing, Report
 from penstock.errors import InvalidInput, JobFailed, PenstockError, Problem
 from penstock.models.plan import plan
+from penstock.pictures import check_picture
 from penstock.privacy.events import to_dict
 from penstock.wire.signed import read_signed_study
 from penstock_client.gate.admission import refuse

@@ -30,7 +30,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from penstock.errors import InvalidEvent, LedgerCorrupt
+from penstock.errors import BudgetExceeded, InvalidEvent, LedgerCorrupt
 from penstock.privacy.events import Event, OnStratum, from_dict, is_unbounded
 from penstock.privacy.filters import Filter
 from penstock.wire.canonical import read_json
@@ -113,6 +113,33 @@ class Lineage:
     def events(self) -> tuple[Event, ...]:
         """Everything charged: reserved, committed and burnt."""
         return tuple(e for c in self.charges for e in c.events)
+
+    def check(self, events: Sequence[Event]) -> None:
+        """Whether the guarantee admits a charge on top of everything charged.
+
+        Raises:
+            BudgetExceeded: naming what is spent and what is left.
+            InvalidEvent: it is on a stratum that was not declared.
+        """
+        if self.exhausted:
+            # Without exception: also what the policy would let go without a guarantee.
+            raise BudgetExceeded(
+                f"records of {self.name} were lost, and all that was left of its ε is charged for "
+                "them",
+                remedy="nothing more can be released of this data set",
+            )
+        if self.closed:
+            raise BudgetExceeded(f"the formal budget of {self.name} has ended (ε = ∞ was spent)")
+        undeclared = self.undeclared(events)
+        if undeclared is not None:
+            raise InvalidEvent(
+                "a stratum that was not declared when the data set began",
+                value=undeclared,
+                bound=", ".join(self.strata) or "it has none",
+            )
+        # The policy allows an unbounded release or not; no filter can hold ε = ∞.
+        if not any(is_unbounded(e) for e in events):
+            self.filter.check(self.events(), events, what=f"data set {self.name}")
 
     def undeclared(self, events: Iterable[Event]) -> str | None:
         """A stratum that events are on and that this data set has not, if there is one."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from penstock.errors import BudgetExceeded, InvalidEvent, LedgerError, SignatureError
+from penstock.errors import LedgerError, SignatureError
 from penstock.privacy.events import RELATION, to_dict
 from penstock.privacy.filters import Filter, best_order
 from penstock.wire.canonical import canonical
@@ -301,25 +301,9 @@ def admit(
         raise LedgerError("unknown data set", value=charge.lineage)
     if charge.id in state.charges:
         raise LedgerError("this request was charged before", value=charge.id)
-    if lineage.exhausted:
-        # Without exception: also what the policy would let go without a guarantee.
-        raise BudgetExceeded(
-            f"records of {lineage.name} were lost, and all that was left of its ε is charged for "
-            "them",
-            remedy="nothing more can be released of this data set",
-        )
-    if lineage.closed:
-        raise BudgetExceeded(f"the formal budget of {lineage.name} has ended (ε = ∞ was spent)")
-    undeclared = lineage.undeclared(charge.events)
-    if undeclared is not None:
-        raise InvalidEvent(
-            "a stratum that was not declared when the data set began",
-            value=undeclared,
-            bound=", ".join(lineage.strata) or "it has none",
-        )
+    lineage.check(charge.events)
     if charge.unbounded:
-        return  # The policy allows it or not; no filter can hold ε = ∞.
-    lineage.filter.check(lineage.events(), charge.events, what=f"data set {lineage.name}")
+        return  # No allowance holds ε = ∞ either.
     for allowance in allowances(
         lineage, charge, now=now, signer_epsilon=signer_epsilon, policy=policy
     ):

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.errors import InvalidInput, Problem
-
-SUFFIXES = (".png", ".svg", ".pdf")
+from penstock.pictures import check_picture
 
 # Blue, vermillion, green and purple after Okabe & Ito: told apart by people with any colour-vision
 # deficiency. Meaning never rests on colour alone: lines differ in style, marks in shape.
@@ -37,11 +36,9 @@ def draw(summary: Sequence[Row], path: Path, *, site: str, now: datetime) -> Non
 
     Raises:
         InvalidInput: another suffix, or there is no data set yet.
+        PenstockError: matplotlib is not installed.
     """
-    if path.suffix.lower() not in SUFFIXES:
-        bound = ", ".join(SUFFIXES)
-        problem = Problem("", "not a kind of picture", value=path.name, bound=bound)
-        raise InvalidInput("--plot", [problem])
+    check_picture(path)
     if not summary:
         problem = Problem("", "no data set yet", remedy="Run `penstock site check`")
         raise InvalidInput("--plot", [problem])

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from penstock.errors import LedgerError, PrivacyError
+from penstock.errors import BudgetExceeded, LedgerError, PrivacyError
 from penstock.privacy.events import RELATION
 from penstock_client.ledger.chain import Charge, State, step
 from penstock_client.ledger.ledger import EXPORT_FORMAT, verified
@@ -72,17 +72,10 @@ def _wrong(before: State, charge: Charge, record: dict[str, Any]) -> str:
         return f"charged to version {charge.version}, which was not certified"
     if not charge.events:
         return "it charges nothing"
-    undeclared = lineage.undeclared(charge.events)
-    if undeclared is not None:
-        return f"on a stratum that was not declared: {undeclared[:80]}"
-    if lineage.closed:
-        return "charged after the formal budget had ended"
-    if charge.unbounded:
-        return ""  # the policy allowed it, or not; no filter can hold ε = ∞
     try:
-        lineage.filter.check(lineage.events(), charge.events, what="overspent")
+        lineage.check(charge.events)
     except PrivacyError as error:
-        return str(error)
+        return f"overspent: {error}" if isinstance(error, BudgetExceeded) else str(error)
     return ""
 
 

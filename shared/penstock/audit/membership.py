@@ -16,7 +16,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -27,7 +26,8 @@ from scipy.spatial.distance import cdist
 from scipy.special import logsumexp, ndtri
 from scipy.stats import beta, binom, rankdata
 
-from penstock.errors import InvalidInput, PenstockError, Problem
+from penstock.errors import InvalidInput, Problem
+from penstock.pictures import check_picture
 
 Array = NDArray[np.float64]
 
@@ -376,19 +376,6 @@ def pairing(rows: Array, synthetic: Array, scale: Array, most: int = 1000) -> Pa
 _COLOURS = ("#0b6e99", "#b8480f", "#5b4b8a", "#3d7a3a")
 
 
-def check_picture(path: Path) -> None:
-    """Whether :func:`plot_roc` could draw this.
-
-    Raises:
-        InvalidInput: another suffix. PenstockError: matplotlib is not installed.
-    """
-    if path.suffix not in (".png", ".pdf", ".svg"):
-        problem = Problem("plot", "unknown kind", value=path.suffix, bound=".png, .pdf or .svg")
-        raise InvalidInput(str(path), [problem])
-    if find_spec("matplotlib") is None:
-        raise PenstockError("a picture needs matplotlib", remedy="pip install matplotlib")
-
-
 def plot_roc(curves: Mapping[str, Array], path: Path, *, title: str, log: bool = True) -> None:
     """ROC curves, each the TPR at :data:`RATES`, as a picture: .png, .pdf or .svg by the suffix.
 
@@ -397,7 +384,7 @@ def plot_roc(curves: Mapping[str, Array], path: Path, *, title: str, log: bool =
         log: both axes logarithmic, which shows the few who are found with certainty.
 
     Raises:
-        InvalidInput, PenstockError: as :func:`check_picture`.
+        InvalidInput, PenstockError: as :func:`penstock.pictures.check_picture`.
     """
     check_picture(path)
     from matplotlib.figure import Figure

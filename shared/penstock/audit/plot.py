@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from penstock.audit.worlds import Finding
-from penstock.errors import InvalidInput, PenstockError, Problem
+from penstock.errors import InvalidInput, Problem
+from penstock.pictures import check_picture
 
 _CLAIM: dict[str, Any] = {"marker": "s", "markersize": 10, "fillstyle": "none", "zorder": 4}
 _PLD: dict[str, Any] = {"marker": "D", "markersize": 9, "fillstyle": "none", "zorder": 4}
 
-FORMATS = (".png", ".svg", ".pdf")
 _NOTHING = 0.05
 """Bounds below this are drawn at it, at the left edge of a logarithmic axis."""
 
@@ -25,22 +25,13 @@ def draw(findings: Sequence[Finding], path: Path) -> None:
     """Claimed ε (autodp, PLD) and lower bounds, a row per attack; format by the path's suffix.
 
     Raises:
-        InvalidInput: nothing to draw, or a suffix that is not in :data:`FORMATS`.
-        PenstockError: matplotlib is not installed.
+        InvalidInput: nothing to draw; or as :func:`penstock.pictures.check_picture`.
     """
     if not findings:
         raise InvalidInput("plot", [Problem("findings", "there are none")])
-    if path.suffix.lower() not in FORMATS:
-        bound = ", ".join(FORMATS)
-        raise InvalidInput(
-            "plot", [Problem("file", "unknown format", value=path.name, bound=bound)]
-        )
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ModuleNotFoundError as error:
-        remedy = "pip install 'penstock[server]'"
-        raise PenstockError(f"a plot needs {error.name}", remedy=remedy) from None
+    check_picture(path)
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
 
     height = 1.6 + 0.34 * len(findings)
     figure = Figure(figsize=(9.0, height), layout="constrained")

@@ -286,17 +286,17 @@ def particles(scale: float) -> Target:
 
 def fixed_size(scale: float) -> Target:
     """A batch of fixed size: the person at one end of the ball, everybody else at the other."""
-    batch, population, radius = 2, 6, 1.0
-    sigma = scale
+    batch, population, radius, sigma = 2, 6, 1.0, scale
+    reach = sensitivity.row_diameter(radius)
 
     def scores(person: bool, runs: int, noise: NoiseSource) -> Array:
         rows = np.full(population, -radius)
         rows[0] = radius if person else -radius
         orders = (noises.permutation(population, noise) for _ in range(runs))
         sums = np.array([rows[order[:batch]].sum() for order in orders])
-        return noises.add_gaussian(sums, sigma * 2 * radius, noise)
+        return noises.add_gaussian(sums, sigma * reach, noise)
 
-    event = FixedSizeGaussian(batch, population, sigma, sensitivity=2 * radius)
+    event = FixedSizeGaussian(batch, population, sigma, sensitivity=reach)
     worst = "a row at one end of the ball, all others at the other"
     return Target("fixed-size", worst, (event,), DELTA, 50_000, scores)
 

@@ -13,6 +13,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from penstock.cli.console import done, emit_json, err, friendly, number, say, table
 from penstock.errors import PenstockError
+from penstock.pictures import check_picture
 
 if TYPE_CHECKING:
     from penstock.audit.worlds import Finding, Kind, Target
@@ -74,6 +75,8 @@ def audit(
     if listed:
         _list(targets, as_json)
         return
+    if plot is not None:
+        check_picture(plot)  # now, and not after minutes of work
     kinds: tuple[Kind, ...] = ("two-world", "one-run")
     if one_run is not None:
         kinds = kinds[1:] if one_run else kinds[:1]

@@ -34,6 +34,7 @@ from dataclasses import asdict, dataclass
 from typing import ClassVar, Protocol
 
 from penstock.errors import InvalidEvent
+from penstock.privacy import sensitivity
 
 RELATION = "zero-out, public n"
 DIAMETER = "replace-one, which covers zero-out; public n"
@@ -518,12 +519,9 @@ def latent_injection(w: float, clip: float, count: int) -> Gaussian:
 
     Source: the Gaussian mechanism on the map of Shen & Tian 2025, eq. (4); privacy contract §2.
     """
-    if not 0 < w < 1:
-        raise InvalidEvent("the mixing weight w must lie in (0, 1)", value=w)
-    _positive("latent clip", clip)
-    sensitivity = clip * math.sqrt(w)
+    reach = sensitivity.latent(w, clip)
     sigma = math.sqrt((1 - w) / w) / clip
-    return Gaussian(sigma, count, "latent noise injection", sensitivity)
+    return Gaussian(sigma, count, "latent noise injection", reach)
 
 
 def shuffled_injection(
@@ -542,8 +540,9 @@ def shuffled_injection(
     _whole("persons", persons, MAX_PERSONS)
     _share("δ", delta)
     local = delta / (100.0 * persons)
+    reach = sensitivity.latent_diameter(w, clip)
     return ShuffledGaussian(
-        persons, row.noise_multiplier / 2, local, delta, count, row.label, 2 * row.sensitivity
+        persons, row.noise_multiplier / 2, local, delta, count, row.label, reach
     )
 
 

@@ -212,7 +212,7 @@ def closed_form(event: Release, orders: tuple[float, ...] = ORDERS) -> Array:
 
 def shuffled_epsilon(event: ShuffledGaussian) -> float:
     """ε of one shuffled table, beside its δ: ∞ where the bound says nothing."""
-    return _shuffled(event.noise_multiplier, event.local_delta, event.persons, event.delta)
+    return _shuffled(replace(event, count=1, label="", sensitivity=1.0))
 
 
 def _off_top(event: Release) -> float:
@@ -292,8 +292,7 @@ def _poisson_curve(rate: float, sigma: float, orders: tuple[float, ...]) -> Arra
 
 
 @lru_cache(maxsize=1024)
-def _shuffled(sigma: float, local_delta: float, persons: int, delta: float) -> float:
+def _shuffled(event: ShuffledGaussian) -> float:
     from penstock.privacy import shuffling
 
-    local = shuffling.local_epsilon(sigma, local_delta)
-    return float(shuffling.epsilon(local, local_delta, persons, delta))
+    return shuffling.shuffled(event)

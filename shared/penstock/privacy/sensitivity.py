@@ -42,11 +42,6 @@ def row_diameter(radius: float) -> float:
     return _up(2 * _positive("radius", radius))
 
 
-def clipped_sum(clip: float, rows_per_person: int = 1) -> float:
-    """k·C: the sum of rows (or gradients) that are each clipped to norm C; zero-out."""
-    return _up(_whole("rows per person", rows_per_person) * _positive("clip", clip))
-
-
 def clip_jointly(contributions: ArrayLike, bound: float) -> Array:
     r"""Each person's contribution to *all* particles, clipped to one norm: v·min(1, C/‖v‖).
 
