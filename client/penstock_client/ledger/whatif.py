@@ -17,7 +17,6 @@ from penstock.models.plan import plan
 from penstock.privacy.accountant import epsilon
 from penstock.privacy.calibration import smallest_scale
 from penstock.privacy.events import (
-    MAX_COUNT,
     Event,
     Gaussian,
     OnStratum,
@@ -26,6 +25,7 @@ from penstock.privacy.events import (
     to_dict,
 )
 from penstock.privacy.filters import Filter
+from penstock.privacy.numbers import MAX_COUNT
 from penstock.privacy.renyi import check_budget
 from penstock.schema import Schema
 from penstock.study import Mechanism, PrivacyRequest, Study

@@ -35,29 +35,11 @@ from typing import ClassVar, Protocol
 
 from penstock.errors import InvalidEvent
 from penstock.privacy import sensitivity
+from penstock.privacy.numbers import MAX_PERSONS, positive, share, whole
 
 RELATION = "zero-out, public n"
 DIAMETER = "replace-one, which covers zero-out; public n"
 UNIT = "person"
-
-MAX_COUNT = 10**9
-MAX_PERSONS = 10**10
-
-
-def _positive(name: str, value: float) -> None:
-    good = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not (good and math.isfinite(value) and value > 0):
-        raise InvalidEvent(f"{name} must be a finite positive number", value=value)
-
-
-def _whole(name: str, value: int, most: int = MAX_COUNT) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-        raise InvalidEvent(f"{name} must be a whole number", value=value, bound=f"1 to {most:,}")
-
-
-def _share(name: str, value: float) -> None:
-    if not (isinstance(value, float) and 0 < value < 1):
-        raise InvalidEvent(f"{name} must lie in (0, 1)", value=value)
 
 
 class _Noisy(Protocol):
@@ -72,9 +54,9 @@ class _Noisy(Protocol):
 
 
 def _check_noise(event: _Noisy) -> None:
-    _positive("noise multiplier", event.noise_multiplier)
-    _positive("sensitivity", event.sensitivity)
-    _whole("count", event.count)
+    positive("noise multiplier", event.noise_multiplier)
+    positive("sensitivity", event.sensitivity)
+    whole("count", event.count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +124,8 @@ class DiscreteGaussian(_Event):
 
     def __post_init__(self) -> None:
         _check_noise(self)
-        _positive("sd over the grid", self.grid_sd)
-        _whole("size", self.size)
+        positive("sd over the grid", self.grid_sd)
+        whole("size", self.size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +152,7 @@ class PoissonGaussian(_Event):
 
     def __post_init__(self) -> None:
         _check_noise(self)
-        _share("sampling rate", self.rate)
+        share("sampling rate", self.rate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,8 +186,8 @@ class FixedSizeGaussian(_Event):
 
     def __post_init__(self) -> None:
         _check_noise(self)
-        _whole("batch", self.batch, MAX_PERSONS)
-        _whole("population", self.population, MAX_PERSONS)
+        whole("batch", self.batch, MAX_PERSONS)
+        whole("population", self.population, MAX_PERSONS)
         if not self.batch < self.population:
             raise InvalidEvent(
                 "a batch must be smaller than its population",
@@ -235,9 +217,9 @@ class Laplace(_Event):
     sensitivity: float = 1.0
 
     def __post_init__(self) -> None:
-        _positive("scale", self.scale)
-        _positive("sensitivity", self.sensitivity)
-        _whole("count", self.count)
+        positive("scale", self.scale)
+        positive("sensitivity", self.sensitivity)
+        whole("count", self.count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,8 +254,8 @@ class NoisyDescent(_Event):
 
     def __post_init__(self) -> None:
         _check_noise(self)
-        _whole("steps", self.steps)
-        _positive("contraction", self.contraction)
+        whole("steps", self.steps)
+        positive("contraction", self.contraction)
         if not self.contraction <= 1:
             raise InvalidEvent(
                 "the steps do not contract", value=self.contraction, bound="at most 1"
@@ -309,10 +291,10 @@ class ShuffledGaussian(_Event):
     sensitivity: float = 1.0
 
     def __post_init__(self) -> None:
-        _whole("persons", self.persons, MAX_PERSONS)
+        whole("persons", self.persons, MAX_PERSONS)
         _check_noise(self)
-        _share("local δ", self.local_delta)
-        _share("δ", self.delta)
+        share("local δ", self.local_delta)
+        share("δ", self.delta)
 
     @property
     def delta_off_top(self) -> float:  # type: ignore[override]
@@ -343,10 +325,10 @@ class DistributedGaussian(_Event):
 
     def __post_init__(self) -> None:
         _check_noise(self)
-        _whole("sites", self.sites)
-        _whole("colluders", self.colluders)
+        whole("sites", self.sites)
+        whole("colluders", self.colluders)
         if self.dropouts != 0 or isinstance(self.dropouts, bool):
-            _whole("drop-outs", self.dropouts)
+            whole("drop-outs", self.dropouts)
         if not self.honest >= 1:
             raise InvalidEvent(
                 "no site is left that adds noise",
@@ -373,8 +355,8 @@ class Pure(_Event):
     label: str = ""
 
     def __post_init__(self) -> None:
-        _positive("ε", self.epsilon)
-        _whole("count", self.count)
+        positive("ε", self.epsilon)
+        whole("count", self.count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -393,9 +375,9 @@ class Approximate(_Event):
     label: str = ""
 
     def __post_init__(self) -> None:
-        _positive("ε", self.epsilon)
-        _share("δ", self.delta)
-        _whole("count", self.count)
+        positive("ε", self.epsilon)
+        share("δ", self.delta)
+        whole("count", self.count)
 
     @property
     def delta_off_top(self) -> float:  # type: ignore[override]
@@ -537,8 +519,8 @@ def shuffled_injection(
         delta: δ of one copy. A hundredth part of it, over n, is each row's own δ₀.
     """
     row = latent_injection(w, clip, 1)
-    _whole("persons", persons, MAX_PERSONS)
-    _share("δ", delta)
+    whole("persons", persons, MAX_PERSONS)
+    share("δ", delta)
     local = delta / (100.0 * persons)
     reach = sensitivity.latent_diameter(w, clip)
     return ShuffledGaussian(

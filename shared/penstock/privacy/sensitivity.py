@@ -31,6 +31,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from penstock.errors import InvalidEvent
+from penstock.privacy.numbers import positive, share, whole
 
 Array = NDArray[np.float64]
 
@@ -39,7 +40,7 @@ _EPS = float(np.finfo(np.float64).eps)
 
 def row_diameter(radius: float) -> float:
     """2r: one row of norm ≤ r exchanged for another (replace-one)."""
-    return _up(2 * _positive("radius", radius))
+    return _up(2 * positive("radius", radius))
 
 
 def clip_jointly(contributions: ArrayLike, bound: float) -> Array:
@@ -59,7 +60,7 @@ def clip_jointly(contributions: ArrayLike, bound: float) -> Array:
     Raises:
         InvalidEvent: the bound is not a finite positive number, or the shape is another.
     """
-    _positive("bound", bound)
+    positive("bound", bound)
     given = np.asarray(contributions, dtype=np.float64)
     if given.ndim != 3 or not given.size:
         raise InvalidEvent("contributions must have shape (n, m, d)", value=given.shape)
@@ -82,8 +83,8 @@ def histogram(histograms: int, rows_per_person: int = 1) -> float:
 
     A total, of rows or of persons, is a histogram with one cell.
     """
-    count = _whole("histograms", histograms)
-    return _up(_whole("rows per person", rows_per_person) * math.sqrt(count))
+    count = whole("histograms", histograms)
+    return _up(whole("rows per person", rows_per_person) * math.sqrt(count))
 
 
 def second_moments(radius: float, rows_per_person: int = 1) -> float:
@@ -92,8 +93,8 @@ def second_moments(radius: float, rows_per_person: int = 1) -> float:
     For the upper triangle alone, the entries beside the diagonal stand for two: they count √2-fold,
     or carry 1/√2 of the diagonal's noise.
     """
-    squared = _positive("radius", radius) * radius  # ** raises where it overflows
-    return _up(_whole("rows per person", rows_per_person) * squared)
+    squared = positive("radius", radius) * radius  # ** raises where it overflows
+    return _up(whole("rows per person", rows_per_person) * squared)
 
 
 def orthonormal_stack(directions: int, dimension: int, rng: np.random.Generator) -> Array:
@@ -124,8 +125,8 @@ def orthonormal_projections(
     and it would cost δ. Take :func:`projections` there.)
     """
     bases = _bases(directions, dimension)
-    rows = _whole("rows per person", rows_per_person)
-    return _up(math.sqrt(rows) * _positive("radius", radius) * math.sqrt(bases))
+    rows = whole("rows per person", rows_per_person)
+    return _up(math.sqrt(rows) * positive("radius", radius) * math.sqrt(bases))
 
 
 def projections(radius: float, matrix: ArrayLike, rows_per_person: int = 1) -> float:
@@ -137,8 +138,8 @@ def projections(radius: float, matrix: ArrayLike, rows_per_person: int = 1) -> f
     theta = _matrix("directions", matrix)
     # LAPACK's singular values err by a modest multiple of ε·‖Θ‖₂.
     largest = float(np.linalg.norm(theta, ord=2)) * (1 + 8 * max(theta.shape) * _EPS)
-    rows = _whole("rows per person", rows_per_person)
-    return _up(math.sqrt(rows) * _positive("radius", radius) * largest)
+    rows = whole("rows per person", rows_per_person)
+    return _up(math.sqrt(rows) * positive("radius", radius) * largest)
 
 
 def projected_cdfs(directions: int, strategy: ArrayLike, rows_per_person: int = 1) -> float:
@@ -155,15 +156,14 @@ def projected_cdfs(directions: int, strategy: ArrayLike, rows_per_person: int = 
     a = _matrix("strategy", strategy)
     unit = float(np.abs(a).max())  # squares of tiny numbers would vanish
     longest = unit * float(np.linalg.norm(a / unit, axis=0).max())
-    root = math.sqrt(_whole("directions", directions))
-    return _up(_whole("rows per person", rows_per_person) * root * longest)
+    root = math.sqrt(whole("directions", directions))
+    return _up(whole("rows per person", rows_per_person) * root * longest)
 
 
 def latent(w: float, clip: float) -> float:
     """R√w: one row's √w·z, ‖z‖ ≤ R, exchanged for the null record's 0; zero-out."""
-    if not 0 < w < 1:
-        raise InvalidEvent("the mixing weight w must lie in (0, 1)", value=w)
-    return _up(_positive("latent clip", clip) * math.sqrt(w))
+    share("the mixing weight w", w)
+    return _up(positive("latent clip", clip) * math.sqrt(w))
 
 
 def latent_diameter(w: float, clip: float) -> float:
@@ -179,7 +179,7 @@ def _up(value: float) -> float:
 
 
 def _bases(directions: int, dimension: int) -> int:
-    bases, rest = divmod(_whole("directions", directions), _whole("dimension", dimension))
+    bases, rest = divmod(whole("directions", directions), whole("dimension", dimension))
     if rest:
         raise InvalidEvent(
             "directions must be a multiple of the dimension",
@@ -195,16 +195,3 @@ def _matrix(name: str, value: ArrayLike) -> Array:
     if matrix.ndim != 2 or not matrix.size or not np.isfinite(matrix).all() or not matrix.any():
         raise InvalidEvent(f"{name} must be a finite matrix that is not zero", value=matrix.shape)
     return matrix
-
-
-def _positive(name: str, value: float) -> float:
-    good = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not (good and value > 0 and math.isfinite(value)):
-        raise InvalidEvent(f"{name} must be a finite positive number", value=value)
-    return float(value)
-
-
-def _whole(name: str, value: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not value >= 1:
-        raise InvalidEvent(f"{name} must be a whole number, at least 1", value=value)
-    return value

@@ -31,7 +31,8 @@ from scipy.special import betainc, betaincc, expit
 
 from penstock.errors import InvalidEvent
 from penstock.privacy import gaussian
-from penstock.privacy.events import MAX_PERSONS, ShuffledGaussian
+from penstock.privacy.events import ShuffledGaussian
+from penstock.privacy.numbers import MAX_PERSONS, positive, whole
 
 Array = NDArray[np.float64]
 
@@ -68,10 +69,7 @@ def local_epsilon(noise_multiplier: float, local_delta: float) -> float:
     Raises:
         InvalidEvent: an argument out of its domain.
     """
-    if not (noise_multiplier > 0 and math.isfinite(noise_multiplier)):
-        raise InvalidEvent(
-            "a noise multiplier must be a finite positive number", value=noise_multiplier
-        )
+    positive("noise multiplier", noise_multiplier)
     return gaussian.epsilon(math.nextafter(1 / noise_multiplier, math.inf), local_delta)
 
 
@@ -195,8 +193,7 @@ def _divergence(epsilon0: float, at: float, clones: Array, masses: Array) -> tup
 def _check(epsilon0: float, local_delta: float, persons: int, delta: float) -> None:
     if not epsilon0 >= 0:
         raise InvalidEvent("ε₀ must not be negative", value=epsilon0)
-    if isinstance(persons, bool) or not isinstance(persons, int) or not 1 <= persons <= MAX_PERSONS:
-        raise InvalidEvent("persons must be a whole number", value=persons)
+    whole("persons", persons, MAX_PERSONS)
     if not 0 < delta < 1:
         raise InvalidEvent("δ must lie in (0, 1)", value=delta)
     if not 0 <= local_delta <= delta:
