@@ -269,7 +269,8 @@ class ShuffledGaussian(_Event):
     Every row is a local randomizer that is (ε₀, ``local_delta``)-DP for any two inputs, by the
     Gaussian's exact curve. In random order the table is (ε, ``delta``)-DP, ε from the clones of
     Feldman, McMillan & Talwar 2021 (arXiv 2012.12803v4, Thm 3.2 with 3.1, numerically; Thm 3.8 for
-    local_delta > 0): :mod:`penstock.privacy.shuffling`. Relation: one person's row replaced by any
+    local_delta > 0), or from one row's own curve at ``delta`` where that is less:
+    :mod:`penstock.privacy.shuffling`. Relation: one person's row replaced by any
     other, which covers zero-out.
 
     Args:
