@@ -13,7 +13,9 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-$(VENV)/.ready: pyproject.toml constraints.txt
+KERNEL := $(wildcard shared/penstock/models/flow/kernel*.cpp shared/penstock/models/flow/kernel*.h)
+
+$(VENV)/.ready: pyproject.toml constraints.txt $(KERNEL)
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Penstock needs Python 3.11 or newer")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install -q torch==2.13.0
@@ -53,12 +55,23 @@ proto: setup ## regenerate the gate's gRPC code
 bundle: setup ## rebuild the bundle that Flower carries, for a new wire version
 	$(BIN)/python -m tests.bundle
 
-bench: setup ## NAME=…: one benchmark; writes tests/results/<NAME>.json and .md
-	$(BIN)/pip install -q -c constraints.txt 'zuko>=1.4' 'opendp>=0.14'
-	$(BIN)/python -m tests.studies bench $(NAME)
+# Peers lie beside .venv and without what they ask for, which is there already (torch, numpy, scipy,
+# matplotlib): no pin of theirs can move one of ours.
+PEERS_maf     := zuko==1.6.0 nflows==0.14 opacus==1.6.0
+PEERS_privacy := opendp==0.14.2 deprecated wrapt
+PEERS         := $(if $(PEERS_$(NAME)),.bench/$(NAME))
+
+.bench/%/.ready: $(VENV)/.ready
+	rm -rf $(@D)
+	$(BIN)/pip install -q --no-deps --target $(@D) $(PEERS_$*)
+	touch $@
+
+bench: setup $(PEERS:=/.ready) ## NAME=…: one benchmark; writes tests/results/<NAME>.json and .md
+	PYTHONPATH=$(PEERS) $(BIN)/python -m tests.studies bench $(NAME)
 
 reproduce: setup ## NAME=…: one study of the methods; writes tests/results/<NAME>.json and .md
 	$(BIN)/python -m tests.studies reproduce $(NAME)
 
 clean: ## remove what make made
-	rm -rf $(VENV) $(LINT) dist build penstock-demo
+	rm -rf $(VENV) $(LINT) .bench dist build penstock-demo
+	rm -f shared/penstock/models/flow/kernel-*.so

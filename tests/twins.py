@@ -6,7 +6,6 @@ fault really gives there: above the claim, and what an audit has to see.
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -20,7 +19,8 @@ from scipy.special import log_ndtr, ndtr
 
 from penstock.audit import releases, trained
 from penstock.audit.worlds import Target
-from penstock.models import dpsgd, latent_noise, margins, mechanism
+from penstock.models import latent_noise, margins, mechanism, moments, outcome
+from penstock.models.flow import training
 from penstock.privacy import discrete, sensitivity
 from penstock.privacy import noise as noises
 
@@ -114,15 +114,24 @@ def less_discrete_noise(module: ModuleType) -> Callable[[], Any]:
     )
 
 
-def _unclipped(real: Any) -> Any:
-    return lambda flow, rows, present, clip: real(flow, rows, present, math.inf)
+class _Faulty:
+    """A flow, of any engine, but for what a subclass does wrong."""
+
+    def __init__(self, flow: Any) -> None:
+        self._flow = flow
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._flow, name)
 
 
-def _by_row(real: Any) -> Any:
-    def clipped(flow: Any, rows: Any, present: Any, clip: float) -> Any:
-        return real(flow, rows.reshape(-1, 1, rows.shape[2]), present.reshape(-1, 1), clip)
+class _Unclipped(_Faulty):
+    def clipped_sum(self, data: Any, who: Any, clip: float) -> Any:
+        return self._flow.clipped_sum(data, who, math.inf)
 
-    return clipped
+
+class _ByRow(_Faulty):
+    def load(self, rows: Any, present: Any) -> Any:
+        return self._flow.load(rows.reshape(-1, 1, rows.shape[2]), present.reshape(-1, 1))
 
 
 def _by_particle(real: Any) -> Any:
@@ -160,6 +169,30 @@ def no_synthesis() -> Iterator[None]:
     with (
         patch.object(mechanism, "_latents", lambda plan, model, rows: rows[:, 0]),
         patch.object(mechanism, "_draw", draw),
+    ):
+        yield
+
+
+def _each_row_a_person(real: Any) -> Any:
+    def score(hazard: Any, values: Any, scores: Any, present: Any, *rest: Any) -> Any:
+        apart = (a.reshape(-1, 1, a.shape[2]) for a in (values, scores))
+        return real(hazard, *apart, present.reshape(-1, 1), *rest)
+
+    return score
+
+
+@contextmanager
+def unclipped_score(most: float) -> Iterator[None]:
+    """No score is shortened to the clip; its entries alone are held within ``most`` times it."""
+
+    def whole(y: Any, present: Any, radius: float) -> Any:
+        unit = moments._row_unit(radius)
+        inside = np.clip(y, -most * radius, most * radius)
+        return np.trunc(inside / unit).astype(np.int64) * present[:, None], unit
+
+    with (
+        patch.object(outcome, "clip_rows", lambda y, radius: y),
+        patch.object(outcome, "whole_vectors", whole),
     ):
         yield
 
@@ -211,24 +244,52 @@ TWINS: tuple[Twin, ...] = (
     ),
     Twin(
         "histograms: sensitivity without √(d+1)",
-        lambda: releases.histograms(2.0),
+        lambda: releases.histograms(1.0),
         replaced(margins, "_histogram_variance", lambda real: lambda s, d, k: real(s, d, k) / 2),
-        gaussian(math.sqrt(2)),
-        4_000,
+        gaussian(2 * math.sqrt(2)),
+        2_000,
     ),
     Twin(
         "moments: clipping off",
         lambda: releases.moments(1.0),
-        replaced(margins, "whole_moments", lambda real: unclipped_moments),
+        replaced(moments, "whole_moments", lambda real: unclipped_moments),
         gaussian(5_000.0),
         1_000,
     ),
     Twin(
         "moments: radius taken for its square",
         lambda: releases.moments(1.0),
-        replaced(margins, "_moment_variance", lambda real: lambda s, r, k: real(s, r, k) / 4),
+        replaced(moments, "_moment_variance", lambda real: lambda s, r, k: real(s, r, k) / 4),
         gaussian(4.0),
         1_000,
+    ),
+    Twin(
+        "outcome: clipping off",
+        lambda: releases.outcome(1.0),
+        lambda: unclipped_score(math.inf),
+        gaussian(390.0),
+        1_000,
+    ),
+    Twin(
+        "outcome: rows clipped in place of persons",
+        lambda: releases.outcome(1.0),
+        replaced(releases, "noisy_score", _each_row_a_person),
+        gaussian(4.0),
+        1_000,
+    ),
+    Twin(
+        "outcome: entries clipped in place of norms",
+        lambda: releases.outcome(1.0),
+        lambda: unclipped_score(1.0),
+        gaussian(4.0),
+        1_000,
+    ),
+    Twin(
+        "outcome: variance halved",
+        lambda: releases.outcome(1.0),
+        replaced(outcome, "_variance", lambda real: lambda s, d, m: real(s, d, m) / 2),
+        gaussian(2 * math.sqrt(2)),
+        4_000,
     ),
     Twin(
         "injection: clipping off",
@@ -303,28 +364,28 @@ TWINS: tuple[Twin, ...] = (
     Twin(
         "dpsgd: noise halved",
         lambda: trained.dpsgd_full(1.0),
-        less_noise(dpsgd),
+        less_noise(training),
         gaussian(4.0),
         1_000,
     ),
     Twin(
         "dpsgd: clipping off",
         lambda: trained.dpsgd_full(1.0),
-        replaced(dpsgd, "clipped_sum", _unclipped),
+        replaced(trained, "fit", lambda real: lambda flow, *rest: real(_Unclipped(flow), *rest)),
         gaussian(1e6),
         600,
     ),
     Twin(
         "dpsgd: rows clipped in place of persons",
         lambda: trained.dpsgd_full(1.0),
-        replaced(dpsgd, "clipped_sum", _by_row),
+        replaced(trained, "fit", lambda real: lambda flow, *rest: real(_ByRow(flow), *rest)),
         gaussian(4.0),
         1_000,
     ),
     Twin(
         "dpsgd-poisson: noise halved",
         lambda: trained.dpsgd_poisson(1.0, steps=1),
-        less_noise(dpsgd),
+        less_noise(training),
         mixture(0.5, 2 / 0.7),
         2_000,
     ),
@@ -340,7 +401,7 @@ TWINS: tuple[Twin, ...] = (
 
 def unclipped_moments(scores: Any, present: Any, radius: float) -> Any:
     """Whole moments of rows that nothing holds inside the radius."""
-    unit = margins._row_unit(radius)
+    unit = moments._row_unit(radius)
     y = np.column_stack([scores.reshape(-1, scores.shape[2]), np.ones(present.size)])
     whole = np.trunc(y / unit).astype(np.int64)
     whole[~present.ravel()] = 0
@@ -354,11 +415,12 @@ def realised_batch() -> Iterator[None]:
     No data set shows this in the noisy sums, which are what is released: a law does
     (tests/laws/test_dpsgd.py).
     """
-    source = inspect.getsource(dpsgd.fit)
-    broken = source.replace("total / batch", "total / max(len(chosen[0]), 1)")
-    if broken == source:
-        raise AssertionError("training no longer divides where this twin looks")
-    scope: dict[str, Any] = {}
-    exec(compile(broken, dpsgd.__file__, "exec"), vars(dpsgd), scope)
-    with patch.object(dpsgd, "fit", scope["fit"]):
+    draw = training._Descent.draw
+
+    def realised(self: Any) -> Any:
+        who = draw(self)
+        self._schedule[self.step, 0] = max(self._n if who is None else len(who), 1)
+        return who
+
+    with patch.object(training._Descent, "draw", realised):
         yield

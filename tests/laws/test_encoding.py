@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -11,7 +13,7 @@ from hypothesis.extra import numpy as hnp
 
 from penstock.encoding import Encoding, simplex
 from penstock.errors import InvalidInput
-from penstock.schema import LEVEL_KINDS, Column, Schema
+from penstock.schema import LEVEL_KINDS, SCALES, Column, Schema
 
 CUTOFF = 5.6  # |z| of a two-sided test with a false-alarm rate of 2e-8
 
@@ -39,35 +41,52 @@ def filled(schema: Schema, **values: npt.ArrayLike) -> dict[str, npt.ArrayLike]:
 
 @st.composite
 def columns(draw: st.DrawFn) -> Column:
+    """Every kind with every option that goes with it."""
     kind = draw(st.sampled_from(("continuous", "integer", "duration", *LEVELS)))
     nullable = draw(st.booleans())
     if kind in LEVELS:
         return Column("x", kind, levels=LEVELS[kind], nullable=nullable)
+    event = "e" if kind == "duration" else None
+    decimals = None
     if kind == "integer":
-        first = draw(st.integers(-(10**12), 9 * 10**11))
-        last = draw(st.integers(first + 1 + abs(first) // 10**8, 10**12))
-        return Column("x", kind, first, last, nullable=nullable)
-    decimals = draw(st.none() | st.integers(0, 6))
-    if kind == "duration":
-        upper = draw(st.floats(1, 1e6))
-        return Column("x", kind, None, upper, decimals, nullable=nullable, event="e")
-    low = draw(st.floats(-1e6, 1e6))
-    width = draw(st.floats(2.5, 1e6))
-    return Column("x", kind, low, low + width, decimals, nullable=nullable)
+        first = draw(st.integers(-9, 9) | st.integers(-(10**12), 9 * 10**11))
+        last = first + 1 + draw(st.integers(0, 9) | st.integers(0, 10**11)) + abs(first) // 10**8
+        lower, upper = float(first), float(last)
+    else:
+        decimals = draw(st.none() | st.integers(0, 6))
+        lower = 0.0 if event else draw(st.sampled_from((0.0, 0.3)) | st.floats(-1e6, 1e6))
+        upper = lower + draw(st.floats(2.5, 1e6))
+    column = Column("x", kind, lower, upper, decimals, nullable=nullable, event=event)
+    if column.grid is not None and draw(st.booleans()):
+        within = draw(st.sampled_from((lower, upper)) | st.floats(lower, upper))
+        column = replace(column, spike=float(column.snap(within)))
+    scale = draw(st.none() | st.sampled_from(SCALES))
+    try:
+        return replace(column, scale=scale)
+    except InvalidInput:  # no log of such bounds
+        return column
+
+
+def rows_of(column: Column, rng: np.random.Generator, n: int) -> npt.NDArray[np.float64]:
+    """Values within the schema: at the bounds, between them, at the spike, missing."""
+    if column.kind in LEVEL_KINDS:
+        values = rng.integers(0, len(column.levels), n).astype(np.float64)
+    else:
+        lower, upper = column.bounds
+        values = column.snap(np.concatenate([[lower, upper], rng.uniform(lower, upper, n - 2)]))
+        if column.spike is not None:
+            beside = column.spike + np.array([-1, 0, 1]) / 10.0 ** (column.decimals or 0)
+            values[2 : 2 + n // 2] = column.snap(np.resize(beside, n // 2))
+    if column.nullable:
+        values[::5] = np.nan
+    return values
 
 
 @settings(deadline=None, max_examples=300)
 @given(column=columns(), seed=st.integers(0, 2**32 - 1))
 def test_decode_inverts_encode(column: Column, seed: int) -> None:
     schema, rng = schema_of(column), np.random.default_rng(seed)
-    n = 64
-    if column.kind in LEVEL_KINDS:
-        values = rng.integers(0, len(column.levels), n).astype(np.float64)
-    else:
-        lower, upper = column.bounds
-        values = column.snap(np.concatenate([[lower, upper], rng.uniform(lower, upper, n - 2)]))
-    if column.nullable:
-        values[::5] = np.nan
+    values = rows_of(column, rng, 64)
     x, present = (e := Encoding(schema)).encode(filled(schema, x=values), rng)
     decoded = e.decode(x)["x"]
     assert present.all()
@@ -81,6 +100,27 @@ def test_decode_inverts_encode(column: Column, seed: int) -> None:
     np.testing.assert_allclose(decoded, values, rtol=0, atol=tolerance)
 
 
+def test_decode_inverts_encode_on_a_whole_table() -> None:
+    schema = Schema(
+        (
+            Column("cigarettes", "integer", 0, 200, spike=0, scale="log", nullable=True),
+            Column("crp", "continuous", 0, 500, 1, spike=0.3, scale="log"),
+            Column("ef", "continuous", 0, 100, 0, nullable=True),
+            Column("time", "duration", upper=10, decimals=2, spike=10, event="died"),
+            Column("died", "event"),
+            Column("ward", "categorical", levels=tuple("pqrstuv"), nullable=True),
+            Column("stage", "ordered", levels=tuple("abcd")),
+        )
+    )
+    rng = np.random.default_rng(9)
+    coded = {c.name: rng.permutation(rows_of(c, rng, 5000)) for c in schema.columns}
+    x, present = (e := Encoding(schema)).encode(coded, rng)
+    assert present.all()
+    assert [d.name for d in e.dims[:3]] == ["cigarettes", "cigarettes=0", "cigarettes?"]
+    for name, values in e.decode(x).items():
+        np.testing.assert_array_equal(values, coded[name])
+
+
 @settings(deadline=None, max_examples=200)
 @given(column=columns(), data=st.data())
 def test_decoding_anything_stays_within_the_schema(column: Column, data: st.DataObject) -> None:
@@ -90,6 +130,19 @@ def test_decoding_anything_stays_within_the_schema(column: Column, data: st.Data
         there = values[~np.isnan(values)]
         assert there.size == values.size or schema[name].nullable
         np.testing.assert_array_equal(schema[name].snap(there), there)
+
+
+@pytest.mark.parametrize("scale", [None, *SCALES])
+@pytest.mark.parametrize("spike", [0, 0.3, 2.5])
+@pytest.mark.parametrize("kind", ["continuous", "duration"])
+def test_a_row_is_at_the_spike_where_its_coordinate_says_so(
+    kind: str, spike: float, scale: str | None
+) -> None:
+    event = "e" if kind == "duration" else None
+    column = Column("x", kind, 0, 2.5, 1, spike=spike, scale=scale, event=event)
+    encoding = Encoding(schema_of(column))
+    x = 2 * np.random.default_rng(11).standard_cauchy((500, encoding.d))
+    np.testing.assert_array_equal(encoding.decode(x)["x"] == spike, x[:, 1] > 0)
 
 
 @settings(deadline=None, max_examples=200)
@@ -110,6 +163,22 @@ def test_dimensions_match(column: Column) -> None:
     assert encoding.d == len(encoding.dims) == encoding.low.size == encoding.high.size
     assert (encoding.low < encoding.high).all()
     assert len({d.name for d in encoding.dims}) == encoding.d
+
+
+@settings(deadline=None)
+@given(column=columns(), data=st.data())
+def test_no_point_mass_is_left(column: Column, data: st.DataObject) -> None:
+    # One level, the spike, or a missing value in every row: the flow still sees a density.
+    values = list(map(float, range(len(column.levels)))) + [
+        v for v, there in ((column.spike, column.spike), (np.nan, column.nullable)) if there
+    ]
+    if values:
+        same = np.full(256, data.draw(st.sampled_from(values)))
+        encoding = Encoding(schema := schema_of(column))
+        x, _ = encoding.encode(filled(schema, x=same), np.random.default_rng(2))
+        kept = [i for i, d in enumerate(encoding.dims) if d.column == "x"]
+        assert (x[:, kept].std(axis=0) > 0.05).all()
+        assert len(np.unique(x[:, kept], axis=0)) == 256
 
 
 @pytest.mark.parametrize("kind", sorted(LEVELS))
@@ -138,12 +207,54 @@ def test_dequantised_numbers_have_no_bias(value: int) -> None:
     assert 0.9 * 0.125 < np.ptp(x) / 2 <= 0.125  # a step is 0.25, and it is filled
 
 
+def test_equal_ratios_are_equal_distances_on_a_log_scale() -> None:
+    schema = Schema((Column("x", "continuous", 1, 1000, scale="log"),))
+    x, _ = Encoding(schema).encode({"x": [1, 10, 100, 1000]}, np.random.default_rng(12))
+    np.testing.assert_allclose(x[:, 0], [-1, -1 / 3, 1 / 3, 1], atol=1e-12)
+
+
+@pytest.mark.parametrize("spike", [None, 0])
+@pytest.mark.parametrize("count", [1, 2, 9, 200])
+def test_counts_are_seen_as_the_log_of_one_more(count: int, spike: int | None) -> None:
+    schema = Schema((Column("x", "integer", 0, 200, spike=spike, scale="log"),))
+    x, _ = Encoding(schema).encode({"x": np.full(1000, count)}, np.random.default_rng(13))
+    low, high = np.log([0.5 if spike is None else 1.5, 201.5])
+    edges = 2 * (np.log([count + 0.5, count + 1.5]) - low) / (high - low) - 1
+    assert ((edges[0] < x[:, 0]) & (x[:, 0] < edges[1])).all()
+    assert np.ptp(x[:, 0]) > 0.9 * (edges[1] - edges[0])
+
+
 def test_binary_noise_has_the_measured_width() -> None:
     schema, n = Schema((Column("x", "binary"),)), 40_000
     x, _ = Encoding(schema).encode({"x": np.ones(n)}, np.random.default_rng(5))
     # sd of the sample sd of a Gaussian: sd / sqrt(2n); truncation at 3.6 sd takes off 0.3 %.
     assert abs(x.std() - 0.2493) < CUTOFF * 0.25 / np.sqrt(2 * n)
     assert (np.abs(x - 1) <= 0.9).all()
+
+
+@pytest.mark.parametrize("uniform", [False, True])
+def test_second_moments_carry_small_effects(uniform: bool) -> None:
+    """Covariances of encoded rows are the codes' own, variances theirs and a public constant.
+
+    The law is checked with the codes held fixed, so that all that varies is the noise: a sum of
+    independent terms of mean 0. Its twin fills the whole of a level's half space, U(0, 1).
+    """
+    schema = Schema((Column("a", "binary"), Column("y", "binary"), Column("k", "integer", 0, 9)))
+    rng, n = np.random.default_rng(10), 200_000
+    a = rng.integers(0, 2, n)
+    y = rng.random(n) < 0.1 + 0.01 * a
+    k = rng.integers(0, 10, n)
+    codes = np.column_stack([2 * a - 1, 2 * y - 1, (k + 0.5) / 5 - 1])
+    x, _ = Encoding(schema).encode({"a": a, "y": y, "k": k}, rng)
+    if uniform:
+        x[:, :2] = codes[:, :2] + 2 * rng.random((n, 2)) - 1
+    noise = np.array([0.2493, 0.2493, 0.98 * 0.1 / np.sqrt(3)])  # sds: truncated Gaussian, uniform
+    more = (x.T @ x - codes.T @ codes) / n - np.diag(noise**2)
+    # The noise e of codes c adds the mean of c e' + e c' + e e', or of 2 c e + e² less its mean,
+    # with |c| ≤ 1 and a variance of e² of at most twice its mean squared.
+    pairs = noise[:, None] ** 2 + noise**2
+    se = np.sqrt((pairs + np.outer(noise, noise) ** 2) * (1 + np.eye(3)) / n)
+    assert (np.abs(more) < CUTOFF * se).all() == (not uniform)
 
 
 @pytest.mark.parametrize("count", [2, 3, 7, 100])

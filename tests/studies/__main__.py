@@ -15,6 +15,10 @@ STUDIES = {
         "audits": "tests.studies.audits",
         "coverage": "tests.studies.coverage",
         "hazard-ratio": "tests.studies.hazard_ratio",
+        "lni-cohorts": "tests.studies.lni_cohorts",
+        "lni-correlation": "tests.studies.lni_correlation",
+        "lni-meta": "tests.studies.lni_meta",
+        "lni-mia": "tests.studies.lni_mia",
     },
 }
 

@@ -13,7 +13,8 @@ from pathlib import Path
 
 RESULTS = Path(__file__).parent.parent / "results"
 PACKAGES = (
-    *("penstock", "numpy", "torch", "autodp", "dp-accounting", "zuko", "statsmodels"),
+    *("penstock", "numpy", "torch", "autodp", "dp-accounting", "statsmodels"),
+    *("zuko", "nflows", "opacus", "opendp"),
     *("flwr", "grpcio", "httpx", "uvicorn", "sqlalchemy", "pyarrow"),
 )
 
@@ -22,19 +23,21 @@ PACKAGES = (
 class Row:
     """One figure.
 
-    ``ours`` with its standard error ``se`` over ``n_runs``; ``target`` is what was to be reached,
+    ``ours`` with its standard error ``se`` over ``n_runs``, or, where it is a median, with its
+    ``quartiles``; ``target`` is what was to be reached,
     ``peer`` what somebody else's software gave in the same run, ``paper`` what a paper printed.
     ``holds`` says whether the target is met within two standard errors; None without a target.
     """
 
     what: str
-    ours: float
+    ours: float | None
     se: float | None
     n_runs: int
     target: float | None = None
     peer: float | None = None
     paper: float | None = None
     holds: bool | None = None
+    quartiles: tuple[float, float] | None = None
 
 
 def at_most(
@@ -94,17 +97,19 @@ def _commit() -> str:
 
 
 def _markdown(record: dict[str, object], rows: Sequence[Row]) -> str:
+    spread = "quartiles" if any(r.quartiles for r in rows) else "s.e."
     lines = [
         f"# {record['name']}",
         "",
         str(record["note"]),
         "",
-        "| what | ours | s.e. | target | peer | paper | holds | runs |",
+        f"| what | ours | {spread} | target | peer | paper | holds | runs |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for r in rows:
         holds = {None: "", True: "yes", False: "**no**"}[r.holds]
-        cells = [_short(v) for v in (r.ours, r.se, r.target, r.peer, r.paper)]
+        shown = _short(r.se) if r.quartiles is None else " – ".join(map(_short, r.quartiles))
+        cells = [_short(r.ours), shown, *(_short(v) for v in (r.target, r.peer, r.paper))]
         lines.append(f"| {r.what} | {' | '.join(cells)} | {holds} | {r.n_runs} |")
     lines += ["", f"Commit {record['commit']}, Python {record['python']}, {record['machine']}."]
     return "\n".join(lines) + "\n"

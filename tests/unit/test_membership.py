@@ -16,6 +16,7 @@ from penstock.audit.membership import (
     attack_report,
     average,
     closest,
+    direct_ratio,
     extremity,
     likelihood_ratio,
     pairing,
@@ -86,6 +87,27 @@ def test_the_ratio_is_the_ratio(absent, clip):
     np.testing.assert_allclose(got, np.log(terms.mean(axis=1)))
     best = likelihood_ratio(Identity(), released, candidates, w, clip, absent=absent, best=True)
     np.testing.assert_allclose(best, np.log(terms.max(axis=1)))
+
+
+def test_the_ratio_of_noise_on_the_rows_is_the_ratio():
+    rng = np.random.default_rng(3)
+    w, centre, scale = 0.7, np.array([5.0, -1.0, 2.0]), np.array([0.1, 3.0, 0.0])
+    released, candidates = (
+        centre + np.append(scale[:2], 1e-3) * rng.standard_normal((n, 3)) for n in (40, 6)
+    )
+    # The third column does not vary, and tells nothing.
+    seen, own = ((x[:, :2] - centre[:2]) / scale[:2] for x in (released, candidates))
+    mean, covariance = seen.mean(axis=0), np.cov(seen, rowvar=False, bias=True)
+    others = multivariate_normal(mean, covariance + 1e-6 * np.eye(2)).pdf(seen)
+    expected = [
+        np.log(
+            (multivariate_normal(math.sqrt(w) * u, (1 - w) * np.eye(2)).pdf(seen) / others).mean()
+        )
+        for u in own
+    ]
+    np.testing.assert_allclose(direct_ratio(released, candidates, w, centre, scale), expected)
+    assert (direct_ratio(released, candidates, w, centre, np.zeros(3)) == 0).all()
+    assert len(set(direct_ratio(released, candidates, 0.0, centre, scale).tolist())) == 1
 
 
 def test_the_ratio_is_finite_for_wild_latents():
@@ -343,6 +365,8 @@ def test_the_average_of_equal_runs_is_no_surer_than_one():
         lambda: likelihood_ratio(
             Identity(), np.zeros((1, 2)), np.zeros((1, 2)), 0.5, 3.0, absent=1.0
         ),
+        lambda: direct_ratio(np.ones((2, 2)), np.ones((2, 2)), 1.0, np.zeros(2), np.ones(2)),
+        lambda: direct_ratio(np.ones((2, 2)), np.ones((2, 2)), math.nan, np.zeros(2), np.ones(2)),
         lambda: pairing(np.zeros((3, 2)), np.zeros((2, 2)), np.ones(2)),
     ],
 )
@@ -358,11 +382,12 @@ def test_pairing_tells_a_copy_from_a_stranger():
     rng = np.random.default_rng(4)
     rows = rng.standard_normal((1500, 3))
     same = pairing(rows, rows, np.ones(3))
-    assert (same.nearer, same.rank) == (0, 1)
+    assert (same.nearer, same.rank, same.others) == (0, 1, 0)
     other = pairing(rows, rng.standard_normal((1500, 3)), np.ones(3))
     # Own and other rows are alike: a median of 1000 ranks, and a mean of 1000 shares.
     assert abs(other.rank / 1500 - 0.5) < 5.6 * 0.5 / math.sqrt(1000)
     assert abs(other.nearer - 0.5) < 5.6 * 0.5 / math.sqrt(1000)
+    assert abs(other.others / 1499 - 0.5) < 5.6 * 0.5 / math.sqrt(1000)
 
 
 def test_pairing_counts_by_hand():
@@ -372,6 +397,7 @@ def test_pairing_counts_by_hand():
     found = pairing(rows, made, np.ones(1))
     assert found.nearer == pytest.approx((1 / 2 + 0 + 0) / 3)
     assert found.rank == 1
+    assert found.others == 0
 
 
 @pytest.mark.parametrize("suffix", [".png", ".svg"])

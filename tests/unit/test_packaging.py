@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from penstock.models.flow import kernel
+
 ROOT = Path(__file__).parent.parent.parent
 HEAVY = (
     "torch",
@@ -21,18 +23,84 @@ HEAVY = (
 )
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
+def build_wheel(folder):
     from hatchling.builders.wheel import WheelBuilder
 
-    folder = tmp_path_factory.mktemp("wheel")
-    return next(WheelBuilder(str(ROOT)).build(directory=str(folder), versions=["standard"]))
+    return Path(next(WheelBuilder(str(ROOT)).build(directory=str(folder), versions=["standard"])))
 
 
-def test_the_wheel_ships_exactly_three_packages(wheel):
-    names = {n.split("/")[0] for n in zipfile.ZipFile(wheel).namelist()}
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    return build_wheel(tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module")
+def pure_wheel(tmp_path_factory):
+    """Built where there is no compiler."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", str(tmp_path_factory.mktemp("empty")))
+        patch.delenv("CXX", raising=False)
+        patch.delenv("PENSTOCK_KERNEL", raising=False)
+        return build_wheel(tmp_path_factory.mktemp("pure"))
+
+
+def contents(wheel):
+    return set(zipfile.ZipFile(wheel).namelist())
+
+
+@pytest.mark.parametrize("kind", ["wheel", "pure_wheel"])
+def test_the_wheel_ships_exactly_three_packages(kind, request):
+    names = {n.split("/")[0] for n in contents(request.getfixturevalue(kind))}
     packages = {n for n in names if not n.endswith(".dist-info")}
     assert packages == {"penstock", "penstock_client", "penstock_server"}
+
+
+def compiled(wheel):
+    return {n for n in contents(wheel) if n.endswith(".so")}
+
+
+def test_a_wheel_carries_the_kernel_and_says_for_which_system(wheel):
+    if kernel.why_not():
+        pytest.skip(kernel.why_not())
+    assert "penstock/models/flow/kernel-generic.so" in compiled(wheel)
+    tags = wheel.stem.split("-")[2:]
+    assert tags[:2] == ["py3", "none"]
+    assert tags[2] != "any"
+
+
+def test_a_wheel_without_a_compiler_is_pure_and_computes_on_torch(
+    wheel, pure_wheel, tmp_path, monkeypatch
+):
+    assert pure_wheel.stem.endswith("-py3-none-any")
+    info = {n for n in contents(wheel) | contents(pure_wheel) if ".dist-info/" in n}
+    assert contents(pure_wheel) - info == contents(wheel) - info - compiled(wheel)
+    assert not compiled(pure_wheel)
+    zipfile.ZipFile(pure_wheel).extractall(tmp_path)
+    monkeypatch.delenv("PENSTOCK_KERNEL", raising=False)
+    code = f"""
+import sys
+sys.path.insert(0, {str(tmp_path)!r})
+import numpy as np
+from penstock.models.flow.architecture import Architecture
+from penstock.models.flow.engine import make_flow
+flows = [make_flow(Architecture(2)) for _ in range(2)]
+print(type(flows[0]).__name__, flows[0].to_latent(np.ones((1, 2))).tolist())
+"""
+    done = without((), code)
+    assert done.stdout == "TorchFlow [[1.0, 1.0]]\n", done.stderr
+    assert done.stderr.count("no kernel was compiled") == 1
+
+
+def test_a_kernel_that_is_required_must_compile(tmp_path, monkeypatch):
+    monkeypatch.setenv("PENSTOCK_KERNEL", "require")
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with pytest.raises(RuntimeError, match=r"no C\+\+ compiler \(no-such-compiler\)"):
+        build_wheel(tmp_path)
+
+
+def test_the_build_hook_is_not_shipped(wheel):
+    assert "penstock/models/flow/kernel.cpp" in contents(wheel)
+    assert "penstock/models/flow/build.py" not in contents(wheel)
 
 
 @pytest.mark.parametrize(

@@ -66,6 +66,14 @@ def with_columns(*columns: Column) -> Schema:
         ("unit", 3),
         ("label", "x" * 201),
         ("label", "\u202eevil"),
+        ("spike", 17),
+        ("spike", 100.5),
+        ("spike", math.nan),
+        ("spike", "0"),
+        ("spike", True),
+        ("scale", "logit"),
+        ("scale", ""),
+        ("scale", 1),
         ("nullable", 1),
         ("missing", ["-9"]),
         ("missing", ("-9", "-9")),
@@ -113,6 +121,15 @@ def test_levels_out_of_bounds_are_refused(kind: str, levels: Any) -> None:
         ({"kind": "continuous", "lower": 0, "upper": 1e9, "decimals": 9}, "decimals"),
         ({"kind": "continuous", "lower": 1e11, "upper": 1e11 + 1}, "upper"),
         ({"kind": "categorical", "levels": ("a", "b"), "missing": ("a",)}, "missing"),
+        ({"kind": "binary", "spike": 0}, "spike"),
+        ({"kind": "ordered", "levels": ("a", "b"), "scale": "log"}, "scale"),
+        ({"kind": "continuous", "lower": 0, "upper": 9, "spike": 0}, "spike"),
+        ({"kind": "continuous", "lower": 0.1, "upper": 9, "decimals": 0, "spike": 0.1}, "spike"),
+        ({"kind": "integer", "lower": 0, "upper": 9, "spike": 0.5}, "spike"),
+        ({"kind": "continuous", "lower": 0, "upper": 9, "scale": "log"}, "scale"),
+        ({"kind": "continuous", "lower": 1e-12, "upper": 9, "scale": "log"}, "scale"),
+        ({"kind": "integer", "lower": -1, "upper": 9, "scale": "log"}, "scale"),
+        ({"kind": "integer", "lower": 0, "upper": 10**12, "scale": "log"}, "scale"),
     ],
 )
 def test_fields_that_do_not_go_together_are_refused(kwargs: dict[str, Any], where: str) -> None:
@@ -120,7 +137,7 @@ def test_fields_that_do_not_go_together_are_refused(kwargs: dict[str, Any], wher
 
 
 def test_all_problems_of_a_column_are_reported_together() -> None:
-    wheres = refused(Column, "", "continuous", math.nan, None, -1, ("a",))
+    wheres = refused(Column, "", "continuous", math.nan, None, -1, levels=("a",))
     assert wheres == ["name", "lower", "upper", "decimals", "levels"]
 
 
@@ -132,6 +149,7 @@ def test_a_blank_bound_says_where_bounds_come_from() -> None:
 def test_bounds_are_kept_as_floats() -> None:
     assert repr(AGE.lower) == "18.0"
     assert repr(replace(AGE, lower=-0.0).lower) == "0.0"
+    assert repr(replace(AGE, spike=40).spike) == "40.0"
 
 
 @pytest.mark.parametrize(
@@ -329,6 +347,7 @@ def test_a_dictionary_carries_its_own_schema() -> None:
         with_columns(replace(TIME, upper=10), CVD),
         with_columns(replace(WARD, levels=("c", "a", "b"))),
         with_columns(replace(AGE, label="how old", decimals=None, nullable=True)),
+        with_columns(replace(AGE, spike=18, scale="log")),
         replace(SCHEMA, max_rows_per_person=2),
     ],
 )

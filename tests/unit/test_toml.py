@@ -67,6 +67,7 @@ RICH = Schema(
         Column("sex", "binary", levels=("männlich", "weiblich"), unit="µg"),
         Column("stage", "ordered", levels=("I", "II", "III"), missing=("NA",)),
         Column("x", "continuous", -1e-7, 0.1),
+        Column("crp", "continuous", 0, 500, 1, spike=0.3, scale="log"),
     ),
     "patient_id",
     7,

@@ -12,6 +12,8 @@ import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from penstock.audit.membership import EXTREMES, Interval, plot_roc
+from penstock.audit.tradeoff import DISTANCE, LATENT, MOST_AUC, RATIO
+from penstock.audit.tradeoff_plot import plot_tradeoff
 from penstock.cli.console import done, emit_json, err, friendly, number, say, table
 from penstock.wire import gate_pb2
 from penstock_client.cli.common import AsJson, SiteDir, document, open_site, short, steward
@@ -64,9 +66,19 @@ def preview(
     repeats: Annotated[
         int, typer.Option("--repeats", help="How often, each time with other people held out.")
     ] = 3,
+    swept: Annotated[
+        bool,
+        typer.Option(
+            "--sweep-w", help="Attack it at other w too: what each w leaks, and is good for."
+        ),
+    ] = False,
     plot: Annotated[
         Path | None,
-        typer.Option("--plot", help="Draw the attacks' ROC curves: .png, .pdf or .svg."),
+        typer.Option(
+            "--plot",
+            help="Draw the attacks' ROC curves, or utility against leakage with --sweep-w: .png, "
+            ".pdf or .svg.",
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -77,17 +89,17 @@ def preview(
     shown = document(paths, "Preview", gate_pb2.JobRequest(request_id=request))
     if not as_json:
         _show_preview(shown)
-    if not (attacked or plot):
+    if not (attacked or swept or plot):
         if as_json:
             emit_json(shown)
         return
     spec = specify(paths, settings, shown["request"])
     with _progress() as progress:
-        found = run_attack(spec, repeats, progress)
+        found = run_attack(spec, repeats, progress, swept=swept)
     if as_json:
         emit_json({**shown, "attack": found.to_dict()})
     else:
-        _show_attack(found)
+        _show_attack(found, shown["guarantee"])
     if plot is not None:
         _draw(found, plot, f"attacks on request {shown['request'][:12]}: {shown['guarantee']}")
 
@@ -159,8 +171,9 @@ def _progress() -> Iterator[Callable[[int, int], None]]:
         yield lambda done, of: bar.update(task, completed=done, total=of)
 
 
-def _show_attack(found: Outcome) -> None:
-    if not found.reports:
+def _show_attack(found: Outcome, guarantee: str) -> None:
+    asked = found.asked
+    if not asked.reports:
         say("too few people to hold some out: nothing was attacked")
         return
     rows = [
@@ -171,18 +184,48 @@ def _show_attack(found: Outcome) -> None:
             _interval(report.tpr),
             f"{report.members} + {report.nonmembers}",
         )
-        for name, report in found.reports.items()
+        for name, report in asked.reports.items()
     ]
     columns = ("attack", "records", "AUC (95 %)", "found at 1 % FPR (95 %)", "members + held out")
     say("")
     table(f"attacks on it, {found.repeats} runs, people held out in each", columns, rows)
-    if found.pairing is not None:
-        own = found.pairing
+    if asked.pairing is not None:
+        own = asked.pairing
         say(
             f"  a person's own synthetic row: {own.nearer:.1%} of the others are nearer to the "
             f"person; among synthetic rows its median rank is {own.rank:.1f}, 1 being the closest"
         )
     for line in _MEANING:
+        say(f"  {line}")
+    if found.swept:
+        _show_sweep(found, guarantee)
+
+
+def _show_sweep(found: Outcome, guarantee: str) -> None:
+    marks = (
+        (0.0, "flow sampling"),
+        (found.w, "asked"),
+        (found.largest_w, f"largest with AUC ≤ {MOST_AUC:g}"),
+    )
+    rows = [
+        (
+            number(point.w),
+            *(_interval(point.reports[attack].auc) for attack in (DISTANCE, RATIO)),
+            "" if point.pairing is None else f"{point.pairing.nearer:.1%}",
+            *(f"{error:.2g}" for error in point.errors.values()),
+            ", ".join(mark for w, mark in marks if w == point.w),
+        )
+        for point in found.table.by(LATENT)
+    ]
+    errors = (f"{name} off" for name in found.asked.errors)
+    columns = ("w", f"AUC, {DISTANCE}", f"AUC, {RATIO}", "others nearer", *errors, "")
+    say("")
+    table(
+        f"the same fits at other w; AUC with 95 % limits, means of {found.repeats}", columns, rows
+    )
+    if found.largest_w is None:
+        say(f"  Both attacks stay within AUC {MOST_AUC:g} at no w: flow sampling leaks least.")
+    for line in (*_SWEPT, _CHOOSING[guarantee == "empirical"]):
         say(f"  {line}")
 
 
@@ -196,7 +239,10 @@ def _draw(found: Outcome, plot: Path, title: str) -> None:
     # Created first, so that its owner alone can read it.
     os.close(os.open(plot, os.O_CREAT | os.O_WRONLY, 0o600))
     try:
-        plot_roc(found.curves, plot, title=title)
+        if found.swept:
+            plot_tradeoff(found.table, plot, title=title, chosen=found.largest_w, asked=found.w)
+        else:
+            plot_roc(found.asked.curves, plot, title=title)
     except BaseException:
         if not plot.stat().st_size:
             plot.unlink()
@@ -215,6 +261,21 @@ _MEANING = (
 )
 """What the figures mean, and what they do not."""
 
+_SWEPT = (
+    "Others nearer: how often another person is nearer to a person than their own synthetic row.",
+    "Off: mean difference between synthetic rows and the members' own; of means and standard "
+    "deviations (sds) in units of a column's sd.",
+    "The fit is that of the w asked for. Under a finite ε another w would leave it another share.",
+)
+
+_CHOOSING = (
+    "w is fixed in this study, before any row is looked at. Do not ask for another because of "
+    "these figures: a w that is chosen on real rows tells of them, and only the class empirical "
+    "allows for it.",
+    "The class empirical may ask for a w that was found so: it is a choice on real rows, and its "
+    "ε is infinite with or without.",
+)
+"""Whether w may follow from what was seen: not under a finite ε; under empirical."""
 
 _SHARE = "takes of the data set's life"
 _PREVIEW = {

@@ -10,19 +10,25 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from penstock.audit.membership import Array, Pairing, Report
+from penstock.audit.tradeoff import (
+    ATTACKS,
+    DISTANCE,
+    LATENT,
+    MOST_AUC,
+    Point,
+    Tradeoff,
+    choose_w,
+    qualifies,
+)
 from penstock.errors import InvalidInput, JobFailed, PenstockError, Problem
 from penstock.models.plan import plan
 from penstock.pictures import check_picture
@@ -47,24 +53,53 @@ class Outcome:
 
     Args:
         persons: who have rows.
-        reports, curves: by "attack" and "attack, extreme"; means over the repeats.
-        pairing: where each row has a synthetic row of its own (w > 0).
+        w: the request's.
+        table: means over the repeats; of other w too where they were asked for.
     """
 
     persons: int
     repeats: int
-    reports: Mapping[str, Report]
-    curves: Mapping[str, Array]
-    pairing: Pairing | None
+    w: float
+    table: Tradeoff
+
+    @property
+    def asked(self) -> Point:
+        """At the request's w. Without latents of the persons' own, no row is anybody's."""
+        found = self.table.at(self.w)
+        return found if self.w > 0 else replace(found, pairing=None)
+
+    @property
+    def swept(self) -> bool:
+        """Whether other w were tried."""
+        return len(self.table.points) > 1
+
+    @property
+    def largest_w(self) -> float | None:
+        """Up to which both attacks look like chance; None where they do so at no w."""
+        return self._largest(ATTACKS)
+
+    def _largest(self, attacks: Sequence[str]) -> float | None:
+        least = self.table.by(LATENT)[0]
+        return choose_w(self.table, attacks=attacks) if qualifies(least, attacks=attacks) else None
 
     def to_dict(self) -> dict[str, Any]:
         """Its JSON form, without the curves."""
-        return {
+        asked = self.asked.to_dict()
+        found = {
             "persons": self.persons,
             "repeats": self.repeats,
-            "reports": {name: report.to_dict() for name, report in self.reports.items()},
-            "pairing": None if self.pairing is None else asdict(self.pairing),
+            "reports": asked["reports"],
+            "pairing": asked["pairing"],
         }
+        if self.swept:
+            found["sweep"] = {
+                "w": self.w,
+                "most_auc": MOST_AUC,
+                "largest_w": self.largest_w,
+                "largest_w_by_distance": self._largest((DISTANCE,)),
+                **self.table.to_dict(),
+            }
+        return found
 
 
 def specify(paths: SitePaths, settings: SiteSettings, request_id: str) -> Spec:
@@ -111,8 +146,13 @@ def specify(paths: SitePaths, settings: SiteSettings, request_id: str) -> Spec:
     )
 
 
-def run(spec: Spec, repeats: int, progress: Callable[[int, int], None]) -> Outcome:
+def run(
+    spec: Spec, repeats: int, progress: Callable[[int, int], None], *, swept: bool = False
+) -> Outcome:
     """Attack in a process of its own; it dies with this one, and leaves no file.
+
+    Args:
+        swept: also at other w; one fit per repeat serves them all.
 
     Raises:
         InvalidInput: repeats out of bounds.
@@ -135,7 +175,12 @@ def run(spec: Spec, repeats: int, progress: Callable[[int, int], None]) -> Outco
         if process.stdin is None or process.stdout is None:
             raise RuntimeError("the attacker has no pipes")
         with contextlib.suppress(BrokenPipeError):
-            asked = {"spec": asdict(spec), "repeats": repeats, "parent": os.getpid()}
+            asked = {
+                "spec": asdict(spec),
+                "repeats": repeats,
+                "sweep": swept,
+                "parent": os.getpid(),
+            }
             json.dump(asked, process.stdin)
             process.stdin.close()
         for line in process.stdout:
@@ -151,16 +196,7 @@ def run(spec: Spec, repeats: int, progress: Callable[[int, int], None]) -> Outco
     if code != 0 or not isinstance(said, dict):
         why = f"{said['error']} at {said['where']}" if isinstance(said, dict) else f"status {code}"
         raise JobFailed("the attack ended early; nothing was charged or kept", value=why)
-    return Outcome(
-        said["persons"],
-        repeats,
-        {name: Report.from_dict(report) for name, report in said["reports"].items()},
-        {
-            name: np.array([math.nan if v is None else v for v in curve])
-            for name, curve in said["curves"].items()
-        },
-        None if said["pairing"] is None else Pairing(**said["pairing"]),
-    )
+    return Outcome(said["persons"], repeats, said["w"], Tradeoff.from_dict(said["table"]))
 
 
 def check_place(picture: Path, paths: SitePaths) -> None:

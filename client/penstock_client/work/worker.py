@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from penstock.encoding import Encoding
 from penstock.errors import InvalidEvent
+from penstock.models.flow.engine import why_no_kernel
 from penstock.models.plan import Plan, plan
 from penstock.privacy.events import to_dict
 from penstock.privacy.noise import NoiseSource, SecureNoise, SeededNoise
@@ -114,6 +115,7 @@ def produce(spec: Spec, progress: Callable[[int, int], None]) -> pa.Table:
         progress=progress,
         device=device_of(spec),
         public=task.public,
+        threads=spec.threads,
     )
     labelled = [
         *((index, rows) for index, rows in enumerate(made.copies, start=1)),
@@ -127,13 +129,32 @@ def produce(spec: Spec, progress: Callable[[int, int], None]) -> pa.Table:
     return pa.concat_tables(tables).combine_chunks()
 
 
+_GPU_DRIVERS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
+"""Where a GPU's driver shows itself: NVIDIA's, AMD's, and that of a Windows subsystem."""
+
+
 def device_of(spec: Spec) -> str:
-    """Where to train."""
+    """Where to train.
+
+    Torch, which takes seconds to load, is asked only where there is a driver: a CPU's flows are
+    computed by the compiled kernel.
+    """
+    if spec.device != "auto":
+        return spec.device
+    if not any(map(os.path.exists, _GPU_DRIVERS)):
+        return "cpu"
     import torch
 
-    if spec.device == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    return spec.device
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def use_threads(spec: Spec) -> None:
+    """As many threads as the site allows, in whatever computes flows here."""
+    os.environ["OMP_NUM_THREADS"] = str(spec.threads)  # the kernel's default
+    if why_no_kernel(device_of(spec)) is not None:
+        import torch
+
+        torch.set_num_threads(spec.threads)
 
 
 def confess(error: Exception) -> dict[str, str]:
@@ -145,7 +166,6 @@ def confess(error: Exception) -> dict[str, str]:
 def main(folder: Path) -> int:
     parent = os.getppid()
     spec = Spec(**json.loads((folder / SPEC).read_text()))
-    os.environ.setdefault("OMP_NUM_THREADS", str(spec.threads))
     isolate(spec.memory_gb)
     if os.getppid() != parent:
         return 1  # The gate died before the death signal was set.
@@ -155,9 +175,7 @@ def main(folder: Path) -> int:
         sys.stdout.flush()
 
     try:
-        import torch
-
-        torch.set_num_threads(spec.threads)
+        use_threads(spec)
         table = produce(spec, progress)
         with pa.OSFile(str(folder / TABLE), "wb") as sink:
             with pa.ipc.new_stream(sink, table.schema) as writer:

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 from scipy.spatial.distance import cdist
-from scipy.special import logsumexp, ndtri
+from scipy.special import ndtri
 from scipy.stats import beta, binom, rankdata
 
 from penstock.errors import InvalidInput, Problem
@@ -46,11 +46,11 @@ EXTREMES = ", extreme"
 RATES = np.unique(np.concatenate([np.geomspace(1e-4, 1, 161), np.linspace(0.01, 1, 100)]))
 """False alarm rates at which ROC curves are kept, ascending."""
 
-_ENTRIES = 4_000_000
-"""Of the largest matrix that is held at once."""
+_ENTRIES = 1 << 18
+"""Of the largest matrix that is held at once: small enough to stay in a cache."""
 
-_TREE_COLUMNS = 12
-"""With more columns a k-d tree looks at everything, and plain distances are faster."""
+_TREE_COLUMNS = 6
+"""With more columns a k-d tree looks at nearly everything, and plain distances are faster."""
 
 _THRESHOLD_SHARE = 0.8
 """Of a TPR limit's error, what the unknown threshold gets; the rest is the members' own."""
@@ -86,8 +86,16 @@ def closest(synthetic: Array, candidates: Array, scale: Array) -> Array:
     if there.shape[1] <= _TREE_COLUMNS:
         found: Array = cKDTree(there).query(here)[0]
         return found
-    parts = [cdist(part, there).min(axis=1) for part in _parts(here, len(there))]
-    return np.concatenate(parts)
+    # |there|²/2 - ⟨there, here⟩ is least where the distance is. Only its place is taken from that:
+    # of close rows rounding would leave little of the value. Centred, so that squares stay small.
+    centre = there.mean(axis=0)
+    there, here = there - centre, here - centre
+    products = _across(-there, (there**2).sum(axis=1) / 2)
+    nearest = np.concatenate(
+        [(_one(p) @ products).argmin(axis=1) for p in _parts(here, len(there))]
+    )
+    distance: Array = np.linalg.norm(here - there[nearest], axis=1)
+    return distance
 
 
 def likelihood_ratio(
@@ -135,7 +143,7 @@ def likelihood_ratio(
         return model.log_density(candidates)
     own = model.to_latent(candidates)
     norm = np.linalg.norm(own, axis=1, keepdims=True)
-    centre = math.sqrt(w) * own * np.minimum(1.0, clip / np.maximum(norm, 1e-300))
+    centre = own * np.minimum(1.0, clip / np.maximum(norm, 1e-300))
     seen = model.to_latent(released)
     squares = (seen**2).sum(axis=1)
     # log g, but for the factor of 2π, which numerator and denominator share.
@@ -143,16 +151,55 @@ def likelihood_ratio(
     if absent > 0:
         null = -squares / (2 * (1 - w)) - 0.5 * seen.shape[1] * math.log1p(-w) + math.log(absent)
         background = np.logaddexp(background, null)
+    return _log_ratio(centre, seen, background, w, best=best)
+
+
+def direct_ratio(
+    released: Array, candidates: Array, w: float, centre: Array, scale: Array
+) -> Array:
+    r"""Log likelihood ratio of each candidate, (m,), for noise that was put on the rows themselves.
+
+    Released rows are :math:`\hat μ + \sqrt w (x - \hat μ) + \sqrt{1-w}\, \hat σ Z`. The attacker
+    knows w, ``centre`` μ̂ and ``scale`` σ̂, both (d,), and takes other people's released rows for
+    Gaussian with the mean and covariance of all. As :func:`likelihood_ratio` but for that; at w = 0
+    all scores are equal.
+
+    Raises:
+        InvalidInput: w is not in [0, 1), no rows, or values that are not finite.
+    """
+    _check_rows(released, candidates)
+    if not 0 <= w < 1:
+        raise InvalidInput("attack", [Problem("w", "out of bounds", None, str(w), "in [0, 1)")])
+    varies = scale > 0  # where a column does not vary, there is nothing to tell by
+    if not varies.any():
+        return np.zeros(len(candidates))
+    own = ((candidates - centre) / np.where(varies, scale, 1.0))[:, varies]
+    seen = ((released - centre) / np.where(varies, scale, 1.0))[:, varies]
+    # A rounded table may lack a direction altogether: then the others' density is but very high.
+    covariance = np.atleast_2d(np.cov(seen, rowvar=False, bias=True))
+    covariance += 1e-6 * np.eye(seen.shape[1])
+    lower = np.linalg.cholesky(covariance)
+    white = np.linalg.solve(lower, (seen - seen.mean(axis=0)).T)
+    background = -(white**2).sum(axis=0) / 2 - np.log(np.diag(lower)).sum()
+    return _log_ratio(own, seen, background, w)
+
+
+def _log_ratio(own: Array, seen: Array, background: Array, w: float, best: bool = False) -> Array:
+    """log of the mean (or largest) N(seen; √w own, (1-w) I) / exp(background), without 2π; (m,)."""
+    n, d = seen.shape
     # -|z̃ - c|²/2(1-w) - log g, multiplied out: one matrix product per part.
-    row = -squares / (2 * (1 - w)) - background
-    constant = -0.5 * seen.shape[1] * math.log1p(-w)
+    row = -(seen**2).sum(axis=1) / (2 * (1 - w)) - background
+    products = _across(math.sqrt(w) / (1 - w) * seen, row)
     scores = []
-    for part in _parts(centre, len(seen)):
-        own_term = (part**2).sum(axis=1, keepdims=True) / (2 * (1 - w))
-        exponent = row - own_term + part @ seen.T / (1 - w)
+    for part in _parts(own, n):
+        exponent = _one(part) @ products
         top = exponent.max(axis=1)
-        scores.append(top if best else logsumexp(exponent, axis=1) - math.log(len(seen)))
-    ratio: Array = np.concatenate(scores) + constant
+        score = top - w * (part**2).sum(axis=1) / (2 * (1 - w))
+        if not best:
+            exponent -= top[:, None]
+            score += np.log(np.exp(exponent, out=exponent).sum(axis=1)) - math.log(n)
+        scores.append(score)
+    ratio: Array = np.concatenate(scores) - 0.5 * d * math.log1p(-w)
     return ratio
 
 
@@ -166,7 +213,16 @@ def extremity(rows: Array) -> Array:
     return distance
 
 
-def _parts(rows: Array, width: int) -> list[Array]:
+def _across(rows: Array, last: Array) -> Array:
+    """(d + 1, n): the rows' transpose, then ``last``; contiguous, which makes products faster."""
+    return np.ascontiguousarray(np.vstack([rows.T, last]))
+
+
+def _one(rows: Array) -> Array:
+    return np.column_stack([rows, np.ones(len(rows))])
+
+
+def _parts(rows: NDArray[Any], width: int) -> list[NDArray[Any]]:
     size = max(1, _ENTRIES // max(width, 1))
     return [rows[at : at + size] for at in range(0, len(rows), size)]
 
@@ -336,10 +392,13 @@ class Pairing:
     Args:
         nearer: P(‖X_j - X_i‖ < ‖X̃_i - X_i‖): share of other people who are nearer than it.
         rank: its median rank among all synthetic rows by distance to the person; 1 is the closest.
+        others: how many other people are nearer than it, the median over persons; the rank of the
+            paper's equation 26.
     """
 
     nearer: float
     rank: float
+    others: float
 
 
 def pairing(rows: Array, synthetic: Array, scale: Array, most: int = 1000) -> Pairing:
@@ -360,15 +419,17 @@ def pairing(rows: Array, synthetic: Array, scale: Array, most: int = 1000) -> Pa
     real, made = rows / unit, synthetic / unit
     chosen = np.unique(np.linspace(0, len(rows) - 1, min(most, len(rows))).astype(np.intp))
     nearer, ranks = [], []
-    size = max(1, _ENTRIES // len(rows))
-    for at in range(0, len(chosen), size):
-        who = chosen[at : at + size]
+    for who in _parts(chosen, len(rows)):
         own = np.linalg.norm(made[who] - real[who], axis=1, keepdims=True)
-        others = cdist(real[who], real) < own
-        others[np.arange(len(who)), who] = False
-        nearer.append(others.sum(axis=1) / (len(rows) - 1))
+        # The person itself, at 0, is the one who is not another.
+        nearer.append((cdist(real[who], real) < own).sum(axis=1) - (own[:, 0] > 0))
         ranks.append(1 + (cdist(real[who], made) < own * (1 - 1e-12)).sum(axis=1))
-    return Pairing(float(np.concatenate(nearer).mean()), float(np.median(np.concatenate(ranks))))
+    others = np.concatenate(nearer)
+    return Pairing(
+        float(others.mean() / (len(rows) - 1)),
+        float(np.median(np.concatenate(ranks))),
+        float(np.median(others)),
+    )
 
 
 # -- picture ---------------------------------------------------------------------------------------

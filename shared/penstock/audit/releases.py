@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 
 from penstock.audit.worlds import Bools, Target
 from penstock.models import latent_noise, margins
+from penstock.models.moments import moment_event, noisy_moments
+from penstock.models.outcome import Hazard, noisy_score, outcome_event
 from penstock.privacy import discrete, sensitivity
 from penstock.privacy import noise as noises
 from penstock.privacy.events import (
@@ -133,8 +135,8 @@ def strata(scale: float, member: tuple[str, ...] = STRATA[:1]) -> Target:
 def histograms(scale: float) -> Target:
     """Counts of one column: all of a person's rows in one empty bin, and in the count of rows."""
     rows_each, sigma, low, high = 2, 0.5 * scale, np.array([-1.0]), np.array([1.0])
-    rows = np.full((80, rows_each, 1), -0.95)
-    rows[-1] = 0.95
+    rows = np.full((80, rows_each, 1), low)
+    rows[-1] = high
 
     def scores(person: bool, runs: int, noise: NoiseSource) -> Array:
         present = np.zeros(rows.shape[:2], dtype=bool)
@@ -162,12 +164,35 @@ def moments(scale: float) -> Target:
         present = np.full((1, rows_each), person)
         # <M, y yᵀ> of the released matrix is the projection on what the person moves.
         return repeated(
-            lambda: float(at @ margins.noisy_moments(far, present, radius, sigma, noise) @ at), runs
+            lambda: float(at @ noisy_moments(far, present, radius, sigma, noise) @ at), runs
         )
 
-    events = (margins.moment_event(sigma, radius, 2, rows_each),)
+    events = (moment_event(sigma, radius, 2, rows_each),)
     worst = "all rows of a person far outside the radius, in one direction"
     return Target("moments", worst, events, DELTA, 5_000, scores)
+
+
+def outcome(scale: float) -> Target:
+    """A hazard's score: rows at its largest residual, all covariates alike, far beyond the clip."""
+    rows_each, d, sigma = 2, 5, 0.5 * scale
+    others = d - 2
+    times = np.array([-1.0, 1.0])
+    hazard = Hazard(0, 1, [2, 3, 4], times, times + 1, np.zeros(others), np.eye(others))
+    # Censored at the end, at a risk of e⁴: each entry is -2e⁴, the clip about 2.
+    values, covariates = np.tile([1.0, -1.0, 1.0, 1.0, 1.0], (1, rows_each, 1)), np.ones(d - 1)
+
+    def scores(person: bool, runs: int, noise: NoiseSource) -> Array:
+        present = np.full((1, rows_each), person)
+
+        def once() -> float:
+            released = noisy_score(hazard, values, values, present, covariates, sigma, noise, 1)
+            return -float(released.sum())
+
+        return repeated(once, runs)
+
+    events = (outcome_event(sigma, d, 1),)
+    worst = "all rows of a person far beyond the clip, in every entry alike"
+    return Target("outcome", worst, events, DELTA, 3_000, scores)
 
 
 # -- rows --------------------------------------------------------------------------------------

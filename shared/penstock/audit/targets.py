@@ -22,6 +22,7 @@ _RELEASES: dict[str, Builder] = {
     "laplace": releases.laplace,
     "histograms": releases.histograms,
     "moments": releases.moments,
+    "outcome": releases.outcome,
     "injection": releases.injection,
     "shuffled": releases.shuffled,
     "projections": releases.projections,

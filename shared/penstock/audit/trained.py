@@ -1,9 +1,9 @@
 r"""Worst cases of what is trained: DP-SGD on a flow, and the ``maf`` mechanism as a whole.
 
 The attacker sees every iterate, as the accounting assumes, and nothing but what
-:func:`penstock.models.dpsgd.fit` lets anyone see. With a clip of 1e-12 Adam's second moment is far
-below its 1e-8, so that its direction is linear in the gradients, and each noisy gradient can be
-told from two iterates.
+:func:`penstock.models.flow.training.fit` lets anyone see. With a clip of 1e-12 Adam's second moment
+is far below its 1e-8, so that its direction is linear in the gradients, and each noisy gradient can
+be told from two iterates.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
 from penstock.audit.releases import DELTA, repeated
 from penstock.audit.worlds import Bools, Target
 from penstock.encoding import Encoding
-from penstock.models import dpsgd, mechanism
-from penstock.models.architecture import Architecture
-from penstock.models.maf import Flow
-from penstock.models.plan import Training, plan
+from penstock.models import mechanism
+from penstock.models.flow.architecture import Architecture
+from penstock.models.flow.engine import make_flow
+from penstock.models.flow.training import Training, fit
+from penstock.models.plan import plan
 from penstock.privacy.noise import NoiseSource
 from penstock.schema import Column, Schema
 from penstock.study import Mechanism, PrivacyRequest
@@ -37,25 +37,25 @@ class _Canary:
     """A flow, and a person whose gradient is as large as it can be and whose rows agree."""
 
     def __init__(self) -> None:
-        self.flow = Flow(Architecture(1, flows=1, hidden=(1,)), dtype=torch.float64)
+        self.flow = make_flow(Architecture(1, flows=1, hidden=(1,)), precision="double")
         self.start = self.flow.get_flat()
         self.rows = np.full((1, _ROWS, 1), 8.0)
-        there = torch.ones((1, _ROWS), dtype=torch.bool)
-        pull = dpsgd.clipped_sum(self.flow, torch.as_tensor(self.rows), there, 1.0).numpy()
+        data = self.flow.load(self.rows, np.ones((1, _ROWS), dtype=np.bool_))
+        pull = self.flow.clipped_sum(data, None, 1.0)
         self.direction = pull / np.linalg.norm(pull)
 
     def gradients(self, training: Training, person: bool, noise: NoiseSource) -> Array:
         """One training; each step's noisy sum along the person's gradient, over C; (steps,)."""
-        iterates = [self.start.numpy()]
+        iterates = [self.start]
         self.flow.set_flat(self.start)
         present = np.full((1, _ROWS), person)
-        dpsgd.fit(
+        fit(
             self.flow,
             self.rows,
             present,
             training,
             noise,
-            lambda step, steps: iterates.append(self.flow.get_flat().numpy()),
+            lambda step, steps: iterates.append(self.flow.get_flat()),
         )
         return _told(np.diff(iterates, axis=0) @ self.direction, training)
 
@@ -113,9 +113,8 @@ def training(scale: float) -> Target:
 
         def once() -> float:
             canary.flow.set_flat(canary.start)
-            dpsgd.fit(canary.flow, canary.rows, present, trained, noise)
-            moved = (canary.start - canary.flow.get_flat()).numpy()
-            return float(moved @ canary.direction)
+            fit(canary.flow, canary.rows, present, trained, noise)
+            return float((canary.start - canary.flow.get_flat()) @ canary.direction)
 
         return repeated(once, runs)
 

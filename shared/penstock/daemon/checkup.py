@@ -21,6 +21,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from penstock.errors import InvalidInput, PenstockError
+from penstock.models.flow import kernel
 
 OK, WARN, FAIL = "ok", "warn", "fail"
 EXIT_WELL, EXIT_FAILED = 0, 10
@@ -237,4 +238,7 @@ def device(wanted: str = "auto") -> list[Row]:
     if wanted == "auto" and Path("/dev/nvidia0").exists():
         what = "cpu, though there is a GPU"
         return [Row("device", WARN, what, "Install torch with CUDA and the GPU's driver.")]
-    return [Row("device", OK, "cpu")]
+    if kernel.available():
+        return [Row("device", OK, "cpu, by the compiled kernel")]
+    remedy = "Flows are many times slower so; see docs/engine.md."
+    return [Row("device", WARN, f"cpu, by torch: {kernel.why_not()}", remedy)]

@@ -1,61 +1,88 @@
-r"""Noisy margins and noisy moments: the cheap, early parts of a private fit.
+r"""Noisy margins: each column's histogram, and the maps that give columns the normal shape.
 
-Both are sums of whole numbers over persons with exact discrete Gaussian noise, under zero-out with
-public n: their sensitivities hold in the machine's arithmetic, not only on paper. Everything after
-the noise is post-processing.
+Histograms are whole numbers with exact discrete Gaussian noise, under zero-out with public n: their
+sensitivity holds in the machine's arithmetic, not only on paper. Everything after the noise is
+post-processing.
 
-* :func:`noisy_histograms` counts each column on a fixed grid over the public box. From the counts
-  come each column's location and scale (:func:`standardise`).
-* :func:`noisy_moments` sums y yᵀ over clipped rows y = (scores, 1). :func:`match_moments` finds the
-  affine map after which a model's samples, *clipped alike*, have these moments, so that clipping
-  does not bias what it bounds.
+* :func:`noisy_histograms` counts each column on a fixed grid over the public box. A duration is
+  counted apart for events and for censored times, at no further cost: a row is in one of the two.
+* :func:`standardise` takes each column's mean and sd from them: *linear* scores, in which moments
+  are measured, since regressions are linear in the columns as they are.
+* :class:`Margins` takes each column's whole distribution: *normal* scores, in which the density
+  model works. Skew, gaps and piles cost it nothing then, and survive however little the budget.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtr, ndtri
 
+from penstock.encoding import level_noise
+from penstock.models.moments import Affine
 from penstock.privacy.discrete import add_discrete_gaussian, exact_positive, grid_sd
 from penstock.privacy.events import DiscreteGaussian
 from penstock.privacy.noise import NoiseSource
-from penstock.privacy.sensitivity import histogram, second_moments
+from penstock.privacy.sensitivity import histogram
 
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
+Outcomes = Sequence[tuple[int, int]]
+"""Pairs of coordinates: a duration, and its event (above 0: it happened)."""
+Levels = Mapping[int, Array]
+"""Of each coordinate that holds levels alone, their points; at most BINS of them are counted so."""
 
-BINS = 32
+BINS = 64
 """Bins per column, equal widths over the public box."""
 
-_ROW_BITS = 24
-_ROWS_AT_ONCE = 1 << 14
-"""Rows are whole numbers of at most 24 bits where their moments are summed: 2¹⁴ fit in an int64."""
+_CERTAIN, _LIKELY = 3.5, 0.5
+"""By how many sds a count stands out of its noise, and stands out a little. A column's many empty
+bins would else hold a handful of rows each, far from all others, where they would weigh most."""
 
-_EIGENVALUE_FLOOR = 0.02
-_MATCH_ROUNDS = 40
-_MOST_STRETCH, _MOST_SHIFT = 10.0, 10.0
-"""Bounds of the final match, in standard deviations: far beyond what any real cohort needs."""
+_PLACED, _SHAPED, _HALF_SHAPED = 20.0, 80.0, 50.0
+"""How many sds of a count's noise there must be rows, for a mean and an sd, and for a shape: that
+of a column, and of a duration's half."""
+
+_WIDTHS = (1.0, 2.0, 4.0, 8.0)
+"""Widths of the kernels, in bins, that smooth counts which do not stand out by themselves."""
+
+_EMPTY = 1e-7
+"""Share of a bin that is not kept: the maps keep their inverses."""
+
+_TAIL = 3e-5
+"""Normal scores end at this quantile and its opposite, near ±4."""
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Noisy counts: ``bins`` (d, BINS), the number of ``rows`` present, and the sd of each."""
+    """Noisy counts.
+
+    Args:
+        bins: (d, BINS), of each column; of levels, in its first places.
+        split: (m, 2, BINS), of each duration: censored times, then events.
+        rows: the number of rows present; sd: of each count's noise.
+    """
 
     bins: Array
+    split: Array
     rows: float
     sd: float
 
 
-def histogram_event(sigma: float, d: int, rows_per_person: int) -> DiscreteGaussian:
-    """What :func:`noisy_histograms` is charged as."""
+def histogram_event(
+    sigma: float, d: int, rows_per_person: int, outcomes: int = 0
+) -> DiscreteGaussian:
+    """What :func:`noisy_histograms` is charged as; ``outcomes``: how many durations are split."""
     sensitivity = histogram(d + 1, rows_per_person)
     grid = grid_sd(_histogram_variance(sigma, d, rows_per_person), 1.0)
-    return DiscreteGaussian(sigma, 1, "margins", sensitivity, grid, BINS * d + 1)
+    count = BINS * (d + outcomes) + 1
+    return DiscreteGaussian(sigma, 1, "margins", sensitivity, grid, count)
 
 
 def _histogram_variance(sigma: float, d: int, rows_per_person: int) -> Fraction:
@@ -63,7 +90,14 @@ def _histogram_variance(sigma: float, d: int, rows_per_person: int) -> Fraction:
 
 
 def noisy_histograms(
-    rows: Array, present: Bools, low: Array, high: Array, sigma: float | None, noise: NoiseSource
+    rows: Array,
+    present: Bools,
+    low: Array,
+    high: Array,
+    sigma: float | None,
+    noise: NoiseSource,
+    outcomes: Outcomes = (),
+    levels: Levels | None = None,
 ) -> Counts:
     """Histograms of every column and the number of rows, with noise.
 
@@ -71,212 +105,180 @@ def noisy_histograms(
         rows: (n, k, d); present: (n, k). Values are clamped to the box; NaN counts at its centre.
         low, high: (d,), the public box.
         sigma: noise multiplier, or None for no noise (public rows, ``empirical`` class).
+        outcomes: durations whose histograms are split by their events.
+        levels: coordinates that are counted by level: fewer counts, hence less noise.
 
     Sensitivity: :func:`penstock.privacy.sensitivity.histogram` of d + 1 (each column, and the total
-    number of rows), zero-out of one person.
+    number of rows), zero-out of one person. A row counts once per column, split or not.
     """
     n, k, d = rows.shape
     inside = clamp(rows, low, high)[present]
-    place = np.clip(((inside - low) / (high - low) * BINS).astype(np.intp), 0, BINS - 1)
-    counts = np.stack([np.bincount(place[:, j], minlength=BINS) for j in range(d)])
-    whole = np.append(counts.ravel(), len(inside))
+    split, cells = dict(outcomes), []
+    for j, x in enumerate(inside.T):
+        count, place = _places(x, low[j], high[j], (levels or {}).get(j))
+        if j in split:
+            count, place = 2 * count, place + count * (inside[:, split[j]] > 0)
+        cells.append(np.bincount(place, minlength=count))
+    whole = np.append(np.concatenate(cells), len(inside))
     flat, sd = whole.astype(np.float64), 0.0
     if sigma is not None:
         sd = sigma * histogram(d + 1, k)
         flat = add_discrete_gaussian(whole, _histogram_variance(sigma, d, k), noise, unit=1.0)
+    parts = np.split(flat[:-1], np.cumsum([len(c) for c in cells])[:-1])
+    bins = np.zeros((d, BINS))
+    for row, part in zip(bins, parts, strict=True):
+        row[: min(len(part), BINS)] = part.reshape(-1, min(len(part), BINS)).sum(axis=0)
+    halves = [parts[j].reshape(2, BINS) for j, _ in outcomes]
     # The number of rows is at most the public n·k, and a model needs at least one.
-    return Counts(flat[:-1].reshape(d, BINS), float(np.clip(flat[-1], 1.0, max(n * k, 1))), sd)
+    total = float(np.clip(flat[-1], 1.0, max(n * k, 1)))
+    return Counts(bins, np.array(halves).reshape(-1, 2, BINS), total, sd)
 
 
-@dataclass(frozen=True, slots=True)
-class Affine:
-    """y ↦ y Aᵀ + b, A (d, d) invertible."""
-
-    matrix: Array
-    shift: Array
-
-    @classmethod
-    def identity(cls, d: int) -> Affine:
-        return cls(np.eye(d), np.zeros(d))
-
-    def apply(self, y: Array) -> Array:
-        """(…, d) → (…, d)."""
-        moved: Array = y @ self.matrix.T + self.shift
-        return moved
-
-    def invert(self, y: Array) -> Array:
-        """(…, d) → (…, d)."""
-        back: Array = (y - self.shift) @ np.linalg.inv(self.matrix).T
-        return back
-
-    def after(self, first: Affine) -> Affine:
-        """This map after ``first``: y ↦ self(first(y))."""
-        return Affine(self.matrix @ first.matrix, self.matrix @ first.shift + self.shift)
+def _places(
+    x: Array, low: float, high: float, points: Array | None
+) -> tuple[int, NDArray[np.intp]]:
+    """How many cells a column has, and each row's."""
+    if points is not None and len(points) <= BINS:
+        return len(points), np.searchsorted((points[1:] + points[:-1]) / 2, x)
+    place = ((x - low) / (high - low) * BINS).astype(np.intp)
+    return BINS, np.clip(place, 0, BINS - 1)
 
 
-def standardise(counts: Counts, low: Array, high: Array) -> Affine:
-    """The map from scores, roughly of mean 0 and sd 1 per column, to values.
+class Margins:
+    r"""Column by column from values to normal scores, s = Φ⁻¹(F(x)), and back.
 
-    Mean and sd of each noisy histogram, bins below two standard deviations of their noise left out:
-    else the empty bins, most of the box, would outweigh the rest. Where nothing stands out of the
-    noise, the box itself.
+    F is the distribution function of a noisy histogram, linear within bins. A duration's F is that
+    of its event's half, so that event and duration have their joint distribution whatever the
+    scores; its event's coordinate is mapped back before it.
+
+    Args:
+        counts: as released; low, high: (d,), the public box; outcomes, levels: as counted.
+
+    Attributes:
+        whole: (d, BINS + 1), F at the bins' edges, of all rows.
+    """
+
+    def __init__(
+        self,
+        counts: Counts,
+        low: Array,
+        high: Array,
+        outcomes: Outcomes = (),
+        levels: Levels | None = None,
+    ) -> None:
+        self._edges = low[:, None] + (high - low)[:, None] * np.arange(BINS + 1) / BINS
+        uniform = np.arange(BINS + 1) / BINS
+        # A duration as a whole is counted in two parts, hence with twice the variance.
+        sds = np.full(len(low), counts.sd)
+        sds[[j for j, _ in outcomes]] *= math.sqrt(2)
+        self.whole = np.stack(
+            [_cumulative(bins, sd, uniform) for bins, sd in zip(counts.bins, sds, strict=True)]
+        )
+        for j, points in (levels or {}).items():
+            if len(points) <= BINS:
+                self.whole[j] = _of_levels(counts.bins[j, : len(points)], points, self._edges[j])
+        self._halves: dict[int, tuple[int, Array, Array]] = {}
+        for (j, event), halves in zip(outcomes, counts.split, strict=True):
+            own = [_cumulative(half, counts.sd, self.whole[j], _HALF_SHAPED) for half in halves]
+            self._halves[j] = (event, own[0], own[1])
+
+    def to_scores(self, x: Array) -> Array:
+        """(…, d) values in the box to scores."""
+        s = np.empty_like(x)
+        for j, (edges, whole) in enumerate(zip(self._edges, self.whole, strict=True)):
+            u = np.interp(x[..., j], edges, whole)
+            if j in self._halves:
+                event, censored, happened = self._halves[j]
+                u = np.where(
+                    x[..., event] > 0,
+                    np.interp(x[..., j], edges, happened),
+                    np.interp(x[..., j], edges, censored),
+                )
+            s[..., j] = ndtri(np.clip(u, _TAIL, 1 - _TAIL))
+        return s
+
+    def to_values(self, s: Array) -> Array:
+        """(…, d) scores to values in the box; NaN stays NaN."""
+        u, x = np.clip(ndtr(s), _TAIL, 1 - _TAIL), np.empty_like(s)
+        for j, (edges, whole) in enumerate(zip(self._edges, self.whole, strict=True)):
+            if j not in self._halves:
+                x[..., j] = np.interp(u[..., j], whole, edges)
+        for j, (event, censored, happened) in self._halves.items():
+            x[..., j] = np.where(
+                x[..., event] > 0,
+                np.interp(u[..., j], happened, self._edges[j]),
+                np.interp(u[..., j], censored, self._edges[j]),
+            )
+        return x
+
+
+def _cumulative(bins: Array, sd: float, otherwise: Array, shaped: float = _SHAPED) -> Array:
+    """The distribution function at the bins' edges, (BINS + 1,), strictly rising from 0 to 1.
+
+    A bin is kept where it stands out of the noise, and so are its neighbours, one after the other,
+    as long as they stand out a little. What is left is smoothed until something stands out of it,
+    more and more; the rest is empty. Rows too few to show their shape have the normal one, and
+    fewer yet have ``otherwise``.
+    """
+    kept, likely = bins > _CERTAIN * sd, bins > _LIKELY * sd
+    while True:
+        sides = np.append(kept[1:], False) | np.append(False, kept[:-1])
+        more = kept | (sides & likely)
+        if (more == kept).all():
+            break
+        kept = more
+    share, left = np.where(kept, bins, 0.0), np.where(kept, 0.0, bins)
+    for kernel in _kernels():
+        smooth = kernel @ left
+        seen = (share == 0) & (smooth > _CERTAIN * sd * np.linalg.norm(kernel, axis=1))
+        share, left = np.where(seen, smooth, share), np.where(seen, 0.0, left)
+    total = share.sum()
+    if not total > _PLACED * sd:
+        return otherwise
+    if not total > shaped * sd:
+        centre = float(share @ np.arange(BINS)) / total
+        spread = math.sqrt(float(share @ (np.arange(BINS) - centre) ** 2) / total + 1 / 12)
+        share = np.diff(ndtr((np.arange(BINS + 1) - 0.5 - centre) / spread))
+    risen = np.append(0.0, np.cumsum(share / share.sum() + _EMPTY))
+    cumulative: Array = risen / risen[-1]
+    return cumulative
+
+
+def _of_levels(counts: Array, points: Array, edges: Array) -> Array:
+    """The same of levels: each has its noisy share, and the public shape of its noise."""
+    share = np.maximum(counts, 0.0) + _EMPTY
+    risen = (share / share.sum()) @ level_noise(points, edges) + _EMPTY * np.arange(len(edges))
+    cumulative: Array = risen / risen[-1]
+    return cumulative
+
+
+@cache
+def _kernels() -> list[Array]:
+    """Gaussian smoothing (BINS, BINS) of rising width, rows adding up to 1."""
+    apart = np.arange(BINS)[:, None] - np.arange(BINS)
+    kernels = [np.exp(-0.5 * (apart / width) ** 2) for width in _WIDTHS]
+    return [kernel / kernel.sum(axis=1, keepdims=True) for kernel in kernels]
+
+
+def standardise(
+    counts: Counts,
+    low: Array,
+    high: Array,
+    outcomes: Outcomes = (),
+    levels: Levels | None = None,
+) -> Affine:
+    """The map from linear scores, roughly of mean 0 and sd 1 per column, to values.
+
+    Mean and sd of each column's distribution as :class:`Margins` sees it: the empty bins, most of
+    the box, would else outweigh the rest. Where nothing stands out of the noise, the box itself.
     """
     width = (high - low) / BINS
     centres = low[:, None] + width[:, None] * (np.arange(BINS) + 0.5)
-    kept = np.where(counts.bins > 2 * counts.sd, counts.bins, 0.0)
-    kept[kept.sum(axis=1) <= 0] = 1.0
-    weights = kept / kept.sum(axis=1, keepdims=True)
+    weights = np.diff(Margins(counts, low, high, outcomes, levels).whole, axis=1)
     mean = (weights * centres).sum(axis=1)
     variance = (weights * (centres - mean[:, None]) ** 2).sum(axis=1)
     # A bin is as fine as these counts see: all rows equal still have a scale.
     return Affine(np.diag(np.sqrt(variance + width**2 / 12)), mean)
-
-
-def moment_event(sigma: float, radius: float, d: int, rows_per_person: int) -> DiscreteGaussian:
-    """What :func:`noisy_moments` is charged as."""
-    sensitivity = second_moments(radius, rows_per_person)
-    unit, variance = _row_unit(radius) ** 2, _moment_variance(sigma, radius, rows_per_person)
-    grid = min(grid_sd(variance, unit), grid_sd(variance / 2, unit))
-    return DiscreteGaussian(sigma, 1, "moments", sensitivity, grid, (d + 1) * (d + 2) // 2)
-
-
-def _moment_variance(sigma: float, radius: float, rows_per_person: int) -> Fraction:
-    sensitivity = rows_per_person * exact_positive("radius", radius) ** 2
-    return (exact_positive("noise multiplier", sigma) * sensitivity) ** 2
-
-
-def noisy_moments(
-    scores: Array, present: Bools, radius: float, sigma: float | None, noise: NoiseSource
-) -> Array:
-    """Σ y yᵀ over present rows, y = (scores, 1) clipped to norm ``radius``; (d+1, d+1), symmetric.
-
-    A symmetric matrix is one vector of its diagonal and √2 times its upper triangle, of the same L2
-    norm; so the entries beside the diagonal carry 1/√2 of the diagonal's sd.
-
-    Args:
-        scores: (n, k, d); present: (n, k). What is not finite counts as 0, or not at all.
-        sigma: noise multiplier, or None for no noise.
-
-    Sensitivity: :func:`penstock.privacy.sensitivity.second_moments`, zero-out of one person; it
-    holds exactly, by :func:`whole_moments`.
-    """
-    if sigma is None:
-        y = _clipped(scores[present], radius)
-        bare: Array = y.T @ y
-        return bare
-    total, unit = whole_moments(scores, present, radius)
-    variance = _moment_variance(sigma, radius, scores.shape[1])
-    upper = np.triu_indices(len(total), 1)
-    noisy = np.diag(add_discrete_gaussian(np.diag(total), variance, noise, unit=unit))
-    noisy[upper] = add_discrete_gaussian(total[upper], variance / 2, noise, unit=unit)
-    noisy.T[upper] = noisy[upper]
-    return noisy
-
-
-def whole_moments(
-    scores: Array, present: Bools, radius: float
-) -> tuple[NDArray[np.object_], float]:
-    """Σ y yᵀ over present y = (scores, 1), clipped and rounded toward zero, in whole numbers.
-
-    Each y is a vector of whole multiples of a public power of two u, of norm at most the radius *as
-    whole numbers*, whatever the floats before did; so each y yᵀ has Frobenius norm ≤ radius²
-    exactly, and the sum is exact.
-
-    Args:
-        scores: (n, k, d); present: (n, k); radius: finite.
-
-    Returns:
-        The sum, (d+1, d+1), Python ints in units of u²; and u².
-    """
-    unit = _row_unit(radius)
-    most = math.floor((exact_positive("radius", radius) / Fraction(unit)) ** 2)
-    # Absent rows are computed too: no float may depend on how many persons there are.
-    y = np.nan_to_num(_clipped(scores.reshape(-1, scores.shape[2]), radius) / unit)
-    whole = np.clip(np.trunc(y), -math.isqrt(most), math.isqrt(most)).astype(np.int64)
-    whole[~present.ravel() | ((whole**2).sum(axis=1) > most)] = 0
-    total = np.zeros((whole.shape[1],) * 2, dtype=object)
-    for at in range(0, len(whole), _ROWS_AT_ONCE):
-        part = whole[at : at + _ROWS_AT_ONCE]
-        total += np.einsum("ni,nj->ij", part, part)
-    return total, unit * unit
-
-
-def _row_unit(radius: float) -> float:
-    """The power of two of which the radius is below 2^24 and at least 2^23."""
-    return math.ldexp(1.0, math.frexp(radius)[1] - _ROW_BITS)
-
-
-def gaussian(moments: Array, rows: float) -> Affine:
-    """The affine map from standard Gaussians to one with the released (clipped) moments."""
-    mean, covariance = _mean_and_covariance(moments / rows)
-    return Affine(_root(covariance, 0.5), mean)
-
-
-def match_moments(
-    moments: Array,
-    rows: float,
-    radius: float,
-    sample: Array,
-    observe: Callable[[Array], Array] | None = None,
-) -> Affine:
-    r"""The affine map that gives a model's sample, seen as the rows were, the released moments.
-
-    Indirect inference (Gourieroux, Monfort & Renault 1993) by a fixed point: map the sample,
-    ``observe`` it, clip it to ``radius``, compare its mean m and covariance S with the released
-    ones m*, S*, and compose with the optimal transport map between the two Gaussians,
-    :math:`S^{-1/2}(S^{1/2} S^* S^{1/2})^{1/2} S^{-1/2}`, which moves the sample least. Rounding,
-    thresholds and clipping therefore do not bias what is released.
-
-    Args:
-        moments: as released by :func:`noisy_moments`; rows: the (noisy) number of rows.
-        sample: (N, d) scores drawn from the model, N large.
-        observe: scores as the model makes them to scores as a row has them: decode, encode again.
-    """
-    d = sample.shape[1]
-    goal_mean, goal_cov = _mean_and_covariance(moments / rows)
-    matrix, shift = np.eye(d), np.zeros(d)
-    spread = sample.std(axis=0) + 1e-6
-    for _ in range(_MATCH_ROUNDS):
-        y = sample @ matrix.T + shift
-        # A threshold hides a column's scale, so that nothing would stop it from drifting.
-        drift = np.maximum(y.std(axis=0) / spread, 1e-6)
-        keep = np.clip(drift, 0.5, 2.0) / drift
-        y = _clipped(y if observe is None else observe(y), radius)
-        mean, cov = _mean_and_covariance(y.T @ y / len(y))
-        root, inverse = _root(cov, 0.5), _root(cov, -0.5)
-        step = (inverse @ _root(root @ goal_cov @ root, 0.5) @ inverse) * keep[:, None]
-        # Moments that are mostly noise can lie where no sample gets: the chase must end somewhere,
-        # and the map must keep its inverse.
-        matrix = _within(step @ matrix, 1 / _MOST_STRETCH, _MOST_STRETCH)
-        shift = np.clip(shift + (goal_mean - mean), -_MOST_SHIFT, _MOST_SHIFT)
-    return Affine(matrix, shift)
-
-
-def _within(matrix: Array, low: float, high: float) -> Array:
-    """The matrix with its singular values brought into [low, high], low > 0: invertible."""
-    left, values, right = np.linalg.svd(matrix)
-    bounded: Array = (left * np.clip(values, low, high)) @ right
-    return bounded
-
-
-def _mean_and_covariance(moments: Array) -> tuple[Array, Array]:
-    mean: Array = moments[:-1, -1]
-    covariance: Array = moments[:-1, :-1] - np.outer(mean, mean)
-    return mean, _root(covariance, 1.0)
-
-
-def _root(matrix: Array, power: float) -> Array:
-    """A symmetric matrix to a power, its eigenvalues floored: noise may have made them negative."""
-    eigenvalues, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
-    result: Array = (vectors * np.maximum(eigenvalues, _EIGENVALUE_FLOOR) ** power) @ vectors.T
-    return result
-
-
-def _clipped(scores: Array, radius: float) -> Array:
-    y = np.column_stack([scores, np.ones(len(scores))])
-    norm = np.linalg.norm(y, axis=1, keepdims=True)
-    clipped: Array = y * np.minimum(1.0, radius * (1 - 1e-12) / norm)
-    return clipped
 
 
 def clamp(x: Array, low: Array, high: Array) -> Array:

@@ -11,14 +11,16 @@ from dataclasses import dataclass
 
 from penstock.encoding import Encoding
 from penstock.errors import BudgetExceeded, InvalidInput, Problem
-from penstock.models.architecture import Architecture, public_clip
-from penstock.models.margins import histogram_event, moment_event
+from penstock.models.flow.architecture import Architecture, public_clip
+from penstock.models.flow.training import Training
+from penstock.models.margins import histogram_event
+from penstock.models.moments import moment_event
+from penstock.models.outcome import outcome_event
 from penstock.privacy.accountant import epsilon
 from penstock.privacy.calibration import smallest_scale
 from penstock.privacy.events import (
     Event,
     Gaussian,
-    PoissonGaussian,
     Unbounded,
     latent_injection,
 )
@@ -26,73 +28,9 @@ from penstock.schema import Schema
 from penstock.study import Mechanism, PrivacyRequest
 
 CLIP_QUANTILE = 0.8
+_UNCLIPPED = 100.0
 PRIVATE_RATE, PUBLIC_RATE = 0.003, 0.01
 """Adam's learning rates with and without noise; frozen on simulated cohorts only."""
-
-
-@dataclass(frozen=True, slots=True)
-class Training:
-    """How a flow is trained; all of it public.
-
-    Args:
-        steps: number of noisy gradients, fixed.
-        clip: C > 0, bound on a person's gradient norm; ``inf`` only without noise.
-        noise_multiplier: σ > 0, noise sd over C; None trains without noise, on public rows or in
-            the ``empirical`` class only.
-        rate: Poisson sampling rate q in (0, 1), or None for all persons at every step.
-        learning_rate: Adam's, at the start; it decays to 0 as a half cosine.
-        average: the last share of the iterates that is averaged (0: the last iterate).
-
-    Raises:
-        InvalidInput: a value out of its bound.
-    """
-
-    steps: int
-    clip: float
-    noise_multiplier: float | None
-    rate: float | None = None
-    learning_rate: float = 0.01
-    average: float = 0.0
-
-    def __post_init__(self) -> None:
-        sigma = self.noise_multiplier
-        checks = (
-            ("steps", self.steps, self.steps >= 1, "at least 1"),
-            (
-                "clip",
-                self.clip,
-                self.clip > 0 and (sigma is None or math.isfinite(self.clip)),
-                "above 0",
-            ),
-            (
-                "noise multiplier",
-                sigma,
-                sigma is None or (sigma > 0 and math.isfinite(sigma)),
-                "above 0",
-            ),
-            ("rate", self.rate, self.rate is None or 0 < self.rate < 1, "between 0 and 1"),
-            ("learning rate", self.learning_rate, 0 < self.learning_rate < 1, "between 0 and 1"),
-            ("average", self.average, 0 <= self.average <= 1, "between 0 and 1"),
-        )
-        problems = [
-            Problem(name, "out of bounds", value=str(v), bound=b)
-            for name, v, ok, b in checks
-            if not ok
-        ]
-        if problems:
-            raise InvalidInput("training", problems)
-
-    def event(self, label: str = "flow, DP-SGD") -> Event:
-        """What this training is accounted as.
-
-        Raises:
-            InvalidInput: there is no noise, so that no finite ε covers it.
-        """
-        if self.noise_multiplier is None:
-            raise InvalidInput("training", [Problem("noise multiplier", "none: not private")])
-        if self.rate is None:
-            return Gaussian(self.noise_multiplier, self.steps, label, self.clip)
-        return PoissonGaussian(self.rate, self.noise_multiplier, self.steps, label, self.clip)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,18 +38,28 @@ class Stages:
     """How the model is fitted.
 
     Args:
-        margins, moments: noise multipliers; None where there is no noise.
+        margins, moments, outcome: noise multipliers; None where there is no noise.
         radius: to which rows (scores, 1) are clipped before their moments are summed.
         training: of the flow.
         columns, rows: d encoded columns, at most k rows per person.
+        outcomes: how many durations with their events there are.
     """
 
     margins: float | None
     moments: float | None
+    outcome: float | None
     radius: float
     training: Training
     columns: int
     rows: int
+    outcomes: int
+
+    @property
+    def outcome_sd(self) -> float:
+        """Standard deviation of the noise on each entry of an outcome's score."""
+        if self.outcome is None:
+            return 0.0
+        return self.outcome * outcome_event(self.outcome, self.columns, self.outcomes).sensitivity
 
     def events(self) -> tuple[Event, ...]:
         """What fitting is charged as.
@@ -119,12 +67,17 @@ class Stages:
         Raises:
             InvalidInput: a stage has no noise, so that no finite ε covers it.
         """
-        if self.margins is None or self.moments is None:
+        unknown = self.outcomes and self.outcome is None
+        if self.margins is None or self.moments is None or unknown:
             raise InvalidInput("stages", [Problem("noise multiplier", "none: not private")])
+        outcome: tuple[Event, ...] = ()
+        if self.outcome is not None:
+            outcome = (outcome_event(self.outcome, self.columns, self.outcomes),)
         return (
-            histogram_event(self.margins, self.columns, self.rows),
+            histogram_event(self.margins, self.columns, self.rows, self.outcomes),
             moment_event(self.moments, self.radius, self.columns, self.rows),
             self.training.event(),
+            *outcome,
         )
 
 
@@ -134,8 +87,10 @@ class Plan:
 
     Args:
         persons: public n; rows: k, rows per person at most.
+        latent_clip: radius to which injected latents are clipped.
         stages: how the model is fitted.
         events: what the run is charged as; epsilon: their ε at the requested δ.
+        corrected: whether samples are matched to the noisy moments and the outcome's score.
     """
 
     guarantee: str
@@ -149,6 +104,7 @@ class Plan:
     stages: Stages
     events: tuple[Event, ...]
     epsilon: float
+    corrected: bool
 
 
 def plan(mechanism: Mechanism, schema: Schema, persons: int, privacy: PrivacyRequest) -> Plan:
@@ -158,23 +114,32 @@ def plan(mechanism: Mechanism, schema: Schema, persons: int, privacy: PrivacyReq
         InvalidInput: the study asks for what this mechanism does not do.
         BudgetExceeded: ε does not cover the injection; says which ε or w would do.
     """
-    d = len(Encoding(schema).low)
-    return plan_columns(mechanism, d, schema.max_rows_per_person, persons, privacy)
+    encoding = Encoding(schema)
+    rows, outcomes = schema.max_rows_per_person, len(encoding.outcomes)
+    return plan_columns(mechanism, encoding.d, rows, persons, privacy, outcomes)
 
 
 def plan_columns(
-    mechanism: Mechanism, d: int, rows: int, persons: int, privacy: PrivacyRequest
+    mechanism: Mechanism,
+    d: int,
+    rows: int,
+    persons: int,
+    privacy: PrivacyRequest,
+    outcomes: int = 0,
 ) -> Plan:
-    """:func:`plan` for rows of ``d`` encoded columns, at most ``rows`` of them per person."""
+    """:func:`plan` for rows of ``d`` encoded columns, at most ``rows`` of them per person.
+
+    ``outcomes``: how many durations with their events are among the columns.
+    """
     _check(mechanism, d, rows, persons, privacy)
     arch = Architecture(d, mechanism.flows, tuple(mechanism.hidden))
     injection = _injection(mechanism, rows)
     if privacy.guarantee == "formal":
-        stages = _private_stages(mechanism, arch, rows, persons, privacy)
+        stages = _private_stages(mechanism, arch, rows, persons, privacy, outcomes)
         events = (*stages.events(), *injection)
     else:
         free = Training(mechanism.steps, math.inf, None, _rate(mechanism), PUBLIC_RATE)
-        stages = Stages(None, None, math.inf, free, d, rows)
+        stages = Stages(None, None, None, math.inf, free, d, rows, outcomes)
         unbounded = Unbounded("maf, fitted without noise")
         events = injection if privacy.guarantee == "public-flow" else (unbounded,)
     if privacy.guarantee == "public-flow":
@@ -186,23 +151,30 @@ def plan_columns(
         copies=mechanism.copies,
         refits=mechanism.refits,
         w=mechanism.w,
-        latent_clip=mechanism.latent_clip,
+        # Where ε is ∞ whatever the radius, clipping would protect nobody, and cost accuracy.
+        latent_clip=_UNCLIPPED if privacy.guarantee == "empirical" else mechanism.latent_clip,
         arch=arch,
         stages=stages,
         events=events,
         epsilon=epsilon(events, privacy.delta),
+        corrected=privacy.guarantee == "formal" or mechanism.w == 0,
     )
 
 
 def _private_stages(
-    mechanism: Mechanism, arch: Architecture, rows: int, persons: int, privacy: PrivacyRequest
+    mechanism: Mechanism,
+    arch: Architecture,
+    rows: int,
+    persons: int,
+    privacy: PrivacyRequest,
+    outcomes: int,
 ) -> Stages:
     """Stages whose noise, together with the injection, costs at most ε."""
     _check_injection(mechanism, rows, privacy)
     injection = _injection(mechanism, rows)
     # What one release would get if it had all: the signal, on which the division depends.
     whole = smallest_scale(lambda s: (Gaussian(s), *injection), privacy.epsilon, privacy.delta)
-    tuning = tune(persons / whole, persons, arch.d)
+    tuning = tune(persons / whole, persons, arch.d, outcomes)
     clip = tuning.clip * public_clip(arch, CLIP_QUANTILE, rows)
     rate = _rate(mechanism)
     # A Poisson-sampled step costs about q² of a full one, hence the rate.
@@ -212,10 +184,12 @@ def _private_stages(
         return Stages(
             margins=scale / math.sqrt(tuning.margins),
             moments=scale / math.sqrt(tuning.moments),
+            outcome=scale / math.sqrt(tuning.outcome) if outcomes else None,
             radius=tuning.radius,
             training=Training(mechanism.steps, clip, scale * per_step, rate, PRIVATE_RATE),
             columns=arch.d,
             rows=rows,
+            outcomes=outcomes,
         )
 
     def charges(scale: float) -> tuple[Event, ...]:
@@ -233,36 +207,41 @@ class Tuning:
     """What the signal decides.
 
     Args:
-        margins, moments, flow: shares of the budget (1/σ² summed over releases), adding up to 1.
+        margins, moments, flow, outcome: shares of the budget (1/σ² summed over releases), adding
+            up to 1.
         radius: to which rows (scores, 1) are clipped before their moments are summed.
-        clip: of gradients, in units of :func:`penstock.models.architecture.public_clip`.
+        clip: of gradients, in units of :func:`penstock.models.flow.architecture.public_clip`.
     """
 
     margins: float
     moments: float
     flow: float
+    outcome: float
     radius: float
     clip: float
 
 
-def tune(signal: float, persons: int, d: int) -> Tuning:
+def tune(signal: float, persons: int, d: int, outcomes: int = 0) -> Tuning:
     """Frozen on simulated cohorts; ``signal`` is n·μ, where μ² = Σ 1/σ² over the whole budget.
 
-    With little signal nearly all goes to the moments, and the model stays close to a Gaussian; with
-    much, most goes to the flow. Clipping gives way as noise does: the radius where the moments'
-    noise stays below their sampling error, the gradients' bound in proportion to the signal. A
-    moment's noise grows like d + 1, hence the rescaling.
+    With little signal nearly all goes to the moments, and the model stays close to a Gaussian
+    copula; with much, most goes to the flow. Clipping gives way as noise does: the radius where the
+    moments' noise stays below their sampling error, the gradients' bound in proportion to the
+    signal. A moment's noise grows like d + 1, hence the rescaling.
     """
     relative = max(signal * 7 / (d + 1), 1e-9)
     low, high = math.log(700.0), math.log(5000.0)
     at = min(max((math.log(relative) - low) / (high - low), 0.0), 1.0)
-    moments = 0.75 - 0.45 * at
+    margins = 0.2 - 0.1 * at
+    outcome = 0.1 if outcomes else 0.0
+    moments = 0.65 - 0.3 * at
     typical = math.sqrt(d + 1)
     radius = math.sqrt(0.4 * signal * math.sqrt(moments / persons))
     return Tuning(
-        margins=0.1,
+        margins=margins,
         moments=moments,
-        flow=0.9 - moments,
+        flow=1.0 - margins - outcome - moments,
+        outcome=outcome,
         radius=min(max(radius, typical + 0.75), typical + 3),
         clip=min(max(relative / 3000, 1.0), 8.0),
     )

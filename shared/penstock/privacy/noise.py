@@ -30,6 +30,9 @@ from penstock.errors import InvalidEvent
 
 Array = NDArray[np.float64]
 
+_AT_ONCE = 2048
+"""Gaussians that are computed at a time: their uniforms stay in the processor's cache."""
+
 GRID_BITS = 24
 """Released sums lie on a grid of 2**-GRID_BITS times (a power of two at most) the noise's sd."""
 
@@ -73,7 +76,12 @@ class SecureNoise:
 
     def normal(self, shape: int | tuple[int, ...]) -> Array:
         size = int(np.prod(shape))
-        return _four_gaussians(_open_unit(self._words(4 * size)), size).reshape(shape)
+        words = self._words(4 * size)
+        drawn = np.empty(size)
+        for at in range(0, size, _AT_ONCE):
+            part = words[4 * at : 4 * (at + _AT_ONCE)]
+            drawn[at : at + _AT_ONCE] = _four_gaussians(_open_unit(part), len(part) // 4)
+        return drawn.reshape(shape)
 
     def generator(self) -> np.random.Generator:
         return np.random.default_rng(int.from_bytes(os.urandom(16), "big"))
@@ -103,6 +111,13 @@ class SeededNoise:
 
     def generator(self) -> np.random.Generator:
         return np.random.default_rng(self._rng.integers(0, 2**63))
+
+
+def child(noise: NoiseSource) -> NoiseSource:
+    """A source beside this one, for work that goes on at the same time; independent of it."""
+    if isinstance(noise, SecureNoise):
+        return noise  # It keeps nothing between draws.
+    return SeededNoise(int(noise.generator().integers(2**63)))
 
 
 class Integers:

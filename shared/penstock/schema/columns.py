@@ -22,6 +22,7 @@ from penstock.errors import InvalidInput, Problem
 KINDS = ("continuous", "integer", "binary", "ordered", "categorical", "duration", "event")
 NUMBER_KINDS = ("continuous", "integer", "duration")
 LEVEL_KINDS = ("binary", "ordered", "categorical", "event")
+SCALES = ("linear", "log")
 
 MAX_COLUMNS = 200
 MAX_LEVELS = 100
@@ -48,6 +49,11 @@ class Column:
         kind: one of :data:`KINDS`.
         lower, upper: public bounds (continuous, integer); 0 and the follow-up (duration).
         decimals: decimals kept in releases (continuous, duration), None for all.
+        spike: a public number that many rows hold exactly, modelled apart from all others: 0
+            where data are zero-inflated (cigarettes a day, costs). It is on the grid.
+        scale: the scale on which the model sees numbers, one of :data:`SCALES`; None is linear.
+            Log is of the value plus one step on a grid (log(x + 1) for counts), so that 0 has a
+            place, and of the value without one.
         levels: labels in order; ``("0", "1")`` by default for binary, always for event.
         unit, label: free text; sites with different units do not match.
         nullable: missing values are modelled; otherwise a person with one contributes nothing.
@@ -63,6 +69,8 @@ class Column:
     lower: float | None = None
     upper: float | None = None
     decimals: int | None = None
+    spike: float | None = None
+    scale: str | None = None
     levels: tuple[str, ...] = ()
     unit: str = ""
     label: str = ""
@@ -77,7 +85,9 @@ class Column:
         check.text("label", self.label, 200, empty=True)
         check.flag("nullable", self.nullable)
         if check.choice("kind", self.kind, KINDS):
-            _check_bounds(check, self)
+            if _check_bounds(check, self):
+                _check_spike(check, self)
+                _check_scale(check, self)
             _check_levels(check, self)
             _check_event(check, self)
         _check_missing(check, self)
@@ -231,13 +241,14 @@ def read_columns(data: object) -> tuple[tuple[Column, ...], frozenset[str], list
     return tuple(sound), frozenset(broken), problems
 
 
-def _check_bounds(check: Checks, column: Column) -> None:
+def _check_bounds(check: Checks, column: Column) -> bool:
+    """Whether the column is one of numbers with sound bounds and decimals."""
     kind = column.kind
     if kind not in NUMBER_KINDS:
-        for field in ("lower", "upper", "decimals"):
+        for field in ("lower", "upper", "decimals", "spike", "scale"):
             if getattr(column, field) is not None:
                 check.add(field, f"has no meaning for kind {kind!r}", remedy="Remove it")
-        return
+        return False
     lower: float | None
     if kind == "duration":
         start = 0.0 if column.lower is None else column.lower
@@ -248,11 +259,11 @@ def _check_bounds(check: Checks, column: Column) -> None:
     decimals = column.decimals
     if decimals is not None and kind == "integer":
         check.add("decimals", "has no meaning for kind 'integer'", remedy="Remove it")
-        return
+        return False
     if decimals is not None and check.whole("decimals", decimals, 0, 12) is None:
-        return
+        return False
     if lower is None or upper is None:
-        return
+        return False
     check.keep(column, lower=lower, upper=upper)
     if not lower < upper:
         check.add(
@@ -266,11 +277,50 @@ def _check_bounds(check: Checks, column: Column) -> None:
         check.add("lower", "bounds of an integer column are whole numbers", remedy=PUBLIC)
     elif upper - lower < 1e-9 * max(-lower, upper):
         check.add("upper", "is too close to the lower bound to tell values apart")
-    elif column.grid is not None:
-        _check_grid(check, column.grid, column.decimals or 0)
+    else:
+        return column.grid is None or _check_grid(check, column.grid, column.decimals or 0)
+    return False
 
 
-def _check_grid(check: Checks, grid: tuple[int, int], decimals: int) -> None:
+def _check_spike(check: Checks, column: Column) -> None:
+    if column.spike is None:
+        return
+    lower, upper = column.bounds
+    bound = f"within the bounds, {lower:.15g} to {upper:.15g}"
+    spike = check.number("spike", column.spike, bound, least=lower, most=upper)
+    check.keep(column, spike=spike)
+    if column.grid is None:
+        check.add(
+            "spike",
+            "needs decimals: without a step between them, values beside it run into it",
+            remedy="Say how many decimals are kept",
+        )
+    elif spike is not None and column.snap(spike) != spike:
+        check.add(
+            "spike", "has more decimals than the column", value=shown(spike), remedy="Round it"
+        )
+
+
+def _check_scale(check: Checks, column: Column) -> None:
+    if column.scale is None or check.choice("scale", column.scale, SCALES) != "log":
+        return
+    (lower, upper), grid = column.bounds, column.grid
+    if lower < 0 or (lower == 0 and grid is None):
+        check.add(
+            "scale",
+            "is log, although not all values are above 0",
+            value=f"lower = {lower:g}",
+            bound="lower above 0, or 0 in a column with decimals or of whole numbers",
+        )
+    elif (upper / lower if grid is None else grid[1]) > LARGEST / 10:
+        check.add(
+            "scale",
+            "is log, on which float64 cannot tell so many values apart",
+            remedy="Use fewer decimals, or bounds that are less far apart",
+        )
+
+
+def _check_grid(check: Checks, grid: tuple[int, int], decimals: int) -> bool:
     first, last = grid
     if first >= last:
         check.add(
@@ -279,13 +329,16 @@ def _check_grid(check: Checks, grid: tuple[int, int], decimals: int) -> None:
             value=str(decimals),
             remedy="Use more decimals or wider bounds",
         )
-    elif max(-first, last) > 10 * LARGEST:
+        return False
+    if max(-first, last) > 10 * LARGEST:
         check.add(
             "decimals",
             "float64 cannot keep that many decimals within these bounds",
             value=str(decimals),
             remedy="Use fewer decimals",
         )
+        return False
+    return True
 
 
 def _bound(check: Checks, field: str, value: object) -> float | None:

@@ -14,7 +14,9 @@ def compare(study: Schema, dictionary: Schema) -> list[Problem]:
     levels (in the same order where the order means something), the same event column, and bounds
     (or a follow-up) within the dictionary's. The person column must be the same, so that both
     sides mean the same unit of privacy, and the study may use at most as many rows of a person
-    as the dictionary allows.
+    as the dictionary allows. How a column is modelled (decimals, spike, scale, nullable) is the
+    study's to say, since rows mean the same under each; the dictionary's is what a template of a
+    study starts from.
 
     Returns:
         All problems; an empty list where the dictionary carries the study. No row is looked at,

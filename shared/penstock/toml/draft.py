@@ -29,7 +29,9 @@ max_rows_per_person = 1
 _KINDS = """\
 # Kinds: continuous, integer, binary, ordered, categorical, duration (with its event), event.
 # Also: decimals (kept in releases), nullable = true (missing values are modelled; otherwise a
-# person with one contributes nothing), missing = ["-9", "?"] (codes that mean "missing").
+# person with one contributes nothing), missing = ["-9", "?"] (codes that mean "missing"),
+# spike = 0 (a number that many rows hold exactly, for reasons of its own: no cigarettes, no costs),
+# scale = "log" (numbers that bunch far below their upper bound: CRP, triglycerides, costs).
 """
 _LEVELS = """\
 # DRAFT: these levels were read from this site's rows. Replace them by the codebook's complete

@@ -1,0 +1,211 @@
+r"""The outcome's score: one noisy sum that ties durations and events to the covariates.
+
+Moments tie columns linearly; what a hazard ratio asks of a table is how the *martingale residual*
+of an event goes with the covariates. With N a Nelson-Aalen estimate Λ(t) from the noisy histograms
+and a model's sample that gives θ, each row has the score of a proportional hazards model,
+
+.. math:: s = (1, z)\,\bigl(e - Λ(t)\,e^{θ^\top (1, z)}\bigr),
+
+with z the whitened covariates. Its sum over persons, each clipped to a norm C, is released with
+noise once. The sample is then moved in its durations until its own clipped scores have the same
+mean: a fit to the sample then has, to first order, the coefficients of a fit to the rows (indirect
+inference: Gourieroux, Monfort & Renault 1993). θ need only be near, since it is the same on both
+sides.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.models.moments import (
+    Affine,
+    clip_rows,
+    mean_and_covariance,
+    power,
+    whole_vectors,
+)
+from penstock.privacy.discrete import add_discrete_gaussian, exact_positive, grid_sd
+from penstock.privacy.events import DiscreteGaussian
+from penstock.privacy.noise import NoiseSource
+
+Array = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+_CLIP = 1.1
+"""C, in units of √(number of entries): most persons' scores stay below it."""
+
+_MODEL_ERROR = 0.007
+"""Roughly what a model's mean score is off by before it is moved; noise far above it is shrunk."""
+
+_LEAST_AT_RISK = 0.01
+_NEWTON_ROUNDS, _MOVE_ROUNDS = 20, 12
+_MOST_MOVE = 1.0
+"""Bound on each entry of the move, in standard deviations of the duration's score."""
+
+
+def outcome_clip(d: int) -> float:
+    """C for d coordinates, of which two are the outcome's."""
+    return _CLIP * math.sqrt(d - 1)
+
+
+def outcome_event(sigma: float, d: int, outcomes: int) -> DiscreteGaussian:
+    """What :func:`noisy_score` is charged as, for all outcomes together."""
+    sensitivity = outcome_clip(d) * math.sqrt(outcomes)
+    _, unit = whole_vectors(np.zeros((0, d - 1)), np.zeros(0, dtype=bool), outcome_clip(d))
+    grid = grid_sd(_variance(sigma, d, outcomes), unit)
+    return DiscreteGaussian(sigma, 1, "outcome", sensitivity, grid, outcomes * (d - 1))
+
+
+def _variance(sigma: float, d: int, outcomes: int) -> Fraction:
+    clip = exact_positive("clip", outcome_clip(d))
+    return (exact_positive("noise multiplier", sigma) * clip) ** 2 * outcomes
+
+
+@dataclass(frozen=True, slots=True)
+class Hazard:
+    """A duration's cumulative hazard Λ, from its histograms; the covariates' centre and whitening.
+
+    Args:
+        duration, event: coordinates of values; covariates: all others.
+        times, cumulative: Λ at the bins' edges, linear between.
+        centre, whiten: of the covariates' linear scores.
+    """
+
+    duration: int
+    event: int
+    covariates: list[int]
+    times: Array
+    cumulative: Array
+    centre: Array
+    whiten: Array
+
+    @classmethod
+    def estimate(
+        cls, outcome: tuple[int, int], halves: Array, times: Array, moments: Array
+    ) -> Hazard:
+        """Nelson & Aalen's estimate from noisy counts (2, bins), censored and events.
+
+        Args:
+            times: (bins + 1,) edges, of values; moments: as released, over the number of rows.
+        """
+        counts = np.maximum(halves, 0.0)
+        total = counts.sum(axis=0)
+        at_risk = np.cumsum(total[::-1])[::-1] - total / 2
+        least = max(_LEAST_AT_RISK * float(total.sum()), 1.0)
+        jumps = np.minimum(counts[1] / np.maximum(at_risk, least), 1.0)
+        covariates = [j for j in range(len(moments) - 1) if j not in outcome]
+        mean, covariance = mean_and_covariance(moments)
+        whiten = power(covariance[np.ix_(covariates, covariates)], -0.5)
+        cumulative = np.append(0.0, np.cumsum(jumps))
+        return cls(*outcome, covariates, times, cumulative, mean[covariates], whiten)
+
+    def parts(self, values: Array, scores: Array) -> tuple[Array, Array, Array]:
+        """(1, z), the event as 0 or 1, and Λ(t), of rows of values and linear scores (n, d)."""
+        z = (scores[:, self.covariates] - self.centre) @ self.whiten
+        happened = (values[:, self.event] > 0).astype(np.float64)
+        reached = np.interp(values[:, self.duration], self.times, self.cumulative)
+        return np.column_stack([np.ones(len(z)), z]), happened, reached
+
+    def coefficients(self, values: Array, scores: Array) -> Array:
+        """θ of a sample: Poisson regression of the event, offset log Λ(t), by Newton's steps."""
+        z, happened, reached = self.parts(values, scores)
+        theta = np.zeros(z.shape[1])
+        for _ in range(_NEWTON_ROUNDS):
+            expected = reached * _risk(z, theta)
+            information = (z * expected[:, None]).T @ z + 1e-4 * len(z) * np.eye(len(theta))
+            step = np.linalg.solve(information, z.T @ (happened - expected))
+            theta = theta + np.clip(step, -0.5, 0.5)
+        return theta
+
+    def scores_of(self, values: Array, scores: Array, theta: Array) -> Array:
+        """Each row's score s, (n, d - 1), unclipped."""
+        z, happened, reached = self.parts(values, scores)
+        score: Array = z * (happened - reached * _risk(z, theta))[:, None]
+        return score
+
+
+def _risk(z: Array, theta: Array) -> Array:
+    risk: Array = np.exp(np.clip(z @ theta, -6.0, 4.0))
+    return risk
+
+
+def noisy_score(
+    hazard: Hazard,
+    values: Array,
+    scores: Array,
+    present: Bools,
+    theta: Array,
+    sigma: float | None,
+    noise: NoiseSource,
+    outcomes: int,
+) -> Array:
+    """Σ over persons of their rows' summed scores, clipped to C, with noise; (d - 1,).
+
+    Args:
+        values, scores: (n, k, d), in the box, and their linear scores; present: (n, k).
+        sigma: noise multiplier, or None for no noise.
+        outcomes: how many such sums are released under one charge.
+
+    Sensitivity: C of :func:`outcome_clip` in L2 per outcome, zero-out of one person, exactly: the
+    sum is of whole vectors of norm at most C (:func:`penstock.models.moments.whole_vectors`).
+    """
+    n, k, d = values.shape
+    clip = outcome_clip(d)
+    flat = hazard.scores_of(values.reshape(n * k, d), scores.reshape(n * k, d), theta)
+    each = np.where(present[..., None], flat.reshape(n, k, d - 1), 0.0).sum(axis=1)
+    someone = np.asarray(present.any(axis=1))
+    whole, unit = whole_vectors(clip_rows(each, clip), someone, clip)
+    total = whole.sum(axis=0)
+    if sigma is None:
+        bare: Array = total * unit
+        return bare
+    return add_discrete_gaussian(total, _variance(sigma, d, outcomes), noise, unit=unit)
+
+
+def match_score(
+    hazard: Hazard,
+    theta: Array,
+    goal: Array,
+    sd: float,
+    sample: Array,
+    observe: Callable[[Array], tuple[Array, Array]],
+) -> Affine:
+    """The map that moves a sample's durations, by its covariates, until its mean score is ``goal``.
+
+    Args:
+        goal: (d - 1,), the released sum over the number of rows; sd: of its noise, per entry.
+        sample: (N, d), scores as the model makes them.
+        observe: those scores to values and linear scores as rows have them.
+    """
+    d, others = sample.shape[1], hazard.covariates
+    centre = sample[:, others].mean(axis=0)
+    apart = sample[:, others] - centre
+    whiten = power(apart.T @ apart / len(apart), -0.5)
+    design = np.column_stack([np.ones(len(sample)), apart @ whiten])
+    clip = outcome_clip(d)
+
+    def mean_score(move: Array) -> Array:
+        moved = sample.copy()
+        moved[:, hazard.duration] += design @ move
+        mean: Array = clip_rows(hazard.scores_of(*observe(moved), theta), clip).mean(axis=0)
+        return mean
+
+    move = np.zeros(d - 1)
+    before = mean_score(move)
+    nudge = np.append(0.1, np.zeros(d - 2))
+    # Longer durations lower the residuals: the slope is negative, and the same for all entries.
+    slope = min(float((mean_score(nudge) - before)[0]) / 0.1, -0.02)
+    weight = _MODEL_ERROR**2 / (_MODEL_ERROR**2 + sd**2)
+    aim = before + weight * (goal - before)
+    for _ in range(_MOVE_ROUNDS):
+        move = np.clip(move + 0.7 * (aim - mean_score(move)) / slope, -_MOST_MOVE, _MOST_MOVE)
+    matrix, shift = np.eye(d), np.zeros(d)
+    matrix[hazard.duration, others] = whiten @ move[1:]
+    shift[hazard.duration] = move[0] - centre @ whiten @ move[1:]
+    return Affine(matrix, shift)

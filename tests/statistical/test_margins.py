@@ -1,0 +1,313 @@
+"""Noisy histograms: their sensitivity, their noise, and the maps to normal scores and back."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from numpy.typing import NDArray
+from scipy import stats
+from scipy.special import ndtri
+from tests.early import before_noise, distance, has_unit_variance, scaled_variance, wild
+
+from penstock.encoding import Encoding
+from penstock.errors import InvalidEvent
+from penstock.models import margins
+from penstock.models.margins import BINS, Counts, Margins, histogram_event, noisy_histograms
+from penstock.privacy import sensitivity
+from penstock.privacy.noise import SeededNoise
+from penstock.schema import Column, Schema
+
+Array = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+QUIET = SeededNoise(0)
+TAIL = 4.0
+"""Scores end a little beyond: 3e-5 of the rows on either side share one score."""
+
+
+def box(d: int) -> tuple[Array, Array]:
+    return np.full(d, -4.0), np.full(d, 4.0)
+
+
+def counted(x: Array, outcomes: margins.Outcomes = ()) -> Counts:
+    """Counts of rows (n, d) without noise."""
+    there = np.ones((len(x), 1), dtype=bool)
+    return noisy_histograms(x[:, None], there, *box(x.shape[1]), None, QUIET, outcomes)
+
+
+def leveled(count: int) -> Encoding:
+    """One ordered column of so many levels, and a number."""
+    o = Column("o", "ordered", levels=tuple(str(i) for i in range(count)))
+    return Encoding(Schema((o, Column("x", "continuous", -1.0, 1.0, 2))))
+
+
+# What one person moves ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("k", [1, 3])
+@pytest.mark.parametrize(
+    ("d", "outcomes"), [(1, ()), (4, ()), (4, ((2, 0),)), (5, ((0, 1), (3, 4)))]
+)
+def test_the_sensitivity_is_exactly_what_is_charged(
+    d: int, outcomes: tuple[tuple[int, int], ...], k: int
+) -> None:
+    low, high = box(d)
+    worst = 0.0
+
+    @settings(max_examples=60, deadline=None, database=None)
+    @given(rows=hnp.arrays(np.float64, (2, k, d), elements=wild | st.floats(-5, 5)))
+    def moves_no_more(rows: Array) -> None:
+        nonlocal worst
+        there = np.ones((2, k), dtype=bool)
+        gone = np.array([[True] * k, [False] * k])
+        null = np.where(gone[..., None], rows, 0.0)
+        with before_noise(margins) as seen:
+            noisy_histograms(rows, there, low, high, 1.0, QUIET, outcomes)
+            noisy_histograms(null, gone, low, high, 1.0, QUIET, outcomes)
+        moved = distance(*seen)
+        assert moved <= k**2 * (d + 1)
+        event = histogram_event(1.0, d, k, len(outcomes))
+        assert len(seen[0][0]) == event.size == BINS * (d + len(outcomes)) + 1
+        worst = max(worst, math.sqrt(moved))
+
+    moves_no_more()
+    # Attained: the rows of a person may all be alike.
+    rows = np.full((2, k, d), 1.0)
+    with before_noise(margins) as seen:
+        noisy_histograms(rows, np.ones((2, k), dtype=bool), low, high, 1.0, QUIET, outcomes)
+        noisy_histograms(rows, np.arange(2 * k).reshape(2, k) < k, low, high, 1.0, QUIET, outcomes)
+    assert math.sqrt(distance(*seen)) == pytest.approx(sensitivity.histogram(d + 1, k), rel=1e-11)
+    assert histogram_event(1.0, d, k).sensitivity == sensitivity.histogram(d + 1, k)
+    assert worst <= sensitivity.histogram(d + 1, k)
+
+
+def test_a_duration_is_counted_by_its_event() -> None:
+    rng = np.random.default_rng(3)
+    x = rng.uniform(-4, 4, (400, 3))
+    counts = counted(x, ((2, 0),))
+    assert counts.split.shape == (1, 2, BINS)
+    for half, happened in enumerate((False, True)):
+        there = x[(x[:, 0] > 0) == happened, 2]
+        wanted = np.histogram(there, BINS, (-4.0, 4.0))[0]
+        np.testing.assert_array_equal(counts.split[0, half], wanted)
+    np.testing.assert_array_equal(counts.bins, counted(x).bins)
+    np.testing.assert_array_equal(counts.bins[2], counts.split[0].sum(axis=0))
+    assert counts.rows == 400
+
+
+def test_levels_are_counted_one_by_one() -> None:
+    encoding = leveled(5)
+    codes = np.array([0, 1, 1, 4, 4, 4, 3])
+    x, _ = encoding.encode({"o": codes, "x": np.zeros(7)}, np.random.default_rng(0))
+    there = np.ones((7, 1), dtype=bool)
+    with before_noise(margins) as seen:
+        noisy_histograms(
+            x[:, None], there, encoding.low, encoding.high, 1.0, QUIET, (), encoding.levels
+        )
+    [(whole, unit)] = seen
+    assert (whole[:5], whole[-1]) == ([1, 2, 0, 1, 3], 7)
+    assert unit == 1
+    assert len(whole) == 5 + BINS + 1
+    # ... of which the charge, which knows of no levels, names no fewer.
+    assert len(whole) <= histogram_event(1.0, 2, 1).size
+
+
+# The noise ------------------------------------------------------------------------------------
+
+
+def test_noise_hides_the_same_whole_numbers_whatever_the_sigma() -> None:
+    # A vanishing noise shows what is released.
+    rng = np.random.default_rng(0)
+    rows, there = rng.normal(0, 2, (300, 2, 2)), np.ones((300, 2), dtype=bool)
+    exact, noisy = (
+        noisy_histograms(rows, there, *box(2), sigma, SeededNoise(0), ((0, 1),))
+        for sigma in (None, 1e-9)
+    )
+    assert 0 < np.abs(noisy.bins - exact.bins).max() < 1e-7
+    assert 0 < np.abs(noisy.split - exact.split).max() < 1e-7
+
+
+@pytest.mark.parametrize("sigma", [0.0, -1.0, math.nan, math.inf])
+def test_what_is_no_noise_is_refused(sigma: float) -> None:
+    rows, there = np.zeros((4, 1, 2)), np.ones((4, 1), dtype=bool)
+    with pytest.raises(InvalidEvent):
+        noisy_histograms(rows, there, *box(2), sigma, SeededNoise(0))
+
+
+@pytest.mark.parametrize(("factor", "right"), [(1.0, True), (0.5, False), (2.0, False)])
+def test_the_noise_has_the_claimed_variance(factor: float, right: bool) -> None:
+    # The other factors are planted faults.
+    d, k, sigma = 20, 2, 1.7
+    rows, there = np.zeros((5, k, d)), np.zeros((5, k), dtype=bool)
+    with scaled_variance(margins, factor):
+        counts = noisy_histograms(rows, there, *box(d), sigma, SeededNoise(2), ((4, 5),))
+    each = np.concatenate([np.delete(counts.bins, 4, axis=0).ravel(), counts.split.ravel()])
+    assert counts.sd == sigma * sensitivity.histogram(d + 1, k)
+    assert has_unit_variance(each / (sigma * k * np.sqrt(d + 1))) is right
+
+
+# Normal scores --------------------------------------------------------------------------------
+
+
+def skewed(n: int) -> Array:
+    """(n, 2) in the box: a gap and a pile; a long tail."""
+    rng = np.random.default_rng(5)
+    two = np.where(rng.random(n) < 0.3, rng.normal(2.5, 0.3, n), rng.normal(-2, 0.5, n))
+    x: Array = np.column_stack([two, rng.gamma(1.5, 0.8, n) - 4]).clip(-4, 4 - 1e-9)
+    return x
+
+
+def test_scores_lead_back_to_the_values() -> None:
+    x = skewed(5000)
+    maps = Margins(counted(x), *box(2))
+    scores = maps.to_scores(x)
+    inside = np.abs(scores) < TAIL
+    assert inside.mean() > 0.999
+    np.testing.assert_allclose(maps.to_values(scores)[inside], x[inside], atol=1e-6)
+
+
+def test_scores_of_a_sample_are_standard_normal() -> None:
+    x = skewed(5000)
+    scores = Margins(counted(x), *box(2)).to_scores(x)
+    for score in scores.T:
+        # F is right at the edges of the bins, and linear in between.
+        assert stats.kstest(score, "norm").statistic < 0.01
+        assert abs(score.std() - 1) < 0.02
+        assert abs(stats.kurtosis(score)) < 0.2
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    bins=hnp.arrays(np.float64, (3, BINS), elements=st.floats(-50, 50) | st.just(0.0)),
+    halves=hnp.arrays(np.float64, (1, 2, BINS), elements=st.floats(-50, 50) | st.just(0.0)),
+    sd=st.floats(0.0, 30.0),
+    where=hnp.arrays(np.float64, (20, 3), elements=st.floats(-4, 4)),
+)
+def test_whatever_the_counts_the_maps_are_monotone_and_finite(
+    bins: Array, halves: Array, sd: float, where: Array
+) -> None:
+    bins[0] = 1.0  # events and censored times alike
+    maps = Margins(Counts(bins, halves, 100.0, sd), *box(3), ((1, 0),))
+    x = np.sort(where, axis=0)
+    x[:, 0] = np.where(where[0, 0] > 0, 1.0, -1.0)  # one event for all, clearly
+    s = maps.to_scores(x)
+    assert np.isfinite(s).all()
+    assert (np.diff(s, axis=0) >= 0).all()
+    assert (np.diff(maps.to_values(x), axis=0) >= 0).all()
+    assert (np.diff(maps.whole, axis=1) > 0).all()
+    # Bins that hold nothing keep a little: what differs stays apart, and comes back.
+    inside = np.abs(s) < TAIL
+    np.testing.assert_allclose(maps.to_values(s)[inside], x[inside], atol=1e-6)
+
+
+def test_wild_scores_have_values_in_the_box() -> None:
+    maps = Margins(counted(skewed(500), ((0, 1),)), *box(2), ((0, 1),))
+    wild_scores = [-np.inf, -1e300, -9.0, 9.0, 1e300, np.inf, 1e-320]
+    values = maps.to_values(np.array([[a, b] for a in wild_scores for b in wild_scores]))
+    assert np.isfinite(values).all()
+    assert (np.abs(values) <= 4).all()
+    assert np.isnan(maps.to_values(np.full((1, 2), np.nan))).all()
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_time_and_event_keep_their_joint_distribution(swapped: bool) -> None:
+    """Whatever the scores' dependence; here none. Halves taken for each other would show."""
+    rng = np.random.default_rng(9)
+    event = np.where(rng.random(4000) < 0.3, 1.0, -1.0) + rng.uniform(-0.9, 0.9, 4000)
+    time = np.where(event > 0, rng.normal(-2, 0.7, 4000), rng.normal(1.5, 1.0, 4000)).clip(-4, 4)
+    counts = counted(np.column_stack([time, event]), ((0, 1),))
+    if swapped:
+        counts = Counts(counts.bins, counts.split[:, ::-1], counts.rows, counts.sd)
+    maps = Margins(counts, *box(2), ((0, 1),))
+    even = ndtri((np.arange(500) + 0.5) / 500)
+    made = maps.to_values(np.stack(np.meshgrid(even, even), axis=-1).reshape(-1, 2))
+    wanted, found = (
+        np.histogram2d(t, e > 0, [BINS, 2], [(-4, 4), (-0.5, 1.5)])[0] / len(t)
+        for t, e in ((time, event), made.T)
+    )
+    # Quantiles are 1/500 apart.
+    assert bool(np.abs(found - wanted).max() < 1 / 500) is not swapped
+
+
+@pytest.mark.parametrize("count", [2, 5, 16])
+def test_levels_keep_their_shares_and_decode_to_themselves(count: int) -> None:
+    encoding, rng = leveled(count), np.random.default_rng(4)
+    codes = rng.choice(count, 5000, p=rng.dirichlet(np.full(count, 0.5)))
+    x, there = encoding.encode({"o": codes, "x": np.zeros(5000)}, rng)
+    given = (encoding.low, encoding.high)
+    counts = noisy_histograms(x[:, None], there[:, None], *given, None, QUIET, (), encoding.levels)
+    maps = Margins(counts, *given, (), encoding.levels)
+    assert (np.diff(maps.whole, axis=1) > 0).all()
+    np.testing.assert_array_equal(encoding.decode(maps.to_values(maps.to_scores(x)))["o"], codes)
+    even = np.column_stack([ndtri((np.arange(5000) + 0.5) / 5000), np.zeros(5000)])
+    made = encoding.decode(maps.to_values(even))["o"].astype(np.int64)
+    wanted, found = (np.bincount(c, minlength=count) / 5000 for c in (codes, made))
+    # A bin that reaches from one level to the next spreads the edge of one on the other.
+    np.testing.assert_allclose(found, wanted, atol=2e-3)
+
+
+def shares(bins: Array, sd: float) -> Array:
+    """What the map of one column makes of its counts: each bin's share."""
+    maps = Margins(Counts(bins[None], np.zeros((0, 2, BINS)), 1.0, sd), *box(1))
+    even = (np.arange(20_000) + 0.5) / 20_000
+    values = maps.to_values(ndtri(even)[:, None])[:, 0]
+    return np.histogram(values, BINS, (-4.0, 4.0))[0] / len(values)
+
+
+def test_a_bin_is_kept_where_it_stands_out_or_joins_one_that_does() -> None:
+    bins = np.zeros(BINS)
+    bins[20:24] = [4.1, 100, 80, 60]  # certain
+    bins[24:27] = [0.6, 0.6, 0.6]  # each joins the one before
+    bins[18:20] = [2.0, -1.0]  # a gap: does not
+    bins[28] = 3.4  # neither, behind a bin of 0
+    bins[50] = 3.4  # alone
+    bins[60] = 4.1  # alone and certain
+    kept = np.isin(np.arange(BINS), [*range(20, 27), 60])
+    expected = np.where(kept, bins, 0.0) / bins[kept].sum()
+    np.testing.assert_allclose(shares(bins, 1.0), expected, atol=2e-4)
+    # Twice the noise, and fewer stand out; without noise all that was counted does.
+    assert shares(bins, 2.0)[60] == 0
+    there = np.where(bins > 0, bins, 0.0)
+    np.testing.assert_allclose(shares(there, 0.0), there / there.sum(), atol=2e-4)
+
+
+def test_what_stands_out_together_is_kept_smoothed() -> None:
+    # Twenty bins, none of which stands out by itself.
+    bins = np.zeros(BINS)
+    bins[20:40] = 1.5
+    found = shares(bins, 1.0)
+    assert found[20:40].sum() > 0.9
+    assert found[:10].sum() + found[50:].sum() < 0.01
+
+
+def test_rows_too_few_to_show_a_shape_have_the_normal_one() -> None:
+    bins, at = np.zeros(BINS), np.arange(BINS)
+    bins[[20, 21, 22, 34]] = [10.0, 12.0, 10.0, 8.0]
+    found = shares(bins, 1.0)
+    mean = bins @ at / bins.sum()
+    assert found @ at == pytest.approx(mean, abs=0.1)
+    assert found @ (at - mean) ** 2 == pytest.approx(bins @ (at - mean) ** 2 / bins.sum(), rel=0.05)
+    assert np.argmax(found) == round(mean)
+    # Ten times the rows show that there are two groups.
+    assert shares(10 * bins, 1.0)[24:32].sum() < 1e-3
+
+
+def test_where_nothing_stands_out_of_the_noise_a_column_is_uniform() -> None:
+    noise = np.random.default_rng(2).normal(0, 10.0, BINS).clip(-34.9, 34.9)
+    np.testing.assert_allclose(shares(noise, 10.0), 1 / BINS, atol=2e-4)
+    np.testing.assert_allclose(shares(np.zeros(BINS), 0.0), 1 / BINS, atol=2e-4)
+
+
+def test_a_half_in_which_nothing_stands_out_is_taken_for_the_whole() -> None:
+    # Fewer events than can be seen: their times are then those of everybody.
+    bins = np.zeros((2, BINS))
+    bins[0, 10:30] = bins[1, 20:] = 100.0
+    halves = np.stack([bins[0], np.zeros(BINS)])[None]
+    maps = Margins(Counts(bins, halves, 1.0, 1.0), *box(2), ((0, 1),))
+    even = ndtri((np.arange(500) + 0.5) / 500)
+    times = [maps.to_values(np.column_stack([even, np.full(500, e)]))[:, 0] for e in (-3.0, 3.0)]
+    np.testing.assert_allclose(times[0], times[1], atol=1e-3)
