@@ -31,7 +31,7 @@ from tests.studies.lni import over_runs
 from tests.studies.rows import Row, at_most, write
 
 from penstock.encoding import Encoding
-from penstock.models import mechanism
+from penstock.models import fitting
 from penstock.models.margins import clamp, noisy_histograms, standardise
 from penstock.models.moments import (
     Affine,
@@ -146,7 +146,7 @@ def one(job: tuple[int, float, int]) -> dict[str, tuple[float, float]]:
     made = gaussians(n, epsilon, encoding, x, rng)
     for arm, corrected in (("default", True), ("without correction", False)):
         how = replace(planned, corrected=corrected)
-        model = mechanism.fit(how, encoding, x[:, None], present[:, None], SecureNoise())
+        model = fitting.fit(how, encoding, x[:, None], present[:, None], SecureNoise())
         made[arm] = encoding.decode(model.to_values(latents))
     return {arm: (log_hazard_ratio(made[arm]) - truth, distance(made[arm], coded)) for arm in ARMS}
 

@@ -36,7 +36,7 @@ from penstock_client.work.worker import (
 )
 
 if TYPE_CHECKING:
-    from penstock.models.mechanism import Model
+    from penstock.models.fitting import Model
 
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -100,14 +100,14 @@ def _trial(
     task: Task, noise: NoiseSource, device: str, step: Callable[[int], None]
 ) -> tradeoff.Trial:
     """A model fitted on members, their rows, and everybody's rows to score."""
-    from penstock.models import mechanism
+    from penstock.models import fitting
 
     plan, encoding = task.plan, task.encoding
     member = _members(task.present, noise)
     present = task.present & member[:, None]
     rows: Array = np.where(present[..., None], task.rows, 0.0)
     seen = (rows, present) if task.public is None else task.public
-    model = mechanism.fit(plan, encoding, *seen, noise, lambda at, _: step(at), device)
+    model = fitting.fit(plan, encoding, *seen, noise, lambda at, _: step(at), device)
     who, candidates = _candidates(task, noise)
     persons, person = np.unique(who, return_inverse=True)
     return tradeoff.Trial(

@@ -1,0 +1,233 @@
+"""One private fit, stage by stage: noisy sums of the rows in, a density out.
+
+The margins give every column the normal shape; the flow starts as the Gaussian with the noisy
+moments, so that it spends its share on what a Gaussian misses. Its samples are then matched to the
+noisy moments, since its own are the noisier ones, and their durations to the outcome's score. All
+that follows a stage's noise is post-processing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+from scipy.stats import qmc
+
+from penstock.models.flow import training
+from penstock.models.flow.engine import Flow, make_flow
+from penstock.models.margins import BINS, Counts, Margins, clamp, noisy_histograms, standardise
+from penstock.models.moments import Affine, gaussian, match_moments, noisy_moments
+from penstock.models.outcome import Hazard, match_score, noisy_score
+from penstock.models.plan import Plan
+from penstock.privacy.noise import NoiseSource
+
+Array = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+_MATCH_POWER = 14
+"""A match looks at 2¹⁴ quasi-random rows."""
+
+
+class Encoding(Protocol):
+    """What :func:`run` needs of :class:`penstock.encoding.Encoding`; (d,) is the public box.
+
+    ``outcomes``: the coordinates of durations and their events, in pairs; ``levels``: of each
+    coordinate that holds levels alone, their points.
+    """
+
+    @property
+    def low(self) -> Array: ...
+
+    @property
+    def high(self) -> Array: ...
+
+    @property
+    def outcomes(self) -> tuple[tuple[int, int], ...]: ...
+
+    @property
+    def levels(self) -> Mapping[int, Array]: ...
+
+    def encode(
+        self, coded: Mapping[str, Array], rng: np.random.Generator, /
+    ) -> tuple[Array, Bools]: ...
+
+    def decode(self, rows: Array, /) -> Mapping[str, Array]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A fitted density: values in the public box ↔ (margins) ↔ (affine) ↔ flow ↔ latents.
+
+    ``rows``: how many rows were present when it was fitted, as released (noisy).
+    """
+
+    low: Array
+    high: Array
+    margins: Margins
+    affine: Affine
+    flow: Flow
+    rows: float
+
+    def to_latent(self, x: Array) -> Array:
+        """(n, d) values to latents; standard Gaussian if the model were exact."""
+        scores = self.margins.to_scores(clamp(x, self.low, self.high))
+        return self.flow.to_latent(self.affine.invert(scores))
+
+    def to_values(self, z: Array) -> Array:
+        """(n, d) latents to values in the box, finite."""
+        scores = self.affine.apply(self.flow.from_latent(z))
+        return clamp(self.margins.to_values(scores), self.low, self.high)
+
+
+def fit(
+    plan: Plan,
+    encoding: Encoding,
+    rows: Array,
+    present: Bools,
+    noise: NoiseSource,
+    progress: training.Progress | None = None,
+    device: str = "cpu",
+    threads: int = 1,
+) -> Model:
+    """The model of all stages but the injection; private as far as the plan's multipliers go."""
+    begun = _Fit(plan, encoding, rows, present, noise, device, threads)
+    given = (begun.inside, present, plan.stages.training, noise)
+    training.fit(begun.flow, *given, progress)
+    return begun.finish()
+
+
+def fit_many(
+    plan: Plan,
+    encoding: Encoding,
+    tables: Sequence[tuple[Array, Bools]],
+    noises: Sequence[NoiseSource],
+    progress: training.Progress | None = None,
+    device: str = "cpu",
+    threads: int = 1,
+) -> list[Model]:
+    """:func:`fit` of each table with its own source: each is a release of its own."""
+    own = max(1, threads // len(tables))
+
+    def begin(table: tuple[Array, Bools], noise: NoiseSource) -> _Fit:
+        rows, present = table
+        return _Fit(plan, encoding, rows, present, noise, device, own)
+
+    with ThreadPoolExecutor(threads) as pool:
+        fits = list(pool.map(begin, tables, noises))
+        training.fit_many(
+            [f.flow for f in fits],
+            [f.inside for f in fits],
+            [present for _, present in tables],
+            [plan.stages.training] * len(fits),
+            noises,
+            progress,
+            threads,
+        )
+        return list(pool.map(_Fit.finish, fits))
+
+
+class _Fit:
+    """One fit, begun: margins and moments are released, and the flow stands where it starts.
+
+    ``inside``: the rows (n, k, d) as the flow is to see them.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        encoding: Encoding,
+        rows: Array,
+        present: Bools,
+        noise: NoiseSource,
+        device: str,
+        threads: int,
+    ) -> None:
+        low, high, stages = encoding.low, encoding.high, plan.stages
+        self._plan, self._encoding, self._noise = plan, encoding, noise
+        self._counts = noisy_histograms(
+            rows,
+            present,
+            low,
+            high,
+            stages.margins,
+            noise,
+            encoding.outcomes,
+            encoding.levels,
+        )
+        self._seen = _Seen(encoding, self._counts, plan.arch.seed)
+        self._values, self._present = clamp(rows, low, high), present
+        self._scores = self._seen.linear.invert(self._values)
+        self._moments = noisy_moments(self._scores, present, stages.radius, stages.moments, noise)
+        sobol = qmc.Sobol(plan.arch.d, seed=plan.arch.seed)
+        self._latents = ndtri(sobol.random_base2(_MATCH_POWER))
+        # Linear moments in place of those of normal scores are near enough to start a match from.
+        spread = gaussian(self._moments, self._counts.rows).matrix
+        start = Affine(spread, np.zeros(plan.arch.d))
+        self._start = self._matched(start.apply(self._latents)).after(start)
+        self.inside = self._start.invert(self._seen.margins.to_scores(self._values))
+        self.flow = make_flow(plan.arch, device, threads=threads)
+
+    def finish(self) -> Model:
+        """The model, once the flow is trained."""
+        low, high, affine = self._encoding.low, self._encoding.high, self._start
+        if self._plan.corrected:
+            sample = affine.apply(self.flow.from_latent(self._latents))
+            affine = self._moved(sample, self._matched(sample)).after(affine)
+        rows = self._counts.rows
+        return Model(low, high, self._seen.margins, affine, self.flow, rows)
+
+    def _matched(self, sample: Array) -> Affine:
+        """The map that gives a sample of normal scores the released moments."""
+        radius, observe = self._plan.stages.radius, self._seen.observe
+        rows = self._counts.rows
+        return match_moments(self._moments, rows, radius, sample, lambda y: observe(y)[1])
+
+    def _moved(self, sample: Array, match: Affine) -> Affine:
+        """``match``, and after it what gives the sample the released scores of the outcomes."""
+        stages, outcomes, counts = self._plan.stages, self._encoding.outcomes, self._counts
+        for outcome, halves in zip(outcomes, counts.split, strict=True):
+            edges = self._seen.edges(outcome[0])
+            hazard = Hazard.estimate(outcome, halves, edges, self._moments / counts.rows)
+            near = match.apply(sample)
+            theta = hazard.coefficients(*self._seen.observe(near))
+            total = noisy_score(
+                hazard,
+                self._values,
+                self._scores,
+                self._present,
+                theta,
+                stages.outcome,
+                self._noise,
+                len(outcomes),
+            )
+            goal, sd = total / counts.rows, stages.outcome_sd / counts.rows
+            match = match_score(hazard, theta, goal, sd, near, self._seen.observe).after(match)
+        return match
+
+
+class _Seen:
+    """What the noisy histograms say of the columns, and how a model's scores look as rows do."""
+
+    def __init__(self, encoding: Encoding, counts: Counts, seed: int) -> None:
+        self._encoding, self._seed = encoding, seed
+        columns = (encoding.low, encoding.high, encoding.outcomes, encoding.levels)
+        self.linear = standardise(counts, *columns)
+        self.margins = Margins(counts, *columns)
+
+    def observe(self, y: Array) -> tuple[Array, Array]:
+        """Normal scores as a model makes them to values, and their linear scores, as rows have.
+
+        One seed for all rounds of a match: it looks at differences.
+        """
+        decoded = self._encoding.decode(self.margins.to_values(y))
+        values = self._encoding.encode(decoded, np.random.default_rng(self._seed))[0]
+        return values, self.linear.invert(values)
+
+    def edges(self, j: int) -> Array:
+        """The edges of a column's bins."""
+        return np.linspace(self._encoding.low[j], self._encoding.high[j], BINS + 1)
