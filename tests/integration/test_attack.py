@@ -318,4 +318,6 @@ def test_persons_are_attacked_and_not_their_rows(fast, guarantee):
     assert report.nonmembers == round(0.2 * persons)
     assert report.members + report.nonmembers == persons
     assert report.auc.value > 0.6
-    assert steps == list(range(1, mechanism.steps + 1 + 2))
+    # An engine may make several noise-free steps at once; then come a point and two copies.
+    assert steps == sorted(set(steps))
+    assert steps[-3:] == [mechanism.steps, mechanism.steps + 1, mechanism.steps + 2]

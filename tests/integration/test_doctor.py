@@ -474,7 +474,12 @@ def test_the_device(monkeypatch):
 
     found = torch.cuda.is_available()
     (row,) = checkup.device("cpu")
-    assert (row.state, row.found) == (OK, "cpu")
+    compiled = (OK, "cpu, by the compiled kernel")
+    assert (row.state, row.found) == compiled or row.found.startswith("cpu, by torch: ")
+    monkeypatch.setattr(checkup.kernel, "available", lambda: False)
+    monkeypatch.setattr(checkup.kernel, "why_not", lambda: "no compiler")
+    (row,) = checkup.device("cpu")
+    assert (row.state, row.found) == (WARN, "cpu, by torch: no compiler")
     (row,) = checkup.device("cuda")
     assert row.state == (OK if found else FAIL)
     monkeypatch.setattr(checkup, "_PROBE", "raise SystemExit(3)")

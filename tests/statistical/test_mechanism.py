@@ -16,7 +16,7 @@ from tests.statistical.test_moments import correlated
 
 from penstock.encoding import Encoding
 from penstock.errors import BudgetExceeded, InvalidInput
-from penstock.models import mechanism
+from penstock.models import fitting
 from penstock.models.margins import BINS
 from penstock.models.mechanism import run
 from penstock.models.moments import Affine
@@ -409,7 +409,7 @@ def test_the_outcomes_score_brings_a_hazard_ratio_closer(monkeypatch: pytest.Mon
     coded, real = followed(3000, 1), match_score
 
     def error(move: Callable[..., Affine]) -> float:
-        monkeypatch.setattr(mechanism, "match_score", move)
+        monkeypatch.setattr(fitting, "match_score", move)
         return hazard_ratio_error(coded, schema, question, 5)[0]
 
     def opposite(*given: Any) -> Affine:

@@ -11,10 +11,10 @@ standard errors says by how much each is off. (A share of r runs has a standard 
 from __future__ import annotations
 
 import math
-import sys
 from pathlib import Path
 
 import numpy as np
+from tests.studies.lni import over_runs
 from tests.studies.rows import Row, at_most, write
 
 from penstock.encoding import Encoding
@@ -26,7 +26,7 @@ from penstock_server.meta.combine import combine, mechanism_variance
 from penstock_server.meta.estimands import estimate
 from penstock_server.simulate import cvd
 
-RUNS, N, EPSILON, Z = 24, 1600, 3.0, 1.959964
+RUNS, N, EPSILON, Z = 100, 1600, 3.0, 1.959964
 
 
 def once(seed: int) -> tuple[float, float, float]:
@@ -48,12 +48,7 @@ def once(seed: int) -> tuple[float, float, float]:
 
 def run() -> Path:
     """Measure."""
-    runs = []
-    for seed in range(RUNS):
-        runs.append(once(seed))
-        sys.stderr.write(f"\r{seed + 1}/{RUNS} ")
-    sys.stderr.write("\n")
-    error, plain, added = np.array(runs).T
+    error, plain, added = np.array(over_runs(once, range(RUNS), "coverage")).T
     inside = {
         "plain": np.abs(error) <= Z * np.sqrt(plain),
         "widened": np.abs(error) <= Z * np.sqrt(plain + added),
