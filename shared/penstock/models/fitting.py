@@ -184,8 +184,8 @@ class _Fit:
     def _matched(self, sample: Array) -> Affine:
         """The map that gives a sample of normal scores the released moments."""
         radius, observe = self._plan.stages.radius, self._seen.observe
-        rows = self._counts.rows
-        return match_moments(self._moments, rows, radius, sample, lambda y: observe(y)[1])
+        rows, sd = self._counts.rows, self._plan.stages.moment_sd / self._counts.rows
+        return match_moments(self._moments, rows, radius, sample, lambda y: observe(y)[1], sd)
 
     def _moved(self, sample: Array, match: Affine) -> Affine:
         """``match``, and after it what gives the sample the released scores of the outcomes."""

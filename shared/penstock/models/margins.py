@@ -179,8 +179,10 @@ class Margins:
                 self.whole[j] = _of_levels(counts.bins[j, : len(points)], points, self._edges[j])
         self._halves: dict[int, tuple[int, Array, Array]] = {}
         for (j, event), halves in zip(outcomes, counts.split, strict=True):
-            own = [_cumulative(half, counts.sd, self.whole[j], _HALF_SHAPED) for half in halves]
-            self._halves[j] = (event, own[0], own[1])
+            # Halves of which one does not show its shape would contradict each other.
+            if halves.sum(axis=1).min() > _HALF_SHAPED * counts.sd:
+                own = [_cumulative(half, counts.sd, self.whole[j], 0.0) for half in halves]
+                self._halves[j] = (event, own[0], own[1])
 
     def to_scores(self, x: Array) -> Array:
         """(…, d) values in the box to scores."""

@@ -34,8 +34,12 @@ _MATCH_ROUNDS = 15
 _SETTLED = 0.004
 """A match ends where a round moves the map by less: that is what rounding and thresholds leave."""
 
-_MOST_STRETCH, _MOST_SHIFT = 4.0, 2.0
-"""Bounds of a match, in standard deviations: far beyond what any real cohort needs."""
+_STRETCH, _SHIFT = (1.5, 4.0), (0.4, 2.0)
+"""Bounds of a match, in standard deviations: the widest are far beyond what any real cohort needs,
+the narrowest are for moments that are mostly noise."""
+
+_STRETCH_SIGNAL, _SHIFT_SIGNAL = 0.03, 0.01
+"""Where between: this over the sd of a moment's noise. The less of it, the further a match goes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +169,7 @@ def match_moments(
     radius: float,
     sample: Array,
     observe: Callable[[Array], Array] | None = None,
+    sd: float = 0.0,
 ) -> Affine:
     r"""The affine map that gives a model's sample, seen as the rows were, the released moments.
 
@@ -178,8 +183,11 @@ def match_moments(
         moments: as released by :func:`noisy_moments`; rows: the (noisy) number of rows.
         sample: (N, d) scores drawn from the model, N large.
         observe: scores as the model makes them to scores as a row has them: decode, encode again.
+        sd: of the noise on each mean moment; it bounds how far the map goes.
     """
-    d = sample.shape[1]
+    d, sd = sample.shape[1], max(sd, 1e-9)
+    stretch = float(np.clip(_STRETCH_SIGNAL / sd, *_STRETCH))
+    most = float(np.clip(_SHIFT_SIGNAL / sd, *_SHIFT))
     goal_mean, goal_cov = mean_and_covariance(moments / rows)
     matrix, shift = np.eye(d), np.zeros(d)
     spread = sample.std(axis=0) + 1e-6
@@ -195,8 +203,8 @@ def match_moments(
         # Moments that are mostly noise can lie where no sample gets: the chase must end somewhere,
         # and the map must keep its inverse.
         before, moved = matrix, goal_mean - mean
-        matrix = _within(step @ matrix, 1 / _MOST_STRETCH, _MOST_STRETCH)
-        shift = np.clip(shift + moved, -_MOST_SHIFT, _MOST_SHIFT)
+        matrix = _within(step @ matrix, 1 / stretch, stretch)
+        shift = np.clip(shift + moved, -most, most)
         if max(np.abs(matrix - before).max(), np.abs(moved).max()) < _SETTLED:
             break
     return Affine(matrix, shift)

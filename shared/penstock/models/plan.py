@@ -24,6 +24,7 @@ from penstock.privacy.events import (
     Unbounded,
     latent_injection,
 )
+from penstock.privacy.sensitivity import second_moments
 from penstock.schema import Schema
 from penstock.study import Mechanism, PrivacyRequest
 
@@ -53,6 +54,13 @@ class Stages:
     columns: int
     rows: int
     outcomes: int
+
+    @property
+    def moment_sd(self) -> float:
+        """Standard deviation of the noise on a moment of two different entries."""
+        if self.moments is None:
+            return 0.0
+        return self.moments * second_moments(self.radius, self.rows) / math.sqrt(2)
 
     @property
     def outcome_sd(self) -> float:
