@@ -148,8 +148,8 @@ class Margins:
     r"""Column by column from values to normal scores, s = Φ⁻¹(F(x)), and back.
 
     F is the distribution function of a noisy histogram, linear within bins. A duration's F is that
-    of its event's half, so that event and duration have their joint distribution whatever the
-    scores; its event's coordinate is mapped back before it.
+    of its event's half, where both show their shape, so that event and duration have their joint
+    distribution whatever the scores; its event's coordinate is mapped back before it.
 
     Args:
         counts: as released; low, high: (d,), the public box; outcomes, levels: as counted.
