@@ -20,8 +20,10 @@ import numpy as np
 import pytest
 
 from penstock.errors import GateUnavailable, Refused
+from penstock.estimands import Estimand
+from penstock.mechanisms import Maf, Mechanism
 from penstock.schema import Column, Schema
-from penstock.study import Estimand, Mechanism, PrivacyRequest, Study
+from penstock.study import PrivacyRequest, Study
 from penstock.toml import dictionary_toml
 from penstock.wire import gate_pb2, gate_pb2_grpc
 from penstock.wire.calls import connect, failure
@@ -57,7 +59,7 @@ ESTIMAND = Estimand("effect", "ols", "score", "sbp", per=10.0, adjust=("age", "s
 
 DONE = ("delivered", "failed", "rejected", "cancelled")
 
-FAST = Mechanism(copies=3, refits=2, steps=12, flows=2, hidden=(8,))
+FAST = Maf(copies=3, refits=2, steps=12, flows=2, hidden=(8,))
 
 
 def rows_csv(n: int, seed: int) -> str:

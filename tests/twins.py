@@ -19,8 +19,8 @@ from scipy.special import log_ndtr, ndtr
 
 from penstock.audit import releases, trained
 from penstock.audit.worlds import Target
-from penstock.models import latent_noise, margins, mechanism, moments, outcome
 from penstock.models.flow import training
+from penstock.models.tables import latent_noise, margins, mechanism, moments, outcome
 from penstock.privacy import discrete, sensitivity
 from penstock.privacy import noise as noises
 

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from penstock.checks import Checks, shown, unknown_keys, within
 from penstock.errors import InvalidInput, Problem
-from penstock.study import GUARANTEES, MECHANISMS
+from penstock.mechanisms import MECHANISMS
+from penstock.study import GUARANTEES
 from penstock.wire.signatures import fingerprint
 from penstock_client.files import write_atomic
 from penstock_client.site import read_toml

@@ -356,7 +356,7 @@ class Coordinator:
             )
             if manifest.request_id != part.request_id:
                 raise UploadRejected("the manifest answers another request")
-            read_upload(site, manifest, self.table_path(study_id, site), study.schema)
+            read_upload(site, manifest, self.table_path(study_id, site), study)
         except UploadRejected as error:
             return error
         except FileNotFoundError:

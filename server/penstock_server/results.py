@@ -19,8 +19,10 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
 from penstock.errors import CoordinatorError
+from penstock.estimands import Estimand
+from penstock.released import COPY
 from penstock.schema import Coded, Schema, from_arrow
-from penstock.study import Estimand, Study
+from penstock.study import Study
 from penstock.wire.manifest import Manifest, read_manifest
 from penstock.wire.messages import SiteState, StudyState, explain
 from penstock.wire.signatures import fingerprint
@@ -33,7 +35,7 @@ from penstock_server.report.build import build_report
 from penstock_server.report.html import render
 from penstock_server.report.inputs import ReportInputs, SiteInput, SiteRelease
 from penstock_server.store import SiteRow, StudyRow
-from penstock_server.uploads import COPY, Upload, read_upload
+from penstock_server.uploads import Upload, read_upload
 
 SITE = "_site"
 REPORT = "report.json"
@@ -92,7 +94,7 @@ def uploads(coordinator: Coordinator, row: StudyRow) -> Iterator[Upload]:
             manifest = read_manifest(part.manifest, sites[part.site].gate_key)
             path = coordinator.table_path(row.id, part.site)
             try:
-                yield read_upload(part.site, manifest, path, study.schema)
+                yield read_upload(part.site, manifest, path, study)
             except FileNotFoundError:
                 raise CoordinatorError(
                     "a delivered table is gone", value=path, remedy="restore it from a backup"

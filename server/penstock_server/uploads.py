@@ -19,14 +19,14 @@ from penstock.errors import InvalidEvent, InvalidInput, SignatureError, UploadRe
 from penstock.privacy import accountant
 from penstock.privacy.accountant import epsilon
 from penstock.privacy.events import RELATION, from_dict
-from penstock.schema import LEVEL_KINDS, Column, Schema, from_arrow, to_arrow
+from penstock.released import COPY, Shape, shape_of
+from penstock.schema import LEVEL_KINDS, Schema, from_arrow
 from penstock.study import Study, parse_time
 from penstock.wire.manifest import Manifest, read_manifest
 from penstock.wire.messages import SERVED_MAJORS
 from penstock_server.ipc_guard import check_stream
 from penstock_server.store import Site
 
-COPY = "_copy"
 # A study's sites mostly claim the same events, and a fourth of a second each is the pump's.
 epsilon_pld = lru_cache(maxsize=256)(accountant.epsilon_pld)
 MAX_EVENTS = 16
@@ -42,28 +42,18 @@ class Upload:
 
     site: str
     manifest: Manifest
+    shape: Shape
     table: pa.Table
 
     def copy(self, index: int) -> pa.Table:
-        """Copy ``index`` (from 1), or refit ``-index``, without the copy column."""
+        """Copy ``index`` (from 1), or refit ``-index``, without its labels."""
         mask = pc.equal(self.table.column(COPY), index)
-        return self.table.filter(mask).drop_columns([COPY])
+        return self.table.filter(mask).drop_columns(list(self.shape.labels))
 
 
 def size_limit(study: Study, persons: int) -> int:
-    """The most bytes a site's table may have, from the signed study and the enrolled n.
-
-    Twice the buffers of the longest labels, and a megabyte for headers: many batches fit.
-    """
-    tables = study.mechanism.copies + study.mechanism.refits
-    rows = persons * study.schema.max_rows_per_person * tables
-    return 2 * rows * (4 + sum(_cell(c) for c in study.schema.columns)) + 1_000_000
-
-
-def _cell(column: Column) -> int:
-    """Bytes of a value: a number of 8 bytes, or a label and its offset; and a validity bit."""
-    labels = (len(level.encode()) + 4 for level in column.levels)
-    return max(8, *labels, 0) + 1
+    """The most bytes a site's table may have, from the signed study and the enrolled n."""
+    return shape_of(study, persons).bytes()
 
 
 def check_manifest(
@@ -103,7 +93,7 @@ def check_manifest(
         ("δ", manifest.delta, study.privacy.delta),
         ("relation", manifest.relation, RELATION),
         ("public n", manifest.persons, site.persons),
-        ("rows", manifest.rows, site.persons * study.schema.max_rows_per_person),
+        ("rows", manifest.rows, shape_of(study, site.persons).counts[1]),
     ]
     for name, got, wanted in expected:
         if got != wanted:
@@ -179,12 +169,13 @@ def _check_ledger(manifest: Manifest, seen: Mapping[int, str], floor: int) -> No
         )
 
 
-def read_upload(site: str, manifest: Manifest, path: Path, schema: Schema) -> Upload:
+def read_upload(site: str, manifest: Manifest, path: Path, study: Study) -> Upload:
     """Parse and check the table itself.
 
     Raises:
         UploadRejected: another file than the manifest's, another shape, or a value out of schema.
     """
+    shape = shape_of(study, manifest.persons)
     digest = hashlib.sha256()
     with open(path, "rb") as file:
         while part := file.read(1 << 20):
@@ -195,22 +186,21 @@ def read_upload(site: str, manifest: Manifest, path: Path, schema: Schema) -> Up
     try:
         # Not mapped but read: the numbers that are checked must be the numbers that are used.
         with pa.OSFile(str(path)) as source, pa.ipc.open_stream(source) as reader:
-            expected = _check_columns(reader.schema, schema)
+            expected = _check_columns(reader.schema, shape)
             table = reader.read_all()
         table.validate(full=True)
     except (pa.ArrowException, OSError, ValueError, TypeError, KeyError):
         raise UploadRejected("the table cannot be parsed") from None
     # Without the site's own metadata, which pandas would obey.
     table = pa.Table.from_arrays(table.columns, schema=expected)
-    _check_copies(table, manifest)
-    _check_values(table.drop_columns([COPY]), schema)
-    return Upload(site, manifest, table)
+    _check_copies(table, shape)
+    _check_values(table.drop_columns(list(shape.labels)), shape.schema)
+    return Upload(site, manifest, shape, table)
 
 
-def _check_columns(found: pa.Schema, schema: Schema) -> pa.Schema:
+def _check_columns(found: pa.Schema, shape: Shape) -> pa.Schema:
     """Names, order and types; before any batch is read, which could be of any type and length."""
-    model = to_arrow({name: np.zeros(0) for name in schema.names}, schema).schema
-    expected = model.insert(0, pa.field(COPY, pa.int32()))
+    expected = shape.arrow()
     if found.names != expected.names:
         raise UploadRejected("the table's columns are not the study's")
     for field in expected:
@@ -219,11 +209,10 @@ def _check_columns(found: pa.Schema, schema: Schema) -> pa.Schema:
     return expected
 
 
-def _check_copies(table: pa.Table, manifest: Manifest) -> None:
-    index = table.column(COPY).fill_null(0).to_numpy()
+def _check_copies(table: pa.Table, shape: Shape) -> None:
+    index = table.column(COPY).fill_null(np.iinfo(np.int32).min).to_numpy()
     found, counts = np.unique(index, return_counts=True)
-    wanted = [*range(-manifest.refits, 0), *range(1, manifest.copies + 1)]
-    if found.tolist() != wanted or set(counts.tolist()) != {manifest.rows}:
+    if dict(zip(found.tolist(), counts.tolist(), strict=True)) != dict(shape.counts):
         raise UploadRejected("the table's copies and refits do not have n rows each")
 
 

@@ -112,11 +112,15 @@ class Encoding:
 
     def _levels(self) -> dict[int, Floats]:
         signs = np.array([-1.0, 1.0])
-        levels = {j: signs for j, dim in enumerate(self.dims) if dim.role in ("spike", "present")}
+        levels: dict[int, Floats] = {}
         for column, part, where in self._parts:
-            # Where a value may be missing, its coordinate has a third thing to say.
-            if isinstance(part, _Levels) and part.points.shape[1] == 1 and not column.nullable:
+            if column.nullable:
+                # Missing is a third thing that the column's other coordinates say, by their noise.
+                levels[where.stop] = signs
+            elif isinstance(part, _Levels) and part.points.shape[1] == 1:
                 levels[where.start] = part.points[:, 0]
+            elif column.spike is not None:
+                levels[where.stop - 1] = signs
         return levels
 
     def encode(

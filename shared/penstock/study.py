@@ -13,21 +13,14 @@ from dataclasses import MISSING, dataclass, fields
 from datetime import datetime
 from typing import Any, TypeVar
 
-from penstock.checks import SITE, SITE_BOUND, Checks, nearest, record, shown, unknown_keys, within
+from penstock import mechanisms
+from penstock.checks import SITE, SITE_BOUND, Checks, record, shown, unknown_keys, within
 from penstock.errors import InvalidInput, Problem
+from penstock.estimands import Estimand, estimand_problems
+from penstock.mechanisms import Mechanism
 from penstock.schema import Column, Schema, read_columns
 
-MODELS = {
-    "ols": ("continuous", "integer"),
-    "logistic": ("binary", "event"),
-    "cox": ("duration",),
-}
-"""Models of an estimand, and the kinds of column that each takes as its outcome."""
-
-COVARIATES = ("continuous", "integer", "binary", "ordered", "categorical")
 GUARANTEES = ("formal", "public-flow", "empirical")
-MECHANISMS = ("maf",)
-SAMPLINGS = ("full", "poisson")
 MAX_SITES = 1000
 MAX_ESTIMANDS = 50
 
@@ -35,52 +28,6 @@ _PARTS = ("schema", "estimands", "privacy", "mechanism")
 _TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
 _WIRE = re.compile(r"(0|[1-9][0-9]{0,3})\.(0|[1-9][0-9]{0,3})")
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Estimand:
-    """A coefficient that the study estimates.
-
-    Attributes:
-        name: how the report calls it.
-        model: ``ols``, ``logistic`` or ``cox``.
-        outcome: a column; for cox the duration (its event column comes from the schema).
-        term: the column whose coefficient is the estimand.
-        per: the coefficient is reported per this many units of the term, > 0.
-        adjust: adjustment columns.
-        level: where the term is categorical, this level against the first one.
-
-    Whether its columns exist and suit the model is checked by the :class:`Study`
-    (:func:`estimand_problems`).
-
-    Raises:
-        InvalidInput: with every problem.
-    """
-
-    name: str
-    model: str
-    outcome: str
-    term: str
-    per: float = 1.0
-    adjust: tuple[str, ...] = ()
-    level: str | None = None
-
-    def __post_init__(self) -> None:
-        check = Checks(f"estimand {shown(self.name)}")
-        check.pattern("name", self.name)
-        check.choice("model", self.model, tuple(MODELS))
-        check.pattern("outcome", self.outcome)
-        check.pattern("term", self.term)
-        check.keep(
-            self, per=check.number("per", self.per, "above 0, at most 1e12", above=0, most=1e12)
-        )
-        if check.sequence("adjust", self.adjust, 0, 100) is not None:
-            for name in self.adjust:
-                check.pattern("adjust", name)
-            check.distinct("adjust", self.adjust)
-        if self.level is not None:
-            check.text("level", self.level, 64)
-        check.done()
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,62 +58,6 @@ class PrivacyRequest:
             check.keep(self, epsilon=math.inf if empirical else float(self.epsilon))
         delta = check.number("delta", self.delta, "1e-12 <= delta < 1", least=1e-12, below=1)
         check.keep(self, delta=delta)
-        check.done()
-
-
-@dataclass(frozen=True, slots=True)
-class Mechanism:
-    """How a site makes its release; every number here is public and fixed in advance.
-
-    Attributes:
-        name: one of :data:`MECHANISMS`.
-        copies: synthetic data sets per site, 1 to 100.
-        refits: how often a site repeats its whole private procedure on rows of its released model,
-            0 to 100, to show the mechanism's own noise; free of budget. 0: intervals lack it.
-        w: share of the latent that is the person's own, 0 <= w < 1; 0 samples the flow.
-        latent_clip: radius to which latents are clipped where w > 0.
-        steps: training steps, 1 to 10000.
-        sampling, rate: ``full`` batches (rate 1), or ``poisson`` with rate 0 < q <= 1.
-        flows, hidden: layers of the flow, and the width of their hidden layers.
-
-    Raises:
-        InvalidInput: with every problem.
-    """
-
-    name: str = "maf"
-    copies: int = 10
-    w: float = 0.0
-    latent_clip: float = 3.0
-    steps: int = 300
-    sampling: str = "full"
-    rate: float = 1.0
-    flows: int = 2
-    hidden: tuple[int, ...] = (32,)
-    refits: int = 10
-
-    def __post_init__(self) -> None:
-        check = Checks("mechanism")
-        check.choice("name", self.name, MECHANISMS)
-        check.whole("copies", self.copies, 1, 100)
-        check.whole("refits", self.refits, 0, 100)
-        clip = check.number(
-            "latent_clip", self.latent_clip, "above 0, at most 100", above=0, most=100
-        )
-        rate = check.number("rate", self.rate, "above 0, at most 1", above=0, most=1)
-        w = check.number("w", self.w, "0 <= w < 1", least=0, below=1)
-        check.keep(self, w=w, latent_clip=clip, rate=rate)
-        check.whole("steps", self.steps, 1, 10_000)
-        check.choice("sampling", self.sampling, SAMPLINGS)
-        if self.sampling == "full" and rate is not None and rate != 1:
-            check.add(
-                "rate",
-                "is not 1 although every step uses all rows",
-                value=shown(rate),
-                remedy="Set sampling = 'poisson', or rate = 1",
-            )
-        check.whole("flows", self.flows, 1, 32)
-        for width in check.sequence("hidden", self.hidden, 1, 4) or ():
-            check.whole("hidden", width, 1, 1024)
         check.done()
 
 
@@ -222,6 +113,8 @@ class Study:
         if all(parts):
             numbered = list(enumerate(self.estimands, start=1))
             check.problems += _question_problems(numbered, self.schema.columns)
+            found = self.mechanism.problems(self.schema, self.estimands)
+            check.problems += within("mechanism", found)
         else:
             check.add("", "schema, estimands, privacy or mechanism is of the wrong type")
         check.done()
@@ -233,7 +126,7 @@ class Study:
         data["sites"] = list(self.sites)
         data["schema"] = self.schema.to_dict()
         data["estimands"] = [_flat(e) for e in self.estimands]
-        data["mechanism"] = _flat(self.mechanism)
+        data["mechanism"] = mechanisms.settings(self.mechanism)
         data["privacy"] = _flat(self.privacy)
         if self.privacy.epsilon == math.inf:
             data["privacy"]["epsilon"] = None
@@ -262,7 +155,7 @@ class Study:
         if columns or broken:
             problems += _question_problems(estimands, columns, broken)
         privacy = _read("privacy", PrivacyRequest, data, problems)
-        mechanism = _read("mechanism", Mechanism, data, problems)
+        mechanism = _read_mechanism(data, problems)
         if problems or privacy is None or mechanism is None:  # None: its problems are listed
             raise InvalidInput(f"study {shown(data.get('name'))}", problems)
         return cls(
@@ -272,73 +165,6 @@ class Study:
             privacy=privacy,
             mechanism=mechanism,
         )
-
-
-def estimand_problems(
-    estimand: Estimand, columns: Sequence[Column], broken: Collection[str] = ()
-) -> list[Problem]:
-    """Whether an estimand's columns exist and are of kinds that its model can use.
-
-    Args:
-        estimand: the estimand.
-        columns: the study's columns.
-        broken: names of columns that have problems of their own; nothing is said about them.
-    """
-    check = Checks(f"estimand {estimand.name!r}")
-    known = {c.name: c for c in columns}
-    _role(check, "outcome", estimand.outcome, known, broken, MODELS[estimand.model])
-    term = _role(check, "term", estimand.term, known, broken, COVARIATES)
-    for name in estimand.adjust:
-        _role(check, "adjust", name, known, broken, COVARIATES)
-    names = [estimand.outcome, estimand.term, *estimand.adjust]
-    check.distinct("adjust" if estimand.outcome != estimand.term else "term", names)
-    if term is not None:
-        _check_term(check, estimand, term)
-    return check.problems
-
-
-def _check_term(check: Checks, estimand: Estimand, term: Column) -> None:
-    if term.kind in ("categorical", "binary") and estimand.per != 1:
-        check.add(
-            "per", "has no meaning for a term with levels", value=shown(estimand.per), bound="1"
-        )
-    if term.kind != "categorical":
-        if estimand.level is not None:
-            check.add(
-                "level", f"has no meaning for a term of kind {term.kind!r}", remedy="Remove it"
-            )
-        return
-    if estimand.level not in term.levels[1:]:
-        check.add(
-            "level",
-            "must be a level of the term other than its first",
-            value=shown(estimand.level),
-            bound=f"one of {', '.join(term.levels[1:])[:200]}",
-        )
-
-
-def _role(
-    check: Checks,
-    role: str,
-    name: str,
-    known: Mapping[str, Column],
-    broken: Collection[str],
-    kinds: Sequence[str],
-) -> Column | None:
-    column = known.get(name)
-    if column is None:
-        if name not in broken:
-            remedy = nearest(name, known)
-            check.add(role, "is not a column of the study", value=shown(name), remedy=remedy)
-        return None
-    if column.kind not in kinds:
-        check.add(
-            role,
-            f"column {name!r} is of kind {column.kind!r}",
-            bound=f"one of {', '.join(kinds)}",
-        )
-        return None
-    return column
 
 
 def parse_time(text: str) -> datetime:
@@ -437,6 +263,16 @@ def _read(name: str, cls: type[T], data: Mapping[str, Any], problems: list[Probl
         return None
 
 
-def _flat(part: Estimand | PrivacyRequest | Mechanism) -> dict[str, Any]:
+def _read_mechanism(data: Mapping[str, Any], problems: list[Problem]) -> Mechanism | None:
+    if "mechanism" not in data:
+        return None  # absent: said already
+    try:
+        return mechanisms.read(data["mechanism"])
+    except InvalidInput as error:
+        problems += within("mechanism", error.problems)
+        return None
+
+
+def _flat(part: Estimand | PrivacyRequest) -> dict[str, Any]:
     values = {f.name: getattr(part, f.name) for f in fields(part)}
     return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}

@@ -18,8 +18,8 @@ import pytest
 from numpy.typing import NDArray
 
 from penstock.errors import PenstockError
+from penstock.estimands import Estimand
 from penstock.schema import Column, Schema
-from penstock.study import Estimand
 from penstock_server.meta.combine import combine
 from penstock_server.meta.estimands import Estimate, estimate
 

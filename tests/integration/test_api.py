@@ -41,9 +41,10 @@ from penstock.errors import (
     SignatureError,
     Unfinished,
 )
+from penstock.mechanisms import Maf
 from penstock.privacy.events import RELATION, Gaussian, to_dict
 from penstock.schema import Column, Schema, to_arrow
-from penstock.study import Mechanism, PrivacyRequest, Study
+from penstock.study import PrivacyRequest, Study
 from penstock.wire.canonical import canonical
 from penstock.wire.manifest import Manifest, sign_manifest
 from penstock.wire.messages import MAX_STUDY_BYTES, SiteState, StudyState
@@ -67,7 +68,7 @@ STUDY = Study(
     schema=SCHEMA,
     estimands=(),
     privacy=PrivacyRequest(3.0, 1e-5),
-    mechanism=Mechanism(copies=COPIES, refits=0),
+    mechanism=Maf(copies=COPIES, refits=0),
     quorum=1,
     deadline_hours=1.0,
     not_before="2020-01-01T00:00:00Z",

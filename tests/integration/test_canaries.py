@@ -6,8 +6,8 @@ import sys
 import numpy as np
 import pytest
 
+from penstock.estimands import Estimand
 from penstock.schema import Column, Schema
-from penstock.study import Estimand
 from penstock.wire import gate_pb2, gate_pb2_grpc
 from penstock.wire.calls import connect
 from penstock_client.rows.sources import read_text

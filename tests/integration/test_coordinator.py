@@ -18,10 +18,10 @@ import pytest
 from tests.local import network
 
 from penstock.errors import CoordinatorError
+from penstock.estimands import Estimand
 from penstock.privacy.accountant import epsilon
 from penstock.privacy.events import from_dict
 from penstock.schema import Column, Schema
-from penstock.study import Estimand
 from penstock.wire import gate_pb2, gate_pb2_grpc
 from penstock.wire.calls import connect
 from penstock_client.ledger.database import Database

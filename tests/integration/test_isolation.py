@@ -39,7 +39,7 @@ from tests.federation import COORDINATOR, Federation
 from tests.integration.test_canaries import SCHEMA, canaries, csv_with_canaries
 
 from penstock.daemon.flower import MESSAGE_TYPE, acquire, beating, pack, task_client, unpack
-from penstock.study import Estimand
+from penstock.estimands import Estimand
 from penstock_client.network import NetworkPaths
 from penstock_server import packets
 from penstock_server.flower import runner

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from penstock.encoding import Encoding, simplex
+from penstock.encoding import TRUNCATE, Encoding, simplex
 from penstock.errors import InvalidInput
 from penstock.schema import LEVEL_KINDS, SCALES, Column, Schema
 
@@ -196,6 +196,37 @@ def test_noise_of_levels_has_no_bias(kind: str, level: int) -> None:
         centre = np.array([-1 + 2 * level / (count - 1)])
     error = x[:, where].mean(axis=0) - centre
     assert (np.abs(error) < CUTOFF * x[:, where].std(axis=0) / np.sqrt(n)).all()
+
+
+@pytest.mark.parametrize(
+    ("column", "plain", "nullable"),
+    [
+        (Column("x", "integer", 0, 9), set(), {"x?"}),
+        (Column("x", "integer", 0, 9, spike=0), {"x=0"}, {"x?"}),
+        (Column("x", "ordered", levels=LEVELS["ordered"]), {"x"}, {"x?"}),
+        (Column("x", "categorical", levels=("p", "q")), {"x"}, {"x?"}),
+        (Column("x", "categorical", levels=LEVELS["categorical"]), set(), {"x?"}),
+    ],
+    ids=lambda c: f"{c.kind}, spike {c.spike}" if isinstance(c, Column) else None,
+)
+def test_levels_are_the_coordinates_that_say_nothing_else(
+    column: Column, plain: set[str], nullable: set[str]
+) -> None:
+    for within, names in ((column, plain), (replace(column, nullable=True), nullable)):
+        encoding = Encoding(Schema((within,)))
+        assert {encoding.dims[j].name for j in encoding.levels} == names
+
+
+@settings(deadline=None)
+@given(column=columns(), seed=st.integers(0, 2**32 - 1))
+def test_levels_hold_a_level_and_its_noise_alone(column: Column, seed: int) -> None:
+    """Whatever the row says, missing or at the spike: so they can be counted level by level."""
+    schema, rng = schema_of(column), np.random.default_rng(seed)
+    encoding = Encoding(schema)
+    x, _ = encoding.encode(filled(schema, x=rows_of(column, rng, 256)), rng)
+    for j, points in encoding.levels.items():
+        far = np.abs(x[:, j, None] - points).min(axis=1)
+        assert (far <= TRUNCATE * np.diff(points).min() / 2 + 1e-12).all()
 
 
 @pytest.mark.parametrize("value", [3, 7, 10])

@@ -12,7 +12,7 @@ from hypothesis.extra.numpy import arrays
 from scipy import stats
 
 from penstock.errors import InvalidInput
-from penstock.models.latent_noise import clip_latents, inject
+from penstock.models.tables.latent_noise import clip_latents, inject
 from penstock.privacy.events import Gaussian, latent_injection
 from penstock.privacy.noise import SeededNoise
 

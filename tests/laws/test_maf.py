@@ -237,7 +237,7 @@ def test_the_spectral_bound_bounds_a_blocks_lipschitz_constant() -> None:
 @pytest.mark.skipif(engine.why_no_kernel() is not None, reason=str(engine.why_no_kernel()))
 def test_with_the_kernel_nobody_waits_for_torch() -> None:
     code = (
-        "import sys, penstock.models.mechanism\n"
+        "import sys, penstock.models.tables.mechanism\n"
         "from penstock.models.flow.engine import make_flow\n"
         "from penstock.models.flow.architecture import Architecture\n"
         "make_flow(Architecture(2))\n"

@@ -26,10 +26,10 @@ from penstock.audit.targets import NAMES, TRAINED, build
 from penstock.audit.worlds import Finding, Target, audit, check, guess
 from penstock.cli.audit import app
 from penstock.errors import BudgetExceeded, ClaimBroken, InvalidInput
+from penstock.mechanisms import MECHANISMS
 from penstock.privacy import gaussian
 from penstock.privacy.events import Gaussian, OnStratum, Release, Unbounded
 from penstock.privacy.noise import SecureNoise, SeededNoise
-from penstock.study import MECHANISMS
 
 FEWER = {
     "gaussian": 200_000,

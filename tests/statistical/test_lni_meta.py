@@ -11,8 +11,8 @@ from tests.studies import lni_cohorts, lni_meta
 from tests.studies.lni import auc
 from tests.studies.lni_meta import MEAN, TRAINING, W
 
+from penstock.estimands import Estimand
 from penstock.schema import Column, Schema
-from penstock.study import Estimand
 from penstock_server.meta.estimands import estimate
 
 

@@ -16,8 +16,8 @@ from tests.early import before_noise, distance, has_unit_variance, scaled_varian
 
 from penstock.encoding import Encoding
 from penstock.errors import InvalidEvent
-from penstock.models import margins
-from penstock.models.margins import BINS, Counts, Margins, histogram_event, noisy_histograms
+from penstock.models.tables import margins
+from penstock.models.tables.margins import BINS, Counts, Margins, histogram_event, noisy_histograms
 from penstock.privacy import sensitivity
 from penstock.privacy.noise import SeededNoise
 from penstock.schema import Column, Schema
@@ -210,6 +210,7 @@ def test_wild_scores_have_values_in_the_box() -> None:
     values = maps.to_values(np.array([[a, b] for a in wild_scores for b in wild_scores]))
     assert np.isfinite(values).all()
     assert (np.abs(values) <= 4).all()
+    assert np.isfinite(maps.log_slope(values)).all()
     assert np.isnan(maps.to_values(np.full((1, 2), np.nan))).all()
 
 

@@ -16,23 +16,25 @@ from tests.statistical.test_moments import correlated
 
 from penstock.encoding import Encoding
 from penstock.errors import BudgetExceeded, InvalidInput
-from penstock.models import fitting
-from penstock.models.margins import BINS
-from penstock.models.mechanism import run
-from penstock.models.moments import Affine
-from penstock.models.outcome import match_score, outcome_clip
-from penstock.models.plan import Plan, plan, plan_columns, tune
+from penstock.estimands import Estimand
+from penstock.mechanisms import Maf
+from penstock.models.tables import fitting
+from penstock.models.tables.margins import BINS
+from penstock.models.tables.mechanism import run
+from penstock.models.tables.moments import Affine
+from penstock.models.tables.outcome import match_score, outcome_clip
+from penstock.models.tables.plan import Plan, plan, plan_columns, tune
 from penstock.privacy.accountant import epsilon
 from penstock.privacy.events import DiscreteGaussian, Gaussian, PoissonGaussian, Unbounded
 from penstock.privacy.noise import SecureNoise, SeededNoise
 from penstock.schema import Column, Schema
-from penstock.study import Estimand, Mechanism, PrivacyRequest
+from penstock.study import PrivacyRequest
 from penstock_server.meta.estimands import estimate
 from penstock_server.simulate import cvd
 
 Array = NDArray[np.float64]
 DELTA = 1e-5
-SHORT = Mechanism(copies=2, steps=5, flows=2, hidden=(8,), refits=0)
+SHORT = Maf(copies=2, steps=5, flows=2, hidden=(8,), refits=0)
 FORMAL = PrivacyRequest(3.0, DELTA)
 
 
@@ -322,9 +324,7 @@ def test_absent_rows_are_never_looked_at(outcomes: tuple[tuple[int, int], ...]) 
 def test_means_and_correlations_are_recovered_at_a_large_epsilon(sampling: str, k: int) -> None:
     n = 3000 // k
     rate = 0.3 if sampling == "poisson" else 1.0
-    wanted = Mechanism(
-        copies=5, steps=40, sampling=sampling, rate=rate, flows=2, hidden=(8,), refits=0
-    )
+    wanted = Maf(copies=5, steps=40, sampling=sampling, rate=rate, flows=2, hidden=(8,), refits=0)
     p = plan_columns(wanted, 2, k, n, PrivacyRequest(50.0, DELTA))
     x = correlated(n, k)
     synthetic = np.concatenate(run_plan(p, x, np.ones((n, k), dtype=bool)))
@@ -341,7 +341,7 @@ def test_the_flow_learns_what_a_gaussian_cannot() -> None:
     x = rng.standard_normal(4000)
     y = 0.7 * (x**2 - 1) + 0.3 * rng.standard_normal(4000)
     rows = np.column_stack([x, y]).clip(-4, 4)[:, None]
-    p = plan_columns(Mechanism(copies=3, refits=0), 2, 1, 4000, PrivacyRequest(10.0, DELTA))
+    p = plan_columns(Maf(copies=3, refits=0), 2, 1, 4000, PrivacyRequest(10.0, DELTA))
     copies = np.concatenate(run_plan(p, rows, np.ones((4000, 1), dtype=bool)))
     assert correlation(np.column_stack([copies[:, 0] ** 2, copies[:, 1]])) > 0.5
 
@@ -353,7 +353,7 @@ def test_thresholds_do_not_bias_the_event_rate_or_its_association() -> None:
     x = rng.standard_normal(6000)
     e = (rng.random(6000) < 1 / (1 + np.exp(2 - x))).astype(np.float64)
     rows, there = encoding.encode({"x": x, "e": e}, rng)
-    p = plan(Mechanism(copies=5, steps=60, refits=0), schema, 6000, PrivacyRequest(20.0, DELTA))
+    p = plan(Maf(copies=5, steps=60, refits=0), schema, 6000, PrivacyRequest(20.0, DELTA))
     copies = run(p, encoding, rows[:, None], there[:, None], SeededNoise(2)).copies
     coded = encoding.decode(np.concatenate(copies))
     assert abs(coded["e"].mean() - e.mean()) < 0.02
@@ -377,7 +377,7 @@ def hazard_ratio_error(
     """Error of a fit to five copies at once, ε = 50; and the copies."""
     encoding, n = Encoding(schema), len(coded["x" if "x" in coded else "sbp"])
     rows, there = encoding.encode(coded, np.random.default_rng(0))
-    wanted = Mechanism(copies=5, steps=steps, flows=1, hidden=(8,), refits=0)
+    wanted = Maf(copies=5, steps=steps, flows=1, hidden=(8,), refits=0)
     p = plan(wanted, schema, n, PrivacyRequest(50.0, DELTA))
     copies = run(p, encoding, rows[:, None], there[:, None], SeededNoise(3)).copies
     made = encoding.decode(np.concatenate(copies))
@@ -430,7 +430,7 @@ def test_plan_reads_the_schema_alone() -> None:
 
 def test_plan_needs_no_torch() -> None:
     # The gate prices studies and must not hold a tensor library.
-    code = "import sys, penstock.models.plan; sys.exit('torch' in sys.modules)"
+    code = "import sys, penstock.models.tables.plan; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from tests.early import has_unit_variance, scaled_variance, wild
 
 from penstock.errors import InvalidEvent
-from penstock.models import moments
-from penstock.models.moments import (
+from penstock.models.tables import moments
+from penstock.models.tables.moments import (
     Affine,
     gaussian,
     match_moments,

@@ -24,6 +24,7 @@ from penstock.privacy.noise import (
     SecureNoise,
     SeededNoise,
     add_gaussian,
+    child,
     permutation,
     poisson_sample,
 )
@@ -154,6 +155,34 @@ def test_two_sources_differ_and_a_seed_repeats():
     assert SeededNoise(5).random_bytes(8) == SeededNoise(5).random_bytes(8)
     assert SeededNoise(5).insecure
     assert not SecureNoise().insecure
+
+
+def test_work_beside_never_gets_a_lesser_source():
+    # One of a kind that is not known here is not replaced by one that has a seed.
+    for source in (SecureNoise(), Unknown()):
+        assert child(source) is source
+
+
+class Unknown:
+    """A source of some other make."""
+
+    insecure = False
+
+    def generator(self) -> np.random.Generator:
+        return np.random.default_rng(0)
+
+
+def test_seeded_work_beside_has_noise_of_its_own_and_repeats():
+    def drawn() -> np.ndarray:
+        source = SeededNoise(5)
+        beside = [child(source), child(source)]
+        assert all(isinstance(c, SeededNoise) and c is not source for c in beside)
+        return np.stack([s.normal(N) for s in (source, *beside)])
+
+    draws = drawn()
+    apart = np.corrcoef(draws)[np.triu_indices(3, 1)]
+    assert np.abs(apart).max() * math.sqrt(N) < Z
+    assert np.array_equal(draws, drawn())
 
 
 def test_the_secure_source_has_no_seed_to_set():

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from tests.early import before_noise, distance, has_unit_variance, scaled_variance, wild
 
 from penstock.errors import InvalidEvent
-from penstock.models import outcome
-from penstock.models.margins import BINS, clamp
-from penstock.models.moments import Affine, clip_rows
-from penstock.models.outcome import (
+from penstock.models.tables import outcome
+from penstock.models.tables.margins import BINS, clamp
+from penstock.models.tables.moments import Affine, clip_rows
+from penstock.models.tables.outcome import (
     Hazard,
     match_score,
     noisy_score,

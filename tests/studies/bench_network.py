@@ -44,7 +44,8 @@ from tests.studies.network_sites import (
 from tests.studies.rows import Row, write
 
 from penstock.daemon.supervisor import flower_environment
-from penstock.study import Mechanism, PrivacyRequest, Study
+from penstock.mechanisms import Maf
+from penstock.study import PrivacyRequest, Study
 from penstock.wire.signatures import generate_key
 from penstock.wire.signed import sign_study
 from penstock_server import service
@@ -166,7 +167,7 @@ class World:
             schema=schema(columns),
             estimands=(),
             privacy=PrivacyRequest(3.0, DELTA),
-            mechanism=Mechanism(copies=copies, refits=0),
+            mechanism=Maf(copies=copies, refits=0),
             quorum=1,
             deadline_hours=1.0,
             not_before="2020-01-01T00:00:00Z",

@@ -18,10 +18,11 @@ from tests.studies.lni import over_runs
 from tests.studies.rows import Row, at_most, write
 
 from penstock.encoding import Encoding
-from penstock.models.mechanism import run as release
-from penstock.models.plan import plan
+from penstock.mechanisms import Maf
+from penstock.models.tables.mechanism import run as release
+from penstock.models.tables.plan import plan
 from penstock.privacy.noise import SecureNoise
-from penstock.study import Mechanism, PrivacyRequest
+from penstock.study import PrivacyRequest
 from penstock_server.meta.combine import combine, mechanism_variance
 from penstock_server.meta.estimands import estimate
 from penstock_server.simulate import cvd
@@ -37,7 +38,7 @@ def once(seed: int) -> tuple[float, float, float]:
     coded = {c: np.asarray(rows[c], dtype=np.float64) for c in schema.names}
     encoding = Encoding(schema)
     x, present = encoding.encode(coded, rng)
-    planned = plan(Mechanism(), schema, N, PrivacyRequest(EPSILON, 1e-5))
+    planned = plan(Maf(), schema, N, PrivacyRequest(EPSILON, 1e-5))
     made = release(planned, encoding, x[:, None], present[:, None], SecureNoise())
     fits = [estimate(encoding.decode(c), schema, question) for c in made.copies]
     refits = [estimate(encoding.decode(c), schema, question) for c in made.refits]

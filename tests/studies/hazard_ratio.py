@@ -31,20 +31,21 @@ from tests.studies.lni import over_runs
 from tests.studies.rows import Row, at_most, write
 
 from penstock.encoding import Encoding
-from penstock.models import fitting
-from penstock.models.margins import clamp, noisy_histograms, standardise
-from penstock.models.moments import (
+from penstock.mechanisms import Maf
+from penstock.models.tables import fitting
+from penstock.models.tables.margins import clamp, noisy_histograms, standardise
+from penstock.models.tables.moments import (
     Affine,
     gaussian,
     match_moments,
     mean_and_covariance,
     noisy_moments,
 )
-from penstock.models.plan import plan, tune
+from penstock.models.tables.plan import plan, tune
 from penstock.privacy.calibration import smallest_scale
 from penstock.privacy.events import Gaussian
 from penstock.privacy.noise import SecureNoise
-from penstock.study import Mechanism, PrivacyRequest
+from penstock.study import PrivacyRequest
 from penstock_server.simulate import cvd
 
 Array = NDArray[np.float64]
@@ -141,7 +142,7 @@ def one(job: tuple[int, float, int]) -> dict[str, tuple[float, float]]:
     coded = {c: np.asarray(simulated[c], dtype=np.float64) for c in schema.names}
     encoding, truth = Encoding(schema), log_hazard_ratio(coded)
     x, present = encoding.encode(coded, rng)
-    planned = plan(Mechanism(copies=10, refits=0), schema, n, PrivacyRequest(epsilon, DELTA))
+    planned = plan(Maf(copies=10, refits=0), schema, n, PrivacyRequest(epsilon, DELTA))
     latents = rng.standard_normal((PER_PERSON * n, encoding.d))
     made = gaussians(n, epsilon, encoding, x, rng)
     for arm, corrected in (("default", True), ("without correction", False)):

@@ -20,10 +20,11 @@ from penstock.errors import (
     PenstockError,
     SignatureError,
 )
+from penstock.mechanisms import Maf
 from penstock.privacy import accountant
 from penstock.privacy.events import RELATION, Gaussian, to_dict
 from penstock.schema import Column, Schema, to_arrow
-from penstock.study import Mechanism, PrivacyRequest, Study
+from penstock.study import PrivacyRequest, Study
 from penstock.wire import gate_pb2
 from penstock.wire.manifest import Manifest, sign_manifest
 from penstock.wire.messages import PIECE_BYTES, SiteState, StudyState
@@ -49,7 +50,7 @@ STUDY = Study(
     schema=SCHEMA,
     estimands=(),
     privacy=PrivacyRequest(3.0, DELTA),
-    mechanism=Mechanism(copies=COPIES, refits=0),
+    mechanism=Maf(copies=COPIES, refits=0),
     quorum=1,
     deadline_hours=1.0,
     not_before="2020-01-01T00:00:00Z",

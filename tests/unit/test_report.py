@@ -16,8 +16,10 @@ import numpy as np
 import pytest
 
 from penstock.errors import InvalidInput
+from penstock.estimands import Estimand
+from penstock.mechanisms import Maf
 from penstock.schema import Column, Schema
-from penstock.study import Estimand, Mechanism, PrivacyRequest, Study
+from penstock.study import PrivacyRequest, Study
 from penstock_server.meta import pooling
 from penstock_server.meta.combine import SiteEstimate
 from penstock_server.report import axis, forest
@@ -59,7 +61,7 @@ def study(**changed: Any) -> Study:
         "schema": SCHEMA,
         "estimands": ESTIMANDS,
         "privacy": PrivacyRequest(3.0, 1e-5),
-        "mechanism": Mechanism(),
+        "mechanism": Maf(),
         "quorum": 3,
         "deadline_hours": 48.0,
         "not_before": "2026-11-01T00:00:00Z",

@@ -7,8 +7,10 @@ from dataclasses import replace
 import pytest
 
 from penstock.errors import InvalidInput, Problem
+from penstock.estimands import Estimand
+from penstock.mechanisms import Maf, Mechanism
 from penstock.schema import Column, Schema
-from penstock.study import Estimand, Mechanism, PrivacyRequest
+from penstock.study import PrivacyRequest
 from penstock.toml import (
     Guess,
     dictionary_draft,
@@ -225,10 +227,10 @@ def test_template_parses_to_what_was_asked() -> None:
 @pytest.mark.parametrize(
     ("privacy", "mechanism", "estimands"),
     [
-        (PrivacyRequest(0.1, 1e-12), Mechanism(), ()),
+        (PrivacyRequest(0.1, 1e-12), Maf(), ()),
         (
             PrivacyRequest(1, 0.5, "empirical"),
-            Mechanism("maf", 3, 0.3, 2.5, 7, "poisson", 0.01, 2, (8, 16)),
+            Maf(3, 0.3, 2.5, 7, "poisson", 0.01, 2, (8, 16)),
             (HR, Estimand("w", "logistic", "sex", "ward", level="c")),
         ),
     ],

@@ -33,7 +33,7 @@ from penstock.audit.tradeoff import (
 )
 from penstock.audit.tradeoff_plot import plot_tradeoff
 from penstock.errors import InvalidInput
-from penstock.models.latent_noise import inject
+from penstock.models.tables.latent_noise import inject
 from penstock.privacy.noise import SeededNoise
 
 FALSE_ALARM = 1e-7

@@ -14,10 +14,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import UploadRejected
+from penstock.estimands import Estimand
+from penstock.mechanisms import Maf
 from penstock.privacy import accountant
 from penstock.privacy.events import RELATION, Gaussian, Unbounded, to_dict
+from penstock.released import shape_of
 from penstock.schema import Column, Schema, to_arrow
-from penstock.study import Estimand, Mechanism, PrivacyRequest, Study
+from penstock.study import PrivacyRequest, Study
 from penstock.wire import gate_pb2
 from penstock.wire.canonical import canonical
 from penstock.wire.manifest import MANIFEST, Manifest, sign_manifest
@@ -54,7 +57,7 @@ STUDY = Study(
     schema=SCHEMA,
     estimands=(),
     privacy=PrivacyRequest(3.0, DELTA),
-    mechanism=Mechanism(copies=COPIES, refits=REFITS),
+    mechanism=Maf(copies=COPIES, refits=REFITS),
     quorum=1,
     deadline_hours=1.0,
     not_before="2020-01-01T00:00:00Z",
@@ -171,7 +174,7 @@ def check(data, *, study=STUDY, seen=None, floor=0, simulation=False):
 def read(path, data, *, schema=SCHEMA, **changes):
     path = path / "table.arrow"
     path.write_bytes(data)
-    return read_upload("a", make_manifest(data, **changes), path, schema)
+    return read_upload("a", make_manifest(data, **changes), path, replace(STUDY, schema=schema))
 
 
 # -- the genuine upload ------------------------------------------------------------------------
@@ -447,7 +450,7 @@ def test_a_flipped_byte_never_passes(tmp_path, at, mask):
     path = tmp_path / "flipped.arrow"
     path.write_bytes(flipped)
     with pytest.raises(UploadRejected, match="not the one its manifest names"):
-        read_upload("a", GENUINE, path, SCHEMA)
+        read_upload("a", GENUINE, path, STUDY)
 
 
 @settings(
@@ -681,8 +684,9 @@ def test_a_made_up_table_buys_no_weight(shift):
     table = to_arrow({"x": x, "y": y}, schema)
     label = pa.array(np.ones(200, np.int32))
     manifest = make_manifest(b"", persons=200, rows=200, copies=1, refits=0)
-    upload = uploads.Upload("a", manifest, table.add_column(0, "_copy", label))
-    study = replace(STUDY, schema=schema, estimands=(estimand,))
+    study = replace(STUDY, schema=schema, estimands=(estimand,), mechanism=Maf(1, refits=0))
+    labelled = table.add_column(0, "_copy", label)
+    upload = uploads.Upload("a", manifest, shape_of(study, 200), labelled)
     naive = estimate({"x": x.astype(float), "y": y}, schema, estimand).variance
     floor = variance_floor(schema, estimand, 200)
     assert naive < floor

@@ -224,7 +224,7 @@ def _show_sweep(found: Outcome, guarantee: str) -> None:
         f"the same fits at other w; AUC with 95 % limits, means of {found.repeats}", columns, rows
     )
     if found.largest_w is None:
-        say(f"  Both attacks stay within AUC {MOST_AUC:g} at no w: flow sampling leaks least.")
+        say(f"  Both attacks stay within AUC {MOST_AUC:g} at no w up to which all others do.")
     for line in (*_SWEPT, _CHOOSING[guarantee == "empirical"]):
         say(f"  {line}")
 
@@ -286,8 +286,7 @@ _PREVIEW = {
     "estimands": "asks",
     "columns": "of columns",
     "mechanism": "mechanism",
-    "copies": "synthetic copies",
-    "w": "w, share of the rows' own latents",
+    "settings": "its settings",
     "guarantee": "guarantee",
     "epsilon": "ε asked",
     "delta": "δ asked",

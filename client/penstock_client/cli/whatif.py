@@ -10,8 +10,9 @@ import typer
 from penstock.checks import Checks
 from penstock.cli.console import emit_json, friendly, number, read_text, say, table
 from penstock.errors import InvalidInput, Problem
+from penstock.mechanisms import Maf
 from penstock.schema import Schema
-from penstock.study import Mechanism, PrivacyRequest
+from penstock.study import PrivacyRequest
 from penstock.toml import parse_dictionary, parse_study
 from penstock_client.cli.common import AsJson, SiteDir, open_site
 from penstock_client.cli.reading import read_ledger
@@ -75,7 +76,7 @@ def what_if(
         if mechanism == PLAIN:
             question = whatif.one_number(asked.epsilon, asked.delta, by)
         else:
-            made = Mechanism(name=mechanism, **options)  # type: ignore[arg-type]
+            made = Maf(**options)  # type: ignore[arg-type]
             question = whatif.synthetic(made, _dictionary(paths), persons, asked, signer=by)
     now = max(utc_now(), state.time)
     found = whatif.answer(question, state, policy, settings.lineage, now=now, releases=releases) | {

@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from penstock.errors import InvalidInput, PrivacyError, Refused
-from penstock.models.plan import Plan, plan
+from penstock.models.plans import Plan, plan
+from penstock.released import shape_of
 from penstock.schema import Schema, compare
 from penstock.wire.canonical import digest
 from penstock.wire.messages import SERVED_MAJORS, explain
@@ -113,12 +114,11 @@ def consider(signed: SignedStudy, facts: SiteFacts) -> Admission:
     lineage = _lineage(facts)
     _within_policy(signed, policy)
     persons = lineage.versions[-1].persons
-    tables = study.mechanism.copies + study.mechanism.refits
-    rows = persons * study.schema.max_rows_per_person * tables
-    if rows * (len(study.schema.columns) + 1) > MAX_CELLS:
+    shape = shape_of(study, persons)
+    if shape.rows * len(shape.names) > MAX_CELLS:
         raise refuse("wire-limit")
     try:
-        planned = plan(study.mechanism, study.schema, persons, study.privacy)
+        planned = plan(study.mechanism, study.schema, persons, study.privacy, study.estimands)
     except (PrivacyError, InvalidInput) as error:
         raise refuse("plan", str(error)) from error
     charge = Charge(

@@ -30,7 +30,7 @@ from penstock.audit.tradeoff import (
     qualifies,
 )
 from penstock.errors import InvalidInput, JobFailed, PenstockError, Problem
-from penstock.models.plan import plan
+from penstock.models.plans import plan
 from penstock.pictures import check_picture
 from penstock.privacy.events import to_dict
 from penstock.wire.signed import read_signed_study
@@ -131,7 +131,7 @@ def specify(paths: SitePaths, settings: SiteSettings, request_id: str) -> Spec:
         )
     public = public_snapshot(paths)
     wants_public = study.privacy.guarantee == "public-flow"
-    planned = plan(study.mechanism, study.schema, version.persons, study.privacy)
+    planned = plan(study.mechanism, study.schema, version.persons, study.privacy, study.estimands)
     return Spec(
         study=study.to_dict(),
         dictionary=facts.dictionary.to_dict(),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.errors import Refused
+from penstock.mechanisms import settings
 from penstock.privacy.accountant import epsilon, epsilon_pld
 from penstock.privacy.events import to_dict
 from penstock.wire.messages import explain
@@ -55,8 +56,11 @@ def preview(job: Job, signed: SignedStudy, facts: SiteFacts) -> dict[str, Any]:
             f"{e.name}: {e.model} {e.outcome} ~ {' + '.join((e.term, *e.adjust))}"
             for e in study.estimands
         ],
-        "copies": study.mechanism.copies,
-        "w": study.mechanism.w,
+        "settings": [
+            f"{key} = {value}"
+            for key, value in settings(study.mechanism).items()
+            if key != "name" and value is not None
+        ],
         "lineage": lineage.name,
         "spent_before": spent(lineage),
         "left_before": left(lineage),

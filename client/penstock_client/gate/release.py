@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from penstock.errors import JobFailed, PenstockError
 from penstock.privacy.accountant import epsilon, epsilon_pld
 from penstock.privacy.events import RELATION, Gaussian, to_dict
+from penstock.released import COPY, shape_of
 from penstock.wire.manifest import Manifest, read_manifest, sha256, sign_manifest
 from penstock.wire.messages import PART_BYTES, WIRE_VERSION
 from penstock.wire.signatures import public_hex
@@ -22,7 +23,6 @@ from penstock.wire.signed import SignedStudy
 from penstock_client.files import sync_directory
 from penstock_client.gate.admission import Admission
 from penstock_client.ledger.ledger import State
-from penstock_client.work.spec import COPY
 
 MANIFEST_FILE = "manifest.json"
 TABLE_FILE = "table.arrow"
@@ -45,15 +45,14 @@ def check_table(path: Path, signed: SignedStudy, persons: int) -> None:
     Raises:
         JobFailed: it does not; what is wrong stays unsaid, since it may depend on rows.
     """
-    study = signed.study
+    schema, shape = signed.study.schema, shape_of(signed.study, persons)
+    nullable = {c.name for c in schema.columns if c.nullable}
     with pa.memory_map(str(path)) as source:
         table = pa.ipc.open_stream(source).read_all()
-    tables = study.mechanism.copies + study.mechanism.refits
-    expected = persons * study.schema.max_rows_per_person * tables
-    nullable = {c.name for c in study.schema.columns if c.nullable}
+    found = table.column(COPY).value_counts().to_pylist() if COPY in table.column_names else []
     good = (
-        table.column_names == [COPY, *study.schema.names]
-        and table.num_rows == expected
+        table.column_names == shape.names
+        and {v["values"]: v["counts"] for v in found} == dict(shape.counts)
         and all(n in nullable or table.column(n).null_count == 0 for n in table.column_names)
     )
     if not good:
@@ -122,7 +121,7 @@ def describe(
         lineage=admission.charge.lineage,
         version=admission.charge.version,
         persons=persons,
-        rows=persons * study.schema.max_rows_per_person,
+        rows=shape_of(study, persons).counts[1],
         copies=study.mechanism.copies,
         refits=study.mechanism.refits,
         guarantee=study.privacy.guarantee,

@@ -13,7 +13,9 @@ from typing import Any
 
 from penstock.checks import shown
 from penstock.errors import BudgetExceeded, InvalidInput, PrivacyError, Problem
-from penstock.models.plan import plan
+from penstock.estimands import Estimand
+from penstock.mechanisms import Mechanism
+from penstock.models.plans import plan
 from penstock.privacy.accountant import epsilon
 from penstock.privacy.calibration import smallest_scale
 from penstock.privacy.events import (
@@ -28,7 +30,7 @@ from penstock.privacy.filters import Filter
 from penstock.privacy.numbers import MAX_COUNT
 from penstock.privacy.renyi import check_budget
 from penstock.schema import Schema
-from penstock.study import Mechanism, PrivacyRequest, Study
+from penstock.study import PrivacyRequest, Study
 from penstock_client.ledger.allowances import allowances
 from penstock_client.ledger.chain import Charge, Lineage, State
 from penstock_client.policy import Policy, Signer, Trust
@@ -98,13 +100,14 @@ def synthetic(
     persons: int,
     privacy: PrivacyRequest,
     *,
+    estimands: Sequence[Estimand] = (),
     study: str = "",
     signer: Signer | None = None,
 ) -> Question:
-    """A synthetic table by one of Penstock's mechanisms, priced as an admission prices it."""
+    """A release by one of Penstock's mechanisms, priced as an admission prices it."""
 
     def price(at: float) -> Events:
-        return plan(mechanism, schema, persons, replace(privacy, epsilon=at)).events
+        return plan(mechanism, schema, persons, replace(privacy, epsilon=at), estimands).events
 
     return Question(
         privacy.epsilon,
@@ -120,7 +123,13 @@ def synthetic(
 def of_study(study: Study, persons: int, signer: Signer | None = None) -> Question:
     """What a study would ask of a site with so many persons."""
     return synthetic(
-        study.mechanism, study.schema, persons, study.privacy, study=study.name, signer=signer
+        study.mechanism,
+        study.schema,
+        persons,
+        study.privacy,
+        estimands=study.estimands,
+        study=study.name,
+        signer=signer,
     )
 
 

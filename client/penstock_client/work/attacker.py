@@ -16,7 +16,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,9 +34,6 @@ from penstock_client.work.worker import (
     prepare,
     use_threads,
 )
-
-if TYPE_CHECKING:
-    from penstock.models.fitting import Model
 
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -100,7 +97,7 @@ def _trial(
     task: Task, noise: NoiseSource, device: str, step: Callable[[int], None]
 ) -> tradeoff.Trial:
     """A model fitted on members, their rows, and everybody's rows to score."""
-    from penstock.models import fitting
+    from penstock.models.tables import fitting
 
     plan, encoding = task.plan, task.encoding
     member = _members(task.present, noise)
@@ -111,7 +108,7 @@ def _trial(
     who, candidates = _candidates(task, noise)
     persons, person = np.unique(who, return_inverse=True)
     return tradeoff.Trial(
-        _Known(model),
+        model,
         rows.reshape(-1, plan.arch.d),
         present.ravel(),
         _as_seen(encoding, candidates, noise),
@@ -123,23 +120,6 @@ def _trial(
         absent=float(np.clip(1 - model.rows / present.size, 0.0, 0.99)),
         seen=lambda made: _as_seen(encoding, made, noise),
     )
-
-
-class _Known:
-    """The fitted model, as an attacker has it who knows all of it."""
-
-    def __init__(self, model: Model) -> None:
-        self._model = model
-
-    def to_latent(self, rows: Array, /) -> Array:
-        return self._model.to_latent(rows)
-
-    def to_values(self, latents: Array, /) -> Array:
-        return self._model.to_values(latents)
-
-    def log_density(self, rows: Array, /) -> Array:
-        model = self._model
-        return model.flow.log_prob(model.affine.invert(np.clip(rows, model.low, model.high)))
 
 
 def _members(present: Bools, noise: NoiseSource) -> Bools:

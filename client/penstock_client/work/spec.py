@@ -5,10 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-COPY = "_copy"
-"""Column of a released table: 1, 2, … are the synthetic copies; -1, -2, … the refits, tables of the
-whole private procedure repeated on rows of the released model."""
-
 SPEC = "spec.json"
 TABLE = "table.arrow"
 OUTCOME = "outcome.json"

@@ -1,7 +1,7 @@
 """The process that sees rows and trains: spawned per job, without a network, and then gone.
 
 Run as ``python -m penstock_client.work.worker DIRECTORY``. It reads ``spec.json`` there and the
-certified snapshot, and writes ``table.arrow`` (the encoded, decoded and clamped copies). Standard
+certified snapshot, and writes ``table.arrow`` (the released tables, decoded and clamped). Standard
 output carries public progress only ("step of steps"). What goes wrong is reported as the *type*
 of an error and a place in our source, never as its text, which may quote a row.
 """
@@ -15,8 +15,9 @@ import resource
 import signal
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -26,13 +27,14 @@ from numpy.typing import NDArray
 from penstock.encoding import Encoding
 from penstock.errors import InvalidEvent
 from penstock.models.flow.engine import why_no_kernel
-from penstock.models.plan import Plan, plan
+from penstock.models.plans import Plan, plan
 from penstock.privacy.events import to_dict
 from penstock.privacy.noise import NoiseSource, SecureNoise, SeededNoise
-from penstock.schema import Schema, to_arrow
+from penstock.released import shape_of
+from penstock.schema import Schema
 from penstock.study import Study
 from penstock_client.rows import snapshot
-from penstock_client.work.spec import COPY, OUTCOME, SPEC, TABLE, Spec
+from penstock_client.work.spec import OUTCOME, SPEC, TABLE, Spec
 
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -94,19 +96,20 @@ def prepare(spec: Spec, rng: np.random.Generator) -> Task:
 
     rows, present = load(spec.snapshot, spec.persons)
     public = load(spec.public_snapshot, None) if spec.public_snapshot else None
-    planned = plan(study.mechanism, study.schema, spec.persons, study.privacy)
+    planned = plan(study.mechanism, study.schema, spec.persons, study.privacy, study.estimands)
     if [to_dict(e) for e in planned.events] != spec.events:
         raise InvalidEvent("the plan is not the one that was charged")
     return Task(study, Encoding(study.schema), planned, rows, present, public)
 
 
-def produce(spec: Spec, progress: Callable[[int, int], None]) -> pa.Table:
-    """Train on the snapshot; draw copies and refits, in random order, decoded by the schema."""
-    from penstock.models import mechanism
+def produce(spec: Spec, progress: Callable[[int, int], None]) -> Iterator[pa.Table]:
+    """The release's tables, each in random order, decoded by the schema, as they are made."""
+    from penstock.models.release import release
 
     noise = noise_of(spec)
     task = prepare(spec, noise.generator())
-    made = mechanism.run(
+    shape = shape_of(task.study, spec.persons)
+    for part in release(
         task.plan,
         task.encoding,
         task.rows,
@@ -114,19 +117,10 @@ def produce(spec: Spec, progress: Callable[[int, int], None]) -> pa.Table:
         noise,
         progress=progress,
         device=device_of(spec),
-        public=task.public,
         threads=spec.threads,
-    )
-    labelled = [
-        *((index, rows) for index, rows in enumerate(made.copies, start=1)),
-        *((-index, rows) for index, rows in enumerate(made.refits, start=1)),
-    ]
-    tables = []
-    for index, rows in labelled:
-        table = to_arrow(task.encoding.decode(rows), task.study.schema)
-        label = pa.array(np.full(len(rows), index, dtype=np.int32))
-        tables.append(table.add_column(0, COPY, label))
-    return pa.concat_tables(tables).combine_chunks()
+        public=task.public,
+    ):
+        yield shape.table(part.columns, part.labels())
 
 
 _GPU_DRIVERS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
@@ -149,8 +143,7 @@ def device_of(spec: Spec) -> str:
 
 
 def use_threads(spec: Spec) -> None:
-    """As many threads as the site allows, in whatever computes flows here."""
-    os.environ["OMP_NUM_THREADS"] = str(spec.threads)  # the kernel's default
+    """As many threads as the site allows, where torch computes; others read it as they start."""
     if why_no_kernel(device_of(spec)) is not None:
         import torch
 
@@ -161,6 +154,15 @@ def confess(error: Exception) -> dict[str, str]:
     """An error's type and its place in our source, without its text, which may quote a row."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
     return {"error": type(error).__name__, "where": f"{Path(frame.filename).name}:{frame.lineno}"}
+
+
+def _write(path: Path, tables: Iterator[pa.Table]) -> None:
+    """One Arrow stream; no more than one table is ever held."""
+    first = next(tables)
+    with pa.OSFile(str(path), "wb") as sink:
+        with pa.ipc.new_stream(sink, first.schema) as writer:
+            for table in chain([first], tables):
+                writer.write_table(table, max_chunksize=65_536)
 
 
 def main(folder: Path) -> int:
@@ -176,10 +178,7 @@ def main(folder: Path) -> int:
 
     try:
         use_threads(spec)
-        table = produce(spec, progress)
-        with pa.OSFile(str(folder / TABLE), "wb") as sink:
-            with pa.ipc.new_stream(sink, table.schema) as writer:
-                writer.write_table(table, max_chunksize=65_536)
+        _write(folder / TABLE, produce(spec, progress))
     except Exception as error:
         (folder / OUTCOME).write_text(json.dumps(confess(error)))
         return 1

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from statsmodels.duration.hazard_regression import PHReg
 
 from penstock.errors import PenstockError
+from penstock.estimands import Estimand
 from penstock.schema import Column, Schema
-from penstock.study import Estimand
 
 Array = NDArray[np.float64]
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from penstock.estimands import Estimand
 from penstock.schema import LEVEL_KINDS, Column, Schema
-from penstock.study import Estimand
 
 
 def variance_floor(schema: Schema, estimand: Estimand, rows: int) -> float:

@@ -15,7 +15,7 @@ from importlib import resources
 from statistics import NormalDist
 from typing import Any
 
-from penstock.study import Estimand
+from penstock.estimands import Estimand
 from penstock_server.meta import pooling
 from penstock_server.meta.combine import SiteEstimate
 from penstock_server.report import words

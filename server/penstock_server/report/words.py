@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from penstock.estimands import Estimand
 from penstock.schema import Column, Schema
-from penstock.study import Estimand, Study
+from penstock.study import Study
 
 MEASURES: dict[str, tuple[str, str, str, str]] = {
     # model: measure, short form, what lies left and right of the null value

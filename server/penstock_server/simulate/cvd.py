@@ -41,8 +41,8 @@ from scipy import optimize, special
 from scipy.stats import qmc
 
 from penstock.errors import InvalidInput, Problem
+from penstock.estimands import Estimand
 from penstock.schema import Column, Schema
-from penstock.study import Estimand
 from penstock.toml import dictionary_toml
 
 Array = npt.NDArray[np.float64]

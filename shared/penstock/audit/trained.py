@@ -17,14 +17,15 @@ from scipy.spatial import cKDTree
 from penstock.audit.releases import DELTA, repeated
 from penstock.audit.worlds import Bools, Target
 from penstock.encoding import Encoding
-from penstock.models import mechanism
+from penstock.mechanisms import Maf
 from penstock.models.flow.architecture import Architecture
 from penstock.models.flow.engine import make_flow
 from penstock.models.flow.training import Training, fit
-from penstock.models.plan import plan
+from penstock.models.tables import mechanism
+from penstock.models.tables.plan import plan
 from penstock.privacy.noise import NoiseSource
 from penstock.schema import Column, Schema
-from penstock.study import Mechanism, PrivacyRequest
+from penstock.study import PrivacyRequest
 
 Array = NDArray[np.float64]
 
@@ -133,7 +134,7 @@ def maf(scale: float) -> Target:
     delta = 1e-12
     names = [Column(f"x{i}", "continuous", -5.0, 5.0, 3) for i in range(columns)]
     schema = Schema(tuple(names))
-    asked = Mechanism(copies=1, refits=0, steps=4, flows=1, hidden=(4,), w=w, latent_clip=3.0)
+    asked = Maf(copies=1, refits=0, steps=4, flows=1, hidden=(4,), w=w, latent_clip=3.0)
     request = PrivacyRequest(1.0 / scale, delta)
     encoding = Encoding(schema)
     planned = plan(asked, schema, persons, request)

@@ -115,9 +115,9 @@ class SeededNoise:
 
 def child(noise: NoiseSource) -> NoiseSource:
     """A source beside this one, for work that goes on at the same time; independent of it."""
-    if isinstance(noise, SecureNoise):
-        return noise  # It keeps nothing between draws.
-    return SeededNoise(int(noise.generator().integers(2**63)))
+    if isinstance(noise, SeededNoise):
+        return SeededNoise(int(noise.generator().integers(2**63)))
+    return noise  # SecureNoise keeps nothing between draws.
 
 
 class Integers:

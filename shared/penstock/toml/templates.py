@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 
+from penstock.estimands import Estimand
+from penstock.mechanisms import Maf, Mechanism, settings
 from penstock.schema import Column, Schema
-from penstock.study import Estimand, Mechanism, PrivacyRequest, Study
+from penstock.study import PrivacyRequest, Study
 from penstock.toml.writer import key, table, value
 
 _STUDY_NOTES = {
@@ -20,15 +22,50 @@ _PRIVACY_NOTES = {
     "epsilon": "per person, at each site",
     "guarantee": "formal | public-flow | empirical",
 }
-_MECHANISM_NOTES = {
+_TABLES_NOTES = {
     "copies": "synthetic data sets per site, 1 to 100",
     "refits": "repeats on synthetic rows that show the mechanism's noise, 0 to 100; free of budget",
-    "w": "0 samples the flow; above 0 injects latents, at a large cost",
-    "latent_clip": "radius of the latents where w > 0",
-    "steps": "training steps",
-    "sampling": "full | poisson",
-    "rate": "poisson: share of persons in a step",
-    "hidden": "widths of the hidden layers",
+}
+_MECHANISM_NOTES: dict[str, dict[str, str]] = {
+    "maf": {
+        **_TABLES_NOTES,
+        "w": "0 samples the flow; above 0 injects latents, at a large cost",
+        "latent_clip": "radius of the latents where w > 0",
+        "steps": "training steps",
+        "sampling": "full | poisson",
+        "rate": "poisson: share of persons in a step",
+        "hidden": "widths of the hidden layers",
+    },
+    "sliced-wasserstein": {
+        **_TABLES_NOTES,
+        "variant": "sketch | resampled | presampled",
+        "steps": "of the flow; resampled pays for each",
+        "bases": "directions are so many orthonormal bases",
+        "bins": "of each distribution function (sketch)",
+        "batch": "rows per step (resampled)",
+        "step": "in units of the step that matches one direction",
+        "diffusion": "entropic term; it earns no privacy",
+    },
+    "trajectory": {
+        **_TABLES_NOTES,
+        "time": "the column that says when a row was taken",
+        "points": "time points, for a column of numbers",
+        "particles": "per time point",
+        "paths": "sampled through the particles",
+        "path_times": "evenly spaced times of each path",
+        "coupling": "entropic | exact",
+        "start": "gaussian | k-means",
+        "rate": "share of persons in a step",
+        "temperature": "of the diffusion along a path",
+    },
+    "gibbs": {
+        "dynamics": "overdamped | underdamped",
+        "steps": "of the chain",
+        "ridge": "penalty per person; above 0",
+        "bound": "norm to which a row is clipped",
+        "baseline": "of a survival model: piecewise | weibull",
+        "pieces": "intervals of a piecewise baseline",
+    },
 }
 _ESTIMAND_NOTES = {
     "model": "ols | logistic | cox",
@@ -69,7 +106,7 @@ def study_toml(study: Study) -> str:
             + _pairs({"wire": study.wire}),
             table("study", head, _STUDY_NOTES),
             table("privacy", _all(study.privacy), _PRIVACY_NOTES),
-            table("mechanism", _all(study.mechanism), _MECHANISM_NOTES),
+            table("mechanism", _mechanism(study.mechanism), _MECHANISM_NOTES[study.mechanism.name]),
             *(estimands or [_EXAMPLE]),
             "# Whose rows: person names the column that identifies a person, if there is one.\n"
             + table("table", _person(study.schema)),
@@ -111,7 +148,7 @@ def study_template(
         schema=replace(schema, columns=columns),
         estimands=tuple(estimands),
         privacy=PrivacyRequest(epsilon, delta),
-        mechanism=mechanism or Mechanism(),
+        mechanism=mechanism or Maf(),
         quorum=len(sites) // 2 + 1 if quorum is None else quorum,
         deadline_hours=deadline_hours,
         not_before=not_before,
@@ -140,8 +177,13 @@ def _column(column: Column) -> str:
     return table(f"columns.{key(column.name)}", shown)
 
 
-def _all(part: PrivacyRequest | Mechanism) -> dict[str, object]:
+def _all(part: PrivacyRequest) -> dict[str, object]:
     return {f.name: getattr(part, f.name) for f in fields(part)}
+
+
+def _mechanism(mechanism: Mechanism) -> dict[str, object]:
+    """All settings but those that are left to the mechanism: TOML has no word for nothing."""
+    return {k: v for k, v in settings(mechanism).items() if v is not None}
 
 
 def _set(part: Column | Estimand, keep: Sequence[str] = ()) -> dict[str, object]:

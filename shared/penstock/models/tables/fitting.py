@@ -20,10 +20,17 @@ from scipy.stats import qmc
 
 from penstock.models.flow import training
 from penstock.models.flow.engine import Flow, make_flow
-from penstock.models.margins import BINS, Counts, Margins, clamp, noisy_histograms, standardise
-from penstock.models.moments import Affine, gaussian, match_moments, noisy_moments
-from penstock.models.outcome import Hazard, match_score, noisy_score
-from penstock.models.plan import Plan
+from penstock.models.tables.margins import (
+    BINS,
+    Counts,
+    Margins,
+    clamp,
+    noisy_histograms,
+    standardise,
+)
+from penstock.models.tables.moments import Affine, gaussian, match_moments, noisy_moments
+from penstock.models.tables.outcome import Hazard, match_score, noisy_score
+from penstock.models.tables.plan import Plan
 from penstock.privacy.noise import NoiseSource
 
 Array = NDArray[np.float64]
@@ -34,7 +41,7 @@ _MATCH_POWER = 14
 
 
 class Encoding(Protocol):
-    """What :func:`run` needs of :class:`penstock.encoding.Encoding`; (d,) is the public box.
+    """What a fit needs of :class:`penstock.encoding.Encoding`; (d,) is the public box.
 
     ``outcomes``: the coordinates of durations and their events, in pairs; ``levels``: of each
     coordinate that holds levels alone, their points.
@@ -73,15 +80,23 @@ class Model:
     flow: Flow
     rows: float
 
-    def to_latent(self, x: Array) -> Array:
+    def to_latent(self, x: Array, /) -> Array:
         """(n, d) values to latents; standard Gaussian if the model were exact."""
         scores = self.margins.to_scores(clamp(x, self.low, self.high))
         return self.flow.to_latent(self.affine.invert(scores))
 
-    def to_values(self, z: Array) -> Array:
+    def to_values(self, z: Array, /) -> Array:
         """(n, d) latents to values in the box, finite."""
         scores = self.affine.apply(self.flow.from_latent(z))
         return clamp(self.margins.to_values(scores), self.low, self.high)
+
+    def log_density(self, x: Array, /) -> Array:
+        """Log density of values (n, d), (n,): the flow's, and the slopes of what is before it."""
+        inside = clamp(x, self.low, self.high)
+        scores = self.affine.invert(self.margins.to_scores(inside))
+        stretch = float(np.linalg.slogdet(self.affine.matrix)[1])
+        density: Array = self.flow.log_prob(scores) - stretch + self.margins.log_slope(inside)
+        return density
 
 
 def fit(

@@ -1,8 +1,8 @@
 r"""The outcome's score: one noisy sum that ties durations and events to the covariates.
 
 Moments tie columns linearly; what a hazard ratio asks of a table is how the *martingale residual*
-of an event goes with the covariates. With N a Nelson-Aalen estimate Λ(t) from the noisy histograms
-and a model's sample that gives θ, each row has the score of a proportional hazards model,
+of an event goes with the covariates. With Λ(t) a Nelson-Aalen estimate from the noisy histograms,
+and θ from a model's sample, each row has the score of a proportional hazards model,
 
 .. math:: s = (1, z)\,\bigl(e - Λ(t)\,e^{θ^\top (1, z)}\bigr),
 
@@ -23,7 +23,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.models.moments import (
+from penstock.models.tables.moments import (
     Affine,
     clip_rows,
     mean_and_covariance,
@@ -153,7 +153,8 @@ def noisy_score(
         outcomes: how many such sums are released under one charge.
 
     Sensitivity: C of :func:`outcome_clip` in L2 per outcome, zero-out of one person, exactly: the
-    sum is of whole vectors of norm at most C (:func:`penstock.models.moments.whole_vectors`).
+    sum is of whole vectors of norm at most C
+    (:func:`~penstock.models.tables.moments.whole_vectors`).
     """
     n, k, d = values.shape
     clip = outcome_clip(d)

@@ -1,7 +1,7 @@
 """The ``maf`` mechanism's plan: from a study and the public n to noise multipliers and charges.
 
 Pure and public: no row is read, and no torch is imported, so that the gate can price a study
-before it starts a worker. :mod:`penstock.models.mechanism` carries the plan out.
+before it starts a worker. :mod:`penstock.models.tables.mechanism` carries the plan out.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ from dataclasses import dataclass
 
 from penstock.encoding import Encoding
 from penstock.errors import BudgetExceeded, InvalidInput, Problem
+from penstock.mechanisms import Maf
 from penstock.models.flow.architecture import Architecture, public_clip
 from penstock.models.flow.training import Training
-from penstock.models.margins import histogram_event
-from penstock.models.moments import moment_event
-from penstock.models.outcome import outcome_event
+from penstock.models.tables.margins import histogram_event
+from penstock.models.tables.moments import moment_event
+from penstock.models.tables.outcome import outcome_event
 from penstock.privacy.accountant import epsilon
 from penstock.privacy.calibration import smallest_scale
 from penstock.privacy.events import (
@@ -26,7 +27,7 @@ from penstock.privacy.events import (
 )
 from penstock.privacy.sensitivity import second_moments
 from penstock.schema import Schema
-from penstock.study import Mechanism, PrivacyRequest
+from penstock.study import PrivacyRequest
 
 CLIP_QUANTILE = 0.8
 _UNCLIPPED = 100.0
@@ -115,7 +116,7 @@ class Plan:
     corrected: bool
 
 
-def plan(mechanism: Mechanism, schema: Schema, persons: int, privacy: PrivacyRequest) -> Plan:
+def plan(mechanism: Maf, schema: Schema, persons: int, privacy: PrivacyRequest) -> Plan:
     """Noise multipliers and charges for a study at a site of ``persons`` persons; reads no row.
 
     Raises:
@@ -128,7 +129,7 @@ def plan(mechanism: Mechanism, schema: Schema, persons: int, privacy: PrivacyReq
 
 
 def plan_columns(
-    mechanism: Mechanism,
+    mechanism: Maf,
     d: int,
     rows: int,
     persons: int,
@@ -170,7 +171,7 @@ def plan_columns(
 
 
 def _private_stages(
-    mechanism: Mechanism,
+    mechanism: Maf,
     arch: Architecture,
     rows: int,
     persons: int,
@@ -206,7 +207,7 @@ def _private_stages(
     return stages(smallest_scale(charges, privacy.epsilon, privacy.delta))
 
 
-def _rate(mechanism: Mechanism) -> float | None:
+def _rate(mechanism: Maf) -> float | None:
     return mechanism.rate if mechanism.sampling == "poisson" and mechanism.rate < 1 else None
 
 
@@ -255,13 +256,13 @@ def tune(signal: float, persons: int, d: int, outcomes: int = 0) -> Tuning:
     )
 
 
-def _injection(mechanism: Mechanism, rows: int) -> tuple[Event, ...]:
+def _injection(mechanism: Maf, rows: int) -> tuple[Event, ...]:
     if mechanism.w == 0:
         return ()
     return (latent_injection(mechanism.w, mechanism.latent_clip, mechanism.copies * rows),)
 
 
-def _check_injection(mechanism: Mechanism, rows: int, privacy: PrivacyRequest) -> None:
+def _check_injection(mechanism: Maf, rows: int, privacy: PrivacyRequest) -> None:
     """Refuse a w whose injection alone costs more than ε, and say what would do."""
     spent = epsilon(_injection(mechanism, rows), privacy.delta)
     if not spent > privacy.epsilon:
@@ -279,7 +280,7 @@ def _check_injection(mechanism: Mechanism, rows: int, privacy: PrivacyRequest) -
     )
 
 
-def _check(mechanism: Mechanism, d: int, rows: int, persons: int, privacy: PrivacyRequest) -> None:
+def _check(mechanism: Maf, d: int, rows: int, persons: int, privacy: PrivacyRequest) -> None:
     """What a valid study may still ask and this mechanism cannot do."""
     sizes = (("columns", d), ("max_rows_per_person", rows), ("persons", persons))
     problems = [
@@ -287,8 +288,6 @@ def _check(mechanism: Mechanism, d: int, rows: int, persons: int, privacy: Priva
         for name, value in sizes
         if not value >= 1
     ]
-    if mechanism.name != "maf":
-        problems.append(Problem("mechanism.name", "another mechanism's plan", bound="maf"))
     if privacy.guarantee == "public-flow" and mechanism.w == 0:
         problems.append(
             Problem(

@@ -11,9 +11,9 @@ outcome       a noisy sum of clipped hazard scores, for   DiscreteGaussian
 injection     the rows' own clipped latents, if w > 0     Gaussian, per copy and row
 ============  ==========================================  ===========================
 
-:mod:`penstock.models.plan` turns a study and the public n into noise multipliers on one common
-scale; it sees no row. :mod:`penstock.models.fitting` has the stages up to the flow and the
-outcome; :func:`run` draws the tables.
+:mod:`~penstock.models.tables.plan` turns a study and the public n into noise multipliers on one
+common scale; it sees no row. :mod:`~penstock.models.tables.fitting` has the stages up to the flow
+and the outcome; :func:`run` draws the tables.
 
 Guarantee classes (privacy contract, section 2): ``formal``, all of the above; ``public-flow``, the
 stages see public rows only, without noise, and the injection alone is charged; ``empirical``, no
@@ -24,17 +24,17 @@ pull the rows apart.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import InvalidInput, Problem
-from penstock.models.fitting import Encoding, Model, fit, fit_many
 from penstock.models.flow import training
-from penstock.models.latent_noise import inject
-from penstock.models.plan import Plan
+from penstock.models.tables.fitting import Encoding, Model, fit, fit_many
+from penstock.models.tables.latent_noise import inject
+from penstock.models.tables.plan import Plan
 from penstock.privacy.noise import NoiseSource, child, permutation
 
 Array = NDArray[np.float64]
@@ -84,13 +84,37 @@ def run(
     Raises:
         InvalidInput: shapes that are not the plan's, or public rows missing or not wanted.
     """
+    copies: list[Array] = []
+    refits: list[Array] = []
+    for label, table in draw(
+        plan, encoding, rows, present, noise, progress, device, public, threads
+    ):
+        (copies if label > 0 else refits).append(table)
+    return Release(copies, refits)
+
+
+def draw(
+    plan: Plan,
+    encoding: Encoding,
+    rows: Array,
+    present: Bools,
+    noise: NoiseSource,
+    progress: training.Progress | None = None,
+    device: str = "cpu",
+    public: tuple[Array, Bools] | None = None,
+    threads: int = 1,
+) -> Iterator[tuple[int, Array]]:
+    """The tables of :func:`run` one by one: copies as 1, 2, …, then refits as -1, -2, …"""
     _check_shapes(plan, encoding, rows, present, public)
     seen = (rows, present) if public is None else public
     tick = _counter(plan.stages.training.steps * (1 + plan.refits), progress)
     model = fit(plan, encoding, *seen, noise, tick(), device, threads)
     latents = _latents(plan, model, rows)
-    copies = [_draw(plan, model, latents, present, noise) for _ in range(plan.copies)]
-    return Release(copies, _refits(plan, encoding, model, noise, tick, device, threads))
+    for index in range(plan.copies):
+        yield index + 1, _draw(plan, model, latents, present, noise)
+    refits = _refits(plan, encoding, model, noise, tick, device, threads)
+    for index, table in enumerate(refits):
+        yield -index - 1, table
 
 
 def _counter(
@@ -133,21 +157,21 @@ def _refits(
     tick: Callable[[], training.Progress | None],
     device: str,
     threads: int,
-) -> list[Array]:
+) -> Iterator[Array]:
     """Tables from models fitted on rows of ``model``, in which no private row is looked at."""
-    tables: list[Array] = []
+    made = 0
     # A GPU computes many fits as one; on a CPU each thread has one, and memory holds no more.
     at_once = threads if device == "cpu" else max(1, _HELD // (plan.persons * plan.rows))
-    while len(tables) < plan.refits:
-        sources = [child(noise) for _ in range(min(at_once, plan.refits - len(tables)))]
+    while made < plan.refits:
+        sources = [child(noise) for _ in range(min(at_once, plan.refits - made))]
         drawn = [_rows_of(plan, encoding, model, source) for source in sources]
         models = [model] * len(drawn)
         if plan.guarantee != "public-flow":  # there the model is the same whatever the rows
             models = fit_many(plan, encoding, drawn, sources, tick(), device, threads)
         for again, (rows, present), source in zip(models, drawn, sources, strict=True):
             latents = _latents(plan, again, rows)
-            tables.append(_draw(plan, again, latents, present, source))
-    return tables
+            yield _draw(plan, again, latents, present, source)
+        made += len(sources)
 
 
 def _rows_of(

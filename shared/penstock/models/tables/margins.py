@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
 from penstock.encoding import level_noise
-from penstock.models.moments import Affine
+from penstock.models.tables.moments import Affine
 from penstock.privacy.discrete import add_discrete_gaussian, exact_positive, grid_sd
 from penstock.privacy.events import DiscreteGaussian
 from penstock.privacy.noise import NoiseSource
@@ -186,18 +186,33 @@ class Margins:
 
     def to_scores(self, x: Array) -> Array:
         """(…, d) values in the box to scores."""
-        s = np.empty_like(x)
-        for j, (edges, whole) in enumerate(zip(self._edges, self.whole, strict=True)):
-            u = np.interp(x[..., j], edges, whole)
-            if j in self._halves:
-                event, censored, happened = self._halves[j]
-                u = np.where(
-                    x[..., event] > 0,
-                    np.interp(x[..., j], edges, happened),
-                    np.interp(x[..., j], edges, censored),
-                )
-            s[..., j] = ndtri(np.clip(u, _TAIL, 1 - _TAIL))
-        return s
+        u = np.empty_like(x)
+        for j, edges in enumerate(self._edges):
+            for who, f in self._curves(x, j):
+                u[who, j] = np.interp(x[who, j], edges, f)
+        return np.asarray(ndtri(np.clip(u, _TAIL, 1 - _TAIL)))
+
+    def log_slope(self, x: Array) -> Array:
+        r"""Σ log ds/dx of values (…, d) in the box, (…,): of each column :math:`F' / φ(s)`.
+
+        Where scores have ended, near ±4, that of their ends.
+        """
+        s, slope = self.to_scores(x), np.empty_like(x)
+        for j, edges in enumerate(self._edges):
+            width = edges[1] - edges[0]
+            for who, f in self._curves(x, j):
+                place = ((x[who, j] - edges[0]) / width).astype(np.intp)
+                slope[who, j] = np.diff(f)[np.clip(place, 0, BINS - 1)] / width
+        logs: Array = np.log(slope) + s * s / 2 + 0.5 * math.log(2 * math.pi)
+        return np.asarray(logs.sum(axis=-1))
+
+    def _curves(self, x: Array, j: int) -> list[tuple[Bools, Array]]:
+        """Which rows (…,) are under which F of column j."""
+        if j not in self._halves:
+            return [(np.ones(x.shape[:-1], dtype=np.bool_), self.whole[j])]
+        event, censored, happened = self._halves[j]
+        events = np.asarray(x[..., event] > 0)
+        return [(events, happened), (~events, censored)]
 
     def to_values(self, s: Array) -> Array:
         """(…, d) scores to values in the box; NaN stays NaN."""

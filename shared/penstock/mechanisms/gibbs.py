@@ -1,0 +1,169 @@
+"""Settings of ``gibbs``: the coefficients of one regression, by a Langevin chain."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from penstock.checks import Checks, shown
+from penstock.errors import Problem
+from penstock.estimands import Estimand
+from penstock.schema import Schema
+
+DYNAMICS = ("overdamped", "underdamped")
+BASELINES = ("piecewise", "weibull")
+ANSWERED = ("ols", "logistic", "cox", "poisson", "mean")
+"""Models of an estimand that a chain can answer."""
+
+INTERCEPT = "(intercept)"
+MAX_TERMS = 60
+"""Coefficients at most: noise grows with their number, and the information with its square."""
+
+MAX_COUNT = 1000.0
+"""The largest count of a ``poisson`` outcome."""
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One column of the design.
+
+    Attributes:
+        name: as the answer calls it; ``column=level`` for a level against the first one.
+        column: of the schema.
+        level: index of the level that a 0/1 column stands for, or None.
+    """
+
+    name: str
+    column: str
+    level: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Gibbs:
+    """The answer to one question: coefficients and their covariance, no table.
+
+    Attributes:
+        dynamics: ``overdamped`` (noisy gradient descent) or ``underdamped`` (with momentum).
+        steps: of a plain chain, each of the same size; None: a chain that is preconditioned by
+            released second moments, whose length follows from the public n and ε.
+        ridge: λ of the penalty λ/2 ‖θ‖² per person, above 0: strong convexity. What it shrinks is
+            corrected afterwards.
+        bound: L2 norm beyond which a person's standardised covariates lose weight; None: chosen
+            from the number of columns.
+        baseline: of a survival model: ``piecewise`` exponential or ``weibull``.
+        pieces: intervals of a piecewise baseline, of equal length within the public follow-up.
+
+    Raises:
+        InvalidInput: with every problem.
+    """
+
+    name: ClassVar[str] = "gibbs"
+    copies: ClassVar[int] = 1
+    refits: ClassVar[int] = 0
+    dynamics: str = "overdamped"
+    steps: int | None = None
+    ridge: float = 0.01
+    bound: float | None = None
+    baseline: str = "piecewise"
+    pieces: int = 5
+
+    def __post_init__(self) -> None:
+        check = Checks("mechanism")
+        check.choice("dynamics", self.dynamics, DYNAMICS)
+        if self.steps is not None:
+            check.whole("steps", self.steps, 1, 100_000)
+        ridge = check.number("ridge", self.ridge, "above 0, at most 10", above=0, most=10)
+        if self.bound is not None:
+            bound = check.number("bound", self.bound, "above 0, at most 1000", above=0, most=1000)
+            check.keep(self, bound=bound)
+        check.keep(self, ridge=ridge)
+        check.choice("baseline", self.baseline, BASELINES)
+        check.whole("pieces", self.pieces, 1, 50)
+        check.done()
+
+    def problems(self, schema: Schema, estimands: Sequence[Estimand]) -> list[Problem]:
+        """What this study and schema ask that the mechanism cannot do."""
+        check = Checks("mechanism")
+        if len(estimands) != 1:
+            check.add(
+                "name",
+                "answers exactly one question",
+                value=f"{len(estimands)} estimands",
+                bound="1",
+                remedy="Ask for one estimand, or use another mechanism",
+            )
+            return check.problems
+        estimand = estimands[0]
+        check.choice("estimand.model", estimand.model, ANSWERED)
+        names = [estimand.outcome, *estimand.adjust]
+        names += [] if estimand.model == "mean" else [estimand.term]
+        if not set(names) <= set(schema.names):
+            return check.problems  # said by the study already
+        _check_outcome(check, schema, estimand)
+        terms = len(design_terms(schema, estimand))
+        if terms > MAX_TERMS:
+            check.add(
+                "estimand.adjust",
+                "makes too many coefficients",
+                value=str(terms),
+                bound=f"at most {MAX_TERMS}",
+                remedy="Adjust for fewer columns or levels",
+            )
+        return check.problems
+
+
+def _check_outcome(check: Checks, schema: Schema, estimand: Estimand) -> None:
+    outcome = schema[estimand.outcome]
+    if estimand.model == "poisson":
+        lower, upper = outcome.bounds
+        if lower < 0 or upper > MAX_COUNT:
+            check.add(
+                "estimand.outcome",
+                "a count needs bounds that a chain can bear",
+                value=f"{lower:g} to {upper:g}",
+                bound=f"0 to {MAX_COUNT:g}",
+                remedy="Narrow the column's public bounds",
+            )
+    if estimand.model == "mean":
+        if estimand.adjust:
+            check.add("estimand.adjust", "has no meaning for a mean", remedy="Remove it")
+        if estimand.per != 1:
+            check.add(
+                "estimand.per", "has no meaning for a mean", value=shown(estimand.per), bound="1"
+            )
+
+
+def design_terms(schema: Schema, estimand: Estimand) -> tuple[Term, ...]:
+    """Columns of the design beside the intercept: adjustment columns, then the term, last.
+
+    Numbers as they are, binary columns as 0/1, ordered ones as their level's index, categorical
+    ones as 0/1 columns against the first level; the term's own level comes last.
+    """
+    if estimand.model == "mean":
+        return ()
+    terms: list[Term] = []
+    for name in (*estimand.adjust, estimand.term):
+        column = schema[name]
+        if column.kind != "categorical":
+            terms.append(Term(name, name))
+            continue
+        levels = list(range(1, len(column.levels)))
+        if name == estimand.term and estimand.level in column.levels[1:]:
+            target = column.levels.index(estimand.level)
+            levels.remove(target)
+            levels.append(target)
+        terms += [Term(f"{name}={column.levels[i]}", name, i) for i in levels]
+    return tuple(terms)
+
+
+def answer_terms(schema: Schema, estimand: Estimand, mechanism: Gibbs) -> tuple[str, ...]:
+    """What each row of the answer is about, in order; public, and so is their number p.
+
+    The intercept first (not for cox, whose baseline hazard stays at the site), adjustment columns,
+    then the term, last. A mean has one row, of the outcome's name.
+    """
+    if estimand.model == "mean":
+        return (estimand.outcome,)
+    names = tuple(term.name for term in design_terms(schema, estimand))
+    return names if estimand.model == "cox" else (INTERCEPT, *names)

@@ -1,0 +1,42 @@
+"""Carry a plan out on rows: every mechanism's release, part by part."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.encoding import Encoding
+from penstock.models.parts import Array, Part, Progress
+from penstock.models.plans import Plan
+from penstock.models.tables import mechanism as tables
+from penstock.privacy.noise import NoiseSource
+
+Bools = NDArray[np.bool_]
+
+
+def release(
+    plan: Plan,
+    encoding: Encoding,
+    rows: Array,
+    present: Bools,
+    noise: NoiseSource,
+    *,
+    progress: Progress | None = None,
+    device: str = "cpu",
+    threads: int = 1,
+    public: tuple[Array, Bools] | None = None,
+) -> Iterator[Part]:
+    """The parts of one release, each as soon as it is made, so that none waits in memory.
+
+    Relation: zero-out with public n; charged as ``plan.events``, whatever is read of them.
+
+    Args:
+        rows: (n, k, d), encoded; present: (n, k).
+        public: rows and presence to fit on, for the guarantee ``public-flow``.
+    """
+    for copy, table in tables.draw(
+        plan, encoding, rows, present, noise, progress, device, public, threads
+    ):
+        yield Part(copy, encoding.decode(table))
