@@ -23,9 +23,14 @@ _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?Z")
 TEMPLATE = """\
 # What this site answers. The gate reads this file at every decision.
 
-# Mechanisms that may run here, and guarantee classes that may leave.
-# "empirical" releases have NO formal guarantee and end the data set's formal budget for good.
+# Mechanisms that may run here:
+#   "maf", "sliced-wasserstein"   a table of synthetic rows
+#   "trajectory"                  rows taken at visits: synthetic rows, and paths through time
+#   "gibbs"                       no rows: the coefficients of one regression
 mechanisms = ["maf"]
+
+# Guarantee classes that may leave.
+# "empirical" releases have NO formal guarantee and end the data set's formal budget for good.
 guarantees = ["formal"]
 
 # "automatic": a study within all limits runs at once; "by-hand": the steward approves each one.

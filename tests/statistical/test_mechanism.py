@@ -23,7 +23,8 @@ from penstock.models.tables.margins import BINS
 from penstock.models.tables.mechanism import run
 from penstock.models.tables.moments import Affine
 from penstock.models.tables.outcome import match_score, outcome_clip
-from penstock.models.tables.plan import Plan, plan, plan_columns, tune
+from penstock.models.tables.plan import Plan, plan, plan_columns
+from penstock.models.tables.stages import tune
 from penstock.privacy.accountant import epsilon
 from penstock.privacy.events import DiscreteGaussian, Gaussian, PoissonGaussian, Unbounded
 from penstock.privacy.noise import SecureNoise, SeededNoise
@@ -67,7 +68,7 @@ def run_plan(
     seed: int = 1,
     outcomes: tuple[tuple[int, int], ...] = (),
 ) -> list[Array]:
-    return run(plan, Box(plan.arch.d, outcomes), rows, present, SeededNoise(seed)).copies
+    return run(plan, Box(plan.d, outcomes), rows, present, SeededNoise(seed)).copies
 
 
 # The plan ------------------------------------------------------------------------------------
@@ -102,7 +103,7 @@ def test_plan_charges_every_stage_at_the_noise_it_will_use() -> None:
     assert (one.sensitivity, one.size) == (pytest.approx(math.sqrt(7), rel=1e-11), BINS * 6 + 1)
     assert (two.sensitivity, two.size) == (pytest.approx(stages.radius**2, rel=1e-11), 28)
     assert min(one.grid_sd, two.grid_sd) >= 2**40
-    sigma, clip = stages.training.noise_multiplier or 0.0, stages.training.clip
+    sigma, clip = stages.body.training.noise_multiplier or 0.0, stages.body.training.clip
     assert flow == Gaussian(sigma, SHORT.steps, "flow, DP-SGD", clip)
 
 
@@ -202,7 +203,7 @@ def test_public_flow_charges_the_injection_alone() -> None:
     wanted = dataclasses.replace(SHORT, w=0.01)
     p = plan_columns(wanted, 3, 1, 1000, PrivacyRequest(3.0, DELTA, "public-flow"))
     assert len(p.events) == 1
-    assert p.stages.margins is p.stages.moments is p.stages.training.noise_multiplier is None
+    assert p.stages.margins is p.stages.moments is p.stages.body.training.noise_multiplier is None
 
 
 def test_public_flow_without_injection_is_refused() -> None:

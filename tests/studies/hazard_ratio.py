@@ -41,7 +41,8 @@ from penstock.models.tables.moments import (
     mean_and_covariance,
     noisy_moments,
 )
-from penstock.models.tables.plan import plan, tune
+from penstock.models.tables.plan import plan
+from penstock.models.tables.stages import tune
 from penstock.privacy.calibration import smallest_scale
 from penstock.privacy.events import Gaussian
 from penstock.privacy.noise import SecureNoise

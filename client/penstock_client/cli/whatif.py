@@ -10,7 +10,7 @@ import typer
 from penstock.checks import Checks
 from penstock.cli.console import emit_json, friendly, number, read_text, say, table
 from penstock.errors import InvalidInput, Problem
-from penstock.mechanisms import Maf
+from penstock.mechanisms import Gibbs, Maf, SlicedWasserstein, Trajectory, read
 from penstock.schema import Schema
 from penstock.study import PrivacyRequest
 from penstock.toml import parse_dictionary, parse_study
@@ -30,7 +30,11 @@ def what_if(
     epsilon: Annotated[float | None, typer.Option(help="ε that is asked; 1 if not given.")] = None,
     delta: Annotated[float | None, typer.Option(help="Its δ; the policy's of a study.")] = None,
     mechanism: Annotated[
-        str, typer.Option(help="gaussian: one noisy number; or maf: a synthetic table.")
+        str,
+        typer.Option(
+            help="gaussian: one noisy number; maf or sliced-wasserstein: a synthetic table. "
+            "Others need a --study."
+        ),
     ] = PLAIN,
     study: Annotated[
         Path | None, typer.Option(help="Price this study file, instead of the options here.")
@@ -39,10 +43,10 @@ def what_if(
         str | None, typer.Option(help="Who would sign: a label, a fingerprint or a key.")
     ] = None,
     releases: Annotated[int, typer.Option(help="How many such releases are wanted.")] = 1,
-    copies: Annotated[int | None, typer.Option(help="maf: synthetic copies.")] = None,
+    copies: Annotated[int | None, typer.Option(help="Of a table: synthetic copies.")] = None,
     w: Annotated[float | None, typer.Option(help="maf: share of the rows' own latents.")] = None,
     latent_clip: Annotated[float | None, typer.Option(help="maf: radius of the latents.")] = None,
-    steps: Annotated[int | None, typer.Option(help="maf: training steps.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Of a table: steps.")] = None,
     sampling: Annotated[str | None, typer.Option(help="maf: full, or poisson.")] = None,
     rate: Annotated[float | None, typer.Option(help="maf: Poisson sampling rate.")] = None,
     directory: SiteDir = Path(),
@@ -76,7 +80,7 @@ def what_if(
         if mechanism == PLAIN:
             question = whatif.one_number(asked.epsilon, asked.delta, by)
         else:
-            made = Maf(**options)  # type: ignore[arg-type]
+            made = read({"name": mechanism, **options})
             question = whatif.synthetic(made, _dictionary(paths), persons, asked, signer=by)
     now = max(utc_now(), state.time)
     found = whatif.answer(question, state, policy, settings.lineage, now=now, releases=releases) | {
@@ -90,7 +94,7 @@ def what_if(
 
 def _check_options(mechanism: str, study: Path | None, priced: bool, tuned: bool) -> None:
     check = Checks("ledger what-if")
-    check.choice("--mechanism", mechanism, (PLAIN, "maf"))
+    check.choice("--mechanism", mechanism, _TABLES)
     if study is not None and (priced or tuned or mechanism != PLAIN):
         check.add("--study", "says everything but --signer and --releases itself")
     elif tuned and mechanism == PLAIN:
@@ -176,7 +180,16 @@ def _show_noise(found: dict[str, Any], asked: float) -> None:
             say(f"  {event['label'] or event['kind']}: {noise}{times}{rate}")
 
 
-_KINDS = {PLAIN: "one noisy number", "maf": "a synthetic table (maf)"}
+_TABLES = (PLAIN, Maf.name, SlicedWasserstein.name)
+"""What needs no more than a dictionary to be priced."""
+
+_KINDS = {
+    PLAIN: "one noisy number",
+    Maf.name: "a synthetic table (maf)",
+    SlicedWasserstein.name: "a synthetic table (sliced-wasserstein)",
+    Trajectory.name: "paths and tables of snapshots (trajectory)",
+    Gibbs.name: "one question's coefficients (gibbs)",
+}
 
 
 def _labels(trust: Trust) -> list[str]:

@@ -30,6 +30,7 @@ from penstock.audit.tradeoff import (
     qualifies,
 )
 from penstock.errors import InvalidInput, JobFailed, PenstockError, Problem
+from penstock.mechanisms import Maf
 from penstock.models.plans import plan
 from penstock.pictures import check_picture
 from penstock.privacy.events import to_dict
@@ -109,7 +110,8 @@ def specify(paths: SitePaths, settings: SiteSettings, request_id: str) -> Spec:
 
     Raises:
         Refused: an unknown request, or a site that is not ready.
-        PenstockError: the request's version of the rows is no longer kept.
+        PenstockError: the request's version of the rows is no longer kept, or its mechanism is one
+            that the attacks do not know.
     """
     database = Database(paths.database, read_only=True)
     try:
@@ -121,6 +123,13 @@ def specify(paths: SitePaths, settings: SiteSettings, request_id: str) -> Spec:
         raise refuse("unknown-request")
     facts = read_facts(paths, settings, state)
     study = read_signed_study(job.signed).study
+    if not isinstance(study.mechanism, Maf):
+        raise PenstockError(
+            "no attack is known here on such a release",
+            value=study.mechanism.name,
+            bound=Maf.name,
+            remedy="see what the mechanism is charged, and `penstock audit`",
+        )
     version = next(v for v in state.lineages[job.lineage].versions if v.number == job.version)
     rows = snapshot.path_of(paths.snapshots, job.lineage, job.version)
     if not rows.exists():

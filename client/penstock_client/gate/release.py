@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
 import shutil
+from collections import Counter
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -16,7 +18,7 @@ from penstock.errors import JobFailed, PenstockError
 from penstock.privacy.accountant import epsilon, epsilon_pld
 from penstock.privacy.events import RELATION, Gaussian, to_dict
 from penstock.released import COPY, shape_of
-from penstock.wire.manifest import Manifest, read_manifest, sha256, sign_manifest
+from penstock.wire.manifest import Manifest, read_manifest, sign_manifest
 from penstock.wire.messages import PART_BYTES, WIRE_VERSION
 from penstock.wire.signatures import public_hex
 from penstock.wire.signed import SignedStudy
@@ -45,17 +47,17 @@ def check_table(path: Path, signed: SignedStudy, persons: int) -> None:
     Raises:
         JobFailed: it does not; what is wrong stays unsaid, since it may depend on rows.
     """
-    schema, shape = signed.study.schema, shape_of(signed.study, persons)
-    nullable = {c.name for c in schema.columns if c.nullable}
-    with pa.memory_map(str(path)) as source:
-        table = pa.ipc.open_stream(source).read_all()
-    found = table.column(COPY).value_counts().to_pylist() if COPY in table.column_names else []
-    good = (
-        table.column_names == shape.names
-        and {v["values"]: v["counts"] for v in found} == dict(shape.counts)
-        and all(n in nullable or table.column(n).null_count == 0 for n in table.column_names)
-    )
-    if not good:
+    shape = shape_of(signed.study, persons)
+    nullable = {c.name for c in shape.schema.columns if c.nullable}
+    counts: Counter[int] = Counter()
+    with pa.memory_map(str(path)) as source, pa.ipc.open_stream(source) as batches:
+        good = batches.schema.names == shape.names
+        for batch in batches if good else ():
+            for found in batch.column(COPY).value_counts().to_pylist():
+                counts[found["values"]] += found["counts"]
+            whole = (n for n in shape.names if n not in nullable)
+            good = good and not any(batch.column(n).null_count for n in whole)
+    if not good or counts != shape.counts:
         raise JobFailed("the worker's table is not what was planned")
 
 
@@ -72,11 +74,10 @@ def keep(
     key: Ed25519PrivateKey,
 ) -> None:
     """Write table and signed manifest beside each other, durably, in one rename."""
-    data = table.read_bytes()
     manifest = describe(
         signed,
         admission,
-        data,
+        table,
         site=site,
         persons=persons,
         reserved=reserved,
@@ -86,10 +87,11 @@ def keep(
     staging = folder.with_name(f".{folder.name}")
     shutil.rmtree(staging, ignore_errors=True)
     staging.mkdir(mode=0o700, parents=True)
-    for name, content in ((TABLE_FILE, data), (MANIFEST_FILE, sign_manifest(manifest, key))):
-        with open(staging / name, "wb") as file:
-            file.write(content)
-            file.flush()
+    (staging / MANIFEST_FILE).write_bytes(sign_manifest(manifest, key))
+    # Not moved: the worker may have written on another file system.
+    shutil.copyfile(table, staging / TABLE_FILE)
+    for name in (TABLE_FILE, MANIFEST_FILE):
+        with open(staging / name, "rb+") as file:
             os.fsync(file.fileno())
     sync_directory(staging)
     os.replace(staging, folder)
@@ -99,7 +101,7 @@ def keep(
 def describe(
     signed: SignedStudy,
     admission: Admission,
-    data: bytes,
+    table: Path,
     *,
     site: str,
     persons: int,
@@ -133,8 +135,8 @@ def describe(
         epsilon_pld=_finite(epsilon_pld(events, delta)),
         epsilon_replace_one=_finite(epsilon_pld(events, delta, relation="replace-one")),
         injection_epsilon=_finite(epsilon(injection, delta)) if injection else None,
-        table_sha256=sha256(data),
-        table_bytes=len(data),
+        table_sha256=_digest(table),
+        table_bytes=table.stat().st_size,
         ledger_seq=reserved.seq,
         ledger_head=reserved.head,
         # The hour only: the run's exact length is nobody's business.
@@ -145,6 +147,12 @@ def describe(
     )
 
 
+def _digest(path: Path) -> str:
+    """SHA-256 of a file that may be larger than memory."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def _finite(value: float) -> float | None:
     return value if value < float("inf") else None
 
@@ -153,7 +161,7 @@ def is_whole(folder: Path, gate_key: str) -> bool:
     """Whether a kept release is complete and its own: the proof after a crash that it exists."""
     try:
         manifest = read_manifest((folder / MANIFEST_FILE).read_bytes(), gate_key)
-        return sha256((folder / TABLE_FILE).read_bytes()) == manifest.table_sha256
+        return _digest(folder / TABLE_FILE) == manifest.table_sha256
     except (OSError, PenstockError):
         return False
 

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from penstock.audit import tradeoff
 from penstock.encoding import Encoding
+from penstock.models.tables.plan import Plan
 from penstock.privacy.noise import NoiseSource, permutation
 from penstock_client.work.spec import Spec
 from penstock_client.work.worker import (
@@ -59,9 +60,9 @@ def attack(
     """
     noise = noise_of(spec)
     task = prepare(spec, noise.generator())
-    grid = sorted({*tradeoff.GRID, task.plan.w}) if swept else [task.plan.w]
+    grid = sorted({*tradeoff.GRID, _plan(task).w}) if swept else [_plan(task).w]
     ways = (tradeoff.LATENT, tradeoff.DIRECT) if swept else (tradeoff.LATENT,)
-    stages = task.plan.stages.training.steps + task.plan.copies * len(grid) * len(ways)
+    stages = _plan(task).stages.body.steps + _plan(task).copies * len(grid) * len(ways)
     tables = []
     for index in range(repeats):
 
@@ -72,9 +73,15 @@ def attack(
         tables.append(_sweep(task, trial, noise, grid, ways, step))
     return {
         "persons": int(task.present.any(axis=1).sum()),
-        "w": task.plan.w,
+        "w": _plan(task).w,
         "table": tradeoff.average(tables).to_dict(curves=True),
     }
+
+
+def _plan(task: Task) -> Plan:
+    if not isinstance(task.plan, Plan):
+        raise TypeError("the attacks know synthetic tables only")
+    return task.plan
 
 
 def _sweep(
@@ -85,7 +92,7 @@ def _sweep(
     ways: Sequence[str],
     step: Callable[[int], None],
 ) -> tradeoff.Tradeoff:
-    steps = task.plan.stages.training.steps
+    steps = _plan(task).stages.body.steps
 
     def after(done: int, _: int) -> None:
         step(steps + done)
@@ -99,7 +106,7 @@ def _trial(
     """A model fitted on members, their rows, and everybody's rows to score."""
     from penstock.models.tables import fitting
 
-    plan, encoding = task.plan, task.encoding
+    plan, encoding = _plan(task), task.encoding
     member = _members(task.present, noise)
     present = task.present & member[:, None]
     rows: Array = np.where(present[..., None], task.rows, 0.0)
@@ -109,7 +116,7 @@ def _trial(
     persons, person = np.unique(who, return_inverse=True)
     return tradeoff.Trial(
         model,
-        rows.reshape(-1, plan.arch.d),
+        rows.reshape(-1, plan.d),
         present.ravel(),
         _as_seen(encoding, candidates, noise),
         person,

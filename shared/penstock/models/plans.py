@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock.errors import InvalidInput, Problem
 from penstock.estimands import Estimand
-from penstock.mechanisms import Maf, Mechanism
+from penstock.mechanisms import Gibbs, Mechanism, Trajectory
+from penstock.models.gibbs import plan as gibbs
 from penstock.models.tables import plan as tables
+from penstock.models.trajectory import plan as trajectory
 from penstock.schema import Schema
 from penstock.study import PrivacyRequest
 
-Plan = tables.Plan
+Plan = tables.Plan | trajectory.Plan | gibbs.Plan
 
 
 def plan(
@@ -31,6 +32,8 @@ def plan(
         InvalidInput: the study asks for what the mechanism does not do.
         BudgetExceeded: ε cannot be met; says what could.
     """
-    if isinstance(mechanism, Maf):
-        return tables.plan(mechanism, schema, persons, privacy)
-    raise InvalidInput("mechanism", [Problem("name", "is not known here", value=mechanism.name)])
+    if isinstance(mechanism, Gibbs):
+        return gibbs.plan(mechanism, schema, persons, privacy, estimands)
+    if isinstance(mechanism, Trajectory):
+        return trajectory.plan(mechanism, schema, persons, privacy)
+    return tables.plan(mechanism, schema, persons, privacy)

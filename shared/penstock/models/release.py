@@ -8,9 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.encoding import Encoding
+from penstock.models.gibbs import mechanism as gibbs
+from penstock.models.gibbs.plan import Plan as GibbsPlan
 from penstock.models.parts import Array, Part, Progress
 from penstock.models.plans import Plan
 from penstock.models.tables import mechanism as tables
+from penstock.models.trajectory import mechanism as trajectory
+from penstock.models.trajectory.plan import Plan as TrajectoryPlan
 from penstock.privacy.noise import NoiseSource
 
 Bools = NDArray[np.bool_]
@@ -36,7 +40,11 @@ def release(
         rows: (n, k, d), encoded; present: (n, k).
         public: rows and presence to fit on, for the guarantee ``public-flow``.
     """
-    for copy, table in tables.draw(
-        plan, encoding, rows, present, noise, progress, device, public, threads
-    ):
-        yield Part(copy, encoding.decode(table))
+    given = (encoding, rows, present, noise, progress, device)
+    if isinstance(plan, GibbsPlan):
+        yield from gibbs.run(plan, *given, threads)
+    elif isinstance(plan, TrajectoryPlan):
+        yield from trajectory.run(plan, *given, threads)
+    else:
+        for copy, table in tables.draw(plan, *given, public, threads):
+            yield Part(copy, encoding.decode(table))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
@@ -107,8 +106,3 @@ def _from_dict(body: Mapping[str, Any]) -> Manifest:
     if not all(isinstance(e, dict) for e in body["events"]):
         raise UploadRejected("the manifest's events cannot be read")
     return Manifest(**{**body, "events": tuple(dict(e) for e in body["events"])})
-
-
-def sha256(data: bytes) -> str:
-    """SHA-256 in hex."""
-    return hashlib.sha256(data).hexdigest()

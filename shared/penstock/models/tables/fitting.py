@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,8 @@ from scipy.special import ndtri
 from scipy.stats import qmc
 
 from penstock.models.flow import training
-from penstock.models.flow.engine import Flow, make_flow
+from penstock.models.flow.engine import make_flow
+from penstock.models.sliced_wasserstein.body import Sliced
 from penstock.models.tables.margins import (
     BINS,
     Counts,
@@ -31,6 +32,7 @@ from penstock.models.tables.margins import (
 from penstock.models.tables.moments import Affine, gaussian, match_moments, noisy_moments
 from penstock.models.tables.outcome import Hazard, match_score, noisy_score
 from penstock.models.tables.plan import Plan
+from penstock.models.tables.stages import Autoregressive, Body
 from penstock.privacy.noise import NoiseSource
 
 Array = NDArray[np.float64]
@@ -38,6 +40,9 @@ Bools = NDArray[np.bool_]
 
 _MATCH_POWER = 14
 """A match looks at 2¹⁴ quasi-random rows."""
+
+_SEED = 0
+"""Of these rows; public."""
 
 
 class Encoding(Protocol):
@@ -66,6 +71,24 @@ class Encoding(Protocol):
     def decode(self, rows: Array, /) -> Mapping[str, Array]: ...
 
 
+class Transport(Protocol):
+    """What a body is once it is fitted: rows, as the body sees them, from standard Gaussians."""
+
+    def from_latent(self, z: Array, /) -> Array:
+        """(n, d) → (n, d), finite."""
+
+
+@runtime_checkable
+class Density(Transport, Protocol):
+    """A transport with an inverse and a density."""
+
+    def to_latent(self, x: Array, /) -> Array:
+        """(n, d) → (n, d)."""
+
+    def log_prob(self, x: Array, /) -> Array:
+        """log density of each row, (n,)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Model:
     """A fitted density: values in the public box ↔ (margins) ↔ (affine) ↔ flow ↔ latents.
@@ -77,13 +100,13 @@ class Model:
     high: Array
     margins: Margins
     affine: Affine
-    flow: Flow
+    flow: Transport
     rows: float
 
     def to_latent(self, x: Array, /) -> Array:
         """(n, d) values to latents; standard Gaussian if the model were exact."""
         scores = self.margins.to_scores(clamp(x, self.low, self.high))
-        return self.flow.to_latent(self.affine.invert(scores))
+        return self._density().to_latent(self.affine.invert(scores))
 
     def to_values(self, z: Array, /) -> Array:
         """(n, d) latents to values in the box, finite."""
@@ -95,8 +118,13 @@ class Model:
         inside = clamp(x, self.low, self.high)
         scores = self.affine.invert(self.margins.to_scores(inside))
         stretch = float(np.linalg.slogdet(self.affine.matrix)[1])
-        density: Array = self.flow.log_prob(scores) - stretch + self.margins.log_slope(inside)
-        return density
+        density = self._density().log_prob(scores)
+        return density - stretch + self.margins.log_slope(inside)
+
+    def _density(self) -> Density:
+        if not isinstance(self.flow, Density):
+            raise TypeError("particles have no inverse")
+        return self.flow
 
 
 def fit(
@@ -110,10 +138,9 @@ def fit(
     threads: int = 1,
 ) -> Model:
     """The model of all stages but the injection; private as far as the plan's multipliers go."""
-    begun = _Fit(plan, encoding, rows, present, noise, device, threads)
-    given = (begun.inside, present, plan.stages.training, noise)
-    training.fit(begun.flow, *given, progress)
-    return begun.finish()
+    tables = [(rows, present)]
+    [model] = fit_many(plan, encoding, tables, [noise], progress, device, threads)
+    return model
 
 
 def fit_many(
@@ -126,30 +153,50 @@ def fit_many(
     threads: int = 1,
 ) -> list[Model]:
     """:func:`fit` of each table with its own source: each is a release of its own."""
-    own = max(1, threads // len(tables))
 
     def begin(table: tuple[Array, Bools], noise: NoiseSource) -> _Fit:
-        rows, present = table
-        return _Fit(plan, encoding, rows, present, noise, device, own)
+        return _Fit(plan, encoding, *table, noise)
 
     with ThreadPoolExecutor(threads) as pool:
         fits = list(pool.map(begin, tables, noises))
-        training.fit_many(
-            [f.flow for f in fits],
-            [f.inside for f in fits],
-            [present for _, present in tables],
-            [plan.stages.training] * len(fits),
-            noises,
-            progress,
-            threads,
-        )
-        return list(pool.map(_Fit.finish, fits))
+    flows = _fitted(plan.stages.body, fits, noises, progress, device, threads)
+    with ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(_Fit.finish, fits, flows))
+
+
+def _fitted(
+    body: Body,
+    fits: Sequence[_Fit],
+    noises: Sequence[NoiseSource],
+    progress: training.Progress | None,
+    device: str,
+    threads: int,
+) -> Sequence[Transport]:
+    """The body, fitted to each table."""
+    inside, present = [f.inside for f in fits], [f.present for f in fits]
+    if isinstance(body, Sliced):
+        flows = []
+        for rows, there, noise in zip(inside, present, noises, strict=True):
+            flows.append(body.fit(rows, there, noise, device))
+            if progress is not None:
+                progress(len(flows) * body.steps, len(fits) * body.steps)
+        return flows
+    if not isinstance(body, Autoregressive):
+        raise TypeError(f"no way to fit {type(body).__name__}")
+    own = max(1, threads // len(fits))
+    trained = [make_flow(body.arch, device, threads=own) for _ in fits]
+    if len(fits) == 1:
+        training.fit(trained[0], inside[0], present[0], body.training, noises[0], progress)
+    else:
+        plans = [body.training] * len(fits)
+        training.fit_many(trained, inside, present, plans, noises, progress, threads)
+    return trained
 
 
 class _Fit:
-    """One fit, begun: margins and moments are released, and the flow stands where it starts.
+    """One fit, begun: margins and moments are released.
 
-    ``inside``: the rows (n, k, d) as the flow is to see them.
+    ``inside``: the rows (n, k, d) as the body is to see them; ``present``: (n, k).
     """
 
     def __init__(
@@ -159,8 +206,6 @@ class _Fit:
         rows: Array,
         present: Bools,
         noise: NoiseSource,
-        device: str,
-        threads: int,
     ) -> None:
         low, high, stages = encoding.low, encoding.high, plan.stages
         self._plan, self._encoding, self._noise = plan, encoding, noise
@@ -174,27 +219,26 @@ class _Fit:
             encoding.outcomes,
             encoding.levels,
         )
-        self._seen = _Seen(encoding, self._counts, plan.arch.seed)
-        self._values, self._present = clamp(rows, low, high), present
+        self._seen = _Seen(encoding, self._counts, _SEED)
+        self._values, self.present = clamp(rows, low, high), present
         self._scores = self._seen.linear.invert(self._values)
         self._moments = noisy_moments(self._scores, present, stages.radius, stages.moments, noise)
-        sobol = qmc.Sobol(plan.arch.d, seed=plan.arch.seed)
+        sobol = qmc.Sobol(plan.d, seed=_SEED)
         self._latents = ndtri(sobol.random_base2(_MATCH_POWER))
         # Linear moments in place of those of normal scores are near enough to start a match from.
         spread = gaussian(self._moments, self._counts.rows).matrix
-        start = Affine(spread, np.zeros(plan.arch.d))
+        start = Affine(spread, np.zeros(plan.d))
         self._start = self._matched(start.apply(self._latents)).after(start)
         self.inside = self._start.invert(self._seen.margins.to_scores(self._values))
-        self.flow = make_flow(plan.arch, device, threads=threads)
 
-    def finish(self) -> Model:
-        """The model, once the flow is trained."""
+    def finish(self, flow: Transport) -> Model:
+        """The model, once its body is fitted."""
         low, high, affine = self._encoding.low, self._encoding.high, self._start
         if self._plan.corrected:
-            sample = affine.apply(self.flow.from_latent(self._latents))
+            sample = affine.apply(flow.from_latent(self._latents))
             affine = self._moved(sample, self._matched(sample)).after(affine)
         rows = self._counts.rows
-        return Model(low, high, self._seen.margins, affine, self.flow, rows)
+        return Model(low, high, self._seen.margins, affine, flow, rows)
 
     def _matched(self, sample: Array) -> Affine:
         """The map that gives a sample of normal scores the released moments."""
@@ -214,7 +258,7 @@ class _Fit:
                 hazard,
                 self._values,
                 self._scores,
-                self._present,
+                self.present,
                 theta,
                 stages.outcome,
                 self._noise,

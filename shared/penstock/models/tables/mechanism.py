@@ -107,7 +107,7 @@ def draw(
     """The tables of :func:`run` one by one: copies as 1, 2, …, then refits as -1, -2, …"""
     _check_shapes(plan, encoding, rows, present, public)
     seen = (rows, present) if public is None else public
-    tick = _counter(plan.stages.training.steps * (1 + plan.refits), progress)
+    tick = _counter(plan.stages.body.steps * (1 + plan.refits), progress)
     model = fit(plan, encoding, *seen, noise, tick(), device, threads)
     latents = _latents(plan, model, rows)
     for index in range(plan.copies):
@@ -139,7 +139,7 @@ def _counter(
 
 def _latents(plan: Plan, model: Model, rows: Array) -> Array:
     """Latents of the rows, (persons · rows, d); zeros where no injection will look at them."""
-    flat = rows.reshape(plan.persons * plan.rows, plan.arch.d)
+    flat = rows.reshape(plan.persons * plan.rows, plan.d)
     return _by_parts(model.to_latent, flat) if plan.w > 0 else np.zeros_like(flat)
 
 
@@ -179,13 +179,13 @@ def _rows_of(
 ) -> tuple[Array, Bools]:
     """Rows (persons, k, d) drawn from a model, as many of them present as it was fitted on."""
     size = plan.persons * plan.rows
-    values = _by_parts(model.to_values, noise.normal((size, plan.arch.d)))
+    values = _by_parts(model.to_values, noise.normal((size, plan.d)))
     again, there = encoding.encode(encoding.decode(values), noise.generator())
     absent = size - min(size, round(model.rows))
     there[permutation(size, noise)[:absent]] = False
     rows = np.where(there[:, None], again, 0.0)
     shape = (plan.persons, plan.rows)
-    return rows.reshape(*shape, plan.arch.d), there.reshape(shape)
+    return rows.reshape(*shape, plan.d), there.reshape(shape)
 
 
 def _by_parts(function: Callable[[Array], Array], x: Array) -> Array:
@@ -196,7 +196,7 @@ def _by_parts(function: Callable[[Array], Array], x: Array) -> Array:
 def _check_shapes(
     plan: Plan, encoding: Encoding, rows: Array, present: Bools, public: tuple[Array, Bools] | None
 ) -> None:
-    shape = (plan.persons, plan.rows, plan.arch.d)
+    shape = (plan.persons, plan.rows, plan.d)
     problems = []
     # Shapes are public: n is the frame's, k and d the schema's.
     if rows.shape != shape or present.shape != shape[:2]:

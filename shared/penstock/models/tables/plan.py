@@ -1,4 +1,4 @@
-"""The ``maf`` mechanism's plan: from a study and the public n to noise multipliers and charges.
+"""The plan of a synthetic table: from a study and the public n to noise multipliers and charges.
 
 Pure and public: no row is read, and no torch is imported, so that the gate can price a study
 before it starts a worker. :mod:`penstock.models.tables.mechanism` carries the plan out.
@@ -7,16 +7,17 @@ before it starts a worker. :mod:`penstock.models.tables.mechanism` carries the p
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from penstock.encoding import Encoding
 from penstock.errors import BudgetExceeded, InvalidInput, Problem
-from penstock.mechanisms import Maf
+from penstock.mechanisms import Maf, SlicedWasserstein
 from penstock.models.flow.architecture import Architecture, public_clip
 from penstock.models.flow.training import Training
-from penstock.models.tables.margins import histogram_event
-from penstock.models.tables.moments import moment_event
-from penstock.models.tables.outcome import outcome_event
+from penstock.models.sliced_wasserstein.body import Sliced
+from penstock.models.sliced_wasserstein.flow import Schedule
+from penstock.models.tables.stages import Autoregressive, Body, Stages, Tuning, tune
 from penstock.privacy.accountant import epsilon
 from penstock.privacy.calibration import smallest_scale
 from penstock.privacy.events import (
@@ -25,7 +26,6 @@ from penstock.privacy.events import (
     Unbounded,
     latent_injection,
 )
-from penstock.privacy.sensitivity import second_moments
 from penstock.schema import Schema
 from penstock.study import PrivacyRequest
 
@@ -33,61 +33,6 @@ CLIP_QUANTILE = 0.8
 _UNCLIPPED = 100.0
 PRIVATE_RATE, PUBLIC_RATE = 0.003, 0.01
 """Adam's learning rates with and without noise; frozen on simulated cohorts only."""
-
-
-@dataclass(frozen=True, slots=True)
-class Stages:
-    """How the model is fitted.
-
-    Args:
-        margins, moments, outcome: noise multipliers; None where there is no noise.
-        radius: to which rows (scores, 1) are clipped before their moments are summed.
-        training: of the flow.
-        columns, rows: d encoded columns, at most k rows per person.
-        outcomes: how many durations with their events there are.
-    """
-
-    margins: float | None
-    moments: float | None
-    outcome: float | None
-    radius: float
-    training: Training
-    columns: int
-    rows: int
-    outcomes: int
-
-    @property
-    def moment_sd(self) -> float:
-        """Standard deviation of the noise on a moment of two different entries."""
-        if self.moments is None:
-            return 0.0
-        return self.moments * second_moments(self.radius, self.rows) / math.sqrt(2)
-
-    @property
-    def outcome_sd(self) -> float:
-        """Standard deviation of the noise on each entry of an outcome's score."""
-        if self.outcome is None:
-            return 0.0
-        return self.outcome * outcome_event(self.outcome, self.columns, self.outcomes).sensitivity
-
-    def events(self) -> tuple[Event, ...]:
-        """What fitting is charged as.
-
-        Raises:
-            InvalidInput: a stage has no noise, so that no finite ε covers it.
-        """
-        unknown = self.outcomes and self.outcome is None
-        if self.margins is None or self.moments is None or unknown:
-            raise InvalidInput("stages", [Problem("noise multiplier", "none: not private")])
-        outcome: tuple[Event, ...] = ()
-        if self.outcome is not None:
-            outcome = (outcome_event(self.outcome, self.columns, self.outcomes),)
-        return (
-            histogram_event(self.margins, self.columns, self.rows, self.outcomes),
-            moment_event(self.moments, self.radius, self.columns, self.rows),
-            self.training.event(),
-            *outcome,
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,14 +54,20 @@ class Plan:
     refits: int
     w: float
     latent_clip: float
-    arch: Architecture
     stages: Stages
     events: tuple[Event, ...]
     epsilon: float
     corrected: bool
 
+    @property
+    def d(self) -> int:
+        """Encoded columns."""
+        return self.stages.columns
 
-def plan(mechanism: Maf, schema: Schema, persons: int, privacy: PrivacyRequest) -> Plan:
+
+def plan(
+    mechanism: Maf | SlicedWasserstein, schema: Schema, persons: int, privacy: PrivacyRequest
+) -> Plan:
     """Noise multipliers and charges for a study at a site of ``persons`` persons; reads no row.
 
     Raises:
@@ -129,7 +80,7 @@ def plan(mechanism: Maf, schema: Schema, persons: int, privacy: PrivacyRequest) 
 
 
 def plan_columns(
-    mechanism: Maf,
+    mechanism: Maf | SlicedWasserstein,
     d: int,
     rows: int,
     persons: int,
@@ -141,53 +92,85 @@ def plan_columns(
     ``outcomes``: how many durations with their events are among the columns.
     """
     _check(mechanism, d, rows, persons, privacy)
+    if isinstance(mechanism, Maf):
+        return _plan_maf(mechanism, d, rows, persons, privacy, outcomes)
+
+    def body(signal: float, tuning: Tuning) -> Callable[[float], Body]:
+        return _sliced(mechanism, d, rows, signal, tuning)
+
+    stages = _private_stages(body, d, rows, persons, privacy, outcomes, ())
+    return _planned(mechanism, persons, privacy, stages, stages.events())
+
+
+def _plan_maf(
+    mechanism: Maf, d: int, rows: int, persons: int, privacy: PrivacyRequest, outcomes: int
+) -> Plan:
     arch = Architecture(d, mechanism.flows, tuple(mechanism.hidden))
     injection = _injection(mechanism, rows)
+    if privacy.guarantee != "empirical":
+        _check_injection(mechanism, rows, privacy)
     if privacy.guarantee == "formal":
-        stages = _private_stages(mechanism, arch, rows, persons, privacy, outcomes)
+
+        def body(signal: float, tuning: Tuning) -> Callable[[float], Body]:
+            return _autoregressive(mechanism, arch, rows, tuning)
+
+        stages = _private_stages(body, d, rows, persons, privacy, outcomes, injection)
         events = (*stages.events(), *injection)
     else:
         free = Training(mechanism.steps, math.inf, None, _rate(mechanism), PUBLIC_RATE)
-        stages = Stages(None, None, None, math.inf, free, d, rows, outcomes)
+        flow = Autoregressive(arch, free)
+        stages = Stages(None, None, None, math.inf, flow, d, rows, outcomes)
         unbounded = Unbounded("maf, fitted without noise")
         events = injection if privacy.guarantee == "public-flow" else (unbounded,)
-    if privacy.guarantee == "public-flow":
-        _check_injection(mechanism, rows, privacy)
-    return Plan(
-        guarantee=privacy.guarantee,
-        persons=persons,
-        rows=rows,
-        copies=mechanism.copies,
-        refits=mechanism.refits,
+    made = _planned(mechanism, persons, privacy, stages, events)
+    return replace(
+        made,
         w=mechanism.w,
         # Where ε is ∞ whatever the radius, clipping would protect nobody, and cost accuracy.
         latent_clip=_UNCLIPPED if privacy.guarantee == "empirical" else mechanism.latent_clip,
-        arch=arch,
-        stages=stages,
-        events=events,
-        epsilon=epsilon(events, privacy.delta),
         corrected=privacy.guarantee == "formal" or mechanism.w == 0,
     )
 
 
+def _planned(
+    mechanism: Maf | SlicedWasserstein,
+    persons: int,
+    privacy: PrivacyRequest,
+    stages: Stages,
+    events: tuple[Event, ...],
+) -> Plan:
+    return Plan(
+        guarantee=privacy.guarantee,
+        persons=persons,
+        rows=stages.rows,
+        copies=mechanism.copies,
+        refits=mechanism.refits,
+        w=0.0,
+        latent_clip=_UNCLIPPED,
+        stages=stages,
+        events=events,
+        epsilon=epsilon(events, privacy.delta),
+        corrected=True,
+    )
+
+
 def _private_stages(
-    mechanism: Maf,
-    arch: Architecture,
+    body: Callable[[float, Tuning], Callable[[float], Body]],
+    d: int,
     rows: int,
     persons: int,
     privacy: PrivacyRequest,
     outcomes: int,
+    injection: tuple[Event, ...],
 ) -> Stages:
-    """Stages whose noise, together with the injection, costs at most ε."""
-    _check_injection(mechanism, rows, privacy)
-    injection = _injection(mechanism, rows)
+    """Stages whose noise, together with the injection, costs at most ε.
+
+    ``body``: from the signal and its division to bodies on a scale of noise.
+    """
     # What one release would get if it had all: the signal, on which the division depends.
     whole = smallest_scale(lambda s: (Gaussian(s), *injection), privacy.epsilon, privacy.delta)
-    tuning = tune(persons / whole, persons, arch.d, outcomes)
-    clip = tuning.clip * public_clip(arch, CLIP_QUANTILE, rows)
-    rate = _rate(mechanism)
-    # A Poisson-sampled step costs about q² of a full one, hence the rate.
-    per_step = math.sqrt(mechanism.steps / tuning.flow) * (1.0 if rate is None else rate)
+    tuning = tune(persons / whole, persons, d, outcomes)
+    bodies = body(persons / whole, tuning)
 
     def stages(scale: float) -> Stages:
         return Stages(
@@ -195,8 +178,8 @@ def _private_stages(
             moments=scale / math.sqrt(tuning.moments),
             outcome=scale / math.sqrt(tuning.outcome) if outcomes else None,
             radius=tuning.radius,
-            training=Training(mechanism.steps, clip, scale * per_step, rate, PRIVATE_RATE),
-            columns=arch.d,
+            body=bodies(scale),
+            columns=d,
             rows=rows,
             outcomes=outcomes,
         )
@@ -207,53 +190,36 @@ def _private_stages(
     return stages(smallest_scale(charges, privacy.epsilon, privacy.delta))
 
 
+def _autoregressive(
+    mechanism: Maf, arch: Architecture, rows: int, tuning: Tuning
+) -> Callable[[float], Autoregressive]:
+    clip = tuning.clip * public_clip(arch, CLIP_QUANTILE, rows)
+    rate = _rate(mechanism)
+    # A Poisson-sampled step costs about q² of a full one, hence the rate.
+    per_step = math.sqrt(mechanism.steps / tuning.flow) * (1.0 if rate is None else rate)
+
+    def at(scale: float) -> Autoregressive:
+        return Autoregressive(
+            arch, Training(mechanism.steps, clip, scale * per_step, rate, PRIVATE_RATE)
+        )
+
+    return at
+
+
+def _sliced(
+    mechanism: SlicedWasserstein, d: int, rows: int, signal: float, tuning: Tuning
+) -> Callable[[float], Sliced]:
+    schedule = Schedule(mechanism.steps, mechanism.step, diffusion=mechanism.diffusion)
+    bases, bins = mechanism.bases or 8, mechanism.bins or 32
+
+    def at(scale: float) -> Sliced:
+        return Sliced(d, rows, bases, bins, scale / math.sqrt(tuning.flow), schedule)
+
+    return at
+
+
 def _rate(mechanism: Maf) -> float | None:
     return mechanism.rate if mechanism.sampling == "poisson" and mechanism.rate < 1 else None
-
-
-@dataclass(frozen=True, slots=True)
-class Tuning:
-    """What the signal decides.
-
-    Args:
-        margins, moments, flow, outcome: shares of the budget (1/σ² summed over releases), adding
-            up to 1.
-        radius: to which rows (scores, 1) are clipped before their moments are summed.
-        clip: of gradients, in units of :func:`penstock.models.flow.architecture.public_clip`.
-    """
-
-    margins: float
-    moments: float
-    flow: float
-    outcome: float
-    radius: float
-    clip: float
-
-
-def tune(signal: float, persons: int, d: int, outcomes: int = 0) -> Tuning:
-    """Frozen on simulated cohorts; ``signal`` is n·μ, where μ² = Σ 1/σ² over the whole budget.
-
-    With little signal nearly all goes to the moments, and the model stays close to a Gaussian
-    copula; with much, most goes to the flow. Clipping gives way as noise does: the radius where the
-    moments' noise stays below their sampling error, the gradients' bound in proportion to the
-    signal. A moment's noise grows like d + 1, hence the rescaling.
-    """
-    relative = max(signal * 7 / (d + 1), 1e-9)
-    low, high = math.log(700.0), math.log(5000.0)
-    at = min(max((math.log(relative) - low) / (high - low), 0.0), 1.0)
-    margins = 0.2 - 0.1 * at
-    outcome = 0.1 if outcomes else 0.0
-    moments = 0.65 - 0.3 * at
-    typical = math.sqrt(d + 1)
-    radius = math.sqrt(0.4 * signal * math.sqrt(moments / persons))
-    return Tuning(
-        margins=margins,
-        moments=moments,
-        flow=1.0 - margins - outcome - moments,
-        outcome=outcome,
-        radius=min(max(radius, typical + 0.75), typical + 3),
-        clip=min(max(relative / 3000, 1.0), 8.0),
-    )
 
 
 def _injection(mechanism: Maf, rows: int) -> tuple[Event, ...]:
@@ -280,7 +246,9 @@ def _check_injection(mechanism: Maf, rows: int, privacy: PrivacyRequest) -> None
     )
 
 
-def _check(mechanism: Maf, d: int, rows: int, persons: int, privacy: PrivacyRequest) -> None:
+def _check(
+    mechanism: Maf | SlicedWasserstein, d: int, rows: int, persons: int, privacy: PrivacyRequest
+) -> None:
     """What a valid study may still ask and this mechanism cannot do."""
     sizes = (("columns", d), ("max_rows_per_person", rows), ("persons", persons))
     problems = [
@@ -288,7 +256,13 @@ def _check(mechanism: Maf, d: int, rows: int, persons: int, privacy: PrivacyRequ
         for name, value in sizes
         if not value >= 1
     ]
-    if privacy.guarantee == "public-flow" and mechanism.w == 0:
+    if not isinstance(mechanism, Maf):
+        if privacy.guarantee != "formal":
+            asked = privacy.guarantee
+            problems.append(
+                Problem("privacy.guarantee", "is not on offer here", value=asked, bound="formal")
+            )
+    elif privacy.guarantee == "public-flow" and mechanism.w == 0:
         problems.append(
             Problem(
                 "mechanism.w",

@@ -1,0 +1,14 @@
+"""One question's coefficients by differentially private Langevin chains.
+
+============  ==================================================================================
+file          holds
+============  ==================================================================================
+`design`      from coded columns to a bounded design, and coefficients back to the reporting scale
+`sums`        noisy sums of bounded contributions, exact in floating point
+`posterior`   the losses: convex and smooth, one person's gradient bounded at every θ
+`chain`       overdamped and underdamped chains, their accounting, and where their noise ends up
+`bounds`      what the theorems of Ganesh & Talwar 2020 would ask, for comparison
+`plan`        noise multipliers and charges, from public numbers alone
+`mechanism`   rows in, one answer out
+============  ==================================================================================
+"""

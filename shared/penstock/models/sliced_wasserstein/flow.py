@@ -1,0 +1,225 @@
+r"""The flow as a fixed map from standard Gaussians to rows.
+
+Reference particles, quasi-random Gaussians and public, flow towards the targets. At each step and
+for each direction the displacement Q_θ(F_θ(p)) - p, F_θ the reference particles' own distribution
+function, is kept on a grid over their range; any other point is then moved by the same
+displacements. So rows are made one by one: how many are asked for, and in what batches, changes
+none of them; copies are independent draws from one released distribution, as the rules that
+combine copies assume; and a release larger than memory streams. (Particles that are matched rank
+by rank, as in :mod:`penstock.models.sliced_wasserstein.particles`, repel each other: a copy of
+them varies less than a sample does.)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtr, ndtri
+from scipy.stats import qmc
+
+from penstock.models.sliced_wasserstein.particles import into_ball, least_squares
+from penstock.models.sliced_wasserstein.targets import Targets
+
+if TYPE_CHECKING:
+    import torch
+
+Array = NDArray[np.float64]
+
+_CELLS = 256
+"""Of the grid on which displacements are kept."""
+
+_REFERENCE_POWER = 13
+"""Reference particles: 2¹³."""
+
+_REACH = 4.0
+"""Where targets are smoothed, how many sds of it the grid goes further than the particles."""
+
+_AT_ONCE = 1 << 12
+_AT_ONCE_ELSEWHERE = 1 << 18
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """Which directions a step uses, and how far it goes; all public.
+
+    Args:
+        steps: T.
+        step: of the first, in (0, 1]; 1 is what the directions of a step ask for.
+        last: of the last; in between geometric.
+        bases: how many bases of d directions a step uses, in turn; all where there are fewer.
+        diffusion: λ >= 0; a step of size h adds √(2λh) of Gaussian noise.
+    """
+
+    steps: int = 120
+    step: float = 0.75
+    last: float = 0.1
+    bases: int = 4
+    diffusion: float = 0.0
+
+    def sizes(self) -> Array:
+        """(T,)."""
+        return np.geomspace(self.step, min(self.last, self.step), self.steps)
+
+    def turns(self, directions: int, d: int) -> Iterator[NDArray[np.intp]]:
+        """The directions of each step."""
+        most, at = max(min(self.bases * d, directions), 1), 0
+        for _ in range(self.steps):
+            yield np.arange(at, at + most) % directions
+            at += most
+
+
+@dataclass(frozen=True, slots=True)
+class _Stage:
+    theta: torch.Tensor
+    back: torch.Tensor
+    low: float
+    scale: float
+    shift: torch.Tensor
+    slope: torch.Tensor
+    spread: float
+
+    def move(self, x: torch.Tensor) -> torch.Tensor:
+        """(d, m) points, moved."""
+        at = ((self.theta @ x - self.low) * self.scale).clamp_(0, self.shift.shape[1] - 1e-3)
+        cell = at.long()
+        by = self.shift.gather(1, cell) + self.slope.gather(1, cell) * (at - cell)
+        return x + self.back @ by
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What one step moves towards.
+
+    Args:
+        theta: (d, N), directions; back: (d, N), what one unit of displacement along each moves.
+        quantiles: levels (N, m) in [0, 1] to target quantiles (N, m).
+        smoothing: sd of Gaussian noise that the targets contain; the particles' distributions are
+            smoothed alike (the Gaussian-smoothed distance), without noise being drawn.
+    """
+
+    theta: Array
+    back: Array
+    quantiles: Callable[[Array], Array]
+    smoothing: float = 0.0
+
+
+def goals(targets: Targets, schedule: Schedule) -> Iterator[Goal]:
+    """The steps of a schedule towards the same targets, directions in turn."""
+    d, n = targets.matrix.shape
+    for which in schedule.turns(n, d):
+        theta = targets.matrix[:, which]
+
+        def quantiles(levels: Array, which: NDArray[np.intp] = which) -> Array:
+            return targets.quantiles(levels, which)
+
+        yield Goal(theta, least_squares(theta), quantiles)
+
+
+class SlicedFlow:
+    """A map from standard Gaussians to rows.
+
+    Args:
+        steps: goals, as many as the schedule's steps.
+        d: dimension; schedule: sizes of the steps, and diffusion.
+        start: (d, d) matrix A and shift b (d,): the flow starts at A z + b, where A is not given
+            at z itself.
+        radius: of a ball around 0 into which every step's points are brought back, or None.
+        device, precision: as for particles.
+        seed: of the reference particles and of diffusion; public.
+    """
+
+    def __init__(
+        self,
+        steps: Iterable[Goal],
+        d: int,
+        schedule: Schedule,
+        start: tuple[Array, Array] | None = None,
+        radius: float | None = None,
+        device: str = "cpu",
+        precision: str = "single",
+        seed: int = 0,
+    ) -> None:
+        import torch
+
+        self._dtype = torch.float32 if precision == "single" else torch.float64
+        self._device, self._seed, self.d = device, seed, d
+        matrix, shift = (np.eye(d), np.zeros(d)) if start is None else start
+        self._matrix, self._shift = self._tensor(matrix), self._tensor(shift[:, None])
+        self._radius, self._stages = radius, list[_Stage]()
+        quasi = qmc.Sobol(d, seed=seed).random_base2(_REFERENCE_POWER)
+        x, drawn = self._begin(ndtri(quasi)), self._generator()
+        for goal, size in zip(steps, schedule.sizes().tolist(), strict=True):
+            spread = math.sqrt(2 * schedule.diffusion * size)
+            stage = self._stage(goal, size, spread, x)
+            x = self._settled(stage.move(x), spread, drawn)
+            self._stages.append(stage)
+
+    def from_latent(self, z: Array) -> Array:
+        """(m, d) standard Gaussians to rows; each row by itself, but for diffusion."""
+        found, drawn = np.empty_like(z), self._generator()
+        size = _AT_ONCE if self._device == "cpu" else _AT_ONCE_ELSEWHERE
+        for at in range(0, len(z), size):
+            x = self._begin(z[at : at + size])
+            for stage in self._stages:
+                x = self._settled(stage.move(x), stage.spread, drawn)
+            found[at : at + size] = x.T.cpu().numpy()
+        return found
+
+    def _tensor(self, values: ArrayLike) -> torch.Tensor:
+        import torch
+
+        array = np.ascontiguousarray(values)
+        return torch.as_tensor(array, dtype=self._dtype, device=self._device)
+
+    def _generator(self) -> np.random.Generator:
+        return np.random.default_rng(self._seed)
+
+    def _begin(self, z: Array) -> torch.Tensor:
+        return self._kept(self._matrix @ self._tensor(z.T) + self._shift)
+
+    def _settled(self, x: torch.Tensor, spread: float, drawn: np.random.Generator) -> torch.Tensor:
+        if spread:
+            x = x + self._tensor(spread * drawn.standard_normal(tuple(x.shape)))
+        return self._kept(x)
+
+    def _kept(self, x: torch.Tensor) -> torch.Tensor:
+        return x if self._radius is None else into_ball(x, self._radius)
+
+    def _stage(self, goal: Goal, size: float, spread: float, x: torch.Tensor) -> _Stage:
+        """The displacements of one step, from where the reference particles x are."""
+        theta = self._tensor(goal.theta.T)
+        projected = (theta @ x).cpu().numpy().astype(np.float64)
+        margin = _REACH * goal.smoothing
+        low, high = float(projected.min()) - margin, float(projected.max()) + margin
+        width = max(high - low, 1e-6) / _CELLS
+        cells = np.clip(((projected - low) / width).astype(np.intp), 0, _CELLS - 1)
+        first = np.arange(len(cells))[:, None] * _CELLS
+        counts = np.bincount((cells + first).ravel(), minlength=first.size * _CELLS)
+        shares = counts.reshape(len(cells), _CELLS) / projected.shape[1]
+        edges = low + width * np.arange(_CELLS + 1)
+        if goal.smoothing:
+            levels = shares @ ndtr((edges - edges[:-1, None] - width / 2) / goal.smoothing)
+        else:
+            levels = np.concatenate([np.zeros((len(cells), 1)), shares.cumsum(axis=1)], axis=1)
+        # At half a particle from either end: quantiles there are not those of the very last.
+        half = 0.5 / projected.shape[1]
+        goals_ = goal.quantiles(np.clip(levels, half, 1 - half))
+        if goal.smoothing:
+            kernel = np.exp(-0.5 * ((edges - edges[:, None]) / goal.smoothing) ** 2)
+            goals_ = goals_ @ (kernel / kernel.sum(axis=0))
+        shift = size * (goals_ - edges)
+        slope = np.diff(shift, axis=1)
+        return _Stage(
+            theta,
+            self._tensor(goal.back),
+            low,
+            1 / width,
+            self._tensor(shift[:, :-1]),
+            self._tensor(slope),
+            spread,
+        )

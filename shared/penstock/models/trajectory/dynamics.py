@@ -1,0 +1,143 @@
+r"""Mean-field Langevin dynamics: particles that rows, neighbours in time and noise move.
+
+One step on particles X (T, m, d), with the clipped and noisy data-fit sum V of
+:mod:`penstock.models.trajectory.drift` over a Poisson sample of the persons:
+
+.. math:: X ← X - a \frac{m h V}{q N} - b\,[(X_t - P X_{t+1}) + (X_t - Q X_{t-1})] + \sqrt{2c}\, ξ
+
+N: rows per time point, public or as released, never as sampled; so that for a = 1 and without the
+rest a particle goes to the mean of the rows it answers for. P, Q: barycentric maps of the entropic
+transport to the neighbours in time. a, b and c fall along the run (annealing).
+
+After Gu, Chien & Greenewald 2025, Algorithm 1, and Chizat et al. 2022. Only V reads rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.models.trajectory.drift import Rows
+from penstock.models.trajectory.sinkhorn import sinkhorn
+from penstock.privacy.events import Gaussian, PoissonGaussian
+from penstock.privacy.noise import NoiseSource, add_gaussian, poisson_sample
+
+Array = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+_SWEEPS, _FIRST_SWEEPS = 8, 50
+"""Sinkhorn's iterations per step, from the last step's potentials; and at the first step."""
+
+_CALM = 0.25
+"""The most that noise may move a particle in a step, in kernel widths: N counts as at least what
+that takes, so that a time point with few rows stays where it started."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dynamics:
+    """Public parameters of the dynamics.
+
+    Attributes:
+        sigma: noise multiplier; rate: q, 1 for everyone; steps: K; clip: C, in kernel widths.
+        bandwidth: kernel width h over a time point's spread (root mean variance as released).
+        wide: how many times wider the kernel begins; it narrows evenly over the first half.
+        step: a; smoothing: b at most; temperature: τ, in unit space squared per whole duration.
+        heat: √(2c), in kernel widths; 0 leaves the privacy noise as the only diffusion.
+        cool: share of a, b and c that is left at the end.
+        average: over the iterates of this last share of the steps.
+    """
+
+    sigma: float
+    rate: float
+    steps: int
+    clip: float
+    bandwidth: float
+    wide: float
+    step: float
+    smoothing: float
+    temperature: float
+    heat: float
+    cool: float
+    average: float
+
+    def event(self) -> PoissonGaussian | Gaussian:
+        """What all steps are charged as."""
+        if self.rate < 1:
+            return PoissonGaussian(self.rate, self.sigma, self.steps, "particles", self.clip)
+        return Gaussian(self.sigma, self.steps, "particles", self.clip)
+
+    def least_rows(self, particles: int) -> float:
+        """N counts as at least this: below, noise would move particles by more than _CALM·h."""
+        return self.step * particles * self.sigma * self.clip / (self.rate * _CALM)
+
+
+def descend(
+    how: Dynamics,
+    rows: Rows,
+    particles: Array,
+    spread: Array,
+    sizes: Array,
+    positions: Array,
+    box: Array,
+    noise: NoiseSource,
+    tick: Callable[[], None] | None = None,
+) -> Array:
+    """The particles after all steps.
+
+    Args:
+        particles: (T, m, d), where they start; spread: (T,), of the rows of each time point.
+        sizes: (T,) rows per time point, public or released; never counted here.
+        positions: (T,), times in shares of the whole duration, increasing.
+        box: (d,) half widths of the unit space, which particles never leave.
+
+    Privacy: ``how.event()``; start, spread and sizes must be public or paid for.
+    """
+    import torch
+
+    count, m, d = particles.shape
+    x = rows.tensor(particles)
+    edge = rows.tensor(box)
+    width = how.bandwidth * spread
+    n = np.maximum(sizes, how.least_rows(m))
+    pull = how.step * m / (how.rate * n)
+    gaps = np.diff(positions)
+    reg = rows.tensor(how.temperature * gaps)
+    springs = rows.tensor(_springs(how, width, gaps))[:, None, None]
+    potentials, mean, averaged = None, torch.zeros_like(x), 0
+    for k in range(how.steps):
+        done = k / max(how.steps - 1, 1)
+        left = 1 - (1 - how.cool) * done
+        h = width * how.wide ** max(1 - 2 * done, 0.0)
+        who = poisson_sample(rows.persons, how.rate, noise) if how.rate < 1 else None
+        total = rows.clipped_sum(x, rows.tensor(h), how.clip, who)
+        noisy = add_gaussian(total, how.sigma * how.clip, noise)
+        heat = math.sqrt(left) * how.heat * noise.normal((count, m, d))
+        move = h[:, None, None] * (heat - left * pull[:, None, None] * noisy)
+        drift = rows.tensor(move)
+        if count > 1:
+            sweeps = _FIRST_SWEEPS if potentials is None else _SWEEPS
+            plans = sinkhorn(
+                x[:-1], x[1:], reg, potentials=potentials, iterations=sweeps, tolerance=None
+            )
+            potentials = plans.potentials
+            drift[:-1] -= left * springs * (x[:-1] - plans.forward @ x[1:])
+            drift[1:] -= left * springs * (x[1:] - plans.backward @ x[:-1])
+        x = torch.minimum(torch.maximum(x + drift, -edge), edge)
+        if k >= how.steps * (1 - how.average) - 1:
+            averaged += 1
+            mean += (x - mean) / averaged
+        if tick is not None:
+            tick()
+    found: Array = (mean if averaged else x).double().cpu().numpy()
+    return found
+
+
+def _springs(how: Dynamics, width: Array, gaps: Array) -> Array:
+    """(T - 1,): b of each gap; stronger the closer in time, and bounded: two pull a particle."""
+    middle = (width[1:] + width[:-1]) / 2
+    bounded: Array = np.minimum(how.smoothing * how.step * (middle / gaps) ** 2, 0.2)
+    return bounded

@@ -1,0 +1,159 @@
+"""The ``trajectory`` mechanism's plan: from a study and the public n to noise and charges.
+
+Pure and public: no row is read, and no torch is imported, so that the gate can price a study
+before it starts a worker. :mod:`penstock.models.trajectory.mechanism` carries the plan out.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from penstock.encoding import Encoding
+from penstock.errors import InvalidInput, Problem
+from penstock.mechanisms import Trajectory
+from penstock.models.trajectory.dynamics import Dynamics
+from penstock.models.trajectory.start import Start
+from penstock.models.trajectory.times import Times, times_of
+from penstock.privacy.accountant import epsilon
+from penstock.privacy.calibration import Accountant, smallest_scale
+from penstock.privacy.events import Event
+from penstock.schema import Schema
+from penstock.study import PrivacyRequest
+
+BANDWIDTH, CLIP = 0.61, 0.55
+"""Kernel width over a time point's spread, by m^(-1/(d+4)) (Scott's rule), and the clip norm over
+√d kernel widths. These and the rest of :func:`_dynamics` were tuned on simulated pen strokes."""
+
+WIDE, WIDE_PUBLIC = 4.0, 10.0
+"""How many times wider the kernel begins: enough to reach rows that the start does not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All public parameters of one run.
+
+    Attributes:
+        guarantee: ``formal``; persons: public n; rows: k, rows per person at most.
+        copies, refits, particles, paths, path_times, exact: as in the study's settings.
+        times: the time points; space: which encoded coordinates move.
+        start, dynamics: what is done to the rows.
+        events: what the run is charged as; epsilon: their ε at the requested δ.
+    """
+
+    guarantee: str
+    persons: int
+    rows: int
+    copies: int
+    refits: int
+    particles: int
+    paths: int
+    path_times: int
+    exact: bool
+    times: Times
+    space: tuple[int, ...]
+    start: Start
+    dynamics: Dynamics
+    events: tuple[Event, ...]
+    epsilon: float
+
+
+def plan(
+    mechanism: Trajectory,
+    schema: Schema,
+    persons: int,
+    privacy: PrivacyRequest,
+    accountant: Accountant = epsilon,
+) -> Plan:
+    """Noise multipliers and charges for a study at a site of ``persons`` persons; reads no row.
+
+    Args:
+        accountant: whose ε the noise is for; the gate's own by default.
+
+    Raises:
+        InvalidInput: the study asks for what this mechanism does not do.
+    """
+    _check(mechanism, schema, persons, privacy)
+    encoding, times = Encoding(schema), times_of(mechanism, schema)
+    space = tuple(i for i, dim in enumerate(encoding.dims) if dim.column != mechanism.time)
+    at = list(space)
+    radius = _radius([float(w) / 4 for w in encoding.high[at] - encoding.low[at]])
+    rows, public = schema.max_rows_per_person, mechanism.start == "public"
+    rounds = Start(1.0, mechanism.modes, radius, len(space), rows, times.count).rounds
+
+    def parts(scale: float) -> tuple[Start, Dynamics]:
+        share = 0.0 if public else mechanism.start_share
+        sigma = None if public else scale * math.sqrt(rounds / share)
+        # A Poisson-sampled step costs about q² of a full one, hence the rate.
+        step = scale * math.sqrt(mechanism.steps / (1 - share)) * mechanism.rate
+        start = Start(sigma, mechanism.modes, radius, len(space), rows, times.count)
+        return start, _dynamics(mechanism, step, len(space), rows)
+
+    def charges(scale: float) -> tuple[Event, ...]:
+        start, dynamics = parts(scale)
+        return (*start.events(), dynamics.event())
+
+    scale = smallest_scale(charges, privacy.epsilon, privacy.delta, accountant=accountant)
+    start, dynamics = parts(scale)
+    events = charges(scale)
+    return Plan(
+        guarantee=privacy.guarantee,
+        persons=persons,
+        rows=rows,
+        copies=mechanism.copies,
+        refits=mechanism.refits,
+        particles=mechanism.particles,
+        paths=mechanism.paths,
+        path_times=mechanism.path_times,
+        exact=mechanism.coupling == "exact",
+        times=times,
+        space=space,
+        start=start,
+        dynamics=dynamics,
+        events=events,
+        epsilon=accountant(events, privacy.delta),
+    )
+
+
+def _dynamics(mechanism: Trajectory, sigma: float, d: int, rows: int) -> Dynamics:
+    return Dynamics(
+        sigma=sigma,
+        rate=mechanism.rate,
+        steps=mechanism.steps,
+        clip=CLIP * math.sqrt(d * rows),  # rows at different times add up as right angles do
+        bandwidth=BANDWIDTH * mechanism.particles ** (-1 / (d + 4)),
+        wide=WIDE_PUBLIC if mechanism.start == "public" else WIDE,
+        step=0.5,
+        smoothing=0.04,
+        temperature=mechanism.temperature / 4,  # the unit space is half as wide as the encoded one
+        heat=0.06,
+        cool=0.2,
+        average=0.25,
+    )
+
+
+def _radius(half_widths: list[float]) -> float:
+    """To which points of the unit space are clipped before moments are summed.
+
+    The corner of the box; in many dimensions nobody is near one, and 3/4 of the way will do.
+    """
+    corner = math.sqrt(math.fsum(w * w for w in half_widths))
+    return corner * (0.75 + 0.25 * min(1.0, 3 / len(half_widths)))
+
+
+def _check(mechanism: Trajectory, schema: Schema, persons: int, privacy: PrivacyRequest) -> None:
+    """What a study may still ask and this mechanism cannot do."""
+    problems = list(mechanism.problems(schema, ()))
+    if privacy.guarantee != "formal":
+        problems.append(
+            Problem(
+                "privacy.guarantee", "is not to be had", value=privacy.guarantee, bound="formal"
+            )
+        )
+    least = max(mechanism.modes, 1)
+    if not persons >= least:
+        problems.append(
+            Problem("persons", "too few", value=str(persons), bound=f"at least {least}")
+        )
+    if problems:
+        raise InvalidInput("mechanism", problems)

@@ -1,0 +1,74 @@
+"""Public time points: which bin of the time column a row is in, and what a bin says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.mechanisms import Trajectory
+from penstock.schema import Column, Schema
+
+Array = NDArray[np.float64]
+Whole = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """T even bins of one column, in its coded values; public.
+
+    Attributes:
+        column: the time column's schema.
+        first: lower edge of the first bin; width: of every bin.
+        count: T.
+        used: which of them have particles, in order; both ends among them.
+    """
+
+    column: Column
+    first: float
+    width: float
+    count: int
+    used: tuple[int, ...]
+
+    @property
+    def positions(self) -> Array:
+        """(U,) of the bins in use, in shares of the way from the first to the last bin."""
+        return np.asarray(self.used) / (self.count - 1)
+
+    def bins(self, values: Array) -> Whole:
+        """Which bin each value is in; what lies outside is in the nearest."""
+        at = np.floor((np.nan_to_num(values) - self.first) / self.width)
+        return np.clip(at, 0, self.count - 1).astype(np.int64)
+
+    def at(self, positions: Array) -> Array:
+        """Values of the column at shares of the way, snapped to the schema."""
+        return self._snap(self.first + self.width * (0.5 + positions * (self.count - 1)))
+
+    def within(self, bins: Whole, rng: np.random.Generator) -> Array:
+        """A value of the column in each bin, uniform but for the column's own grid."""
+        drawn = self._snap(self.first + self.width * (bins + rng.random(bins.shape)))
+        middle = self._snap(self.first + self.width * (bins + 0.5))
+        # Rounding to the grid may cross an edge; the bin's middle does not.
+        return np.where(self.bins(drawn) == bins, drawn, middle)
+
+    def _snap(self, values: NDArray[np.floating[Any]]) -> Array:
+        """Snapped; between two levels, to the nearer one."""
+        return self.column.snap(np.rint(values) if self.column.kind == "ordered" else values)
+
+
+def times_of(mechanism: Trajectory, schema: Schema) -> Times:
+    """The time points of a study that has no problems."""
+    column = schema[mechanism.time]
+    if column.kind == "ordered":
+        first, count, width = -0.5, len(column.levels), 1.0
+    else:
+        (first, upper), grid = column.bounds, column.grid
+        if grid is not None:  # a bin for a value would else be half a bin at either end
+            step = 10.0 ** -(column.decimals or 0)
+            first, upper = (grid[0] - 0.5) * step, (grid[1] + 0.5) * step
+        count = mechanism.points or round(upper - first)
+        width = (upper - first) / count
+    used = np.rint(np.linspace(0, count - 1, mechanism.subsample or count)).astype(int)
+    return Times(column, first, width, count, tuple(used.tolist()))
