@@ -59,6 +59,7 @@ bundle: setup ## rebuild the bundle that Flower carries, for a new wire version
 # matplotlib): no pin of theirs can move one of ours.
 PEERS_maf     := zuko==1.6.0 nflows==0.14 opacus==1.6.0
 PEERS_privacy := opendp==0.14.2 deprecated wrapt
+PEERS_swf-digits := scikit-learn==1.9.1 joblib==1.6.0 threadpoolctl==3.8.0 cloudpickle==3.1.2 narwhals==2.29.0
 PEERS         := $(if $(PEERS_$(NAME)),.bench/$(NAME))
 
 .bench/%/.ready: $(VENV)/.ready
@@ -69,8 +70,8 @@ PEERS         := $(if $(PEERS_$(NAME)),.bench/$(NAME))
 bench: setup $(PEERS:=/.ready) ## NAME=…: one benchmark; writes tests/results/<NAME>.json and .md
 	PYTHONPATH=$(PEERS) $(BIN)/python -m tests.studies bench $(NAME)
 
-reproduce: setup ## NAME=…: one study of the methods; writes tests/results/<NAME>.json and .md
-	$(BIN)/python -m tests.studies reproduce $(NAME)
+reproduce: setup $(PEERS:=/.ready) ## NAME=…: one study of the methods; writes tests/results/<NAME>.json and .md
+	PYTHONPATH=$(PEERS) $(BIN)/python -m tests.studies reproduce $(NAME)
 
 clean: ## remove what make made
 	rm -rf $(VENV) $(LINT) .bench dist build penstock-demo

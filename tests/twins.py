@@ -7,21 +7,42 @@ fault really gives there: above the claim, and what an audit has to see.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from types import ModuleType
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 from scipy.special import log_ndtr, ndtr
+from tests.faults import (
+    ByRow,
+    Unclipped,
+    at_each_step,
+    by_particle,
+    each_row_a_person,
+    each_time_alone,
+    first_row,
+    half,
+    less_discrete_noise,
+    less_noise,
+    no_synthesis,
+    replaced,
+    squared_share,
+    straight,
+    unclipped_moments,
+    unclipped_score,
+    unscaled,
+    whole_rows,
+)
 
-from penstock.audit import releases, trained
+from penstock.audit import chains, paths, releases, sketches, trained
 from penstock.audit.worlds import Target
 from penstock.models.flow import training
-from penstock.models.tables import latent_noise, margins, mechanism, moments, outcome
-from penstock.privacy import discrete, sensitivity
+from penstock.models.gibbs import chain, posterior
+from penstock.models.sliced_wasserstein import batches, sketch
+from penstock.models.tables import latent_noise, margins, moments, outcome
+from penstock.models.trajectory import drift, dynamics, start
+from penstock.privacy import discrete
 from penstock.privacy import noise as noises
 
 
@@ -93,118 +114,11 @@ def discrete_laplace(scale: float, moved: int) -> Callable[[float], float]:
     return smallest_epsilon(profile, 100.0)
 
 
-# -- faults -------------------------------------------------------------------------------------
-
-
-def replaced(module: ModuleType, name: str, make: Callable[[Any], Any]) -> Callable[[], Any]:
-    """The function ``name`` of a module, replaced by what ``make`` makes of it."""
-    return lambda: patch.object(module, name, make(getattr(module, name)))
-
-
-def less_noise(module: ModuleType) -> Callable[[], Any]:
-    """Half the noise in every Gaussian sum of this module."""
-    return replaced(module, "add_gaussian", lambda real: lambda v, sd, s: real(v, sd / 2, s))
-
-
-def less_discrete_noise(module: ModuleType) -> Callable[[], Any]:
-    return replaced(
-        module,
-        "add_discrete_gaussian",
-        lambda real: lambda v, variance, s, unit=None: real(v, variance / 4, s, unit=unit),
-    )
-
-
-class _Faulty:
-    """A flow, of any engine, but for what a subclass does wrong."""
-
-    def __init__(self, flow: Any) -> None:
-        self._flow = flow
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._flow, name)
-
-
-class _Unclipped(_Faulty):
-    def clipped_sum(self, data: Any, who: Any, clip: float) -> Any:
-        return self._flow.clipped_sum(data, who, math.inf)
-
-
-class _ByRow(_Faulty):
-    def load(self, rows: Any, present: Any) -> Any:
-        return self._flow.load(rows.reshape(-1, 1, rows.shape[2]), present.reshape(-1, 1))
-
-
-def _by_particle(real: Any) -> Any:
-    def clipped(forces: Any, clip: float) -> Any:
-        n, m, d = forces.shape
-        return real(forces.reshape(n * m, 1, d), clip).reshape(n, m, d)
-
-    return clipped
-
-
-def _squared_share(real: Any) -> Any:
-    """Noise of sd 1 - w where the variance should have been 1 - w."""
-
-    class Less:
-        def __init__(self, noise: Any, factor: float) -> None:
-            self.noise, self.factor = noise, factor
-
-        def normal(self, shape: Any) -> Any:
-            return self.factor * self.noise.normal(shape)
-
-    def inject(latents: Any, present: Any, w: float, radius: float, noise: Any) -> Any:
-        return real(latents, present, w, radius, Less(noise, math.sqrt(1 - w)))
-
-    return inject
-
-
-@contextmanager
-def no_synthesis() -> Iterator[None]:
-    """The mechanism fits its model, and then lets the rows themselves go, shuffled."""
-
-    def draw(plan: Any, model: Any, rows: Any, present: Any, noise: Any) -> Any:
-        shown = np.where(present.reshape(-1, 1), rows, 0.0)
-        return shown[noises.permutation(len(rows), noise)]
-
-    with (
-        patch.object(mechanism, "_latents", lambda plan, model, rows: rows[:, 0]),
-        patch.object(mechanism, "_draw", draw),
-    ):
-        yield
-
-
-def _each_row_a_person(real: Any) -> Any:
-    def score(hazard: Any, values: Any, scores: Any, present: Any, *rest: Any) -> Any:
-        apart = (a.reshape(-1, 1, a.shape[2]) for a in (values, scores))
-        return real(hazard, *apart, present.reshape(-1, 1), *rest)
-
-    return score
-
-
-@contextmanager
-def unclipped_score(most: float) -> Iterator[None]:
-    """No score is shortened to the clip; its entries alone are held within ``most`` times it."""
-
-    def whole(y: Any, present: Any, radius: float) -> Any:
-        unit = moments._row_unit(radius)
-        inside = np.clip(y, -most * radius, most * radius)
-        return np.trunc(inside / unit).astype(np.int64) * present[:, None], unit
-
-    with (
-        patch.object(outcome, "clip_rows", lambda y, radius: y),
-        patch.object(outcome, "whole_vectors", whole),
-    ):
-        yield
-
+# -- twins -------------------------------------------------------------------------------------
 
 nothing = nullcontext
 SHUFFLED_STEP = 2 / 3  # the diameter over the noise's sd, 2R√w/√(1-w), at scale 1
 INJECTION_RADIUS = 0.5  # w = 0.8, where (1-w) and √(1-w) differ most
-
-
-def first_row(rows: Any, step: float) -> Any:
-    return rows[:, 0] * step
-
 
 TWINS: tuple[Twin, ...] = (
     Twin(
@@ -273,7 +187,7 @@ TWINS: tuple[Twin, ...] = (
     Twin(
         "outcome: rows clipped in place of persons",
         lambda: releases.outcome(1.0),
-        replaced(releases, "noisy_score", _each_row_a_person),
+        replaced(releases, "noisy_score", each_row_a_person),
         gaussian(4.0),
         1_000,
     ),
@@ -301,7 +215,7 @@ TWINS: tuple[Twin, ...] = (
     Twin(
         "injection: 1 - w taken for its root",
         lambda: releases.injection(1.0, INJECTION_RADIUS),
-        replaced(latent_noise, "inject", _squared_share),
+        replaced(latent_noise, "inject", squared_share),
         gaussian(math.sqrt(5.0)),
         20_000,
     ),
@@ -313,39 +227,109 @@ TWINS: tuple[Twin, ...] = (
         16_000,
     ),
     Twin(
-        "projections: released four times under one charge",
-        lambda: releases.projections(1.0, releases=4),
+        "sketch: drawn four times under one charge",
+        lambda: sketches.sketch(1.0, releases=4),
         nothing,
-        gaussian(2.0),
-        20_000,
+        gaussian(4.0),
+        500,
     ),
     Twin(
-        "cdfs: one direction's sensitivity for all",
-        lambda: releases.cdfs(1.0),
-        replaced(noises, "add_gaussian", lambda r: lambda v, sd, s: r(v, sd / math.sqrt(3), s)),
-        gaussian(math.sqrt(3)),
-        20_000,
+        "sketch: one direction's sensitivity for all",
+        lambda: sketches.sketch(1.0),
+        replaced(sketch, "_variance", lambda real: lambda s, n, b, k: real(s, n, b, k) / n),
+        gaussian(4.0),
+        500,
     ),
     Twin(
-        "particles: clipped one by one",
-        lambda: releases.particles(1.0),
-        replaced(sensitivity, "clip_jointly", _by_particle),
-        gaussian(3.0),
-        20_000,
+        "sketch: noise halved",
+        lambda: sketches.sketch(1.0),
+        less_discrete_noise(sketch),
+        gaussian(4.0),
+        500,
     ),
     Twin(
-        "fixed-size: radius taken for the diameter",
-        lambda: releases.fixed_size(1.0),
-        less_noise(noises),
-        mixture(1 / 3, 2.0),
-        10_000,
+        "presampled: noise drawn anew at each step",
+        lambda: sketches.presampled(1.0),
+        replaced(batches, "presampled", at_each_step),
+        gaussian(4.0),
+        500,
     ),
     Twin(
-        "descent: every iterate seen, the last charged",
-        lambda: releases.descent(1.0, steps_seen=6),
+        "resampled: radius taken for the diameter",
+        lambda: sketches.resampled(1.0),
+        replaced(batches, "row_diameter", lambda real: lambda radius: real(radius) / 2),
+        mixture(1 / 3, 4.0),
+        3_000,
+    ),
+    Twin(
+        "trajectory-start: noise halved",
+        lambda: paths.start(1.0),
+        less_discrete_noise(start),
+        gaussian(4.0),
+        500,
+    ),
+    Twin(
+        "trajectory-start: a person's rows in one cell count in full",
+        lambda: paths.start(1.0),
+        replaced(start, "_shared", whole_rows),
+        gaussian(2 * math.sqrt(2)),
+        2_500,
+    ),
+    Twin(
+        "trajectory: noise halved",
+        lambda: paths.dynamics(1.0),
+        less_noise(dynamics),
+        gaussian(4.0),
+        500,
+    ),
+    Twin(
+        "trajectory: clipping off",
+        lambda: paths.dynamics(1.0),
+        replaced(drift.Rows, "_scales", unscaled),
+        gaussian(100.0),
+        500,
+    ),
+    Twin(
+        "trajectory: clipped particle by particle",
+        lambda: paths.dynamics(7.36, particles=3_600),
+        replaced(drift.Rows, "clipped_sum", by_particle),
+        gaussian(2 * 60 / 7.36),
+        150,
+    ),
+    Twin(
+        "trajectory: clipped time point by time point",
+        lambda: paths.dynamics(2.0, times=16),
+        replaced(drift.Rows, "_scales", each_time_alone),
+        gaussian(4.0),
+        150,
+    ),
+    Twin(
+        "gibbs-chain: every iterate seen, the last charged",
+        lambda: chains.last_iterate(1.0, iterates=12),
         nothing,
-        gaussian(math.sqrt(6)),
-        20_000,
+        gaussian(2.0 - 1e-3),
+        1_500,
+    ),
+    Twin(
+        "gibbs-chain: slopes not cut off",
+        lambda: chains.last_iterate(1.0),
+        replaced(posterior.Regression, "_slope", straight),
+        gaussian(1e5),
+        500,
+    ),
+    Twin(
+        "gibbs: the gradient's sensitivity halved",
+        lambda: chains.answer(1.0),
+        replaced(posterior.Regression, "reach", half),
+        gaussian(2.5),
+        600,
+    ),
+    Twin(
+        "gibbs: noise halved",
+        lambda: chains.answer(1.0),
+        less_noise(chain),
+        gaussian(2.5),
+        600,
     ),
     Twin(
         "distributed: one drop-out more than charged",
@@ -371,14 +355,14 @@ TWINS: tuple[Twin, ...] = (
     Twin(
         "dpsgd: clipping off",
         lambda: trained.dpsgd_full(1.0),
-        replaced(trained, "fit", lambda real: lambda flow, *rest: real(_Unclipped(flow), *rest)),
+        replaced(trained, "fit", lambda real: lambda flow, *rest: real(Unclipped(flow), *rest)),
         gaussian(1e6),
         600,
     ),
     Twin(
         "dpsgd: rows clipped in place of persons",
         lambda: trained.dpsgd_full(1.0),
-        replaced(trained, "fit", lambda real: lambda flow, *rest: real(_ByRow(flow), *rest)),
+        replaced(trained, "fit", lambda real: lambda flow, *rest: real(ByRow(flow), *rest)),
         gaussian(4.0),
         1_000,
     ),
@@ -397,30 +381,3 @@ TWINS: tuple[Twin, ...] = (
         4,
     ),
 )
-
-
-def unclipped_moments(scores: Any, present: Any, radius: float) -> Any:
-    """Whole moments of rows that nothing holds inside the radius."""
-    unit = moments._row_unit(radius)
-    y = np.column_stack([scores.reshape(-1, scores.shape[2]), np.ones(present.size)])
-    whole = np.trunc(y / unit).astype(np.int64)
-    whole[~present.ravel()] = 0
-    return np.einsum("ni,nj->ij", whole, whole).astype(object), unit * unit
-
-
-@contextmanager
-def realised_batch() -> Iterator[None]:
-    """Training divides by the batch that came, and not by the one expected.
-
-    No data set shows this in the noisy sums, which are what is released: a law does
-    (tests/laws/test_dpsgd.py).
-    """
-    draw = training._Descent.draw
-
-    def realised(self: Any) -> Any:
-        who = draw(self)
-        self._schedule[self.step, 0] = max(self._n if who is None else len(who), 1)
-        return who
-
-    with patch.object(training._Descent, "draw", realised):
-        yield

@@ -110,9 +110,10 @@ def _own(cert: Path | None, key: Path | None, ca: Path | None) -> tuple[Path, Pa
 def _truth(path: Path) -> dict[str, float]:
     record = read_json(path.read_bytes(), what=str(path), limit=100_000)
     try:
-        return {str(record["estimand"]): float(record["log_hazard_ratio"])}
+        name = "log_hazard_ratio" if "log_hazard_ratio" in record else "coefficient"
+        return {str(record["estimand"]): float(record[name])}
     except (KeyError, TypeError, ValueError):
-        problem = Problem("", "needs estimand and log_hazard_ratio")
+        problem = Problem("", "needs estimand, and coefficient or log_hazard_ratio")
         raise InvalidInput(str(path), [problem]) from None
 
 
@@ -236,3 +237,41 @@ def cvd(
             done(f"{out / cohort.name}: {cohort.title}, {cohort.n} persons")
     engine.write_truth(out, log_hr_per_10=log_hr)
     done(f"{out / 'truth.json'}: hazard ratio {hazard_ratio:g} per 10 mmHg")
+
+
+@simulate_app.command()
+@friendly
+def visits(
+    out: Annotated[Path, typer.Option("--out", "-o", help="The folder to write into.")],
+    site: Annotated[
+        list[str] | None, typer.Option("--site", help="A clinic, such as clinic-east; repeat it.")
+    ] = None,
+    most: Annotated[
+        int, typer.Option(help="Visits of one patient at most, 1 to 9; 1: a snapshot each.")
+    ] = 1,
+    seed: Annotated[int, typer.Option(help="Of the simulation; the data are not private.")] = 1,
+) -> None:
+    """Four clinics with repeated visits: blood pressure and LDL under a treatment.
+
+    Some patients respond to it and others do not, so that one cloud becomes two. Writes
+    FOLDER/<clinic>/data.csv and dictionary.toml, and FOLDER/truth.json.
+    """
+    from penstock_server.simulate import visits as engine
+
+    known = {c.name: c for c in engine.CLINICS}
+    unknown = [s for s in site or [] if s not in known]
+    problems = [
+        Problem("--site", "unknown clinic", value=s, bound=", ".join(known)) for s in unknown
+    ]
+    if not 1 <= most <= engine.VISITS:
+        bound = f"1 to {engine.VISITS}"
+        problems.append(Problem("--most", "out of range", value=str(most), bound=bound))
+    if problems:
+        raise InvalidInput("simulate visits", problems)
+    for index, clinic in enumerate(engine.CLINICS):
+        if not site or clinic.name in site:
+            rng = np.random.default_rng([seed, index])
+            engine.write_site(clinic, out / clinic.name, rng, most=most)
+            done(f"{out / clinic.name}: {clinic.n} patients")
+    engine.write_truth(out)
+    done(f"{out / 'truth.json'}: {engine.slope():.3f} mmHg per visit")

@@ -17,29 +17,36 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from penstock.checks import Checks
 from penstock.cli.console import done, err, friendly, say
-from penstock.errors import InvalidInput, JobFailed, Problem
+from penstock.errors import JobFailed
+from penstock.estimands import Estimand
+from penstock.mechanisms import MECHANISMS, Gibbs, Maf, Mechanism, SlicedWasserstein, Trajectory
+from penstock.schema import Schema
 from penstock.toml import study_template
+from penstock_server.report.draw import to_file
 from penstock_server.report.forest import forest_png
 from penstock_server.report.html import plot_of
-from penstock_server.simulate import cvd
+from penstock_server.report.marginals import layout
+from penstock_server.report.trajectory import panels
+from penstock_server.simulate import cvd, visits
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
-STUDY = "sbp-cvd"
 READY_SECONDS = 120.0
 STOP_SECONDS = 30.0
 POLICY = """\
-mechanisms = ["maf"]
+mechanisms = ["maf", "sliced-wasserstein", "trajectory", "gibbs"]
 guarantees = ["formal"]
 approval = "automatic"
 
@@ -51,13 +58,75 @@ total_delta = 1e-5
 """
 
 
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """What is simulated, what is asked of it, and by which mechanism.
+
+    Attributes:
+        simulate: the command that writes rows and truth; sites: its sites, the demo's first.
+        known: what is known of the truth; shown: how its number in truth.json is shown.
+    """
+
+    study: str
+    title: str
+    simulate: str
+    sites: tuple[str, ...]
+    known: str
+    schema: Schema
+    estimand: Estimand
+    mechanism: Mechanism
+    shown: Callable[[Mapping[str, float]], str]
+
+
+def _hazard(mechanism: Mechanism) -> Scenario:
+    """Does blood pressure raise the hazard of cardiovascular disease, after age and cholesterol?"""
+    first = [c.name for c in cvd.DEMO_SITES]
+    return Scenario(
+        study="sbp-cvd",
+        title="Systolic blood pressure and cardiovascular disease",
+        simulate="cvd",
+        sites=(*first, *(c.name for c in cvd.COHORTS if c.name not in first)),
+        known="hazard ratio",
+        schema=cvd.schema(),
+        estimand=cvd.estimand(),
+        mechanism=mechanism,
+        shown=lambda truth: f"{math.exp(truth['log_hazard_ratio']):.3f}",
+    )
+
+
+def _slope(mechanism: Mechanism) -> Scenario:
+    """How does blood pressure change from visit to visit, when only some respond to treatment?"""
+    return Scenario(
+        study="sbp-visits",
+        title="Blood pressure and LDL over nine visits",
+        simulate="visits",
+        sites=tuple(c.name for c in visits.CLINICS),
+        known="course",
+        schema=visits.schema(),
+        estimand=visits.estimand(),
+        mechanism=mechanism,
+        shown=lambda truth: f"{truth['coefficient']:.3f}",
+    )
+
+
+_SCENARIOS: dict[str, Callable[[], Scenario]] = {
+    "maf": lambda: _hazard(Maf()),
+    "sliced-wasserstein": lambda: _hazard(SlicedWasserstein()),
+    "trajectory": lambda: _slope(Trajectory(time="visit")),
+    "gibbs": lambda: _hazard(Gibbs()),
+}
+
+
 @app.command()
 @friendly
 def demo(
     out: Annotated[Path, typer.Option("--out", "-o", help="Where the results go.")] = Path(
         "penstock-demo"
     ),
-    sites: Annotated[int, typer.Option(help="How many cohorts, 2 to 12.")] = 4,
+    mechanism: Annotated[
+        str, typer.Option("--mechanism", "-m", help=f"How sites release: {', '.join(MECHANISMS)}.")
+    ] = "maf",
+    sites: Annotated[int, typer.Option(help="How many cohorts, 2 to 12; trajectory: 4.")] = 4,
     epsilon: Annotated[float, typer.Option(help="ε that the study asks of each site.")] = 3.0,
     seed: Annotated[int, typer.Option(help="Of the simulated cohorts (never of the noise).")] = 1,
     keep: Annotated[
@@ -67,34 +136,30 @@ def demo(
     """See all of it work: simulated cohorts with a known truth, real processes, a report.
 
     Does blood pressure raise the hazard of cardiovascular disease, after age and cholesterol?
-    Each site answers with synthetic rows at the ε you name; the report shows the truth beside.
+    Each site answers with synthetic rows at the ε you name (or, with gibbs, with coefficients
+    only); the report shows the truth beside. With trajectory: how does blood pressure go on
+    from visit to visit, and how do two groups of patients part?
     """
-    if not 2 <= sites <= len(cvd.COHORTS):
-        bound = f"2 to {len(cvd.COHORTS)}"
-        raise InvalidInput(
-            "demo", [Problem("--sites", "out of range", value=str(sites), bound=bound)]
-        )
-    if not (epsilon > 0 and math.isfinite(epsilon)):
-        problem = Problem("--epsilon", "must be a finite number above 0", value=str(epsilon))
-        raise InvalidInput("demo", [problem])
+    check = Checks("demo")
+    check.choice("--mechanism", mechanism, MECHANISMS)
+    check.done()
+    scenario = _SCENARIOS[mechanism]()
+    check.whole("--sites", sites, 2, len(scenario.sites))
+    check.number("--epsilon", epsilon, "a finite number above 0", above=0)
+    check.done()
+    scenario = replace(scenario, sites=scenario.sites[:sites])
     # Short, because Unix socket paths end at 107 bytes.
     work = Path(tempfile.mkdtemp(prefix="penstock-"))
     began = time.monotonic()
     try:
         with ExitStack() as stack:
-            _Demo(work, out, _cohorts(sites), epsilon, seed, stack).run()
+            _Demo(work, out, scenario, epsilon, seed, stack).run()
     finally:
         if keep:
             say(f"sites and coordinator are kept in {work}")
         else:
             shutil.rmtree(work, ignore_errors=True)
     say(f"took {time.monotonic() - began:.0f} s; nothing is left running")
-
-
-def _cohorts(count: int) -> list[cvd.Cohort]:
-    """The demo's sites first, then the others."""
-    chosen = list(cvd.DEMO_SITES)
-    return (chosen + [c for c in cvd.COHORTS if c not in chosen])[:count]
 
 
 class _Demo:
@@ -104,12 +169,12 @@ class _Demo:
         self,
         work: Path,
         out: Path,
-        cohorts: list[cvd.Cohort],
+        scenario: Scenario,
         epsilon: float,
         seed: int,
         stack: ExitStack,
     ) -> None:
-        self.work, self.out, self.cohorts = work, out, cohorts
+        self.work, self.out, self.scenario = work, out, scenario
         self.epsilon, self.seed, self.stack = epsilon, seed, stack
         self.port = _free_port()
         self.url = f"https://localhost:{self.port}"
@@ -120,9 +185,10 @@ class _Demo:
         self.children: dict[str, subprocess.Popen[bytes]] = {}
 
     def run(self) -> None:
-        say(f"1. Simulate {len(self.cohorts)} cohorts with a known hazard ratio")
-        names = [a for c in self.cohorts for a in ("--site", c.name)]
-        self.command("simulate", "cvd", "--out", "data", "--seed", str(self.seed), *names)
+        asked, sites = self.scenario, self.scenario.sites
+        say(f"1. Simulate {len(sites)} cohorts with a known {asked.known}")
+        names = [a for name in sites for a in ("--site", name)]
+        self.command("simulate", asked.simulate, "--out", "data", "--seed", str(self.seed), *names)
         say(f"2. Start the coordinator: its one port is {self.url}, over TLS")
         where = ("-d", "coordinator")
         at = ("--name", "localhost", "--bind", "127.0.0.1", "--port", str(self.port))
@@ -131,22 +197,22 @@ class _Demo:
         say("3. Each site makes its keys, checks its rows, and trusts the analyst's key")
         self.command("key", "new", "analyst.key")
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            list(pool.map(self.prepare_site, self.cohorts))
+            list(pool.map(self.prepare_site, sites))
         say("4. Each site is enrolled, joins, and starts its daemon")
-        for cohort in self.cohorts:
-            self.command("server", "enrol", f"{cohort.name}/join.json", *where)
-            invite = f"{cohort.name}/invite-{cohort.name}.json"
-            self.command("site", "join", invite, "--dir", cohort.name)
-            self.process("site", "start", "--dir", cohort.name)
+        for name in sites:
+            self.command("server", "enrol", f"{name}/join.json", *where)
+            self.command("site", "join", f"{name}/invite-{name}.json", "--dir", name)
+            self.process("site", "start", "--dir", name)
         self.log_in()
         self.await_sites()
         say(f"5. The analyst signs a study at ε = {self.epsilon:g} and hands it in")
         (self.work / "study.toml").write_text(self.study())
         self.command("study", "submit", "study.toml", "-k", "analyst.key")
-        say("6. Each site trains under its ledger, and releases synthetic rows only")
-        self.command("study", "status", STUDY, "--wait", show=True)
-        say("7. Pull the pooled synthetic data and the report")
-        self.command("pull", STUDY, "--out", str(self.out.resolve()))
+        what = "coefficients" if isinstance(asked.mechanism, Gibbs) else "synthetic rows"
+        say(f"6. Each site draws under its ledger, and releases {what} only")
+        self.command("study", "status", asked.study, "--wait", show=True)
+        say("7. Pull the pooled results and the report")
+        self.command("pull", asked.study, "--out", str(self.out.resolve()))
         self.answer()
 
     def log_in(self) -> None:
@@ -157,33 +223,37 @@ class _Demo:
         self.await_coordinator()
         self.command("login", self.url, *ca, text=made["token"] + "\n")
 
-    def prepare_site(self, cohort: cvd.Cohort) -> None:
+    def prepare_site(self, name: str) -> None:
         """What a steward does, by hand, at one site."""
-        at = ("--dir", cohort.name)
-        source = self.work / "data" / cohort.name
-        site = self.work / cohort.name
+        at = ("--dir", name)
+        source = self.work / "data" / name
+        site = self.work / name
         site.mkdir(mode=0o700)
         shutil.copy(source / "dictionary.toml", site)
         data = str(source / "data.csv")
-        self.command("site", "init", *at, "--name", cohort.name, "--from", data)
+        self.command("site", "init", *at, "--name", name, "--from", data)
         policy = POLICY.format(epsilon=float(self.epsilon), total=float(2 * self.epsilon))
         (site / "policy.toml").write_text(policy)
         self.command("site", "check", *at, "--accept")
-        trust = ("--label", "analyst", "--epsilon", str(self.epsilon), "--expires", "2099-12-31")
+        # Sampled steps weigh more at the order of the data set's budget than by themselves.
+        allowed = str(2 * self.epsilon)
+        trust = ("--label", "analyst", "--epsilon", allowed, "--expires", "2099-12-31")
         self.command("site", "trust", "add", "analyst.pub", *at, *trust)
 
     def study(self) -> str:
         moment = datetime.now(UTC).replace(microsecond=0)
+        asked = self.scenario
         return study_template(
-            cvd.schema(),
-            name=STUDY,
-            title="Systolic blood pressure and cardiovascular disease",
-            sites=tuple(c.name for c in self.cohorts),
+            asked.schema,
+            name=asked.study,
+            title=asked.title,
+            sites=asked.sites,
             federation="main",
             not_before=_stamp(moment - timedelta(minutes=1)),
             expires=_stamp(moment + timedelta(days=1)),
             epsilon=self.epsilon,
-            estimands=(cvd.estimand(),),
+            estimands=(asked.estimand,),
+            mechanism=asked.mechanism,
         )
 
     def answer(self) -> None:
@@ -191,9 +261,14 @@ class _Demo:
         for estimand in report["estimands"]:
             done(estimand["sentence"])
         truth = json.loads((self.work / "data" / "truth.json").read_text())
-        say(f"  the truth that was simulated: {math.exp(truth['log_hazard_ratio']):.3f}")
+        say(f"  the truth that was simulated: {self.scenario.shown(truth)}")
         forest_png(self.out / "forest.png", plot_of(report["estimands"][0]))
         done(f"forest plot: {self.out / 'forest.png'}")
+        part = report["trajectory"]
+        if part is not None:
+            drawing = layout(panels(part, part["figures"][0]))
+            to_file(drawing, self.out / "paths.png", title=self.scenario.title)
+            done(f"particles and paths in time, all sites: {self.out / 'paths.png'}")
         done(f"report: {self.out / 'report.html'}")
 
     # -- processes -----------------------------------------------------------------------------

@@ -5,49 +5,37 @@ from __future__ import annotations
 import json
 import math
 import os
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.csv as pacsv
-import pyarrow.parquet as pq
-
 from penstock.errors import CoordinatorError
 from penstock.estimands import Estimand
-from penstock.released import COPY
+from penstock.mechanisms import Gibbs, Trajectory
+from penstock.released import PATH
 from penstock.schema import Coded, Schema, from_arrow
 from penstock.study import Study
 from penstock.wire.manifest import Manifest, read_manifest
 from penstock.wire.messages import SiteState, StudyState, explain
 from penstock.wire.signatures import fingerprint
 from penstock.wire.signed import read_signed_study
+from penstock_server import export
+from penstock_server.dictionary import dictionary
 from penstock_server.lifecycle import Coordinator
 from penstock_server.meta.combine import SiteEstimate, combine, mechanism_variance
 from penstock_server.meta.estimands import Estimate, estimate
 from penstock_server.meta.floor import variance_floor
-from penstock_server.report.build import build_report
+from penstock_server.meta.marginals import Marginals, summarise
+from penstock_server.report.build import build_report, completed
 from penstock_server.report.html import render
 from penstock_server.report.inputs import ReportInputs, SiteInput, SiteRelease
 from penstock_server.store import SiteRow, StudyRow
 from penstock_server.uploads import Upload, read_upload
 
-SITE = "_site"
 REPORT = "report.json"
-FORMULA_START = ("=", "+", "-", "@", "\t", "\r")
-COMBINING = (
-    "Copies are independent draws of n rows each from one fitted private model. Analyse every "
-    "copy on its own and combine: estimate = mean of the m estimates; variance = (1 + 1/m) times "
-    "the mean of the m variances (Raab, Nowok & Dibben 2017). Never stack the copies: standard "
-    "errors would be too small by √m. This variance does not contain the noise that the private "
-    "mechanism put into the model: the report adds it per estimand, from the sites' refits "
-    "(mechanism_variance)."
-)
 
 
 def build(coordinator: Coordinator, study_id: str, finished: str) -> dict[str, Any]:
@@ -61,6 +49,7 @@ def build(coordinator: Coordinator, study_id: str, finished: str) -> dict[str, A
             str(SiteState.DELIVERED),
             estimates=estimates(upload, study),
             release=_release(upload.manifest),
+            marginals=_marginals(upload, study),
         )
         for upload in uploads(coordinator, row)
     }
@@ -80,7 +69,7 @@ def build(coordinator: Coordinator, study_id: str, finished: str) -> dict[str, A
     )
     folder = coordinator.folder / "studies" / row.id
     folder.mkdir(parents=True, exist_ok=True)
-    write(folder / REPORT, json.dumps(report, indent=1, allow_nan=False).encode())
+    export.write(folder / REPORT, json.dumps(report, indent=1, allow_nan=False).encode())
     return report
 
 
@@ -108,6 +97,8 @@ def _absent(part: SiteRow) -> SiteInput:
 
 def estimates(upload: Upload, study: Study) -> dict[str, SiteEstimate]:
     """Every estimand of one site's release: combined over copies, widened by what refits show."""
+    if isinstance(study.mechanism, Gibbs):
+        return _answered(upload, study)
     manifest = upload.manifest
     copies = [_coded(upload, study.schema, i + 1) for i in range(manifest.copies)]
     refits = [_coded(upload, study.schema, -i - 1) for i in range(manifest.refits)]
@@ -119,6 +110,29 @@ def estimates(upload: Upload, study: Study) -> dict[str, SiteEstimate]:
             one = partial(_estimate, study.schema, estimand, least)
             found[estimand.name] = _widened(combine(pool.map(one, copies)), pool.map(one, refits))
     return found
+
+
+def _answered(upload: Upload, study: Study) -> dict[str, SiteEstimate]:
+    """The one estimand that a site has answered itself.
+
+    The last term is the estimand, per its units already; its variance holds the mechanism's noise.
+    """
+    estimand, schema = study.estimands[0], study.schema
+    rows = upload.manifest.persons * schema.max_rows_per_person
+    estimates, covariance = upload.answer()
+    # As for tables: no answer from so many rows can know more.
+    variance = max(float(covariance[-1, -1]), variance_floor(schema, estimand, rows))
+    found = SiteEstimate(float(estimates[-1]), variance, variance, None, rows, None, 1, 1)
+    return {estimand.name: found}
+
+
+def _marginals(upload: Upload, study: Study) -> Marginals | None:
+    if not isinstance(study.mechanism, Trajectory):
+        return None
+    particles = from_arrow(upload.particles(), study.schema)
+    paths = from_arrow(upload.paths().drop_columns([PATH]), study.schema)
+    persons = upload.manifest.persons
+    return summarise(study.mechanism, study.schema, persons, particles, paths)
 
 
 def _coded(upload: Upload, schema: Schema, index: int) -> Coded:
@@ -168,9 +182,11 @@ def _release(m: Manifest) -> SiteRelease:
 
 
 def pull(coordinator: Coordinator, prefix: str, out: Path, *, all_copies: bool) -> list[Path]:
-    """Write report.html, report.json, pooled.parquet, pooled.csv and dictionary.json.
+    """Write report.html, report.json, dictionary.json, and the released tables.
 
-    One copy unless all are asked for.
+    Those are pooled.parquet and .csv, with one copy unless all are asked for; of a trajectory also
+    paths and particles (.parquet, .csv) and, where they can be made, couplings.parquet; of an
+    answer coefficients.csv and .json instead.
 
     Raises:
         CoordinatorError: the study has not finished.
@@ -184,95 +200,20 @@ def pull(coordinator: Coordinator, prefix: str, out: Path, *, all_copies: bool) 
             remedy="see `penstock study status`",
         )
     study = read_signed_study(row.signed).study
-    report = json.loads((coordinator.folder / "studies" / row.id / REPORT).read_text())
+    # An older version's report may have been kept.
+    report = completed(json.loads((coordinator.folder / "studies" / row.id / REPORT).read_text()))
     out.mkdir(parents=True, exist_ok=True)
     files = [out / n for n in ("report.html", "report.json", "dictionary.json")]
-    write(files[0], render(report).encode())
-    write(files[1], json.dumps(report, indent=1, allow_nan=False).encode() + b"\n")
+    export.write(files[0], render(report).encode())
+    export.write(files[1], json.dumps(report, indent=1, allow_nan=False).encode() + b"\n")
     described = dictionary(study, report, all_copies=all_copies)
-    write(files[2], json.dumps(described, indent=1, allow_nan=False).encode() + b"\n")
-    return files + write_pooled(coordinator, row, out, all_copies=all_copies)
-
-
-def write_pooled(
-    coordinator: Coordinator, row: StudyRow, out: Path, *, all_copies: bool
-) -> list[Path]:
-    """Stream the pooled table, site by site, to Parquet and CSV."""
-    parquet, plain = out / "pooled.parquet", out / "pooled.csv"
-    with _replacing(parquet) as p, _replacing(plain) as c:
-        writers: tuple[Any, Any] | None = None
-        try:
-            for upload in uploads(coordinator, row):
-                copies = upload.manifest.copies if all_copies else 1
-                for index in range(1, copies + 1):
-                    table = _labelled(upload, index)
-                    if writers is None:
-                        writers = (
-                            pq.ParquetWriter(p, table.schema, compression="zstd"),
-                            pacsv.CSVWriter(c, table.schema),
-                        )
-                    for writer, part in zip(writers, (table, _csv_safe(table)), strict=True):
-                        writer.write_table(part)
-        finally:
-            for writer in writers or ():
-                writer.close()
-    return [parquet, plain]
-
-
-def _labelled(upload: Upload, index: int) -> pa.Table:
-    table = upload.copy(index)
-    site = pa.array([upload.site] * len(table), pa.string())
-    copy = pa.array([index] * len(table), pa.int32())
-    return table.add_column(0, SITE, site).add_column(1, COPY, copy)
-
-
-def _csv_safe(table: pa.Table) -> pa.Table:
-    """Levels are text from a schema; a spreadsheet must not run one as a formula."""
-    for position, field in enumerate(table.schema):
-        if pa.types.is_string(field.type):
-            values = table.column(position).to_pylist()
-            if any(v and v.startswith(FORMULA_START) for v in set(values)):
-                safe = [f"'{v}" if v and v.startswith(FORMULA_START) else v for v in values]
-                table = table.set_column(position, field, pa.array(safe, pa.string()))
-    return table
-
-
-def dictionary(study: Study, report: dict[str, Any], *, all_copies: bool) -> dict[str, Any]:
-    """What the pooled columns mean, and how copies combine."""
-    columns = [
-        {"name": SITE, "kind": "categorical", "label": "site that released the row"},
-        {"name": COPY, "kind": "integer", "label": "synthetic copy, from 1"},
-        *(
-            {k: v for k, v in c.items() if v not in (None, "", [])}
-            for c in study.schema.to_dict()["columns"]
-        ),
-    ]
-    return {
-        "study": study.name,
-        "synthetic": True,
-        "columns": columns,
-        "copies_released": study.mechanism.copies,
-        "copies_here": study.mechanism.copies if all_copies else 1,
-        "combining": COMBINING,
-        "sites": report["sites"],
-    }
-
-
-def write(path: Path, data: bytes) -> None:
-    """Replace a file in one rename."""
-    with _replacing(path) as name, open(name, "wb") as file:
-        file.write(data)
-
-
-@contextmanager
-def _replacing(path: Path) -> Iterator[str]:
-    """A temporary name beside ``path`` that takes its place if all goes well."""
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    os.close(descriptor)
-    os.chmod(name, 0o644)
-    try:
-        yield name
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise
+    export.write(files[2], json.dumps(described, indent=1, allow_nan=False).encode() + b"\n")
+    if isinstance(study.mechanism, Gibbs):
+        return files + export.write_answers(uploads(coordinator, row), study, out)
+    files += export.write_pooled(uploads(coordinator, row), out, all_copies=all_copies)
+    if isinstance(study.mechanism, Trajectory):
+        files += export.write_paths(uploads(coordinator, row), study, out)
+        files += export.write_particles(uploads(coordinator, row), study, out)
+        if export.no_couplings(study) is None:
+            files += export.write_couplings(uploads(coordinator, row), study, out)
+    return files

@@ -16,11 +16,19 @@ import pyarrow.compute as pc
 
 from penstock.checks import shown
 from penstock.errors import InvalidEvent, InvalidInput, SignatureError, UploadRejected
+from penstock.mechanisms import Gibbs, Trajectory
+from penstock.models.trajectory.times import times_of
 from penstock.privacy import accountant
 from penstock.privacy.accountant import epsilon
-from penstock.privacy.events import RELATION, from_dict
-from penstock.released import COPY, Shape, shape_of
-from penstock.schema import LEVEL_KINDS, Schema, from_arrow
+from penstock.privacy.events import (
+    RELATION,
+    DiscreteGaussian,
+    Gaussian,
+    NoisyDescent,
+    from_dict,
+)
+from penstock.released import COPY, ESTIMATE, PARTICLE, PATH, TERM, Shape, shape_of
+from penstock.schema import LARGEST, LEVEL_KINDS, Coded, Floats, Schema, from_arrow
 from penstock.study import Study, parse_time
 from penstock.wire.manifest import Manifest, read_manifest
 from penstock.wire.messages import SERVED_MAJORS
@@ -29,9 +37,14 @@ from penstock_server.store import Site
 
 # A study's sites mostly claim the same events, and a fourth of a second each is the pump's.
 epsilon_pld = lru_cache(maxsize=256)(accountant.epsilon_pld)
-MAX_EVENTS = 16
-"""A mechanism charges a handful; each costs time to account for."""
+MAX_EVENTS, MAX_SUBSAMPLED = 64, 16
+"""A mechanism charges a handful, or a few for each step of a chain. All but plain Gaussian noise
+cost time to account for, up to half a second each."""
+_PLAIN = (Gaussian, DiscreteGaussian, NoisyDescent)
 MAX_SEQ = 2**53
+ASYMMETRY = 1e-9
+"""How far a covariance may be from symmetric and from positive semidefinite, in correlations: the
+rounding of the numbers that a site computes."""
 _WIRE = re.compile(r"([0-9]{1,4})\.[0-9]{1,4}")
 _HEAD = re.compile(r"[0-9a-f]{64}")
 
@@ -49,6 +62,20 @@ class Upload:
         """Copy ``index`` (from 1), or refit ``-index``, without its labels."""
         mask = pc.equal(self.table.column(COPY), index)
         return self.table.filter(mask).drop_columns(list(self.shape.labels))
+
+    def particles(self) -> pa.Table:
+        """A trajectory's particles without labels, ordered by time point."""
+        mask = pc.equal(self.table.column(PATH), PARTICLE)
+        return self.table.filter(mask).drop_columns(list(self.shape.labels))
+
+    def paths(self) -> pa.Table:
+        """A trajectory's paths under their number, each ordered by time."""
+        return self.table.filter(pc.greater(self.table.column(PATH), 0)).drop_columns([COPY])
+
+    def answer(self) -> tuple[Floats, Floats]:
+        """Coefficients (p,) and covariance (p, p), of the mechanism that gives one answer."""
+        coded = from_arrow(self.copy(1), self.shape.schema)
+        return coded[ESTIMATE], _covariance(coded)
 
 
 def size_limit(study: Study, persons: int) -> int:
@@ -125,6 +152,10 @@ def _check_epsilon(manifest: Manifest, study: Study) -> None:
     formal = study.privacy.guarantee != "empirical"
     try:
         events = tuple(from_dict(e) for e in manifest.events)
+        slow = sum(not isinstance(e, _PLAIN) for e in events)
+        if slow > MAX_SUBSAMPLED:
+            bound = f"at most {MAX_SUBSAMPLED} that are not plain Gaussian noise"
+            raise UploadRejected("the manifest's events", value=slow, bound=bound)
         cost = epsilon(events, manifest.delta)
         # Before the PLD, whose work grows with ε.
         if formal != math.isfinite(cost) or (formal and not cost <= study.privacy.epsilon):
@@ -193,8 +224,14 @@ def read_upload(site: str, manifest: Manifest, path: Path, study: Study) -> Uplo
         raise UploadRejected("the table cannot be parsed") from None
     # Without the site's own metadata, which pandas would obey.
     table = pa.Table.from_arrays(table.columns, schema=expected)
-    _check_copies(table, shape)
-    _check_values(table.drop_columns(list(shape.labels)), shape.schema)
+    if not shape.labelled(table):
+        raise UploadRejected("the table's labels are not those of its copies, refits and paths")
+    coded = _check_values(table.drop_columns(list(shape.labels)), shape.schema)
+    if isinstance(study.mechanism, Trajectory):
+        other = table.column(COPY).to_numpy() == 0
+        _check_times(coded[study.mechanism.time][other], study.mechanism, study.schema)
+    elif isinstance(study.mechanism, Gibbs):
+        _check_answer(coded)
     return Upload(site, manifest, shape, table)
 
 
@@ -209,15 +246,45 @@ def _check_columns(found: pa.Schema, shape: Shape) -> pa.Schema:
     return expected
 
 
-def _check_copies(table: pa.Table, shape: Shape) -> None:
-    index = table.column(COPY).fill_null(np.iinfo(np.int32).min).to_numpy()
-    found, counts = np.unique(index, return_counts=True)
-    if dict(zip(found.tolist(), counts.tolist(), strict=True)) != dict(shape.counts):
-        raise UploadRejected("the table's copies and refits do not have n rows each")
+def _check_times(found: Floats, mechanism: Trajectory, schema: Schema) -> None:
+    """Particles stand at the study's time points, and paths at its evenly spaced times."""
+    times = times_of(mechanism, schema)
+    points = np.repeat(times.at(times.positions), mechanism.particles)
+    seen = times.at(np.linspace(0.0, 1.0, mechanism.path_times))
+    if not np.array_equal(found, np.concatenate([points, np.tile(seen, mechanism.paths)])):
+        raise UploadRejected("particles or paths are not at the study's times")
 
 
-def _check_values(table: pa.Table, schema: Schema) -> None:
-    """Levels, bounds, decimals and missing values, by the public schema."""
+def _check_answer(coded: Coded) -> None:
+    """Terms in order, and a covariance that can be one."""
+    terms = len(coded[TERM])
+    if not np.array_equal(coded[TERM], np.arange(1, terms + 1)):
+        raise UploadRejected("the answer's terms are not in order")
+    covariance = _covariance(coded)
+    # A number at the bound may have been larger: nothing is known of it.
+    if not (np.abs(np.column_stack([coded[ESTIMATE], covariance])) < LARGEST).all():
+        raise UploadRejected("the answer's numbers are beyond what can be released")
+    variances = np.diagonal(covariance)
+    if not (variances > 0).all():
+        raise UploadRejected("the answer's variances are not all above 0")
+    scale = np.sqrt(variances)
+    with np.errstate(over="ignore"):
+        correlations = covariance / scale[:, None] / scale
+    if not (np.abs(correlations) <= 1 + ASYMMETRY).all():
+        raise UploadRejected("the answer's covariance is not positive semidefinite")
+    if not np.allclose(correlations, correlations.T, rtol=0, atol=ASYMMETRY):
+        raise UploadRejected("the answer's covariance is not symmetric")
+    if not np.linalg.eigvalsh(correlations).min() >= -ASYMMETRY * terms:
+        raise UploadRejected("the answer's covariance is not positive semidefinite")
+
+
+def _covariance(coded: Coded) -> Floats:
+    """The matrix behind the columns of an answer."""
+    return np.column_stack([v for name, v in coded.items() if name not in (TERM, ESTIMATE)])
+
+
+def _check_values(table: pa.Table, schema: Schema) -> Coded:
+    """Levels, bounds, decimals and missing values, by the public schema; the values, coded."""
     try:
         coded = from_arrow(table, schema)
     except (InvalidInput, ValueError, KeyError):
@@ -234,3 +301,4 @@ def _check_values(table: pa.Table, schema: Schema) -> None:
         # Also infinite values: they are not what they would be clamped to.
         if not np.array_equal(column.snap(known), known):
             raise UploadRejected(f"column {column.name} leaves its bounds or its decimals")
+    return coded

@@ -1,4 +1,15 @@
-"""What a study estimates: a coefficient of a model, and whether its columns can tell it."""
+"""What a study estimates: a coefficient of a model, or a mean, and whether its columns can tell it.
+
+============  ==========================  ================  ================================
+model         outcome                     scale             estimate
+============  ==========================  ================  ================================
+`ols`         number                      as it is          difference of means
+`logistic`    0/1                         log               odds ratio
+`cox`         duration with its event     log               hazard ratio
+`poisson`     count                       log               rate ratio
+`mean`        number or 0/1               as it is          mean; of a 0/1 column the share of 1
+============  ==========================  ================  ================================
+"""
 
 from __future__ import annotations
 
@@ -13,21 +24,27 @@ MODELS = {
     "ols": ("continuous", "integer"),
     "logistic": ("binary", "event"),
     "cox": ("duration",),
+    "poisson": ("integer",),
+    "mean": ("continuous", "integer", "binary"),
 }
 """Models of an estimand, and the kinds of column that each takes as its outcome."""
+
+LOG_MODELS = ("logistic", "cox", "poisson")
+"""Models whose coefficients are logarithms of ratios."""
 
 COVARIATES = ("continuous", "integer", "binary", "ordered", "categorical")
 
 
 @dataclass(frozen=True, slots=True)
 class Estimand:
-    """A coefficient that the study estimates.
+    """A coefficient, or a mean, that the study estimates.
 
     Attributes:
         name: how the report calls it.
-        model: ``ols``, ``logistic`` or ``cox``.
+        model: one of :data:`MODELS`.
         outcome: a column; for cox the duration (its event column comes from the schema).
-        term: the column whose coefficient is the estimand.
+        term: the column whose coefficient is the estimand; of a mean the outcome itself, which
+            need not be said.
         per: the coefficient is reported per this many units of the term, > 0.
         adjust: adjustment columns.
         level: where the term is categorical, this level against the first one.
@@ -42,7 +59,7 @@ class Estimand:
     name: str
     model: str
     outcome: str
-    term: str
+    term: str = ""
     per: float = 1.0
     adjust: tuple[str, ...] = ()
     level: str | None = None
@@ -52,7 +69,12 @@ class Estimand:
         check.pattern("name", self.name)
         check.choice("model", self.model, tuple(MODELS))
         check.pattern("outcome", self.outcome)
-        check.pattern("term", self.term)
+        if self.term != "":
+            check.pattern("term", self.term)
+        elif self.model == "mean":
+            check.keep(self, term=self.outcome)
+        else:
+            check.add("term", "is missing", remedy="Name the column whose coefficient is asked for")
         check.keep(
             self, per=check.number("per", self.per, "above 0, at most 1e12", above=0, most=1e12)
         )
@@ -77,7 +99,13 @@ def estimand_problems(
     """
     check = Checks(f"estimand {estimand.name!r}")
     known = {c.name: c for c in columns}
-    _role(check, "outcome", estimand.outcome, known, broken, MODELS[estimand.model])
+    outcome = _role(check, "outcome", estimand.outcome, known, broken, MODELS[estimand.model])
+    if estimand.model == "mean":
+        _check_mean(check, estimand)
+        return check.problems
+    if estimand.model == "poisson" and outcome is not None and outcome.bounds[0] < 0:
+        lower = f"{outcome.bounds[0]:g}"
+        check.add("outcome", "is a count, and cannot lie below 0", value=f"lower = {lower}")
     term = _role(check, "term", estimand.term, known, broken, COVARIATES)
     for name in estimand.adjust:
         _role(check, "adjust", name, known, broken, COVARIATES)
@@ -86,6 +114,24 @@ def estimand_problems(
     if term is not None:
         _check_term(check, estimand, term)
     return check.problems
+
+
+def _check_mean(check: Checks, estimand: Estimand) -> None:
+    """A mean has an outcome, and nothing else."""
+    if estimand.term != estimand.outcome:
+        check.add(
+            "term",
+            "has no meaning for a mean",
+            value=shown(estimand.term),
+            bound=f"{estimand.outcome}, or left out",
+            remedy="Remove it",
+        )
+    if estimand.per != 1:
+        check.add("per", "has no meaning for a mean", value=shown(estimand.per), bound="1")
+    if estimand.adjust:
+        check.add("adjust", "has no meaning for a mean", remedy="Remove it")
+    if estimand.level is not None:
+        check.add("level", "has no meaning for a mean", remedy="Remove it")
 
 
 def _check_term(check: Checks, estimand: Estimand, term: Column) -> None:

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from penstock.schema import Column, Schema, to_arrow
+from penstock.mechanisms import Gibbs, Trajectory
+from penstock.mechanisms.gibbs import answer_terms
+from penstock.schema import LARGEST, Column, Schema, to_arrow
 from penstock.study import Study
 
 if TYPE_CHECKING:
@@ -25,6 +27,16 @@ the whole private procedure repeated on rows of the released model; 0 is neither
 PATH = "_path"
 """Column of a trajectory's: of what is no copy, the path's number from 1, or -1 for a particle."""
 
+PARTICLE = -1
+"""What stands under :data:`PATH` for a particle."""
+
+TERM, ESTIMATE, COVARIANCE = "term", "estimate", "cov_{}"
+"""Columns of an answer: the coefficient's number from 1, in the order of
+:func:`penstock.mechanisms.gibbs.answer_terms`; its value; a column of the covariance matrix."""
+
+_NOTHING = np.iinfo(np.int32).min
+"""What a missing label is read as: no label at all."""
+
 
 @dataclass(frozen=True, slots=True)
 class Shape:
@@ -34,11 +46,16 @@ class Shape:
         schema: the columns behind the labels.
         labels: names of the whole numbers before them, :data:`COPY` first.
         counts: rows by :data:`COPY`.
+        particles: how many of the rows that are no copy are particles; they come first.
+        paths, path_times: the others are so many paths of so many rows, one after the other.
     """
 
     schema: Schema
     labels: tuple[str, ...]
     counts: Mapping[int, int]
+    particles: int = 0
+    paths: int = 0
+    path_times: int = 0
 
     @property
     def names(self) -> list[str]:
@@ -67,6 +84,22 @@ class Shape:
         whole = {name: none.astype(np.int32) for name in self.labels}
         return self.table({name: none for name in self.schema.names}, whole).schema
 
+    def labelled(self, table: pa.Table) -> bool:
+        """Whether a table with these columns has exactly these labels.
+
+        The copies and refits may come in any order; what is neither, in that of :data:`PATH`.
+        """
+        copies = _labels(table, COPY)
+        found, counts = np.unique(copies, return_counts=True)
+        if dict(zip(found.tolist(), counts.tolist(), strict=True)) != dict(self.counts):
+            return False
+        if PATH not in self.labels:
+            return True
+        paths, other = _labels(table, PATH), copies == 0
+        numbers = np.repeat(np.arange(1, self.paths + 1, dtype=np.int32), self.path_times)
+        expected = np.concatenate([np.full(self.particles, PARTICLE, dtype=np.int32), numbers])
+        return bool((paths[~other] == 0).all() and np.array_equal(paths[other], expected))
+
     def bytes(self) -> int:
         """The most bytes of such a table.
 
@@ -82,8 +115,34 @@ def _cell(column: Column) -> int:
     return max(8, *labels, 0) + 1
 
 
+def _labels(table: pa.Table, name: str) -> npt.NDArray[np.int32]:
+    found: npt.NDArray[np.int32] = table.column(name).fill_null(_NOTHING).to_numpy()
+    return found
+
+
 def shape_of(study: Study, persons: int) -> Shape:
     """The shape of what a site of so many persons releases."""
     mechanism, rows = study.mechanism, persons * study.schema.max_rows_per_person
+    if isinstance(mechanism, Gibbs):
+        terms = len(answer_terms(study.schema, study.estimands[0], mechanism))
+        return Shape(answer_schema(terms), (COPY,), {1: terms})
     tables = (*range(-mechanism.refits, 0), *range(1, mechanism.copies + 1))
-    return Shape(study.schema, (COPY,), {copy: rows for copy in tables})
+    counts = {copy: rows for copy in tables}
+    if not isinstance(mechanism, Trajectory):
+        return Shape(study.schema, (COPY,), counts)
+    particles = mechanism.particles * mechanism.time_points(study.schema)
+    counts[0] = particles + mechanism.paths * mechanism.path_times
+    return Shape(
+        study.schema, (COPY, PATH), counts, particles, mechanism.paths, mechanism.path_times
+    )
+
+
+def answer_schema(terms: int) -> Schema:
+    """The columns of an answer of so many coefficients: numbers, and no text of a site's."""
+    names = (ESTIMATE, *(COVARIANCE.format(i + 1) for i in range(terms)))
+    return Schema(
+        (
+            Column(TERM, "integer", lower=0, upper=terms),
+            *(Column(name, "continuous", lower=-LARGEST, upper=LARGEST) for name in names),
+        )
+    )

@@ -35,9 +35,10 @@ SCHEMA = Schema(
         Column("sex", "binary"),
         Column("ecog", "ordered", levels=("0", "1", "2", "3"), nullable=True),
         Column("ward", "categorical", levels=("a", "b", "c")),
+        Column("visits", "integer", lower=0.0, upper=100.0),
     )
 )
-OUTCOMES = {"ols": "time", "logistic": "dead", "cox": "time"}
+OUTCOMES = {"ols": "time", "logistic": "dead", "cox": "time", "poisson": "visits"}
 
 
 def lung() -> dict[str, Array]:
@@ -54,6 +55,7 @@ def lung() -> dict[str, Array]:
         "sex": column("sex") - 1,
         "ecog": column("ph.ecog"),
         "ward": (np.arange(len(rows)) % 3).astype(float),
+        "visits": (np.arange(len(rows)) * 7 % 11).astype(float),
     }
 
 
@@ -67,6 +69,7 @@ def cohort(**changed: Array) -> dict[str, Array]:
         "sex": (rng.random(n) < 0.5).astype(float),
         "ecog": rng.integers(0, 4, n).astype(float),
         "ward": rng.integers(0, 3, n).astype(float),
+        "visits": rng.poisson(2.0, n).astype(float),
         **changed,
     }
 
@@ -155,6 +158,10 @@ DEGENERATE: list[tuple[str, str, dict[str, Array]]] = [
     ("cox", "negative", {"time": -LINE}),
     ("ols", "outcome is constant", {"time": np.ones(N)}),
     ("ols", "linear function", {"time": LINE, "age": LINE}),
+    ("poisson", "too few events: 0", {"visits": np.zeros(N)}),
+    ("poisson", "not a count", {"visits": LINE}),
+    ("poisson", "not a count", {"visits": -np.ones(N)}),
+    ("poisson", "not a count", {"visits": np.full(N, 1e300)}),
     ("logistic", "separation", {"age": LINE, "dead": (LINE > 0.5).astype(float)}),
     ("cox", "separation", {"age": LINE, "time": 2 - LINE, "dead": np.ones(N)}),
     *(
@@ -183,6 +190,84 @@ def test_a_degenerate_table_has_a_problem_and_no_number(
     assert math.isnan(got.estimate)
     assert math.isnan(got.variance)
     assert not got.converged
+
+
+def newton(y: Array, x: Array) -> tuple[Array, Array]:
+    """Poisson regression by Newton's method on the log likelihood, in long doubles."""
+    x, y = x.astype(np.longdouble), y.astype(np.longdouble)
+    theta = np.zeros(x.shape[1], dtype=np.longdouble)
+    theta[0] = np.log(y.mean())
+    for _ in range(50):
+        mean = np.exp(x @ theta)
+        hessian = (x.T * mean) @ x
+        step = np.linalg.solve(hessian.astype(float), (x.T @ (y - mean)).astype(float))
+        theta = theta + step
+    return theta.astype(float), np.linalg.inv(hessian.astype(float))
+
+
+def test_poisson_agrees_with_newtons_method() -> None:
+    frame = cohort()
+    x = np.column_stack([np.ones(N), frame["age"] - 60, frame["ward"] == 1, frame["ward"] == 2])
+    theta, covariance = newton(frame["visits"], x)
+    got = estimate(frame, SCHEMA, ask("poisson", "ward", "age", level="c"))
+    assert got.estimate == pytest.approx(theta[-1], rel=1e-9)
+    assert got.variance == pytest.approx(covariance[-1, -1], rel=1e-8)
+    assert got.events == frame["visits"].sum()
+
+
+def test_poisson_of_two_groups_is_a_ratio_of_counts() -> None:
+    """A log rate ratio is log(ȳ₁/ȳ₀), with variance 1/Σy₁ + 1/Σy₀."""
+    frame = cohort()
+    one, zero = (frame["visits"][frame["sex"] == s] for s in (1, 0))
+    got = estimate(frame, SCHEMA, ask("poisson", "sex"))
+    assert got.estimate == pytest.approx(math.log(one.mean() / zero.mean()), rel=1e-10)
+    assert got.variance == pytest.approx(1 / one.sum() + 1 / zero.sum(), rel=1e-9)
+
+
+def test_poisson_agrees_with_dobsons_trial() -> None:
+    """Dobson 1990, "An Introduction to Generalized Linear Models", as R prints it (``?glm``):
+    outcome2 -4.543e-01 (2.022e-01), outcome3 -2.930e-01 (1.927e-01). Its nine rows come twice here,
+    which halves variances."""
+    counts = np.array([18, 17, 15, 20, 10, 20, 25, 13, 12] * 2, dtype=float)
+    frame = {
+        "visits": counts,
+        "ward": np.tile([0.0, 1, 2], 6),
+        "ecog": np.tile(np.repeat([0.0, 1, 2], 3), 2),
+    }
+    schema = Schema(
+        (SCHEMA["ward"], SCHEMA["visits"], Column("ecog", "categorical", levels=tuple("012")))
+    )
+    for level, coefficient, se in (("b", -0.4543, 0.2022), ("c", -0.2930, 0.1927)):
+        got = estimate(frame, schema, ask("poisson", "ward", "ecog", level=level))
+        assert got.estimate == pytest.approx(coefficient, abs=5e-5)
+        assert math.sqrt(2 * got.variance) == pytest.approx(se, abs=5e-5)
+
+
+@pytest.mark.parametrize("outcome", ["age", "time", "dead"])
+def test_a_mean_has_the_variance_of_a_mean(outcome: str) -> None:
+    frame = cohort()
+    frame[outcome][:10] = np.nan
+    known = frame[outcome][10:]
+    got = estimate(frame, SCHEMA, Estimand("x", "mean", outcome))
+    assert got.estimate == pytest.approx(known.mean(), rel=1e-14)
+    assert got.variance == pytest.approx(known.var(ddof=1) / 190, rel=1e-12)
+    assert (got.n, got.events, got.converged, got.problem) == (190, None, True, None)
+
+
+@pytest.mark.parametrize(
+    ("values", "problem"),
+    [
+        (np.ones(N), "constant"),
+        (np.zeros(N), "constant"),
+        (np.full(N, np.nan), "too few"),
+        (LINE * 1e300, "overflows"),
+    ],
+)
+def test_a_mean_of_a_degenerate_column_is_a_problem(values: Array, problem: str) -> None:
+    got = estimate({"age": values}, SCHEMA, Estimand("x", "mean", "age"))
+    assert got.problem is not None
+    assert problem in got.problem
+    assert math.isnan(got.estimate)
 
 
 @pytest.mark.parametrize("model", ["logistic", "cox"])

@@ -30,7 +30,7 @@ import uvicorn
 from typer.testing import CliRunner
 
 import penstock
-from penstock.analyst import RESULT_FILES
+from penstock.analyst import ALWAYS
 from penstock.analyst.remote import Remote
 from penstock.cli.main import app as commands
 from penstock.errors import (
@@ -59,6 +59,7 @@ from penstock_server.tokens import Role, Tokens
 ANALYST, STRANGER = generate_key(), generate_key()
 GATES = {name: generate_key() for name in ("a", "b", "c")}
 PERSONS, COPIES = 20, 2
+TABLES = (*ALWAYS, "pooled.parquet", "pooled.csv")
 SCHEMA = Schema(columns=(Column("age", "continuous", lower=18, upper=100, decimals=0),))
 STUDY = Study(
     name="trial",
@@ -394,10 +395,10 @@ def test_results_are_pulled_as_from_the_directory(api, remote, tmp_path):
     for every in (False, True):
         here, there = tmp_path / f"here{every}", tmp_path / f"there{every}"
         files = remote.pull("done", there, all_copies=every)
-        assert [f.name for f in files] == list(RESULT_FILES)
-        assert sorted(f.name for f in there.iterdir()) == sorted(RESULT_FILES)
+        assert [f.name for f in files] == list(TABLES)
+        assert sorted(f.name for f in there.iterdir()) == sorted(TABLES)
         service.Directory(str(api.root)).pull(study_id, here, all_copies=every)
-        for name in RESULT_FILES:
+        for name in TABLES:
             assert (here / name).read_bytes() == (there / name).read_bytes(), name
         assert len(pd.read_parquet(there / "pooled.parquet")) == PERSONS * (2 if every else 1)
 
@@ -424,7 +425,9 @@ def test_a_file_can_be_had_in_part_and_never_by_another_name(api):
         whole = client.get(f"{base}/report.json").content
         part = client.get(f"{base}/report.json", headers={"Range": "bytes=10-"})
         html = client.get(f"{base}/report.html")
-        for name in ("listing.json", "..%2f..%2fcoordinator.json", "%2e%2e", "report.json%00"):
+        strange = ("listing.json", "..%2f..%2fcoordinator.json", "%2e%2e", "report.json%00")
+        # Files of other mechanisms are none of this study.
+        for name in (*strange, "paths.csv", "coefficients.json"):
             assert client.get(f"{base}/{name}").status_code == 404
         assert client.get(f"{base}?copies=both").json()["problems"][0]["where"] == "copies"
     assert (part.status_code, part.content) == (206, whole[10:])
@@ -807,7 +810,7 @@ def test_a_client_does_all_that_an_analyst_does(api, home):
         rows = client.pooled("pandas")
         assert list(rows.columns) == ["_site", "_copy", "age"]
         assert len(client.pooled("pandas", copies="all")) == COPIES * len(rows) == COPIES * PERSONS
-        assert len(client.pull("pandas", home / "out")) == len(RESULT_FILES)
+        assert len(client.pull("pandas", home / "out")) == len(TABLES)
         assert {"python", "pandas"} <= {s["name"] for s in client.studies()}
         with pytest.raises(InvalidInput, match="'one' or 'all'"):
             client.pooled("pandas", copies="some")  # type: ignore[arg-type]

@@ -563,6 +563,31 @@ def test_a_sound_study_is_read_back(study):
     assert document == json.loads(canonical(parse_study(study.read_text()).to_dict()))
 
 
+@pytest.mark.parametrize(
+    ("mechanism", "more", "words"),
+    [
+        ("sliced-wasserstein", (), "synthetic tables"),
+        ("trajectory", ("--time", "age"), "particles at each of 10 time points of age"),
+        ("gibbs", (), "coefficients with covariance, and no table"),
+    ],
+)
+def test_a_draft_of_another_mechanism_can_be_checked(study, mechanism, more, words):
+    join, path = study.parent / "a" / "join.json", study.parent / f"{mechanism}.toml"
+    names = ("--name", "s2", "--site", "a", "--out", path)
+    penstock("study", "new", join, *names, "--mechanism", mechanism, *more)
+    said = penstock("study", "check", path)
+    assert f"{mechanism} costs each site ε = 1" in said.out
+    assert words in said.out
+
+
+def test_an_unknown_mechanism_is_refused(study):
+    join, path = study.parent / "a" / "join.json", study.parent / "other.toml"
+    names = ("--name", "s2", "--site", "a", "--out", path)
+    said = penstock("study", "new", join, *names, "--mechanism", "gan", code=2)
+    assert "one of maf, sliced-wasserstein, trajectory, gibbs" in said.err
+    assert not path.exists()
+
+
 def test_a_draft_is_never_overwritten(study):
     before = study.read_text()
     join = study.parent / "a" / "join.json"
@@ -705,7 +730,7 @@ def test_colours_degrade(tmp_path, env, colour):
 
 def test_a_terminal_without_greek_is_no_reason_to_fail(study):
     said = spawn("study", "check", study, env={"PYTHONIOENCODING": "ascii"})
-    assert "asks formal ? = 1 at ? = 1e-05" in said.out
+    assert "costs each site ? = 1 at ? = 1e-05 per person (formal)" in said.out
 
 
 # -- all of it, as a reader of the README ------------------------------------------------------

@@ -38,7 +38,13 @@ def _of(process: psutil.Process, folder: str) -> bool:
 
 
 def test_bad_arguments_are_refused_before_anything_starts(tmp_path):
-    for arguments in (["--sites", "1"], ["--sites", "99"], ["--epsilon", "nan"]):
+    for arguments in (
+        ["--sites", "1"],
+        ["--sites", "99"],
+        ["--epsilon", "nan"],
+        ["--mechanism", "gan"],
+        ["--mechanism", "trajectory", "--sites", "5"],
+    ):
         command = [sys.executable, "-m", "penstock", "demo", *arguments]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert done.returncode == 2

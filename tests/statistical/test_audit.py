@@ -15,8 +15,9 @@ from typing import get_args
 
 import numpy as np
 import pytest
+from tests.faults import EXPECTED_RATE, realised_batch, realised_pulls
 from tests.laws import test_dpsgd as laws
-from tests.twins import TWINS, Twin, mixture, realised_batch
+from tests.twins import TWINS, Twin, mixture
 from tests.twins import gaussian as exact_gaussian
 from typer.testing import CliRunner
 
@@ -27,6 +28,9 @@ from penstock.audit.worlds import Finding, Target, audit, check, guess
 from penstock.cli.audit import app
 from penstock.errors import BudgetExceeded, ClaimBroken, InvalidInput
 from penstock.mechanisms import MECHANISMS
+from penstock.models.trajectory.drift import Rows
+from penstock.models.trajectory.dynamics import descend
+from penstock.models.trajectory.plan import Dynamics
 from penstock.privacy import gaussian
 from penstock.privacy.events import Gaussian, OnStratum, Release, Unbounded
 from penstock.privacy.noise import SecureNoise, SeededNoise
@@ -39,10 +43,17 @@ FEWER = {
     "moments": 1_200,
     "outcome": 800,
     "shuffled": 1_500,
-    "fixed-size": 20_000,
+    "sketch": 800,
+    "presampled": 800,
+    "resampled": 2_500,
+    "gibbs-chain": 2_000,
+    "gibbs": 800,
     "dpsgd": 800,
     "dpsgd-poisson": 1_500,
     "training": 600,
+    "trajectory-start": 800,
+    "trajectory": 800,
+    "trajectory-poisson": 1_200,
 }
 """Runs per world, where a target's own number would take too long for every test run."""
 
@@ -54,11 +65,11 @@ POWER = {
     "moments": 0.45,
     "outcome": 0.45,
     "injection": 0.7,
-    "projections": 0.7,
-    "cdfs": 0.7,
-    "particles": 0.7,
-    "fixed-size": 0.25,
-    "descent": 0.7,
+    "sketch": 0.4,
+    "presampled": 0.4,
+    "resampled": 0.2,
+    "gibbs-chain": 0.3,
+    "gibbs": 0.25,
     "distributed": 0.7,
     "strata": 0.7,
     "pure": 0.9,
@@ -66,6 +77,9 @@ POWER = {
     "dpsgd": 0.4,
     "dpsgd-poisson": 0.15,
     "training": 0.2,
+    "trajectory-start": 0.4,
+    "trajectory": 0.4,
+    "trajectory-poisson": 0.1,
 }
 """What share of the claim the audit must show, so that an audit gone blind is noticed. The shuffled
 claim is loose for Gaussian rows, and one run of the whole mechanism shows little: nothing there."""
@@ -95,7 +109,7 @@ def test_every_twin_is_caught(twin: Twin) -> None:
 
 def test_what_twins_show_is_no_more_than_what_they_cost() -> None:
     for twin in TWINS:
-        if twin.name.startswith(("gaussian", "laplace", "particles", "strata")):
+        if twin.name.startswith(("gaussian", "laplace", "trajectory:", "strata")):
             target = twin.make()
             with twin.fault():
                 found = audit(target, SeededNoise(3), runs=twin.runs, confidence=GATE)
@@ -114,6 +128,28 @@ def test_division_by_the_realised_batch_breaks_its_law(monkeypatch: pytest.Monke
     with realised_batch():
         with pytest.raises(AssertionError):
             laws.test_poisson_steps_divide_by_the_expected_batch(monkeypatch)
+
+
+def pulls(seed: int) -> float:
+    """One step on a Poisson sample of 40 persons, who all pull alike: how many were seen to."""
+    how = Dynamics(
+        sigma=1e-9, rate=EXPECTED_RATE, steps=1, clip=1.0, bandwidth=0.01, wide=1.0, step=1.0,
+        smoothing=0.0, temperature=1.0, heat=0.0, cool=1.0, average=0.0,
+    )  # fmt: skip
+    ones, none = np.ones((40, 1)), np.zeros((40, 1), dtype=np.int64)
+    rows = Rows(ones[..., None], none, ones > 0, 1, "cpu", "float64")
+    one, at = np.ones(1), np.zeros((1, 1, 1))
+    moved = descend(how, rows, at, one, 40 * one, 0 * one, one, SeededNoise(seed))
+    return float(moved[0, 0, 0]) / 0.01 * EXPECTED_RATE * 40
+
+
+def test_particles_are_pulled_by_what_was_sampled_over_the_expected_batch() -> None:
+    """The mean pull says how many were sampled, if it was not divided by just that."""
+    seen = [pulls(seed) for seed in range(12)]
+    assert all(abs(count - round(count)) < 1e-4 for count in seen)
+    assert len({round(count) for count in seen}) > 3
+    with realised_pulls():
+        assert {round(pulls(seed), 4) for seed in range(12)} == {10.0}
 
 
 # -- what is audited ---------------------------------------------------------------------------

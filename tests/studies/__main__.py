@@ -9,16 +9,23 @@ STUDIES = {
     "bench": {
         "maf": "tests.studies.bench_maf",
         "network": "tests.studies.bench_network",
+        "particles": "tests.studies.bench_particles",
         "privacy": "tests.studies.bench_privacy",
     },
     "reproduce": {
         "audits": "tests.studies.audits",
         "coverage": "tests.studies.coverage",
+        "half-circles": "tests.studies.half_circles",
         "hazard-ratio": "tests.studies.hazard_ratio",
+        "langevin": "tests.studies.langevin",
         "lni-cohorts": "tests.studies.lni_cohorts",
         "lni-correlation": "tests.studies.lni_correlation",
         "lni-meta": "tests.studies.lni_meta",
         "lni-mia": "tests.studies.lni_mia",
+        "swf-digits": "tests.studies.swf_digits",
+        "swf-mixture": "tests.studies.swf_mixture",
+        "swf-toy": "tests.studies.swf_toy",
+        "trajectories": "tests.studies.trajectories",
     },
 }
 

@@ -9,7 +9,7 @@ proves nothing.
 A twin is the same code with a planted fault, whose true ε on this data set, by an exact formula,
 lies above the claim (the target). It "holds" if the bound at 1 - 1e-7 exceeds the claim: the fault
 is caught. "Paper" is that true ε. (Division by the realised batch, which shows in no released sum,
-is caught by a law in tests/laws/test_dpsgd.py.)
+is caught by laws in tests/laws/test_dpsgd.py and tests/statistical/test_audit.py.)
 """
 
 from __future__ import annotations
@@ -30,10 +30,6 @@ from penstock.privacy.noise import SecureNoise, SeededNoise
 MORE = {
     "gaussian": 10_000_000,
     "injection": 2_000_000,
-    "projections": 1_000_000,
-    "cdfs": 1_000_000,
-    "particles": 1_000_000,
-    "descent": 1_000_000,
     "distributed": 2_000_000,
     "strata": 2_000_000,
     "pure": 5_000_000,

@@ -14,7 +14,7 @@ from pathlib import Path
 RESULTS = Path(__file__).parent.parent / "results"
 PACKAGES = (
     *("penstock", "numpy", "torch", "autodp", "dp-accounting", "statsmodels"),
-    *("zuko", "nflows", "opacus", "opendp"),
+    *("zuko", "nflows", "opacus", "opendp", "pot", "scikit-learn"),
     *("flwr", "grpcio", "httpx", "uvicorn", "sqlalchemy", "pyarrow"),
 )
 

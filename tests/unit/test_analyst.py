@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
+import math
 import socket
 import stat
 import subprocess
@@ -13,10 +15,14 @@ from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from tests import made
 from typer.testing import CliRunner
 
-from penstock.analyst import RESULT_FILES, Fetching, connect, logins, remote
+import penstock
+from penstock.analyst import ALWAYS, RESULT_FILES, Fetching, answers, connect, logins, remote
 from penstock.analyst.logins import Login, Logins, address
 from penstock.analyst.remote import Remote
 from penstock.analyst.waiting import wait_for_end
@@ -33,6 +39,8 @@ from penstock.errors import (
     Unreachable,
     error_from_dict,
 )
+from penstock.mechanisms import Maf
+from penstock.study import PrivacyRequest
 from penstock_server import tls
 
 TOKEN = "pst_" + "t" * 43
@@ -438,6 +446,82 @@ def test_names_from_a_server_are_no_paths(serve, tmp_path):
     server = serve(lambda h: files(h, listed=listing(fewer)))
     with pytest.raises(CoordinatorError, match="no such file"):
         pull(server, tmp_path / "none")
+
+
+def test_without_names_all_files_of_a_study_come(serve, tmp_path):
+    """Which files there are depends on the mechanism; the report's are always there."""
+    answered = {n: c for n, c in CONTENT.items() if not n.startswith(("pooled", "pa", "coup"))}
+    server = serve(lambda h: files(h, listed=listing(answered)))
+    with Remote(server.url, TOKEN) as client:
+        found = client.pull("trial", tmp_path / "out", all_copies=False)
+    assert [f.name for f in found] == [*ALWAYS, "coefficients.csv", "coefficients.json"]
+    short = {n: c for n, c in CONTENT.items() if n != "report.json"}
+    server = serve(lambda h: files(h, listed=listing(short)))
+    with (
+        Remote(server.url, TOKEN) as client,
+        pytest.raises(CoordinatorError, match=r"no such file.*report\.json"),
+    ):
+        client.pull("trial", tmp_path / "none", all_copies=False)
+
+
+class Directory:
+    """A coordinator on this machine, with these files."""
+
+    def __init__(self, content: dict[str, bytes]) -> None:
+        self.content = content
+
+    def pull(self, study: str, out: Path, *, all_copies: bool) -> list[Path]:
+        for name, data in self.content.items():
+            (out / name).write_bytes(data)
+        return [out / name for name in self.content]
+
+
+def test_a_client_reads_what_the_mechanism_released(monkeypatch):
+    sink = io.BytesIO()
+    table = pa.table({"_site": ["a", "a"], "_path": [1, 1], "_time": [0.0, 0.5], "sbp": [1.0, 2.0]})
+    pq.write_table(table, sink)
+    there = Directory(
+        {"paths.parquet": sink.getvalue(), "particles.parquet": sink.getvalue(),
+         "coefficients.json": b'{"terms": ["x"], "sites": []}'}
+    )  # fmt: skip
+    monkeypatch.setattr("penstock.analyst.client.connect", lambda where: there)
+    client = penstock.Client()
+    assert client.paths("trial")["_time"].tolist() == [0.0, 0.5]
+    assert client.particles("trial")["sbp"].tolist() == [1.0, 2.0]
+    assert client.coefficients("trial")["terms"] == ["x"]
+    with pytest.raises(CoordinatorError, match=r"no such file.*pooled\.parquet"):
+        client.pooled("trial")
+
+
+# -- what a study costs and brings ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("maf", ["3 synthetic tables with 2 rows for each person", "2 refits", "pooled.parquet"]),
+        ("sliced-wasserstein", ["2 synthetic tables", "without refits, intervals lack"]),
+        (
+            "trajectory",
+            ["6 particles at each of 3 time points of visit", "5 paths at 9 times",
+             "not persons' histories", "paths, particles and couplings"],
+        ),
+        ("gibbs", ["5 coefficients with covariance, and no table: (intercept), sbp",
+                   "coefficients.csv"]),
+    ],
+)  # fmt: skip
+def test_what_comes_back_is_said(name, words):
+    study = made.study(made.MECHANISMS[name])
+    said = " ".join(answers.returned(study))
+    for word in words:
+        assert word in said
+    assert "ε = 2 at δ = 1e-05 per person (formal)" in answers.cost(study)
+    assert ("costs again" in answers.cost(study)) == (name == "gibbs")
+
+
+def test_an_empirical_study_costs_everything():
+    study = made.study(Maf(), privacy=PrivacyRequest(math.inf, 1e-5, "empirical"))
+    assert "ε = ∞" in answers.cost(study)
 
 
 # -- waiting -----------------------------------------------------------------------------------

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 
 from penstock.errors import InvalidInput, Problem
-from penstock.estimands import Estimand
-from penstock.mechanisms import Maf, Mechanism
+from penstock.estimands import Estimand, estimand_problems
+from penstock.mechanisms import (
+    MECHANISMS,
+    Gibbs,
+    Maf,
+    Mechanism,
+    SlicedWasserstein,
+    Trajectory,
+)
 from penstock.schema import Column, Schema
 from penstock.study import PrivacyRequest
 from penstock.toml import (
@@ -16,8 +23,10 @@ from penstock.toml import (
     dictionary_draft,
     dictionary_toml,
     infer_kind,
+    mechanism_for,
     parse_dictionary,
     parse_study,
+    question_for,
     study_template,
     study_toml,
 )
@@ -70,6 +79,7 @@ RICH = Schema(
         Column("stage", "ordered", levels=("I", "II", "III"), missing=("NA",)),
         Column("x", "continuous", -1e-7, 0.1),
         Column("crp", "continuous", 0, 500, 1, spike=0.3, scale="log"),
+        Column("a.b2", "integer", 0, 9),
     ),
     "patient_id",
     7,
@@ -233,6 +243,20 @@ def test_template_parses_to_what_was_asked() -> None:
             Maf(3, 0.3, 2.5, 7, "poisson", 0.01, 2, (8, 16)),
             (HR, Estimand("w", "logistic", "sex", "ward", level="c")),
         ),
+        (
+            PrivacyRequest(1, 0.5),
+            SlicedWasserstein("sketch", 3, 0, 7, None, 9, 99, 0.5, 0.1),
+            (Estimand("n", "poisson", "a.b2", "sex"), Estimand("m", "mean", "age")),
+        ),
+        (PrivacyRequest(1, 0.5), SlicedWasserstein(bases=3, bins=9), ()),
+        (
+            PrivacyRequest(1, 0.5),
+            Trajectory("age", 12, 4, 2, 1, 30, 7, 11, "exact", "k-means", 3, 0.4, 9, 0.5, 0.5),
+            (),
+        ),
+        (PrivacyRequest(1, 0.5), Trajectory("stage", start="public"), (HR,)),
+        (PrivacyRequest(1, 0.5), Gibbs("underdamped", 300, 0.1, 2.0, "weibull", 3), (HR,)),
+        (PrivacyRequest(1, 0.5), Gibbs(), (Estimand("m", "mean", "age"),)),
     ],
 )
 def test_study_round_trip(
@@ -241,6 +265,80 @@ def test_study_round_trip(
     study = parse_study(template(RICH))
     study = replace(study, privacy=privacy, mechanism=mechanism, estimands=estimands)
     assert parse_study(study_toml(study)) == study
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_a_draft_of_every_mechanism_parses_and_says_what_it_does(name: str) -> None:
+    chosen = mechanism_for(name, RICH)
+    text = study_template(
+        RICH,
+        name="draft",
+        sites=("alpha",),
+        federation="main",
+        not_before="2026-11-21T00:00:00Z",
+        expires="2026-12-21T00:00:00Z",
+        mechanism=chosen,
+        estimands=(question_for(RICH),) if name == "gibbs" else (),
+    )
+    assert parse_study(text).mechanism == chosen
+    assert f"# {name} releases" in text
+    section = text.partition("[mechanism]\n")[2].partition("\n\n")[0]
+    for setting in fields(chosen):
+        lines = section.splitlines()
+        line = next(x for x in lines if x.removeprefix("# ").startswith(f"{setting.name} ="))
+        assert line.startswith("# ") == (getattr(chosen, setting.name) is None)
+        assert line.count("#") >= (2 if line.startswith("# ") else 1), line
+
+
+def test_a_trajectory_finds_its_time() -> None:
+    assert mechanism_for("trajectory", RICH) == Trajectory("stage")
+    assert mechanism_for("trajectory", RICH, "time") == Trajectory("time", points=10)
+    visit = Column("visit", "integer", 0, 5)
+    assert mechanism_for("trajectory", Schema((visit, RICH["x"]))) == Trajectory("visit")
+    day = Column("day", "integer", 0, 3650)
+    assert mechanism_for("trajectory", Schema((day, RICH["x"]))) == Trajectory("day", points=10)
+    rough = Column("rough", "continuous", 0, 3, 0)
+    wanted = Trajectory("rough", points=4)
+    assert mechanism_for("trajectory", Schema((rough, RICH["x"])), "rough") == wanted
+
+
+@pytest.mark.parametrize(
+    ("name", "schema", "time", "words"),
+    [
+        ("gan", SCHEMA, None, "one of maf"),
+        ("maf", SCHEMA, "age", "has no meaning for 'maf'"),
+        ("trajectory", SCHEMA, None, "Give --time"),
+        ("trajectory", SCHEMA, "agee", "Did you mean 'age'"),
+    ],
+)
+def test_what_cannot_be_drafted_is_refused(
+    name: str, schema: Schema, time: str | None, words: str
+) -> None:
+    with pytest.raises(InvalidInput, match=words):
+        mechanism_for(name, schema, time)
+
+
+@pytest.mark.parametrize(
+    ("columns", "model"),
+    [
+        (RICH.columns, "cox"),
+        ((RICH["sex"], RICH["x"]), "logistic"),
+        ((RICH["x"], RICH["ward"]), "ols"),
+        ((RICH["x"],), "mean"),
+        ((RICH["sex"],), "mean"),
+    ],
+)
+def test_a_question_to_begin_with_suits_the_columns(
+    columns: tuple[Column, ...], model: str
+) -> None:
+    estimand = question_for(Schema(columns))
+    assert estimand.model == model
+    assert estimand_problems(estimand, columns) == []
+
+
+def test_columns_without_a_question_are_refused() -> None:
+    with pytest.raises(InvalidInput, match="no column can be asked about"):
+        question_for(Schema((RICH["ward"], RICH["stage"])))
 
 
 def test_template_refuses_what_a_study_refuses() -> None:

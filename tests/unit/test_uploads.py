@@ -281,7 +281,12 @@ WRONG = [
     ("events", [{"kind": "gaussian", "noise_multiplier": 10**400}], "events"),
     ("events", [{"kind": "gaussian", "noise_multiplier": 5.0, "count": 10**400}], "events"),
     ("events", [{"kind": "gaussian", "noise_multiplier": 5.0, "odd": 1}], "events"),
-    ("events", [{"kind": "gaussian", "noise_multiplier": 900.0}] * 17, "events"),
+    ("events", [{"kind": "gaussian", "noise_multiplier": 900.0}] * 65, "1 to 64"),
+    (
+        "events",
+        [{"kind": "poisson-gaussian", "rate": 0.1, "noise_multiplier": 900.0}] * 17,
+        "at most 16",
+    ),
 ]
 
 
@@ -328,6 +333,11 @@ def claims(*events):
 
 def test_more_noise_than_was_asked_passes():
     assert check(signed(**claims(Gaussian(9.0)))).epsilon_autodp < 1
+
+
+def test_a_chain_of_many_steps_passes():
+    steps = [Gaussian(30.0 + i) for i in range(20)]
+    assert check(signed(**claims(*steps))).epsilon_autodp < 3
 
 
 def test_an_epsilon_above_what_was_asked_is_rejected():
@@ -535,18 +545,18 @@ CONTENT = [
     (with_column("age", [None]), "column age holds missing"),
     (with_column("visits", [None]), "column visits holds missing"),
     (with_column("smoking", [None]), "column smoking holds missing"),
-    (with_column("_copy", [2]), "copies"),
-    (with_column("_copy", [0]), "copies"),
-    (with_column("_copy", [-1]), "copies"),
-    (with_column("_copy", [-REFITS - 1]), "copies"),
-    (with_column("_copy", [-(2**31)]), "copies"),
-    (TABLE.slice(0, COPIES * PERSONS), "copies"),
-    (with_column("_copy", [COPIES + 1]), "copies"),
-    (with_column("_copy", [2**31 - 1]), "copies"),
-    (with_column("_copy", [None]), "copies"),
-    (TABLE.slice(1), "copies"),
-    (TABLE.slice(0, 0), "copies"),
-    (pa.concat_tables([TABLE, TABLE]), "copies"),
+    (with_column("_copy", [2]), "labels"),
+    (with_column("_copy", [0]), "labels"),
+    (with_column("_copy", [-1]), "labels"),
+    (with_column("_copy", [-REFITS - 1]), "labels"),
+    (with_column("_copy", [-(2**31)]), "labels"),
+    (TABLE.slice(0, COPIES * PERSONS), "labels"),
+    (with_column("_copy", [COPIES + 1]), "labels"),
+    (with_column("_copy", [2**31 - 1]), "labels"),
+    (with_column("_copy", [None]), "labels"),
+    (TABLE.slice(1), "labels"),
+    (TABLE.slice(0, 0), "labels"),
+    (pa.concat_tables([TABLE, TABLE]), "labels"),
     (TABLE.drop_columns(["age"]), "columns"),
     (TABLE.drop_columns(["_copy"]), "columns"),
     (TABLE.append_column("name", TABLE["age"]), "columns"),
@@ -630,9 +640,10 @@ MODELS = Schema(
         Column("ill", "binary"),
         Column("time", "duration", upper=10, event="died"),
         Column("died", "event"),
+        Column("count", "integer", lower=0, upper=6),
     )
 )
-OUTCOME = {"ols": "y", "logistic": "ill", "cox": "time"}
+OUTCOME = {"ols": "y", "logistic": "ill", "cox": "time", "poisson": "count"}
 
 
 def coded(n, rng, *, extreme):
@@ -646,6 +657,7 @@ def coded(n, rng, *, extreme):
         "ill": (np.arange(n) // 2 % 2).astype(float),
         "time": np.round(rng.uniform(0, 10, n), 1),
         "died": np.ones(n),
+        "count": np.full(n, 6.0) if extreme else rng.integers(0, 7, n).astype(float),
     }
 
 
@@ -662,7 +674,7 @@ def test_no_table_goes_below_the_floor(model, extreme, term, per, level):
     assert found.problem is None
     floor = variance_floor(MODELS, estimand, 400)
     assert found.variance >= floor * (1 - 1e-9)
-    if extreme and model == "logistic":
+    if extreme and model in ("logistic", "poisson"):
         assert found.variance == pytest.approx(floor, rel=1e-6)  # the bound is attained
     if extreme and model == "cox":
         assert found.variance < 1.1 * floor
@@ -671,6 +683,22 @@ def test_no_table_goes_below_the_floor(model, extreme, term, per, level):
 def test_an_outcome_without_a_grid_has_no_floor():
     schema = Schema(columns=(*MODELS.columns[:3], replace(MODELS["y"], decimals=None)))
     assert variance_floor(schema, Estimand("e", "ols", "y", "x"), 400) == 0
+    assert variance_floor(schema, Estimand("e", "mean", "y"), 400) == 0
+
+
+@pytest.mark.parametrize("outcome", ["ill", "count"])
+def test_a_mean_of_whole_numbers_attains_its_floor(outcome):
+    """One row that differs: no table that is not constant has less variance."""
+    estimand = Estimand("e", "mean", outcome)
+    table = coded(400, np.random.default_rng(3), extreme=False)
+    table[outcome] = np.eye(1, 400)[0]
+    floor = variance_floor(MODELS, estimand, 400)
+    assert estimate(table, MODELS, estimand).variance == pytest.approx(floor, rel=1e-12)
+
+
+def test_a_mean_on_a_grid_carries_its_rounding():
+    estimand = Estimand("e", "mean", "y")
+    assert variance_floor(MODELS, estimand, 400) == pytest.approx(0.001**2 / 12 / 400)
 
 
 @pytest.mark.parametrize("shift", [0, 1])

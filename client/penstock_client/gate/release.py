@@ -6,7 +6,6 @@ import hashlib
 import os
 import platform
 import shutil
-from collections import Counter
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -17,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from penstock.errors import JobFailed, PenstockError
 from penstock.privacy.accountant import epsilon, epsilon_pld
 from penstock.privacy.events import RELATION, Gaussian, to_dict
-from penstock.released import COPY, shape_of
+from penstock.released import shape_of
 from penstock.wire.manifest import Manifest, read_manifest, sign_manifest
 from penstock.wire.messages import PART_BYTES, WIRE_VERSION
 from penstock.wire.signatures import public_hex
@@ -49,15 +48,15 @@ def check_table(path: Path, signed: SignedStudy, persons: int) -> None:
     """
     shape = shape_of(signed.study, persons)
     nullable = {c.name for c in shape.schema.columns if c.nullable}
-    counts: Counter[int] = Counter()
+    labels = []
     with pa.memory_map(str(path)) as source, pa.ipc.open_stream(source) as batches:
         good = batches.schema.names == shape.names
         for batch in batches if good else ():
-            for found in batch.column(COPY).value_counts().to_pylist():
-                counts[found["values"]] += found["counts"]
+            labels.append(batch.select(list(shape.labels)))
             whole = (n for n in shape.names if n not in nullable)
             good = good and not any(batch.column(n).null_count for n in whole)
-    if not good or counts != shape.counts:
+        good = good and bool(labels) and shape.labelled(pa.Table.from_batches(labels))
+    if not good:
         raise JobFailed("the worker's table is not what was planned")
 
 

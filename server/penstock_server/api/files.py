@@ -55,10 +55,11 @@ class ResultFiles:
         found: list[dict[str, Any]] = json.loads(text)
         return found
 
-    async def path(self, row: StudyRow, name: str, *, all_copies: bool) -> Path:
-        """One file; ``name`` is one of the listing's."""
-        await self.listing(row, all_copies=all_copies)
-        return self._folder(row, all_copies) / name
+    async def path(self, row: StudyRow, name: str, *, all_copies: bool) -> Path | None:
+        """One file of the listing, or None: which there are depends on the study's mechanism."""
+        found = await self.listing(row, all_copies=all_copies)
+        listed = any(file["name"] == name for file in found)
+        return self._folder(row, all_copies) / name if listed else None
 
     def _folder(self, row: StudyRow, all_copies: bool) -> Path:
         return self._root / f"{row.id}-{'all' if all_copies else 'one'}-{__version__}"

@@ -140,9 +140,11 @@ async def files(row: Row, kept: Results, copies: Copies = "one") -> dict[str, An
 @analyst.get("/studies/{study}/files/{name}")
 async def file(row: Row, name: str, kept: Results, copies: Copies = "one") -> FileResponse:
     """One result file, or a range of it."""
-    if name not in RESULT_FILES:
+    path = None
+    if name in RESULT_FILES:
+        path = await kept.path(row, name, all_copies=copies == "all")
+    if path is None:
         raise Answer(404, CoordinatorError("no such file", value=name[:80]))
-    path = await kept.path(row, name, all_copies=copies == "all")
     return FileResponse(path, filename=f"{row.name}-{name}")
 
 

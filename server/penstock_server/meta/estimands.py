@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from statsmodels.duration.hazard_regression import PHReg
 
 from penstock.errors import PenstockError
-from penstock.estimands import Estimand
+from penstock.estimands import MODELS, Estimand
 from penstock.schema import Column, Schema
 
 Array = NDArray[np.float64]
@@ -39,13 +39,14 @@ exact linear function would otherwise buy unlimited weight."""
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """One coefficient, on the coefficient scale (log hazard ratio, log odds ratio, difference).
+    """One coefficient, on the coefficient scale: the logarithm of a ratio, a difference, a mean.
 
     Attributes:
         estimate: per ``Estimand.per`` units of the term; NaN where there is a problem.
         variance: squared standard error, model-based; NaN where there is a problem.
         n: complete rows used.
-        events: outcomes equal to 1 (logistic) or events (cox) among them; None for ols.
+        events: outcomes equal to 1 (logistic), events (cox) or what was counted in all (poisson)
+            among them; None for ols and mean.
         converged: the fit ended at a maximum.
         problem: why there is no estimate, or None.
     """
@@ -78,7 +79,8 @@ def estimate(frame: Mapping[str, Array], schema: Schema, estimand: Estimand) -> 
     they are, binary columns as 0/1, ordered ones as their level's index, categorical ones as
     dummies against the first level. Columns that are constant or linear combinations of earlier
     ones are left out, as R does; the estimand is refused if that hits the term. Columns are
-    standardised for the fit and transformed back. Variances are the model-based ones.
+    standardised for the fit and transformed back. Variances are the model-based ones. A mean has no
+    design: its variance is s²/n, with s² the sample variance.
 
     Args:
         frame: column name → float64 array, shape (n,); NaN and infinities count as missing.
@@ -88,24 +90,28 @@ def estimate(frame: Mapping[str, Array], schema: Schema, estimand: Estimand) -> 
     Raises:
         PenstockError: the estimand does not fit the schema. Never because of the table.
     """
-    fit = _MODELS.get(estimand.model)
-    if fit is None:
-        raise PenstockError("unknown model", value=estimand.model, bound=", ".join(_MODELS))
+    if estimand.model not in MODELS:
+        raise PenstockError("unknown model", value=estimand.model, bound=", ".join(MODELS))
     n, events = 0, None
     try:
         used = _complete_cases(frame, schema, estimand)
         n = len(used[estimand.outcome])
         outcome = used[estimand.outcome]
         event = None
-        if estimand.model != "ols":
+        if estimand.model in ("logistic", "cox"):
             event = used[_event_column(schema, estimand)] if estimand.model == "cox" else outcome
             events = int(event.sum()) if np.isin(event, (0.0, 1.0)).all() else None
+        elif estimand.model == "poisson":
+            events = _counted(outcome)
         if n < MIN_ROWS:
             raise _Degenerate(f"too few complete rows: {n}")
+        if estimand.model == "mean":
+            value, variance = _mean(outcome)
+            return Estimate(value, variance, n, None, converged=True)
         design, scale = _design(used, schema, estimand, intercept=estimand.model != "cox")
         if n < design.shape[1] + 2:
             raise _Degenerate(f"too few complete rows: {n} for {design.shape[1]} columns")
-        found = _fitted(fit, outcome, event, design)
+        found = _fitted(_FITS[estimand.model], outcome, event, design)
         factor = estimand.per / scale
         value, variance = found.coefficient * factor, found.variance * factor * factor
         if not (math.isfinite(value) and 0 < variance < math.inf):
@@ -184,10 +190,46 @@ def _cox(outcome: Array, event: Array | None, design: Array) -> _Fit:
     )
 
 
-_MODELS: dict[str, Callable[[Array, Array | None, Array], _Fit]] = {
+def _poisson(outcome: Array, event: Array | None, design: Array) -> _Fit:
+    """Log-linear model of counts with variance = mean (McCullagh & Nelder 1989, chapter 6)."""
+    counted = _counted(outcome)
+    if counted is None:
+        raise _Degenerate("the outcome is not a count")
+    columns = design.shape[1] - 1
+    if counted < max(1, columns):
+        raise _Degenerate(f"too few events: {counted} for {columns} columns")
+    model = sm.GLM(outcome, design, family=sm.families.Poisson())
+    result = model.fit(maxiter=100, tol=1e-12)
+    covariance = np.asarray(result.cov_params())
+    score = np.asarray(model.score(result.params))
+    # Half the Newton decrement, as for cox: the fit's own criterion looks at the deviance only.
+    to_gain = 0.5 * float(score @ covariance @ score)
+    return _Fit(float(result.params[-1]), float(covariance[-1, -1]), to_gain < 1e-9, 1.0 / counted)
+
+
+def _counted(outcome: Array) -> int | None:
+    """The sum of counts; None where they are none."""
+    whole = (outcome >= 0).all() and (outcome == np.floor(outcome)).all()
+    return int(outcome.sum()) if whole and outcome.sum() < 1e15 else None
+
+
+def _mean(outcome: Array) -> tuple[float, float]:
+    """Mean and s²/n."""
+    with np.errstate(all="ignore"):
+        value, spread = float(outcome.mean()), float(outcome.std(ddof=1))
+    if not 1e-10 * float(np.abs(outcome).max()) < spread < math.inf:
+        raise _Degenerate("the outcome is constant or overflows")
+    variance = spread * spread / len(outcome)
+    if not (math.isfinite(value) and 0 < variance < math.inf):
+        raise _Degenerate("the estimate overflows")
+    return value, variance
+
+
+_FITS: dict[str, Callable[[Array, Array | None, Array], _Fit]] = {
     "ols": _ols,
     "logistic": _logistic,
     "cox": _cox,
+    "poisson": _poisson,
 }
 
 

@@ -22,6 +22,11 @@ def variance_floor(schema: Schema, estimand: Estimand, rows: int) -> float:
       1898), however well the columns explain it. That is what honest data have, not a
       theorem: a table may be made to lie on a plane through the grid, and is floored. An
       outcome without a grid has no floor here (``meta.estimands.MIN_RESIDUAL`` bounds it).
+    - **poisson**: I = Σ μ·(x − x̄)² with weights μ that add up to the events, Σ y ≤ n·upper (the
+      likelihood equation of the intercept), so I ≤ n·upper·r²/4.
+    - **mean**: variance = s²/n. Of whole numbers that are not all equal s² is at least 1/n (one row
+      beside n − 1 equal ones), so the variance at least 1/n². Of other numbers on a grid s² is
+      taken to be at least step²/12, as above; without a grid there is no floor.
 
     Args:
         schema: the study's; its bounds are public.
@@ -33,6 +38,8 @@ def variance_floor(schema: Schema, estimand: Estimand, rows: int) -> float:
 
     Source: Cox 1975, Biometrika 62, 269–276 (partial likelihood's information); Popoviciu 1935.
     """
+    if estimand.model == "mean":
+        return _mean(schema[estimand.outcome], rows)
     reach = _range(schema[estimand.term]) / estimand.per
     spread = rows * reach * reach / 4  # at most, of the sum of squares around the mean
     match estimand.model:
@@ -42,7 +49,15 @@ def variance_floor(schema: Schema, estimand: Estimand, rows: int) -> float:
             return 4 / spread
         case "ols":
             return _step(schema[estimand.outcome]) ** 2 / 12 / spread
+        case "poisson":
+            return 1 / (spread * schema[estimand.outcome].bounds[1])
     return 0.0
+
+
+def _mean(outcome: Column, rows: int) -> float:
+    if outcome.kind != "continuous":
+        return 1.0 / rows**2
+    return _step(outcome) ** 2 / 12 / rows
 
 
 def _range(term: Column) -> float:

@@ -15,17 +15,19 @@ from importlib import resources
 from statistics import NormalDist
 from typing import Any
 
-from penstock.estimands import Estimand
+from penstock.estimands import LOG_MODELS, Estimand
+from penstock.mechanisms import Trajectory
 from penstock_server.meta import pooling
 from penstock_server.meta.combine import SiteEstimate
 from penstock_server.report import words
 from penstock_server.report.axis import Scale, decimals_for, ratio
 from penstock_server.report.inputs import ReportInputs, SiteInput, SiteRelease
+from penstock_server.report.trajectory import trajectory
 
 __all__ = ["ReportInputs", "SiteInput", "SiteRelease", "build_report", "report_schema"]
 
 FORMAT = "penstock.report"
-FORMAT_VERSION = "1.0"
+FORMAT_VERSION = "1.1"
 LEVEL = 0.95
 
 Json = dict[str, Any]
@@ -34,9 +36,9 @@ Json = dict[str, Any]
 def build_report(inputs: ReportInputs) -> Json:
     """The report of a study: everything that the page shows, with all digits.
 
-    Estimates are on the coefficient scale under ``coefficient`` and on the reader's scale (ratio
-    for cox and logistic) under ``value``. Sites without an estimate keep a ``problem``. NaN never
-    occurs; null stands where there is no number.
+    Estimates are on the coefficient scale under ``coefficient`` and on the reader's scale (a ratio
+    where ``log``) under ``value``. Sites without an estimate keep a ``problem``. NaN never occurs;
+    null stands where there is no number.
     """
     study = inputs.study
     delivered = [site for site in inputs.sites if site.release is not None]
@@ -47,7 +49,9 @@ def build_report(inputs: ReportInputs) -> Json:
         "format_version": FORMAT_VERSION,
         "study": _study(inputs, len(delivered)),
         "warnings": _warnings(inputs, delivered, estimands),
+        "mechanism": words.mechanism(study),
         "estimands": estimands,
+        "trajectory": trajectory(inputs, delivered),
         "sites": [_release(s.name, s.state, s.release) for s in inputs.sites if s.release],
         "composed": _composed(study.max_sites_per_person, delivered),
         "missing": [
@@ -57,6 +61,15 @@ def build_report(inputs: ReportInputs) -> Json:
         ],
         "limits": words.limits(study, mechanism_variance=known),
     }
+
+
+def completed(report: Json) -> Json:
+    """A kept report of format 1.0, with what 1.1 added to it; another one as it is."""
+    if report["format_version"] != "1.0":
+        return report
+    estimands = [{**e, "fitted": words.MODELS[e["model"]]} for e in report["estimands"]]
+    added = {"mechanism": [], "trajectory": None, "estimands": estimands}
+    return {**report, **added, "format_version": FORMAT_VERSION}
 
 
 @cache
@@ -135,8 +148,8 @@ def _composed(sites: int, delivered: Sequence[SiteInput]) -> Json | None:
 
 def _estimand(estimand: Estimand, inputs: ReportInputs, delivered: Sequence[SiteInput]) -> Json:
     schema = inputs.study.schema
-    measure, short, left, right = words.MEASURES[estimand.model]
-    log = estimand.model != "ols"
+    measure, short, left, right = words.measure(estimand, schema)
+    log = estimand.model in LOG_MODELS
     found = {s.name: s.estimates.get(estimand.name) for s in delivered}
     good = {
         name: e
@@ -151,6 +164,7 @@ def _estimand(estimand: Estimand, inputs: ReportInputs, delivered: Sequence[Site
     return {
         "name": estimand.name,
         "model": estimand.model,
+        "fitted": words.model_text(estimand, inputs.study.mechanism),
         "outcome": words.outcome_text(estimand, schema),
         "contrast": words.contrast(estimand, schema),
         "adjusted": words.adjusted_text(estimand, schema),
@@ -158,7 +172,8 @@ def _estimand(estimand: Estimand, inputs: ReportInputs, delivered: Sequence[Site
         "measure": measure,
         "short": short,
         "log": log,
-        "sides": [left, right],
+        # A mean's 0 is no null value: nothing lies on either side of it.
+        "sides": [] if estimand.model == "mean" else [left, right],
         "per": estimand.per,
         "level": LEVEL,
         "n": total,
@@ -286,22 +301,30 @@ def _sentence(
     total: int,
     k: int,
 ) -> str:
-    measure = words.MEASURES[estimand.model][0]
-    what = words.contrast(estimand, inputs.study.schema)
-    outcome = words.outcome_text(estimand, inputs.study.schema)
-    joint = " " if what.startswith("per ") else ", "
+    subject = _subject(estimand, inputs, "for" if log else "in")
     if head is None:
-        return f"No pooled {measure} for {outcome}{joint}{what}: no site has an estimate."
+        plain = _subject(estimand, inputs, "for")
+        return f"No pooled {plain}: no site has an estimate."
     scale = scale_of(head, log)
     interval = scale.interval_text(head.ci_low, head.ci_high)
     sites = words.count_text(k, "site")
     kind = "one site only, nothing was pooled" if k == 1 else f"{sites}, random effects"
-    link = "for" if log else "in"
     return (
-        f"{measure[0].upper()}{measure[1:]} {link} {outcome}{joint}{what}: "
+        f"{subject[0].upper()}{subject[1:]}: "
         f"{scale.text(head.estimate)} "
         f"({100 * LEVEL:g}% interval {interval}; {kind}, n = {total:,})."
     )
+
+
+def _subject(estimand: Estimand, inputs: ReportInputs, link: str) -> str:
+    """What the estimate is: "hazard ratio for death per 10 mmHg of pressure"."""
+    schema = inputs.study.schema
+    measure = words.measure(estimand, schema)[0]
+    what = words.contrast(estimand, schema)
+    if estimand.model == "mean":
+        return f"{measure} {what}"
+    joint = " " if what.startswith("per ") else ", "
+    return f"{measure} {link} {words.outcome_text(estimand, schema)}{joint}{what}"
 
 
 def _warnings(
@@ -337,6 +360,8 @@ def _warnings(
     if len(delivered) < inputs.study.quorum:
         counts = f"{len(delivered)} of {inputs.study.quorum}"
         warn("quorum", "caution", f"Below the quorum: {counts} sites delivered.")
+    if isinstance(inputs.study.mechanism, Trajectory) and delivered:
+        warn("model-paths", "caution", words.PATHS_WARNING)
     for estimand in estimands:
         flagged = [
             s["site"] for s in estimand["sites"] if (s.get("influence") or {}).get("flagged")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -20,8 +21,14 @@ COLOURS: dict[str, tuple[str, str]] = {
     "prediction": ("#eeb58c", "#8a4d1f"),
     "truth": ("#00745a", "#39cfa4"),
     "flag": ("#9c2a78", "#f08fce"),
+    "outer": ("#dbe9f4", "#1b3245"),
+    "inner": ("#a9cde8", "#2c5878"),
     "paper": ("#ffffff", "#12171d"),
 }
+
+
+LEVEL_COLOURS = ("site", "random", "truth", "flag", "muted")
+"""Of lines that are told apart by their labels, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +65,17 @@ STYLES: dict[str, Style] = {
     "fixed": Style(fill="paper", stroke="muted", width=1.6),
     "prediction": Style(fill="prediction"),
     "prediction-cap": Style(stroke="random", width=1.6),
+    "outer": Style(fill="outer"),
+    "inner": Style(fill="inner"),
+    "median": Style(stroke="site", width=2.0),
+    "path": Style(stroke="random", width=0.7),
+    "grid": Style(stroke="rule", width=0.8),
+    **{f"level-{i}": Style(stroke=name, width=1.8) for i, name in enumerate(LEVEL_COLOURS)},
+    **{f"level-dot-{i}": Style(fill=name) for i, name in enumerate(LEVEL_COLOURS)},
+    **{
+        f"level-text-{i}": Style(fill=name, size=11.5, bold=True)
+        for i, name in enumerate(LEVEL_COLOURS)
+    },
 }
 
 
@@ -77,6 +95,24 @@ class Polygon:
 
 
 @dataclass(frozen=True, slots=True)
+class Polyline:
+    """An open line; a point that is not finite breaks it."""
+
+    points: tuple[tuple[float, float], ...]
+    style: str
+
+    def pieces(self) -> list[list[tuple[float, float]]]:
+        """The runs of two or more finite points."""
+        found: list[list[tuple[float, float]]] = [[]]
+        for x, y in self.points:
+            if math.isfinite(x) and math.isfinite(y):
+                found[-1].append((x, y))
+            elif found[-1]:
+                found.append([])
+        return [piece for piece in found if len(piece) > 1]
+
+
+@dataclass(frozen=True, slots=True)
 class Label:
     """Text whose baseline is at y; ``full`` is what a pointer shows where text was cut."""
 
@@ -88,7 +124,7 @@ class Label:
     full: str | None = None
 
 
-Mark = Line | Polygon | Label
+Mark = Line | Polygon | Polyline | Label
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +213,12 @@ def to_file(drawing: Drawing, path: Path, *, title: str, dpi: int = 200) -> None
                 linestyle=(0, style.dash) if style.dash else "-", solid_capstyle="butt",
                 scalex=False, scaley=False, zorder=order,
             )  # fmt: skip
+        elif isinstance(mark, Polyline):
+            for piece in mark.pieces():
+                axes.plot(
+                    [x for x, _ in piece], [y for _, y in piece], color=stroke,
+                    linewidth=style.width, scalex=False, scaley=False, zorder=order,
+                )  # fmt: skip
         else:
             axes.fill(
                 [x for x, _ in mark.points], [y for _, y in mark.points], facecolor=fill,
@@ -193,6 +235,9 @@ def _mark_svg(mark: Mark) -> str:
     if isinstance(mark, Polygon):
         points = " ".join(f"{x:.1f},{y:.1f}" for x, y in mark.points)
         return f'<polygon {name} points="{points}"/>'
+    if isinstance(mark, Polyline):
+        lines = [" ".join(f"{x:.1f},{y:.1f}" for x, y in piece) for piece in mark.pieces()]
+        return "".join(f'<polyline {name} points="{points}"/>' for points in lines)
     hint = f"<title>{_escape(mark.full)}</title>" if mark.full else ""
     anchor = "" if mark.anchor == "start" else f' text-anchor="{mark.anchor}"'
     return (

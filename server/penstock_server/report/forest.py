@@ -50,7 +50,8 @@ class ForestPlot:
         summaries: pooled estimates, the headline first.
         prediction: the prediction interval, or None.
         truth: a known truth, or None.
-        sides: what lies left and right of the null value.
+        sides: what lies left and right of the null value, which is 0; None where there is no such
+            value.
         level: coverage of the intervals.
     """
 
@@ -62,7 +63,7 @@ class ForestPlot:
     summaries: tuple[ForestSummary, ...] = ()
     prediction: tuple[float, float] | None = None
     truth: float | None = None
-    sides: tuple[str, str] = ("lower", "higher")
+    sides: tuple[str, str] | None = ("lower", "higher")
     level: float = 0.95
 
     @property
@@ -76,7 +77,7 @@ class ForestPlot:
         if self.truth is not None:
             anchors.append(self.truth)
         near = [x for r in drawn for x in (r.low, r.high)] + anchors
-        if near:
+        if near and self.sides is not None:
             reach = 0.6 * (max(near) - min(near))
             if min(near) - reach <= 0 <= max(near) + reach:
                 anchors.append(0.0)
@@ -212,7 +213,7 @@ def _heading(plot: ForestPlot, scale: Scale, g: _Geometry) -> Iterator[Mark]:
 
 def _guides(plot: ForestPlot, scale: Scale, g: _Geometry, bottom: float) -> Iterator[Mark]:
     """The vertical lines behind all rows: null value, pooled estimate, truth."""
-    lines = [(0.0, "null")]
+    lines = [(0.0, "null")] if plot.sides is not None else []
     lines += [(s.estimate, "pooled-line") for s in plot.summaries[:1]]
     if plot.truth is not None:
         lines.append((plot.truth, "truth"))
@@ -297,7 +298,7 @@ def _axis(plot: ForestPlot, scale: Scale, g: _Geometry, y: float) -> Iterator[Ma
     axis_label = _cut(plot.axis_label, g.axis_chars)
     full = _full(plot.axis_label, axis_label)
     yield Label(middle, y + 38, axis_label, "strong", "middle", full)
-    if scale.low <= 0 <= scale.high:
+    if plot.sides is not None and scale.low <= 0 <= scale.high:
         yield Label(g.left, y + 56, f"← {plot.sides[0]}", "small")
         yield Label(g.right, y + 56, f"{plot.sides[1]} →", "small", "end")
 

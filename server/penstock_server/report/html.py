@@ -10,9 +10,12 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
+from penstock.mechanisms import Gibbs
 from penstock_server.report import draw
 from penstock_server.report.axis import Scale, decimals_for, number_text
 from penstock_server.report.forest import ForestPlot, ForestRow, ForestSummary, forest_svg
+from penstock_server.report.marginals import marginals_svg
+from penstock_server.report.trajectory import panels
 
 Json = dict[str, Any]
 
@@ -33,6 +36,8 @@ def render(report: Json) -> str:
         report=report,
         study=report["study"],
         estimands=estimands,
+        marginals=_marginals(report["trajectory"]),
+        answered=report["study"]["mechanism"]["name"] == Gibbs.name,
         relations=sorted({site["relation"] for site in report["sites"]}),
         style=Markup(_text("report.css")),
         figure_style=Markup(draw.css()),
@@ -80,7 +85,7 @@ def plot_of(estimand: Json) -> ForestPlot:
         summaries=tuple(summaries),
         prediction=prediction,
         truth=None if truth is None else truth["coefficient"],
-        sides=(estimand["sides"][0], estimand["sides"][1]),
+        sides=tuple(estimand["sides"]) or None,
         level=estimand["level"],
     )
 
@@ -99,6 +104,22 @@ def _figure(estimand: Json, position: int) -> dict[str, Markup] | None:
         "wide": Markup(forest_svg(plot, uid=f"forest-{position}-wide")),
         "compact": Markup(forest_svg(plot, uid=f"forest-{position}-compact", compact=True)),
     }
+
+
+def _marginals(part: Json | None) -> list[Json]:
+    """The figures of a trajectory: all sites first."""
+    if part is None:
+        return []
+    found = []
+    for position, figure in enumerate(part["figures"]):
+        drawn = panels(part, figure)
+        title = f"Marginals with paths: {figure['site'] or 'all sites'}"
+        uid = f"marginals-{position}"
+        # marginals_svg escapes every label.
+        wide = marginals_svg(drawn, title=title, uid=f"{uid}-wide")
+        compact = marginals_svg(drawn, title=title, uid=f"{uid}-compact", compact=True)
+        found.append({"site": figure["site"], "wide": Markup(wide), "compact": Markup(compact)})
+    return found
 
 
 def _scale(estimand: Json) -> Scale:

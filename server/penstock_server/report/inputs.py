@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from penstock.errors import InvalidInput, Problem
 from penstock.study import Study
 from penstock_server.meta.combine import SiteEstimate
+from penstock_server.meta.marginals import Marginals
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +18,7 @@ class SiteRelease:
 
     Attributes:
         n_persons: public n, persons in the declared frame.
-        rows: rows per copy.
+        rows: rows per copy; of an answer, its terms.
         copies: synthetic copies.
         guarantee: class of the guarantee: "formal", "public-flow" or "empirical".
         mechanism: name of the mechanism.
@@ -75,7 +76,10 @@ class SiteRelease:
 
 @dataclass(frozen=True, slots=True)
 class SiteInput:
-    """One invited site: its state, its estimates by estimand, and its release if there is one."""
+    """One invited site: its state, its estimates by estimand, and its release if there is one.
+
+    ``marginals`` are what a picture shows of its particles and paths, of a trajectory.
+    """
 
     name: str
     state: str
@@ -83,6 +87,7 @@ class SiteInput:
     remedy: str = ""
     estimates: Mapping[str, SiteEstimate] = field(default_factory=dict)
     release: SiteRelease | None = None
+    marginals: Marginals | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,6 @@ effect: same paper, section 4.1, pooled adjusted hazard ratio 1.171 (1.134 to 1.
 
 from __future__ import annotations
 
-import csv
 import difflib
 import json
 import math
@@ -43,7 +42,7 @@ from scipy.stats import qmc
 from penstock.errors import InvalidInput, Problem
 from penstock.estimands import Estimand
 from penstock.schema import Column, Schema
-from penstock.toml import dictionary_toml
+from penstock_server.simulate.files import write_rows
 
 Array = npt.NDArray[np.float64]
 
@@ -403,18 +402,7 @@ def write_site(
     The directory is made when it is not there; files of these names are replaced.
     """
     table = simulate(cohort, rng, n=n, log_hr_per_10=log_hr_per_10, tau=tau)
-    decimals = {name: places for name, _, _, places, *_ in _COVARIATES}
-    decimals |= {"time": _TIME_DECIMALS, "cvd": 0}
-    columns = [
-        [f"{value:.{decimals[name]}f}" for value in values] if name in decimals else values
-        for name, values in table.items()
-    ]
-    directory.mkdir(parents=True, exist_ok=True)
-    with (directory / "data.csv").open("w", newline="", encoding="utf-8") as stream:
-        writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(table)
-        writer.writerows(zip(*columns, strict=True))
-    (directory / "dictionary.toml").write_text(dictionary_toml(schema()), encoding="utf-8")
+    write_rows(directory, table, schema())
 
 
 def write_truth(

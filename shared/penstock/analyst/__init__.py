@@ -17,8 +17,22 @@ from penstock.errors import PenstockError
 
 GROUP = "penstock.coordinators"
 
-RESULT_FILES = ("report.html", "report.json", "dictionary.json", "pooled.parquet", "pooled.csv")
-"""What ``pull`` writes; no other name is taken from a server."""
+ALWAYS = ("report.html", "report.json", "dictionary.json")
+"""What ``pull`` writes of every study."""
+
+RESULT_FILES = (
+    *ALWAYS,
+    "pooled.parquet",
+    "pooled.csv",
+    "paths.parquet",
+    "paths.csv",
+    "particles.parquet",
+    "particles.csv",
+    "couplings.parquet",
+    "coefficients.csv",
+    "coefficients.json",
+)
+"""What ``pull`` may write, by the study's mechanism; no other name is taken from a server."""
 
 POLL_SECONDS = 0.5
 """How often to look at a study on this machine; over the network see ``Fetching.poll_seconds``."""
@@ -43,7 +57,7 @@ class Coordinator(Protocol):
         """Hand in a signed cancellation."""
 
     def pull(self, study: str, out: Path, *, all_copies: bool) -> list[Path]:
-        """Write the report and the pooled data into ``out``; returns the files."""
+        """Write the report and what was released into ``out``; returns the files."""
 
 
 @runtime_checkable
@@ -55,13 +69,16 @@ class Fetching(Protocol):
     def fetch(
         self,
         study: str,
-        names: Collection[str],
+        names: Collection[str] | None,
         out: Path,
         *,
         all_copies: bool,
         received: Received | None = None,
     ) -> list[Path]:
-        """Write these files of :data:`RESULT_FILES` into ``out``; all of them or none."""
+        """Write these files of :data:`RESULT_FILES` into ``out``; all of them or none.
+
+        Without names: all that the study has, :data:`ALWAYS` among them.
+        """
 
 
 def connect(where: str | None = None) -> Coordinator:

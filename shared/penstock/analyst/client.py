@@ -20,7 +20,7 @@ from penstock.analyst import (
 )
 from penstock.analyst.keyfile import read_private
 from penstock.analyst.waiting import wait_for_end
-from penstock.errors import InvalidInput, JobFailed, Problem
+from penstock.errors import CoordinatorError, InvalidInput, JobFailed, Problem
 from penstock.study import Study
 from penstock.toml import parse_study
 from penstock.wire.messages import StudyState
@@ -169,24 +169,60 @@ class Client:
         Raises:
             CoordinatorError: the study has no results.
         """
-        every = _all(copies)
+        return self._table(study, "pooled.parquet", all_copies=_all(copies))
+
+    def paths(self, study: str) -> pd.DataFrame:
+        """The paths of a trajectory study: ``_site``, ``_path``, ``_time``, then the columns.
+
+        They are draws from a model through snapshots, not persons' histories.
+
+        Raises:
+            CoordinatorError: the study has no results, or no paths.
+        """
+        return self._table(study, "paths.parquet")
+
+    def particles(self, study: str) -> pd.DataFrame:
+        """The particles of a trajectory study: ``_site``, ``_point``, ``_particle``, the columns.
+
+        Raises:
+            CoordinatorError: the study has no results, or no particles.
+        """
+        return self._table(study, "particles.parquet")
+
+    def coefficients(self, study: str) -> dict[str, Any]:
+        """The answers of a ``gibbs`` study: ``terms``, and of each of ``sites`` its ``estimates``
+        and their ``covariance``.
+
+        Raises:
+            CoordinatorError: the study has no results, or released tables.
+        """
         with tempfile.TemporaryDirectory() as folder:
-            path = self._one(study, "pooled.parquet", Path(folder), all_copies=every)
-            return pd.read_parquet(path)
+            path = self._one(study, "coefficients.json", Path(folder), all_copies=False)
+            found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return found
 
     def pull(self, study: str, out: str | Path, copies: Copies = "one") -> list[Path]:
-        """Write report.html, report.json, pooled.parquet, pooled.csv and dictionary.json.
+        """Write report.html, report.json, dictionary.json, and what the study released.
+
+        Most mechanisms release tables (pooled.parquet, pooled.csv), a trajectory also paths and
+        particles, and ``gibbs`` coefficients only.
 
         Returns:
             The files.
         """
         return self._coordinator.pull(study, Path(out), all_copies=_all(copies))
 
+    def _table(self, study: str, name: str, *, all_copies: bool = False) -> pd.DataFrame:
+        with tempfile.TemporaryDirectory() as folder:
+            return pd.read_parquet(self._one(study, name, Path(folder), all_copies=all_copies))
+
     def _one(self, study: str, name: str, folder: Path, *, all_copies: bool) -> Path:
         if isinstance(self._coordinator, Fetching):
             self._coordinator.fetch(study, (name,), folder, all_copies=all_copies)
         else:
-            self._coordinator.pull(study, folder, all_copies=all_copies)
+            files = self._coordinator.pull(study, folder, all_copies=all_copies)
+            if name not in {file.name for file in files}:
+                raise CoordinatorError("the study has no such file", value=name)
         return folder / name
 
 

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from penstock import __version__
-from penstock.analyst import RESULT_FILES, Received, trouble
+from penstock.analyst import ALWAYS, RESULT_FILES, Received, trouble
 from penstock.analyst.logins import address, checked, loopback
 from penstock.checks import NAME
 from penstock.errors import CoordinatorError, InvalidInput, Problem, Unreachable
@@ -122,12 +122,12 @@ class Remote:
     # -- files -----------------------------------------------------------------------------------
 
     def pull(self, study: str, out: Path, *, all_copies: bool) -> list[Path]:
-        return self.fetch(study, RESULT_FILES, out, all_copies=all_copies)
+        return self.fetch(study, None, out, all_copies=all_copies)
 
     def fetch(
         self,
         study: str,
-        names: Collection[str],
+        names: Collection[str] | None,
         out: Path,
         *,
         all_copies: bool,
@@ -157,19 +157,20 @@ class Remote:
                 os.replace(part, target)
         return [target for _, target in made]
 
-    def _listed(self, listing: Any, names: Collection[str]) -> dict[str, tuple[int, str]]:
+    def _listed(self, listing: Any, names: Collection[str] | None) -> dict[str, tuple[int, str]]:
         """Announced size and SHA-256 of the files wanted; other names are not looked at."""
         found = {}
+        wanted = RESULT_FILES if names is None else names
         try:
             for entry in listing["files"]:
-                if entry["name"] in RESULT_FILES and entry["name"] in names:
+                if entry["name"] in RESULT_FILES and entry["name"] in wanted:
                     size, sha256 = entry["size"], entry["sha256"]
                     if not isinstance(size, int) or not isinstance(sha256, str) or size < 0:
                         raise TypeError
                     found[str(entry["name"])] = (size, sha256)
         except (KeyError, TypeError):
             raise self._place.stranger("a listing of another form") from None
-        missing = [n for n in names if n not in found]
+        missing = [n for n in (ALWAYS if names is None else names) if n not in found]
         if missing:
             raise CoordinatorError("the coordinator has no such file", value=", ".join(missing))
         return {name: found[name] for name in RESULT_FILES if name in found}

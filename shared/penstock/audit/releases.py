@@ -1,4 +1,4 @@
-"""Worst cases of what is released at once: sums, counts, projections, rows, shuffled rows.
+"""Worst cases of what is released at once: sums, counts, rows, shuffled rows.
 
 Each function takes a ``scale`` on its noise and gives a :class:`~penstock.audit.worlds.Target`.
 The person of the second world contributes all that the mechanism lets anyone contribute; everybody
@@ -17,17 +17,15 @@ from penstock.audit.worlds import Bools, Target
 from penstock.models.tables import latent_noise, margins
 from penstock.models.tables.moments import moment_event, noisy_moments
 from penstock.models.tables.outcome import Hazard, noisy_score, outcome_event
-from penstock.privacy import discrete, sensitivity
+from penstock.privacy import discrete
 from penstock.privacy import noise as noises
 from penstock.privacy.events import (
     Approximate,
     DiscreteGaussian,
     DistributedGaussian,
     Event,
-    FixedSizeGaussian,
     Gaussian,
     Laplace,
-    NoisyDescent,
     OnStratum,
     Pure,
     latent_injection,
@@ -254,98 +252,7 @@ def shuffled(scale: float, score: Callable[[Array, float], Array] = any_order) -
     return Target("shuffled", worst, (event,), delta, 20_000, scores, at_once=500)
 
 
-def projections(scale: float, releases: int = 1) -> Target:
-    """Noisy projections on stacked orthonormal bases; ``releases`` of them, charged as one."""
-    d, directions, radius = 3, 12, 2.0
-    basis = sensitivity.orthonormal_stack(directions, d, np.random.default_rng(0))
-    reach = sensitivity.orthonormal_projections(radius, directions, d)
-    moved = np.array([radius, 0.0, 0.0]) @ basis
-
-    def scores(person: bool, runs: int, noise: NoiseSource) -> Array:
-        score = np.zeros(runs)
-        for _ in range(releases):
-            values = np.tile(moved * person, (runs, 1))
-            score += noises.add_gaussian(values, scale * reach, noise) @ moved
-        return score
-
-    event = Gaussian(scale, label="projections", sensitivity=reach)
-    worst = "a row at the radius; along any axis it moves the projections alike"
-    return Target("projections", worst, (event,), DELTA, 200_000, scores)
-
-
-def cdfs(scale: float) -> Target:
-    """Noisy distribution functions along several directions: a row in every first bin."""
-    directions, bins = 3, 8
-    strategy = np.tril(np.ones((bins, bins)))
-    reach = sensitivity.projected_cdfs(directions, strategy)
-    moved = np.tile(strategy[:, 0], directions)
-
-    def scores(person: bool, runs: int, noise: NoiseSource) -> Array:
-        values = np.tile(moved * person, (runs, 1))
-        score: Array = noises.add_gaussian(values, scale * reach, noise) @ moved
-        return score
-
-    event = Gaussian(scale, label="distribution functions", sensitivity=reach)
-    worst = "a row that counts in every bin of every direction"
-    return Target("cdfs", worst, (event,), DELTA, 200_000, scores)
-
-
-def particles(scale: float) -> Target:
-    """A person's force on m particles at once, clipped jointly: the m·d vector."""
-    m, d, clip, sigma = 9, 2, 1.0, scale
-    force = np.full((1, m, d), 50.0)
-
-    def scores(person: bool, runs: int, noise: NoiseSource) -> Array:
-        moved = sensitivity.clip_jointly(force * person, clip).sum(axis=0)
-        released = noises.add_gaussian(np.broadcast_to(moved, (runs, m, d)), sigma * clip, noise)
-        score: Array = released.sum(axis=(1, 2))
-        return score
-
-    event = Gaussian(sigma, label="a particle step", sensitivity=clip)
-    worst = "a person who pulls every particle as hard as it goes"
-    return Target("particles", worst, (event,), DELTA, 200_000, scores)
-
-
-# -- laws without a mechanism of their own yet -------------------------------------------------
-
-
-def fixed_size(scale: float) -> Target:
-    """A batch of fixed size: the person at one end of the ball, everybody else at the other."""
-    batch, population, radius, sigma = 2, 6, 1.0, scale
-    reach = sensitivity.row_diameter(radius)
-
-    def scores(person: bool, runs: int, noise: NoiseSource) -> Array:
-        rows = np.full(population, -radius)
-        rows[0] = radius if person else -radius
-        orders = (noises.permutation(population, noise) for _ in range(runs))
-        sums = np.array([rows[order[:batch]].sum() for order in orders])
-        return noises.add_gaussian(sums, sigma * reach, noise)
-
-    event = FixedSizeGaussian(batch, population, sigma, sensitivity=reach)
-    worst = "a row at one end of the ball, all others at the other"
-    return Target("fixed-size", worst, (event,), DELTA, 50_000, scores)
-
-
-def descent(scale: float, steps_seen: int = 1) -> Target:
-    """The last of some noisy gradient steps on a quadratic, which contract by a half."""
-    steps, sigma, rate = 6, scale, 0.5
-    curvature = 1.0
-    contraction = 1 - rate * curvature
-
-    def scores(person: bool, runs: int, noise: NoiseSource) -> Array:
-        x, score = np.zeros(runs), np.zeros(runs)
-        for step in range(steps):
-            force = curvature * x - float(person)
-            after = x - rate * noises.add_gaussian(force, sigma, noise)
-            if steps - step <= steps_seen:
-                # Seen alone, the last one; seen together, what each step adds.
-                score += after if steps_seen == 1 else after - contraction * x
-            x = after
-        return score
-
-    event = NoisyDescent(sigma, contraction, steps)
-    worst = "a linear loss of full gradient on top of a quadratic"
-    return Target("descent", worst, (event,), DELTA, 200_000, scores)
+# -- laws without a mechanism of their own -----------------------------------------------------
 
 
 def pure(scale: float) -> Target:

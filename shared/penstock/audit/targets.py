@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from penstock.audit import releases
+from penstock.audit import chains, releases, sketches
 from penstock.audit.worlds import Target
 from penstock.checks import nearest
 from penstock.errors import InvalidInput, PenstockError, Problem
@@ -13,7 +13,16 @@ from penstock.privacy.calibration import smallest_scale
 
 Builder = Callable[[float], Target]
 
-TRAINED = ("dpsgd", "dpsgd-poisson", "training", "maf")
+TRAINED = (
+    "dpsgd",
+    "dpsgd-poisson",
+    "training",
+    "maf",
+    "sliced-wasserstein",
+    "trajectory-start",
+    "trajectory",
+    "trajectory-poisson",
+)
 """Those that need torch."""
 
 _RELEASES: dict[str, Builder] = {
@@ -25,11 +34,11 @@ _RELEASES: dict[str, Builder] = {
     "outcome": releases.outcome,
     "injection": releases.injection,
     "shuffled": releases.shuffled,
-    "projections": releases.projections,
-    "cdfs": releases.cdfs,
-    "particles": releases.particles,
-    "fixed-size": releases.fixed_size,
-    "descent": releases.descent,
+    "sketch": sketches.sketch,
+    "presampled": sketches.presampled,
+    "resampled": sketches.resampled,
+    "gibbs-chain": chains.last_iterate,
+    "gibbs": chains.answer,
     "distributed": releases.distributed,
     "strata": releases.strata,
     "pure": releases.pure,
@@ -72,7 +81,7 @@ def _builder(name: str) -> Builder:
             [Problem("mechanism", "is not known", value=name, remedy=nearest(name, NAMES))],
         )
     try:
-        from penstock.audit import trained
+        from penstock.audit import paths, trained
     except ModuleNotFoundError as error:
         raise PenstockError(
             f"the mechanism {name} needs {error.name}", remedy="pip install 'penstock[site]'"
@@ -82,5 +91,9 @@ def _builder(name: str) -> Builder:
         "dpsgd-poisson": trained.dpsgd_poisson,
         "training": trained.training,
         "maf": trained.maf,
+        "sliced-wasserstein": trained.sliced_wasserstein,
+        "trajectory-start": paths.start,
+        "trajectory": paths.dynamics,
+        "trajectory-poisson": paths.sampled,
     }
     return made[name]

@@ -19,14 +19,22 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
-from penstock.analyst import POLL_SECONDS, RESULT_FILES, Fetching, Received, connect
+from penstock.analyst import POLL_SECONDS, Fetching, Received, connect
+from penstock.analyst.answers import cost, returned
 from penstock.analyst.keyfile import read_private
 from penstock.analyst.waiting import wait_for_end
 from penstock.cli.console import done, emit_json, err, escape, friendly, read_text, say, table
 from penstock.errors import InvalidInput, JobFailed, PenstockError, Problem, Unreachable
+from penstock.mechanisms import MECHANISMS, Gibbs
 from penstock.schema import Schema
 from penstock.study import Study
-from penstock.toml import parse_dictionary, parse_study, study_template
+from penstock.toml import (
+    mechanism_for,
+    parse_dictionary,
+    parse_study,
+    question_for,
+    study_template,
+)
 from penstock.wire.canonical import read_json
 from penstock.wire.signatures import fingerprint, private_from_pem
 from penstock.wire.signed import sign_cancel, sign_study
@@ -74,18 +82,29 @@ def new(
     site: Annotated[list[str], typer.Option("--site", help="A site to invite; repeat it.")],
     out: Annotated[Path, typer.Option(help="Where to write the draft.")] = Path("study.toml"),
     federation: Annotated[str, typer.Option(help="The federation's name.")] = "main",
+    mechanism: Annotated[
+        str, typer.Option(help=f"How sites make their release: {', '.join(MECHANISMS)}.")
+    ] = MECHANISMS[0],
+    time: Annotated[
+        str | None, typer.Option(help="trajectory: the column that says when a row was taken.")
+    ] = None,
 ) -> None:
     """Draft a study from a dictionary: a commented file to edit."""
     if out.exists():
         raise PenstockError("a file exists there already", value=out, remedy="choose --out")
     moment = datetime.now(UTC).replace(microsecond=0)
+    schema = _schema(source)
+    chosen = mechanism_for(mechanism, schema, time)
     text = study_template(
-        _schema(source),
+        schema,
         name=name,
         sites=tuple(site),
         federation=federation,
         not_before=_stamp(moment),
         expires=_stamp(moment + timedelta(days=30)),
+        mechanism=chosen,
+        # Only a study with a question can ask for an answer instead of tables.
+        estimands=(question_for(schema),) if isinstance(chosen, Gibbs) else (),
     )
     out.write_text(text, encoding="utf-8")
     done(f"{out}: edit the estimands and the privacy asked for, then `penstock study check`")
@@ -131,12 +150,13 @@ def check(path: StudyFile, as_json: AsJson = False) -> None:
         emit_json(found.to_dict())
         return
     done(f"{path}: {found.name}, {len(found.sites)} sites, quorum {found.quorum}")
-    say(
-        f"  asks {found.privacy.guarantee} ε = {found.privacy.epsilon:g} at "
-        f"δ = {found.privacy.delta:g} of each site, for {found.mechanism.copies} copies "
-        f"by {found.mechanism.name}"
-    )
+    say(f"  {found.mechanism.name} {cost(found)}")
+    for line in returned(found):
+        say(f"  {line}")
     for e in found.estimands:
+        if e.model == "mean":
+            say(f"  {e.name}: mean of {e.outcome}")
+            continue
         say(f"  {e.name}: {e.model} {e.outcome} ~ {' + '.join((e.term, *e.adjust))}, per {e.per:g}")
 
 
@@ -272,14 +292,18 @@ def pull(
     ] = "one",
     as_json: AsJson = False,
 ) -> None:
-    """Fetch report.html, report.json, pooled.parquet, pooled.csv and dictionary.json."""
+    """Fetch the report (report.html, report.json, dictionary.json) and what sites released.
+
+    Synthetic tables are pooled.parquet and pooled.csv; a trajectory has paths and particles,
+    too, and gibbs has coefficients.csv and coefficients.json instead.
+    """
     if copies not in ("one", "all"):
         problem = Problem("--copies", "unknown", value=copies, bound="one or all")
         raise InvalidInput("pull", [problem])
     remote, every = connect(coordinator), copies == "all"
     if isinstance(remote, Fetching):
         with _downloads() as received:
-            files = remote.fetch(study, RESULT_FILES, out, all_copies=every, received=received)
+            files = remote.fetch(study, None, out, all_copies=every, received=received)
     else:
         files = remote.pull(study, out, all_copies=every)
     if as_json:

@@ -6,16 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from penstock.checks import Checks, shown
+from penstock.checks import Checks
 from penstock.errors import Problem
 from penstock.estimands import Estimand
 from penstock.schema import Schema
 
 DYNAMICS = ("overdamped", "underdamped")
 BASELINES = ("piecewise", "weibull")
-ANSWERED = ("ols", "logistic", "cox", "poisson", "mean")
-"""Models of an estimand that a chain can answer."""
-
 INTERCEPT = "(intercept)"
 MAX_TERMS = 60
 """Coefficients at most: noise grows with their number, and the information with its square."""
@@ -95,10 +92,7 @@ class Gibbs:
             )
             return check.problems
         estimand = estimands[0]
-        check.choice("estimand.model", estimand.model, ANSWERED)
-        names = [estimand.outcome, *estimand.adjust]
-        names += [] if estimand.model == "mean" else [estimand.term]
-        if not set(names) <= set(schema.names):
+        if not {estimand.outcome, estimand.term, *estimand.adjust} <= set(schema.names):
             return check.problems  # said by the study already
         _check_outcome(check, schema, estimand)
         terms = len(design_terms(schema, estimand))
@@ -124,13 +118,6 @@ def _check_outcome(check: Checks, schema: Schema, estimand: Estimand) -> None:
                 value=f"{lower:g} to {upper:g}",
                 bound=f"0 to {MAX_COUNT:g}",
                 remedy="Narrow the column's public bounds",
-            )
-    if estimand.model == "mean":
-        if estimand.adjust:
-            check.add("estimand.adjust", "has no meaning for a mean", remedy="Remove it")
-        if estimand.per != 1:
-            check.add(
-                "estimand.per", "has no meaning for a mean", value=shown(estimand.per), bound="1"
             )
 
 

@@ -12,6 +12,8 @@ from penstock.estimands import Estimand
 from penstock.schema import Schema
 
 VARIANTS = ("sketch", "resampled", "presampled")
+MOST_DIRECTIONS = 4096
+"""More directions than this have their price in time, and none in accuracy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,4 +66,28 @@ class SlicedWasserstein:
 
     def problems(self, schema: Schema, estimands: Sequence[Estimand]) -> list[Problem]:
         """What this study and schema ask that the mechanism cannot do."""
-        return []
+        check, columns = Checks("mechanism"), len(schema.columns)
+        if columns < 2:
+            check.add(
+                "name",
+                "looks at a table from many directions, and one column has none",
+                value="1 column",
+                bound="at least 2",
+                remedy="Add a column, or use another mechanism",
+            )
+        # A column has at least one coordinate, so these are at least as many.
+        if self.bases is not None and self.bases * columns > MOST_DIRECTIONS:
+            check.add(
+                "bases",
+                f"are too many for {columns} columns",
+                value=str(self.bases),
+                bound=f"at most {MOST_DIRECTIONS // columns}",
+            )
+        if self.variant == "resampled" and schema.max_rows_per_person > 1:
+            check.add(
+                "variant",
+                "takes batches of persons with one row each",
+                value=f"{self.variant}, max_rows_per_person = {schema.max_rows_per_person}",
+                remedy="Use the variant sketch",
+            )
+        return check.problems

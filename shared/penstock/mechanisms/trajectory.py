@@ -62,7 +62,7 @@ class Trajectory:
     coupling: str = "entropic"
     start: str = "gaussian"
     modes: int = 1
-    start_share: float = 0.3
+    start_share: float = 0.4
     steps: int = 60
     rate: float = 0.2
     temperature: float = 0.02
@@ -141,6 +141,17 @@ class Trajectory:
                 bound=f"at most {MOST_NUMBERS}",
             )
         return check.problems
+
+    def time_points(self, schema: Schema) -> int:
+        """How many time points have particles, in a study without problems.
+
+        Raises:
+            InvalidInput: the study has some.
+        """
+        check = Checks("mechanism")
+        points = self._points(check, schema[self.time])
+        check.done()
+        return self.subsample or points or 0
 
     def _points(self, check: Checks, column: Column) -> int | None:
         """How many time points there are, or None where the column has none."""

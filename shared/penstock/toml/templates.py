@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 
-from penstock.estimands import Estimand
+from penstock.estimands import MODELS, Estimand
 from penstock.mechanisms import Maf, Mechanism, settings
 from penstock.schema import Column, Schema
 from penstock.study import PrivacyRequest, Study
@@ -34,6 +34,7 @@ _MECHANISM_NOTES: dict[str, dict[str, str]] = {
         "steps": "training steps",
         "sampling": "full | poisson",
         "rate": "poisson: share of persons in a step",
+        "flows": "layers of the flow",
         "hidden": "widths of the hidden layers",
     },
     "sliced-wasserstein": {
@@ -49,36 +50,47 @@ _MECHANISM_NOTES: dict[str, dict[str, str]] = {
     "trajectory": {
         **_TABLES_NOTES,
         "time": "the column that says when a row was taken",
-        "points": "time points, for a column of numbers",
+        "points": "time points, into which a column of numbers is binned",
+        "subsample": "how many of the time points have particles",
         "particles": "per time point",
-        "paths": "sampled through the particles",
+        "paths": "sampled through the particles: a model's draws, not persons' histories",
         "path_times": "evenly spaced times of each path",
         "coupling": "entropic | exact",
-        "start": "gaussian | k-means",
+        "start": "gaussian | k-means | public",
+        "modes": "k-means: clusters at each time point",
+        "start_share": "of the budget, for the start",
+        "steps": "of the particles",
         "rate": "share of persons in a step",
-        "temperature": "of the diffusion along a path",
+        "temperature": "how rough paths are",
     },
     "gibbs": {
         "dynamics": "overdamped | underdamped",
-        "steps": "of the chain",
+        "steps": "of a plain chain",
         "ridge": "penalty per person; above 0",
-        "bound": "norm to which a row is clipped",
+        "bound": "norm beyond which a row's covariates lose weight",
         "baseline": "of a survival model: piecewise | weibull",
         "pieces": "intervals of a piecewise baseline",
     },
 }
+_HEADS = {
+    "maf": "releases synthetic tables, of which any question may be asked.",
+    "sliced-wasserstein": "releases synthetic tables, of which any question may be asked.",
+    "trajectory": "releases tables of snapshots, particles for each time, and paths through them.",
+    "gibbs": "releases one question's coefficients, and no table: exactly one estimand.",
+}
 _ESTIMAND_NOTES = {
-    "model": "ols | logistic | cox",
+    "model": " | ".join(MODELS),
     "outcome": "cox: the duration; its event comes from the columns",
+    "term": "of a mean the outcome itself",
     "per": "the coefficient is reported per this many units",
 }
-_EXAMPLE = """\
+_EXAMPLE = f"""\
 # What the report estimates; repeat for each. For example:
 # [[estimands]]
 # name = "effect"
-# model = "ols"        # ols | logistic | cox
+# model = "ols"        # {" | ".join(MODELS)}
 # outcome = "COLUMN"   # cox: the duration; its event comes from the columns
-# term = "COLUMN"
+# term = "COLUMN"      # not for a mean
 # per = 1
 # adjust = ["COLUMN"]
 """
@@ -106,7 +118,7 @@ def study_toml(study: Study) -> str:
             + _pairs({"wire": study.wire}),
             table("study", head, _STUDY_NOTES),
             table("privacy", _all(study.privacy), _PRIVACY_NOTES),
-            table("mechanism", _mechanism(study.mechanism), _MECHANISM_NOTES[study.mechanism.name]),
+            _mechanism(study.mechanism),
             *(estimands or [_EXAMPLE]),
             "# Whose rows: person names the column that identifies a person, if there is one.\n"
             + table("table", _person(study.schema)),
@@ -181,9 +193,13 @@ def _all(part: PrivacyRequest) -> dict[str, object]:
     return {f.name: getattr(part, f.name) for f in fields(part)}
 
 
-def _mechanism(mechanism: Mechanism) -> dict[str, object]:
-    """All settings but those that are left to the mechanism: TOML has no word for nothing."""
-    return {k: v for k, v in settings(mechanism).items() if v is not None}
+def _mechanism(mechanism: Mechanism) -> str:
+    """All settings; those that are left to the mechanism as comments: TOML has no nothing."""
+    values, notes = settings(mechanism), _MECHANISM_NOTES[mechanism.name]
+    given = {k: v for k, v in values.items() if v is not None}
+    left = [f"# {k} =   # {notes[k]}; chosen for you\n" for k, v in values.items() if v is None]
+    head = f"# {mechanism.name} {_HEADS[mechanism.name]}\n"
+    return head + table("mechanism", given, notes) + "".join(left)
 
 
 def _set(part: Column | Estimand, keep: Sequence[str] = ()) -> dict[str, object]:

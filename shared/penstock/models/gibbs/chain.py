@@ -15,16 +15,17 @@ c = max(|1 - ηλ|, |1 - ηβ|) for both neighbours, and their last iterate alon
 gradient may be seen, so that P may be any function of what was released before. A plain chain takes
 whichever of the two needs less noise.
 
-*Decreasing steps.* On a quadratic with P the inverse of its Hessian, steps a_t = s_t/(s_1 + … + s_t)
-with s_t = 1/σ_t² make the last iterate the mean of all one-step answers, weighted by precision: its
-noise is that of one single gradient released at the whole budget, whatever the number of steps, and
-none can have less for an L2 ball of gradients. Shares s_t that grow forget a poor start.
+*Decreasing steps.* On a quadratic with P the inverse of its Hessian, steps
+a_t = s_t/(s_1 + … + s_t) with s_t = 1/σ_t² make the last iterate the mean of all one-step answers,
+weighted by precision: its noise is that of one single gradient released at the whole budget,
+whatever the number of steps, and no Gaussian can do with less where gradients fill an L2 ball.
+Shares s_t that grow forget a poor start.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,10 +37,13 @@ from penstock.privacy.noise import NoiseSource, add_gaussian
 
 Array = NDArray[np.float64]
 Gradient = Callable[[Array], Array]
+Preconditioner = Callable[[Array], Array]
+"""P (p, p) at an iterate: from what was released, and from nothing else."""
 
 LABEL = "Langevin chain"
 FAR = 1e6
-"""Iterates are brought back to this norm, which no estimate comes near: noise stays finite."""
+"""Iterates are projected onto a ball of this radius, which no estimate comes near: whatever noise
+does, they stay finite. A projection contracts no less (Bok et al. 2024 project, too)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,22 +147,30 @@ def averaging(steps: int, growth: float, mu: float, momentum: float = 0.0) -> Sc
     return Schedule(tuple(sizes.tolist()), tuple(multipliers.tolist()), momentum)
 
 
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """Where a chain ended: the last iterate (p,), and the preconditioners of its steps."""
+
+    theta: Array
+    preconditioners: tuple[Array, ...]
+
+
 def descend(
     gradient: Gradient,
     start: Array,
     schedule: Schedule,
     sensitivity: float,
     noise: NoiseSource,
-    precondition: Array | None = None,
+    precondition: Preconditioner | None = None,
     progress: Callable[[int, int], None] | None = None,
-) -> Array:
-    """The last iterate (p,) of a chain.
+) -> Ended:
+    """Run a chain; its last iterate is to be released, and no other.
 
     Args:
         gradient: ∇F, on private rows; one person moves it by at most ``sensitivity`` at any θ.
         start: θ₀ (p,), public or released.
-        precondition: P (p, p), from what was released before; None: the identity. A chain that is
-            accounted by its last iterate must have none.
+        precondition: of the iterate, which composition lets be seen; None: the identity. A chain
+            that is accounted by its last iterate must have none.
 
     Raises:
         InvalidEvent: a preconditioner with last-iterate accounting.
@@ -166,17 +178,17 @@ def descend(
     if precondition is not None and schedule.contraction is not None:
         raise InvalidEvent("last iterates are accounted without a preconditioner")
     theta = np.array(start, dtype=np.float64)
-    velocity = np.zeros_like(theta)
+    velocity, used, identity = np.zeros_like(theta), [], np.eye(len(theta))
     for t, (size, sigma) in enumerate(zip(schedule.sizes, schedule.multipliers, strict=True)):
+        matrix = identity if precondition is None else precondition(theta)
+        used.append(matrix)
         noisy = add_gaussian(gradient(theta), sigma * sensitivity, noise)
-        move = noisy if precondition is None else precondition @ noisy
-        velocity = schedule.momentum * velocity - size * move
+        velocity = schedule.momentum * velocity - size * (matrix @ noisy)
         theta = theta + velocity
-        if schedule.contraction is None:  # a projection onto a ball would do no harm there either
-            theta = theta * min(1.0, FAR / max(float(np.linalg.norm(theta)), 1e-300))
+        theta = theta * min(1.0, FAR / max(float(np.linalg.norm(theta)), 1e-300))
         if progress is not None:
             progress(t + 1, schedule.steps)
-    return theta
+    return Ended(theta, tuple(used))
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,19 +204,24 @@ class Propagation:
     noise: Array
 
 
-def propagate(schedule: Schedule, hessian: Array, precondition: Array | None = None) -> Propagation:
+def propagate(
+    schedule: Schedule, hessian: Array, preconditioners: Sequence[Array] | None = None
+) -> Propagation:
     """Exactly where a chain's start and noise end up on a quadratic; elsewhere, linearised.
 
     Overdamped with equal steps this is the Lyapunov sum Σ_k (I-ηH)^k η²σ² (I-ηH)^k.
+
+    Args:
+        preconditioners: of each step; None: the identity.
     """
     p = len(hessian)
-    matrix = np.eye(p) if precondition is None else precondition
-    drift, kick = matrix @ hessian, matrix @ matrix.T
     identity, zero = np.eye(p), np.zeros((p, p))
+    matrices = [identity] * schedule.steps if preconditioners is None else preconditioners
     # State (θ - θ*, v).
     state = np.vstack([identity, zero])
     covariance = np.zeros((2 * p, 2 * p))
-    for size, sigma in zip(schedule.sizes, schedule.multipliers, strict=True):
+    for size, sigma, matrix in zip(schedule.sizes, schedule.multipliers, matrices, strict=True):
+        drift, kick = matrix @ hessian, matrix @ matrix.T
         turn = np.block(
             [
                 [identity - size * drift, schedule.momentum * identity],

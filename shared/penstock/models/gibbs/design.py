@@ -21,6 +21,9 @@ from penstock.schema import Column, Schema
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
+LEAST_SHAPE = 0.2
+"""Of a Weibull model: below, its own term of the posterior goes on as a straight line."""
+
 EARLIEST = 0.05
 """Times before this share of the follow-up count as this, in a Weibull model: log t is bounded."""
 
@@ -166,7 +169,7 @@ def read(asked: Question, coded: Mapping[str, Array], present: Bools) -> Rows:
     return Rows(x * mask[:, None], y * mask, time * mask, there)
 
 
-def exposures(asked: Question, time: Array) -> tuple[Array, Array]:
+def exposures(asked: Question, time: Array) -> tuple[Array, Bools]:
     """Share of each interval that was lived through, in [0, 1], and whether it ended in it.
 
     Args:

@@ -10,55 +10,50 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
+from numpy.polynomial.hermite_e import hermegauss
 from numpy.typing import NDArray
 
 from penstock.encoding import Encoding
-from penstock.errors import InvalidInput, Problem
-from penstock.models.gibbs.chain import descend, propagate
-from penstock.models.gibbs.design import EARLIEST, Rows, exposures, read, reporting
-from penstock.models.gibbs.plan import (
-    EXTRA,
-    LINEAR,
-    MOST_HAZARD,
-    Plan,
-    squared_bound,
-    summary_norm,
+from penstock.errors import InvalidEvent, InvalidInput, Problem
+from penstock.models.gibbs.chain import Ended, Preconditioner, descend, propagate
+from penstock.models.gibbs.design import LEAST_SHAPE, Rows, read, reporting
+from penstock.models.gibbs.plan import LINEAR, Plan, largest_bend
+from penstock.models.gibbs.posed import (
+    Loss,
+    curvature_cap,
+    definite,
+    noisy_curvature,
+    posed,
+    shrunk,
 )
-from penstock.models.gibbs.posterior import Piecewise, Regression, place, weights
-from penstock.models.gibbs.sums import noisy_sum, reach, symmetric
+from penstock.models.gibbs.posterior import Regression
+from penstock.models.gibbs.summaries import Summaries, summarise
+from penstock.models.gibbs.sums import noisy_sum, reach
 from penstock.models.parts import Part, Progress
 from penstock.privacy.noise import NoiseSource
 
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
-Loss = Regression | Piecewise
 
-_WIDEST_BINARY = 0.6
-"""Least scale of a 0/1 column in units of half its width: rarer levels than a tenth would otherwise
-lie so far out that the rows that have them lose their weight."""
 _DRIFT = 0.15
-_LEAST_DIAGONAL = 0.2
-_FLOOR = 0.03
-"""Least eigenvalue of an information, over their mean: noise may have made some negative."""
+"""By how much of itself the curvature may change from the start to the iterate."""
 
 
 @dataclass(frozen=True, slots=True)
-class Summaries:
-    """What the first release says; all else follows from it and from public numbers.
+class Known:
+    """What was released of the curvature at the iterate.
 
     Attributes:
-        count: rows; centre, scale: (q,) of the covariates in [-1, 1]; outcome: centre and scale of
-            the outcome in its own units; hazard: (J,) rate per interval.
+        curvature: (p, p) of the data, the mean over persons; spread: norm of the noise on it;
+            dispersion: variance of a linear model's residuals, 1 for others.
     """
 
-    count: float
-    centre: Array
-    scale: Array
-    outcome: tuple[float, float]
-    hazard: Array
+    curvature: Array
+    spread: float
+    dispersion: float
 
 
 def run(
@@ -73,8 +68,9 @@ def run(
 ) -> Iterator[Part]:
     """The answer, as one part: columns ``term``, ``estimate``, ``cov_1`` … ``cov_p``.
 
-    Relation: zero-out with public n; charged as ``plan.events``. Whatever the rows hold, the answer
-    is finite.
+    ``term`` numbers them from 1, in the order of
+    :func:`penstock.mechanisms.gibbs.answer_terms`. Relation: zero-out with public n; charged as
+    ``plan.events``. Whatever the rows hold, the answer is finite.
 
     Args:
         rows: (n, k, d), encoded; present: (n, k). n and k are the plan's.
@@ -85,14 +81,16 @@ def run(
     """
     shape = (plan.persons, plan.rows, encoding.d)
     if rows.shape != shape or present.shape != shape[:2]:
-        problem = Problem("rows", "not of the plan's shape", value=str(rows.shape), bound=str(shape))
+        problem = Problem(
+            "rows", "not of the plan's shape", value=str(rows.shape), bound=str(shape)
+        )
         raise InvalidInput("run", [problem])
     coded = encoding.decode(rows.reshape(-1, encoding.d))
     estimate, covariance = answer(
         plan, read(plan.asked, coded, present.reshape(-1)), noise, progress, device
     )
     columns: dict[str, NDArray[np.generic]] = {
-        "term": np.array(plan.asked.answers, dtype=object),
+        "term": np.arange(1.0, len(estimate) + 1),
         "estimate": estimate,
     }
     columns |= {f"cov_{i + 1}": covariance[:, i] for i in range(len(estimate))}
@@ -100,30 +98,28 @@ def run(
 
 
 def answer(
-    plan: Plan, rows: Rows, noise: NoiseSource, progress: Progress | None = None, device: str = "cpu"
+    plan: Plan,
+    rows: Rows,
+    noise: NoiseSource,
+    progress: Progress | None = None,
+    device: str = "cpu",
 ) -> tuple[Array, Array]:
     """Coefficients (p,) and covariance (p, p) on the reporting scale."""
     seen = summarise(plan, rows, noise)
     curvature, spread, posterior = posed(plan, rows, seen, noise, device)
-    precondition = None
-    if plan.preconditioned:
-        # Half of what noise may add: longer steps than the curvature bears would not settle.
-        careful = _definite(curvature) + spread / 2 * np.eye(plan.dimension)
-        precondition = np.linalg.inv(careful + posterior.prior_curvature(posterior.start))
+    check_smooth(plan, posterior)
     sensitivity = plan.rows * posterior.reach / plan.persons * (1 + 1e-9)
-    theta = descend(
+    ended = descend(
         posterior.gradient,
         posterior.start,
         plan.schedule,
         sensitivity,
         noise,
-        precondition,
+        preconditioner(posterior, curvature, spread) if plan.preconditioned else None,
         progress,
     )
-    data, dispersion = _information(plan, rows, seen, posterior, curvature, theta, noise)
-    estimate, covariance = corrected(
-        plan, posterior, theta, data, dispersion, sensitivity, precondition
-    )
+    known = _information(plan, rows, seen, posterior, curvature, spread, ended.theta, noise)
+    estimate, covariance = corrected(plan, posterior, ended, known, sensitivity)
     first = 0 if plan.asked.model != "cox" else plan.dimension - plan.asked.columns
     if plan.asked.model == "cox":
         estimate = np.concatenate([[0.0], estimate[first:]])
@@ -134,218 +130,63 @@ def answer(
     return matrix @ estimate + shift, matrix @ covariance @ matrix.T
 
 
-def summarise(plan: Plan, rows: Rows, noise: NoiseSource) -> Summaries:
-    """The noisy summaries, each of which ends within its public bounds."""
-    asked, q = plan.asked, plan.asked.columns
-    numeric = np.asarray(asked.numeric, dtype=np.bool_)
-    norm = summary_norm(asked)
+def check_smooth(plan: Plan, posterior: Loss) -> None:
+    """The smoothness that the plan's contraction rests on, whatever the summaries turned out to be.
 
-    def contributions(part: slice) -> Array:
-        x, there = rows.x[part], rows.there[part].astype(np.float64)
-        blocks = [there[:, None], x, x[:, numeric] ** 2, _of_outcome(plan, rows, part)]
-        return np.column_stack(blocks) / norm
-
-    size = plan.summary_size
-    total = norm * noisy_sum(
-        len(rows.y), size, contributions, plan.summaries, plan.rows, noise
-    )
-    sd = norm * plan.summaries * reach(size, plan.rows)
-    count = max(float(total[0]), sd, 1.0)
-    mean = np.clip(total[1 : 1 + q] / count, -1.0, 1.0)
-    square = np.ones(q)
-    square[numeric] = total[1 + q : 1 + q + numeric.sum()] / count
-    # Where noise hides a column's spread, it may be as wide as its bounds allow.
-    least = np.where(numeric, max(0.02, math.sqrt(min(sd / count, 1 / 3))), _WIDEST_BINARY)
-    most = np.sqrt(np.maximum(1 - mean**2, least**2))
-    scale = np.clip(np.sqrt(np.maximum(square - mean**2, 0.0)), least, most)
-    rest = total[1 + q + numeric.sum() :]
-    return Summaries(
-        count, mean, scale, _outcome(plan, rest, count, sd), _hazard(plan, rest, sd)
-    )
+    Raises:
+        InvalidEvent: the posterior bends more; decided by what is public or released.
+    """
+    claimed = largest_bend(plan.asked, plan.bound, plan.reach)
+    own = plan.rows / LEAST_SHAPE**2 if plan.asked.weibull else 0.0
+    if not plan.rows * posterior.bend + own <= plan.rows * claimed * (1 + 1e-9):
+        raise InvalidEvent("a posterior bends more than was planned", bound=claimed)
 
 
-def _of_outcome(plan: Plan, rows: Rows, part: slice) -> Array:
-    y, model = rows.y[part], plan.asked.model
-    if model == "cox":
-        lived, ended = exposures(plan.asked, rows.time[part])
-        there = rows.there[part][:, None]
-        return np.column_stack([ended * y[:, None], np.where(there, lived, 0.0)])
-    if model == "logistic":
-        return y[:, None]
-    if model == "poisson":
-        return np.sqrt(y / max(plan.asked.high, 1.0))[:, None]
-    return np.column_stack([y, y**2])
+def preconditioner(
+    posterior: Loss, curvature: Array, spread: float, intercept: bool = True
+) -> Preconditioner:
+    """P at an iterate: the inverse of the curvature that was released at the start, rescaled.
+
+    A logistic model's curvature falls as its linear predictor spreads: by the ratio of E[s(1-s)],
+    s = 1/(1 + e^-z), there to that at the start, for a normal z with the released second moments.
+    Others keep theirs, as their score equations keep E[e^z].
+
+    Args:
+        intercept: whether the rows of a logistic model start with 1; else they are centred.
+    """
+    known = definite(curvature)
+    # Half of what noise may add: longer steps than the curvature bears would not settle.
+    careful = spread / 2 * np.eye(len(known))
+    logistic = isinstance(posterior, Regression) and posterior.family == "logistic"
+    first = float(posterior.start[0]) if intercept else 0.0
+
+    def at(theta: Array) -> Array:
+        ratio = logistic_ratio(known, first, theta, intercept) if logistic else 1.0
+        prior = posterior.prior_curvature(theta)
+        found: Array = np.asarray(np.linalg.inv(ratio * known + careful + prior))
+        return found
+
+    return at
 
 
-def _outcome(plan: Plan, sums: Array, count: float, sd: float) -> tuple[float, float]:
-    """Centre and scale of the outcome; of a logistic model, its share and 1."""
-    if plan.asked.model == "cox":
-        return 0.0, 1.0
-    error = sd / count
-    if plan.asked.model == "logistic":
-        least = min(max(0.01, error), 0.5)
-        return float(np.clip(sums[0] / count, least, 1 - least)), 1.0
-    if plan.asked.model == "poisson":
-        # The square root of a Poisson count has variance 1/4, nearly; spread beyond is allowed for.
-        root = float(np.clip(sums[0] / count, error / 2, 1.0)) * math.sqrt(max(plan.asked.high, 1.0))
-        return root**2 + 0.25, 1.2 * math.sqrt(root**2 + 0.25)
-    mean = float(np.clip(sums[0] / count, -1.0, 1.0))
-    variance = float(sums[1] / count) - mean**2
-    return mean, math.sqrt(min(max(variance, error, 4e-4), 1.0))
+def logistic_ratio(curvature: Array, first: float, theta: Array, intercept: bool) -> float:
+    """A logistic model's curvature at θ over that at the start, where every z is ``first``."""
+    moments = curvature / _logistic_bend(first, 0.0)
+    mean = 0.0
+    if intercept:
+        moments = moments / moments[0, 0]
+        mean = float(moments[0] @ theta)
+    variance = float(theta @ moments @ theta) - mean**2
+    ratio = _logistic_bend(mean, variance) / _logistic_bend(first, 0.0)
+    return min(max(ratio, 0.05), 4.0)
 
 
-def _hazard(plan: Plan, sums: Array, sd: float) -> Array:
-    """Events per interval lived through; noise may not take it below what it could hide."""
-    if plan.asked.model != "cox":
-        return np.ones(1)
-    j = plan.asked.pieces
-    events, lived = np.maximum(sums[:j], sd), np.maximum(sums[j : 2 * j], 2 * sd)
-    found: Array = np.clip(events / lived, 1e-3, 20.0)
-    return found
-
-
-def posed(
-    plan: Plan, rows: Rows, seen: Summaries, noise: NoiseSource, device: str = "cpu"
-) -> tuple[Array, float, Loss]:
-    """The data's curvature at the start, the norm of the noise on it, and the posterior."""
-    asked, squared = plan.asked, squared_bound(plan.asked, plan.bound)
-    x = np.where(rows.there[:, None], (rows.x - seen.centre) / seen.scale, 0.0)
-    weight = weights(x, plan.bound) * rows.there
-    if asked.model == "cox" and not asked.weibull:
-        posterior: Loss = _piecewise(plan, rows, x, weight, seen, squared)
-    else:
-        posterior = _regression(plan, rows, x, weight, seen, squared)
-    if plan.curvature is None:  # a mean: every row counts as one
-        return np.eye(1) * seen.count / plan.persons, 0.0, _on(posterior, device)
-    cap, p = _cap(plan, posterior, seen, start=True), plan.dimension
-    matrix, events = _noisy_curvature(plan, posterior, posterior.start, cap, plan.curvature, noise)
-    if isinstance(posterior, Regression) and asked.weibull:
-        posterior = _with_events(posterior, events)
-    sd = plan.curvature * reach(plan.curvature_size, plan.rows) * cap * squared / plan.persons
-    sd *= math.sqrt(1 + EXTRA**2) if asked.weibull else 1.0
-    matrix, kept = shrunk(matrix, sd, p - asked.columns)
-    return matrix, kept * sd * math.sqrt(2 * p), _on(posterior, device)
-
-
-def _regression(
-    plan: Plan, rows: Rows, x: Array, weight: Array, seen: Summaries, squared: float
-) -> Regression:
-    asked, there = plan.asked, rows.there.astype(np.float64)
-    one = there[:, None]
-    centre, spread = seen.outcome
-    start = np.zeros(plan.dimension)
-    family, design, y, limit = asked.model, np.column_stack([one, x]), rows.y, 1.0
-    if family in LINEAR:
-        y = (rows.y - centre) / spread * there
-        family, limit = "linear", min(plan.reach, (1 + abs(centre)) / spread)
-    elif family == "logistic":
-        start[0] = math.log(centre / (1 - centre))
-    elif family == "poisson":
-        start[0] = math.log(centre)
-        limit = min(plan.reach * spread, max(asked.high, 1.0))
-    else:
-        total = float(seen.hazard[0])
-        # log t, centred so that its bound is small: in [-2, 1].
-        late = (np.log(np.maximum(rows.time, EARLIEST)) + 1.0) * there
-        family, design = "weibull", np.column_stack([one, late, x])
-        start[:2] = math.log(total) - 1.0, 1.0
-        limit = max(1.0, (1 + plan.reach) * min(total, MOST_HAZARD))
-    return Regression(
-        family=family,
-        design=design,
-        outcome=y,
-        weight=weight,
-        squared=squared,
-        limit=limit,
-        persons=plan.persons,
-        rows=plan.rows,
-        start=start,
-        ridge=asked.ridge,
-        largest=max(asked.high, 1.0),
-    )
-
-
-def _piecewise(
-    plan: Plan, rows: Rows, x: Array, weight: Array, seen: Summaries, squared: float
-) -> Piecewise:
-    """Follow-up ends where the baseline's cumulative hazard reaches a public bound: censoring by
-    what was released, which biases nothing."""
-    lived, ended = exposures(plan.asked, rows.time)
-    most = min(MOST_HAZARD, float(seen.hazard.sum()))
-    before = np.concatenate([[0.0], np.cumsum(seen.hazard)[:-1]])
-    hazard = np.clip(lived * seen.hazard, 0.0, np.maximum(most - before, 0.0))
-    full = (lived * seen.hazard).sum(axis=1)
-    died = ended * (rows.y * (full <= most))[:, None]
-    relative = 1 + plan.reach
-    group = (np.arange(plan.asked.pieces) * plan.levels // plan.asked.pieces)[:, None]
-    together = (group == np.arange(plan.levels)).astype(np.float64)
-    return Piecewise(
-        hazard=(hazard * rows.there[:, None]) @ together,
-        died=died @ together,
-        covariates=x,
-        weight=weight,
-        # Rounding may leave a sum a little above.
-        most=most * (1 + 1e-12),
-        relative=relative,
-        squared=squared,
-        persons=plan.persons,
-        rows=plan.rows,
-        start=np.zeros(plan.dimension),
-        ridge=plan.asked.ridge,
-    )
-
-
-def _on(posterior: Loss, device: str) -> Loss:
-    if isinstance(posterior, Piecewise):
-        names: tuple[str, ...] = ("hazard", "died", "covariates", "weight")
-    else:
-        names = ("design", "outcome", "weight")
-    return replace(posterior, **{n: place(getattr(posterior, n), device) for n in names})
-
-
-def _cap(plan: Plan, posterior: Loss, seen: Summaries, *, start: bool) -> float:
-    """Bound on a row's curvature: at the start the exact one, later a few times a typical one."""
-    if isinstance(posterior, Piecewise):
-        most = posterior.most
-        return most if start else max(1.5, plan.reach - 1) * most
-    if posterior.family == "linear":
-        return 1.0
-    if posterior.family == "logistic":
-        share = seen.outcome[0]
-        return share * (1 - share) if start else min(0.25, 3 * share * (1 - share))
-    typical = seen.outcome[0] if posterior.family == "poisson" else float(seen.hazard[0])
-    highest = posterior.bend / posterior.squared
-    return min(typical if start else max(1.5, plan.reach - 1) * typical, highest)
-
-
-def _noisy_curvature(
-    plan: Plan, posterior: Loss, theta: Array, cap: float, sigma: float, noise: NoiseSource
-) -> tuple[Array, float]:
-    """The mean Hessian over persons (p, p), and the weighted count of events (weibull)."""
-    p, at_start = plan.dimension, sigma == plan.curvature
-    extra = plan.asked.weibull and at_start
-    size = p * (p + 1) // 2 + extra
-    norm = math.sqrt(1 + EXTRA**2) if extra else 1.0
-
-    def contributions(part: slice) -> Array:
-        found = posterior.information(theta, cap, part)
-        if extra and isinstance(posterior, Regression):
-            events = EXTRA * posterior.weight[part] * posterior.outcome[part]
-            found = np.column_stack([found, events])
-        return found / norm
-
-    rows = plan.persons * plan.rows
-    total = norm * noisy_sum(rows, size, contributions, sigma, plan.rows, noise)
-    events = float(total[-1]) / EXTRA if extra else 0.0
-    triangular = total[:-1] if extra else total
-    unit = cap * posterior.squared / plan.persons
-    return symmetric(triangular, p) * unit, events
-
-
-def _with_events(posterior: Regression, events: float) -> Regression:
-    """At least one event, and no more than there are rows."""
-    most = float(posterior.persons * posterior.rows)
-    return replace(posterior, events=min(max(events, 1.0), most))
+def _logistic_bend(mean: float, variance: float) -> float:
+    """E[s(1-s)] for a normal linear predictor."""
+    nodes, masses = hermegauss(31)
+    z = np.clip(mean + math.sqrt(max(variance, 0.0)) * nodes, -30.0, 30.0)
+    share = 1.0 / (1.0 + np.exp(-z))
+    return float((share * (1 - share)) @ masses / masses.sum())
 
 
 def _information(
@@ -354,16 +195,22 @@ def _information(
     seen: Summaries,
     posterior: Loss,
     curvature: Array,
+    spread: float,
     theta: Array,
     noise: NoiseSource,
-) -> tuple[Array, float]:
+) -> Known:
     """The data's part of the mean Hessian at the iterate, and the dispersion."""
     if plan.asked.model not in LINEAR or not isinstance(posterior, Regression):
-        cap = _cap(plan, posterior, seen, start=False)
-        matrix, _ = _noisy_curvature(plan, posterior, theta, cap, plan.information, noise)
+        cap = curvature_cap(plan, posterior, seen, start=False)
+        matrix, _ = noisy_curvature(
+            plan, posterior, theta, cap, plan.information, noise, start=False
+        )
         sd = plan.information * plan.rows * cap * posterior.squared / plan.persons
-        matrix, _ = shrunk(matrix, sd, plan.dimension - plan.asked.columns)
-        return _blend(plan, posterior, seen, curvature, matrix), 1.0
+        matrix = shrunk(matrix, sd, plan.dimension - plan.asked.columns)
+        other = sd * math.sqrt(2 * plan.dimension)
+        share = _share_of_start(curvature, spread, other)
+        blended = share * curvature + (1 - share) * matrix
+        return Known(blended, math.hypot(share * spread, (1 - share) * other), 1.0)
 
     def contributions(part: slice) -> Array:
         found = posterior.residuals(theta, part) / posterior.limit
@@ -373,31 +220,22 @@ def _information(
     total = noisy_sum(len(rows.y), 2, contributions, plan.information, plan.rows, noise)
     sd = plan.information * reach(2, plan.rows)
     share = max(float(total[0]), 0.05 * sd) / max(float(total[1]), sd)
-    return curvature, share * posterior.limit**2
+    return Known(curvature, spread, share * posterior.limit**2)
 
 
-def _blend(plan: Plan, posterior: Loss, seen: Summaries, first: Array, last: Array) -> Array:
-    """The Hessian at the iterate, and as much of the start's as the noise of the former asks for:
-    the latter is off by a share that is taken to be :data:`_DRIFT`."""
-    if plan.curvature is None:
-        return last
-    spread = plan.information * _cap(plan, posterior, seen, start=False)
-    other = plan.curvature * _cap(plan, posterior, seen, start=True)
-    unit = posterior.squared * plan.rows / plan.persons
-    drift = _DRIFT * max(float(np.trace(first)) / plan.dimension, 0.0)
-    share = (spread * unit) ** 2 / ((spread * unit) ** 2 + (other * unit) ** 2 + drift**2)
-    blended: Array = share * first + (1 - share) * last
-    return blended
+def _share_of_start(curvature: Array, spread: float, other: float) -> float:
+    """How much of the curvature at the start goes into that at the iterate, by the noise on both;
+    the former is taken to be off by :data:`_DRIFT` of itself."""
+    drift = _DRIFT * max(float(np.diag(curvature).mean()), 0.0)
+    return other**2 / (other**2 + spread**2 + drift**2)
 
 
 def corrected(
     plan: Plan,
     posterior: Loss,
-    theta: Array,
-    data: Array,
-    dispersion: float,
+    ended: Ended,
+    known: Known,
     sensitivity: float,
-    precondition: Array | None,
 ) -> tuple[Array, Array]:
     r"""From the iterate to an estimate of the unpenalised coefficients, and its covariance.
 
@@ -406,47 +244,22 @@ def corrected(
     there to the minimum without the ridge. Its covariance is that of the chain, carried along, and
     G⁻¹ times the dispersion over n, the sampling error.
     """
-    p, start = plan.dimension, posterior.start
+    p, start, theta = plan.dimension, posterior.start, ended.theta
     prior = posterior.prior_curvature(theta)
     ridge = posterior.ridge * np.eye(p)
-    free = _definite(data + prior - ridge)
-    chain = propagate(plan.schedule, free + ridge, precondition)
-    forget = np.linalg.inv(np.eye(p) - chain.bias)
-    inverse = np.linalg.inv(free)
-    onward = inverse @ (free + ridge) @ forget
-    estimate: Array = start + onward @ (theta - start)
-    mechanism = onward @ chain.noise @ onward.T * sensitivity**2
-    covariance = mechanism + dispersion * inverse / plan.persons
+    free = definite(known.curvature + prior - ridge)
+    estimate: Array = start + _onward(plan, free, ridge, ended)[0] @ (theta - start)
+    # Noise on the curvature may hide that there is less of it.
+    less = definite(free - known.spread / 2 * np.eye(p))
+    onward, noise = _onward(plan, less, ridge, ended)
+    covariance = onward @ noise @ onward.T * sensitivity**2
+    covariance += known.dispersion * np.linalg.inv(less) / plan.persons
     return estimate, (covariance + covariance.T) / 2
 
 
-def shrunk(matrix: Array, sd: float, baseline: int) -> tuple[Array, float]:
-    """A noisy curvature, drawn towards a diagonal by as much as is noise; and what is left of it.
-
-    The diagonal is the mean one of the baseline's parameters, and that of the covariates', which
-    are standardised: there is little else to expect. The share is noise's expected square over the
-    square of what lies off that diagonal (Ledoit & Wolf 2004, the noise's variance known).
-
-    Args:
-        sd: of the noise on a number of the diagonal; 1/√2 of it elsewhere.
-        baseline: parameters before the covariates'.
-    """
-    p = len(matrix)
-    diagonal = np.diag(matrix).copy()
-    for part in (slice(0, baseline), slice(baseline, p)):
-        if diagonal[part].size:
-            least = _LEAST_DIAGONAL * max(float(diagonal[part].mean()), 0.0)
-            diagonal[part] = np.maximum(diagonal[part], least)
-    off = matrix - np.diag(np.diag(matrix))
-    expected = sd**2 * p * (p - 1) / 2
-    kept = 1 - min(1.0, expected / max(float((off**2).sum()), 1e-300))
-    found: Array = np.diag(diagonal) + kept * off
-    return found, kept
-
-
-def _definite(matrix: Array) -> Array:
-    """Eigenvalues floored: noise may have made them negative."""
-    values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
-    typical = max(float(values.mean()), 1e-6)
-    found: Array = (vectors * np.maximum(values, _FLOOR * typical)) @ vectors.T
-    return found
+def _onward(plan: Plan, free: Array, ridge: Array, ended: Ended) -> tuple[Array, Array]:
+    """G⁻¹H(I-Π)⁻¹, and S for Δ = 1."""
+    chain = propagate(plan.schedule, free + ridge, ended.preconditioners)
+    forget = np.linalg.inv(np.eye(len(free)) - chain.bias)
+    onward: Array = np.asarray(np.linalg.solve(free, (free + ridge) @ forget))
+    return onward, chain.noise

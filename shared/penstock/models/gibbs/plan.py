@@ -27,17 +27,15 @@ from penstock.estimands import Estimand
 from penstock.mechanisms.gibbs import Gibbs
 from penstock.models.gibbs import chain, sums
 from penstock.models.gibbs.chain import Schedule
-from penstock.models.gibbs.design import Question, question
-from penstock.models.gibbs.posterior import LEAST_SHAPE
+from penstock.models.gibbs.design import LEAST_SHAPE, Question, question
 from penstock.privacy.accountant import epsilon
 from penstock.privacy.calibration import smallest_scale
-from penstock.privacy.events import Event, Gaussian
+from penstock.privacy.events import Event
 from penstock.schema import Schema
 from penstock.study import PrivacyRequest
 
-STEPS, GROWTH = 8, 2.0
-"""Of the preconditioned chain without momentum."""
-HEAVY_STEPS, HEAVY_GROWTH, MOMENTUM = 10, 1.5, 0.3
+STEPS, MOMENTUM = 16, 0.3
+"""Of the preconditioned chain; and its momentum, where it is to have some."""
 
 _SHARES = {
     "mean": (0.15, 0.0, 0.8, 0.05),
@@ -72,7 +70,7 @@ class Plan:
         reach: c, in standard deviations, within which residuals (in persons, within which
             cumulative hazards) count in full.
         preconditioned: by the released curvature; else a plain chain.
-            summaries, curvature, information: noise multipliers; curvature is None where it is known.
+        summaries, curvature, information: noise multipliers; None where nothing is released.
         schedule: of the chain, in which Δ is the gradient's sensitivity.
         events: what the run is charged as; epsilon: their ε at the requested δ.
     """
@@ -164,10 +162,8 @@ def _planned(
     scale: float,
 ) -> Plan:
     """The plan whose releases together are as one Gaussian of noise multiplier ``scale``."""
-    summaries, curvature, chained, information = (
-        scale / math.sqrt(share) if share else None for share in shares
-    )
-    mu = math.sqrt(shares[2]) / scale
+    summary_share, curvature_share, chain_share, information_share = shares
+    mu = math.sqrt(chain_share) / scale
     reach = _reach(asked, persons / scale)
     # What few persons or a small ε cannot tell apart is left as the summaries have it.
     levels = min(asked.pieces, max(1, round(persons / (LEVEL_SIGNAL * scale))))
@@ -183,14 +179,23 @@ def _planned(
         bound=bound,
         reach=reach,
         preconditioned=mechanism.steps is None,
-        summaries=summaries or math.inf,
-        curvature=curvature,
-        schedule=_schedule(mechanism, asked, rows, bound, reach, mu),
-        information=information or math.inf,
+        summaries=scale / math.sqrt(summary_share),
+        curvature=scale / math.sqrt(curvature_share) if curvature_share else None,
+        schedule=_schedule(mechanism, asked, rows, bound, persons / scale, mu),
+        information=scale / math.sqrt(information_share),
         events=(),
         epsilon=math.inf,
     )
     return replace(found, events=_events(found))
+
+
+def _growth(asked: Question, signal: float) -> float:
+    """How shares of the budget grow: with much signal the start is soon forgotten, its curvature,
+    too; with little, steps by a noisy preconditioner do better if none of them rules. A survival
+    model's curvature changes most from the start, so that its steps stay even the longest."""
+    if asked.model == "cox":
+        return min(1.3 + 0.1 * math.log1p(signal / 1e5), 2.0)
+    return min(1.2 + 0.1 * math.log1p(signal / 100), 2.0)
 
 
 def _reach(asked: Question, signal: float) -> float:
@@ -213,15 +218,13 @@ def _events(found: Plan) -> tuple[Event, ...]:
 
 
 def _schedule(
-    mechanism: Gibbs, asked: Question, rows: int, bound: float, reach: float, mu: float
+    mechanism: Gibbs, asked: Question, rows: int, bound: float, signal: float, mu: float
 ) -> Schedule:
     """A preconditioned chain with decreasing steps, or as many plain steps as the study asks."""
     heavy = mechanism.dynamics == "underdamped"
     if mechanism.steps is None:
-        if heavy:
-            return chain.averaging(HEAVY_STEPS, HEAVY_GROWTH, mu, MOMENTUM)
-        return chain.averaging(STEPS, GROWTH, mu)
-    smoothness = rows * largest_bend(asked, bound, reach) + mechanism.ridge
+        return chain.averaging(STEPS, _growth(asked, signal), mu, MOMENTUM if heavy else 0.0)
+    smoothness = rows * largest_bend(asked, bound, _reach(asked, signal)) + mechanism.ridge
     momentum = PLAIN_MOMENTUM if heavy else 0.0
     return chain.plain(mechanism.steps, 1 / smoothness, mechanism.ridge, smoothness, mu, momentum)
 

@@ -5,10 +5,10 @@ r"""Strongly convex, smooth posteriors in which one person's gradient is bounded
 over the rows a of all n persons (public; null rows contribute nothing), θ₀ public. Nothing is
 clipped that would break convexity: the *slope* φ' is cut off instead, which makes φ linear beyond.
 
-**Proposition.** Let φ' be non-decreasing in z with |φ'| ≤ L and 0 ≤ φ'' ≤ b wherever φ'' exists, and
-w = min(1, (X/‖x‖)²) for a = (f, x) with ‖f‖² ≤ f₀. Then with R² = f₀ + X², at every θ and for every
-row, (i) ‖w φ' a‖ ≤ L·R; (ii) w φ'' a aᵀ has no eigenvalue outside [0, b·R²]. So, for k rows per
-person, one person moves ∇F by at most k·L·R/n (zero-out), and F is λ-strongly convex and
+**Proposition.** Let φ' be non-decreasing in z with |φ'| ≤ L and 0 ≤ φ'' ≤ b wherever φ'' exists,
+and w = min(1, (X/‖x‖)²) for a = (f, x) with ‖f‖² ≤ f₀. Then with R² = f₀ + X², at every θ and for
+every row, (i) ‖w φ' a‖ ≤ L·R; (ii) w φ'' a aᵀ has no eigenvalue outside [0, b·R²]. So, for k rows
+per person, one person moves ∇F by at most k·L·R/n (zero-out), and F is λ-strongly convex and
 (k·b·R² + λ)-smooth, *whoever is zeroed out*.
 
 *Proof.* Where ‖x‖ ≤ X, w = 1 and ‖a‖² ≤ R². Beyond, with u = X/‖x‖ < 1: w²‖a‖² = u⁴‖f‖² + u²X² ≤ R²
@@ -46,11 +46,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import InvalidEvent
+from penstock.models.gibbs.design import LEAST_SHAPE
 from penstock.models.gibbs.sums import triangle
 
 Array = NDArray[np.float64]
 
-LEAST_SHAPE = 0.2
 _LARGEST = 40.0
 """Linear predictors are cut off here: e^40 is finite, and 1/(1 + e^-40) is 1 in float64."""
 
@@ -258,7 +258,7 @@ class Regression:
     def _curvature(self, z: Any, y: Any) -> Any:
         xp = _xp(z)
         if self.family == "linear":
-            return 1.0 * (abs(z - y) <= self.limit)
+            return (0 * z + 1.0) * (abs(z - y) <= self.limit)  # of z's own precision
         if self.family == "logistic":
             share = 1.0 / (1.0 + xp.exp(-z))
             return share * (1.0 - share)
@@ -293,12 +293,13 @@ class Piecewise:
     s = max{A√(1+X²), √(1+X²), √(1 + A² + (A-1)²X²)} at every θ, and its Hessian lies in
     [0, A(1+X²)].
 
-    *Proof.* The gradient is w·(g, x Σg) with g_j = u_j h'(z_j) - d_j, of which at most one d_j is 1,
-    and 0 ≤ Σ u_j h' = a ≤ A. Without an event Σ g² ≤ a², (Σg)² = a². With one, in interval k,
-    Σ g² ≤ (1-a_k)² + (a-a_k)² is convex in a_k, so at most max{1 + a², (1-a)²}, and (Σg)² = (a-1)²;
-    1 + a² + (a-1)²X² is convex in a, and (1-a)²(1+X²) lies below one of the others: its ends are the
-    terms of s at a = A and a = 0, where 1 + X² is. ‖wx‖ ≤ X as before. The Hessian's trace is
-    w Σ_j u_j h''(1 + ‖x‖²) ≤ A(1+X²), and it is a sum of positive semidefinite terms. ∎
+    *Proof.* The gradient is w·(g, x Σg) with g_j = u_j h'(z_j) - d_j, of which at most one d_j is
+    1, and 0 ≤ Σ u_j h' = a ≤ A. Without an event Σ g² ≤ a², (Σg)² = a². With one, in interval k,
+    (Σg)² = (a-1)², and Σ g² ≤ (1-a_k)² + (a-a_k)² is convex in a_k, so at most
+    max{1 + a², (1-a)²}. With the second, (1-a)²(1+X²) ≤ max{1, A²}(1+X²); with the first,
+    1 + a² + (a-1)²X² is convex in a: 1 + X² at a = 0, the third term of s at a = A. And ‖wx‖ ≤ X as
+    before. The Hessian is a sum of positive semidefinite terms with trace
+    w Σ_j u_j h''(1 + ‖x‖²) ≤ A(1+X²). ∎
 
     Args:
         hazard: u (N, J); died: d (N, J) of 0 and 1; covariates: x (N, q); weight: (N,), 0 in null

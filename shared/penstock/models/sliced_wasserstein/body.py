@@ -6,21 +6,24 @@ are public constants, and particles that start as standard Gaussians are a DP Ga
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.models.sliced_wasserstein.flow import Schedule
+from penstock.models.sliced_wasserstein.batches import (
+    presampled,
+    presampled_event,
+    resampled,
+    resampled_event,
+)
+from penstock.models.sliced_wasserstein.directions import paired_stack
+from penstock.models.sliced_wasserstein.goals import Goal, Schedule, goals
 from penstock.models.sliced_wasserstein.sketch import Directions, noisy_sketch, sketch_event
 from penstock.models.sliced_wasserstein.targets import REACH, predicted
 from penstock.privacy.events import Event
 from penstock.privacy.noise import NoiseSource
-from penstock.privacy.sensitivity import orthonormal_stack
-
-if TYPE_CHECKING:
-    from penstock.models.sliced_wasserstein.flow import SlicedFlow
 
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -31,19 +34,26 @@ _SEED = 0
 
 @dataclass(frozen=True, slots=True)
 class Sliced:
-    """Noisy distribution functions of projections, and the flow towards them.
+    """What is measured, and the flow towards it.
 
     Args:
-        d: columns; rows: per person at most.
-        bases: orthonormal bases of directions; bins: of each distribution function.
-        noise_multiplier: of the sketch.
-        schedule: of the flow, which is post-processing.
+        variant: one of :data:`penstock.mechanisms.sliced_wasserstein.VARIANTS`.
+        persons: public n; d: columns; rows: per person at most.
+        bases: orthonormal bases of directions, of each step where they are drawn anew.
+        bins: of each distribution function; batch: rows per step; radius: to which rows are
+            clipped. Each of them is looked at by its own variant only.
+        noise_multiplier: of each release.
+        schedule: of the flow; ``resampled`` pays for each of its steps.
     """
 
+    variant: str
+    persons: int
     d: int
     rows: int
     bases: int
     bins: int
+    batch: int
+    radius: float
     noise_multiplier: float
     schedule: Schedule
 
@@ -52,15 +62,23 @@ class Sliced:
         return self.schedule.steps
 
     def event(self) -> Event:
-        """What :meth:`fit` is charged as."""
-        return sketch_event(self.noise_multiplier, self.bases, self.d, self.bins, self.rows)
+        """What :meth:`goals` is charged as."""
+        sigma, rows = self.noise_multiplier, self.rows
+        if self.variant == "presampled":
+            return presampled_event(sigma, self.radius, self.bases, self.d, rows)
+        if self.variant == "resampled":
+            sizes = (self.persons, self.batch, self.steps)
+            return resampled_event(sigma, self.radius, self.bases, *sizes)
+        return sketch_event(sigma, self.bases, self.d, self.bins, rows)
 
-    def fit(self, rows: Array, present: Bools, noise: NoiseSource, device: str) -> SlicedFlow:
-        """The flow towards rows (n, k, d) with presence (n, k); zero-out, public n."""
-        from penstock.models.sliced_wasserstein.flow import SlicedFlow, goals
-
-        theta = orthonormal_stack(self.bases * self.d, self.d, np.random.default_rng(_SEED))
+    def goals(self, rows: Array, present: Bools, noise: NoiseSource) -> Iterator[Goal]:
+        """What the flow moves towards: rows (n, k, d) with presence (n, k), as released."""
+        sigma, given = self.noise_multiplier, (rows, present, self.radius, self.bases)
+        if self.variant == "presampled":
+            return presampled(*given, sigma, self.schedule, noise)
+        if self.variant == "resampled":
+            return resampled(*given, self.batch, sigma, self.schedule, noise)
+        theta = paired_stack(self.bases, self.d, np.random.default_rng(_SEED))
         where = Directions.within(theta, 0.0, REACH)
-        sketch = noisy_sketch(rows, present, where, self.bins, self.noise_multiplier, noise)
-        targets = predicted(sketch, sketch.rows)
-        return SlicedFlow(goals(targets, self.schedule), self.d, self.schedule, device)
+        sketch = noisy_sketch(rows, present, where, self.bins, sigma, noise)
+        return goals(predicted(sketch, sketch.rows), self.schedule)

@@ -13,7 +13,7 @@ them varies less than a sample does.)
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,8 +22,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr, ndtri
 from scipy.stats import qmc
 
-from penstock.models.sliced_wasserstein.particles import into_ball, least_squares
-from penstock.models.sliced_wasserstein.targets import Targets
+from penstock.models.sliced_wasserstein.goals import Goal, Schedule
+from penstock.models.sliced_wasserstein.particles import into_ball
 
 if TYPE_CHECKING:
     import torch
@@ -44,36 +44,6 @@ _AT_ONCE_ELSEWHERE = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
-class Schedule:
-    """Which directions a step uses, and how far it goes; all public.
-
-    Args:
-        steps: T.
-        step: of the first, in (0, 1]; 1 is what the directions of a step ask for.
-        last: of the last; in between geometric.
-        bases: how many bases of d directions a step uses, in turn; all where there are fewer.
-        diffusion: λ >= 0; a step of size h adds √(2λh) of Gaussian noise.
-    """
-
-    steps: int = 120
-    step: float = 0.75
-    last: float = 0.1
-    bases: int = 4
-    diffusion: float = 0.0
-
-    def sizes(self) -> Array:
-        """(T,)."""
-        return np.geomspace(self.step, min(self.last, self.step), self.steps)
-
-    def turns(self, directions: int, d: int) -> Iterator[NDArray[np.intp]]:
-        """The directions of each step."""
-        most, at = max(min(self.bases * d, directions), 1), 0
-        for _ in range(self.steps):
-            yield np.arange(at, at + most) % directions
-            at += most
-
-
-@dataclass(frozen=True, slots=True)
 class _Stage:
     theta: torch.Tensor
     back: torch.Tensor
@@ -91,46 +61,17 @@ class _Stage:
         return x + self.back @ by
 
 
-@dataclass(frozen=True, slots=True)
-class Goal:
-    """What one step moves towards.
-
-    Args:
-        theta: (d, N), directions; back: (d, N), what one unit of displacement along each moves.
-        quantiles: levels (N, m) in [0, 1] to target quantiles (N, m).
-        smoothing: sd of Gaussian noise that the targets contain; the particles' distributions are
-            smoothed alike (the Gaussian-smoothed distance), without noise being drawn.
-    """
-
-    theta: Array
-    back: Array
-    quantiles: Callable[[Array], Array]
-    smoothing: float = 0.0
-
-
-def goals(targets: Targets, schedule: Schedule) -> Iterator[Goal]:
-    """The steps of a schedule towards the same targets, directions in turn."""
-    d, n = targets.matrix.shape
-    for which in schedule.turns(n, d):
-        theta = targets.matrix[:, which]
-
-        def quantiles(levels: Array, which: NDArray[np.intp] = which) -> Array:
-            return targets.quantiles(levels, which)
-
-        yield Goal(theta, least_squares(theta), quantiles)
-
-
 class SlicedFlow:
     """A map from standard Gaussians to rows.
 
     Args:
         steps: goals, as many as the schedule's steps.
         d: dimension; schedule: sizes of the steps, and diffusion.
+        device, precision: as for particles.
+        seed: of the reference particles and of diffusion; public.
         start: (d, d) matrix A and shift b (d,): the flow starts at A z + b, where A is not given
             at z itself.
         radius: of a ball around 0 into which every step's points are brought back, or None.
-        device, precision: as for particles.
-        seed: of the reference particles and of diffusion; public.
     """
 
     def __init__(
@@ -138,11 +79,11 @@ class SlicedFlow:
         steps: Iterable[Goal],
         d: int,
         schedule: Schedule,
-        start: tuple[Array, Array] | None = None,
-        radius: float | None = None,
         device: str = "cpu",
         precision: str = "single",
         seed: int = 0,
+        start: tuple[Array, Array] | None = None,
+        radius: float | None = None,
     ) -> None:
         import torch
 

@@ -190,8 +190,7 @@ def counts(rows: Array, present: Bools, directions: Directions, bins: int) -> Wh
 
 def strategy(bins: int) -> Array:
     """A, (B, B), symmetric: |W|^½ rounded to whole multiples of 2⁻²⁰."""
-    scaled: Array = _whole_strategy(bins) * _unit()
-    return scaled
+    return np.asarray(_whole_strategy(bins) * _unit())
 
 
 def absolute(bins: int) -> Array:
@@ -229,7 +228,7 @@ def _back(bins: int) -> Array:
     """L = W A⁻¹ of A as rounded, so that L A = W."""
     edge, bin_ = np.arange(1, bins + 1)[:, None], np.arange(bins)
     half = np.where(bin_ < edge, 0.5, -0.5)
-    found: Array = np.linalg.solve(strategy(bins).T, half.T).T
+    found = np.asarray(np.linalg.solve(strategy(bins).T, half.T).T)
     found.setflags(write=False)
     return found
 

@@ -8,10 +8,11 @@ function is the normal one and a deviation from it,
    \qquad a_k(θ) = E[He_k(θᵀx)]/\sqrt{k!}.
 
 Where a density's Hermite coefficients of degree k are independent with variance τ_k²,
-:math:`Cov(a_k(θ), a_l(θ')) = 0` between degrees. The variances are
-estimated from the noisy sketch itself (maximum likelihood over the directions), and deviations
-replaced by their best linear prediction. Where there is little signal, the flow is thereby left at the Gaussian that it starts
-from; where there is much, the sketch stays as it is.
+the a_k(θ) have this variance in every direction, and those of different degrees are uncorrelated.
+The variances are estimated from the noisy sketch itself (maximum likelihood over the directions),
+and deviations replaced by their best linear prediction; what all directions have in common, and
+know far better together, is predicted first. So where there is little signal the flow stays at the
+Gaussian that it starts from, and where there is much the sketch stays as it is.
 """
 
 from __future__ import annotations
@@ -43,6 +44,9 @@ _BEYOND = 1.25
 _ROUNDS = 100
 """Of the estimate of variances; always as many."""
 
+_LEAST = 1e-5
+"""A distribution function is known to this at best."""
+
 _SLOPE = 1e-9
 """Least rise, as a share: the inverse exists."""
 
@@ -69,16 +73,6 @@ class Targets:
         for out, level, j in zip(found, rows, some, strict=True):
             out[:] = np.interp(level, self.cdf[j], self.points[j])
         return found
-
-
-def monotone(sketch: Sketch, rows: float) -> Targets:
-    """Each direction by itself: its edges' noisy values, clipped, in the nearest rising order.
-
-    Isotonic regression by least squares. What a sketch says without any prior, and the noisier.
-    """
-    edges = sketch.halves.shape[1]
-    points = np.linspace(sketch.directions.low, sketch.directions.high, edges, axis=-1)
-    return Targets(sketch.directions.matrix, points, _rising(sketch.halves / rows + 0.5))
 
 
 def predicted(sketch: Sketch, rows: float) -> Targets:
@@ -111,8 +105,6 @@ def _shared(deviations: Array, noise: Array, at: Array, fine: Array) -> tuple[Ar
     mean, odd = deviations.mean(axis=0), _odd(len(at))
     covariance = odd @ noise @ odd.T / len(deviations)
     seen = odd @ mean
-    # Half of the noise is gone, with half of the dimensions: a trace of it keeps inverses.
-    covariance += 1e-9 * np.trace(covariance) * np.eye(len(at))
     ends = [_gain(seen[None], covariance, at, t) @ seen for t in (at, fine)]
     return ends[0], ends[1]
 
@@ -126,17 +118,19 @@ def _odd(size: int) -> Array:
 def _gain(deviations: Array, noise: Array, at: Array, fine: Array) -> Array:
     """The linear prediction of deviations at ``fine`` from noisy ones ``at``; (L + 1, B - 1)."""
     own, cross = _parts(at, at), _parts(fine, at)
+    # Noise of hardly any size, or in half of the dimensions only, must leave inverses.
+    noise = noise + (_LEAST**2 + 1e-9 * np.trace(noise)) * np.eye(len(at))
     seen = deviations.T @ deviations / len(deviations)
     variances = np.full(len(own), 1e-3)
     for _ in range(_ROUNDS):
         precision = np.linalg.inv(noise + np.tensordot(variances, own, axes=1))
         explained = precision @ seen @ precision
-        # A step of majorisation: up where the sketch varies more than is explained, down where less.
+        # Majorisation: up where the sketch varies more than is explained, down where less.
         ratio = np.einsum("kij,ij->k", own, explained) / np.einsum("kij,ij->k", own, precision)
         variances = np.maximum(variances * np.sqrt(np.maximum(ratio, 0.0)), 1e-16)
     signal = np.tensordot(variances, own, axes=1)
-    gain: Array = np.linalg.solve(noise + signal, np.tensordot(variances, cross, axes=1).T).T
-    return gain
+    gain = np.linalg.solve(noise + signal, np.tensordot(variances, cross, axes=1).T).T
+    return np.asarray(gain)
 
 
 def _parts(t: Array, s: Array) -> Array:

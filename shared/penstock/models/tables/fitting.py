@@ -21,6 +21,7 @@ from scipy.stats import qmc
 from penstock.models.flow import training
 from penstock.models.flow.engine import make_flow
 from penstock.models.sliced_wasserstein.body import Sliced
+from penstock.models.sliced_wasserstein.flow import SlicedFlow
 from penstock.models.tables.margins import (
     BINS,
     Counts,
@@ -175,11 +176,18 @@ def _fitted(
     """The body, fitted to each table."""
     inside, present = [f.inside for f in fits], [f.present for f in fits]
     if isinstance(body, Sliced):
-        flows = []
-        for rows, there, noise in zip(inside, present, noises, strict=True):
-            flows.append(body.fit(rows, there, noise, device))
-            if progress is not None:
-                progress(len(flows) * body.steps, len(fits) * body.steps)
+        sliced = body
+
+        def flow(rows: Array, there: Bools, noise: NoiseSource) -> Transport:
+            goals = sliced.goals(rows, there, noise)
+            return SlicedFlow(goals, sliced.d, sliced.schedule, device)
+
+        flows: list[Transport] = []
+        with ThreadPoolExecutor(threads) as pool:
+            for made in pool.map(flow, inside, present, noises):
+                flows.append(made)
+                if progress is not None:
+                    progress(len(flows) * body.steps, len(fits) * body.steps)
         return flows
     if not isinstance(body, Autoregressive):
         raise TypeError(f"no way to fit {type(body).__name__}")

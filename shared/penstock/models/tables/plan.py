@@ -15,8 +15,9 @@ from penstock.errors import BudgetExceeded, InvalidInput, Problem
 from penstock.mechanisms import Maf, SlicedWasserstein
 from penstock.models.flow.architecture import Architecture, public_clip
 from penstock.models.flow.training import Training
+from penstock.models.sliced_wasserstein import tuning as sliced_tuning
 from penstock.models.sliced_wasserstein.body import Sliced
-from penstock.models.sliced_wasserstein.flow import Schedule
+from penstock.models.sliced_wasserstein.goals import Schedule
 from penstock.models.tables.stages import Autoregressive, Body, Stages, Tuning, tune
 from penstock.privacy.accountant import epsilon
 from penstock.privacy.calibration import smallest_scale
@@ -31,6 +32,9 @@ from penstock.study import PrivacyRequest
 
 CLIP_QUANTILE = 0.8
 _UNCLIPPED = 100.0
+_ROW_BASES, _ROW_MARGIN = 4, 0.5
+"""Of noisy projections of rows: how many bases, and by how much rows may be longer than √d, as
+standard Gaussians mostly are."""
 PRIVATE_RATE, PUBLIC_RATE = 0.003, 0.01
 """Adam's learning rates with and without noise; frozen on simulated cohorts only."""
 
@@ -96,7 +100,7 @@ def plan_columns(
         return _plan_maf(mechanism, d, rows, persons, privacy, outcomes)
 
     def body(signal: float, tuning: Tuning) -> Callable[[float], Body]:
-        return _sliced(mechanism, d, rows, signal, tuning)
+        return _sliced(mechanism, d, rows, persons, signal, tuning)
 
     stages = _private_stages(body, d, rows, persons, privacy, outcomes, ())
     return _planned(mechanism, persons, privacy, stages, stages.events())
@@ -207,13 +211,30 @@ def _autoregressive(
 
 
 def _sliced(
-    mechanism: SlicedWasserstein, d: int, rows: int, signal: float, tuning: Tuning
+    mechanism: SlicedWasserstein, d: int, rows: int, persons: int, signal: float, tuning: Tuning
 ) -> Callable[[float], Sliced]:
     schedule = Schedule(mechanism.steps, mechanism.step, diffusion=mechanism.diffusion)
-    bases, bins = mechanism.bases or 8, mechanism.bins or 32
+    tuned = sliced_tuning.tune(signal, persons, d)
+    noisy_rows = mechanism.variant != "sketch"
+    # A batch of steps is charged step by step; everything else once.
+    releases = mechanism.steps if mechanism.variant == "resampled" else 1
+    whole = Sliced(
+        variant=mechanism.variant,
+        persons=persons,
+        d=d,
+        rows=rows,
+        bases=mechanism.bases or (_ROW_BASES if noisy_rows else tuned.bases),
+        bins=mechanism.bins or tuned.bins,
+        batch=min(mechanism.batch, persons),
+        radius=math.sqrt(d) + _ROW_MARGIN,
+        noise_multiplier=1.0,
+        schedule=schedule,
+    )
+    rate = whole.batch / persons if mechanism.variant == "resampled" else 1.0
+    per_release = math.sqrt(releases / tuning.flow) * rate
 
     def at(scale: float) -> Sliced:
-        return Sliced(d, rows, bases, bins, scale / math.sqrt(tuning.flow), schedule)
+        return replace(whole, noise_multiplier=scale * per_release)
 
     return at
 
@@ -257,6 +278,10 @@ def _check(
         if not value >= 1
     ]
     if not isinstance(mechanism, Maf):
+        if mechanism.variant == "resampled" and rows > 1:
+            what = "has batches of persons with one row each"
+            value, bound = f"{rows} rows per person", "1"
+            problems.append(Problem("mechanism.variant", what, value=value, bound=bound))
         if privacy.guarantee != "formal":
             asked = privacy.guarantee
             problems.append(

@@ -98,7 +98,7 @@ class Rows:
             inside = clip * (1 - 8 * (particles.shape[1] + self.d + 16) * self._eps())
             scale = self._scales(batch, inside)
             total = batch.total(scale)
-        found: Array = total.double().cpu().numpy()
+        found: Array = total.cpu().numpy()
         return found
 
     def _eps(self) -> float:
@@ -164,15 +164,17 @@ class _Batch:
         """Σ scale_r v_r, (T, m, d)."""
         import torch
 
-        total = torch.zeros_like(self._x)
+        # Summed in float64, whatever the precision: rounding must not add up over persons.
+        x = self._x.double()
+        total = torch.zeros_like(x)
         for low in range(0, self._width, self._chunk):
             own, y = self._part(low)
             share = self._shares(y)[0] if self._kept is None else self._kept[0]
             weight = torch.zeros(y.shape[:2], dtype=y.dtype, device=y.device)
             weight[self._time[own], self._place[own] - low] = scale[own]
-            pulled = (share * weight[:, :, None]).transpose(1, 2)
-            total += self._x * pulled.sum(2, keepdim=True) - pulled @ y
-        return total / self._h
+            pulled = (share * weight[:, :, None]).double().transpose(1, 2)
+            total += x * pulled.sum(2, keepdim=True) - pulled @ y.double()
+        return total / self._h.double()
 
     def _part(self, low: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Which rows have a place from ``low`` on, and where they are: (T, chunk, d)."""

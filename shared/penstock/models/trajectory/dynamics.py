@@ -16,15 +16,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.models.trajectory.drift import Rows
+from penstock.models.trajectory.plan import Dynamics
 from penstock.models.trajectory.sinkhorn import sinkhorn
-from penstock.privacy.events import Gaussian, PoissonGaussian
 from penstock.privacy.noise import NoiseSource, add_gaussian, poisson_sample
+
+if TYPE_CHECKING:
+    import torch
 
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -32,47 +35,8 @@ Bools = NDArray[np.bool_]
 _SWEEPS, _FIRST_SWEEPS = 8, 50
 """Sinkhorn's iterations per step, from the last step's potentials; and at the first step."""
 
-_CALM = 0.25
-"""The most that noise may move a particle in a step, in kernel widths: N counts as at least what
-that takes, so that a time point with few rows stays where it started."""
-
-
-@dataclass(frozen=True, slots=True)
-class Dynamics:
-    """Public parameters of the dynamics.
-
-    Attributes:
-        sigma: noise multiplier; rate: q, 1 for everyone; steps: K; clip: C, in kernel widths.
-        bandwidth: kernel width h over a time point's spread (root mean variance as released).
-        wide: how many times wider the kernel begins; it narrows evenly over the first half.
-        step: a; smoothing: b at most; temperature: τ, in unit space squared per whole duration.
-        heat: √(2c), in kernel widths; 0 leaves the privacy noise as the only diffusion.
-        cool: share of a, b and c that is left at the end.
-        average: over the iterates of this last share of the steps.
-    """
-
-    sigma: float
-    rate: float
-    steps: int
-    clip: float
-    bandwidth: float
-    wide: float
-    step: float
-    smoothing: float
-    temperature: float
-    heat: float
-    cool: float
-    average: float
-
-    def event(self) -> PoissonGaussian | Gaussian:
-        """What all steps are charged as."""
-        if self.rate < 1:
-            return PoissonGaussian(self.rate, self.sigma, self.steps, "particles", self.clip)
-        return Gaussian(self.sigma, self.steps, "particles", self.clip)
-
-    def least_rows(self, particles: int) -> float:
-        """N counts as at least this: below, noise would move particles by more than _CALM·h."""
-        return self.step * particles * self.sigma * self.clip / (self.rate * _CALM)
+_BEYOND = 2.5
+"""A particle's distance from the mean, in sds of the rows, is at most this more than √d."""
 
 
 def descend(
@@ -85,6 +49,7 @@ def descend(
     box: Array,
     noise: NoiseSource,
     tick: Callable[[], None] | None = None,
+    moments: tuple[Array, Array] | None = None,
 ) -> Array:
     """The particles after all steps.
 
@@ -93,8 +58,11 @@ def descend(
         sizes: (T,) rows per time point, public or released; never counted here.
         positions: (T,), times in shares of the whole duration, increasing.
         box: (d,) half widths of the unit space, which particles never leave.
+        moments: means (T, d) and covariances (T, d, d) of the rows, if they are known: particles
+            stay where these make rows likely. One that has lost all rows would wander off, moved
+            by nothing but noise.
 
-    Privacy: ``how.event()``; start, spread and sizes must be public or paid for.
+    Privacy: ``how.event()``; start, spread, sizes and moments must be public or paid for.
     """
     import torch
 
@@ -107,6 +75,7 @@ def descend(
     gaps = np.diff(positions)
     reg = rows.tensor(how.temperature * gaps)
     springs = rows.tensor(_springs(how, width, gaps))[:, None, None]
+    held = None if moments is None else _Held(rows, *moments)
     potentials, mean, averaged = None, torch.zeros_like(x), 0
     for k in range(how.steps):
         done = k / max(how.steps - 1, 1)
@@ -126,7 +95,8 @@ def descend(
             potentials = plans.potentials
             drift[:-1] -= left * springs * (x[:-1] - plans.forward @ x[1:])
             drift[1:] -= left * springs * (x[1:] - plans.backward @ x[:-1])
-        x = torch.minimum(torch.maximum(x + drift, -edge), edge)
+        x = x + drift if held is None else held.within(x + drift)
+        x = torch.minimum(torch.maximum(x, -edge), edge)
         if k >= how.steps * (1 - how.average) - 1:
             averaged += 1
             mean += (x - mean) / averaged
@@ -134,6 +104,23 @@ def descend(
             tick()
     found: Array = (mean if averaged else x).double().cpu().numpy()
     return found
+
+
+class _Held:
+    """The ellipsoids of each time point in which nearly all its rows are, by their moments."""
+
+    def __init__(self, rows: Rows, means: Array, covariances: Array) -> None:
+        values, vectors = np.linalg.eigh(covariances)
+        self._mean = rows.tensor(means)[:, None, :]
+        self._whiten = rows.tensor(vectors / np.sqrt(values)[:, None, :])
+        self._reach = math.sqrt(means.shape[1]) + _BEYOND
+
+    def within(self, x: torch.Tensor) -> torch.Tensor:
+        """(T, m, d), those outside moved straight towards the mean."""
+        apart = x - self._mean
+        far: torch.Tensor = (apart @ self._whiten).norm(dim=2, keepdim=True)
+        inside: torch.Tensor = self._mean + apart * (self._reach / far.clamp(min=self._reach))
+        return inside
 
 
 def _springs(how: Dynamics, width: Array, gaps: Array) -> Array:

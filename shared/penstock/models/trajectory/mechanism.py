@@ -129,7 +129,7 @@ def fit(
     used = np.asarray(plan.times.used)
     here = Marginals(found.counts[used], found.means[used], found.covariances[used], found.count_sd)
     particles = draw(here, plan.particles, box, noise.generator())
-    covariance = _whole_covariances(here)
+    mean, covariance = _whole_moments(here)
     spread = np.sqrt(np.trace(covariance, axis1=1, axis2=2) / len(box))
     place = np.full(plan.times.count, -1)
     place[used] = np.arange(len(used))
@@ -146,11 +146,17 @@ def fit(
         box,
         noise,
         tick,
+        None if plan.start.sigma is None else (mean, covariance),
     )
     reg = plan.dynamics.temperature * np.diff(plan.times.positions)
     shares = _shares(found)
     rows_seen = float(np.clip(found.counts.sum(), 0, plan.persons * plan.rows))
-    kernels = _kernels(moved, covariance)
+    if plan.start.sigma is None:
+        # Nothing is known of the covariances; in theory the fit's own kernel is what is missing.
+        widths = (plan.dynamics.bandwidth * spread) ** 2
+        kernels = widths[:, None, None] * np.eye(len(box))
+    else:
+        kernels = _kernels(moved, covariance)
     return Model(moved, shares, rows_seen, kernels, couple(moved, reg, plan.exact))
 
 
@@ -216,19 +222,19 @@ def _allot(weights: Array, m: int) -> Whole:
     return np.minimum(np.searchsorted(edges, (rank + 0.5) / m), len(weights) - 1)
 
 
-def _whole_covariances(found: Marginals) -> Array:
-    """(T, d, d) of each time point, all its clusters together."""
+def _whole_moments(found: Marginals) -> tuple[Array, Array]:
+    """Means (T, d) and covariances (T, d, d) of each time point, all its clusters together."""
     weights = found.counts + max(found.count_sd, 1e-9)
     weights = (weights / weights.sum(axis=1, keepdims=True))[..., None]
     mean = (weights * found.means).sum(axis=1)
     apart = found.means - mean[:, None]
     spread = found.covariances + apart[..., :, None] * apart[..., None, :]
     covariance: Array = (weights[..., None] * spread).sum(axis=1)
-    return covariance
+    return mean, covariance
 
 
 def _shares(found: Marginals) -> Array:
-    """(T,) by released counts, with one sd of their noise added where all are but noise."""
+    """(T,) by released counts; one that is below its noise's sd counts as none."""
     counts = found.counts.sum(axis=1)
     counts = np.where(counts > found.count_sd, counts, 0.0)
     total = float(counts.sum())

@@ -68,14 +68,17 @@ def sample_paths(
     paths: int,
     rng: np.random.Generator,
 ) -> Array:
-    """Independent paths: a Markov chain of particles, Brownian bridges from each to the next.
+    """Paths: a Markov chain of particles, Brownian bridges from each to the next.
 
-    A path starts at a particle drawn evenly and goes on by the rows of the couplings. Between its
-    nodes x at time a and y at time b it is a Brownian bridge: jointly Gaussian at any times, with
+    A path starts at any particle alike and goes on by the rows of the couplings. Draws are
+    stratified: of all paths as equal a number starts at each particle, and those at one particle go
+    on in as exact proportions, as whole numbers allow. So each path has the law of the chain, and
+    all of them together are nearer to it than independent ones. Between its nodes x at
+    time a and y at time b a path is a Brownian bridge: jointly Gaussian at any times, with
     mean x + (t - a)/(b - a) (y - x) and, in each coordinate,
     covariance(s, t) = temperature (s - a)(b - t)/(b - a) for s <= t, independent between gaps
     (Chizat, Zhang, Heitz & Schiebinger 2022, "Trajectory Inference via Mean-field Langevin in Path
-    Space", theorem 3.1). Paths of several calls with one ``rng`` are as good as of one call.
+    Space", theorem 3.1).
 
     Args:
         particles: (T, m, d), T >= 2.
@@ -122,18 +125,34 @@ def _chain(couplings: Array, paths: int, rng: np.random.Generator) -> NDArray[np
     """(paths, T) particles' numbers, by inverting the rows' cumulative sums."""
     gaps, m = couplings.shape[:2]
     chain = np.empty((paths, gaps + 1), dtype=np.int64)
-    chain[:, 0] = rng.integers(0, m, paths)
-    uniforms = rng.random((gaps, paths))
-    for t, (plan, drawn) in enumerate(zip(couplings, uniforms, strict=True)):
+    chain[:, 0] = _even(paths, rng) * m
+    for t, plan in enumerate(couplings):
         rising = np.cumsum(plan, axis=1)
         rising /= rising[:, -1:]
         # All rows searched at once: row i's sums are raised to lie between i and i + 1.
         now = chain[:, t]
-        key = np.minimum(now + drawn, np.nextafter(now + 1.0, 0.0))
+        key = np.minimum(now + _even_within(now, m, rng), np.nextafter(now + 1.0, 0.0))
         flat = (rising + np.arange(m)[:, None]).ravel()
-        chain[:, t + 1] = np.searchsorted(flat, key, side="right") - now * m
-        np.minimum(chain[:, t + 1], m - 1, out=chain[:, t + 1])
+        chain[:, t + 1] = np.minimum(np.searchsorted(flat, key, side="right") - now * m, m - 1)
     return chain
+
+
+def _even(count: int, rng: np.random.Generator) -> Array:
+    """Uniforms in [0, 1), one in each of ``count`` equal parts, in random order."""
+    return np.minimum((rng.permutation(count) + rng.random(count)) / count, np.nextafter(1.0, 0.0))
+
+
+def _even_within(groups: NDArray[np.int64], m: int, rng: np.random.Generator) -> Array:
+    """Uniforms, one in each of equal parts for the members of each of m groups, in random order."""
+    order = rng.permutation(len(groups))
+    order = order[np.argsort(groups[order], kind="stable")]
+    sizes = np.bincount(groups, minlength=m)
+    first = np.cumsum(sizes) - sizes
+    sorted_groups = groups[order]
+    rank = np.arange(len(groups)) - first[sorted_groups]
+    uniforms = np.empty(len(groups))
+    uniforms[order] = (rank + rng.random(len(groups))) / sizes[sorted_groups]
+    return uniforms
 
 
 def long_table(paths: Array, times: ArrayLike) -> tuple[NDArray[np.int64], Array, Array]:

@@ -12,12 +12,11 @@ from dataclasses import dataclass
 from penstock.encoding import Encoding
 from penstock.errors import InvalidInput, Problem
 from penstock.mechanisms import Trajectory
-from penstock.models.trajectory.dynamics import Dynamics
 from penstock.models.trajectory.start import Start
 from penstock.models.trajectory.times import Times, times_of
 from penstock.privacy.accountant import epsilon
 from penstock.privacy.calibration import Accountant, smallest_scale
-from penstock.privacy.events import Event
+from penstock.privacy.events import Event, Gaussian, PoissonGaussian
 from penstock.schema import Schema
 from penstock.study import PrivacyRequest
 
@@ -27,6 +26,48 @@ BANDWIDTH, CLIP = 0.61, 0.55
 
 WIDE, WIDE_PUBLIC = 4.0, 10.0
 """How many times wider the kernel begins: enough to reach rows that the start does not."""
+
+_CALM = 0.2
+"""The most that noise may move a particle in a step, in kernel widths: N counts as at least what
+that takes, so that a time point with few rows stays where it started."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dynamics:
+    """Public parameters of the dynamics.
+
+    Attributes:
+        sigma: noise multiplier; rate: q, 1 for everyone; steps: K; clip: C, in kernel widths.
+        bandwidth: kernel width h over a time point's spread (root mean variance as released).
+        wide: how many times wider the kernel begins; it narrows evenly over the first half.
+        step: a; smoothing: b at most; temperature: τ, in unit space squared per whole duration.
+        heat: √(2c), in kernel widths; 0 leaves the privacy noise as the only diffusion.
+        cool: share of a, b and c that is left at the end.
+        average: over the iterates of this last share of the steps.
+    """
+
+    sigma: float
+    rate: float
+    steps: int
+    clip: float
+    bandwidth: float
+    wide: float
+    step: float
+    smoothing: float
+    temperature: float
+    heat: float
+    cool: float
+    average: float
+
+    def event(self) -> PoissonGaussian | Gaussian:
+        """What all steps are charged as."""
+        if self.rate < 1:
+            return PoissonGaussian(self.rate, self.sigma, self.steps, "particles", self.clip)
+        return Gaussian(self.sigma, self.steps, "particles", self.clip)
+
+    def least_rows(self, particles: int) -> float:
+        """N counts as at least this: below, noise would move particles by more than _CALM·h."""
+        return self.step * particles * self.sigma * self.clip / (self.rate * _CALM)
 
 
 @dataclass(frozen=True, slots=True)

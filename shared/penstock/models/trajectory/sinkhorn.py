@@ -11,6 +11,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from penstock.errors import InvalidInput, Problem
 
 if TYPE_CHECKING:
@@ -19,8 +21,14 @@ if TYPE_CHECKING:
 EVERY = 5
 """Sweeps between two looks at the error, the scale and the relaxation."""
 
+_NEAR = 4.0
+"""Within so many times the tolerance, one sweep later, it is worth to measure what is left."""
+
 _FAR = 1e8
 """Scalings beyond this are absorbed; what they grow by until the next look fits into float32."""
+
+_SAFE = -60.0
+"""Where no exponent lies lower, no sum of their exponentials can vanish, even in float32."""
 
 _STRONGEST = 1.96
 """The most that sweeps are over-relaxed; 2 would not converge."""
@@ -99,10 +107,11 @@ def sinkhorn(
         scaling = _Scaling(x, y, each, start)
         for k in range(1, iterations + 1):
             scaling.sweep()
-            if (k == 1 or k % EVERY == 0) and scaling.look() <= enough:
-                plans = scaling.plans()
-                if float(plans.error.max()) <= enough:
-                    return plans
+            looks = k == 1 or k % EVERY == 0
+            if looks and scaling.look() <= _NEAR * enough and scaling.finish() <= enough:
+                break
+        else:
+            scaling.finish()
         return scaling.plans()
 
 
@@ -134,6 +143,7 @@ class _Scaling:
             self._kernel(self.least)
         self.u = self.v
         self.relax = self.v[:, :1]  # ones, (B, 1, 1)
+        self.plain = True  # nothing is relaxed yet
         self.last: Any = None
         self.looks = self.sweeps = 0
 
@@ -157,15 +167,19 @@ class _Scaling:
         exponents = self._exponents()
         top = exponents.amax(2, keepdim=True)
         exponents -= top
-        lift = (least - exponents.amax(1, keepdim=True)).clip(min=0)
-        exponents += lift
-        self.a, self.b = self.a - top, self.b + lift.transpose(1, 2)
-        kernel: Any = exponents.exp_()
+        self.a = self.a - top
+        if not float(exponents.min()) > _SAFE:
+            lift = (least - exponents.amax(1, keepdim=True)).clip(min=0)
+            exponents += lift
+            self.b = self.b + lift.transpose(1, 2)
         v: Any = torch.ones_like(self.b)
-        # On a CPU numpy multiplies many small matrices by vectors several times faster than torch,
-        # and does the small steps between with less ado. It is the same memory and the same code.
-        cpu = kernel.device.type == "cpu"
-        self.kernel, self.v = (kernel.numpy(), v.numpy()) if cpu else (kernel, v)
+        # On a CPU numpy has exponentials, products of many small matrices with vectors, and small
+        # steps between them with less ado: several times as fast. It is the same memory and code.
+        if exponents.device.type == "cpu":
+            self.kernel, self.v = exponents.numpy(), v.numpy()
+            np.exp(self.kernel, out=self.kernel)
+        else:
+            self.kernel, self.v = exponents.exp_(), v
         return top
 
     def _absorb(self) -> None:
@@ -182,10 +196,10 @@ class _Scaling:
         shape = self.u.shape
         sums = self.kernel @ self.v
         self.r = self.u * sums
-        self.u = self._toward(self.r) / sums
+        self.u = (1.0 if self.plain else self._toward(self.r)) / sums
         sums = (self.u.reshape(len(sums), 1, -1) @ self.kernel).reshape(shape)
         self.c = self.v * sums
-        self.v = self._toward(self.c) / sums
+        self.v = (1.0 if self.plain else self._toward(self.c)) / sums
         self.sweeps += 1
 
     def _toward(self, sums: Any) -> Any:
@@ -193,7 +207,7 @@ class _Scaling:
         return (self.relax - (self.relax - 1.0) * sums).clip(0.2, 2.0)
 
     def look(self) -> float:
-        """The worst error; the relaxation set anew, far scalings absorbed."""
+        """The worst error, as it was before the last sweep; sets the relaxation, absorbs."""
         error = (abs(self.r - 1) + abs(self.c - 1)).mean(1)
         self.looks += 1
         # Every other time: just after a change the error shrinks at neither rate.
@@ -215,20 +229,26 @@ class _Scaling:
         best = (2 / (1 + (1 - plain) ** 0.5)).clip(1.0, _STRONGEST)
         told, kept = (rate > over) & (rate < 1), rate <= over
         self.relax = 1 + told * (best - 1) + kept * over + (rate >= 1) * over * 0.8
+        self.plain = False
 
-    def plans(self) -> Plans:
-        """What u K v is after one more plain mending of the columns."""
-        import torch
-
+    def finish(self) -> float:
+        """One more plain mending of the columns; then the worst error that is left."""
         n, m = self.u.shape[:2]
         self.v = 1 / (self.u.reshape(n, 1, m) @ self.kernel).reshape(n, m, 1)
-        u, v = torch.as_tensor(self.u), torch.as_tensor(self.v)
-        joint = torch.as_tensor(self.kernel) * (u / m)
+        self.error = abs(self.u * (self.kernel @ self.v) - 1).mean(1)[:, 0]
+        return float(self.error.max())
+
+    def plans(self) -> Plans:
+        """What u K v is; K is used up."""
+        import torch
+
+        m = self.u.shape[1]
+        joint, u, v = (torch.as_tensor(each) for each in (self.kernel, self.u, self.v))
+        joint *= u / m
         joint *= v.transpose(1, 2)
-        error = (joint.sum(2) - 1 / m).abs().sum(1)
         f = (self.a + u.log() - self.low[0] + math.log(m)) * self.reg
         g = (self.b + v.log() - self.low[1]) * self.reg
-        return Plans(joint, f[:, :, 0], g[:, :, 0], error)
+        return Plans(joint, f[:, :, 0], g[:, :, 0], torch.as_tensor(self.error))
 
 
 def _check(

@@ -1,0 +1,160 @@
+"""What the files mean that an analyst pulls, and how their numbers combine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.mechanisms import Gibbs, Mechanism, Trajectory
+from penstock.mechanisms.gibbs import answer_terms
+from penstock.released import COPY, PATH
+from penstock.study import Study
+from penstock_server.export import PARTICLE, POINT, SITE, TIME, no_couplings
+
+Json = dict[str, Any]
+
+COPIES = (
+    "Copies are independent draws of n rows each from one fitted private model. Analyse every "
+    "copy on its own and combine: estimate = mean of the m estimates; variance = (1 + 1/m) times "
+    "the mean of the m variances (Raab, Nowok & Dibben 2017). Never stack the copies: standard "
+    "errors would be too small by √m. This variance does not contain the noise that the private "
+    "mechanism put into the model"
+)
+REFITS = ": the report adds it per estimand, from the sites' refits (mechanism_variance)."
+NO_REFITS = ", and without refits the report cannot add it."
+SNAPSHOTS = (
+    " Of a trajectory every copy is a table of snapshots: its rows are at single times, and no two "
+    "of them belong together."
+)
+PATHS = (
+    "Paths are draws from a model that runs through the snapshots. No path is a person's history, "
+    "and nothing was learnt from the same person seen twice. Do not fit models for repeated "
+    "measurements to paths as if they were observed, and do not count them as persons."
+)
+COUPLINGS = (
+    "Couplings say which particles of one time point the model joins to which of the next. They "
+    "are not observed links between persons' visits."
+)
+ANSWER = (
+    "No table was released: each site answered one question. Each site's covariance contains the "
+    "sampling error and the noise of the private mechanism. Pool the last term of the sites, "
+    "weighing by its variance; the report does so. Other terms adjust: pool them only with the "
+    "same care. Another question needs another study, and costs privacy again."
+)
+
+
+def dictionary(study: Study, report: Json, *, all_copies: bool) -> Json:
+    """What the columns of every table mean, and how copies or answers combine."""
+    head = {"study": study.name, "synthetic": True}
+    if isinstance(study.mechanism, Gibbs):
+        return {
+            **head,
+            "synthetic": False,
+            "columns": _answer_columns(study, study.mechanism),
+            "files": {
+                "coefficients.csv": "one row for each site and term",
+                "coefficients.json": "the same, each site's covariance as a matrix",
+            },
+            "combining": ANSWER,
+            "sites": report["sites"],
+        }
+    own = [
+        {k: v for k, v in c.items() if v not in (None, "", [])}
+        for c in study.schema.to_dict()["columns"]
+    ]
+    columns = [
+        _column(SITE, "categorical", "site that released the row"),
+        _column(COPY, "integer", "synthetic copy, from 1"),
+        *own,
+    ]
+    found: Json = {
+        **head,
+        "columns": columns,
+        "copies_released": study.mechanism.copies,
+        "copies_here": study.mechanism.copies if all_copies else 1,
+        "combining": combining(study.mechanism),
+        "sites": report["sites"],
+    }
+    if isinstance(study.mechanism, Trajectory):
+        found["trajectory"] = _trajectory(study, study.mechanism)
+    return found
+
+
+def combining(mechanism: Mechanism) -> str:
+    """How what this mechanism releases is to be analysed."""
+    if isinstance(mechanism, Gibbs):
+        return ANSWER
+    text = COPIES + (REFITS if mechanism.refits else NO_REFITS)
+    return text + SNAPSHOTS if isinstance(mechanism, Trajectory) else text
+
+
+def _column(name: str, kind: str, label: str) -> Json:
+    return {"name": name, "kind": kind, "label": label}
+
+
+def _trajectory(study: Study, mechanism: Trajectory) -> Json:
+    """The files beside the pooled table: their columns before those of the study."""
+    points = mechanism.time_points(study.schema)
+    site = _column(SITE, "categorical", "site that released the row")
+    point = _column(POINT, "integer", f"time point, 1 to {points}")
+    count = mechanism.particles
+    particle = _column(PARTICLE, "integer", f"particle of that time point, 1 to {count}")
+    unit = study.schema[mechanism.time].unit
+    units = f"in {unit}" if unit else f"in units of {mechanism.time}"
+    if study.schema[mechanism.time].kind == "ordered":
+        units = "as the level's number, from 0"
+    exact = f"exact time {units}; the column {mechanism.time} is rounded as the schema says"
+    files: Json = {
+        "paths": {
+            "files": ["paths.parquet", "paths.csv"],
+            "rows": f"{mechanism.paths} paths of each site, at {mechanism.path_times} evenly "
+            "spaced times, in order",
+            "columns": [
+                site,
+                _column(PATH, "integer", f"path within the site, 1 to {mechanism.paths}"),
+                _column(TIME, "continuous", exact),
+            ],
+            "meaning": PATHS,
+        },
+        "particles": {
+            "files": ["particles.parquet", "particles.csv"],
+            "rows": f"{count} particles at each of {points} time points, of each site",
+            "columns": [site, point, particle],
+            "meaning": "Each particle stands for an equal share of the rows at its time point.",
+        },
+    }
+    missing = no_couplings(study)
+    if missing is None:
+        files["couplings"] = {
+            "files": ["couplings.parquet"],
+            "rows": "one for each pair of particles at neighbouring time points, but for pairs "
+            "that hardly hold any mass",
+            "columns": [
+                site,
+                point,
+                particle,
+                _column("next_particle", "integer", "particle of the next time point"),
+                _column("mass", "continuous", "share of the whole that goes from one to the other"),
+            ],
+            "meaning": COUPLINGS + " Computed by the coordinator from the released particles.",
+        }
+    else:
+        files["couplings"] = {"files": [], "missing": f"left out: {missing}", "meaning": COUPLINGS}
+    return files
+
+
+def _answer_columns(study: Study, mechanism: Gibbs) -> list[Json]:
+    estimand = study.estimands[0]
+    terms = answer_terms(study.schema, estimand, mechanism)
+    last = f"the last one, {terms[-1]}, is the question"
+    if estimand.per != 1:
+        last += f", per {estimand.per:g} units"
+    return [
+        _column(SITE, "categorical", "site that answered"),
+        _column("term", "categorical", f"coefficient; {last}"),
+        _column("estimate", "continuous", f"of the {estimand.model} model, coefficient scale"),
+        _column("se", "continuous", "standard error: square root of the variance"),
+        *(
+            _column(f"cov_{i + 1}", "continuous", f"covariance with {term}")
+            for i, term in enumerate(terms)
+        ),
+    ]

@@ -1,0 +1,144 @@
+"""A trajectory study's part of the report: its pictures' numbers, and what they are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.mechanisms import Trajectory
+from penstock.models.trajectory.times import Times, times_of
+from penstock.schema import LEVEL_KINDS, Column
+from penstock_server.meta import marginals
+from penstock_server.meta.marginals import Marginals
+from penstock_server.report import words
+from penstock_server.report.inputs import ReportInputs, SiteInput
+from penstock_server.report.marginals import Band, Levels, Marginal
+
+Json = dict[str, Any]
+
+MOST_SITES = 12
+"""Sites with a picture of their own."""
+MOST_LEVELS = 5
+_MARGIN = 0.4
+"""Of the pooled range, added to either end of an axis."""
+
+
+def trajectory(inputs: ReportInputs, delivered: Sequence[SiteInput]) -> Json | None:
+    """What the page shows of a trajectory study; None of another, or without a delivery."""
+    mechanism, schema = inputs.study.mechanism, inputs.study.schema
+    sites = {s.name: s.marginals for s in delivered if s.marginals is not None}
+    if not isinstance(mechanism, Trajectory) or not sites:
+        return None
+    times, every = times_of(mechanism, schema), list(sites.values())
+    columns = marginals.drawn(mechanism, schema)
+    kept = {c.name: _levels(c, every) for c in columns if c.kind in LEVEL_KINDS}
+    shown = [("", every)]
+    if len(sites) > 1:
+        shown += [(name, [found]) for name, found in list(sites.items())[:MOST_SITES]]
+    time = schema[mechanism.time]
+    return {
+        "time": _titled(time),
+        "points": _labels(times),
+        "positions": [float(x) for x in times.positions],
+        "seen": [float(i / (mechanism.path_times - 1)) for i in marginals.seen(mechanism)],
+        "particles": mechanism.particles,
+        "paths": mechanism.paths,
+        "path_times": mechanism.path_times,
+        "columns": [_column(c, every, kept.get(c.name)) for c in columns],
+        "figures": [
+            {
+                "site": name or None,
+                "columns": [_numbers(c, found, kept.get(c.name)) for c in columns],
+            }
+            for name, found in shown
+        ],
+        "sites_not_drawn": max(0, len(sites) - MOST_SITES),
+        "columns_not_drawn": len(schema.columns) - 1 - len(columns),
+        "explained": words.paths(inputs.study, mechanism),
+    }
+
+
+def panels(part: Json, figure: Json) -> tuple[Marginal, ...]:
+    """A figure of :func:`trajectory`'s, to be drawn."""
+    found = []
+    for column, numbers in zip(part["columns"], figure["columns"], strict=True):
+        if column["levels"] is not None:
+            content: Band | Levels = Levels(
+                tuple(column["levels"]),
+                tuple(map(tuple, numbers["shares"])),
+                tuple(map(tuple, numbers["path_shares"])),
+            )
+        else:
+            content = Band(
+                tuple(None if q is None else tuple(q) for q in numbers["quantiles"]),
+                tuple(tuple(math.nan if v is None else v for v in p) for p in numbers["paths"]),
+                column["low"],
+                column["high"],
+            )
+        axes = tuple(part["positions"]), tuple(part["points"]), tuple(part["seen"])
+        found.append(Marginal(column["title"], part["time"], *axes, content))
+    return tuple(found)
+
+
+def _titled(column: Column) -> str:
+    unit = f" ({column.unit})" if column.unit else ""
+    return f"{words.column_name(column)}{unit}"
+
+
+def _labels(times: Times) -> list[str]:
+    values = times.at(times.positions)
+    if times.column.kind == "ordered":
+        return [times.column.levels[int(v)] for v in values]
+    return [f"{v:.6g}" for v in values]
+
+
+def _levels(column: Column, every: Sequence[Marginals]) -> list[int]:
+    """Which levels are drawn: of two, the second; of many, those that most particles are on."""
+    count = len(column.levels)
+    if count == 2:
+        return [1]
+    mean = marginals.shares(every, column.name, count).mean(axis=0)
+    return sorted(np.argsort(-mean, kind="stable")[:MOST_LEVELS].tolist())
+
+
+def _column(column: Column, every: Sequence[Marginals], levels: list[int] | None) -> Json:
+    title = _titled(column)
+    if levels is not None:
+        names = [column.levels[i] for i in levels]
+        return {"title": f"{title}: share", "levels": names, "low": 0.0, "high": 1.0}
+    known = [q for q in marginals.quantiles(every, column.name) if q is not None]
+    low, high = column.bounds
+    if known:
+        ends = min(q[0] for q in known), max(q[-1] for q in known)
+        margin = _MARGIN * (ends[1] - ends[0]) or 0.05 * (high - low)
+        low, high = max(low, ends[0] - margin), min(high, ends[1] + margin)
+    return {"title": title, "levels": None, "low": low, "high": high}
+
+
+def _numbers(column: Column, sites: Sequence[Marginals], levels: list[int] | None) -> Json:
+    """What is drawn of a column: a band and paths, or shares of levels."""
+    if levels is None:
+        paths = marginals.some_paths(sites, column.name)
+        return {
+            "quantiles": marginals.quantiles(sites, column.name),
+            "paths": [[None if math.isnan(v) else float(v) for v in path] for path in paths],
+            "shares": None,
+            "path_shares": None,
+        }
+    count = len(column.levels)
+    return {
+        "quantiles": None,
+        "paths": None,
+        "shares": _some(marginals.shares(sites, column.name, count), levels),
+        "path_shares": _some(marginals.path_shares(sites, column.name), levels),
+    }
+
+
+def _some(shares: NDArray[np.float64], levels: list[int]) -> list[list[float]]:
+    """(level) → shares."""
+    found: list[list[float]] = shares[:, levels].T.tolist()
+    return found

@@ -1,0 +1,85 @@
+"""What a draft of a study says until its analyst does: a mechanism's settings, and a question."""
+
+from __future__ import annotations
+
+from penstock.checks import Checks, nearest, shown
+from penstock.errors import InvalidInput, Problem
+from penstock.estimands import COVARIATES, MODELS, Estimand
+from penstock.mechanisms import MECHANISMS, Gibbs, Maf, Mechanism, SlicedWasserstein, Trajectory
+from penstock.mechanisms.trajectory import MOST_POINTS, TIME_KINDS
+from penstock.schema import Column, Schema
+
+POINTS = 10
+"""Time points of a column that does not say them itself."""
+
+
+def mechanism_for(name: str, schema: Schema, time: str | None = None) -> Mechanism:
+    """A mechanism with default settings, over these columns.
+
+    Args:
+        time: of a trajectory, the column that says when a row was taken; the first ordered or
+            integer one that is never missing, if not given.
+
+    Raises:
+        InvalidInput: another name; a time for a mechanism that has none; no column for a time.
+    """
+    check = Checks("mechanism")
+    check.choice("name", name, MECHANISMS)
+    if time is not None and name != Trajectory.name:
+        check.add("time", f"has no meaning for {shown(name)}", remedy="Leave --time out")
+    check.done()
+    if name == Trajectory.name:
+        return _trajectory(schema, time)
+    plain: dict[str, Mechanism] = {kind.name: kind() for kind in (Maf, SlicedWasserstein, Gibbs)}
+    return plain[name]
+
+
+def _trajectory(schema: Schema, time: str | None) -> Trajectory:
+    steps = [c.name for c in schema.columns if c.kind in ("ordered", "integer") and not c.nullable]
+    if time is None and steps:
+        time = steps[0]
+    if time is None:
+        problem = Problem("time", "no column says when a row was taken", remedy="Give --time")
+        raise InvalidInput("mechanism", [problem])
+    if time not in schema.names:
+        remedy = nearest(time, schema.names)
+        problem = Problem("time", "is not a column", value=shown(time), remedy=remedy)
+        raise InvalidInput("mechanism", [problem])
+    return Trajectory(time=time, points=_points(schema[time]))
+
+
+def _points(column: Column) -> int | None:
+    """Time points to begin with; None where the column says them, or cannot have any."""
+    if column.kind not in TIME_KINDS or column.kind == "ordered":
+        return None
+    grid = column.grid
+    values = None if grid is None else grid[1] - grid[0] + 1
+    if column.kind == "integer" and values is not None and values <= MOST_POINTS:
+        return None
+    return POINTS if values is None else min(POINTS, values)
+
+
+def question_for(schema: Schema) -> Estimand:
+    """A question to begin with, for a mechanism that needs one: to be edited.
+
+    The first column that can be an outcome, and the first other one that can be a covariate;
+    without one, a mean.
+
+    Raises:
+        InvalidInput: no column can be asked about.
+    """
+    order = ("cox", "logistic", "ols")
+    events = {c.event for c in schema.columns}
+    for model in order:
+        for outcome in schema.columns:
+            if outcome.kind not in MODELS[model]:
+                continue
+            for term in schema.columns:
+                apart = term.name not in (outcome.name, outcome.event) and term.name not in events
+                if apart and term.kind in COVARIATES:
+                    level = term.levels[1] if term.kind == "categorical" else None
+                    return Estimand("effect", model, outcome.name, term.name, level=level)
+    for outcome in schema.columns:
+        if outcome.kind in MODELS["mean"]:
+            return Estimand("mean", "mean", outcome.name)
+    raise InvalidInput("study", [Problem("estimands", "no column can be asked about")])

@@ -1,0 +1,181 @@
+"""What every mechanism really releases is what the coordinator accepts, estimates and exports.
+
+Tiny and quick settings: nothing here asks how good a release is.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import jsonschema
+import numpy as np
+import pyarrow as pa
+import pytest
+from tests import made
+from tests.made import SCHEMA, TRAJECTORY
+
+from penstock.encoding import Encoding
+from penstock.estimands import Estimand
+from penstock.mechanisms import Gibbs, Maf, Mechanism, SlicedWasserstein
+from penstock.models.plans import plan
+from penstock.models.release import release
+from penstock.privacy.accountant import epsilon, epsilon_pld
+from penstock.privacy.events import RELATION, to_dict
+from penstock.privacy.noise import SeededNoise
+from penstock.released import shape_of
+from penstock.schema import Column
+from penstock.study import Study
+from penstock.wire.manifest import sign_manifest
+from penstock.wire.signatures import public_hex
+from penstock_server import export, results
+from penstock_server.dictionary import dictionary
+from penstock_server.report.build import ReportInputs, SiteInput, build_report, report_schema
+from penstock_server.report.html import render
+from penstock_server.store import Site
+from penstock_server.uploads import Upload, check_manifest
+
+PERSONS = 300
+QUICK = replace(TRAJECTORY, steps=4, paths=20, subsample=None)
+COLUMNS = (
+    *SCHEMA.columns,
+    Column("time", "duration", upper=10, decimals=1, event="died"),
+    Column("died", "event"),
+)
+QUESTIONS = {
+    "ols": Estimand("q", "ols", "sbp", "ward", adjust=("smoker",), level="b"),
+    "logistic": Estimand("q", "logistic", "smoker", "sbp", per=10.0),
+    "cox": Estimand("q", "cox", "time", "sbp", per=10.0, adjust=("ward",)),
+    "poisson": made.QUESTION,
+    "mean": Estimand("q", "mean", "sbp"),
+}
+
+
+def released(study: Study, folder: Path) -> Upload:
+    """A worker's stream of one site, through the coordinator's checks."""
+    rng, schema = np.random.default_rng(5), study.schema
+    coded = made.rows(rng, PERSONS * schema.max_rows_per_person)
+    coded["time"] = rng.uniform(0, 10, len(coded["sbp"]))
+    coded["died"] = (rng.random(len(coded["sbp"])) < 0.5).astype(float)
+    encoding = Encoding(schema)
+    rows, present = encoding.encode({n: coded[n] for n in schema.names}, rng)
+    rows = rows.reshape(PERSONS, schema.max_rows_per_person, -1)
+    planned = plan(study.mechanism, schema, PERSONS, study.privacy, study.estimands)
+    shape = shape_of(study, PERSONS)
+    parts = release(planned, encoding, rows, present.reshape(rows.shape[:2]), SeededNoise(11))
+    table = pa.concat_tables([shape.table(part.columns, part.labels()) for part in parts])
+    return made.read(study, table.combine_chunks(), folder, persons=PERSONS)
+
+
+def reported(study: Study, upload: Upload) -> str:
+    sites = (
+        SiteInput(
+            upload.site,
+            "delivered",
+            estimates=results.estimates(upload, study),
+            release=results._release(upload.manifest),
+            marginals=results._marginals(upload, study),
+        ),
+    )
+    times = {"created": "2026-11-20T08:00:00Z", "finished": "2026-11-21T10:12:00Z"}
+    report = build_report(ReportInputs(study, "5" * 64, "finished", sites=sites, **times))
+    jsonschema.Draft202012Validator(report_schema()).validate(report)
+    json.dumps(dictionary(study, report, all_copies=True), allow_nan=False)
+    assert all(e["k"] == 1 for e in report["estimands"]), report["estimands"]
+    return render(report)
+
+
+@pytest.mark.parametrize(
+    "mechanism",
+    [
+        Maf(copies=2, refits=1, steps=20),
+        SlicedWasserstein(copies=2, refits=1, steps=5),
+        QUICK,
+        replace(QUICK, subsample=3, coupling="exact"),
+        replace(QUICK, start="public", copies=1, refits=0),
+    ],
+    ids=lambda m: m.name,
+)
+def test_tables_are_accepted(mechanism: Mechanism, tmp_path: Path) -> None:
+    study = made.study(mechanism, estimands=made.ESTIMANDS[1:])
+    upload = released(study, tmp_path)
+    page = reported(study, upload)
+    assert mechanism.name in page
+    export.write_pooled([upload], tmp_path, all_copies=True)
+    if mechanism.name == "trajectory":
+        export.write_paths([upload], study, tmp_path)
+        export.write_particles([upload], study, tmp_path)
+        export.write_couplings([upload], study, tmp_path)
+
+
+@pytest.mark.parametrize("dynamics", ["overdamped", "underdamped"])
+@pytest.mark.parametrize("model", QUESTIONS)
+def test_answers_are_accepted(model: str, dynamics: str, tmp_path: Path) -> None:
+    schema = replace(SCHEMA, columns=COLUMNS)
+    study = made.study(Gibbs(dynamics), schema=schema, estimands=(QUESTIONS[model],))
+    upload = released(study, tmp_path)
+    export.write_answers([upload], study, tmp_path)
+    assert "fitted at the sites" in reported(study, upload) or model == "mean"
+
+
+@pytest.mark.parametrize(
+    "mechanism",
+    [SlicedWasserstein(), QUICK, Gibbs(), Gibbs("underdamped"), Gibbs(steps=50)],
+    ids=lambda m: m.name,
+)
+def test_what_is_charged_is_recomputed(mechanism: Mechanism) -> None:
+    study = made.study(mechanism)
+    events = plan(mechanism, SCHEMA, PERSONS, study.privacy, study.estimands).events
+    delta = study.privacy.delta
+    manifest = replace(
+        made.manifest(study, b""),
+        events=tuple(to_dict(e) for e in events),
+        relation=RELATION,
+        epsilon_autodp=epsilon(events, delta),
+        epsilon_pld=epsilon_pld(events, delta),
+        epsilon_replace_one=epsilon_pld(events, delta, relation="replace-one"),
+    )
+    found = check_manifest(
+        sign_manifest(manifest, made.KEY),
+        study,
+        manifest.study_id,
+        Site("north", "net", public_hex(made.KEY), made.PERSONS, {}),
+        ledger_seen={},
+        simulation=False,
+    )
+    assert 0.9 * study.privacy.epsilon < (found.epsilon_autodp or 0) <= study.privacy.epsilon
+
+
+def test_paths_go_where_the_couplings_lead(tmp_path: Path) -> None:
+    """Columns without a grid come back as they were, and so the couplings a site's paths took."""
+    columns = (SCHEMA["visit"], *(Column(n, "continuous", lower=0, upper=1) for n in "xy"))
+    mechanism = replace(QUICK, path_times=5, paths=200)
+    study = made.study(mechanism, schema=replace(SCHEMA, columns=columns), estimands=())
+    rng = np.random.default_rng(1)
+    rows = made.rows
+
+    def flat(generator: np.random.Generator, count: int) -> dict[str, np.ndarray]:
+        found = rows(generator, count)
+        return found | {n: rng.random(count) for n in "xy"}
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(made, "rows", flat)
+        upload = released(study, tmp_path)
+    mass = export.couplings(upload, study)
+    particles = np.asarray(upload.particles()["x"]).reshape(5, 6)
+    paths = np.asarray(upload.paths()["x"]).reshape(200, 5)
+    distance = np.abs(paths[:, :, None] - particles[None])
+    chain = distance.argmin(axis=2)
+    assert distance.min(axis=2).max() < 1e-9
+    taken = np.array([mass[t, chain[:, t], chain[:, t + 1]] for t in range(4)])
+    assert taken.min() > 1e-6
+    # Ways are taken as often as they weigh: a chi-square of 4 times at most 30 degrees of freedom.
+    for t in range(4):
+        counts = np.zeros((6, 6))
+        np.add.at(counts, (chain[:, t], chain[:, t + 1]), 1)
+        starts = np.bincount(chain[:, t], minlength=6)
+        expected = mass[t] * 6 * starts[:, None]
+        known = expected > 1e-3
+        square = ((counts - expected)[known] ** 2 / expected[known]).sum()
+        assert square < 120

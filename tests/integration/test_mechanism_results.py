@@ -1,0 +1,167 @@
+"""From delivered releases of every mechanism to the files that an analyst has."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import jsonschema
+import numpy as np
+import pandas as pd
+import pytest
+from tests import made
+
+import penstock
+from penstock.analyst import ALWAYS, RESULT_FILES
+from penstock.errors import CoordinatorError
+from penstock.mechanisms import Gibbs
+from penstock.wire.manifest import sign_manifest
+from penstock.wire.messages import SiteState, StudyState
+from penstock.wire.signatures import generate_key, public_hex
+from penstock.wire.signed import sign_study
+from penstock_server import results, service
+from penstock_server.lifecycle import now, stamp
+from penstock_server.report.build import report_schema
+
+ANALYST = generate_key()
+WRITTEN = {
+    "maf": ("pooled.parquet", "pooled.csv"),
+    "sliced-wasserstein": ("pooled.parquet", "pooled.csv"),
+    "trajectory": (
+        "pooled.parquet",
+        "pooled.csv",
+        "paths.parquet",
+        "paths.csv",
+        "particles.parquet",
+        "particles.csv",
+        "couplings.parquet",
+    ),
+    "gibbs": ("coefficients.csv", "coefficients.json"),
+}
+
+
+@pytest.fixture(scope="module")
+def coordinator(tmp_path_factory):
+    """All sites enrolled, under one key: this is not about keys."""
+    root = tmp_path_factory.mktemp("coordinator") / "c"
+    service.init(root)
+    found = service.open_coordinator(root)
+    for name in made.SITES:
+        service.enrol(
+            found,
+            {
+                "site": name,
+                "federation": "net",
+                "gate_key": public_hex(made.KEY),
+                "persons": made.PERSONS,
+                "dictionary": made.SCHEMA.to_dict(),
+                "node_key": "ecdsa-sha2-nistp384 AAAA",
+            },
+        )
+    return found
+
+
+def finished(coordinator, name: str) -> str:
+    """A study that two of its three sites have delivered to."""
+    study = made.study(
+        made.MECHANISMS[name], name=name, not_before="2020-01-01T00:00:00Z",
+        expires="2099-01-01T00:00:00Z",
+    )  # fmt: skip
+    known = [r.id for r in coordinator.store.studies() if r.name == name]
+    if known:
+        return known[0]
+    study_id = coordinator.submit(sign_study(study, ANALYST).to_bytes())
+    for i, site in enumerate(made.SITES[:2]):
+        data = made.stream(made.table(study, seed=i))
+        path = coordinator.table_path(study_id, site)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+        manifest = replace(made.manifest(study, data, site=site), study_id=study_id)
+        with coordinator.store.begin() as c:
+            coordinator.store.update_part(
+                c, study_id, site, state=str(SiteState.DELIVERED),
+                manifest=sign_manifest(manifest, made.KEY),
+            )  # fmt: skip
+    moment = stamp(now())
+    results.build(coordinator, study_id, moment)
+    with coordinator.store.begin() as c:
+        coordinator.store.end_study(c, study_id, StudyState.FINISHED, moment)
+    return study_id
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_every_mechanism_has_its_files(coordinator, name, tmp_path):
+    files = results.pull(coordinator, finished(coordinator, name), tmp_path, all_copies=True)
+    assert tuple(f.name for f in files) == (*ALWAYS, *WRITTEN[name])
+    assert {f.name for f in tmp_path.iterdir()} == {f.name for f in files} <= set(RESULT_FILES)
+    report = json.loads((tmp_path / "report.json").read_text())
+    jsonschema.Draft202012Validator(report_schema()).validate(report)
+    assert [e["k"] for e in report["estimands"]] == [2] * len(report["estimands"])
+    assert [m["site"] for m in report["missing"]] == ["west"]
+    assert report["study"]["mechanism"]["name"] == name
+    page = (tmp_path / "report.html").read_text()
+    assert ("Marginals with paths" in page) == (name == "trajectory")
+    described = json.loads((tmp_path / "dictionary.json").read_text())
+    assert described["synthetic"] == (name != "gibbs")
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_the_same_files_come_again(coordinator, name, tmp_path):
+    study_id = finished(coordinator, name)
+    for folder in ("a", "b"):
+        results.pull(coordinator, study_id, tmp_path / folder, all_copies=False)
+    for file in (tmp_path / "a").iterdir():
+        assert file.read_bytes() == (tmp_path / "b" / file.name).read_bytes(), file.name
+
+
+def test_couplings_that_cannot_be_made_are_left_out_and_said(coordinator, monkeypatch, tmp_path):
+    study_id = finished(coordinator, "trajectory")
+    monkeypatch.setattr("penstock_server.export.find_spec", lambda name: None)
+    files = results.pull(coordinator, study_id, tmp_path, all_copies=False)
+    assert "couplings.parquet" not in {f.name for f in files}
+    described = json.loads((tmp_path / "dictionary.json").read_text())
+    assert "torch" in described["trajectory"]["couplings"]["missing"]
+
+
+def test_a_client_reads_paths_particles_and_coefficients(coordinator):
+    trajectory, answer = (finished(coordinator, n) for n in ("trajectory", "gibbs"))
+    with penstock.Client(coordinator.folder) as client:
+        paths = client.paths(trajectory)
+        assert paths.groupby(["_site", "_path"]).size().tolist() == [9] * 10
+        assert paths._time.groupby([paths._site, paths._path]).is_monotonic_increasing.all()
+        assert client.particles(trajectory).groupby(["_site", "_point"]).size().tolist() == [6] * 6
+        assert isinstance(client.pooled(trajectory), pd.DataFrame)
+        found = client.coefficients(answer)
+        assert np.asarray(found["sites"][0]["covariance"]).shape == (5, 5)
+        with pytest.raises(CoordinatorError, match="no such file"):
+            client.pooled(answer)
+        with pytest.raises(CoordinatorError, match="no such file"):
+            client.paths(answer)
+
+
+def test_a_report_of_the_last_format_can_still_be_pulled(coordinator, tmp_path):
+    study_id = finished(coordinator, "maf")
+    path = coordinator.folder / "studies" / study_id / "report.json"
+    kept = path.read_text()
+    old = json.loads(kept) | {"format_version": "1.0"}
+    old = {k: v for k, v in old.items() if k not in ("mechanism", "trajectory")}
+    for estimand in old["estimands"]:
+        del estimand["fitted"]
+    path.write_text(json.dumps(old))
+    try:
+        results.pull(coordinator, study_id, tmp_path, all_copies=False)
+    finally:
+        path.write_text(kept)
+    jsonschema.Draft202012Validator(report_schema()).validate(
+        json.loads((tmp_path / "report.json").read_text())
+    )
+
+
+def test_the_answer_in_the_report_is_the_last_term_of_the_file(coordinator, tmp_path):
+    results.pull(coordinator, finished(coordinator, "gibbs"), tmp_path, all_copies=False)
+    report = json.loads((tmp_path / "report.json").read_text())
+    found = json.loads((tmp_path / "coefficients.json").read_text())
+    assert isinstance(made.MECHANISMS["gibbs"], Gibbs)
+    for row, site in zip(report["estimands"][0]["sites"], found["sites"], strict=True):
+        assert row["coefficient"]["estimate"] == site["estimates"][found["terms"][-1]]
+        assert row["variance"] == site["covariance"][-1][-1]

@@ -1,0 +1,123 @@
+"""Particles beside the published flow's arithmetic and POT, in one run on one thread.
+
+All contenders run in turn, round after round, in one process; medians and quartiles over the
+rounds, and of the rounds' own ratios, where above 1 means that ours is faster. A target holds where
+the median reaches it. A row begins with the peer that it is about.
+
+- **Flow step**: 10,000 particles in d = 8, a batch of 250 rows, N directions; noise drawn on both
+  sides' projections. The published step, re-stated here from its arithmetic and not copied: noisy
+  projections, `torch.quantile` of rows and of particles at 30,000 percentiles (its configurations'
+  number), two piecewise linear interpolations, a mean over directions. Beside it the same at fewer
+  percentiles: as many as there are particles. Ours sorts once and places by rank. Given the same
+  noise, ours and the published one at fewer percentiles make the same update to rounding; at 30,000
+  that do not fall on the particles, it interpolates between them. The largest differences stand
+  below, as shares of the largest move.
+- **Sinkhorn**: T - 1 = 9 problems of m points, as between ten time points, float64, to the same
+  marginal error (L1, both margins): that of `ot.sinkhorn` when it stops at 1e-7. Cold; and warm, as
+  in the dynamics: from the potentials of points that have since moved by √reg / 10. A step of the
+  dynamics itself stands beside: float32, warm, eight sweeps whatever the error. (Its
+  own reg is the smallest of the three, or smaller.)
+- **Paths**: 500 paths at 91 times through ten time points of 50 particles, the target in seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+import torch
+from tests.studies import bench_flow as flow
+from tests.studies import bench_particles_scaling as scaling
+from tests.studies import bench_particles_works as works
+from tests.studies.rows import RESULTS, Row, write
+
+from penstock.models.trajectory.paths import couple, sample_paths
+
+REPEATS = 9
+PATHS, PATH_TIMES, TEMPERATURE = 500, 91, 0.02
+
+
+def run() -> Path:
+    """Measure; medians over REPEATS."""
+    flow.threads(1)
+    rows = [row for directions in (70, 72) for row in steps(directions)]
+    for m in (50, 200):
+        for reg in (0.1, 0.01, 0.003):
+            rows += sinkhorns(m, reg)
+    rows += sampled_paths()
+    scaling.picture(RESULTS / "particles.png")
+    versions = ", ".join(f"{name} {version(name)}" for name in ("torch", "numpy", "pot"))
+    note = f"{(__doc__ or '').strip()}\n\n{versions}.\n\n![Milliseconds](particles.png)"
+    return write("particles", rows, note)
+
+
+# -- a step of the sliced-Wasserstein flow --------------------------------------------------------
+
+
+def steps(directions: int) -> Iterator[Row]:
+    """A step's milliseconds."""
+    taken = flow.interleaved(scaling.steps(works.PARTICLES, works.D, directions), REPEATS)
+    what = f"flow step, {works.PARTICLES:,} particles, N = {directions}"
+    yield from compared(what, taken, dict.fromkeys(("published", "published, fewer"), 10.0))
+    for who, count in (("published", works.PERCENTILES), ("published, fewer", works.PARTICLES)):
+        for dtype, name in ((torch.float64, "float64"), (torch.float32, "float32")):
+            found = works.apart(directions, dtype, count)
+            told = f"{who}: {what}, largest difference, {name}"
+            # Without interpolation in between, what differs in float64 is rounding alone.
+            most = 1e-9 if who == "published, fewer" and name == "float64" else None
+            yield Row(told, found, None, 1, target=most, holds=most and found <= most)
+
+
+# -- Sinkhorn --------------------------------------------------------------------------------------
+
+
+def sinkhorns(m: int, reg: float) -> Iterator[Row]:
+    """Milliseconds for all T - 1 problems to one marginal error."""
+    contenders, error = works.transports(m, reg)
+    step = {"a step": works.dynamics_step(m, reg)}
+    taken = flow.interleaved(contenders | step, REPEATS)
+    what = f"{works.TIMES - 1} Sinkhorns, m = {m}, reg = {reg:g}"
+    for kind in ("cold", "warm"):
+        for peer in ("loop of ot.sinkhorn", "ot.solve_batch"):
+            kept = {"ours": taken[f"ours, {kind}"], peer: taken[peer]}
+            yield from compared(f"{what}, {kind}", kept, {"loop of ot.sinkhorn": 5.0})
+    yield flow.summary(f"{what}, a step of the dynamics (ms)", 1e3 * taken["a step"])
+    reached = {who: works.margins_off(np.asarray(work())) for who, work in contenders.items()}
+    for who in ("ours, cold", "ours, warm"):
+        own = reached[who]
+        told = f"loop of ot.sinkhorn: {what}, {who[6:]}, marginal error"
+        yield Row(told, own, None, 1, target=error, peer=error, holds=own <= error)
+    told = f"ot.solve_batch: {what}, cold, marginal error"
+    yield Row(told, reached["ours, cold"], None, 1, peer=reached["ot.solve_batch"])
+
+
+# -- paths -----------------------------------------------------------------------------------------
+
+
+def sampled_paths() -> Iterator[Row]:
+    """Seconds for all paths, couplings given; and the couplings'."""
+    points = works.clouds(50).numpy()
+    nodes, when = np.linspace(0, 1, works.TIMES), np.linspace(0, 1, PATH_TIMES)
+    reg = TEMPERATURE * np.diff(nodes)
+    plans, rng = couple(points, reg), np.random.default_rng(0)
+    contenders = {
+        "paths": lambda: sample_paths(points, plans, nodes, when, TEMPERATURE, PATHS, rng),
+        "entropic couplings": lambda: couple(points, reg),
+        "exact couplings": lambda: couple(points, reg, exact=True),
+    }
+    taken = flow.interleaved(contenders, REPEATS)
+    spent = taken["paths"]
+    told = f"{PATHS} paths at {PATH_TIMES} times (s)"
+    yield flow.summary(told, spent, target=0.2, holds=flow.median(spent) <= 0.2)
+    for name in ("entropic couplings", "exact couplings"):
+        yield flow.summary(f"{name}, {works.TIMES} time points of 50 particles (s)", taken[name])
+
+
+def compared(what: str, taken: flow.Times, targets: dict[str, float]) -> Iterator[Row]:
+    """Our milliseconds beside each other's, and by how many times they are fewer."""
+    own = 1e3 * taken["ours"]
+    for who in (name for name in taken if name != "ours"):
+        yield flow.summary(f"{who}: {what} (ms)", own, peer=1e3 * flow.median(taken[who]))
+        yield flow.faster(f"{who}: {what}, times faster", own, 1e3 * taken[who], targets.get(who))
