@@ -227,6 +227,17 @@ def test_diffusion_spreads_as_much_as_it_says_and_repeats_itself() -> None:
     assert (moved - z).var() == pytest.approx(0.6, rel=0.03)
 
 
+def test_copies_do_not_share_what_diffuses() -> None:
+    """Drawn rows would else move together, and copies look alike."""
+    schedule = Schedule(steps=1, step=0.5, last=0.5, diffusion=0.5)
+    still = Goal(np.eye(2), np.eye(2), lambda u: norm.ppf(np.clip(u, 1e-9, 1 - 1e-9)))
+    flow = SlicedFlow([still], 2, schedule, precision="double")
+    z, other = RNG(1).standard_normal((2, 5000, 2))
+    jumps = [(flow.from_latent(x) - x).ravel() for x in (z, other)]
+    assert abs(np.corrcoef(*jumps)[0, 1]) < 0.06
+    assert np.array_equal(flow.from_latent(z), flow.from_latent(z))
+
+
 @pytest.mark.parametrize("smoothing", [0.5, 20.0])
 def test_smoothed_targets_are_met_by_what_they_are_the_smoothing_of(smoothing: float) -> None:
     # The quantiles of N(1, .5² + s²): the flow must find N(1, .5²), or near it where s is large.

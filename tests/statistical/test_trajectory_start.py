@@ -21,6 +21,7 @@ from penstock.models.trajectory.start import (
     marginals,
     noisy_sums,
     released,
+    rounded,
     smooth,
 )
 from penstock.privacy.noise import SeededNoise
@@ -170,12 +171,12 @@ def test_degenerate_rows_give_finite_moments(case: str, modes: int) -> None:
 def test_smoothing_leaves_what_is_certain_and_fills_what_is_not() -> None:
     walk = np.array([0.0, 1.0, 3.0, 2.0, 5.0])[:, None, None]
     certain = np.full((5, 1), 1e-4)
-    np.testing.assert_allclose(smooth(walk, certain), walk, atol=1e-5)
+    np.testing.assert_allclose(smooth(walk, certain)[0], walk, atol=1e-5)
     unsure = certain.copy()
     unsure[2] = 1e3
     wild_value = walk.copy()
     wild_value[2] = 500.0
-    assert smooth(wild_value, unsure)[2, 0, 0] == pytest.approx(1.5, abs=0.1)
+    assert smooth(wild_value, unsure)[0][2, 0, 0] == pytest.approx(1.5, abs=0.1)
 
 
 def test_an_empty_time_point_is_filled_from_its_neighbours() -> None:
@@ -187,3 +188,28 @@ def test_an_empty_time_point_is_filled_from_its_neighbours() -> None:
     assert found.counts[2, 0] < 20
     assert -0.3 < found.means[2, 0, 0] < 0.5
     assert marginals(start(), np.zeros((T, 1, D + 1, D + 1))).counts.sum() == 0
+
+
+def test_a_slope_along_time_is_not_smoothed_away() -> None:
+    """Noise hides every step of a steady rise, but not the rise."""
+    rise = np.arange(8.0)[:, None, None]
+    unsure = np.full((8, 1), 10.0)
+    kept, left = smooth(rise, unsure, trend=True)
+    np.testing.assert_allclose(kept, rise, atol=1e-9)
+    assert np.ptp(smooth(rise, unsure)[0]) < 4
+    assert (left < 100).all()
+
+
+def test_noise_alone_makes_no_shape_of_a_covariance() -> None:
+    """Shrunk to the identity's multiple where noise explains all, left alone where it is none."""
+    rng = np.random.default_rng(0)
+    noise = rng.normal(0, 0.3 / np.sqrt(2), (200, 1, 4, 4))
+    noise = (noise + np.swapaxes(noise, -1, -2)) / np.sqrt(2) + np.zeros((200, 1, 4, 4))
+    noise[..., range(4), range(4)] = rng.normal(0, 0.3, (200, 1, 4))
+    plain = np.eye(4) + noise
+    shrunk = rounded(plain, np.full((200, 1), 0.09))
+    worst = np.linalg.eigvalsh(plain).min(), np.linalg.eigvalsh(shrunk).min()
+    assert worst[0] < 0 < worst[1]
+    assert np.mean((shrunk - np.eye(4)) ** 2) < np.mean(noise**2) / 3
+    shape = np.diag([4.0, 1.0, 1.0, 0.5])[None, None]
+    np.testing.assert_allclose(rounded(shape, np.full((1, 1), 1e-9)), shape, atol=1e-6)

@@ -249,7 +249,8 @@ def draw_figure(found: Mapping[float, Mapping[str, Array]]) -> None:
         panel.set_yticks([0.01, 0.02, 0.05, 0.1], [".01", ".02", ".05", ".1"])
         panel.set_title(f"8-D mixture, n = {N}: distance to fresh rows", loc="left")
         panel.spines[["top", "right"]].set_visible(False)
-        panel.legend(frameon=False, fontsize=8, ncols=2)
+        panel.set_ylim(top=0.6)
+        panel.legend(frameon=False, fontsize=8, ncols=2, loc="upper right")
         RESULTS.mkdir(exist_ok=True)
         figure.savefig(RESULTS / "swf-mixture.png", dpi=130)
 

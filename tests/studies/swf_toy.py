@@ -176,14 +176,14 @@ def draw_figure(example: dict[str, Path_], found: list[dict[str, Array]]) -> Non
         figure = Figure(figsize=(9.6, 13.2), layout="constrained", facecolor="white")
         top, bottom = figure.subfigures(2, 1, height_ratios=(len(arms) * 2.2, 2.6))
         panels = top.subplots(len(arms), len(SHOWN), sharex=True, sharey=True)
+        for step, panel in zip(SHOWN, panels[0], strict=True):
+            panel.set_title(f"step {step}")
         for line, arm, colour in zip(panels, arms, COLOURS, strict=False):
             for panel, step in zip(line, SHOWN, strict=True):
                 panel.contour(x, y, levels, levels=4, colors=GREY, linewidths=0.5)
                 points = example[arm][step // EVERY][:1000]
                 panel.scatter(*points.T, s=1.2, color=colour, linewidths=0)
                 panel.set(xlim=(-3, 3), ylim=(-3, 3), aspect="equal", xticks=[], yticks=[])
-                if line is panels[0]:
-                    panel.set_title(f"step {step}")
             line[0].set_ylabel(arm)
         curve: Any = bottom.subplots()
         steps = np.arange(0, STEPS + 1, EVERY)

@@ -143,3 +143,13 @@ def test_the_terms_own_level_comes_last() -> None:
 @pytest.mark.parametrize("model", MODELS)
 def test_a_plan_knows_its_answers_names(model: str) -> None:
     assert made(model).asked.answers == answer_terms(SCHEMA, ESTIMANDS[model], Gibbs())
+
+
+def test_units_that_would_outgrow_the_answer_are_refused() -> None:
+    """A released variance ends at 1e12: better said before budget is spent than after."""
+    schema = Schema((Column("cost", "continuous", 0, 1e7), Column("dose", "continuous", 0, 1, 2)))
+    asked = [Estimand("slope", "ols", "cost", "dose")]
+    with pytest.raises(InvalidInput, match="too large a number"):
+        plan(Gibbs(), schema, 1000, PRIVACY, asked)
+    narrow = Schema((Column("cost", "continuous", 0, 1e3), schema["dose"]))
+    plan(Gibbs(), narrow, 1000, PRIVACY, asked)

@@ -9,11 +9,14 @@ from typing import ClassVar
 from penstock.checks import Checks
 from penstock.errors import Problem
 from penstock.estimands import Estimand
-from penstock.schema import Schema
+from penstock.schema import NUMBER_KINDS, Column, Schema
 
 DYNAMICS = ("overdamped", "underdamped")
 BASELINES = ("piecewise", "weibull")
 INTERCEPT = "(intercept)"
+MOST_SLOPE = 1e4
+"""Of a coefficient, by public bounds: released variances end at 1e12."""
+
 MAX_TERMS = 60
 """Coefficients at most: noise grows with their number, and the information with its square."""
 
@@ -95,6 +98,7 @@ class Gibbs:
         if not {estimand.outcome, estimand.term, *estimand.adjust} <= set(schema.names):
             return check.problems  # said by the study already
         _check_outcome(check, schema, estimand)
+        _check_size(check, schema, estimand)
         terms = len(design_terms(schema, estimand))
         if terms > MAX_TERMS:
             check.add(
@@ -119,6 +123,26 @@ def _check_outcome(check: Checks, schema: Schema, estimand: Estimand) -> None:
                 bound=f"0 to {MAX_COUNT:g}",
                 remedy="Narrow the column's public bounds",
             )
+
+
+def _check_size(check: Checks, schema: Schema, estimand: Estimand) -> None:
+    """Refuse units in which a coefficient's variance would be too large a number to release."""
+
+    def half_width(column: Column) -> float:
+        return (column.bounds[1] - column.bounds[0]) / 2 if column.kind in NUMBER_KINDS else 0.5
+
+    rise = half_width(schema[estimand.outcome]) if estimand.model in ("ols", "mean") else 1.0
+    names = () if estimand.model == "mean" else (*estimand.adjust, estimand.term)
+    run = min((half_width(schema[name]) for name in names), default=1.0)
+    largest = rise * max(estimand.per, 1.0) / run
+    if not largest <= MOST_SLOPE:
+        check.add(
+            "estimand",
+            "asks for a coefficient that may be too large a number",
+            value=f"{largest:.3g}",
+            bound=f"{MOST_SLOPE:g} by the public bounds",
+            remedy="Give the outcome or the covariates in other units, or ask per fewer of them",
+        )
 
 
 def design_terms(schema: Schema, estimand: Estimand) -> tuple[Term, ...]:

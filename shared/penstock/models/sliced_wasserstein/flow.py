@@ -13,6 +13,7 @@ them varies less than a sample does.)
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -93,7 +94,7 @@ class SlicedFlow:
         self._matrix, self._shift = self._tensor(matrix), self._tensor(shift[:, None])
         self._radius, self._stages = radius, list[_Stage]()
         quasi = qmc.Sobol(d, seed=seed).random_base2(_REFERENCE_POWER)
-        x, drawn = self._begin(ndtri(quasi)), self._generator()
+        x, drawn = self._begin(ndtri(quasi)), np.random.default_rng(self._seed)
         for goal, size in zip(steps, schedule.sizes().tolist(), strict=True):
             spread = math.sqrt(2 * schedule.diffusion * size)
             stage = self._stage(goal, size, spread, x)
@@ -101,8 +102,12 @@ class SlicedFlow:
             self._stages.append(stage)
 
     def from_latent(self, z: Array) -> Array:
-        """(m, d) standard Gaussians to rows; each row by itself, but for diffusion."""
-        found, drawn = np.empty_like(z), self._generator()
+        """(m, d) standard Gaussians to rows; each row by itself, but for diffusion.
+
+        What diffuses is drawn anew for other Gaussians, and the same for the same ones.
+        """
+        found = np.empty_like(z)
+        drawn = np.random.default_rng([self._seed, zlib.crc32(z.tobytes())])
         size = _AT_ONCE if self._device == "cpu" else _AT_ONCE_ELSEWHERE
         for at in range(0, len(z), size):
             x = self._begin(z[at : at + size])
@@ -116,9 +121,6 @@ class SlicedFlow:
 
         array = np.ascontiguousarray(values)
         return torch.as_tensor(array, dtype=self._dtype, device=self._device)
-
-    def _generator(self) -> np.random.Generator:
-        return np.random.default_rng(self._seed)
 
     def _begin(self, z: Array) -> torch.Tensor:
         return self._kept(self._matrix @ self._tensor(z.T) + self._shift)

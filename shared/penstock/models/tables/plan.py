@@ -17,6 +17,7 @@ from penstock.models.flow.architecture import Architecture, public_clip
 from penstock.models.flow.training import Training
 from penstock.models.sliced_wasserstein import tuning as sliced_tuning
 from penstock.models.sliced_wasserstein.body import Sliced
+from penstock.models.sliced_wasserstein.directions import rounds
 from penstock.models.sliced_wasserstein.goals import Schedule
 from penstock.models.tables.stages import Autoregressive, Body, Stages, Tuning, tune
 from penstock.privacy.accountant import epsilon
@@ -32,6 +33,9 @@ from penstock.study import PrivacyRequest
 
 CLIP_QUANTILE = 0.8
 _UNCLIPPED = 100.0
+_MOST_PAIRED = 1024
+"""Directions, up to which a sketch has those of all pairs of columns."""
+
 _ROW_BASES, _ROW_MARGIN = 4, 0.5
 """Of noisy projections of rows: how many bases, and by how much rows may be longer than √d, as
 standard Gaussians mostly are."""
@@ -223,7 +227,7 @@ def _sliced(
         persons=persons,
         d=d,
         rows=rows,
-        bases=mechanism.bases or (_ROW_BASES if noisy_rows else tuned.bases),
+        bases=mechanism.bases or (_ROW_BASES if noisy_rows else max(tuned.bases, _pairs(d))),
         bins=mechanism.bins or tuned.bins,
         batch=min(mechanism.batch, persons),
         radius=math.sqrt(d) + _ROW_MARGIN,
@@ -237,6 +241,12 @@ def _sliced(
         return replace(whole, noise_multiplier=scale * per_release)
 
     return at
+
+
+def _pairs(d: int) -> int:
+    """Bases until each pair of columns has had its directions, where these are not too many."""
+    bases = rounds(d)
+    return bases if bases * d <= _MOST_PAIRED else 0
 
 
 def _rate(mechanism: Maf) -> float | None:

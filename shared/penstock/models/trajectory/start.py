@@ -42,6 +42,9 @@ _ROWS_AT_ONCE = 1 << 14
 _LEAST_VARIANCE = 4e-4
 """Of a released covariance, in any direction: noise may have made it negative."""
 
+_LEAST_STEP = 0.01
+"""Of a random walk along time, over the least noise variance: differences alone may show none."""
+
 _CERTAIN = 3.0
 """A count that is lower than so many sds of its noise counts as that: it divides."""
 
@@ -196,49 +199,88 @@ def marginals(start: Start, sums: Array) -> Marginals:
 
     Each is taken for a random walk along time that is seen with the noise that is known to be
     there, whose steps' size the sums themselves show: where noise is small nothing is moved, and
-    an empty cell is filled from its neighbours.
+    an empty cell is filled from its neighbours. Means walk around a straight line.
     """
     a, d = start.constant, start.dimension
     sd = math.sqrt(float(start.variance))
     count_sd = sd / a**2
-    counts = np.maximum(sums[..., d, d] / a**2, 0.0)
+    seen = sums[..., d, d, None] / a**2
+    counts = np.maximum(smooth(seen, np.full(seen.shape[:2], count_sd))[0][..., 0], 0.0)
     safe = np.maximum(counts, _CERTAIN * count_sd)
-    means = smooth(sums[..., :d, d] / (a * safe[..., None]), sd / (math.sqrt(2) * a * safe))
+    seen = sums[..., :d, d] / (a * safe[..., None])
+    means = smooth(seen, sd / (math.sqrt(2) * a * safe), trend=True)[0]
     longest = np.linalg.norm(means, axis=-1, keepdims=True)
     means = means * np.minimum(1.0, start.radius / np.maximum(longest, 1e-300))
     second = sums[..., :d, :d] / safe[..., None, None]
     raw = second - means[..., :, None] * means[..., None, :]
-    flat = smooth(raw.reshape(*raw.shape[:2], d * d), sd / safe)
-    return Marginals(counts, means, _definite(flat.reshape(raw.shape), start), count_sd)
+    flat, variance = smooth(raw.reshape(*raw.shape[:2], d * d), sd / safe)
+    covariances = rounded(flat.reshape(raw.shape), variance)
+    return Marginals(counts, means, _definite(covariances, start), count_sd)
 
 
-def smooth(seen: Array, sd: Array) -> Array:
+def rounded(covariances: Array, variance: Array) -> Array:
+    """Covariances (T, G, d, d) with noise on them, shrunk towards a multiple of the identity.
+
+    By as much as noise explains of how far they are from it (James & Stein 1961, positive part;
+    Ledoit & Wolf 2004 for covariances): eigenvalues of noise spread to both sides, and only the
+    negative ones would be found out.
+
+    Args:
+        variance: (T, G) of the noise on a diagonal entry; half of it beside the diagonal.
+    """
+    d = covariances.shape[-1]
+    level = np.trace(covariances, axis1=-2, axis2=-1)[..., None, None] / d * np.eye(d)
+    off = covariances - level
+    noise = variance * (d * (d + 1) / 2 - 1)
+    keep = np.maximum(1 - noise / np.maximum((off**2).sum(axis=(-2, -1)), 1e-300), 0.0)
+    shrunk: Array = level + keep[..., None, None] * off
+    return shrunk
+
+
+def smooth(seen: Array, sd: Array, *, trend: bool = False) -> tuple[Array, Array]:
     """(T, G, q) values of G random walks that were seen with noise of sd (T, G), along T.
 
     The local level model: the posterior mean given the variance of a step, which is the mean
     square of the differences less what noise adds to it.
+
+    Args:
+        trend: around a straight line, by weighted least squares, that is not smoothed: a slope
+            along time is what such data are asked for, and shrinking it would bias the answer.
+
+    Returns:
+        Smoothed values, and the variance (T, G) of the noise that is left on each.
     """
-    smoothed = np.empty_like(seen)
+    smoothed, left = np.empty_like(seen), np.empty(seen.shape[:2])
     count = len(seen)
     for g in range(seen.shape[1]):
         noise = sd[:, g] ** 2
         precision = 1 / noise
         if count == 1:
-            smoothed[:, g] = seen[:, g]
+            smoothed[:, g], left[:, g] = seen[:, g], noise
             continue
+        line = _line(seen[:, g], precision) if trend else np.zeros_like(seen[:, g])
+        rest = seen[:, g] - line
         weight = 1 / (noise[1:] + noise[:-1])
-        jumps = (np.diff(seen[:, g], axis=0) ** 2).mean(axis=1)
+        jumps = (np.diff(rest, axis=0) ** 2).mean(axis=1)
         excess = float((weight * (jumps - noise[1:] - noise[:-1])).sum() / weight.sum())
-        step = max(excess, 0.1 * float(np.min(noise)))
+        step = max(excess, _LEAST_STEP * float(np.min(noise)))
         walk = np.zeros((count, count))
         at = np.arange(count - 1)
         walk[at, at] += 1
         walk[at + 1, at + 1] += 1
         walk[at, at + 1] = walk[at + 1, at] = -1
-        smoothed[:, g] = np.linalg.solve(
-            walk / step + np.diag(precision), precision[:, None] * seen[:, g]
-        )
-    return smoothed
+        gain = np.linalg.inv(walk / step + np.diag(precision)) * precision
+        smoothed[:, g] = line + gain @ rest
+        left[:, g] = (gain**2) @ noise
+    return smoothed, left
+
+
+def _line(values: Array, precision: Array) -> Array:
+    """(T, q) values to those of their weighted regression on the time point's number."""
+    design = np.column_stack([np.ones(len(values)), np.arange(len(values)) - len(values) / 2])
+    weighted = design * precision[:, None]
+    fitted: Array = design @ np.linalg.solve(design.T @ weighted, weighted.T @ values)
+    return fitted
 
 
 def _definite(covariances: Array, start: Start) -> Array:
