@@ -229,11 +229,13 @@ def rounded(covariances: Array, variance: Array) -> Array:
         variance: (T, G) of the noise on a diagonal entry; half of it beside the diagonal.
     """
     d = covariances.shape[-1]
-    level = np.trace(covariances, axis1=-2, axis2=-1)[..., None, None] / d * np.eye(d)
-    off = covariances - level
+    level = np.trace(covariances, axis1=-2, axis2=-1) / d
+    off = covariances - level[..., None, None] * np.eye(d)
     noise = variance * (d * (d + 1) / 2 - 1)
     keep = np.maximum(1 - noise / np.maximum((off**2).sum(axis=(-2, -1)), 1e-300), 0.0)
-    shrunk: Array = level + keep[..., None, None] * off
+    # A spread that noise hides is not none: rows that are all alike are the least likely.
+    level = np.maximum(level, np.sqrt(variance / d))
+    shrunk: Array = level[..., None, None] * np.eye(d) + keep[..., None, None] * off
     return shrunk
 
 
