@@ -268,15 +268,19 @@ def table(plan: Plan, encoding: Encoding, model: Model, noise: NoiseSource) -> d
 
 
 def _bins(shares: Array, size: int, rng: np.random.Generator) -> Whole:
-    """(size,) time points, as many of each as its share says, to one: stratified."""
-    places = (np.arange(size) + rng.random()) / size
-    return np.minimum(np.searchsorted(np.cumsum(shares), places, side="right"), len(shares) - 1)
+    """(size,) time points, each drawn by its share."""
+    edges = np.cumsum(shares)
+    drawn: Whole = np.searchsorted(edges, rng.random(size) * edges[-1], side="right")
+    return np.minimum(drawn, len(shares) - 1)
 
 
 def _near(model: Model, place: int, size: int, rng: np.random.Generator) -> Array:
-    """(size, d): particles in turn, each with the kernel's noise."""
-    m = model.particles.shape[1]
-    which = rng.permutation(m)[np.arange(size) % m]
+    """(size, d): a particle each, with the kernel's noise.
+
+    Drawn independently, not in turn: what combines copies, and what refits show, counts on rows
+    that vary as a sample does.
+    """
+    which = rng.integers(model.particles.shape[1], size=size)
     near: Array = model.particles[place, which] + _kernel_noise(model, place, size, rng)
     return near
 
