@@ -33,12 +33,12 @@ from pathlib import Path
 import numpy as np
 import ot
 from numpy.typing import NDArray
+from tests.studies import particle_plots
 from tests.studies.lni import over_runs
 from tests.studies.rows import RESULTS, at_most, write
 
 from penstock.encoding import Encoding
 from penstock.mechanisms import Trajectory
-from penstock.models import particle_plots
 from penstock.models.trajectory import mechanism
 from penstock.models.trajectory.paths import couple, sample_paths
 from penstock.models.trajectory.plan import Plan, plan

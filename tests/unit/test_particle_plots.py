@@ -7,10 +7,10 @@ import sys
 
 import numpy as np
 import pytest
+from tests.studies import particle_plots as plots
+from tests.studies.particle_plots import HELD, Trajectories
 
 from penstock.errors import InvalidInput
-from penstock.models import particle_plots as plots
-from penstock.models.particle_plots import HELD, Trajectories
 
 RNG = np.random.default_rng(0)
 T, M, P, K = 4, 7, 5, 9
@@ -211,7 +211,7 @@ def test_refused(what):
 def test_importing_it_loads_no_matplotlib():
     """Where nobody draws, matplotlib need not be installed."""
     code = (
-        "import sys, penstock.models.particle_plots; "
+        "import sys, tests.studies.particle_plots; "
         "sys.exit(bool({'matplotlib', 'torch'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
