@@ -20,7 +20,7 @@ from penstock.encoding import Encoding
 from penstock.mechanisms import Gibbs, Trajectory
 from penstock.mechanisms.gibbs import answer_terms
 from penstock.models.trajectory.paths import couple
-from penstock.models.trajectory.times import times_of
+from penstock.models.trajectory.times import times_of, unit_temperature
 from penstock.released import COPY, PATH
 from penstock.schema import Floats, from_arrow
 from penstock.study import Study
@@ -185,7 +185,7 @@ def couplings(upload: Upload, study: Study) -> Floats:
     rows, _ = encoding.encode(from_arrow(upload.particles(), schema), np.random.default_rng(0))
     space = [i for i, dim in enumerate(encoding.dims) if dim.column != mechanism.time]
     points = rows[:, space].reshape(len(times.used), mechanism.particles, len(space)) / 2
-    reg = mechanism.temperature / 4 * np.diff(times.positions)
+    reg = unit_temperature(mechanism) * np.diff(times.positions)
     forward = couple(points, reg, mechanism.coupling == "exact")
     return np.asarray(forward / mechanism.particles)
 

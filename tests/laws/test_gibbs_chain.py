@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy.stats import chi2
+from tests.studies.denoise import denoised
 
 from penstock.errors import InvalidEvent
 from penstock.models.gibbs import chain
 from penstock.models.gibbs.chain import Schedule
-from penstock.models.gibbs.denoise import denoised
 from penstock.privacy.accountant import epsilon_pld
 from penstock.privacy.events import Gaussian, NoisyDescent
 from penstock.privacy.noise import SeededNoise

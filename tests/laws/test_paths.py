@@ -14,7 +14,7 @@ import ot
 import pytest
 
 from penstock.errors import InvalidInput
-from penstock.models.trajectory.paths import couple, long_table, sample_paths
+from penstock.models.trajectory.paths import couple, sample_paths
 
 T, M, D, PATHS = 4, 6, 2, 20_000
 NODES = np.array([0.0, 0.2, 0.5, 1.0])
@@ -199,15 +199,6 @@ def test_a_seed_fixes_the_paths_and_another_changes_them():
 def test_no_times_and_a_single_one():
     assert sampled([], paths=3).shape == (3, 0, D)
     assert sampled([0.4], paths=1).shape == (1, 1, D)
-
-
-def test_long_table_has_a_row_for_each_path_and_time():
-    times = [0.0, 0.5, 1.0]
-    made = sampled(times, paths=4)
-    ids, when, values = long_table(made, times)
-    assert ids.tolist() == [1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 4]
-    assert when.tolist() == times * 4
-    np.testing.assert_array_equal(values[ids == 3], made[2])
 
 
 # -- refused -------------------------------------------------------------------------------------

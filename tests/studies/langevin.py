@@ -30,13 +30,13 @@ import numpy as np
 from matplotlib import pyplot as plt
 from numpy.typing import NDArray
 from scipy.optimize import minimize
+from tests.studies.denoise import denoised
 from tests.studies.lni import COLOURS, GREY, INK, RULE, over_runs
 from tests.studies.questions import ESTIMANDS, SCHEMA, fitted, simulate, truth
 from tests.studies.rows import RESULTS, Row, at_most, write
 
 from penstock.mechanisms.gibbs import Gibbs
 from penstock.models.gibbs import bounds, chain, sums
-from penstock.models.gibbs.denoise import denoised
 from penstock.models.gibbs.design import read
 from penstock.models.gibbs.mechanism import answer, logistic_ratio, preconditioner
 from penstock.models.gibbs.plan import plan

@@ -143,7 +143,7 @@ def device_of(spec: Spec) -> str:
 
 
 def use_threads(spec: Spec) -> None:
-    """As many threads as the site allows, where torch computes; others read it as they start."""
+    """As many threads as the site allows; but for torch, their number is in the environment."""
     if why_no_kernel(device_of(spec)) is not None:
         import torch
 

@@ -9,7 +9,6 @@ file          holds
 `posterior`   the losses: convex and smooth, one person's gradient bounded at every θ
 `posed`       from rows and summaries to a posterior, and to its released curvature
 `chain`       overdamped and underdamped chains, their accounting, and where their noise ends up
-`denoise`     shrinks an iterate that is mostly noise
 `bounds`      what the theorems of Ganesh & Talwar 2020 would ask, for comparison
 `plan`        noise multipliers and charges, from public numbers alone
 `mechanism`   rows in, one answer out

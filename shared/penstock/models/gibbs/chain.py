@@ -32,6 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import InvalidEvent
+from penstock.privacy.curves import descent_squared
 from penstock.privacy.events import Event, Gaussian, NoisyDescent
 from penstock.privacy.noise import NoiseSource, add_gaussian
 
@@ -105,11 +106,8 @@ def contraction(step: float, convexity: float, smoothness: float) -> float:
 
 
 def last_iterate(c: float, steps: int) -> float:
-    """σ·μ of the last iterate: √[(1-c^T)/(1+c^T)·(1+c)/(1-c)], at most √T (Bok et al. 2024)."""
-    if c >= 1:
-        return math.sqrt(steps)
-    power = c**steps
-    return math.sqrt((1 - power) / (1 + power) * (1 + c) / (1 - c))
+    """σ·μ of the last iterate, as it is charged; at most √T."""
+    return math.sqrt(descent_squared(1.0, c, steps))
 
 
 def plain(

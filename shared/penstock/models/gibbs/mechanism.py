@@ -29,7 +29,7 @@ from penstock.models.gibbs.posed import (
     posed,
     shrunk,
 )
-from penstock.models.gibbs.posterior import Regression
+from penstock.models.gibbs.posterior import Posterior, Regression
 from penstock.models.gibbs.summaries import Summaries, summarise
 from penstock.models.gibbs.sums import noisy_sum, reach
 from penstock.models.parts import Part, Progress
@@ -130,7 +130,7 @@ def answer(
     return matrix @ estimate + shift, matrix @ covariance @ matrix.T
 
 
-def check_smooth(plan: Plan, posterior: Loss) -> None:
+def check_smooth(plan: Plan, posterior: Posterior) -> None:
     """The smoothness that the plan's contraction rests on, whatever the summaries turned out to be.
 
     Raises:
@@ -232,7 +232,7 @@ def _share_of_start(curvature: Array, spread: float, other: float) -> float:
 
 def corrected(
     plan: Plan,
-    posterior: Loss,
+    posterior: Posterior,
     ended: Ended,
     known: Known,
     sensitivity: float,

@@ -155,13 +155,6 @@ def _even_within(groups: NDArray[np.int64], m: int, rng: np.random.Generator) ->
     return uniforms
 
 
-def long_table(paths: Array, times: ArrayLike) -> tuple[NDArray[np.int64], Array, Array]:
-    """Paths (p, k, d) seen at k times as rows: path ids 1 … p, times, values (p·k, d)."""
-    count, seen, d = paths.shape
-    ids = np.repeat(np.arange(1, count + 1), seen)
-    return ids, np.tile(np.asarray(times, dtype=np.float64), count), paths.reshape(-1, d)
-
-
 def _particles(particles: Array) -> Array:
     found = np.ascontiguousarray(particles, dtype=np.float64)
     problems = []

@@ -13,7 +13,7 @@ from penstock.encoding import Encoding
 from penstock.errors import InvalidInput, Problem
 from penstock.mechanisms import Trajectory
 from penstock.models.trajectory.start import Start
-from penstock.models.trajectory.times import Times, times_of
+from penstock.models.trajectory.times import Times, times_of, unit_temperature
 from penstock.privacy.accountant import epsilon
 from penstock.privacy.calibration import Accountant, smallest_scale
 from penstock.privacy.events import Event, Gaussian, PoissonGaussian
@@ -166,7 +166,7 @@ def _dynamics(mechanism: Trajectory, sigma: float, d: int, rows: int) -> Dynamic
         wide=WIDE_PUBLIC if mechanism.start == "public" else WIDE,
         step=0.5,
         smoothing=0.04,
-        temperature=mechanism.temperature / 4,  # the unit space is half as wide as the encoded one
+        temperature=unit_temperature(mechanism),
         heat=0.06,
         cool=0.2,
         average=0.25,

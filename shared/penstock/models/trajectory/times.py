@@ -58,6 +58,11 @@ class Times:
         return self.column.snap(np.rint(values) if self.column.kind == "ordered" else values)
 
 
+def unit_temperature(mechanism: Trajectory) -> float:
+    """τ in the unit space of particles, which is half as wide as the encoded one."""
+    return mechanism.temperature / 4
+
+
 def times_of(mechanism: Trajectory, schema: Schema) -> Times:
     """The time points of a study that has no problems."""
     column = schema[mechanism.time]
