@@ -32,6 +32,11 @@ class Folder:
         return self.run / "superlink.sock"
 
     @property
+    def spool(self) -> Path:
+        """Bodies of calls while they are under way; files without names."""
+        return self.run / "spool"
+
+    @property
     def lock(self) -> Path:
         return self.root / "pump.lock"
 

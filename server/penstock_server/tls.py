@@ -348,6 +348,8 @@ def _check_dates(path: Path, pem: str) -> None:
 def _loaded(cert: Path, key: Path) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
+    # A handshake is work that a client can ask for: once in a connection.
+    context.options |= ssl.OP_NO_RENEGOTIATION
     try:
         # Without the function, OpenSSL would ask for a passphrase on the terminal.
         context.load_cert_chain(cert, key, password=lambda: b"")

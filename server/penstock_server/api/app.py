@@ -32,8 +32,10 @@ from penstock.wire.messages import SERVED_MAJORS
 from penstock_server import service
 from penstock_server.api import studies
 from penstock_server.api.auth import Answer
+from penstock_server.api.bodies import Spool
 from penstock_server.api.files import ResultFiles
 from penstock_server.api.fleet import Fleet
+from penstock_server.api.nodes import Nodes
 from penstock_server.folder import Folder
 from penstock_server.tokens import Tokens
 
@@ -63,7 +65,11 @@ def create_app(folder: Path) -> FastAPI:
         CoordinatorError: no coordinator there.
     """
     coordinator = service.open_coordinator(folder)
-    fleet = Fleet(Folder(folder).superlink_socket)
+    paths, store = Folder(folder), coordinator.store
+    spool = Spool(paths.spool)
+    spool.clean()
+    nodes = Nodes(lambda: {n: str(s.join.get("node_key")) for n, s in store.sites().items()})
+    fleet = Fleet(paths.superlink_socket, nodes, spool)
     results = ResultFiles(coordinator)
     results.clean()
 

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Annotated, cast
 
 from fastapi import Depends, Request
-from starlette.requests import ClientDisconnect
 
 from penstock.errors import InvalidInput, NotAllowed, PenstockError, Problem
+from penstock_server.api.bodies import Gone, TooLarge, paced
+from penstock_server.api.visitors import introduce
 from penstock_server.lifecycle import now, stamp
 from penstock_server.tokens import TOKEN, Role, Token, Tokens
-
-BODY_SECONDS = 120.0
-"""A body that takes longer to arrive is given up."""
 
 
 class Answer(Exception):
@@ -36,6 +33,7 @@ def person(request: Request) -> Token:
     if scheme.lower() == "bearer" and TOKEN.fullmatch(secret):
         found = cast(Tokens, request.app.state.tokens).find(secret, stamp(now()))
         if found is not None:
+            introduce(request.scope, f"token {found.name}")
             return found
     error = NotAllowed(
         "no valid token",
@@ -59,34 +57,24 @@ Admin = Annotated[Token, Depends(admin)]
 
 
 def body(what: str, limit: int) -> Callable[[Request], Awaitable[bytes]]:
-    """A dependency: the request's body, given up as soon as it is longer than ``limit`` bytes."""
+    """A dependency: the request's body, given up when it is too long or too slow."""
 
     async def read(request: Request) -> bytes:
-        if too_long(request.headers.get("content-length", ""), limit):
-            raise _too_large(what, limit)
+        declared = request.headers.get("content-length", "")
         data = bytearray()
         try:
-            async with asyncio.timeout(BODY_SECONDS):
-                async for part in request.stream():
-                    data += part
-                    if len(data) > limit:
-                        raise _too_large(what, limit)
+            if declared.isdecimal() and int(declared[:20]) > limit:
+                raise TooLarge
+            async for part in paced(request.receive, limit):
+                data += part
+        except TooLarge:
+            problem = Problem("", "too large", bound=f"at most {limit} bytes")
+            raise Answer(413, InvalidInput(what, [problem])) from None
         except TimeoutError:
-            problem = Problem("", "arrived too slowly", bound=f"within {BODY_SECONDS:.0f} s")
-            raise Answer(408, InvalidInput(what, [problem])) from None
-        except ClientDisconnect:
+            raise Answer(408, InvalidInput(what, [Problem("", "arrived too slowly")])) from None
+        except Gone:
             problem = Problem("", "ended before it was whole")
             raise Answer(400, InvalidInput(what, [problem])) from None
         return bytes(data)
 
     return read
-
-
-def too_long(declared: str, limit: int) -> bool:
-    """Whether a Content-Length says more than ``limit``."""
-    return declared.isdecimal() and int(declared[:20]) > limit
-
-
-def _too_large(what: str, limit: int) -> Answer:
-    problem = Problem("", "too large", bound=f"at most {limit} bytes")
-    return Answer(413, InvalidInput(what, [problem]))

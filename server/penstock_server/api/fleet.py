@@ -1,7 +1,17 @@
-"""The sites' way to the SuperLink: ``/v1/fleet/*`` is streamed to its Unix socket, nothing else.
+"""The sites' way to the SuperLink: ``/v1/fleet/*`` is passed to its Unix socket, nothing else.
 
 Flower proves a node's identity itself, by its key. What is kept away from it here is everything
 but the fleet's calls: its control and runtime API have no accounts.
+
+The SuperLink's connections are few, and no slow sender or reader may hold one. So a call goes
+through stages, and takes a connection in the third only:
+
+1. The head is signed by an enrolled node, else 401 before any of the body; a site has ``CALLS`` at
+   once, and the next one waits.
+2. The body is received whole, at a least rate, into a spool that is bounded for each site and for
+   all; without room: 503, and the node tries again.
+3. The SuperLink gets it, and its answer is spooled in turn. Then the connection is free.
+4. The answer is sent, at a least rate.
 """
 
 from __future__ import annotations
@@ -11,13 +21,25 @@ import json
 import logging
 import re
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import httpx
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from penstock_server.api.auth import too_long
+from penstock_server.api.bodies import (
+    WAIT_SECONDS,
+    Full,
+    Gone,
+    Kept,
+    Spool,
+    TooLarge,
+    allowed_seconds,
+    paced,
+)
+from penstock_server.api.nodes import Nodes
+from penstock_server.api.visitors import cut, introduce
 
 log = logging.getLogger("penstock.api")
 
@@ -25,9 +47,11 @@ log = logging.getLogger("penstock.api")
 CALL = re.compile(rb"/v1/fleet/[a-z][a-z0-9-]{0,63}")
 LIMIT = 64 << 20
 CONNECTIONS = 256
-IDLE_SECONDS = 120.0
-"""A site that sends nothing for so long within one request is given up."""
+CALLS = 16
+"""Of one site at once; Flower's SuperNode makes two or three."""
 TIMEOUT = httpx.Timeout(connect=5.0, read=120.0, write=60.0, pool=30.0)
+AGAIN = {"Retry-After": "5"}
+LENGTH = b"content-length"
 
 # RFC 9110 §7.6.1, and what is between a site and this port only.
 DROPPED = frozenset(
@@ -38,21 +62,15 @@ DROPPED = frozenset(
 Headers = list[tuple[bytes, bytes]]
 
 
-class _TooLarge(Exception):
-    pass
-
-
-class _Gone(Exception):
-    pass
-
-
 class Fleet:
     """An ASGI app that passes the fleet's calls through to the SuperLink at ``socket``."""
 
-    def __init__(self, socket: Path) -> None:
+    def __init__(self, socket: Path, nodes: Nodes, spool: Spool) -> None:
         limits = httpx.Limits(max_connections=CONNECTIONS, max_keepalive_connections=32)
         # The bare transport: no redirects, no cookies, no proxy, no headers of its own.
         self._transport = httpx.AsyncHTTPTransport(uds=str(socket), limits=limits)
+        self._nodes, self._spool = nodes, spool
+        self._calls: dict[str, asyncio.Semaphore] = {}
 
     async def close(self) -> None:
         await self._transport.aclose()
@@ -63,59 +81,108 @@ class Fleet:
             answer = _plain(404, "not-found")
         elif scope["method"] != "POST":
             answer = _plain(405, "method", {"Allow": "POST"})
-        elif too_long(_length(scope["headers"]), LIMIT):
+        elif (site := await self._nodes.site(scope["headers"])) is None:
+            answer = _plain(401, "not-allowed")
+        elif (_length(scope["headers"]) or 0) > LIMIT:
             answer = _plain(413, "too-large")
         else:
-            await self._pass(scope, receive, send)
-            return
+            introduce(scope, f"site {site}")
+            try:
+                async with self._turn(site):
+                    await self._pass(site, scope, receive, send)
+                return
+            except Gone:
+                return
+            except Full:
+                answer = _plain(503, "busy", AGAIN)
+            except TooLarge:
+                answer = _plain(413, "too-large")
         await answer(scope, receive, send)
 
-    async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = httpx.Request(
-            "POST",
-            "http://superlink" + scope["raw_path"].decode("ascii"),
-            headers=passed(scope["headers"]),
-            content=_stream(receive),
-            extensions={"timeout": TIMEOUT.as_dict()},
-        )
+    @asynccontextmanager
+    async def _turn(self, site: str) -> AsyncIterator[None]:
+        """One of a site's calls at once.
+
+        Raises:
+            Full: the others take too long.
+        """
+        calls = self._calls.setdefault(site, asyncio.Semaphore(CALLS))
         try:
-            upstream = await self._transport.handle_async_request(request)
-        except _Gone:
-            return
-        except _TooLarge:
-            await _plain(413, "too-large")(scope, receive, send)
+            async with asyncio.timeout(WAIT_SECONDS):
+                await calls.acquire()
         except TimeoutError:
-            await _plain(408, "too-slow")(scope, receive, send)
-        except httpx.TimeoutException as error:
-            log.warning("the SuperLink did not answer: %s", type(error).__name__)
-            await _plain(504, "unavailable")(scope, receive, send)
-        except httpx.TransportError as error:
-            log.warning("the SuperLink cannot be reached: %s", type(error).__name__)
-            await _plain(503, "unavailable", {"Retry-After": "5"})(scope, receive, send)
-        else:
+            raise Full from None
+        try:
+            yield
+        finally:
+            calls.release()
+
+    async def _pass(self, site: str, scope: Scope, receive: Receive, send: Send) -> None:
+        answer: Response
+        seconds = allowed_seconds(0)
+        async with AsyncExitStack() as rooms:
             try:
-                answer = StreamingResponse(upstream.aiter_raw(), upstream.status_code)
-                answer.raw_headers = passed(upstream.headers.raw)
-                await answer(scope, receive, send)
-            finally:
-                await upstream.aclose()
+                upstream = await self._asked(site, scope, receive)
+                try:
+                    body = await self._kept(site, upstream, rooms)
+                finally:
+                    await upstream.aclose()
+            except TimeoutError:
+                answer = _plain(408, "too-slow")
+            except httpx.TimeoutException as error:
+                log.warning("the SuperLink did not answer: %s", type(error).__name__)
+                answer = _plain(504, "unavailable")
+            except httpx.TransportError as error:
+                log.warning("the SuperLink cannot be reached: %s", type(error).__name__)
+                answer = _plain(503, "unavailable", AGAIN)
+            else:
+                seconds = allowed_seconds(body.size)
+                answer = StreamingResponse(body.parts(), upstream.status_code)
+                # What came without a length has one now.
+                kept = [(n, v) for n, v in passed(upstream.headers.raw) if n != LENGTH]
+                answer.raw_headers = [*kept, (LENGTH, b"%d" % body.size)]
+            try:
+                async with asyncio.timeout(seconds):
+                    await answer(scope, receive, send)
+            except TimeoutError:
+                cut(scope)
 
+    async def _asked(self, site: str, scope: Scope, receive: Receive) -> httpx.Response:
+        """The head of the SuperLink's answer to a body that is whole.
 
-async def _stream(receive: Receive) -> AsyncIterator[bytes]:
-    """The request's body as it comes, bounded; never the whole of it in memory."""
-    size, more = 0, True
-    while more:
-        async with asyncio.timeout(IDLE_SECONDS):
-            message = await receive()
-        if message["type"] == "http.disconnect":
-            raise _Gone
-        part = message.get("body", b"")
-        more = message.get("more_body", False)
-        size += len(part)
+        Raises:
+            TimeoutError: the body came too slowly; TooLarge, Gone, Full: as they say.
+            httpx.TransportError: from the SuperLink's side.
+        """
+        async with self._spool.room(_length(scope["headers"]) or 0, site) as body:
+            async for part in paced(receive, LIMIT):
+                await body.write(part)
+            request = httpx.Request(
+                "POST",
+                "http://superlink" + scope["raw_path"].decode("ascii"),
+                headers=passed(scope["headers"]),
+                content=body.parts(),
+                extensions={"timeout": TIMEOUT.as_dict()},
+            )
+            return await self._transport.handle_async_request(request)
+
+    async def _kept(self, site: str, upstream: httpx.Response, rooms: AsyncExitStack) -> Kept:
+        """The body of the SuperLink's answer; its room is given back when ``rooms`` are.
+
+        Raises:
+            httpx.TransportError: it broke off, or is longer than ``LIMIT``.
+            Full: no room.
+        """
+        length = _length(upstream.headers.raw)
+        size = LIMIT if length is None else length  # without one: the longest there may be
         if size > LIMIT:
-            raise _TooLarge
-        if part:
-            yield part
+            raise httpx.RemoteProtocolError("the answer is too long")
+        body = await rooms.enter_async_context(self._spool.room(size, site))
+        async for part in upstream.aiter_raw():
+            if body.size + len(part) > size:
+                raise httpx.RemoteProtocolError("the answer is too long")
+            await body.write(part)
+        return body
 
 
 def passed(headers: Headers) -> Headers:
@@ -129,8 +196,9 @@ def passed(headers: Headers) -> Headers:
     return [(n, v) for n, v in headers if n.lower() not in DROPPED and n.lower() not in named]
 
 
-def _length(headers: Headers) -> str:
-    return next((v.decode("latin-1") for n, v in headers if n == b"content-length"), "")
+def _length(headers: Headers) -> int | None:
+    """Content-Length; None without one. That there is one at most, and of digits, h11 sees to."""
+    return next((int(value[:20]) for name, value in headers if name.lower() == LENGTH), None)
 
 
 def _plain(status: int, code: str, headers: dict[str, str] | None = None) -> Response:
