@@ -653,6 +653,7 @@ class SuperLink:
 
     def __init__(self, path: Path) -> None:
         self.requests: list[tuple[str, dict[str, str], int, str]] = []
+        self.answered = 0
         config = uvicorn.Config(
             self.app,
             uds=str(path),
@@ -688,6 +689,7 @@ class SuperLink:
         for _ in range(int(headers.get("x-megabytes", "0"))):
             await send({"type": "http.response.body", "body": b"r" * MB, "more_body": True})
         await send({"type": "http.response.body", "body": b"end"})
+        self.answered += 1
 
 
 @pytest.fixture

@@ -152,7 +152,8 @@ class _Body:
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
         names = {name for name, _ in scope["headers"]}
-        self._whole = not names & {b"content-length", b"transfer-encoding"}
+        self._whole = b"content-length" not in names
+        self._waits = b"expect" in names
         self._receive = receive
 
     async def receive(self) -> MutableMapping[str, Any]:
@@ -163,6 +164,8 @@ class _Body:
 
     async def drained(self) -> bool:
         """Read what is left, within bounds; whether it was all."""
+        if self._waits:  # for a "100 Continue": an answer instead is what it wants to know
+            return self._whole
         size = 0
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(DRAIN_SECONDS):
