@@ -13,6 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 from tests.conftest import FAST
 from tests.federation import COORDINATOR, Federation, penstock, small_disk
+from tests.studies.bench_network import running
+
+from penstock_client.network import NetworkPaths
 
 SITES = ("a", "b", "c")
 ONCE = dict.fromkeys(SITES, 1)
@@ -57,6 +60,26 @@ def test_a_study_over_real_processes(federation, tmp_path):
     pooled = pq.read_table(tmp_path / "out" / "pooled.parquet")
     assert set(pooled["_site"].to_pylist()) == set(SITES)
     assert set(pooled["_copy"].to_pylist()) == set(range(1, FAST.copies + 1))
+
+
+def test_a_crowd_at_the_port_stops_no_study(federation, tmp_path):
+    """Hundreds of slow, silent and forged connections; see `make reproduce NAME=stall`."""
+    stranger = NetworkPaths(tmp_path / "stranger")
+    stranger.make()
+    stranger.make_key()
+    crowd = ("tests.studies.stall", str(federation.port), str(stranger.node_key), "20")
+    calls = []
+    with running(*crowd, home=tmp_path, log=tmp_path / "crowd.log") as process:
+        time.sleep(2)
+        study = federation.submit("crowd")
+        while process.poll() is None:
+            began = time.monotonic()
+            assert answers(federation)
+            calls.append(time.monotonic() - began)
+            time.sleep(0.5)
+        delivered(federation, study)
+    assert int((tmp_path / "crowd.log").read_text().split()[0]) > 900
+    assert max(calls) < 2.0
 
 
 def test_the_coordinators_processes_are_killed_one_after_the_other(federation, by_hand):

@@ -22,6 +22,7 @@ STUDIES = {
         "lni-correlation": "tests.studies.lni_correlation",
         "lni-meta": "tests.studies.lni_meta",
         "lni-mia": "tests.studies.lni_mia",
+        "stall": "tests.studies.stall",
         "swf-digits": "tests.studies.swf_digits",
         "swf-mixture": "tests.studies.swf_mixture",
         "swf-toy": "tests.studies.swf_toy",
