@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import stat
 from contextlib import AsyncExitStack
@@ -254,5 +255,22 @@ def test_a_slow_body_is_told_so(tmp_path, spool, monkeypatch):
 
     async def work(post) -> None:
         assert (await post("a", 100, hanging(b"x"))).status_code == 408
+
+    run_fleet(tmp_path, spool, work)
+
+
+def test_a_full_disk_says_when_to_come_again(tmp_path, spool, monkeypatch):
+    """Flower tries a 503 again; after a 500 the node would give its message up."""
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(bodies, "_write", full)
+
+    async def work(post) -> None:
+        refused = await post("a", 300 * KB)
+        assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")
+        assert (await post("a", 10 * KB)).text == "done"
+        assert spool.used == 0
 
     run_fleet(tmp_path, spool, work)

@@ -135,11 +135,14 @@ class Fleet:
             except httpx.TransportError as error:
                 log.warning("the SuperLink cannot be reached: %s", type(error).__name__)
                 answer = _plain(503, "unavailable", AGAIN)
+            except OSError as error:
+                log.error("a body cannot be kept: %s", error.strerror)
+                answer = _plain(503, "unavailable", AGAIN)
             else:
                 seconds = allowed_seconds(body.size)
                 answer = StreamingResponse(body.parts(), upstream.status_code)
                 # What came without a length has one now.
-                kept = [(n, v) for n, v in passed(upstream.headers.raw) if n != LENGTH]
+                kept = [(n, v) for n, v in passed(upstream.headers.raw) if n.lower() != LENGTH]
                 answer.raw_headers = [*kept, (LENGTH, b"%d" % body.size)]
             try:
                 async with asyncio.timeout(seconds):
