@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import resource
+import select
 import shutil
 import socket
 import ssl
@@ -211,6 +212,28 @@ def test_silent_connections_use_up_nothing(api, superlink):
     finally:
         api.stop()
         api.start()
+
+
+def test_handshakes_come_one_after_the_other(api):
+    """A crowd that begins them together takes a part of the time, and leaves the rest to others."""
+    context, count = ssl.create_default_context(cadata=api.ca), 150
+    hello = ssl.MemoryBIO()
+    with contextlib.suppress(ssl.SSLWantReadError):
+        context.wrap_bio(ssl.MemoryBIO(), hello, server_hostname="localhost").do_handshake()
+    said = hello.read()
+    with closing([]) as crowd, api.client() as client:
+        seconds(client.get, "/api/v1/about")
+        for _ in range(count):
+            crowd.append(socket.create_connection(("127.0.0.1", api.port), timeout=10))
+        began = time.monotonic()
+        for one in crowd:
+            one.sendall(said)
+        answered, calls = 0, []
+        while answered < count:
+            answered = len(select.select(crowd, [], [], 0)[0])
+            assert answered <= serve.HANDSHAKES * (time.monotonic() - began) + 2
+            calls.append(seconds(client.get, "/api/v1/about"))
+    assert max(calls) < CALL_SECONDS
 
 
 # -- deadlines of a connection -----------------------------------------------------------------

@@ -33,6 +33,9 @@ DESCRIPTORS = 16384
 SPARE_DESCRIPTORS = 400
 """For the SuperLink's connections, the store and logs."""
 HANDSHAKE_SECONDS = 15.0
+"""For the first byte, and then for the rest."""
+HANDSHAKES = 100.0
+"""A second at most, one after the other: each costs a millisecond or two of everybody's time."""
 HEAD_SECONDS = 30.0
 WRITE_SECONDS = 30.0
 WRITE_BYTES = 256 << 10
@@ -150,13 +153,15 @@ class Door(uvicorn.Server):
     """Uvicorn, with a look at who comes before anything is done for them.
 
     Uvicorn's own listener counts nobody until the TLS handshake is over, so whoever only connects
-    uses up the process's descriptors.
+    uses up the process's descriptors, and a thousand handshakes that begin together hold up whoever
+    is connected already. Here only newcomers wait for newcomers.
     """
 
     def __init__(self, config: uvicorn.Config, context: ssl.SSLContext, visitors: Visitors) -> None:
         super().__init__(config)
         self._context, self._visitors = context, visitors
         self._tasks: set[asyncio.Task[None]] = set()
+        self._turn, self._next = asyncio.Lock(), 0.0
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets=[])
@@ -182,7 +187,7 @@ class Door(uvicorn.Server):
             self._keep(self._welcome(connection, party(address[0])))
 
     async def _welcome(self, connection: socket.socket, address: str) -> None:
-        """The handshake; then it is the protocol's."""
+        """From the first byte through the handshake; then it is the protocol's."""
         visit = self._visitors.enter(
             address, cast(asyncio.Task[None], asyncio.current_task()).cancel
         )
@@ -193,6 +198,13 @@ class Door(uvicorn.Server):
             visit=visit,
         )
         try:
+            try:
+                await _spoken(connection)
+                await self._handshake_turn()
+            except BaseException:
+                connection.close()
+                raise
+            # From here on asyncio closes it.
             await asyncio.get_running_loop().connect_accepted_socket(
                 lambda: protocol,
                 connection,
@@ -200,13 +212,36 @@ class Door(uvicorn.Server):
                 ssl_handshake_timeout=HANDSHAKE_SECONDS,
                 ssl_shutdown_timeout=CLOSE_SECONDS,
             )
-        except (OSError, asyncio.CancelledError):  # asyncio closes it
+        except (OSError, asyncio.CancelledError):
             visit.leave()
+
+    async def _handshake_turn(self) -> None:
+        """Wait for those who spoke before; whoever is put out meanwhile makes room."""
+        loop = asyncio.get_running_loop()
+        async with self._turn:
+            await asyncio.sleep(max(0.0, self._next - loop.time()))
+            self._next = loop.time() + 1 / HANDSHAKES
 
     def _keep(self, work: Any) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+async def _spoken(connection: socket.socket) -> None:
+    """Wait for the first byte, or the end, and leave it where it is.
+
+    Raises:
+        TimeoutError: neither came.
+    """
+    loop = asyncio.get_running_loop()
+    came = asyncio.Event()
+    loop.add_reader(connection, came.set)
+    try:
+        async with asyncio.timeout(HANDSHAKE_SECONDS):
+            await came.wait()
+    finally:
+        loop.remove_reader(connection)
 
 
 def serve(folder: Path) -> None:
