@@ -157,6 +157,7 @@ class _Body:
         self._receive = receive
 
     async def receive(self) -> MutableMapping[str, Any]:
+        self._waits = False
         message = await self._receive()
         if message["type"] != "http.request" or not message.get("more_body", False):
             self._whole = True
