@@ -14,6 +14,7 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Mount
@@ -34,7 +35,10 @@ from penstock_server.api import studies
 from penstock_server.api.auth import Answer
 from penstock_server.api.files import ResultFiles
 from penstock_server.api.fleet import Fleet
+from penstock_server.api.reads import Reads
+from penstock_server.api.strangers import TALLY_SECONDS, Strangers
 from penstock_server.folder import Folder
+from penstock_server.lifecycle import now, stamp
 from penstock_server.tokens import Tokens
 
 log = logging.getLogger("penstock.api")
@@ -62,15 +66,19 @@ def create_app(folder: Path) -> FastAPI:
     Raises:
         CoordinatorError: no coordinator there.
     """
-    coordinator = service.open_coordinator(folder)
+    coordinator, settings = service.open_coordinator(folder), service.read_settings(folder)
+    strangers = Strangers(settings.wrong_tokens, coordinator.access, lambda: stamp(now()))
     fleet = Fleet(Folder(folder).superlink_socket)
     results = ResultFiles(coordinator)
     results.clean()
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        telling = asyncio.create_task(_tell(strangers))
         yield
+        telling.cancel()
         await fleet.close()
+        await run_in_threadpool(strangers.tell)
         coordinator.store.close()
 
     app = FastAPI(
@@ -84,7 +92,9 @@ def create_app(folder: Path) -> FastAPI:
         redirect_slashes=False,
     )
     app.state.coordinator = coordinator
-    app.state.tokens = Tokens(coordinator.store)
+    app.state.tokens = Tokens(coordinator.store, coordinator.access)
+    app.state.strangers = strangers
+    app.state.reads = Reads(coordinator.access)
     app.state.results = results
     for router in (studies.public, studies.analyst, studies.federation):
         app.include_router(router)
@@ -95,6 +105,12 @@ def create_app(folder: Path) -> FastAPI:
     app.add_exception_handler(RequestValidationError, _malformed)
     app.add_middleware(Guard)
     return app
+
+
+async def _tell(strangers: Strangers) -> None:
+    while True:
+        await asyncio.sleep(TALLY_SECONDS)
+        await run_in_threadpool(strangers.tell)
 
 
 class Guard:
