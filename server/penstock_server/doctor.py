@@ -13,10 +13,22 @@ import typer
 
 from penstock.cli.console import friendly
 from penstock.daemon import certificates, reach
-from penstock.daemon.checkup import FAIL, OK, WARN, Check, Row, disk, modes, run, show, versions
+from penstock.daemon.checkup import (
+    FAIL,
+    OK,
+    WARN,
+    Check,
+    Row,
+    disk,
+    modes,
+    run,
+    show,
+    trouble,
+    versions,
+)
 from penstock.errors import PenstockError
 from penstock_server import service, tls
-from penstock_server.accesslog import verified
+from penstock_server.accesslog import AccessLog, verified
 from penstock_server.folder import Folder
 from penstock_server.lifecycle import Coordinator, now, stamp
 from penstock_server.tokens import Role, Tokens
@@ -43,8 +55,6 @@ def checkup(folder: Path) -> list[Row]:
     if here.settings.exists():
         checks += [
             ("store", lambda: _store(root)),
-            ("accounts", lambda: _accounts(root)),
-            ("access", lambda: _access(root)),
             ("port", lambda: _port(root)),
             ("certificate", lambda: _certificate(root)),
             ("authority", lambda: _authority(here.tls)),
@@ -80,20 +90,18 @@ def _open(root: Path) -> Iterator[Coordinator]:
         coordinator.store.close()
 
 
-def _store(root: Path) -> Row:
+def _store(root: Path) -> Sequence[Row]:
     with _open(root) as coordinator:
         count = len(coordinator.store.sites())
-    return Row("store", OK, f"answers, {count} site{'' if count == 1 else 's'} enrolled")
+        answers = Row("store", OK, f"answers, {count} site{'' if count == 1 else 's'} enrolled")
+        return [answers, *_accounts(coordinator), *_access(coordinator.access)]
 
 
-def _accounts(root: Path) -> Sequence[Row]:
+def _accounts(coordinator: Coordinator) -> Sequence[Row]:
     """Who can hand in studies. Right after an upgrade nobody can: keys were not bound before."""
-    moment = stamp(now())
-    with _open(root) as coordinator:
-        tokens = Tokens(coordinator.store, coordinator.access)
-        keys, found = tokens.keys(), tokens.list()
-    analysts = sorted({t.name for t in found if t.good(moment) and t.role is Role.ANALYST})
-    signing = [name for name in analysts if name in keys]
+    tokens, moment = Tokens(coordinator.store, coordinator.access), stamp(now())
+    analysts = [t.name for t in tokens.list() if t.good(moment) and t.role is Role.ANALYST]
+    signing = tokens.keys().keys() & set(analysts)
     if not analysts:
         return []
     if not signing:
@@ -104,14 +112,15 @@ def _accounts(root: Path) -> Sequence[Row]:
     return [Row("accounts", OK, f"{len(signing)} sign and hand in studies, {reading} read only")]
 
 
-def _access(root: Path) -> Sequence[Row]:
-    """Whether the access log is whole, and whether somebody tries tokens."""
-    with _open(root) as coordinator:
-        chain = coordinator.access
+def _access(chain: AccessLog) -> Sequence[Row]:
+    """Whether the access log is whole and can be written, and whether somebody tries tokens."""
+    try:
         chain.check_key()
         count = len(verified(chain.rows()))
-        wrong = chain.wrong_tokens(stamp(now() - WRONG_SINCE))
+    except (PenstockError, OSError) as error:
+        return [trouble("access", error)]
     rows = [Row("access", OK, f"{count} records, chain and signatures whole")]
+    wrong = chain.wrong_tokens(stamp(now() - WRONG_SINCE))
     tried = f"{wrong} wrong tokens in the last {WRONG_SINCE.days} days"
     if wrong >= WRONG_MANY:
         remedy = "See `penstock server access` for the addresses; no token can be guessed."

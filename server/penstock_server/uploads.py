@@ -48,7 +48,7 @@ ASYMMETRY = 1e-9
 rounding of the numbers that a site computes."""
 _WIRE = re.compile(r"([0-9]{1,4})\.[0-9]{1,4}")
 _HEAD = re.compile(r"[0-9a-f]{64}")
-MAX_VERSION, MAX_SOFTWARE = 1_000_000, 32
+MAX_VERSION, MAX_SOFTWARE, LABEL = 1_000_000, 32, 100
 _SOFTWARE_VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+!_-]{0,63}")
 
 
@@ -175,6 +175,8 @@ def _check_epsilon(manifest: Manifest, study: Study) -> None:
     formal = study.privacy.guarantee != "empirical"
     try:
         events = tuple(from_dict(e) for e in manifest.events)
+        if not all(_is_line(e.label) for e in events):
+            raise UploadRejected("the manifest's events", bound=f"labels: {LABEL} characters")
         slow = sum(not isinstance(e, _PLAIN) for e in events)
         if slow > MAX_SUBSAMPLED:
             bound = f"at most {MAX_SUBSAMPLED} that are not plain Gaussian noise"
@@ -204,6 +206,10 @@ def _check_epsilon(manifest: Manifest, study: Study) -> None:
                 "the claimed ε is not what its events cost", value=shown(value), bound=recomputed
             )
     _check_injection(manifest.injection_epsilon, injection, study)
+
+
+def _is_line(label: object) -> bool:
+    return isinstance(label, str) and len(label) <= LABEL and label.isprintable()
 
 
 def _check_injection(claimed: float | None, recomputed: float | None, study: Study) -> None:

@@ -153,10 +153,10 @@ def allow(root: Path, **limits: int) -> None:
 class Api:
     """A coordinator's directory, and its API as a process."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, **limits: int) -> None:
         self.root, self.port = root, free_port()
         service.init(root, port=self.port, bind="127.0.0.1")
-        allow(root, wrong_tokens=10_000, open_studies_each=1000, open_studies=1000)
+        allow(root, **limits)
         self.coordinator = service.open_coordinator(root)
         for name in ("a", "b"):
             service.enrol(self.coordinator, join(name))
@@ -233,7 +233,8 @@ class Api:
 def api():
     # Not pytest's own folder: Unix socket paths end at 107 bytes.
     root = Path(tempfile.mkdtemp(prefix="pk-"))
-    made = Api(root / "c")
+    # One address, one account, and far more of everything than people do.
+    made = Api(root / "c", wrong_tokens=10_000, open_studies_each=1000, open_studies=1000)
     try:
         yield made
     finally:
