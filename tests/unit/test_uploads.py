@@ -390,7 +390,7 @@ def test_lineage_field_unbounded(lineage):
         check(signed(lineage=lineage))
 
 
-@pytest.mark.parametrize("version", [0, -1, 1_000_001, 10**400])
+@pytest.mark.parametrize("version", [0, -1, 1_000_001, pytest.param(10**400, id="huge")])
 def test_version_field_unbounded(version):
     with pytest.raises(UploadRejected, match="version of the data"):
         check(signed(version=version))
@@ -435,7 +435,7 @@ def test_an_injection_is_there_if_and_only_if_it_was_asked_for():
 
 @pytest.mark.parametrize(
     "field",
-    ["epsilon_autodp", "epsilon_pld", "epsilon_replace_one", "injection_epsilon", "delta"],
+    ["epsilon_autodp", "epsilon_pld", "epsilon_replace_one", "injection_epsilon"],
 )
 def test_a_number_beyond_every_float_stopped_the_coordinator(field):
     """Comparing it with a float raised an error that the pump did not know, again and again."""
