@@ -62,6 +62,11 @@ FORMAT = "penstock-access-1"
 GENESIS = "0" * 64
 MAX_RECORD_BYTES = 1_000_000
 
+
+class Unrecorded(CoordinatorError):
+    """A record cannot be written: then what it would tell of does not happen."""
+
+
 Row = tuple[str, str, str]
 """Body, hash and signature of a record."""
 
@@ -112,7 +117,7 @@ class AccessLog:
         """Write a record within a transaction.
 
         Raises:
-            CoordinatorError: the key is gone, or not the one that the chain was signed with.
+            Unrecorded: the key is gone, or not the one that the chain was signed with.
         """
         self._store.lock(c)
         last = _last(c)
@@ -176,14 +181,18 @@ class AccessLog:
         if not self._file.exists():
             if last is None:
                 return self._make_key()
-            raise CoordinatorError("the access log's key is gone", value=self._file, remedy=remedy)
-        key = private_from_pem(self._file.read_bytes())
+            raise Unrecorded("the access log's key is gone", value=self._file, remedy=remedy)
+        try:
+            key = private_from_pem(self._file.read_bytes())
+        except (SignatureError, OSError):
+            what = "the access log's key cannot be read"
+            raise Unrecorded(what, value=self._file, remedy=remedy) from None
         if last is not None:
             try:
                 verify(public_hex(key), RECORD, last[1].encode(), last[2])
             except SignatureError:
                 what = "the access log was signed with another key"
-                raise CoordinatorError(what, value=self._file, remedy=remedy) from None
+                raise Unrecorded(what, value=self._file, remedy=remedy) from None
         return key
 
     def _make_key(self) -> Ed25519PrivateKey:
@@ -203,7 +212,7 @@ class AccessLog:
         """Whether records can be signed; makes no key.
 
         Raises:
-            CoordinatorError: the key is gone, or another.
+            Unrecorded: the key is gone, or another.
         """
         with self._store.reading() as c:
             last = _last(c)

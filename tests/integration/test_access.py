@@ -244,6 +244,9 @@ def test_what_cannot_be_recorded_is_not_shown(hub, tmp_path):
             assert ada.get("/api/v1/studies/unseen").status_code == 200  # no result
         with hub.remote() as remote, pytest.raises(CoordinatorError, match="key is gone"):
             remote.submit(signed("unrecorded").to_bytes())
+        with hub.client(hub.analyst) as ada:
+            data = signed("unrecorded").to_bytes()
+            assert ada.post("/api/v1/studies", content=data).status_code == 503
         assert "unrecorded" not in {r.name for r in hub.store.studies()}
         row = next(r for r in doctor.checkup(hub.root) if r.check == "access")
         assert (row.state, "key is gone" in row.found) == ("fail", True)

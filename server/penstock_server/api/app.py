@@ -31,6 +31,7 @@ from penstock.errors import (
 )
 from penstock.wire.messages import SERVED_MAJORS
 from penstock_server import service
+from penstock_server.accesslog import Unrecorded
 from penstock_server.api import studies
 from penstock_server.api.auth import Answer
 from penstock_server.api.files import ResultFiles
@@ -56,6 +57,7 @@ STATUS: dict[type[PenstockError], int] = {
     InvalidInput: 422,
     SignatureError: 422,
     CoordinatorError: 409,
+    Unrecorded: 503,
     NotAllowed: 403,
 }
 
