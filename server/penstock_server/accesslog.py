@@ -17,7 +17,8 @@ submit        ``study``, ``name``, ``signer``, ``readers``
 cancel        ``study``
 read          ``study``, ``what`` (a file's name, ``uploads/SITE``, or ``*``), ``copies``
 wrong-tokens  ``since``, ``until``, ``count``, ``addresses`` (``address`` and ``count`` of the most
-              frequent), ``others`` (how many more addresses): tries with a token that opens nothing
+              frequent), ``others`` (how many more addresses), ``ended`` (``account`` and
+              ``count`` of tokens that were good once): tries with a token that opens nothing
 ============  ======================================================================
 
 All but open, key and wrong-tokens say who: ``by`` (an account, empty for whoever holds the
@@ -204,6 +205,12 @@ class AccessLog:
             file.flush()
             os.fsync(file.fileno())
         os.replace(part, self._file)
+        # The records that it signs are durable: so is the key, also after a power cut.
+        folder = os.open(self._file.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
         return key
 
     # -- reading -------------------------------------------------------------------------------

@@ -87,6 +87,18 @@ def test_a_thousand_wrong_tokens_are_noticed(hub):
     assert "pst_" not in hub.log.read_text()
 
 
+def test_a_revoked_token_that_is_tried_again_names_its_account(hub):
+    token = hub.token("gone", Role.ANALYST)
+    hub.tokens.revoke("gone", stamp(now()))
+    with hub.client(token) as client:
+        answer = client.get("/api/v1/me")
+    assert answer.status_code in (401, 429)  # as for a token that never was
+    assert "gone" not in answer.text
+    hub.stop()
+    hub.start()
+    assert records(hub, "wrong-tokens")[-1]["ended"] == [{"account": "gone", "count": 1}]
+
+
 def test_no_token_at_all_is_no_wrong_one(hub):
     before = sum(r["count"] for r in records(hub, "wrong-tokens"))
     with hub.client() as client:

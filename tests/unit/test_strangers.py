@@ -111,6 +111,18 @@ def test_what_came_is_one_record_whatever_came(strangers, log, clock):
     assert record["addresses"][0] == {"address": "10.0.0.7", "count": 3}
 
 
+def test_whose_token_it_was_is_told(strangers, log):
+    """A revoked token that somebody still tries may be in wrong hands."""
+    for account in ("", "ada", "ada", "bob"):
+        strangers.wrong(HOME, account)
+    log.broken = True
+    strangers.tell()
+    log.broken = False
+    strangers.tell()
+    ended = [{"account": "ada", "count": 2}, {"account": "bob", "count": 1}]
+    assert [(r["count"], r["ended"]) for r in log.records] == [(4, ended)]
+
+
 def test_what_cannot_be_recorded_is_not_forgotten(strangers, log):
     strangers.wrong(HOME)
     log.broken = True

@@ -39,12 +39,15 @@ def person(request: Request) -> Token:
     """
     given = request.headers.getlist("authorization")
     scheme, _, secret = given[0].partition(" ") if len(given) == 1 else ("", "", "")
+    found = None
     if scheme.lower() == "bearer" and TOKEN.fullmatch(secret):
-        found = cast(Tokens, request.app.state.tokens).find(secret, stamp(now()))
-        if found is not None:
+        found = cast(Tokens, request.app.state.tokens).ever(secret)
+        if found is not None and found.good(stamp(now())):
             return found
     headers = {"WWW-Authenticate": 'Bearer realm="penstock"'}
-    wait = cast(Strangers, request.app.state.strangers).wrong(origin(request)) if given else 0.0
+    wait, account = 0.0, found.name if found is not None else ""
+    if given:
+        wait = cast(Strangers, request.app.state.strangers).wrong(origin(request), account)
     remedy = "run `penstock login`, or ask who runs the coordinator for a new token"
     if wait > 0:
         error = NotAllowed(

@@ -62,11 +62,16 @@ class Strangers:
         self._lock = threading.Lock()
         self._known: OrderedDict[str, _Address] = OrderedDict()
         self._tally: Counter[str] = Counter()
+        self._accounts: Counter[str] = Counter()
         self._uncounted = 0
         self._since = ""
 
-    def wrong(self, host: str) -> float:
-        """Count a wrong token; how many seconds its address is told to wait, 0 for none."""
+    def wrong(self, host: str, account: str = "") -> float:
+        """Count a wrong token; how many seconds its address is told to wait, 0 for none.
+
+        Args:
+            account: whose token it once was, before it expired or was revoked.
+        """
         address, moment = place(host), self._clock()
         with self._lock:
             self._since = self._since or self._stamp()
@@ -74,6 +79,8 @@ class Strangers:
                 self._tally[address] += 1
             else:
                 self._uncounted += 1
+            if account:
+                self._accounts[account] += 1
             known = self._known.pop(address, None)
             if known is None or moment - known.last > FORGET_SECONDS:
                 known = _Address()
@@ -95,6 +102,7 @@ class Strangers:
         with self._lock:
             tally, uncounted, since = self._tally, self._uncounted, self._since
             self._tally, self._uncounted, self._since = Counter(), 0, ""
+            accounts, self._accounts = self._accounts, Counter()
         count = tally.total() + uncounted
         if not count:
             return
@@ -108,11 +116,13 @@ class Strangers:
                 count=count,
                 addresses=[{"address": a, "count": n} for a, n in named],
                 others=len(tally) - len(named),
+                ended=[{"account": a, "count": n} for a, n in accounts.most_common(NAMED)],
             )
         except (PenstockError, OSError) as error:
             log.error("wrong tokens cannot be recorded: %s", type(error).__name__)
             with self._lock:
                 self._tally += tally
+                self._accounts += accounts
                 self._uncounted += uncounted
                 self._since = since
 
