@@ -39,13 +39,15 @@ def person(request: Request) -> Token:
     """
     given = request.headers.getlist("authorization")
     scheme, _, secret = given[0].partition(" ") if len(given) == 1 else ("", "", "")
-    found = None
+    ended = None
     if scheme.lower() == "bearer" and TOKEN.fullmatch(secret):
-        found = cast(Tokens, request.app.state.tokens).ever(secret)
-        if found is not None and found.good(stamp(now())):
+        tokens = cast(Tokens, request.app.state.tokens)
+        found = tokens.find(secret, stamp(now()))
+        if found is not None:
             return found
+        ended = tokens.ever(secret)
     headers = {"WWW-Authenticate": 'Bearer realm="penstock"'}
-    wait, account = 0.0, found.name if found is not None else ""
+    wait, account = 0.0, "" if ended is None else ended.name
     if given:
         wait = cast(Strangers, request.app.state.strangers).wrong(origin(request), account)
     remedy = "run `penstock login`, or ask who runs the coordinator for a new token"
