@@ -29,6 +29,7 @@ from typer.testing import CliRunner
 from penstock.analyst.remote import Remote
 from penstock.cli.main import app
 from penstock.wire import gate_pb2
+from penstock.wire.signatures import public_hex
 from penstock.wire.signed import SignedStudy, sign_study
 from penstock_client.cli.common import document, steward
 from penstock_client.ledger.ledger import Charge
@@ -111,7 +112,10 @@ class Federation:
             shutil.copytree(root / part, self.backup(site.name) / part)
 
     def _add_token(self) -> str:
-        said = penstock("server", "token", "add", "ada", "-d", self.folder(COORDINATOR), "--json")
+        public = self.root / "ada.pub"
+        public.write_text(public_hex(self.world.analyst) + "\n")
+        where = ("-d", self.folder(COORDINATOR), "--json")
+        said = penstock("server", "token", "add", "ada", "--key", public, *where)
         return str(json.loads(said)["token"])
 
     def _connect(self) -> Any:

@@ -6,7 +6,7 @@ import json
 import socket
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import typer
@@ -16,6 +16,7 @@ from penstock.errors import InvalidInput, Problem
 from penstock.wire.canonical import read_json
 from penstock.wire.signatures import fingerprint
 from penstock_server import service
+from penstock_server.accesslog import verified
 from penstock_server.api.commands import token_app
 from penstock_server.doctor import doctor
 
@@ -40,6 +41,7 @@ def server() -> None:
     """Run the coordinator: it pools what sites release, and holds no private row.
 
     In this order: init, enrol (once a site), token add (once an analyst), start.
+    Then: access, which shows who came and what was read.
     """
 
 
@@ -94,7 +96,8 @@ def init(
     done(f"coordinator in {directory}; sites and analysts reach it at https://{settings.address}")
     say(f"CA fingerprint, for stewards: {service.authority_fingerprint(directory)}")
     say("next: `penstock server enrol SITE/join.json` for each site,")
-    say("      `penstock server token add NAME` for each analyst, and `penstock server start`")
+    say("      `penstock server token add NAME --key THEIR.pub` for each analyst,")
+    say("      and `penstock server start`")
 
 
 def _own(cert: Path | None, key: Path | None, ca: Path | None) -> tuple[Path, Path, Path] | None:
@@ -180,6 +183,64 @@ def sites(directory: Folder = Path("coordinator"), as_json: AsJson = False) -> N
         ("site", "federation", "public n", "last heard of (UTC)", "says", "gate fingerprint"),
         rows,
     )
+
+
+@app.command()
+@friendly
+def access(
+    directory: Folder = Path("coordinator"),
+    last: Annotated[int, typer.Option(min=1, help="How many of the newest are shown.")] = 30,
+    export: Annotated[
+        Path | None, typer.Option(help="Write the whole chain there, for an auditor.")
+    ] = None,
+    new_key: Annotated[
+        bool, typer.Option("--new-key", help="Go on with a new key: access.key is lost.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Who came and what was read: tokens, keys, studies, results, wrong tokens. Verifies it all."""
+    chain = service.open_coordinator(directory).access
+    if new_key:
+        done(f"records are signed with {fingerprint(chain.renew_key())} from now on")
+    rows = chain.rows()
+    records = verified(rows)
+    head = rows[-1][1] if rows else ""
+    if export is not None:
+        with export.open("x", encoding="utf-8") as file:
+            file.write(json.dumps(chain.export(), indent=1) + "\n")
+    if as_json:
+        emit_json({"head": head, "records": records})
+        return
+    if not records:
+        say("nothing yet")
+        return
+    table(
+        "",
+        ("record", "time (UTC)", "who", "from", "what"),
+        [_access_row(record) for record in records[-last:]],
+    )
+    key = next(r["key"] for r in reversed(records) if r["kind"] in ("open", "key"))
+    done(f"{len(records)} records, chain and signatures whole; head {head[:16]}…")
+    say(f"signed with {fingerprint(key)}")
+    if export is not None:
+        done(f"{len(rows)} records in {export}")
+
+
+def _access_row(record: dict[str, Any]) -> tuple[object, ...]:
+    known = ("seq", "prev", "time", "kind", "by", "origin")
+    more = ", ".join(f"{k} {_short(v)}" for k, v in record.items() if k not in known)
+    who = record.get("by") or ("admin" if "by" in record else "")
+    moment = str(record["time"])[:19].replace("T", " ")
+    return record["seq"], moment, who, record.get("origin", ""), f"{record['kind']}: {more}"
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, list):
+        return " ".join(_short(v) for v in value) or "none"
+    if isinstance(value, dict):
+        return "×".join(str(v) for v in value.values())
+    text = str(value)
+    return text[:12] if len(text) == 64 else text
 
 
 @app.command()

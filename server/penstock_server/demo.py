@@ -218,7 +218,8 @@ class _Demo:
     def log_in(self) -> None:
         """The admin makes a token, and the analyst keeps it; it is on no command line."""
         where = ("-d", "coordinator")
-        made = json.loads(self.command("server", "token", "add", "analyst", *where, "--json"))
+        add = ("server", "token", "add", "analyst", "--key", "analyst.pub", *where, "--json")
+        made = json.loads(self.command(*add))
         ca = ("--ca", "coordinator/tls/ca.crt")
         self.await_coordinator()
         self.command("login", self.url, *ca, text=made["token"] + "\n")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated
@@ -13,12 +13,29 @@ import typer
 
 from penstock.cli.console import friendly
 from penstock.daemon import certificates, reach
-from penstock.daemon.checkup import FAIL, OK, WARN, Check, Row, disk, modes, run, show, versions
+from penstock.daemon.checkup import (
+    FAIL,
+    OK,
+    WARN,
+    Check,
+    Row,
+    disk,
+    modes,
+    run,
+    show,
+    trouble,
+    versions,
+)
 from penstock.errors import PenstockError
 from penstock_server import service, tls
+from penstock_server.accesslog import AccessLog, verified
 from penstock_server.folder import Folder
+from penstock_server.lifecycle import Coordinator, now, stamp
+from penstock_server.tokens import Role, Tokens
 
 ONLINE = timedelta(minutes=5)  # a connected site is greeted far more often
+WRONG_SINCE, WRONG_MANY = timedelta(days=7), 100
+"""People mistype; so many wrong tokens are a program's."""
 
 
 def checkup(folder: Path) -> list[Row]:
@@ -48,7 +65,13 @@ def checkup(folder: Path) -> list[Row]:
 
 
 def _private(here: Folder) -> list[Path]:
-    keys = [here.tls / tls.CA_KEY, here.tls / tls.KEY, here.secret, here.settings]
+    keys = [
+        here.tls / tls.CA_KEY,
+        here.tls / tls.KEY,
+        here.secret,
+        here.settings,
+        here.access_key,
+    ]
     return [here.root, here.home, *keys]
 
 
@@ -57,13 +80,54 @@ def _settings(root: Path) -> Row:
     return Row("coordinator", OK, f"reached at {settings.address}")
 
 
-def _store(root: Path) -> Row:
-    store = service.open_coordinator(root).store
+@contextlib.contextmanager
+def _open(root: Path) -> Iterator[Coordinator]:
+    """The coordinator, only to look: a store of the version before stays as it is."""
+    coordinator = service.open_coordinator(root, upgrade=False)
     try:
-        count = len(store.sites())
+        yield coordinator
     finally:
-        store.close()
-    return Row("store", OK, f"answers, {count} site{'' if count == 1 else 's'} enrolled")
+        coordinator.store.close()
+
+
+def _store(root: Path) -> Sequence[Row]:
+    with _open(root) as coordinator:
+        count = len(coordinator.store.sites())
+        answers = Row("store", OK, f"answers, {count} site{'' if count == 1 else 's'} enrolled")
+        return [answers, *_accounts(coordinator), *_access(coordinator.access)]
+
+
+def _accounts(coordinator: Coordinator) -> Sequence[Row]:
+    """Who can hand in studies. Right after an upgrade nobody can: keys were not bound before."""
+    tokens, moment = Tokens(coordinator.store, coordinator.access), stamp(now())
+    analysts = [t.name for t in tokens.list() if t.good(moment) and t.role is Role.ANALYST]
+    signing = tokens.keys().keys() & set(analysts)
+    if not analysts:
+        return []
+    if not signing:
+        remedy = "Run `penstock server token key add NAME THEIR.pub`."
+        what = f"no signing key is bound to any of {', '.join(analysts)}: none can hand in a study"
+        return [Row("accounts", WARN, what, remedy)]
+    reading = len(analysts) - len(signing)
+    return [Row("accounts", OK, f"{len(signing)} sign and hand in studies, {reading} read only")]
+
+
+def _access(chain: AccessLog) -> Sequence[Row]:
+    """Whether the access log is whole and can be written, and whether somebody tries tokens."""
+    try:
+        chain.check_key()
+        count = len(verified(chain.rows()))
+    except (PenstockError, OSError) as error:
+        return [trouble("access", error)]
+    rows = [Row("access", OK, f"{count} records, chain and signatures whole")]
+    wrong = chain.wrong_tokens(stamp(now() - WRONG_SINCE))
+    tried = f"{wrong} wrong tokens in the last {WRONG_SINCE.days} days"
+    if wrong >= WRONG_MANY:
+        remedy = "See `penstock server access` for the addresses; no token can be guessed."
+        rows.append(Row("tokens", WARN, tried, remedy))
+    elif wrong:
+        rows.append(Row("tokens", OK, tried))
+    return rows
 
 
 def _ours(root: Path) -> bool:
@@ -142,11 +206,8 @@ def _clock(root: Path) -> Row:
     pem = certificates.read_certificate(Folder(root).tls / tls.CERT)
     known = {"the certificate was made": certificates.begins(pem)}
     with contextlib.suppress(PenstockError):
-        store = service.open_coordinator(root).store
-        try:
-            seen = [s.seen for s in store.sites().values() if s.seen]
-        finally:
-            store.close()
+        with _open(root) as coordinator:
+            seen = [s.seen for s in coordinator.store.sites().values() if s.seen]
         if seen:
             known["a site was last seen"] = datetime.fromisoformat(max(seen))
     what, latest = max(known.items(), key=lambda item: item[1])
@@ -161,13 +222,10 @@ def _sites(root: Path) -> Sequence[Row]:
     """Which sites were heard of lately; asked only while the coordinator runs."""
     if not _ours(root):
         return []
-    store = service.open_coordinator(root).store
-    try:
-        sites = store.sites().values()
-    finally:
-        store.close()
-    now = datetime.now(UTC)
-    away = [s.name for s in sites if not s.seen or now - datetime.fromisoformat(s.seen) > ONLINE]
+    with _open(root) as coordinator:
+        sites = coordinator.store.sites().values()
+    moment = now()
+    away = [s.name for s in sites if not s.seen or moment - datetime.fromisoformat(s.seen) > ONLINE]
     found = f"{len(sites) - len(away)} of {len(sites)} online"
     if not away:
         return [Row("sites", OK, found)]

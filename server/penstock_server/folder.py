@@ -20,6 +20,11 @@ class Folder:
         return self.root / "coordinator.json"
 
     @property
+    def access_key(self) -> Path:
+        """Signs the access log; made with its first record."""
+        return self.root / "access.key"
+
+    @property
     def tls(self) -> Path:
         return self.root / "tls"
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,8 @@ from penstock.wire.manifest import Manifest
 from penstock.wire.messages import SERVED_MAJORS, JobState, SiteState, StudyState, explain
 from penstock.wire.signatures import fingerprint
 from penstock.wire.signed import SignedStudy, read_signed_cancel, read_signed_study
+from penstock_server.accesslog import AccessLog, Visitor, here
+from penstock_server.folder import Folder
 from penstock_server.store import Message, Reply, SiteRow, Store, StudyRow
 from penstock_server.uploads import check_manifest, read_upload, size_limit
 
@@ -57,6 +59,10 @@ _SITE_STATE = {
 Finish = Callable[[str, str], None]
 
 
+class NoSuchStudy(CoordinatorError):
+    """None of this name or id; or none that whoever asks may know of."""
+
+
 def now() -> datetime:
     return datetime.now(UTC)
 
@@ -66,10 +72,19 @@ def stamp(moment: datetime) -> str:
     return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How many studies may be open at once: of one account, and in all."""
+
+    each: int = 20
+    all: int = 200
+
+
 class Coordinator:
     """Studies and sites over a store; tables below ``folder/uploads``.
 
     Args:
+        limits: on open studies.
         finish: called with the id of a study that has a quorum, and the time, to build its results.
         clock: the current time, UTC.
     """
@@ -79,27 +94,35 @@ class Coordinator:
         store: Store,
         folder: Path,
         *,
+        limits: Limits = Limits(),
         finish: Finish = lambda study_id, moment: None,
         clock: Callable[[], datetime] = now,
     ) -> None:
         self.store = store
         self.folder = folder
+        self.access = AccessLog(store, Folder(folder).access_key, lambda: stamp(clock()))
+        self._limits = limits
         self._finish = finish
         self._clock = clock
         self._stopped: set[str] = set()  # sites of which it was logged
 
     # -- asked by people -----------------------------------------------------------------------
 
-    def submit(self, data: bytes) -> str:
+    def submit(self, data: bytes, by: Visitor | None = None) -> str:
         """Take a signed study and invite its sites; the same study again changes nothing.
+
+        Args:
+            by: whose account owns it; None for whoever holds the directory.
 
         Returns:
             The study's id.
 
         Raises:
             SignatureError, InvalidInput: not a signed study.
-            CoordinatorError: expired, unknown sites, or a schema that a site does not carry.
+            CoordinatorError: expired, unknown sites, a schema that a site does not carry, or too
+                many open studies.
         """
+        visitor = by or here()
         signed = read_signed_study(data)
         study, moment = signed.study, self._clock()
         if self.store.study(signed.study_id) is not None:
@@ -115,8 +138,23 @@ class Coordinator:
             stamp(deadline),
             "",
             "",
+            visitor.account,
+            signed.signer,
         )
-        self.store.add_study(row, list(study.sites))
+
+        def admit(c: Any) -> None:
+            self._check_open(c, visitor.account)
+            self.access.append(
+                c,
+                "submit",
+                study=row.id,
+                name=row.name,
+                signer=row.signer,
+                readers=list(study.readers),
+                **visitor.fields,
+            )
+
+        self.store.add_study(row, study.sites, readers=study.readers, within=admit)
         log.info("study %s (%s) open", study.name, signed.study_id[:12])
         return signed.study_id
 
@@ -151,8 +189,30 @@ class Coordinator:
                     remedy="nothing was asked of any site",
                 )
 
-    def cancel(self, data: bytes) -> None:
+    def _check_open(self, c: Any, account: str) -> None:
+        """Refuse one study too many, before anything is stored."""
+        remedy = "wait until one ends, or cancel one: see `penstock study list`"
+        mine = self.store.count_open(c, account)
+        # Whoever holds the directory sets these limits, and has none of their own.
+        if account and not mine < self._limits.each:
+            raise CoordinatorError(
+                "too many studies of this account are open",
+                value=mine,
+                bound=f"at most {self._limits.each}",
+                remedy=remedy,
+            )
+        if not self.store.count_open(c) < self._limits.all:
+            raise CoordinatorError(
+                "too many studies are open at this coordinator",
+                bound=f"at most {self._limits.all}",
+                remedy="try again when some have ended, or ask who runs it",
+            )
+
+    def cancel(self, data: bytes, by: Visitor | None = None) -> None:
         """End an open study, if its own signer says so.
+
+        Args:
+            by: who hands it in; None for whoever holds the directory.
 
         Raises:
             CoordinatorError: unknown or ended study, or another signer.
@@ -168,26 +228,31 @@ class Coordinator:
             state = self.store.lock_study(c, row.id)
             if state is not StudyState.OPEN:
                 raise CoordinatorError("the study has ended already", value=state)
+            self.access.append(c, "cancel", study=row.id, **(by or here()).fields)
             for part in self.store.parts(row.id):
                 if not part.state.final:
                     self.store.send(c, row.id, part.site, "cancel", data, moment)
                     self._set(c, part, SiteState.CANCELLED, "cancelled")
             self.store.end_study(c, row.id, StudyState.CANCELLED, moment)
 
-    def find(self, prefix: str) -> StudyRow:
+    def find(self, prefix: str, account: str | None = None) -> StudyRow:
         """The one study whose id begins with, or whose name is, ``prefix``.
 
+        Args:
+            account: who asks: what it may not read is not there; None may read all.
+
         Raises:
-            CoordinatorError: none, or several.
+            NoSuchStudy: none.
+            CoordinatorError: several.
         """
-        exact = self.store.study(prefix)
-        if exact is not None:
-            return exact
-        rows = self.store.studies()
+        exact = self._readable(account, prefix)
+        if exact:
+            return exact[0]
+        rows = self._readable(account)
         # A name may look like the start of another study's id: then neither is guessed.
         found = [r for r in rows if prefix and (r.id.startswith(prefix) or r.name == prefix)]
         if not found:
-            raise CoordinatorError("no such study", value=prefix)
+            raise NoSuchStudy("no such study", value=prefix[:80])
         if len(found) > 1:
             raise CoordinatorError(
                 "several studies of that name",
@@ -197,14 +262,30 @@ class Coordinator:
             )
         return found[0]
 
+    def _readable(self, account: str | None, study_id: str | None = None) -> list[StudyRow]:
+        if account is not None:
+            return self.store.studies_for(account, study_id)
+        if study_id is None:
+            return self.store.studies()
+        row = self.store.study(study_id)
+        return [] if row is None else [row]
+
+    def studies(self, account: str | None = None) -> list[dict[str, Any]]:
+        """The status of every study that ``account`` may read, oldest first; None reads all."""
+        return [self._status(row) for row in self._readable(account)]
+
     def status(self, prefix: str) -> dict[str, Any]:
         """A study and each site's part in it, with codes explained."""
-        row = self.find(prefix)
+        return self._status(self.find(prefix))
+
+    def _status(self, row: StudyRow) -> dict[str, Any]:
         study = read_signed_study(row.signed).study
         return {
             "study": row.id,
             "name": row.name,
             "title": study.title,
+            "owner": row.owner,
+            "readers": list(study.readers),
             "state": str(row.state),
             "created": row.created,
             "deadline": row.deadline,

@@ -14,10 +14,12 @@ from typing import Any
 
 from penstock.daemon.certificates import fingerprint as certificate_fingerprint
 from penstock.errors import CoordinatorError
+from penstock.wire.messages import StudyState
 from penstock.wire.signatures import fingerprint
 from penstock_server import tls
+from penstock_server.accesslog import Visitor, here
 from penstock_server.folder import Folder
-from penstock_server.lifecycle import Coordinator, now, read_join, stamp
+from penstock_server.lifecycle import Coordinator, Limits, now, read_join, stamp
 from penstock_server.network import Network
 from penstock_server.pump import Pump
 from penstock_server.store import Store, sqlite_url
@@ -37,6 +39,11 @@ class Settings:
         bind: the address it listens on.
         store: SQL URL; empty for SQLite in the directory.
         own_certificate: the certificate came from elsewhere, and is not renewed here.
+        open_studies, open_studies_each: how many studies may be open, in all and of one account.
+        wrong_tokens: how many an address may try before it is told to wait, ever longer.
+
+    Raises:
+        ValueError: a limit that is no whole number above 0.
     """
 
     names: tuple[str, ...] = LOCAL_NAMES
@@ -44,6 +51,14 @@ class Settings:
     bind: str = "0.0.0.0"
     store: str = ""
     own_certificate: bool = False
+    open_studies: int = 200
+    open_studies_each: int = 20
+    wrong_tokens: int = 20
+
+    def __post_init__(self) -> None:
+        for limit in (self.open_studies, self.open_studies_each, self.wrong_tokens):
+            if isinstance(limit, bool) or not isinstance(limit, int) or not limit >= 1:
+                raise ValueError("not a whole number above 0")
 
     @property
     def address(self) -> str:
@@ -116,16 +131,24 @@ def read_settings(root: Path) -> Settings:
         ) from None
 
 
-def open_coordinator(root: Path) -> Coordinator:
+def open_coordinator(root: Path, *, upgrade: bool = True) -> Coordinator:
     """The coordinator of a directory.
+
+    Args:
+        upgrade: bring a store of the version before up to date; False refuses it.
 
     Raises:
         CoordinatorError: none there.
     """
     settings = read_settings(root)
     store = Store(settings.store or sqlite_url(root))
-    store.check()
-    coordinator = Coordinator(store, root, finish=lambda *ended: _finish(coordinator, *ended))
+    store.check(upgrade=upgrade)
+    coordinator = Coordinator(
+        store,
+        root,
+        limits=Limits(settings.open_studies_each, settings.open_studies),
+        finish=lambda *ended: _finish(coordinator, *ended),
+    )
     return coordinator
 
 
@@ -144,9 +167,15 @@ def renew(root: Path) -> bool:
     return tls.renew_if_due(Folder(root).tls, _all_names(settings.names))
 
 
-def enrol(coordinator: Coordinator, join: dict[str, Any]) -> None:
-    """Enrol a site from its join record, after fingerprints were compared."""
-    coordinator.store.add_site(read_join(join), stamp(now()))
+def enrol(coordinator: Coordinator, join: dict[str, Any], by: Visitor | None = None) -> None:
+    """Enrol a site from its join record, after fingerprints were compared.
+
+    Args:
+        by: who does; None for whoever holds the directory.
+    """
+    checked, facts = read_join(join), ("site", "persons", "gate_key")
+    fields = {name: checked[name] for name in facts} | (by or here()).fields
+    coordinator.store.add_site(checked, stamp(now()), coordinator.access.within("enrol", **fields))
 
 
 def invite(coordinator: Coordinator, name: str) -> dict[str, Any]:
@@ -201,7 +230,10 @@ def alone(root: Path) -> Iterator[None]:
 
 
 class Directory:
-    """The analyst's view (:class:`penstock.analyst.Coordinator`) of a coordinator's directory."""
+    """The analyst's view (:class:`penstock.analyst.Coordinator`) of a coordinator's directory.
+
+    Whoever holds the directory is its admin: any key may sign, and every study can be read.
+    """
 
     def __init__(self, where: str) -> None:
         self._coordinator = open_coordinator(Path(where))
@@ -210,7 +242,7 @@ class Directory:
         return self._coordinator.submit(signed)
 
     def studies(self) -> list[dict[str, Any]]:
-        return [self._coordinator.status(r.id) for r in self._coordinator.store.studies()]
+        return self._coordinator.studies()
 
     def status(self, study: str) -> dict[str, Any]:
         return self._coordinator.status(study)
@@ -221,4 +253,8 @@ class Directory:
     def pull(self, study: str, out: Path, *, all_copies: bool) -> list[Path]:
         from penstock_server import results
 
-        return results.pull(self._coordinator, study, out, all_copies=all_copies)
+        found, copies = self._coordinator.find(study), "all" if all_copies else "one"
+        if found.state is StudyState.FINISHED:
+            by = here().fields
+            self._coordinator.access.write("read", study=found.id, what="*", copies=copies, **by)
+        return results.pull(self._coordinator, found.id, out, all_copies=all_copies)

@@ -8,7 +8,7 @@ a crash anywhere costs a repeated call, never a lost or doubled reply.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +20,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from penstock.errors import CoordinatorError
 from penstock.wire.messages import SiteState, StudyState
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 BATCH = 1000
 metadata = sa.MetaData()
 _SERIAL = sa.BigInteger().with_variant(sa.Integer(), "sqlite")  # SQLite counts INTEGER keys only
@@ -66,6 +66,33 @@ study_table = sa.Table(
     sa.Column("deadline", sa.String, nullable=False),
     sa.Column("finished", sa.String, nullable=False, default=""),
     sa.Column("note", sa.Text, nullable=False, default=""),
+    # The account that handed it in; empty from the coordinator's own machine, and before format 3.
+    sa.Column("owner", sa.String(64), nullable=False, server_default=""),
+    sa.Column("signer", sa.String(64), nullable=False, server_default=""),
+)
+study_reader_table = sa.Table(
+    "study_reader",
+    metadata,
+    # Accounts that the signed study lets read it, besides its owner's.
+    sa.Column("study_id", sa.String(64), sa.ForeignKey("study.id"), primary_key=True),
+    sa.Column("account", sa.String(64), primary_key=True),
+)
+account_key_table = sa.Table(
+    "account_key",
+    metadata,
+    # The signing keys of accounts, as they are now: a key is bound to one account.
+    sa.Column("key", sa.String(64), primary_key=True),
+    sa.Column("account", sa.String(64), nullable=False, index=True),
+    sa.Column("added", sa.String, nullable=False),
+)
+access_table = sa.Table(
+    "access",
+    metadata,
+    # The chain of penstock_server.accesslog.
+    sa.Column("seq", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("body", sa.Text, nullable=False),
+    sa.Column("hash", sa.String(64), nullable=False),
+    sa.Column("signature", sa.String(128), nullable=False),
 )
 study_site_table = sa.Table(
     "study_site",
@@ -132,6 +159,16 @@ class StudyRow:
     deadline: str
     finished: str
     note: str
+    owner: str = ""
+    signer: str = ""
+
+
+Within = Callable[[sa.Connection], None]
+"""Something that is done, or refused, in the same transaction as a change."""
+
+
+def nothing(_: sa.Connection) -> None:
+    """Nothing more than the change itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,19 +250,57 @@ class Store:
             store.set("schema", SCHEMA_VERSION)
         return store
 
-    def check(self) -> None:
-        """Refuse a store of another version.
+    def check(self, *, upgrade: bool = True) -> None:
+        """Bring a store of the format before up to date, and refuse any other.
+
+        Args:
+            upgrade: False only looks.
 
         Raises:
-            CoordinatorError: none there, or another version.
+            CoordinatorError: none there, or another format.
         """
         with self._translating():
             if not sa.inspect(self._engine).has_table("settings"):
                 raise CoordinatorError("no coordinator here", remedy="run `penstock server init`")
-        if self.get("schema") != SCHEMA_VERSION:
+        found = self.get("schema")
+        if found == SCHEMA_VERSION - 1:
+            if not upgrade:
+                raise CoordinatorError(
+                    "the store has the format of the version before",
+                    value=found,
+                    bound=SCHEMA_VERSION,
+                    remedy="back it up; `penstock server start` brings it up to date",
+                )
+            self._upgrade()
+        elif found != SCHEMA_VERSION:
             raise CoordinatorError(
-                "the store has another format", value=self.get("schema"), bound=SCHEMA_VERSION
+                "the store has another format", value=found, bound=SCHEMA_VERSION
             )
+
+    def _upgrade(self) -> None:
+        """From format 2: who handed a study in is not known, but who signed it is."""
+        with self.begin() as c:
+            self.lock(c)
+            if _setting(c, "schema") == SCHEMA_VERSION:
+                return  # another process was faster
+            for column in ("owner", "signer"):
+                c.exec_driver_sql(
+                    f"ALTER TABLE study ADD COLUMN {column} VARCHAR(64) NOT NULL DEFAULT ''"
+                )
+            for table in (study_reader_table, account_key_table, access_table):
+                table.create(c, checkfirst=True)
+            for row in c.execute(sa.select(study_table.c.id)).mappings().all():
+                mine = study_table.c.id == row["id"]
+                signed: Any = c.execute(sa.select(study_table.c.signed).where(mine)).scalar()
+                signer = json.loads(bytes(signed))["signer"]  # it was verified when it came
+                c.execute(study_table.update().where(mine).values(signer=signer))
+            _set(c, "schema", SCHEMA_VERSION)
+
+    def lock(self, c: sa.Connection) -> None:
+        """Keep every other process that asks for this from writing until the transaction ends."""
+        # On SQLite every writing transaction excludes the others already.
+        one = sa.select(settings_table).where(settings_table.c.name == "schema")
+        c.execute(one.with_for_update())
 
     @contextmanager
     def _translating(self) -> Iterator[None]:
@@ -256,19 +331,19 @@ class Store:
 
     def set(self, name: str, value: Any) -> None:
         with self.begin() as c:
-            c.execute(settings_table.delete().where(settings_table.c.name == name))
-            c.execute(settings_table.insert().values(name=name, value=json.dumps(value)))
+            _set(c, name, value)
 
     def get(self, name: str) -> Any:
         with self.reading() as c:
-            query = sa.select(settings_table.c.value).where(settings_table.c.name == name)
-            found = c.execute(query).scalar()
-        return None if found is None else json.loads(found)
+            return _setting(c, name)
 
     # -- sites ---------------------------------------------------------------------------------
 
-    def add_site(self, join: dict[str, Any], now: str) -> None:
+    def add_site(self, join: dict[str, Any], now: str, within: Within = nothing) -> None:
         """Enrol a site, or its new public n; its key stays.
+
+        Args:
+            within: done in the same transaction.
 
         Raises:
             CoordinatorError: a site of this name is enrolled with another key.
@@ -288,6 +363,7 @@ class Store:
             "join_record": json.dumps(join),
         }
         with self.begin() as c:
+            within(c)
             if known is None:
                 c.execute(site_table.insert().values(name=name, enrolled=now, **values))
             else:
@@ -339,10 +415,23 @@ class Store:
 
     # -- studies -------------------------------------------------------------------------------
 
-    def add_study(self, study: StudyRow, sites: list[str]) -> bool:
-        """Store a new study with its invitations; False if it is there already."""
+    def add_study(
+        self,
+        study: StudyRow,
+        sites: Sequence[str],
+        *,
+        readers: Sequence[str] = (),
+        within: Within = nothing,
+    ) -> bool:
+        """Store a new study with its invitations; False if it is there already.
+
+        Args:
+            readers: accounts that may read it besides its owner.
+            within: done in the same transaction, before anything else.
+        """
         try:
             with self.begin() as c:
+                within(c)
                 c.execute(
                     study_table.insert().values(
                         id=study.id,
@@ -351,8 +440,14 @@ class Store:
                         state=str(study.state),
                         created=study.created,
                         deadline=study.deadline,
+                        owner=study.owner,
+                        signer=study.signer,
                     )
                 )
+                for account in readers:
+                    c.execute(
+                        study_reader_table.insert().values(study_id=study.id, account=account)
+                    )
                 for site in sites:
                     last = sa.select(sa.func.max(ledger_seen_table.c.seq))
                     seen = c.execute(last.where(ledger_seen_table.c.site == site)).scalar()
@@ -390,9 +485,32 @@ class Store:
                 r["deadline"],
                 r["finished"],
                 r["note"],
+                r["owner"],
+                r["signer"],
             )
             for r in rows
         ]
+
+    def studies_for(self, account: str, study_id: str | None = None) -> list[StudyRow]:
+        """What an account may read, oldest first; or of that, the study of this id.
+
+        That is what it has handed in, and what names it as a reader. A study without an owner is
+        its signer's: the account's to which its key is bound now.
+        """
+        t, keys, named = study_table.c, account_key_table.c, study_reader_table.c
+        signed = sa.select(keys.key).where(keys.account == account)
+        reads = sa.select(named.study_id).where(named.account == account)
+        own = sa.or_(t.owner == account, sa.and_(t.owner == "", t.signer.in_(signed)))
+        exact = () if study_id is None else (t.id == study_id,)
+        return self.studies(sa.or_(own, t.id.in_(reads)), *exact)
+
+    def count_open(self, c: sa.Connection, owner: str | None = None) -> int:
+        """How many studies are open: of all, or of one account."""
+        query = sa.select(sa.func.count()).select_from(study_table)
+        query = query.where(study_table.c.state == str(StudyState.OPEN))
+        if owner is not None:
+            query = query.where(study_table.c.owner == owner)
+        return int(c.execute(query).scalar_one())
 
     def open_studies(self) -> list[StudyRow]:
         return self.studies(study_table.c.state == str(StudyState.OPEN))
@@ -518,6 +636,17 @@ class Store:
 
     def handled(self, c: sa.Connection, inbox_id: int) -> None:
         c.execute(inbox_table.delete().where(inbox_table.c.id == inbox_id))
+
+
+def _set(c: sa.Connection, name: str, value: Any) -> None:
+    c.execute(settings_table.delete().where(settings_table.c.name == name))
+    c.execute(settings_table.insert().values(name=name, value=json.dumps(value)))
+
+
+def _setting(c: sa.Connection, name: str) -> Any:
+    query = sa.select(settings_table.c.value).where(settings_table.c.name == name)
+    found = c.execute(query).scalar()
+    return None if found is None else json.loads(found)
 
 
 def _inbox_row(message: Message, reply: Reply) -> dict[str, Any]:

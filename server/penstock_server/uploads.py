@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.checks import shown
+from penstock.checks import NAME, SITE, SITE_BOUND, shown
 from penstock.errors import InvalidEvent, InvalidInput, SignatureError, UploadRejected
-from penstock.mechanisms import Gibbs, Trajectory
+from penstock.mechanisms import Gibbs, Maf, Trajectory
 from penstock.models.trajectory.times import times_of
 from penstock.privacy import accountant
 from penstock.privacy.accountant import epsilon
@@ -26,6 +26,7 @@ from penstock.privacy.events import (
     Gaussian,
     NoisyDescent,
     from_dict,
+    injections,
 )
 from penstock.released import COPY, ESTIMATE, PARTICLE, PATH, TERM, Shape, shape_of
 from penstock.schema import LARGEST, LEVEL_KINDS, Coded, Floats, Schema, from_arrow
@@ -47,6 +48,8 @@ ASYMMETRY = 1e-9
 rounding of the numbers that a site computes."""
 _WIRE = re.compile(r"([0-9]{1,4})\.[0-9]{1,4}")
 _HEAD = re.compile(r"[0-9a-f]{64}")
+MAX_VERSION, MAX_SOFTWARE, LABEL = 1_000_000, 32, 100
+_SOFTWARE_VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+!_-]{0,63}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,9 +142,29 @@ def check_manifest(
             "the release was made with a test seed and is not private",
             remedy="remove insecure_seed from the site's settings",
         )
+    _check_facts(manifest)
     _check_ledger(manifest, ledger_seen, ledger_floor)
     _check_epsilon(manifest, study)
     return manifest
+
+
+def _check_facts(manifest: Manifest) -> None:
+    """What a site says of its own data set and software: not asked for, so at least bounded."""
+    if not SITE.fullmatch(manifest.lineage):
+        raise UploadRejected(
+            "the manifest's lineage is no name", value=shown(manifest.lineage), bound=SITE_BOUND
+        )
+    if not 1 <= manifest.version <= MAX_VERSION:
+        value, bound = shown(manifest.version), f"1 to {MAX_VERSION}"
+        raise UploadRejected("the manifest's version of the data", value=value, bound=bound)
+    if len(manifest.software) > MAX_SOFTWARE:
+        many, bound = len(manifest.software), f"at most {MAX_SOFTWARE} programs"
+        raise UploadRejected("the manifest's software", value=many, bound=bound)
+    for name, version in manifest.software.items():
+        known = isinstance(version, str) and _SOFTWARE_VERSION.fullmatch(version)
+        if not (known and NAME.fullmatch(name)):
+            value, bound = f"{shown(name)}: {shown(version)}", "names and their versions"
+            raise UploadRejected("the manifest's software", value=value, bound=bound)
 
 
 def _check_epsilon(manifest: Manifest, study: Study) -> None:
@@ -152,6 +175,8 @@ def _check_epsilon(manifest: Manifest, study: Study) -> None:
     formal = study.privacy.guarantee != "empirical"
     try:
         events = tuple(from_dict(e) for e in manifest.events)
+        if not all(_is_line(e.label) for e in events):
+            raise UploadRejected("the manifest's events", bound=f"labels: {LABEL} characters")
         slow = sum(not isinstance(e, _PLAIN) for e in events)
         if slow > MAX_SUBSAMPLED:
             bound = f"at most {MAX_SUBSAMPLED} that are not plain Gaussian noise"
@@ -163,6 +188,8 @@ def _check_epsilon(manifest: Manifest, study: Study) -> None:
             raise UploadRejected("the release's ε is not what was asked", value=cost, bound=asked)
         pld = epsilon_pld(events, manifest.delta)
         replace_one = epsilon_pld(events, manifest.delta, relation="replace-one")
+        injected = injections(events)
+        injection = epsilon(injected, manifest.delta) if injected else None
     except InvalidEvent as error:
         raise UploadRejected(f"the manifest's events: {error.message}") from None
     except (ArithmeticError, ValueError, TypeError):
@@ -178,6 +205,29 @@ def _check_epsilon(manifest: Manifest, study: Study) -> None:
             raise UploadRejected(
                 "the claimed ε is not what its events cost", value=shown(value), bound=recomputed
             )
+    _check_injection(manifest.injection_epsilon, injection, study)
+
+
+def _is_line(label: object) -> bool:
+    return isinstance(label, str) and len(label) <= LABEL and label.isprintable()
+
+
+def _check_injection(claimed: float | None, recomputed: float | None, study: Study) -> None:
+    """The injection's own ε: where one was asked for, and what its events cost."""
+    mechanism = study.mechanism
+    asked = isinstance(mechanism, Maf) and mechanism.w > 0
+    asked = asked and study.privacy.guarantee != "empirical"  # all is in its one event, ε = ∞
+    if asked != (recomputed is not None):
+        what = "one" if asked else "none"
+        raise UploadRejected("the release's latent noise injection", bound=f"{what} was asked for")
+    if claimed is None or recomputed is None:
+        good = claimed is recomputed
+    else:
+        good = abs(claimed - recomputed) <= 1e-6 * max(1.0, recomputed)
+    if not good:
+        raise UploadRejected(
+            "the injection's claimed ε is not what it costs", value=shown(claimed), bound=recomputed
+        )
 
 
 def _check_ledger(manifest: Manifest, seen: Mapping[int, str], floor: int) -> None:

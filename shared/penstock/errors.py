@@ -262,7 +262,7 @@ class Unreachable(PenstockError):
 
 
 class NotAllowed(PenstockError):
-    """No valid token, or one for another role."""
+    """No valid token, or one that may not do what was asked."""
 
     code = "not-allowed"
     exit_code = 12

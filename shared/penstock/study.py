@@ -23,6 +23,7 @@ from penstock.schema import Column, Schema, read_columns
 GUARANTEES = ("formal", "public-flow", "empirical")
 MAX_SITES = 1000
 MAX_ESTIMANDS = 50
+MAX_READERS = 100
 
 _PARTS = ("schema", "estimands", "privacy", "mechanism")
 _TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
@@ -78,6 +79,8 @@ class Study:
         max_sites_per_person: in how many sites a person may be, at most; the report composes
             over it (a number above len(sites) is on the safe side).
         wire: the wire version that was signed.
+        readers: accounts at the coordinator that may read the study and its results, besides the
+            account that hands it in; distinct names.
 
     Raises:
         InvalidInput: with every problem.
@@ -98,6 +101,7 @@ class Study:
     release: int = 1
     max_sites_per_person: int = 1
     wire: str = "1.0"
+    readers: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         head = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _PARTS}
@@ -121,9 +125,16 @@ class Study:
         check.keep(self, deadline_hours=float(self.deadline_hours))
 
     def to_dict(self) -> dict[str, Any]:
-        """The canonical JSON form; ε = ∞ (guarantee ``empirical``) is null."""
+        """The canonical JSON form; ε = ∞ (guarantee ``empirical``) is null.
+
+        A study without readers has no such field: its bytes, and so its id and its signature, are
+        those of a study from before there were readers.
+        """
         data: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
         data["sites"] = list(self.sites)
+        data["readers"] = list(self.readers)
+        if not self.readers:
+            del data["readers"]
         data["schema"] = self.schema.to_dict()
         data["estimands"] = [_flat(e) for e in self.estimands]
         data["mechanism"] = mechanisms.settings(self.mechanism)
@@ -196,6 +207,10 @@ def _head_problems(head: Mapping[str, Any]) -> list[Problem]:
     )
     check.whole("release", head["release"], 1, 1_000_000)
     check.pattern("wire", head["wire"], _WIRE, "major.minor, such as 1.0")
+    readers = check.sequence("readers", head["readers"], 0, MAX_READERS)
+    for reader in readers or ():
+        check.pattern("readers", reader)
+    check.distinct("readers", readers or ())
     start, end = (_time(check, field, head[field]) for field in ("not_before", "expires"))
     if start is not None and end is not None and not start < end:
         check.add(

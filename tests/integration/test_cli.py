@@ -559,6 +559,9 @@ def test_a_mistake_in_a_study_is_named_with_its_line(study, old, new, words):
 
 def test_a_sound_study_is_read_back(study):
     assert "effect: ols score ~ sbp + age + sex, per 10" in penstock("study", "check", study).out
+    replace(study, "readers = []", 'readers = ["bob", "carol"]')
+    said = penstock("study", "check", study).out
+    assert "may be read by you, bob, carol and the coordinator's admins" in said
     document = json.loads(penstock("study", "check", "--json", study).out)
     assert document == json.loads(canonical(parse_study(study.read_text()).to_dict()))
 
@@ -844,7 +847,8 @@ def federation() -> Iterator[Federation]:
         run("study", "new", "a/join.json", "--name", "s1", "--site", "a", "--site", "b")
         path = home / "study.toml"
         path.write_text(path.read_text() + ESTIMAND)
-        run.write_study("s1", epsilon="2", steps="12", copies="3", flows="2", hidden="[8]")
+        small = {"steps": "12", "copies": "3", "flows": "2", "hidden": "[8]"}
+        run.write_study("s1", epsilon="2", readers='["bob"]', **small)
         shutil.move(home / "s1.toml", path)
         for name in ("a", "b"):
             run.until(lambda name=name: (home / name / "run" / "steward.sock").exists())
@@ -871,6 +875,7 @@ def test_from_a_question_to_a_report(federation):
     preview = run("site", "preview", requests["a"][:12], "-d", "a").out
     assert re.search(r"ε asked +2\b", preview)
     assert "effect: ols score ~ sbp + age + sex" in preview
+    assert re.search(r"read by +the account that hands it in, bob", preview)
     cost = run.json("site", "preview", requests["a"], "-d", "a")
     assert cost["epsilon_pld"] <= cost["epsilon_autodp"] <= 2
     assert "no such request" in run.here("site", "approve", "zzz", "-d", "a", code=4).err

@@ -14,6 +14,7 @@ stands the standard deviation.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -149,6 +150,9 @@ class World:
         with socket.create_server(("127.0.0.1", 0)) as probe:
             port = probe.getsockname()[1]
         service.init(self.folder.root, names=("localhost",), port=port, bind="127.0.0.1")
+        # Far more open studies than people have: a load is what is measured.
+        settings = json.loads(self.folder.settings.read_text()) | {"open_studies": 10_000}
+        self.folder.settings.write_text(json.dumps(settings))
         self.coordinator = service.open_coordinator(self.folder.root)
         self.sites = {name: SiteFolder(root / name) for name in (*REAL, *MANY)}
         for name, site in self.sites.items():

@@ -832,7 +832,7 @@ def test_a_kill_while_results_are_made_makes_them_again(world):
 @pytest.mark.parametrize(
     "changes",
     [{"persons": PERSONS + 1}, {"epsilon_autodp": 0.1}, {"table_bytes": 3}, {"request_id": "x"},
-     {"ledger_seq": 10**30}],
+     {"ledger_seq": 10**30}, {"epsilon_pld": 10**400}, {"software": {"x": "y" * 999}}],
 )  # fmt: skip
 def test_a_bad_upload_fails_its_site_and_the_others_go_on(world, changes):
     world.gates["a"].changes = changes

@@ -11,7 +11,17 @@ import sqlalchemy as sa
 
 from penstock.errors import CoordinatorError
 from penstock.wire.messages import SiteState, StudyState
-from penstock_server.store import Message, Reply, Store, StudyRow, metadata, sqlite_url
+from penstock_server.store import (
+    SCHEMA_VERSION,
+    Message,
+    Reply,
+    Store,
+    StudyRow,
+    account_key_table,
+    metadata,
+    settings_table,
+    sqlite_url,
+)
 
 POSTGRES = "PENSTOCK_TEST_POSTGRES"
 T0, T1, T2 = (f"2026-11-21T00:00:0{i}.000000Z" for i in range(3))
@@ -75,6 +85,78 @@ class TestContract:
         store.set("schema", 99)
         with pytest.raises(CoordinatorError, match="another format"):
             store.check()
+
+    def test_a_store_of_the_format_before_is_brought_up_to_date(self, store, url):
+        store.add_study(row(signed=b'{"signer":"key"}', state=StudyState.OPEN), ["a"])
+        with store.begin() as c:
+            for table in ("study_reader", "account_key", "access"):
+                c.exec_driver_sql(f"DROP TABLE {table}")
+            for column in ("owner", "signer"):
+                c.exec_driver_sql(f"ALTER TABLE study DROP COLUMN {column}")
+        store.set("schema", SCHEMA_VERSION - 1)
+        with pytest.raises(CoordinatorError, match="the format of the version before"):
+            Store(url).check(upgrade=False)
+        assert store.get("schema") == SCHEMA_VERSION - 1
+        for _ in range(2):
+            Store(url).check()
+        assert store.get("schema") == SCHEMA_VERSION
+        assert [(r.owner, r.signer) for r in store.studies()] == [("", "key")]
+        assert store.add_study(row("s2", owner="ada"), ["a"], readers=["bob"])
+
+    def test_an_account_reads_its_own_and_what_names_it(self, store):
+        store.add_study(row("s1", owner="ada", signer="k1"), ["a"], readers=["bob", "carol"])
+        store.add_study(row("s2", owner="bob", signer="k2"), ["a"])
+        store.add_study(row("s3", signer="k1"), ["a"])
+        with store.begin() as c:
+            values = {"key": "k1", "account": "ada", "added": T0}
+            c.execute(account_key_table.insert().values(**values))
+        readers = ("ada", "bob", "carol", "dora")
+        found = {name: [r.id for r in store.studies_for(name)] for name in readers}
+        assert found == {"ada": ["s1", "s3"], "bob": ["s1", "s2"], "carol": ["s1"], "dora": []}
+        assert [r.id for r in store.studies_for("bob", "s2")] == ["s2"]
+        assert store.studies_for("bob", "s3") == []
+
+    def test_open_studies_are_counted_by_account(self, store):
+        for number in range(3):
+            store.add_study(row(f"s{number}", owner="ada" if number else "bob"), ["a"])
+        with store.begin() as c:
+            store.end_study(c, "s2", StudyState.CANCELLED, T1)
+        with store.reading() as c:
+            assert [store.count_open(c, name) for name in ("ada", "bob", None)] == [1, 1, 2]
+
+    def test_what_is_done_within_a_change_is_done_with_it_or_not_at_all(self, store):
+        def refuse(c):
+            store.end_study(c, "s1", StudyState.CANCELLED, T1)
+            raise CoordinatorError("no")
+
+        store.add_study(row(), ["a"])
+        with pytest.raises(CoordinatorError, match="no"):
+            store.add_study(row("s2"), ["a"], within=refuse)
+        with pytest.raises(CoordinatorError, match="no"):
+            store.add_site(join("c"), T0, refuse)
+        assert store.studies() == [row()]
+        assert "c" not in store.sites()
+
+    def test_writers_that_lock_come_one_after_the_other(self, store, url):
+        """Each reads what the one before has written: a chain, or a count, has no gap."""
+        store.set("count", 0)
+
+        def work():
+            mine = Store(url)
+            for _ in range(20):
+                with mine.begin() as c:
+                    mine.lock(c)
+                    one = settings_table.c.name == "count"
+                    found = int(c.execute(sa.select(settings_table.c.value).where(one)).scalar())
+                    c.execute(settings_table.update().where(one).values(value=str(found + 1)))
+            mine.close()
+
+        workers = [threading.Thread(target=work) for _ in range(3)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+        assert store.get("count") == 60
 
     def test_an_empty_database_is_no_store(self, url):
         with pytest.raises(CoordinatorError, match="no coordinator here"):

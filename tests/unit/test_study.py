@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from penstock.mechanisms import Maf
 from penstock.schema import Column, Schema
 from penstock.study import PrivacyRequest, Study, parse_time
 from penstock.wire.canonical import canonical
+from penstock.wire.signed import read_signed_study
 
 SCHEMA = Schema(
     (
@@ -70,6 +73,12 @@ def refused(make: Any, *args: Any, **kwargs: Any) -> list[str]:
         ("sites", ("a", "a", "b")),
         ("sites", ["a", "b", "c"]),
         ("sites", "abc"),
+        ("readers", ("a b",)),
+        ("readers", ("bob", "bob")),
+        ("readers", "bob"),
+        ("readers", ["bob"]),
+        ("readers", None),
+        ("readers", tuple(f"r{i}" for i in range(101))),
         ("quorum", 0),
         ("quorum", 4),
         ("quorum", 2.0),
@@ -218,6 +227,26 @@ def test_whole_numbers_and_floats_are_one_study() -> None:
     data["schema"]["columns"][0]["lower"] = 18
     data["mechanism"]["w"] = -0.0
     assert signed_bytes(Study.from_dict(data)) == signed_bytes(STUDY)
+
+
+def test_a_study_without_readers_keeps_its_bytes_its_id_and_its_signature() -> None:
+    """What was signed before a study could name readers stays the same study."""
+    old = (Path(__file__).parents[1] / "golden" / "data" / "coordinator-2.sql").read_text()
+    (body,) = set(re.findall(r"'submit',X'([0-9A-F]+)'", old))
+    (study_id,) = set(re.findall(r'INSERT INTO "study" VALUES\(\'([0-9a-f]{64})\'', old))
+    signed = read_signed_study(bytes.fromhex(body))
+    assert signed.study.readers == ()
+    assert signed.study_id == study_id
+    assert signed.to_bytes() == bytes.fromhex(body)
+    assert "readers" not in STUDY.to_dict()
+
+
+def test_readers_are_part_of_what_is_signed() -> None:
+    shared = replace(STUDY, readers=("bob", "carol"))
+    assert shared.to_dict()["readers"] == ["bob", "carol"]
+    assert Study.from_dict(json.loads(signed_bytes(shared))) == shared
+    assert signed_bytes(shared) != signed_bytes(STUDY)
+    assert Study.from_dict({**STUDY.to_dict(), "readers": []}) == STUDY
 
 
 def test_canonical_bytes_do_not_depend_on_order() -> None:

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from penstock.errors import CoordinatorError, InvalidInput
 from penstock_server import service
+from penstock_server.accesslog import AccessLog
 from penstock_server.api.commands import token_app
 from penstock_server.store import Store, sqlite_url
 from penstock_server.tokens import TOKEN, Role, Token, Tokens
@@ -26,8 +27,8 @@ def store(tmp_path):
 
 
 @pytest.fixture
-def tokens(store):
-    return Tokens(store)
+def tokens(store, tmp_path):
+    return Tokens(store, AccessLog(store, tmp_path / "access.key", lambda: NOON))
 
 
 def test_a_token_opens_until_it_expires(tokens):
@@ -87,8 +88,9 @@ def test_a_name_is_a_name(tokens, name):
 def test_a_store_from_before_there_were_tokens_gets_the_table(store, tmp_path):
     with sqlite3.connect(tmp_path / "coordinator.db") as database:
         database.execute("DROP TABLE token")
-    secret = Tokens(store).add("ada", Role.ANALYST, EARLY, LATE)
-    assert Tokens(store).find(secret, NOON).name == "ada"
+    access = AccessLog(store, tmp_path / "access.key", lambda: NOON)
+    secret = Tokens(store, access).add("ada", Role.ANALYST, EARLY, LATE)
+    assert Tokens(store, access).find(secret, NOON).name == "ada"
 
 
 # -- by command --------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from penstock.errors import UploadRejected
 from penstock.estimands import Estimand
 from penstock.mechanisms import Maf
 from penstock.privacy import accountant
-from penstock.privacy.events import RELATION, Gaussian, Unbounded, to_dict
+from penstock.privacy.events import RELATION, Gaussian, Unbounded, latent_injection, to_dict
 from penstock.released import shape_of
 from penstock.schema import Column, Schema, to_arrow
 from penstock.study import PrivacyRequest, Study
@@ -355,6 +355,92 @@ def test_an_unbounded_release_passes_for_the_empirical_class_only():
         check(signed(**claims(Unbounded("flow"))))
     with pytest.raises(UploadRejected, match="not what was asked"):
         check(signed(guarantee="empirical"), study=asked)
+
+
+# -- what nobody had looked at -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "software",
+    [
+        {f"p{i}": "1" for i in range(33)},
+        {"penstock": "1" * 65},
+        {"penstock": "0.1\x1b[2J"},
+        {"penstock": 1},
+        {"penstock": {"a": ["nested"]}},
+        {"<script>": "1"},
+        {"p" * 65: "1"},
+        {"": "1"},
+        {"penstock": ""},
+    ],
+)
+def test_software_field_unbounded(software):
+    with pytest.raises(UploadRejected, match="manifest's software"):
+        check(signed(software=software))
+
+
+def test_versions_of_software_pass():
+    software = {"python": "3.13.0rc1", "torch": "2.13.0+cpu", "dp-accounting": "unknown"}
+    assert check(signed(software=software)).software == software
+
+
+@pytest.mark.parametrize("lineage", ["", "x" * 64, "a b", "../x", "Main", "a\nb"])
+def test_lineage_field_unbounded(lineage):
+    with pytest.raises(UploadRejected, match="lineage is no name"):
+        check(signed(lineage=lineage))
+
+
+@pytest.mark.parametrize("version", [0, -1, 1_000_001, pytest.param(10**400, id="huge")])
+def test_version_field_unbounded(version):
+    with pytest.raises(UploadRejected, match="version of the data"):
+        check(signed(version=version))
+
+
+@pytest.mark.parametrize("label", ["x" * 101, "\x1b[2J", 5, None, ["flow"], {"a": 1}])
+def test_labels_of_events_unbounded(label):
+    events = [{**to_dict(EVENTS[0]), "label": label}, to_dict(EVENTS[1])]
+    with pytest.raises(UploadRejected, match="labels: 100 characters"):
+        check(signed(events=events))
+
+
+INJECTED = replace(STUDY, mechanism=Maf(copies=COPIES, refits=REFITS, w=0.2, latent_clip=0.5))
+NOISE = latent_injection(0.2, 0.5, COPIES)
+PARTS = (Gaussian(9.0), NOISE)
+
+
+@pytest.mark.parametrize("claimed", [None, 0.0, 1e-9, 0.999, 1.001, 1e300])
+def test_injection_epsilon_believed(claimed):
+    """What the injection is said to cost is what its events cost."""
+    true = accountant.epsilon((NOISE,), DELTA)
+    given = claimed if claimed in (None, 0.0, 1e-9, 1e300) else claimed * true
+    with pytest.raises(UploadRejected, match="injection's claimed ε is not what it costs"):
+        check(signed(injection_epsilon=given, **claims(*PARTS)), study=INJECTED)
+    with pytest.raises(UploadRejected, match="injection's claimed ε"):
+        check(signed(injection_epsilon=true))  # of a study that asked for none
+
+
+def test_an_injection_that_was_asked_for_passes():
+    true = accountant.epsilon((NOISE,), DELTA)
+    data = signed(injection_epsilon=true, **claims(*PARTS))
+    assert check(data, study=INJECTED).injection_epsilon == true
+
+
+def test_an_injection_is_there_if_and_only_if_it_was_asked_for():
+    true = accountant.epsilon((NOISE,), DELTA)
+    with pytest.raises(UploadRejected, match="one was asked for"):
+        check(signed(), study=INJECTED)
+    with pytest.raises(UploadRejected, match="none was asked for"):
+        check(signed(injection_epsilon=true, **claims(*PARTS)))
+
+
+@pytest.mark.parametrize(
+    "field",
+    ["epsilon_autodp", "epsilon_pld", "epsilon_replace_one", "injection_epsilon"],
+)
+def test_a_number_beyond_every_float_stopped_the_coordinator(field):
+    """Comparing it with a float raised an error that the pump did not know, again and again."""
+    with pytest.raises(UploadRejected, match=f"{field} is out of range"):
+        check(signed(**{field: 10**400}))
 
 
 def test_a_test_seed_is_accepted_in_a_simulation():

@@ -282,6 +282,7 @@ _PREVIEW = {
     "study": "study",
     "title": "title",
     "signer": "signed by",
+    "readers": "read by",
     "state": "state",
     "estimands": "asks",
     "columns": "of columns",

@@ -61,6 +61,7 @@ def preview(job: Job, signed: SignedStudy, facts: SiteFacts) -> dict[str, Any]:
             for key, value in settings(study.mechanism).items()
             if key != "name" and value is not None
         ],
+        "readers": ["the account that hands it in", *study.readers],
         "lineage": lineage.name,
         "spent_before": spent(lineage),
         "left_before": left(lineage),

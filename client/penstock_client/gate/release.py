@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from penstock.errors import JobFailed, PenstockError
 from penstock.privacy.accountant import epsilon, epsilon_pld
-from penstock.privacy.events import RELATION, Gaussian, to_dict
+from penstock.privacy.events import RELATION, injections, to_dict
 from penstock.released import shape_of
 from penstock.wire.manifest import Manifest, read_manifest, sign_manifest
 from penstock.wire.messages import PART_BYTES, WIRE_VERSION
@@ -110,9 +110,7 @@ def describe(
 ) -> Manifest:
     """The manifest of a release, from public facts and the charge."""
     study, events, delta = signed.study, admission.charge.events, signed.study.privacy.delta
-    injection = [
-        e for e in events if isinstance(e, Gaussian) and e.label == "latent noise injection"
-    ]
+    injection = injections(events)
     return Manifest(
         wire=WIRE_VERSION,
         study_id=signed.study_id,

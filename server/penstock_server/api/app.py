@@ -14,6 +14,7 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Mount
@@ -30,13 +31,17 @@ from penstock.errors import (
 )
 from penstock.wire.messages import SERVED_MAJORS
 from penstock_server import service
+from penstock_server.accesslog import Unrecorded
 from penstock_server.api import studies
 from penstock_server.api.auth import Answer
 from penstock_server.api.bodies import Spool
 from penstock_server.api.files import ResultFiles
 from penstock_server.api.fleet import Fleet
 from penstock_server.api.nodes import Nodes
+from penstock_server.api.reads import Reads
+from penstock_server.api.strangers import TALLY_SECONDS, Strangers
 from penstock_server.folder import Folder
+from penstock_server.lifecycle import now, stamp
 from penstock_server.tokens import Tokens
 
 log = logging.getLogger("penstock.api")
@@ -54,6 +59,7 @@ STATUS: dict[type[PenstockError], int] = {
     InvalidInput: 422,
     SignatureError: 422,
     CoordinatorError: 409,
+    Unrecorded: 503,
     NotAllowed: 403,
 }
 
@@ -64,7 +70,8 @@ def create_app(folder: Path) -> FastAPI:
     Raises:
         CoordinatorError: no coordinator there.
     """
-    coordinator = service.open_coordinator(folder)
+    coordinator, settings = service.open_coordinator(folder), service.read_settings(folder)
+    strangers = Strangers(settings.wrong_tokens, coordinator.access, lambda: stamp(now()))
     paths, store = Folder(folder), coordinator.store
     spool = Spool(paths.spool)
     spool.clean()
@@ -75,8 +82,11 @@ def create_app(folder: Path) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        telling = asyncio.create_task(_tell(strangers))
         yield
+        telling.cancel()
         await fleet.close()
+        await run_in_threadpool(strangers.tell)
         coordinator.store.close()
 
     app = FastAPI(
@@ -90,7 +100,9 @@ def create_app(folder: Path) -> FastAPI:
         redirect_slashes=False,
     )
     app.state.coordinator = coordinator
-    app.state.tokens = Tokens(coordinator.store)
+    app.state.tokens = Tokens(coordinator.store, coordinator.access)
+    app.state.strangers = strangers
+    app.state.reads = Reads(coordinator.access)
     app.state.results = results
     for router in (studies.public, studies.analyst, studies.federation):
         app.include_router(router)
@@ -101,6 +113,12 @@ def create_app(folder: Path) -> FastAPI:
     app.add_exception_handler(RequestValidationError, _malformed)
     app.add_middleware(Guard)
     return app
+
+
+async def _tell(strangers: Strangers) -> None:
+    while True:
+        await asyncio.sleep(TALLY_SECONDS)
+        await run_in_threadpool(strangers.tell)
 
 
 class Guard:

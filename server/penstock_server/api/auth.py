@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable
 from typing import Annotated, cast
 
 from fastapi import Depends, Request
 
 from penstock.errors import InvalidInput, NotAllowed, PenstockError, Problem
+from penstock_server.accesslog import Visitor
 from penstock_server.api.bodies import Gone, TooLarge, paced
+from penstock_server.api.strangers import Strangers
 from penstock_server.api.visitors import introduce
 from penstock_server.lifecycle import now, stamp
 from penstock_server.tokens import TOKEN, Role, Token, Tokens
@@ -27,19 +30,36 @@ class Answer(Exception):
 
 
 def person(request: Request) -> Token:
-    """The token that a request carries; the answer is the same whatever is wrong with it."""
+    """The token that a request carries; the answer is the same whatever is wrong with it.
+
+    A right one opens at once, however many wrong ones came from its address.
+    """
     given = request.headers.getlist("authorization")
     scheme, _, secret = given[0].partition(" ") if len(given) == 1 else ("", "", "")
+    ended = None
     if scheme.lower() == "bearer" and TOKEN.fullmatch(secret):
-        found = cast(Tokens, request.app.state.tokens).find(secret, stamp(now()))
+        tokens = cast(Tokens, request.app.state.tokens)
+        found = tokens.find(secret, stamp(now()))
         if found is not None:
             introduce(request.scope, f"token {found.name}")
             return found
-    error = NotAllowed(
-        "no valid token",
-        remedy="run `penstock login`, or ask who runs the coordinator for a new token",
-    )
-    raise Answer(401, error, {"WWW-Authenticate": 'Bearer realm="penstock"'})
+        ended = tokens.ever(secret)
+    headers = {"WWW-Authenticate": 'Bearer realm="penstock"'}
+    wait, account = 0.0, "" if ended is None else ended.name
+    if given:
+        wait = cast(Strangers, request.app.state.strangers).wrong(origin(request), account)
+    remedy = "run `penstock login`, or ask who runs the coordinator for a new token"
+    if wait > 0:
+        error = NotAllowed(
+            "no valid token, and too many that are none came from this address", remedy=remedy
+        )
+        raise Answer(429, error, {**headers, "Retry-After": str(math.ceil(wait))})
+    raise Answer(401, NotAllowed("no valid token", remedy=remedy), headers)
+
+
+def origin(request: Request) -> str:
+    """The address of the other side; a proxy's own words about it are not believed."""
+    return request.client.host if request.client is not None else ""
 
 
 Person = Annotated[Token, Depends(person)]
@@ -54,6 +74,14 @@ def admin(token: Person) -> Token:
 
 
 Admin = Annotated[Token, Depends(admin)]
+
+
+def visitor(token: Person, request: Request) -> Visitor:
+    """Who asks, as the access log has it."""
+    return Visitor(token.name, origin(request))
+
+
+Caller = Annotated[Visitor, Depends(visitor)]
 
 
 def body(what: str, limit: int) -> Callable[[Request], Awaitable[bytes]]:

@@ -23,11 +23,12 @@ from penstock.wire.messages import (
 from penstock.wire.signatures import fingerprint
 from penstock.wire.signed import read_signed_cancel, read_signed_study
 from penstock_server import service
-from penstock_server.api.auth import Admin, Answer, Person, admin, body, person
+from penstock_server.api.auth import Answer, Caller, Person, admin, body, person
 from penstock_server.api.files import ResultFiles
-from penstock_server.lifecycle import Coordinator, now, stamp
+from penstock_server.api.reads import Reads
+from penstock_server.lifecycle import Coordinator, NoSuchStudy, now, stamp
 from penstock_server.store import StudyRow
-from penstock_server.tokens import Tokens
+from penstock_server.tokens import Role, Token, Tokens
 
 log = logging.getLogger("penstock.api")
 
@@ -52,15 +53,27 @@ def _coordinator(request: Request) -> Coordinator:
 Studies = Annotated[Coordinator, Depends(_coordinator)]
 
 
-def _row(study: str, coordinator: Studies) -> StudyRow:
-    """The study of a path: by id, beginning of an id, or name."""
-    exact = coordinator.store.study(study)
-    if exact is not None:
-        return exact
-    rows = coordinator.store.studies()
-    if not any(r.id.startswith(study) or r.name == study for r in rows):
-        raise Answer(404, CoordinatorError("no such study", value=study[:80]))
-    return coordinator.find(study)
+def _tokens(request: Request) -> Tokens:
+    return cast(Tokens, request.app.state.tokens)
+
+
+Accounts = Annotated[Tokens, Depends(_tokens)]
+
+
+def _reader(token: Token) -> str | None:
+    """As whom a token reads: an admin reads everything."""
+    return None if token.role is Role.ADMIN else token.name
+
+
+def _row(study: str, token: Person, coordinator: Studies) -> StudyRow:
+    """The study of a path: by id, beginning of an id, or name.
+
+    One that the token may not read is answered like one that does not exist.
+    """
+    try:
+        return coordinator.find(study, _reader(token))
+    except NoSuchStudy as error:
+        raise Answer(404, error) from None
 
 
 Row = Annotated[StudyRow, Depends(_row)]
@@ -78,26 +91,32 @@ def about() -> dict[str, Any]:
 
 
 @analyst.get("/me")
-def me(token: Person) -> dict[str, Any]:
-    """Whose token this is."""
-    return {"name": token.name, "role": str(token.role), "expires": token.expires}
+def me(token: Person, accounts: Accounts) -> dict[str, Any]:
+    """Whose token this is, and the fingerprints of the keys that the account signs with."""
+    keys = [fingerprint(key) for key in accounts.keys().get(token.name, ())]
+    return {"name": token.name, "role": str(token.role), "expires": token.expires, "keys": keys}
 
 
 # -- studies -----------------------------------------------------------------------------------
 
 
 @analyst.post("/studies")
-def submit(signed: Signed, token: Person, coordinator: Studies) -> dict[str, Any]:
-    """Hand in a signed study; the same one again changes nothing."""
-    study_id = coordinator.submit(signed)
-    log.info("study %s handed in by %s", study_id[:12], token.name)
+def submit(
+    signed: Signed, caller: Caller, coordinator: Studies, accounts: Accounts
+) -> dict[str, Any]:
+    """Hand in a study signed with a key of one's own; the same one again changes nothing."""
+    found = read_signed_study(signed)
+    accounts.check_signer(caller.account, found.signer)
+    accounts.check_readers(found.study.readers)
+    study_id = coordinator.submit(signed, caller)
+    log.info("study %s handed in by %s", study_id[:12], caller.account)
     return {"study": study_id}
 
 
 @analyst.get("/studies")
-def studies(coordinator: Studies) -> list[dict[str, Any]]:
-    """All studies, oldest first."""
-    return [coordinator.status(row.id) for row in coordinator.store.studies()]
+def studies(token: Person, coordinator: Studies) -> list[dict[str, Any]]:
+    """All studies that the token may read, oldest first."""
+    return coordinator.studies(_reader(token))
 
 
 @analyst.get("/studies/{study}")
@@ -107,17 +126,20 @@ def status(row: Row, coordinator: Studies) -> dict[str, Any]:
 
 
 @analyst.post("/studies/{study}/cancel")
-def cancel(row: Row, signed: Cancellation, token: Person, coordinator: Studies) -> dict[str, Any]:
+def cancel(
+    row: Row, signed: Cancellation, caller: Caller, coordinator: Studies, accounts: Accounts
+) -> dict[str, Any]:
     """Hand in a signed cancellation; the same one again changes nothing."""
     wish = read_signed_cancel(signed)
     if wish.study_id != row.id:
         raise CoordinatorError(
             "the cancellation is of another study", value=wish.study_id[:64], bound=row.id
         )
+    accounts.check_signer(caller.account, wish.signer)
     again = row.state is StudyState.CANCELLED
     if not (again and read_signed_study(row.signed).signer == wish.signer):
-        coordinator.cancel(signed)
-        log.info("study %s cancelled through %s", row.id[:12], token.name)
+        coordinator.cancel(signed, caller)
+        log.info("study %s cancelled through %s", row.id[:12], caller.account)
     return {"study": row.id}
 
 
@@ -131,6 +153,13 @@ def _results(request: Request) -> ResultFiles:
 Results = Annotated[ResultFiles, Depends(_results)]
 
 
+def _reads(request: Request) -> Reads:
+    return cast(Reads, request.app.state.reads)
+
+
+Traced = Annotated[Reads, Depends(_reads)]
+
+
 @analyst.get("/studies/{study}/files")
 async def files(row: Row, kept: Results, copies: Copies = "one") -> dict[str, Any]:
     """The result files with size and SHA-256; the first to ask waits until they are made."""
@@ -138,18 +167,23 @@ async def files(row: Row, kept: Results, copies: Copies = "one") -> dict[str, An
 
 
 @analyst.get("/studies/{study}/files/{name}")
-async def file(row: Row, name: str, kept: Results, copies: Copies = "one") -> FileResponse:
+async def file(
+    row: Row, name: str, kept: Results, reads: Traced, caller: Caller, copies: Copies = "one"
+) -> FileResponse:
     """One result file, or a range of it."""
     path = None
     if name in RESULT_FILES:
         path = await kept.path(row, name, all_copies=copies == "all")
     if path is None:
         raise Answer(404, CoordinatorError("no such file", value=name[:80]))
+    await run_in_threadpool(reads.trace, caller, row.id, name, copies)
     return FileResponse(path, filename=f"{row.name}-{name}")
 
 
 @analyst.get("/studies/{study}/uploads/{site}")
-async def upload(row: Row, site: str, coordinator: Studies) -> FileResponse:
+async def upload(
+    row: Row, site: str, coordinator: Studies, reads: Traced, caller: Caller
+) -> FileResponse:
     """What a site delivered: its synthetic table as an Arrow stream, with all copies and refits."""
     parts = await run_in_threadpool(coordinator.store.parts, row.id)
     delivered = [p.site for p in parts if p.state is SiteState.DELIVERED]
@@ -159,6 +193,7 @@ async def upload(row: Row, site: str, coordinator: Studies) -> FileResponse:
             "the site has not delivered", value=site[:80], bound=", ".join(delivered) or None
         )
         raise Answer(404, error)
+    await run_in_threadpool(reads.trace, caller, row.id, f"uploads/{site}", "all")
     path = coordinator.table_path(row.id, site)
     kind = "application/vnd.apache.arrow.stream"
     return FileResponse(path, media_type=kind, filename=f"{row.name}-{site}.arrow")
@@ -183,19 +218,19 @@ def sites(coordinator: Studies) -> list[dict[str, Any]]:
 
 
 @federation.post("/sites")
-def enrol(record: Join, token: Admin, coordinator: Studies) -> dict[str, Any]:
+def enrol(record: Join, caller: Caller, coordinator: Studies) -> dict[str, Any]:
     """Enrol a site by its join record; answers with its invitation."""
     join = read_json(record, what="join record", limit=MAX_JOIN_BYTES)
-    service.enrol(coordinator, join)
-    log.info("site %s enrolled by %s", join["site"], token.name)
+    service.enrol(coordinator, join, caller)
+    log.info("site %s enrolled by %s", join["site"], caller.account)
     invited: dict[str, Any] = service.invite(coordinator, join["site"])
     return invited
 
 
 @federation.get("/tokens")
-def tokens(request: Request) -> list[dict[str, Any]]:
-    """Who holds a token, and until when; never the tokens."""
-    moment = stamp(now())
+def tokens(accounts: Accounts) -> list[dict[str, Any]]:
+    """Who holds a token, until when, and with which keys; never the tokens."""
+    moment, keys = stamp(now()), accounts.keys()
     return [
         {
             "name": t.name,
@@ -204,6 +239,7 @@ def tokens(request: Request) -> list[dict[str, Any]]:
             "expires": t.expires,
             "revoked": t.revoked,
             "good": t.good(moment),
+            "keys": [fingerprint(key) for key in keys.get(t.name, ())],
         }
-        for t in cast(Tokens, request.app.state.tokens).list()
+        for t in accounts.list()
     ]

@@ -48,7 +48,7 @@ class Coordinator(Protocol):
         """Hand in a signed study; returns its id."""
 
     def studies(self) -> list[dict[str, Any]]:
-        """All studies, oldest first."""
+        """All studies that you may read, oldest first."""
 
     def status(self, study: str) -> dict[str, Any]:
         """One study by id, beginning of an id, or name, with each site's state."""

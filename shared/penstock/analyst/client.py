@@ -95,13 +95,15 @@ class Client:
 
         Raises:
             InvalidInput: the study has problems; all of them are listed.
-            CoordinatorError: expired, unknown sites, or a schema that a site does not carry.
+            NotAllowed: the key is not bound to your account at the coordinator.
+            CoordinatorError: expired, unknown sites, a schema that a site does not carry, readers
+                without an account, or too many open studies.
         """
         found = study if isinstance(study, Study) else _parsed(Path(study))
         return self._coordinator.submit(sign_study(found, _private(key)).to_bytes())
 
     def studies(self) -> list[dict[str, Any]]:
-        """All studies of the coordinator, oldest first, as :meth:`status` gives them."""
+        """All studies that you may read, oldest first, as :meth:`status` gives them."""
         return self._coordinator.studies()
 
     def status(self, study: str) -> dict[str, Any]:

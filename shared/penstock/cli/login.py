@@ -57,6 +57,9 @@ def login(
         emit_json({"login": called, "url": address, **me})
         return
     done(f"{called}: logged in as {me['name']} ({me['role']}), until {str(me['expires'])[:10]}")
+    if me.get("keys") == []:
+        say("  no signing key is bound to this account yet: it reads, and cannot hand in studies;")
+        say("  send your .pub file to who runs the coordinator")
     say(f"  {address} runs Penstock {about['penstock']}; kept in {path}")
     if os.environ.get("PENSTOCK_COORDINATOR"):
         say("  PENSTOCK_COORDINATOR is set, and goes before this login")

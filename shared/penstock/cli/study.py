@@ -153,6 +153,8 @@ def check(path: StudyFile, as_json: AsJson = False) -> None:
     say(f"  {found.mechanism.name} {cost(found)}")
     for line in returned(found):
         say(f"  {line}")
+    others = f", {', '.join(found.readers)}" if found.readers else ""
+    say(f"  may be read by you{others} and the coordinator's admins")
     for e in found.estimands:
         if e.model == "mean":
             say(f"  {e.name}: mean of {e.outcome}")
@@ -180,7 +182,7 @@ def submit(
 @app.command("list")
 @friendly
 def list_studies(coordinator: Where = None, as_json: AsJson = False) -> None:
-    """All studies of a coordinator."""
+    """The studies of a coordinator that you may read: yours, and those that name you a reader."""
     rows = connect(coordinator).studies()
     if as_json:
         emit_json(rows)

@@ -38,6 +38,8 @@ from penstock.privacy import sensitivity
 from penstock.privacy.numbers import MAX_PERSONS, positive, share, whole
 
 RELATION = "zero-out, public n"
+INJECTION = "latent noise injection"
+"""The label of its events, by which they are known again."""
 DIAMETER = "replace-one, which covers zero-out; public n"
 UNIT = "person"
 
@@ -504,7 +506,12 @@ def latent_injection(w: float, clip: float, count: int) -> Gaussian:
     """
     reach = sensitivity.latent(w, clip)
     sigma = math.sqrt((1 - w) / w) / clip
-    return Gaussian(sigma, count, "latent noise injection", reach)
+    return Gaussian(sigma, count, INJECTION, reach)
+
+
+def injections(events: Iterable[Event]) -> tuple[Gaussian, ...]:
+    """Those of a release's events that are its latent noise injection."""
+    return tuple(e for e in events if isinstance(e, Gaussian) and e.label == INJECTION)
 
 
 def shuffled_injection(

@@ -17,6 +17,7 @@ _STUDY_NOTES = {
     "not_before": "UTC; sites answer between these times",
     "release": "a higher number asks for a new draw, at a new cost",
     "max_sites_per_person": "in how many of the sites a person may be",
+    "readers": "accounts that may read it besides yours",
 }
 _PRIVACY_NOTES = {
     "epsilon": "per person, at each site",

@@ -14,6 +14,7 @@ from penstock.wire.messages import MAX_MANIFEST_BYTES
 from penstock.wire.signatures import public_hex, sign, verify
 
 MANIFEST = "manifest"
+MAX_WHOLE = 2**53
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +104,9 @@ def _from_dict(body: Mapping[str, Any]) -> Manifest:
         wrong_bool = isinstance(value, bool) and kind != "bool"
         if wrong_bool or not isinstance(value, _TYPES[kind]):
             raise UploadRejected(f"manifest field {name} has the wrong type", bound=kind)
+        if "float" in kind and isinstance(value, int) and not abs(value) <= MAX_WHOLE:
+            # Python's whole numbers have no end, and comparing the longest with a float raises.
+            raise UploadRejected(f"manifest field {name} is out of range", bound=f"to {MAX_WHOLE}")
     if not all(isinstance(e, dict) for e in body["events"]):
         raise UploadRejected("the manifest's events cannot be read")
     return Manifest(**{**body, "events": tuple(dict(e) for e in body["events"])})
