@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import cache
 from types import ModuleType
@@ -17,17 +17,20 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 from tests.faults import at_each_step, replaced
-from tests.replay import Broken, Fault
-from tests.replayed import STUDIES, Study, coarsely, hold_whole, planned, reached
+from tests.replay import Broken, Fault, Ran, run
+from tests.replayed import STUDIES, Study, coarsely, hold_whole, others, planned, reached
 
+from penstock.encoding import Encoding
 from penstock.models.flow import training
 from penstock.models.gibbs import chain, sums
 from penstock.models.gibbs import mechanism as gibbs
+from penstock.models.parts import Part
 from penstock.models.sliced_wasserstein import batches, body, sketch
 from penstock.models.tables import fitting, latent_noise, margins, moments, outcome
 from penstock.models.tables import mechanism as tables
 from penstock.models.trajectory import dynamics, start
 from penstock.models.trajectory import mechanism as trajectory
+from penstock.privacy.events import NoisyDescent
 
 SEEN = 0.99**2
 """A claim that is understated by one per cent is exceeded by whoever reaches this share of it."""
@@ -67,6 +70,59 @@ def test_somebody_reaches_the_claims_about_an_answer() -> None:
 @by_study
 def test_what_follows_the_noise_is_post_processing(study: Study) -> None:
     hold_whole(study)
+
+
+def other_way(first: Ran) -> Ran:
+    """Answers by which a plain chain strays at its second step, and is back after its third."""
+    chained = [i for i, seen in enumerate(first.seen) if seen.where == "chain"]
+    seen = list(first.seen)
+    for at, sign in zip(chained[1:3], (1.0, -1.0), strict=True):
+        stray = 3.0 * sign * seen[at].sd
+        seen[at] = replace(seen[at], answer=seen[at].answer + stray)
+    return replace(first, seen=seen)
+
+
+def end_of(study: Study, fault: Fault = nullcontext) -> tuple[Part, Part]:
+    """The answer of a chain, and that of one which came to the same end another way."""
+    encoding, rng = Encoding(study.schema), np.random.default_rng(0)
+    world = others(study.schema, study.persons, "mixed", rng)
+    first = run(planned(study), encoding, world, None, fault)
+    return first.parts[0], run(planned(study), encoding, world, other_way(first), fault).parts[0]
+
+
+def alike(one: Part, other: Part) -> bool:
+    pairs = ((values, other.columns[name]) for name, values in one.columns.items())
+    return all(np.allclose(a, b, rtol=1e-9, atol=1e-9) for a, b in pairs)
+
+
+PLAIN = [s for s in STUDIES["gibbs"] if s.mechanism.steps and s.mechanism.dynamics == "overdamped"]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("study", PLAIN, ids=str)
+def test_of_a_chain_charged_by_its_last_iterate_no_other_is_seen(study: Study) -> None:
+    assert any(isinstance(event, NoisyDescent) for event in planned(study).events)
+    assert alike(*end_of(study))
+
+
+def test_an_average_of_iterates_is_not_taken_for_the_last() -> None:
+    """Post-processing of the noisy gradients, so that only the law above catches it."""
+
+    def averaged(real: Any) -> Any:
+        def descend(gradient: Any, *given: Any) -> Any:
+            passed: list[Any] = []
+
+            def watched(theta: Any) -> Any:
+                passed.append(theta.copy())
+                return gradient(theta)
+
+            ended = real(watched, *given)
+            return replace(ended, theta=0.99 * ended.theta + 0.01 * np.mean(passed, axis=0))
+
+        return descend
+
+    fault = replaced(gibbs, "descend", averaged)
+    hold_whole(PLAIN[0], fault)
+    assert not alike(*end_of(PLAIN[0], fault))
 
 
 @pytest.mark.soak
