@@ -49,7 +49,7 @@ Fault = Callable[[], AbstractContextManager[Any]]
 SEAM = (noise.add_gaussian, discrete.add_discrete_gaussian)
 """Where numbers get their noise."""
 
-_ROUNDING = 1e-9
+_ROUNDING = 1e-8
 """Sensitivities are rounded up by 1e-12 and more; the law's own sums are rounded, too."""
 
 
