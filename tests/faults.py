@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from penstock.models.flow import training
+from penstock.models.sliced_wasserstein.goals import Schedule
 from penstock.models.tables import mechanism, moments, outcome
 from penstock.models.trajectory import drift
 from penstock.privacy import noise as noises
@@ -91,7 +92,7 @@ def at_each_step(real: Any) -> Any:
     """One release per step, where all steps were to share one."""
 
     def goals(*given: Any) -> Iterator[Any]:
-        schedule = given[-2]
+        schedule = next(each for each in given if isinstance(each, Schedule))
         for _ in range(schedule.steps):
             yield next(real(*given))
 

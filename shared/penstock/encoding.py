@@ -11,7 +11,7 @@ integer       1           the same
 duration      1           the same
 binary,event  1           ±1
 ordered       1           evenly spaced over [-1, 1]
-categorical   L-1         vertices of a regular simplex
+categorical   L-1         vertices of a regular simplex (two levels: ±1)
 spike         +1          ±1: the spike, or another number; at the spike the number's own
                           dimension is centred at 0
 nullable      +1          ±1: present or missing; where missing, all others are centred at 0
@@ -80,8 +80,8 @@ class Encoding:
         dims: what each of them is.
         low, high: (d,) float64, read-only: the public box that holds every encoded row.
         outcomes: the coordinates of each duration and of its event, in pairs.
-        levels: of each coordinate that says one of several things alone, their points; what is
-            there is one of them and noise of :func:`level_noise`.
+        levels: of each coordinate that says one of several things alone, their points, rising;
+            what is there is one of them and noise of :func:`level_noise`.
     """
 
     def __init__(self, schema: Schema) -> None:
@@ -261,7 +261,8 @@ class _Levels:
     def __init__(self, column: Column) -> None:
         self.name, count = column.name, len(column.levels)
         self.points: Floats
-        if column.kind == "categorical":
+        # Two vertices are two levels like any others, and on one axis points must rise.
+        if column.kind == "categorical" and count > 2:
             self.points = simplex(count)
             self.half = float(np.sqrt(count / (2 * (count - 1))))
         else:

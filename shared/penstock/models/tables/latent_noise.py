@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import InvalidInput, Problem
-from penstock.privacy.noise import NoiseSource
+from penstock.privacy.noise import NoiseSource, add_gaussian
 
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -52,7 +52,8 @@ def clip_latents(latents: Array, present: Bools, radius: float) -> Array:
 def inject(latents: Array, present: Bools, w: float, radius: float, noise: NoiseSource) -> Array:
     """One copy's noisy latents √w·clip(z) + √(1-w)·Z, of the shape of ``latents``.
 
-    Sensitivity R√w per row, noise sd √(1-w) from ``noise``; ``w`` = 0 is noise alone and free.
+    Sensitivity R√w per row, noise sd √(1-w) by :func:`~penstock.privacy.noise.add_gaussian`;
+    ``w`` = 0 is noise alone and free.
 
     Raises:
         InvalidInput: ``w`` is not in [0, 1), or the radius is not a finite positive number.
@@ -60,5 +61,6 @@ def inject(latents: Array, present: Bools, w: float, radius: float, noise: Noise
     if not 0 <= w < 1:
         raise InvalidInput("latent noise", [Problem("w", "must lie in [0, 1)", value=str(w))])
     centre = math.sqrt(w) * clip_latents(latents, present, radius)
-    noisy: Array = centre + math.sqrt(1 - w) * noise.normal(latents.shape)
-    return noisy
+    if w == 0:
+        return noise.normal(latents.shape)
+    return add_gaussian(centre, math.sqrt(1 - w), noise)

@@ -1,0 +1,84 @@
+"""Whatever mechanism there is, is replayed: every choice of its settings, every kind of charge.
+
+The law itself is in tests/laws/test_replay.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import pytest
+from tests.replay import seams
+from tests.replayed import LOOKS, STUDIES, planned
+
+from penstock import mechanisms
+from penstock.estimands import MODELS
+from penstock.mechanisms import MECHANISMS, gibbs, maf, sliced_wasserstein, trajectory
+from penstock.privacy.events import (
+    DiscreteGaussian,
+    FixedSizeGaussian,
+    Gaussian,
+    NoisyDescent,
+    PoissonGaussian,
+)
+from penstock.study import GUARANTEES
+
+CHOICES = {
+    "maf": {"sampling": maf.SAMPLINGS},
+    "sliced-wasserstein": {"variant": sliced_wasserstein.VARIANTS},
+    "trajectory": {"start": trajectory.STARTS, "coupling": trajectory.COUPLINGS},
+    "gibbs": {"dynamics": gibbs.DYNAMICS, "baseline": gibbs.BASELINES},
+}
+"""The settings of each mechanism that choose between ways to look at rows."""
+
+NAMES = {"time"}
+"""Settings that name a column."""
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_every_mechanism_is_replayed_in_every_choice_of_its_settings(name: str) -> None:
+    assert name in LOOKS
+    studies = STUDIES[name]
+    assert {study.mechanism.name for study in studies} == {name}
+    chosen = {f.name for f in fields(mechanisms._TYPES[name]) if f.type == "str"} - NAMES
+    assert chosen == set(CHOICES[name])
+    for setting, choices in CHOICES[name].items():
+        assert {getattr(s.mechanism, setting) for s in studies} == set(choices), setting
+    assert {s.schema.max_rows_per_person > 1 for s in studies} == {True, False}
+
+
+def test_every_guarantee_that_promises_something_is_replayed() -> None:
+    given = {s.guarantee for studies in STUDIES.values() for s in studies}
+    assert given == set(GUARANTEES) - {"empirical"}  # whose ε is infinite
+
+
+def test_every_question_is_replayed() -> None:
+    asked = {s.estimand.model for s in STUDIES["gibbs"] if s.estimand is not None}
+    assert asked == set(MODELS)
+    assert {s.mechanism.steps is None for s in STUDIES["gibbs"]} == {True, False}  # type: ignore[union-attr]
+
+
+def test_a_flow_is_replayed_with_and_without_injection() -> None:
+    assert {s.mechanism.w > 0 for s in STUDIES["maf"]} == {True, False}  # type: ignore[union-attr]
+
+
+def test_particles_are_replayed_with_and_without_sampling() -> None:
+    moved = [s.mechanism for s in STUDIES["trajectory"]]
+    assert {m.rate < 1 for m in moved} == {True, False}  # type: ignore[union-attr]
+    assert {m.subsample is None for m in moved} == {True, False}  # type: ignore[union-attr]
+
+
+def test_every_kind_of_charge_that_a_plan_can_make_is_replayed() -> None:
+    found = {type(e) for studies in STUDIES.values() for s in studies for e in planned(s).events}
+    assert found == {DiscreteGaussian, FixedSizeGaussian, Gaussian, NoisyDescent, PoissonGaussian}
+
+
+def test_every_place_in_a_mechanism_that_adds_noise_is_looked_at() -> None:
+    looked = {
+        look.where
+        for name, studies in STUDIES.items()
+        for study in studies
+        for look in LOOKS[name](planned(study))
+    }
+    modules = {m.__name__ for m, _, _ in seams() if m.__name__.startswith("penstock.models.")}
+    assert looked == {name.rpartition(".")[2] for name in modules}
