@@ -58,7 +58,7 @@ def only(frame: pd.DataFrame, schema: Schema = SCHEMA) -> Finding:
 def test_sound_rows_give_no_finding_and_their_own_values():
     checked = check(table(), SCHEMA)
     assert checked.findings == ()
-    assert checked.rows == checked.persons == N
+    assert checked.rows == checked.counted == N
     assert checked.coded["age"].tolist() == [20.0 + i % 50 for i in range(N)]
     assert checked.coded["grade"].tolist() == [float(i % 3) for i in range(N)]
 
@@ -190,7 +190,7 @@ def test_rows_beyond_the_limit_are_said_and_do_not_stop():
     assert not finding.fatal
     assert finding.lines == (4,)
     assert "only the first 2 count" in finding.message
-    assert check(frame, schema).persons == N - 2
+    assert check(frame, schema).counted == N - 2
 
 
 def test_a_row_without_a_person_stops():
@@ -210,7 +210,7 @@ def test_persons_are_numbered_whatever_their_ids():
     frame, schema = people(2, [f"p{i // 2}" for i in range(2 * N)][:N])
     frame = pd.concat([frame, frame.assign(id="q" + frame["id"])])
     checked = check(frame, schema)
-    assert checked.persons == N
+    assert checked.counted == N
     assert checked.person.tolist() == [i // 2 for i in range(2 * N)]
 
 

@@ -205,10 +205,28 @@ class Ledger:
             "lineage", lineage=name, epsilon=total_epsilon, delta=delta, order=order, **declared
         )
 
-    def add_version(self, lineage: str, persons: int, fingerprint: str) -> int:
-        """Record certified rows; nothing that was spent is reset. Returns the version's number."""
+    def add_version(
+        self, lineage: str, persons: int, fingerprint: str, *, new_frame: bool = False
+    ) -> int:
+        """Record certified rows; nothing that was spent is reset. Returns the version's number.
+
+        Args:
+            persons: the declared frame, the same for all versions.
+            new_frame: the steward declares another frame than the last version's.
+
+        Raises:
+            LedgerError: another frame, and not declared as one; nothing was written.
+        """
         with self.database.transaction():
             current = self.state().lineages.get(lineage)
+            last = current.versions[-1].persons if current and current.versions else persons
+            if persons != last and not new_frame:
+                raise LedgerError(
+                    "a data set's frame stays as it is from version to version",
+                    value=f"{persons} persons",
+                    bound=f"{last}, as before",
+                    remedy="only if the frame itself is another one: --new-frame",
+                )
             number = len(current.versions) + 1 if current else 1
             self.append(
                 "version",
