@@ -142,11 +142,12 @@ def _read_codebook(path: Path) -> Codebook:
         known = ", ".join(SEPARATORS)
         problem = Problem("", "unknown kind of file", None, path.suffix or "no ending", known)
         raise InvalidInput(str(path), [problem])
-    with contextlib.suppress(FileNotFoundError):  # it is told below
-        if (size := path.stat().st_size) > MAX_CODEBOOK_BYTES:
-            bound = f"at most {MAX_CODEBOOK_BYTES}"
-            problem = Problem("", "is too large", value=f"{size} bytes", bound=bound)
-            raise InvalidInput(str(path), [problem])
+    if not path.exists():
+        raise InvalidInput(str(path), [Problem("", "no such file", remedy="Correct --codebook")])
+    if (size := path.stat().st_size) > MAX_CODEBOOK_BYTES:
+        bound = f"at most {MAX_CODEBOOK_BYTES}"
+        problem = Problem("", "is too large", value=f"{size} bytes", bound=bound)
+        raise InvalidInput(str(path), [problem])
     table = read_text(path)
     try:
         rows = zip(table.index.tolist(), table.to_numpy().tolist(), strict=True)

@@ -142,9 +142,8 @@ def _show_values(paths: SitePaths, settings: SiteSettings, *, as_json: bool) -> 
     """Values of rows, for the steward's own eyes: in a terminal, and nowhere else."""
     if as_json or not sys.stdout.isatty():
         remedy = "Leave --json, pipes and files out"
-        raise InvalidInput(
-            "--values", [Problem("", "shows rows in a terminal only", remedy=remedy)]
-        )
+        problem = Problem("--values", "shows values of rows in a terminal only", remedy=remedy)
+        raise InvalidInput("site check", [problem])
     found = setup.inspect_values(paths, settings)
     for column, outside in found.items():
         total = sum(count for _, count in outside)

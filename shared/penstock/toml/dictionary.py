@@ -95,19 +95,17 @@ def parse_dictionary(text: str, *, framed: bool = False) -> DictionaryFile:
     plain, said = _take_others(values.get("columns"))
     columns, written, found = read_column_tables(plain)
     problems += found
-    problems += [
-        Problem(f"columns.{c['name']}.levels", "is blank", remedy=LEVELS_PUBLIC)
-        for c in columns
-        if c.get("kind") == "binary" and c.get("levels") == []  # left out, they are 0 and 1
-    ]
     data: dict[str, Any] = {k: values[k] for k in ("person", "max_rows_per_person") if k in values}
     data["columns"] = columns
     absent = not isinstance(values.get("columns"), Mapping)
     sound, _, more = read_columns(data)
     others = _check_others(check, said, sound)
-    problems += check.problems
-    problems += [p for p in more if not (absent and p.where == "columns")]
-    problems = rename(problems, written)
+    for column in columns:
+        # Left out, a binary column's levels are 0 and 1; blank, they are still to be said.
+        if column.get("kind") == "binary" and column.get("levels") == []:
+            check.add(f"columns.{column['name']}.levels", "is blank", remedy=LEVELS_PUBLIC)
+    more += check.problems
+    problems += rename([p for p in more if not (absent and p.where == "columns")], written)
     if problems or title is None:
         raise InvalidInput("dictionary", lines.locate(problems))
     return DictionaryFile(Schema.from_dict(data), title, persons, others)

@@ -137,5 +137,4 @@ def _column(
 
 
 def _comment(text: str) -> str:
-    """One line of printable text: a codebook may hold anything."""
-    return f"# {''.join(c if c.isprintable() else ' ' for c in text)}\n"
+    return f"# {text}\n"
