@@ -53,10 +53,6 @@ lineage = "main"
 # public_data = ""      # a PUBLIC table with the same columns, for public-flow releases
 """
 
-ANOTHER_FRAME = (
-    "a data set's frame stays as it is; if the frame itself is another one, declare it "
-    "(--new-frame)"
-)
 SAMPLE_ROWS = 5000
 MAX_CODEBOOK_BYTES = 20_000_000
 
@@ -279,7 +275,7 @@ def certify(
     """
     require_clean(str(data_path(paths, settings.data)), checked, accept=accept)
     policy = read_policy(paths.policy)
-    persons = _declared(checked)
+    persons = _frame(checked)
     public = _public_rows(paths, settings, checked)
     data = to_bytes(checked)
     key = paths.key()
@@ -294,9 +290,8 @@ def certify(
             _refuse_if_restored(paths, ledger)
             lineage = state.lineages.get(settings.lineage)
             latest = lineage.versions[-1] if lineage and lineage.versions else None
-            if latest is not None and latest.persons != persons and not new_frame:
-                # Also refused by the ledger; here, before anything of the last version is undone.
-                raise LedgerError(ANOTHER_FRAME, value=persons, bound=f"{latest.persons} so far")
+            # Here, before anything of the last version is undone.
+            ledger.refuse_another_frame(settings.lineage, persons, new_frame)
             if lineage is None:
                 ledger.add_lineage(
                     settings.lineage,
@@ -344,7 +339,7 @@ def _forget(paths: SitePaths, lineage: str, number: int) -> None:
         path_of(paths.snapshots, lineage, older).unlink(missing_ok=True)
 
 
-def _declared(checked: Checked) -> int:
+def _frame(checked: Checked) -> int:
     """The declared frame: nothing else may stand for it, least of all the count of ids."""
     if checked.persons is None:
         raise InvalidInput("dictionary", [Problem("persons", "is missing", remedy=FRAME)])
@@ -378,7 +373,7 @@ def join_record(paths: SitePaths, settings: SiteSettings, checked: Checked) -> d
         "federation": settings.federation,
         "gate_key": public,
         "fingerprint": fingerprint(public),
-        "persons": _declared(checked),
+        "persons": _frame(checked),
         "wire": WIRE_VERSION,
         "wire_majors": list(SERVED_MAJORS),
         "dictionary": {**dictionary, "columns": columns},
