@@ -548,10 +548,13 @@ def test_an_invite_is_for_its_owners_eyes_only(home):
     penstock("server", "init", "-d", home / "co")
     invite, elsewhere = home / "a" / "invite-a.json", home / "elsewhere"
     elsewhere.write_text("mine")
-    for before in (lambda: None, lambda: invite.chmod(0o644), invite.unlink):
+
+    def link() -> None:
+        invite.unlink()
+        invite.symlink_to(elsewhere)
+
+    for before in (lambda: None, lambda: invite.chmod(0o644), link):
         before()
-        if not invite.exists():
-            invite.symlink_to(elsewhere)
         umask = os.umask(0o022)
         try:
             penstock("server", "enrol", home / "a" / "join.json", "-d", home / "co")
