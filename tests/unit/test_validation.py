@@ -77,7 +77,7 @@ def test_sound_rows_give_no_finding_and_their_own_values():
         ("age", "inf", "text in a number", True, "Correct"),
         ("age", "nan", "text in a number", True, "Correct"),
         ("age", "140", "outside [18, 100]; they are clamped", False, "-9 in `missing`"),
-        ("age", "-1", "outside [18, 100]; they are clamped", False, "widen the public bounds"),
+        ("age", "-1", "outside [18, 100]; they are clamped", False, "widened by public"),
         ("visits", "2.5", "fractions in a whole number; they are rounded", False, ""),
         ("visits", "", "missing values in a column that is not nullable", False, ""),
         (

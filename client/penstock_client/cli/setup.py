@@ -136,6 +136,8 @@ def _show_findings(checked: Checked) -> None:
         err.print("  not in the dictionary:", ", ".join(checked.unused), markup=False)
     for finding in checked.findings:
         err.print("  ✗" if finding.fatal else "  !", str(finding), markup=False)
+    if checked.findings:
+        err.print("    which values lie outside, --values shows you, in a terminal only")
 
 
 def _show_values(paths: SitePaths, settings: SiteSettings, *, as_json: bool) -> None:

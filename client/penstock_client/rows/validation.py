@@ -301,9 +301,10 @@ def _levels(
     values = _level_codes(text, numbers, column)
     unknown = np.isnan(values) & ~missing
     if unknown.any():
+        name = "" if other is not None else ", or name a public level in `other`"
         remedy = (
-            "Correct the file, declare a code in `missing`, or name a public level in `other`; "
-            "a level is added from a codebook only."
+            f"Correct the file, declare a code in `missing`{name}; "
+            "levels come from a codebook, never from rows."
         )
         become = "missing" if other is None else repr(other)
         message = f"{_count(unknown)} outside the levels; they become {become}"
@@ -339,7 +340,8 @@ def _numbers(
     outside = ((values < low) | (values > high)) & ~missing
     if outside.any():
         remedy = (
-            "Correct the file, widen the public bounds, or declare a code such as -9 in `missing`."
+            "Correct the file, or declare a code such as -9 in `missing`; "
+            "bounds are widened by public knowledge, never to hold rows."
         )
         message = f"{_count(outside)} outside [{low:g}, {high:g}]; they are clamped"
         findings.append(_at(text.index, outside, column.name, message, remedy=remedy))
