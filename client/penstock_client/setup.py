@@ -100,7 +100,7 @@ def init(
     else:
         line = read_public_line(node_public.read_text("ascii", "replace"), what=str(node_public))
     frame = read_text(data) if data is not None else None
-    said = _read_codebook(codebook) if codebook is not None else None
+    said = _read_codebook(codebook, data) if codebook is not None else None
     paths.make()
     _keep_node_key(paths, line)
     if not paths.policy.exists():
@@ -128,11 +128,11 @@ def init(
     write_atomic(paths.settings, settings.encode())
 
 
-def _read_codebook(path: Path) -> Codebook:
+def _read_codebook(path: Path, data: Path | None) -> Codebook:
     """What a codebook says of each column.
 
     Raises:
-        InvalidInput: it cannot be read, or is none.
+        InvalidInput: it cannot be read, is none, or is the file of the rows.
     """
     if path.suffix.lower() not in SEPARATORS:
         known = ", ".join(SEPARATORS)
@@ -140,6 +140,9 @@ def _read_codebook(path: Path) -> Codebook:
         raise InvalidInput(str(path), [problem])
     if not path.exists():
         raise InvalidInput(str(path), [Problem("", "no such file", remedy="Correct --codebook")])
+    if data is not None and path.samefile(data):
+        problem = Problem("--codebook", "is the file of the rows", remedy="Name the codebook")
+        raise InvalidInput(str(path), [problem])
     if (size := path.stat().st_size) > MAX_CODEBOOK_BYTES:
         bound = f"at most {MAX_CODEBOOK_BYTES}"
         problem = Problem("", "is too large", value=f"{size} bytes", bound=bound)

@@ -173,6 +173,15 @@ def test_a_codebook_that_is_none_makes_no_site(
     assert not (home / "a").exists()
 
 
+def test_rows_are_no_codebook(home: Path) -> None:
+    """Rows with a column `name` would make a column of every patient."""
+    (home / "a.csv").write_text("name,age\nAda Smith,41\n")
+    where = ("--name", "a", "-d", home / "a", "--from", home / "a.csv")
+    said = penstock("site", "init", *where, "--codebook", home / "a.csv", code=2)
+    assert "is the file of the rows" in said
+    assert "Smith" not in said
+
+
 def test_a_codebook_never_goes_unread_beside_a_dictionary(home: Path) -> None:
     (home / "book.csv").write_text(BOOK)
     (home / "a").mkdir()
