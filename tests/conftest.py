@@ -76,6 +76,18 @@ def rows_csv(n: int, seed: int) -> str:
     return "\n".join(lines) + "\n"
 
 
+def dictionary_of(schema: Schema, csv: str, persons: int | None = None) -> str:
+    """A finished dictionary for these rows; its frame is the count of persons unless given.
+
+    A real site's frame is never its count: tests that are about frames give one.
+    """
+    _, *rows = (line.split(",") for line in csv.splitlines())
+    if persons is None:
+        place = csv.partition("\n")[0].split(",").index(schema.person) if schema.person else None
+        persons = len(rows) if place is None else len({row[place] for row in rows})
+    return dictionary_toml(schema, max(1, persons))
+
+
 @dataclass
 class TestSite:
     """A certified site in a short directory of its own."""
@@ -197,14 +209,20 @@ class World:
         allowance: float = 10.0,
         settings: str = "",
         n: int = 200,
+        persons: int | None = None,
         public_csv: str | None = None,
     ) -> TestSite:
-        """Init, dictionary, policy, check, trust: what a steward does."""
+        """Init, dictionary, policy, check, trust: what a steward does.
+
+        Args:
+            persons: the declared frame; the count of persons in the rows if not given.
+        """
         paths = SitePaths(self.root / name)
         data = self.root / f"{name}.csv"
-        data.write_text(csv if csv is not None else rows_csv(n, seed=len(self.sites) + 1))
+        text = csv if csv is not None else rows_csv(n, seed=len(self.sites) + 1)
+        data.write_text(text)
         paths.root.mkdir(mode=0o700)
-        paths.dictionary.write_text(dictionary_toml(schema))
+        paths.dictionary.write_text(dictionary_of(schema, text, persons))
         setup.init(paths, name, "main", data)
         if public_csv is not None:
             (paths.root / "public.csv").write_text(public_csv)

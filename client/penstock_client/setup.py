@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from penstock.checks import NAME, NAME_BOUND, SITE, SITE_BOUND, Checks
 from penstock.errors import InvalidInput, LedgerError, PenstockError, Problem
-from penstock.schema import Schema
-from penstock.toml import dictionary_draft, dictionary_toml, infer_kind, parse_dictionary
+from penstock.toml import (
+    FRAME,
+    Codebook,
+    DictionaryFile,
+    dictionary_draft,
+    dictionary_toml,
+    infer_kind,
+    parse_dictionary,
+    read_codebook,
+    read_file,
+)
 from penstock.toml.writer import value
 from penstock.wire.canonical import canonical
 from penstock.wire.messages import SERVED_MAJORS, WIRE_VERSION
@@ -23,8 +34,8 @@ from penstock_client.ledger.ledger import Ledger
 from penstock_client.network import NetworkPaths, read_public_line
 from penstock_client.policy import TEMPLATE, read_policy
 from penstock_client.rows.snapshot import keyed_fingerprint, path_of, save, to_bytes
-from penstock_client.rows.sources import read_text
-from penstock_client.rows.validation import Checked, check, require_clean
+from penstock_client.rows.sources import SEPARATORS, read_text
+from penstock_client.rows.validation import Checked, Finding, check, outside_values, require_clean
 from penstock_client.site import SitePaths, SiteSettings
 
 SETTINGS_TEMPLATE = """\
@@ -43,6 +54,7 @@ lineage = "main"
 """
 
 SAMPLE_ROWS = 5000
+MAX_CODEBOOK_BYTES = 20_000_000
 
 
 def init(
@@ -51,22 +63,29 @@ def init(
     federation: str,
     data: Path | None,
     node_public: Path | None = None,
+    codebook: Path | None = None,
 ) -> None:
     """Make a site: directories, the gate's key, an empty ledger, and drafts to edit.
 
     A dictionary or a policy that lies there already is kept.
 
     Args:
+        data: the site's rows; of them the draft has the columns' names and kinds, and no value.
+        codebook: a table (CSV or TSV) of what the columns are; the draft has all that it says.
         node_public: the node.pub of a network side that has a user of its own; without it, the
             site gets a network directory, and a node key, itself.
 
     Raises:
-        InvalidInput: a name is not well formed, or ``data`` cannot be read; nothing was made.
+        InvalidInput: a name is not well formed, ``data`` or ``codebook`` cannot be read, or a
+            codebook was given for a dictionary that lies there; nothing was made.
         PenstockError: a site exists there already; nothing is overwritten.
     """
     asked = Checks("site init")
     asked.pattern("--name", name, SITE, SITE_BOUND)
     asked.pattern("--federation", federation, NAME, NAME_BOUND)
+    if codebook is not None and paths.dictionary.exists():
+        remedy = "Remove that file, or leave the codebook out"
+        asked.add("--codebook", "dictionary.toml lies there already, and is kept", remedy=remedy)
     asked.done()
     if any(p.exists() for p in (paths.settings, paths.database, paths.gate_key)):
         raise PenstockError(
@@ -81,6 +100,7 @@ def init(
     else:
         line = read_public_line(node_public.read_text("ascii", "replace"), what=str(node_public))
     frame = read_text(data) if data is not None else None
+    said = _read_codebook(codebook, data) if codebook is not None else None
     paths.make()
     _keep_node_key(paths, line)
     if not paths.policy.exists():
@@ -90,7 +110,7 @@ def init(
         if frame is not None:
             sample = frame.head(SAMPLE_ROWS)
             columns = {c: infer_kind(c, sample[c].tolist()) for c in frame.columns}
-        write_atomic(paths.dictionary, dictionary_draft(columns).encode())
+        write_atomic(paths.dictionary, dictionary_draft(columns, said).encode())
     key = generate_key()
     write_atomic(paths.gate_key, private_to_pem(key))
     with exclusive(paths.lock):
@@ -106,6 +126,33 @@ def init(
     )
     # Last, since its presence says that a site is here.
     write_atomic(paths.settings, settings.encode())
+
+
+def _read_codebook(path: Path, data: Path | None) -> Codebook:
+    """What a codebook says of each column.
+
+    Raises:
+        InvalidInput: it cannot be read, is none, or is the file of the rows.
+    """
+    if path.suffix.lower() not in SEPARATORS:
+        known = ", ".join(SEPARATORS)
+        problem = Problem("", "unknown kind of file", None, path.suffix or "no ending", known)
+        raise InvalidInput(str(path), [problem])
+    if not path.exists():
+        raise InvalidInput(str(path), [Problem("", "no such file", remedy="Correct --codebook")])
+    if data is not None and path.samefile(data):
+        problem = Problem("--codebook", "is the file of the rows", remedy="Name the codebook")
+        raise InvalidInput(str(path), [problem])
+    if (size := path.stat().st_size) > MAX_CODEBOOK_BYTES:
+        bound = f"at most {MAX_CODEBOOK_BYTES}"
+        problem = Problem("", "is too large", value=f"{size} bytes", bound=bound)
+        raise InvalidInput(str(path), [problem])
+    table = read_text(path)
+    try:
+        rows = zip(table.index.tolist(), table.to_numpy().tolist(), strict=True)
+        return read_codebook(list(table.columns), rows)
+    except InvalidInput as error:
+        raise InvalidInput(str(path), error.problems) from None
 
 
 def _keep_node_key(paths: SitePaths, line: str | None) -> None:
@@ -133,31 +180,76 @@ def data_path(paths: SitePaths, text: str) -> Path:
     return paths.root / text
 
 
-def inspect(paths: SitePaths, settings: SiteSettings) -> tuple[Checked, Schema]:
-    """Validate the rows against the dictionary; writes nothing.
+def inspect(
+    paths: SitePaths, settings: SiteSettings, *, new_frame: bool = False
+) -> tuple[Checked, DictionaryFile]:
+    """Validate the rows, and the declared frame, against the dictionary; writes nothing.
+
+    Args:
+        new_frame: the steward declares another frame than the data set had so far.
 
     Raises:
         InvalidInput: the dictionary has problems, or the file cannot be read.
     """
-    dictionary = read_dictionary(paths)
-    return check(read_text(data_path(paths, settings.data)), dictionary), dictionary
+    before = known_frame(paths, settings.lineage)
+    dictionary = read_dictionary(paths, before)
+    table = read_text(data_path(paths, settings.data))
+    checked = check(table, dictionary.schema, persons=dictionary.persons, others=dictionary.others)
+    if before not in (None, dictionary.persons) and not new_frame:
+        message = f"persons = {dictionary.persons}, and {settings.lineage} has a frame of {before}"
+        remedy = (
+            f"Write persons = {before}; or, if the frame itself is another one, add --new-frame, "
+            "knowing that everybody sees it change."
+        )
+        other = Finding("", message, fatal=True, remedy=remedy)
+        checked = replace(checked, findings=(other, *checked.findings))
+    return checked, dictionary
 
 
-def read_dictionary(paths: SitePaths) -> Schema:
-    """The dictionary that the steward wrote.
+def inspect_values(paths: SitePaths, settings: SiteSettings) -> dict[str, list[tuple[str, int]]]:
+    """Which values lie outside levels and bounds, by column, with how often: VALUES OF ROWS.
 
     Raises:
-        InvalidInput: missing, or with every problem and its line.
+        InvalidInput: the dictionary has problems, or the file cannot be read.
+    """
+    dictionary = read_dictionary(paths, known_frame(paths, settings.lineage))
+    return outside_values(read_text(data_path(paths, settings.data)), dictionary.schema)
+
+
+def known_frame(paths: SitePaths, lineage: str) -> int | None:
+    """The frame of a data set's versions so far; None where there is none, or nobody can look.
+
+    Certified before frames were declared, it is the count of ids that was published then.
+    """
+    with contextlib.suppress(LedgerError):  # told when rows are certified, and mended there
+        database = Database(paths.database, read_only=True)
+        try:
+            found = Ledger(database, None).state().lineages.get(lineage)
+            return found.versions[-1].persons if found and found.versions else None
+        finally:
+            database.close()
+    return None
+
+
+def read_dictionary(paths: SitePaths, frame: int | None = None) -> DictionaryFile:
+    """The dictionary that the steward wrote.
+
+    Args:
+        frame: the frame of the data set so far, to be told where the dictionary declares none.
+
+    Raises:
+        InvalidInput: missing, a draft that nobody finished, or with every problem and its line.
     """
     try:
-        return parse_dictionary(paths.dictionary.read_text(encoding="utf-8-sig")).schema
+        return parse_dictionary(read_file(paths.dictionary), framed=True)
     except FileNotFoundError:
         remedy = "Write it; `penstock site init --from DATA` drafts one"
         problems: tuple[Problem, ...] = (Problem("", "no such file", remedy=remedy),)
-    except UnicodeDecodeError:
-        problems = (Problem("", "not UTF-8 text", remedy="Save it as UTF-8"),)
     except InvalidInput as error:
         problems = error.problems
+    if frame is not None:
+        stays = f"Add persons = {frame}: this data set was certified with it, and it stays"
+        problems = tuple(replace(p, remedy=stays) if p.where == "persons" else p for p in problems)
     raise InvalidInput(str(paths.dictionary), problems)
 
 
@@ -168,6 +260,7 @@ def certify(
     *,
     accept: bool,
     new_data: bool = False,
+    new_frame: bool = False,
 ) -> int:
     """Record checked rows as a version of the lineage; returns the version's number.
 
@@ -177,6 +270,7 @@ def certify(
     Args:
         new_data: the steward declares that no row was ever in a data set of this site; asked for
             a new lineage once records of the ledger were lost.
+        new_frame: the steward declares another frame than the data set had so far.
 
     Raises:
         InvalidInput: findings that stand in the way; LedgerLocked: the gate runs.
@@ -184,7 +278,8 @@ def certify(
     """
     require_clean(str(data_path(paths, settings.data)), checked, accept=accept)
     policy = read_policy(paths.policy)
-    public = _public_rows(paths, settings, checked.dictionary)
+    persons = _frame(checked)
+    public = _public_rows(paths, settings, checked)
     data = to_bytes(checked)
     key = paths.key()
     meaning = canonical(checked.dictionary.to_dict())
@@ -197,6 +292,9 @@ def certify(
             state = ledger.verify(public_hex(key))
             _refuse_if_restored(paths, ledger)
             lineage = state.lineages.get(settings.lineage)
+            latest = lineage.versions[-1] if lineage and lineage.versions else None
+            # Here, before anything of the last version is undone.
+            ledger.refuse_another_frame(settings.lineage, persons, new_frame)
             if lineage is None:
                 ledger.add_lineage(
                     settings.lineage,
@@ -206,8 +304,9 @@ def certify(
                     strata=policy.strata,
                     new_data=new_data,
                 )
-            latest = lineage.versions[-1] if lineage and lineage.versions else None
-            known = latest is not None and latest.fingerprint == print_of_rows
+            # The frame is no part of the print: the same rows in another frame are a new version.
+            same = (print_of_rows, persons)
+            known = latest is not None and (latest.fingerprint, latest.persons) == same
             number = (latest.number if latest else 0) + (0 if known else 1)
             # Without its dictionary the gate answers "not ready": rows are never read with
             # another version's levels, wherever this is interrupted.
@@ -216,12 +315,13 @@ def certify(
             # Rows first, record second: a version in the ledger always has its rows.
             save(paths.snapshots, settings.lineage, number, data)
             if not known:
-                ledger.add_version(settings.lineage, checked.persons, print_of_rows)
+                ledger.add_version(settings.lineage, persons, print_of_rows, new_frame=new_frame)
             if public is None:
                 (paths.snapshots / "public.arrow").unlink(missing_ok=True)
             else:
                 write_atomic(paths.snapshots / "public.arrow", public)
-            write_atomic(certified, dictionary_toml(checked.dictionary).encode())
+            text = dictionary_toml(checked.dictionary, persons, checked.others)
+            write_atomic(certified, text.encode())
             _forget(paths, settings.lineage, number)
         finally:
             database.close()
@@ -242,7 +342,14 @@ def _forget(paths: SitePaths, lineage: str, number: int) -> None:
         path_of(paths.snapshots, lineage, older).unlink(missing_ok=True)
 
 
-def _public_rows(paths: SitePaths, settings: SiteSettings, dictionary: Schema) -> bytes | None:
+def _frame(checked: Checked) -> int:
+    """The declared frame: nothing else may stand for it, least of all the count of ids."""
+    if checked.persons is None:
+        raise InvalidInput("dictionary", [Problem("persons", "is missing", remedy=FRAME)])
+    return checked.persons
+
+
+def _public_rows(paths: SitePaths, settings: SiteSettings, checked: Checked) -> bytes | None:
     """The public table, if there is one, checked against the same dictionary."""
     if not settings.public_data:
         return None
@@ -250,13 +357,17 @@ def _public_rows(paths: SitePaths, settings: SiteSettings, dictionary: Schema) -
     if source.exists() and source.samefile(data_path(paths, settings.data)):
         problem = Problem("public_data", "is the private file", remedy="Name a public table")
         raise InvalidInput(str(paths.settings), [problem])
-    public = check(read_text(source), dictionary)
+    public = check(read_text(source), checked.dictionary, others=checked.others)
     require_clean(str(source), public, accept=True)
     return to_bytes(public)
 
 
 def join_record(paths: SitePaths, settings: SiteSettings, checked: Checked) -> dict[str, Any]:
-    """The public facts a coordinator enrols: nothing in it comes from rows but n."""
+    """The public facts a coordinator enrols: nothing in it comes from rows.
+
+    Raises:
+        InvalidInput: the rows were checked without a declared frame.
+    """
     public = paths.gate_public()
     dictionary = checked.dictionary.to_dict()
     columns = [{**c, "missing": []} for c in dictionary["columns"]]
@@ -265,7 +376,7 @@ def join_record(paths: SitePaths, settings: SiteSettings, checked: Checked) -> d
         "federation": settings.federation,
         "gate_key": public,
         "fingerprint": fingerprint(public),
-        "persons": checked.persons,
+        "persons": _frame(checked),
         "wire": WIRE_VERSION,
         "wire_majors": list(SERVED_MAJORS),
         "dictionary": {**dictionary, "columns": columns},

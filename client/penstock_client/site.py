@@ -12,6 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from penstock.checks import NAME, NAME_BOUND, SITE, SITE_BOUND, Checks, unknown_keys
 from penstock.daemon.sockets import check_path
 from penstock.errors import InvalidInput, PenstockError, Problem, SignatureError
+from penstock.toml import read_file
 from penstock.toml.reader import Lines
 from penstock.toml.reader import read_toml as parse
 from penstock.wire.signatures import private_from_pem, public_hex
@@ -187,17 +188,13 @@ def read_toml(path: Path) -> tuple[dict[str, Any], Lines]:
     """The values of a TOML file the steward wrote, and the line of each.
 
     Raises:
-        InvalidInput: missing or not TOML.
+        InvalidInput: missing, too large, or not TOML.
     """
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        return parse(read_file(path), str(path))
     except FileNotFoundError:
         problem = Problem("", "no such file", remedy="Run `penstock site init` first")
-    except UnicodeDecodeError:
-        problem = Problem("", "not UTF-8 text", remedy="Save it as UTF-8")
-    else:
-        return parse(text, str(path))
-    raise InvalidInput(str(path), [problem])
+        raise InvalidInput(str(path), [problem]) from None
 
 
 def read_settings(paths: SitePaths) -> SiteSettings:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import socket
 import time
 from pathlib import Path
@@ -135,7 +134,7 @@ def enrol(
     service.enrol(coordinator, record)
     name = record["site"]
     target = out or join.parent / f"invite-{name}.json"
-    target.write_text(json.dumps(service.invite(coordinator, name), indent=1) + "\n")
+    service.write_invite(coordinator, name, target)
     done(f"{name} enrolled, public n = {record['persons']}")
     say("compare by voice, before anything else:")
     say(f"  the gate's key, which the steward reads to you:  {fingerprint(record['gate_key'])}")

@@ -28,7 +28,9 @@ from penstock_server.uploads import Upload
 
 SITE = "_site"
 TIME, POINT, PARTICLE = "_time", "_point", "_particle"
-FORMULA_START = ("=", "+", "-", "@", "\t", "\r")
+FORMULA_START = tuple("=+-@＝＋－＠\t\r\n")
+"""What a spreadsheet may take for a formula's beginning; some read the full-width forms (U+FF1D,
+U+FF0B, U+FF0D, U+FF20) as the plain ones."""
 LEAST_MASS = 1e-6
 """Pairs that are joined with less of the whole are left out of the couplings' file."""
 MOST_PAIRS = 20_000_000

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -198,6 +199,26 @@ def invite(coordinator: Coordinator, name: str) -> dict[str, Any]:
         "gate_fingerprint": fingerprint(site.gate_key),
         "node_key": site.join["node_key"],
     }
+
+
+def write_invite(coordinator: Coordinator, name: str, path: Path) -> None:
+    """Write an enrolled site's invite, in one rename and for its owner's eyes only (0600).
+
+    Nothing in it is secret; but it names a hospital, its keys and the way in, and is handed over
+    by a person, not picked up.
+
+    Raises:
+        CoordinatorError: no such site.
+    """
+    text = json.dumps(invite(coordinator, name), indent=1) + "\n"
+    descriptor, made = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # mode 0600
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(made, path)
+    except BaseException:
+        os.unlink(made)
+        raise
 
 
 def authority_fingerprint(root: Path) -> str:

@@ -90,7 +90,7 @@ def test_a_failing_worker_says_nothing_of_the_rows(world, site):
 
 def test_findings_name_lines_and_never_values(world, site):
     findings = check(read_text(world.root / "a.csv"), SCHEMA).findings
-    assert any("unknown levels" in str(f) and "line 11" in str(f) for f in findings)
+    assert any("outside the levels" in str(f) and "line 11" in str(f) for f in findings)
     assert canaries("\n".join(map(str, findings)).encode()) == []
 
 

@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import socket
+import stat
 import subprocess
 import sys
 import tempfile
@@ -40,8 +41,9 @@ SCHEMA = Schema(
         Column("score", "continuous", lower=-50, upper=50, decimals=3),
     )
 )
-DICTIONARY = dictionary_toml(SCHEMA)
 N = 200
+FRAME = 240
+DICTIONARY = dictionary_toml(SCHEMA, FRAME)
 
 
 def rows(n: int = N, shift: int = 0) -> list[list[str]]:
@@ -125,6 +127,7 @@ def test_a_site_is_drafted_from_a_file_and_asks_for_what_is_public(home):
     (home / "a.csv").write_text(csv_of(rows()))
     said = penstock("site", "init", "--name", "a", "-d", home / "a", "--from", home / "a.csv")
     assert "gate fingerprint SHA256:" in said.out
+    assert "never" in said.out
     draft = (home / "a" / "dictionary.toml").read_text()
     assert "\n[columns.sbp]\n" in draft
     assert not re.search(r"= (100|160|40|70|8\.125)\b", draft)  # no observed minimum or maximum
@@ -132,6 +135,8 @@ def test_a_site_is_drafted_from_a_file_and_asks_for_what_is_public(home):
     assert str(home / "a" / "dictionary.toml") in said.err
     assert said.err.count("is blank. Bounds are public knowledge") == 6
     assert len(re.findall(r"line \d+: columns\.\w+\.(lower|upper)", said.err)) == 6
+    assert re.search(r"line \d+: draft: this is a draft that nobody finished", said.err)
+    assert re.search(r"line \d+: persons: is blank. Declare the frame", said.err)
     assert nothing_was_certified(home / "a")
 
 
@@ -288,13 +293,13 @@ def test_other_honest_files_pass(home, how):
     replace(folder / "site.toml", "a.csv", name)
     said = penstock("site", "check", "-d", folder)
     assert said.err == ""
-    assert f"certified as version 1 of main; public n = {N}" in said.out
+    assert f"certified as version 1 of main; public n = {FRAME}" in said.out
 
 
 def test_what_is_clampable_needs_to_be_accepted(home):
     folder = site(home, spoilt("age", "140", "17").replace("sex", "sex", 1))
     said = penstock("site", "check", "-d", folder, code=2)
-    assert "values outside [18, 100]; they are clamped (lines 2, 3)" in said.err
+    assert "2 values outside [18, 100]; they are clamped (lines 2, 3)" in said.err
     assert "nothing was certified: add --accept" in said.err
     assert nothing_was_certified(folder)
     said = penstock("site", "check", "--accept", "-d", folder)
@@ -322,7 +327,8 @@ def test_a_dry_run_certifies_nothing(home, cell, words):
 def test_json_is_all_there_is_on_standard_output(home, data, flags, code, fatal, version):
     said = penstock("site", "check", "--json", *flags, "-d", site(home, data), code=code)
     document = json.loads(said.out)
-    assert (document["rows"], document["persons"], document["version"]) == (N, N, version)
+    numbers = [document[name] for name in ("rows", "counted", "persons", "version")]
+    assert numbers == [N, N, FRAME, version]
     assert [f["fatal"] for f in document["findings"]] == fatal
     assert [f["lines"] for f in document["findings"]] == [[2]] * len(fatal)
 
@@ -351,7 +357,7 @@ def test_a_check_that_is_interrupted_leaves_nothing_to_answer_with(home, monkeyp
     penstock("site", "check", "-d", folder)
     (home / "a.csv").write_text(csv_of(rows(shift=1)))
     with monkeypatch.context() as patch:
-        patch.setattr(setup.Ledger, "add_version", lambda *_: 1 / 0)
+        patch.setattr(setup.Ledger, "add_version", lambda *_, **__: 1 / 0)
         said = penstock("site", "check", "-d", folder, code=1)
     assert "ZeroDivisionError" in said.err
     assert not (folder / "snapshots" / "dictionary.toml").exists()  # the gate says "not ready"
@@ -400,7 +406,7 @@ def test_a_policy_with_a_typo_is_told_before_the_gate_starts(home):
 
 
 def test_an_error_of_our_own_never_quotes_a_row(home, monkeypatch):
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise ValueError("row 17 holds 142.5")
 
     monkeypatch.setattr(setup, "inspect", fail)
@@ -535,6 +541,28 @@ def study(home: Path) -> Path:
     penstock("study", "new", join, "--name", "s1", "--site", "a", "--out", path)
     path.write_text(path.read_text() + ESTIMAND)
     return path
+
+
+def test_an_invite_is_for_its_owners_eyes_only(home):
+    penstock("site", "check", "-d", site(home))
+    penstock("server", "init", "-d", home / "co")
+    invite, elsewhere = home / "a" / "invite-a.json", home / "elsewhere"
+    elsewhere.write_text("mine")
+
+    def link() -> None:
+        invite.unlink()
+        invite.symlink_to(elsewhere)
+
+    for before in (lambda: None, lambda: invite.chmod(0o644), link):
+        before()
+        umask = os.umask(0o022)
+        try:
+            penstock("server", "enrol", home / "a" / "join.json", "-d", home / "co")
+        finally:
+            os.umask(umask)
+        assert stat.S_IMODE(invite.lstat().st_mode) == 0o600
+        assert json.loads(invite.read_text())["site"] == "a"
+    assert elsewhere.read_text() == "mine"
 
 
 @pytest.mark.parametrize(
@@ -863,7 +891,10 @@ def federation() -> Iterator[Federation]:
 
 def test_from_a_question_to_a_report(federation):
     run = federation
-    assert {s["site"]: s["persons"] for s in run.json("server", "sites")} == {"a": N, "b": N}
+    assert {s["site"]: s["persons"] for s in run.json("server", "sites")} == {
+        "a": FRAME,
+        "b": FRAME,
+    }
     run("study", "check", "study.toml")
     study_id = run.json("study", "submit", "study.toml")["study"]
     requests = {name: run.until(lambda name=name: run.waiting("s1", name)) for name in ("a", "b")}
@@ -900,7 +931,7 @@ def test_from_a_question_to_a_report(federation):
     files = run.json("pull", "s1", "--out", "all", "--copies", "all")["files"]
     assert "all/report.json" in files
     every = pd.read_parquet(run.home / "all" / "pooled.parquet")
-    assert (len(one), len(every)) == (2 * N, 3 * 2 * N)
+    assert (len(one), len(every)) == (2 * FRAME, 3 * 2 * FRAME)
 
     (lineage,) = run.json("site", "ledger", "show", "-d", "a")
     assert [c["status"] for c in lineage["charges"]] == ["committed"]
@@ -946,7 +977,7 @@ def test_a_stewards_no_costs_nothing(federation):
 def test_a_gate_is_asked_about_itself_and_told_to_stop(federation):
     run = federation
     shown = run.json("site", "status", "-d", "b")
-    assert (shown["site"], shown["persons"]) == ("b", N)
+    assert (shown["site"], shown["persons"]) == ("b", FRAME)
     assert "SHA256:" in run.here("site", "status", "-d", "b").out
     assert (
         "another process holds this site's lock" in run.here("site", "check", "-d", "b", code=7).err

@@ -189,7 +189,7 @@ def test_the_picture_is_a_real_png(steward, tmp_path):
 
 
 def test_the_picture_says_what_is_in_it(steward, tmp_path):
-    steward.ledger.add_version("main", 210, "g")
+    steward.ledger.add_version("main", 210, "g", new_frame=True)
     rows = steward.json("show", "--plot", tmp_path / "budget.svg")
     text = (tmp_path / "budget.svg").read_text(encoding="utf-8")
     assert text.lstrip().startswith("<?xml")

@@ -85,7 +85,7 @@ def ledger(tmp_path_factory) -> Ledger:
         made.reserve(charge(f"{stratum} {sigma}", event), signer_epsilon=9.0)
     for sigma in (4.0, 7.0, 50.0):
         made.reserve(charge(f"g{sigma}", Gaussian(sigma), lineage="grid"), signer_epsilon=6.0)
-    made.add_version("main", 4100, "g")
+    made.add_version("main", 4100, "g", new_frame=True)
     return made
 
 

@@ -81,7 +81,7 @@ def refused(ledger: Ledger, wanted: Charge, policy: Policy, signer: float = 10.0
 def test_a_studys_releases_share_its_allowance_over_all_versions(ledger):
     ledger.reserve(charge("a", study="trial"), signer_epsilon=10.0, policy=POLICY)
     ledger.burn("a", "failed")  # what is burnt stays charged here, too
-    ledger.add_version("main", 120, "g")
+    ledger.add_version("main", 120, "g", new_frame=True)
     error = refused(ledger, charge("b", study="trial", version=2), POLICY)
     assert isinstance(error, AllowanceExceeded)
     assert error.reason == "study-budget"

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
@@ -44,6 +45,14 @@ def test_paths_have_sites_numbers_and_exact_times(tmp_path: Path) -> None:
     for upload in uploads:
         mine = table.filter(pc.equal(table["_site"], upload.site))
         assert mine.drop_columns(["_site", "_time"]).equals(upload.paths())
+
+
+@pytest.mark.parametrize("opener", ["=", "+", "-", "@", "＝", "＋", "－", "＠", "\t", "\r", "\n"])
+def test_full_width_formulas_are_text_in_a_spreadsheet(opener: str) -> None:
+    """Some programs read ＝ (U+FF1D) as =: a level of a schema would be run."""
+    cell = f"{opener}HYPERLINK(1)"
+    table = pa.table({"ward": [cell, "plain", None], "n": [1, 2, 3]})
+    assert export.csv_safe(table)["ward"].to_pylist() == [f"'{cell}", "plain", None]
 
 
 def test_particles_have_numbers_that_couplings_use(tmp_path: Path) -> None:

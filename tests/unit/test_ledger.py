@@ -92,7 +92,7 @@ def test_the_unbounded_ends_the_formal_budget(ledger):
 def test_new_rows_reset_nothing(ledger):
     ledger.reserve(charge("a"), signer_epsilon=5.0)
     spent = ledger.state().lineages["main"].events()
-    assert ledger.add_version("main", 120, "g") == 2
+    assert ledger.add_version("main", 100, "g") == 2
     assert ledger.state().lineages["main"].events() == spent
 
 

@@ -20,7 +20,13 @@ from hypothesis import strategies as st
 from penstock.errors import InvalidInput
 from penstock.schema import Column, Schema
 from penstock_client.rows.sources import read_text
-from penstock_client.rows.validation import MIN_PERSONS, Finding, check, require_clean
+from penstock_client.rows.validation import (
+    MIN_PERSONS,
+    Finding,
+    check,
+    outside_values,
+    require_clean,
+)
 
 N = 60
 AGE = Column("age", "continuous", lower=18, upper=100, missing=("-9", "?"), nullable=True)
@@ -58,7 +64,7 @@ def only(frame: pd.DataFrame, schema: Schema = SCHEMA) -> Finding:
 def test_sound_rows_give_no_finding_and_their_own_values():
     checked = check(table(), SCHEMA)
     assert checked.findings == ()
-    assert checked.rows == checked.persons == N
+    assert checked.rows == checked.counted == N
     assert checked.coded["age"].tolist() == [20.0 + i % 50 for i in range(N)]
     assert checked.coded["grade"].tolist() == [float(i % 3) for i in range(N)]
 
@@ -71,11 +77,23 @@ def test_sound_rows_give_no_finding_and_their_own_values():
         ("age", "inf", "text in a number", True, "Correct"),
         ("age", "nan", "text in a number", True, "Correct"),
         ("age", "140", "outside [18, 100]; they are clamped", False, "-9 in `missing`"),
-        ("age", "-1", "outside [18, 100]; they are clamped", False, "widen the public bounds"),
+        ("age", "-1", "outside [18, 100]; they are clamped", False, "widened by public"),
         ("visits", "2.5", "fractions in a whole number; they are rounded", False, ""),
         ("visits", "", "missing values in a column that is not nullable", False, ""),
-        ("sex", "male", "unknown levels; they become missing", False, "Add them to `levels`"),
-        ("grade", "3", "unknown levels; they become missing", False, "or to `missing`"),
+        (
+            "sex",
+            "male",
+            "1 value outside the levels; they become missing",
+            False,
+            "name a public level",
+        ),
+        (
+            "grade",
+            "3",
+            "1 value outside the levels; they become missing",
+            False,
+            "a code in `missing`",
+        ),
     ],
 )
 def test_one_bad_cell_is_one_finding_with_its_line(column, cell, message, fatal, remedy):
@@ -169,6 +187,27 @@ def test_the_fewest_persons_that_pass(n, enough):
     assert (check(table().head(n), SCHEMA).findings == ()) is enough
 
 
+def test_what_is_none_of_the_levels_becomes_the_level_that_is_named_for_it():
+    frame = spoilt("grade", "3", "", "zebra", "high")
+    checked = check(frame, SCHEMA, others={"grade": "mid"})
+    (finding,) = [f for f in checked.findings if "outside" in f.message]
+    assert "2 values outside the levels; they become 'mid'" in finding.message
+    codes = checked.coded["grade"][:4].tolist()
+    assert (codes[0], codes[2], codes[3]) == (1.0, 1.0, 2.0)
+    assert math.isnan(codes[1])  # missing stays missing
+
+
+def test_values_outside_are_counted_for_the_steward():
+    frame = spoilt("age", "140", "-9", "140", "old", "", "17.5")
+    frame.loc[frame.index[:2], "grade"] = ["zebra", "low"]
+    assert outside_values(frame, SCHEMA) == {
+        "age": [("140", 2), ("old", 1), ("17.5", 1)],
+        "grade": [("zebra", 1)],
+    }
+    assert outside_values(table(), SCHEMA) == {}
+    assert outside_values(table().head(0).drop(columns="age"), SCHEMA) == {}
+
+
 # -- persons -----------------------------------------------------------------------------------
 
 
@@ -190,7 +229,7 @@ def test_rows_beyond_the_limit_are_said_and_do_not_stop():
     assert not finding.fatal
     assert finding.lines == (4,)
     assert "only the first 2 count" in finding.message
-    assert check(frame, schema).persons == N - 2
+    assert check(frame, schema).counted == N - 2
 
 
 def test_a_row_without_a_person_stops():
@@ -210,8 +249,21 @@ def test_persons_are_numbered_whatever_their_ids():
     frame, schema = people(2, [f"p{i // 2}" for i in range(2 * N)][:N])
     frame = pd.concat([frame, frame.assign(id="q" + frame["id"])])
     checked = check(frame, schema)
-    assert checked.persons == N
+    assert checked.counted == N
     assert checked.person.tolist() == [i // 2 for i in range(2 * N)]
+
+
+@pytest.mark.parametrize(("persons", "fits"), [(N - 1, False), (N, True), (10 * N, True)])
+def test_a_frame_has_a_place_for_everybody(persons, fits):
+    checked = check(table(), SCHEMA, persons=persons)
+    assert (checked.counted, checked.persons) == (N, persons)
+    assert checked.fatal is not fits
+    for finding in checked.findings:
+        assert f"{N} persons in the rows, and {persons} places" in finding.message
+
+
+def test_nothing_stands_for_a_frame_that_was_not_declared():
+    assert check(table(), SCHEMA).persons is None
 
 
 # -- laws --------------------------------------------------------------------------------------

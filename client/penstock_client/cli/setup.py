@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from penstock.checks import shown
 from penstock.cli.console import done, emit_json, err, friendly, say
 from penstock.daemon import certificates
 from penstock.errors import InvalidInput, Problem
@@ -17,7 +19,9 @@ from penstock_client.cli.common import AsJson, SiteDir, open_site
 from penstock_client.join import Invite, accept, check_site, read_invite
 from penstock_client.network import NetworkPaths, node_fingerprint
 from penstock_client.rows.validation import Checked
-from penstock_client.site import SEEDED, SitePaths
+from penstock_client.site import SEEDED, SitePaths, SiteSettings
+
+MOST_VALUES = 40
 
 
 @friendly
@@ -25,7 +29,12 @@ def init(
     name: Annotated[str, typer.Option(help="The site's name in the federation, such as aric-f.")],
     directory: SiteDir = Path(),
     source: Annotated[
-        Path | None, typer.Option("--from", help="Draft the dictionary from this CSV or Parquet.")
+        Path | None,
+        typer.Option("--from", help="Your rows: the draft takes names and kinds of this file."),
+    ] = None,
+    codebook: Annotated[
+        Path | None,
+        typer.Option(help="Your codebook (CSV or TSV): the draft takes all that it says."),
     ] = None,
     federation: Annotated[str, typer.Option(help="The federation's name.")] = "main",
     node_key: Annotated[
@@ -35,11 +44,11 @@ def init(
 ) -> None:
     """Make a site: the gate's key, an empty ledger, and drafts of dictionary and policy."""
     paths = SitePaths(directory.resolve())
-    setup.init(paths, name, federation, source.resolve() if source else None, node_key)
+    setup.init(paths, name, federation, source.resolve() if source else None, node_key, codebook)
     done(f"site {name} in {paths.root}")
     say(f"gate fingerprint {fingerprint(paths.gate_public())}")
-    say("next: edit dictionary.toml (bounds are public knowledge, never observed minima)")
-    say("      and policy.toml, then run `penstock site check`")
+    say("next: finish dictionary.toml (bounds, levels and the frame are public knowledge, never")
+    say("      taken from rows) and edit policy.toml, then run `penstock site check`")
 
 
 @friendly
@@ -58,6 +67,19 @@ def check(
             help="Declare, after a recovery of the ledger, that no row was in a data set before.",
         ),
     ] = False,
+    new_frame: Annotated[
+        bool,
+        typer.Option(
+            "--new-frame",
+            help="Declare another frame than the data set had so far: everybody sees it change.",
+        ),
+    ] = False,
+    values: Annotated[
+        bool,
+        typer.Option(
+            "--values", help="Show which values lie outside, in this terminal; certify nothing."
+        ),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Check the rows against the dictionary, and certify them for studies.
@@ -65,7 +87,10 @@ def check(
     What is found is shown here only, as columns and line numbers. Nothing outside depends on it.
     """
     paths, settings = open_site(directory)
-    checked, _ = setup.inspect(paths, settings)
+    if values:
+        _show_values(paths, settings, as_json=as_json)
+        return
+    checked, _ = setup.inspect(paths, settings, new_frame=new_frame)
     standing = checked.standing(accept=accept)
     if settings.insecure_seed is not None:
         err.print("  !", SEEDED, markup=False)
@@ -73,11 +98,14 @@ def check(
         _show_findings(checked)
     version = None
     if not (dry_run or standing):
-        version = setup.certify(paths, settings, checked, accept=accept, new_data=new_data)
+        version = setup.certify(
+            paths, settings, checked, accept=accept, new_data=new_data, new_frame=new_frame
+        )
     if as_json:
         emit_json(
             {
                 "rows": checked.rows,
+                "counted": checked.counted,
                 "persons": checked.persons,
                 "findings": [asdict(f) for f in checked.findings],
                 "unused": list(checked.unused),
@@ -99,11 +127,36 @@ def check(
 
 def _show_findings(checked: Checked) -> None:
     columns = len(checked.dictionary.columns)
-    say(f"{checked.rows} rows, {checked.persons} persons, {columns} columns")
+    say(f"{checked.rows} rows, {checked.counted} persons, {columns} columns")
+    say(f"public n = {checked.persons}, the declared frame; how many there are stays here")
+    if checked.persons == checked.counted:
+        what = "the frame is exactly the count: right only if that number was public beforehand"
+        err.print("  !", what, markup=False)
     if checked.unused:
         err.print("  not in the dictionary:", ", ".join(checked.unused), markup=False)
     for finding in checked.findings:
         err.print("  ✗" if finding.fatal else "  !", str(finding), markup=False)
+    if checked.findings:
+        err.print("    which values lie outside, --values shows you, in a terminal only")
+
+
+def _show_values(paths: SitePaths, settings: SiteSettings, *, as_json: bool) -> None:
+    """Values of rows, for the steward's own eyes: in a terminal, and nowhere else."""
+    if as_json or not sys.stdout.isatty():
+        remedy = "Leave --json, pipes and files out"
+        problem = Problem("--values", "shows values of rows in a terminal only", remedy=remedy)
+        raise InvalidInput("site check", [problem])
+    found = setup.inspect_values(paths, settings)
+    for column, outside in found.items():
+        total = sum(count for _, count in outside)
+        say(f"{column}: {total} outside, {len(outside)} different")
+        for value, count in outside[:MOST_VALUES]:
+            say(f"  {count} × {shown(value)}")
+        if len(outside) > MOST_VALUES:
+            say(f"  and {len(outside) - MOST_VALUES} more")
+    if not found:
+        say("no value lies outside")
+    say("these are values of rows: nothing of them was written anywhere, nor certified")
 
 
 @friendly

@@ -8,12 +8,12 @@ from typing import Annotated, Any
 import typer
 
 from penstock.checks import Checks
-from penstock.cli.console import emit_json, friendly, number, read_text, say, table
+from penstock.cli.console import emit_json, friendly, number, say, table
 from penstock.errors import InvalidInput, Problem
 from penstock.mechanisms import Gibbs, Maf, SlicedWasserstein, Trajectory, read
 from penstock.schema import Schema
 from penstock.study import PrivacyRequest
-from penstock.toml import parse_dictionary, parse_study
+from penstock.toml import parse_dictionary, parse_study, read_file
 from penstock_client.cli.common import AsJson, SiteDir, open_site
 from penstock_client.cli.reading import read_ledger
 from penstock_client.gate.facts import certified_dictionary
@@ -108,12 +108,12 @@ def _dictionary(paths: SitePaths) -> Schema:
     if not path.exists():
         remedy = "Run `penstock site check`"
         raise InvalidInput("ledger what-if", [Problem("", "not certified yet", remedy=remedy)])
-    return parse_dictionary(read_text(path)).schema
+    return parse_dictionary(read_file(path)).schema
 
 
 def _of_file(path: Path, persons: int, signer: Signer | None) -> whatif.Question:
     try:
-        return whatif.of_study(parse_study(read_text(path)), persons, signer)
+        return whatif.of_study(parse_study(read_file(path)), persons, signer)
     except InvalidInput as error:
         raise InvalidInput(str(path), error.problems) from None
 

@@ -9,7 +9,7 @@ from typing import Any
 from penstock import __version__
 from penstock.errors import InvalidInput
 from penstock.schema import Schema
-from penstock.toml import parse_dictionary
+from penstock.toml import parse_dictionary, read_file
 from penstock.wire.messages import SERVED_MAJORS, WIRE_VERSION
 from penstock_client.gate.admission import SiteFacts, refuse
 from penstock_client.ledger.ledger import State, utc_now
@@ -66,7 +66,7 @@ def _dictionary(paths: SitePaths) -> Schema:
     path = certified_dictionary(paths)
     if not path.exists():
         raise refuse("not-ready")
-    return parse_dictionary(path.read_text(encoding="utf-8")).schema
+    return parse_dictionary(read_file(path)).schema
 
 
 def public_snapshot(paths: SitePaths) -> Path | None:

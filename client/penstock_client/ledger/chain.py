@@ -69,7 +69,7 @@ class Charge:
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """Certified rows: ``persons`` is the public n."""
+    """Certified rows: ``persons`` is the declared frame, the public n."""
 
     number: int
     persons: int

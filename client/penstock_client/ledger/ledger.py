@@ -205,9 +205,39 @@ class Ledger:
             "lineage", lineage=name, epsilon=total_epsilon, delta=delta, order=order, **declared
         )
 
-    def add_version(self, lineage: str, persons: int, fingerprint: str) -> int:
-        """Record certified rows; nothing that was spent is reset. Returns the version's number."""
+    def refuse_another_frame(self, lineage: str, persons: int, new_frame: bool) -> None:
+        """The public number of persons stays as it is, but for a declared new frame.
+
+        Raises:
+            LedgerError: it changed, and was not declared to.
+        """
+        found = self.state().lineages.get(lineage)
+        before = found.versions[-1] if found and found.versions else None
+        if before is None or new_frame or persons == before.persons:
+            return
+        raise LedgerError(
+            "the declared frame of a data set stays as it is: its size is public, and would tell "
+            "who joined and who left",
+            value=f"{persons} persons",
+            bound=f"{before.persons} persons, as in version {before.number}",
+            remedy="declare the same number; only if other people may now be in it: --new-frame",
+        )
+
+    def add_version(
+        self, lineage: str, persons: int, fingerprint: str, *, new_frame: bool = False
+    ) -> int:
+        """Record certified rows; nothing that was spent is reset. Returns the version's number.
+
+        Args:
+            persons: the declared frame, at least the count of persons. It is public, so that a
+                number which followed the rows would tell who joined.
+            new_frame: the steward declares that this version is of another frame.
+
+        Raises:
+            LedgerError: the frame changed, and was not declared to be a new one.
+        """
         with self.database.transaction():
+            self.refuse_another_frame(lineage, persons, new_frame)
             current = self.state().lineages.get(lineage)
             number = len(current.versions) + 1 if current else 1
             self.append(

@@ -1,14 +1,16 @@
 """`site check`: rows against the site's own dictionary, for the steward's eyes only.
 
-Findings name columns and line numbers, never values. They are computed from private rows, so
-they stay at the site, and nothing outside depends on them (privacy contract §2).
+Findings name columns and line numbers, never values; :func:`outside_values` is what the steward
+asks for by itself. All of it is computed from private rows, so it stays at the site, and nothing
+outside depends on it (privacy contract §2).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
@@ -61,19 +63,25 @@ class Checked:
     """The outcome of a check: findings, and the coded rows where nothing is fatal.
 
     Attributes:
+        counted: persons that have rows: a fact of the rows, for the steward alone.
         coded: float64 per dictionary column; level index for levels, NaN for missing.
-        person: int64, the person's index 0 … persons-1 of each row.
+        person: int64, the person's index 0 … counted-1 of each row.
         dictionary: what the rows were checked against.
         unused: columns of the file that the dictionary leaves out; nothing reads them.
+        persons: the declared frame, the only number of persons that leaves the site; None where
+            none was declared, as of a public table.
+        others: the level that took what is none of a column's levels.
     """
 
     findings: tuple[Finding, ...]
     rows: int
-    persons: int
+    counted: int
     coded: dict[str, Codes]
     person: NDArray[np.int64]
     dictionary: Schema
     unused: tuple[str, ...] = ()
+    persons: int | None = None
+    others: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def fatal(self) -> bool:
@@ -84,21 +92,41 @@ class Checked:
         return [f for f in self.findings if f.fatal or not accept]
 
 
-def check(frame: pd.DataFrame, dictionary: Schema) -> Checked:
+def check(
+    frame: pd.DataFrame,
+    dictionary: Schema,
+    *,
+    persons: int | None = None,
+    others: Mapping[str, str] | None = None,
+) -> Checked:
     """Validate a text table against the dictionary; reports everything it finds.
 
     Args:
         frame: every cell as stripped text, as :mod:`penstock_client.rows.sources` gives it.
+        persons: the declared frame, which must have a place for everybody.
+        others: the level that takes what is none of a column's levels; else it becomes missing.
     """
+    others = others or {}
     findings: list[Finding] = []
     if not len(frame):
         findings.append(Finding("", "the file holds no rows", fatal=True))
-    person, persons = _persons(frame, dictionary, findings)
-    if 0 < persons < MIN_PERSONS:
+    person, counted = _persons(frame, dictionary, findings)
+    if persons is not None and counted > persons:
         findings.append(
             Finding(
                 "",
-                f"{persons} persons; at least {MIN_PERSONS} are needed",
+                f"{counted} persons in the rows, and {persons} places in the declared frame",
+                fatal=True,
+                remedy="Correct the file; or declare a larger frame (`persons` in the "
+                "dictionary, and --new-frame where rows were certified before): that tells "
+                "everybody that the old one had become too small.",
+            )
+        )
+    if 0 < counted < MIN_PERSONS:
+        findings.append(
+            Finding(
+                "",
+                f"{counted} persons; at least {MIN_PERSONS} are needed",
                 fatal=True,
                 remedy="With fewer persons a private release is noise; pool with another site.",
             )
@@ -115,10 +143,13 @@ def check(frame: pd.DataFrame, dictionary: Schema) -> Checked:
                 )
             )
         elif len(frame):
-            coded[column.name] = _column(frame[column.name], column, findings)
+            other = others.get(column.name)
+            coded[column.name] = _column(frame[column.name], column, other, findings)
     used = {*dictionary.names, dictionary.person}
     unused = tuple(str(c) for c in frame.columns if c not in used)
-    return Checked(tuple(findings), len(frame), persons, coded, person, dictionary, unused)
+    return Checked(
+        tuple(findings), len(frame), counted, coded, person, dictionary, unused, persons, others
+    )
 
 
 def _hint(name: str, columns: Sequence[str]) -> str:
@@ -174,9 +205,39 @@ def _at(
     return Finding(column, message, shown, len(lines), fatal, remedy, str(index.name or "line"))
 
 
-def _column(text: pd.Series, column: Column, findings: list[Finding]) -> Codes:
+def outside_values(frame: pd.DataFrame, dictionary: Schema) -> dict[str, list[tuple[str, int]]]:
+    """Which values lie outside levels and bounds, and how often: VALUES OF ROWS.
+
+    For the steward's own terminal, on request; they go into no file, no log and no message.
+
+    Returns:
+        Of each column that has some, its distinct values, the most frequent first.
+    """
+    found: dict[str, list[tuple[str, int]]] = {}
+    for column in dictionary.columns:
+        if column.name not in frame.columns or not len(frame):
+            continue
+        text = frame[column.name]
+        numbers, missing = _read(text, column)
+        if column.levels:
+            outside = np.isnan(_level_codes(text, numbers, column))
+        else:
+            low, high = column.bounds
+            outside = ~((numbers >= low) & (numbers <= high))
+        values = text[outside & ~missing]
+        if len(values):
+            found[column.name] = Counter(values).most_common()
+    return found
+
+
+def _read(text: pd.Series, column: Column) -> tuple[Codes, NDArray[np.bool_]]:
+    """Cells as numbers (NaN where they are none), and where a cell is missing."""
     numbers = pd.to_numeric(text, errors="coerce").to_numpy(dtype=np.float64)
-    missing = (text == "").to_numpy() | _matches(text, numbers, column.missing)
+    return numbers, (text == "").to_numpy() | _matches(text, numbers, column.missing)
+
+
+def _column(text: pd.Series, column: Column, other: str | None, findings: list[Finding]) -> Codes:
+    numbers, missing = _read(text, column)
     if missing.all():
         findings.append(
             Finding(
@@ -192,8 +253,10 @@ def _column(text: pd.Series, column: Column, findings: list[Finding]) -> Codes:
             "these persons contribute nothing where a study uses it"
         )
         findings.append(_at(text.index, missing, column.name, message))
-    code = _levels if column.levels else _numbers
-    values = code(text, numbers, missing, column, findings)
+    if column.levels:
+        values = _levels(text, numbers, missing, column, other, findings)
+    else:
+        values = _numbers(text, numbers, missing, column, findings)
     values[missing] = math.nan
     return values
 
@@ -216,25 +279,44 @@ def _as_number(text: str) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _levels(
-    text: pd.Series,
-    numbers: Codes,
-    missing: NDArray[np.bool_],
-    column: Column,
-    findings: list[Finding],
-) -> Codes:
+def _level_codes(text: pd.Series, numbers: Codes, column: Column) -> Codes:
+    """Each cell's level by its index; NaN for what is none of them."""
     values = np.full(len(text), math.nan)
     for index, level in enumerate(column.levels):
         values[_matches(text, numbers, (level,))] = index
     # A level's own text wins: "01" and "1" may be two levels, though they are one number.
     for index, level in enumerate(column.levels):
         values[(text == level).to_numpy()] = index
+    return values
+
+
+def _levels(
+    text: pd.Series,
+    numbers: Codes,
+    missing: NDArray[np.bool_],
+    column: Column,
+    other: str | None,
+    findings: list[Finding],
+) -> Codes:
+    values = _level_codes(text, numbers, column)
     unknown = np.isnan(values) & ~missing
     if unknown.any():
-        remedy = "Add them to `levels`, or to `missing`, or correct the file."
-        message = "unknown levels; they become missing"
+        name = "" if other is not None else ", or name a public level in `other`"
+        remedy = (
+            f"Correct the file, declare a code in `missing`{name}; "
+            "levels come from a codebook, never from rows."
+        )
+        become = "missing" if other is None else repr(other)
+        message = f"{_count(unknown)} outside the levels; they become {become}"
         findings.append(_at(text.index, unknown, column.name, message, remedy=remedy))
+    if other is not None:
+        values[unknown] = column.levels.index(other)
     return values
+
+
+def _count(where: NDArray[np.bool_]) -> str:
+    count = int(where.sum())
+    return f"{count} value{'s' if count != 1 else ''}"
 
 
 def _numbers(
@@ -258,9 +340,10 @@ def _numbers(
     outside = ((values < low) | (values > high)) & ~missing
     if outside.any():
         remedy = (
-            "Correct the file, widen the public bounds, or declare a code such as -9 in `missing`."
+            "Correct the file, or declare a code such as -9 in `missing`; "
+            "bounds are widened by public knowledge, never to hold rows."
         )
-        message = f"values outside [{low:g}, {high:g}]; they are clamped"
+        message = f"{_count(outside)} outside [{low:g}, {high:g}]; they are clamped"
         findings.append(_at(text.index, outside, column.name, message, remedy=remedy))
     if column.kind == "integer":
         whole = np.rint(values)

@@ -402,7 +402,7 @@ def write_site(
     The directory is made when it is not there; files of these names are replaced.
     """
     table = simulate(cohort, rng, n=n, log_hr_per_10=log_hr_per_10, tau=tau)
-    write_rows(directory, table, schema())
+    write_rows(directory, table, schema(), cohort.n if n is None else n)
 
 
 def write_truth(

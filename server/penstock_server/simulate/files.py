@@ -13,14 +13,27 @@ from penstock.schema import Schema
 from penstock.toml import dictionary_toml
 
 
-def write_rows(directory: Path, table: Mapping[str, npt.NDArray[Any]], schema: Schema) -> None:
-    """Write ``data.csv`` and ``dictionary.toml``.
+def frame(persons: int) -> int:
+    """A declared frame for so many simulated persons: the next hundred above.
+
+    No example for a real site, whose frame is decided before anybody has counted. A simulation has
+    nothing to hide; its frame is round, and not the count, so that all that works with it works
+    with places that nobody takes.
+    """
+    return 100 * (persons // 100 + 1)
+
+
+def write_rows(
+    directory: Path, table: Mapping[str, npt.NDArray[Any]], schema: Schema, persons: int
+) -> None:
+    """Write ``data.csv`` and ``dictionary.toml``, which declares :func:`frame`.
 
     The directory is made when it is not there; files of these names are replaced.
 
     Args:
         table: columns of one length, the person's column first; numbers are written with their
             column's decimals.
+        persons: how many are simulated.
     """
     decimals = {c.name: c.decimals or 0 for c in schema.columns}
     columns = [
@@ -32,4 +45,5 @@ def write_rows(directory: Path, table: Mapping[str, npt.NDArray[Any]], schema: S
         writer = csv.writer(stream, lineterminator="\n")
         writer.writerow(table)
         writer.writerows(zip(*columns, strict=True))
-    (directory / "dictionary.toml").write_text(dictionary_toml(schema), encoding="utf-8")
+    text = dictionary_toml(schema, frame(persons))
+    (directory / "dictionary.toml").write_text(text, encoding="utf-8")

@@ -191,7 +191,8 @@ def write_site(
     most: int = 1,
 ) -> None:
     """Write ``data.csv`` (:func:`simulate`) and ``dictionary.toml`` into ``directory``."""
-    write_rows(directory, simulate(clinic, rng, n=n, most=most), schema(most))
+    table = simulate(clinic, rng, n=n, most=most)
+    write_rows(directory, table, schema(most), clinic.n if n is None else n)
 
 
 def write_truth(directory: Path) -> None:

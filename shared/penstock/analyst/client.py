@@ -22,7 +22,7 @@ from penstock.analyst.keyfile import read_private
 from penstock.analyst.waiting import wait_for_end
 from penstock.errors import CoordinatorError, InvalidInput, JobFailed, Problem
 from penstock.study import Study
-from penstock.toml import parse_study
+from penstock.toml import parse_study, read_file
 from penstock.wire.messages import StudyState
 from penstock.wire.signatures import private_from_pem
 from penstock.wire.signed import sign_cancel, sign_study
@@ -237,9 +237,7 @@ def _all(copies: str) -> bool:
 
 def _parsed(path: Path) -> Study:
     try:
-        return parse_study(path.read_text(encoding="utf-8-sig"))
-    except UnicodeDecodeError:
-        raise InvalidInput(str(path), [Problem("", "not UTF-8 text")]) from None
+        return parse_study(read_file(path))
     except InvalidInput as error:
         raise InvalidInput(str(path), error.problems) from None
 

@@ -16,7 +16,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from penstock.errors import InvalidInput, PenstockError, Problem
+from penstock.errors import PenstockError
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -101,16 +101,3 @@ def done(text: str) -> None:
 def number(value: float | None, digits: int = 3) -> str:
     """A short number; ∞ for None."""
     return "∞" if value is None else f"{value:.{digits}g}"
-
-
-def read_text(path: Path) -> str:
-    """A file's text.
-
-    Raises:
-        InvalidInput: not UTF-8.
-    """
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError:
-        problem = Problem("", "not UTF-8 text", remedy="Save it as UTF-8")
-        raise InvalidInput(str(path), [problem]) from None

@@ -23,7 +23,7 @@ from penstock.analyst import POLL_SECONDS, Fetching, Received, connect
 from penstock.analyst.answers import cost, returned
 from penstock.analyst.keyfile import read_private
 from penstock.analyst.waiting import wait_for_end
-from penstock.cli.console import done, emit_json, err, escape, friendly, read_text, say, table
+from penstock.cli.console import done, emit_json, err, escape, friendly, say, table
 from penstock.errors import InvalidInput, JobFailed, PenstockError, Problem, Unreachable
 from penstock.mechanisms import MECHANISMS, Gibbs
 from penstock.schema import Schema
@@ -33,6 +33,7 @@ from penstock.toml import (
     parse_dictionary,
     parse_study,
     question_for,
+    read_file,
     study_template,
 )
 from penstock.wire.canonical import read_json
@@ -121,12 +122,12 @@ def _schema(source: Path) -> Schema:
             problem = Problem("dictionary", "is missing", remedy="Give a site's join.json")
             raise InvalidInput(str(source), [problem])
         return _named(source, lambda: Schema.from_dict(record["dictionary"]))
-    text = read_text(source)
+    text = read_file(source)
     return _named(source, lambda: parse_dictionary(text).schema)
 
 
 def _read(path: Path) -> Study:
-    text = read_text(path)
+    text = read_file(path)
     return _named(path, lambda: parse_study(text))
 
 

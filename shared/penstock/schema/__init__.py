@@ -4,6 +4,7 @@ from penstock.schema.columns import (
     KINDS,
     LARGEST,
     LEVEL_KINDS,
+    LEVELS_PUBLIC,
     MAX_COLUMNS,
     MAX_LEVELS,
     MAX_ROWS_PER_PERSON,
@@ -22,6 +23,7 @@ from penstock.schema.tables import check_coded, from_arrow, to_arrow
 __all__ = [
     "KINDS",
     "LARGEST",
+    "LEVELS_PUBLIC",
     "LEVEL_KINDS",
     "MAX_COLUMNS",
     "MAX_LEVELS",

@@ -36,6 +36,11 @@ PUBLIC = (
     "take them from a codebook, a guideline or the instrument's range"
 )
 
+LEVELS_PUBLIC = (
+    "Levels are public knowledge, never what was found in rows: "
+    "take the complete list from a codebook"
+)
+
 Floats = npt.NDArray[np.float64]
 Coded = dict[str, Floats]
 
@@ -358,6 +363,9 @@ def _check_levels(check: Checks, column: Column) -> None:
         return
     if column.kind in ("binary", "event") and column.levels == ():
         check.keep(column, levels=("0", "1"))
+    if column.levels == ():  # as ``site init`` drafts it
+        check.add("levels", "is missing or blank", remedy=LEVELS_PUBLIC)
+        return
     most = 2 if column.kind in ("binary", "event") else MAX_LEVELS
     if check.sequence("levels", column.levels, 2, most) is None:
         return

@@ -1,12 +1,19 @@
-"""Dictionaries and studies as TOML text: parsing, drafts, templates. Pure: text in, text out."""
+"""Dictionaries and studies as TOML text: parsing, drafts, templates. Text in, text out.
+
+Only :mod:`penstock.toml.files` touches a file: size and depth are bounded before it is parsed.
+"""
 
 from penstock.toml.choices import mechanism_for, question_for
-from penstock.toml.dictionary import DictionaryFile, parse_dictionary
+from penstock.toml.codebook import Codebook, read_codebook
+from penstock.toml.dictionary import FRAME, DictionaryFile, parse_dictionary
 from penstock.toml.draft import Guess, dictionary_draft, infer_kind
+from penstock.toml.files import read_file
 from penstock.toml.study import parse_study
 from penstock.toml.templates import dictionary_toml, study_template, study_toml
 
 __all__ = [
+    "FRAME",
+    "Codebook",
     "DictionaryFile",
     "Guess",
     "dictionary_draft",
@@ -16,6 +23,8 @@ __all__ = [
     "parse_dictionary",
     "parse_study",
     "question_for",
+    "read_codebook",
+    "read_file",
     "study_template",
     "study_toml",
 ]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from penstock.checks import Checks, shown, unknown_keys, within
 from penstock.errors import InvalidInput, Problem
-from penstock.schema import Column, Schema, read_columns
+from penstock.schema import LEVELS_PUBLIC, Column, Schema, read_columns
 from penstock.toml.reader import read_toml
 
 ALIASES = {
@@ -23,6 +23,16 @@ ALIASES = {
 }
 """Names that people know from other tools' metadata, and ours."""
 
+MAX_PERSONS = 1_000_000_000  # as the coordinator enrols
+
+FRAME = (
+    "Declare the frame: how many persons the data set has places for, a round number that was "
+    "decided beforehand from public knowledge (the size of the register or the catchment), at "
+    "least as many as there are, and never the count itself"
+)
+
+OTHER_KINDS = ("binary", "ordered", "categorical")
+_HEAD = ("draft", "title", "persons", "person", "max_rows_per_person", "columns")
 _TEXTS = ("levels", "missing")  # lists of text where a person may write plain numbers
 _KEYS = tuple(f.name for f in fields(Column) if f.name != "name")
 
@@ -34,42 +44,111 @@ class DictionaryFile:
     Attributes:
         schema: its columns (with their local codes for "missing"), and the person column.
         title: free text.
+        persons: the declared frame, which is the site's public n; None in a dictionary that was
+            certified before frames were declared, or that an analyst wrote. It is no part of the
+            schema: a study has none, and none is compared.
+        others: the level that takes what is none of a column's levels, for columns that have one
+            (``other`` in the text); elsewhere such a value becomes missing. Like the codes for
+            "missing" this is the site's own mapping of what lies in its file: all that leaves it
+            is a level, so that neither studies nor their comparison know of it.
     """
 
     schema: Schema
     title: str = ""
+    persons: int | None = None
+    others: Mapping[str, str] = field(default_factory=dict)
 
 
-def parse_dictionary(text: str) -> DictionaryFile:
+def parse_dictionary(text: str, *, framed: bool = False) -> DictionaryFile:
     """Parse a dictionary's TOML text.
 
     ::
 
+        draft = false                    # true: nobody has looked at every line yet
+        persons = 5000                   # the declared frame
         person = "patient_id"            # optional: several rows may belong to one person
         max_rows_per_person = 1
         [columns.age]
         kind = "continuous"
         lower = 18
         upper = 100
+        [columns.ward]
+        kind = "categorical"
+        levels = ["medical", "surgical", "elsewhere"]
+        other = "elsewhere"              # optional: takes what is none of the levels
+
+    Args:
+        framed: a dictionary without ``persons`` is a problem, too.
 
     Raises:
-        InvalidInput: with every problem of the file and its line.
+        InvalidInput: with every problem of the file and its line; also where it is a draft that
+            nobody finished.
     """
     values, lines = read_toml(text, "dictionary")
-    problems = unknown_keys(values, ("title", "person", "max_rows_per_person", "columns"))
+    problems = unknown_keys(values, _HEAD)
     check = Checks("dictionary")
     title = check.text("title", values.get("title", ""), empty=True)
-    problems += check.problems
-    columns, written, found = read_column_tables(values.get("columns"))
+    if check.flag("draft", values.get("draft", False)):
+        remedy = "Look at every line, then write draft = false"
+        check.add("draft", "this is a draft that nobody finished", remedy=remedy)
+    persons = _frame(check, values, framed)
+    plain, said = _take_others(values.get("columns"))
+    columns, written, found = read_column_tables(plain)
     problems += found
     data: dict[str, Any] = {k: values[k] for k in ("person", "max_rows_per_person") if k in values}
     data["columns"] = columns
     absent = not isinstance(values.get("columns"), Mapping)
-    more = [p for p in read_columns(data)[2] if not (absent and p.where == "columns")]
-    problems += rename(more, written)
+    sound, _, more = read_columns(data)
+    others = _check_others(check, said, sound)
+    for column in columns:
+        # Left out, a binary column's levels are 0 and 1; blank, they are still to be said.
+        if column.get("kind") == "binary" and column.get("levels") == []:
+            check.add(f"columns.{column['name']}.levels", "is blank", remedy=LEVELS_PUBLIC)
+    more += check.problems
+    problems += rename([p for p in more if not (absent and p.where == "columns")], written)
     if problems or title is None:
         raise InvalidInput("dictionary", lines.locate(problems))
-    return DictionaryFile(Schema.from_dict(data), title)
+    return DictionaryFile(Schema.from_dict(data), title, persons, others)
+
+
+def _frame(check: Checks, values: Mapping[str, Any], framed: bool) -> int | None:
+    """The declared frame; None where there is none, or a problem was added."""
+    given = values.get("persons")
+    if given is None and not framed:
+        return None
+    if given is None or given == "":
+        check.add("persons", "is missing" if given is None else "is blank", remedy=FRAME)
+        return None
+    return check.whole("persons", given, 1, MAX_PERSONS, remedy=FRAME)
+
+
+def _take_others(tables: object) -> tuple[object, dict[str, object]]:
+    """Column tables without ``other``, and what each of them said there."""
+    if not isinstance(tables, Mapping):
+        return tables, {}
+    said = {n: t["other"] for n, t in tables.items() if isinstance(t, Mapping) and "other" in t}
+    plain = {n: {k: v for k, v in tables[n].items() if k != "other"} for n in said}
+    return {**tables, **plain}, said
+
+
+def _check_others(
+    check: Checks, said: Mapping[str, object], columns: Sequence[Column]
+) -> dict[str, str]:
+    """Each column's level for what is none of its levels; of broken columns only the text."""
+    sound = {column.name: column for column in columns}
+    others: dict[str, str] = {}
+    for name, other in said.items():
+        where, column = f"columns.{name}.other", sound.get(name)
+        if column is not None and column.kind not in OTHER_KINDS:
+            check.add(where, f"has no meaning for kind {column.kind!r}", remedy="Remove it")
+        elif (level := check.text(where, _as_texts([other])[0], 64)) is None or column is None:
+            continue
+        elif level not in column.levels:
+            remedy = "Name one of the levels: it is public like the others"
+            check.add(where, "is not one of the levels", value=shown(level), remedy=remedy)
+        else:
+            others[name] = level
+    return others
 
 
 def read_column_tables(
@@ -99,7 +178,8 @@ def read_column_tables(
                 twice = f"says the same as {written[f'{path}.{canonical}'].rpartition('.')[2]!r}"
                 problems.append(Problem(f"{path}.{key}", twice, remedy="Keep one of the two"))
             elif canonical in _KEYS:
-                column[canonical] = _as_texts(value) if canonical in _TEXTS else value
+                texts = canonical in _TEXTS and isinstance(value, list)
+                column[canonical] = _as_texts(value) if texts else value
                 written[f"{path}.{canonical}"] = f"{path}.{key}"
         problems += within(path, unknown_keys(table, (*_KEYS, *ALIASES)))
         columns.append(column)
@@ -111,9 +191,7 @@ def rename(problems: list[Problem], written: Mapping[str, str]) -> list[Problem]
     return [replace(p, where=written.get(p.where, p.where)) for p in problems]
 
 
-def _as_texts(value: object) -> object:
-    """A list in which whole numbers and decimals are text: ``[-9, "?"]`` is ``["-9", "?"]``."""
-    if not isinstance(value, list):
-        return value
+def _as_texts(values: list[object]) -> list[object]:
+    """Whole numbers and decimals as text: ``[-9, "?"]`` is ``["-9", "?"]``."""
     plain = (int, float)
-    return [str(v) if isinstance(v, plain) and not isinstance(v, bool) else v for v in value]
+    return [str(v) if isinstance(v, plain) and not isinstance(v, bool) else v for v in values]

@@ -14,7 +14,11 @@ from typing import Any
 
 from penstock.errors import InvalidInput, Problem
 
-MAX_CHARACTERS = 1_000_000
+MAX_BYTES = 1_000_000
+"""A dictionary of 200 columns is a twentieth of it."""
+
+MAX_DEPTH = 16
+"""Brackets, and dots of a key, within each other; ours need four."""
 
 _AT = re.compile(r"\(at line (\d+), column (\d+)\)$")
 _KEY = re.compile(r"""[ \t]*("(?:[^"\\]|\\.)*"|'[^']*'|[A-Za-z0-9_-]+)[ \t]*""")
@@ -23,22 +27,26 @@ _STRING = re.compile(
 )
 _BLANK = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")
 _PLAIN = re.compile(r"[^,\]}#\n]*")
+_QUIET = re.compile(r"(?:[^\"'\[\]{}.,#\n]++|#[^\n]*+)++")
 
 
 def read_toml(text: str, what: str) -> tuple[dict[str, Any], Lines]:
     """Values and lines of a TOML text.
 
+    Size and depth are bounded before anything is parsed: a key of half a million dots is a
+    megabyte, and its tables and their paths would be gigabytes.
+
     Raises:
-        InvalidInput: not TOML (with the line), or too large.
+        InvalidInput: not TOML (with the line), too large, or nested too deeply.
     """
+    # A character is a byte at least: what is far too large is not encoded to be measured.
+    size = len(text) if len(text) > MAX_BYTES else len(text.encode("utf-8", "surrogatepass"))
+    if size > MAX_BYTES:
+        raise InvalidInput(what, [too_large(size)])
     text = text.removeprefix("\ufeff").replace("\r\n", "\n")
-    if len(text) > MAX_CHARACTERS:
-        size, bound = f"{len(text)} characters", f"at most {MAX_CHARACTERS}"
-        raise InvalidInput(what, [Problem("", "is too large", value=size, bound=bound)])
+    _check_depth(text, what)
     try:
         values = tomllib.loads(text)
-    except RecursionError:
-        raise InvalidInput(what, [Problem("", "is nested too deeply")]) from None
     except ValueError as error:  # TOMLDecodeError, and numbers or dates Python cannot hold
         message = str(error)
         found = _AT.search(message)
@@ -46,6 +54,48 @@ def read_toml(text: str, what: str) -> tuple[dict[str, Any], Lines]:
         problem = Problem("", f"is not valid TOML: {_AT.sub('', message).strip()}", line)
         raise InvalidInput(what, [problem]) from None
     return values, Lines(text)
+
+
+def too_large(size: int) -> Problem:
+    """What is wrong with a file of so many bytes, or with one that was read no further."""
+    return Problem("", "is too large", value=f"{size} bytes", bound=f"at most {MAX_BYTES}")
+
+
+def _check_depth(text: str, what: str) -> None:
+    """Refuse what is nested too deeply, in one pass and without parsing.
+
+    Depth is open brackets, and the dots of each key on the way (a number has one, too). Up to the
+    first thing that is not TOML this sees strings and comments as ``tomllib`` does, which reads
+    no further either.
+    """
+    at, depth, dots = 0, 0, 0
+    before: list[int] = []  # the dots in front of each open bracket
+    while at < len(text):
+        if (found := _QUIET.match(text, at)) is not None:
+            at = found.end()
+            continue
+        character = text[at]
+        if character in "\"'":
+            string = _STRING.match(text, at)
+            if string is None or (text.startswith(character * 3, at) and len(string[0]) < 6):
+                return  # an open string: what follows is read by nobody
+            at = string.end()
+            continue
+        at += 1
+        if character == ".":
+            dots += 1
+        elif character in "[{":
+            before.append(dots)
+            depth, dots = depth + dots + 1, 0
+        elif character in "]}" and before:
+            dots = before.pop()
+            depth -= dots + 1
+        elif character in ",\n":
+            dots = 0
+        if depth + dots > MAX_DEPTH:
+            line = text.count("\n", 0, at) + 1
+            problem = Problem("", "is nested too deeply", line, bound=f"at most {MAX_DEPTH}")
+            raise InvalidInput(what, [problem])
 
 
 class Lines:

@@ -97,9 +97,21 @@ _EXAMPLE = f"""\
 """
 
 
-def dictionary_toml(schema: Schema) -> str:
-    """A site's dictionary; :func:`parse_dictionary` gives the same schema back."""
-    return "\n".join([_pairs(_person(schema)), *map(_column, schema.columns)])
+def dictionary_toml(
+    schema: Schema, persons: int | None = None, others: Mapping[str, str] | None = None
+) -> str:
+    """A site's dictionary; :func:`parse_dictionary` gives the same back.
+
+    Args:
+        persons: the declared frame; a site needs one.
+        others: the level that takes what is none of a column's levels.
+    """
+    frame = {} if persons is None else {"persons": persons}
+    columns = [
+        _column(c) + (_pairs({"other": others[c.name]}) if others and c.name in others else "")
+        for c in schema.columns
+    ]
+    return "\n".join([_pairs(frame | _person(schema)), *columns])
 
 
 def study_toml(study: Study) -> str:
