@@ -38,6 +38,8 @@ from penstock.wire.canonical import read_json
 GENESIS = "0" * 64
 MAX_SEQ = 2**53
 _HASH = re.compile(r"[0-9a-f]{64}")
+OPTIONAL_TEXTS = ("study", "study_digest", "plan_digest", "ready_at", "decisions")
+"""Fields of a reservation that it leaves out where they are empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,15 @@ class Charge:
     """One release's cost.
 
     ``delta`` is the study's; the ledger composes events, not ε. ``study`` is the study's name, the
-    same for all its releases, whose ids differ; records of older versions have none.
+    same for all its releases, whose ids differ.
+
+    Records of older versions have none of the last five, which are empty there.
+
+    Attributes:
+        study_digest: SHA-256 of the canonical study as it was signed.
+        plan_digest: SHA-256 of the public inputs of its plan, from which the events follow.
+        ready_at: when the outcome shows outside, RFC 3339 in UTC; from public numbers only.
+        decisions: the head of the site's chain of decisions when this was reserved.
     """
 
     id: str
@@ -60,6 +70,10 @@ class Charge:
     time: str = ""
     reason: str = ""
     study: str = ""
+    study_digest: str = ""
+    plan_digest: str = ""
+    ready_at: str = ""
+    decisions: str = ""
 
     @property
     def unbounded(self) -> bool:
@@ -276,7 +290,7 @@ def _reserve(state: State, record: Mapping[str, Any]) -> State:
         events=tuple(from_dict(e) for e in record["events"]),
         delta=record["delta"],
         time=record["time"],
-        study=record.get("study", ""),
+        **{name: _text(record.get(name, "")) for name in OPTIONAL_TEXTS},
     )
     if charge.id in state.charges:
         raise ValueError("charged twice")
@@ -305,6 +319,12 @@ def _recover(state: State, record: Mapping[str, Any]) -> State:
         raise ValueError("no hash")
     spent = {name: replace(each, exhausted=True) for name, each in state.lineages.items()}
     return replace(state, lineages=spent, recovered=state.seq)
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError("not a text")
+    return value
 
 
 def _put(state: State, lineage: Lineage) -> State:

@@ -20,7 +20,16 @@ from penstock.privacy.filters import Filter, best_order
 from penstock.wire.canonical import canonical
 from penstock.wire.signatures import public_hex, sign, verify
 from penstock_client.ledger.allowances import allowances
-from penstock_client.ledger.chain import Charge, Lineage, State, corrupt, fold, next_seq, step
+from penstock_client.ledger.chain import (
+    OPTIONAL_TEXTS,
+    Charge,
+    Lineage,
+    State,
+    corrupt,
+    fold,
+    next_seq,
+    step,
+)
 from penstock_client.ledger.database import Database
 from penstock_client.policy import Policy
 
@@ -240,7 +249,7 @@ class Ledger:
             state = self.state()
             now = self._now(state)  # the year that is checked is the one that is written
             admit(state, charge, now=now, signer_epsilon=signer_epsilon, policy=policy)
-            fields = {
+            fields: dict[str, Any] = {
                 "charge": charge.id,
                 "lineage": charge.lineage,
                 "version": charge.version,
@@ -251,17 +260,22 @@ class Ledger:
                 "delta": charge.delta,
                 "relation": RELATION,
             }
-            if charge.study:
-                fields["study"] = charge.study
+            texts = {name: getattr(charge, name) for name in OPTIONAL_TEXTS}
+            fields |= {name: text for name, text in texts.items() if text}
             return self._write("reserve", now, fields)
 
     def commit(self, charge_id: str) -> State:
         """The release was kept."""
-        return self.append("commit", charge=charge_id)
+        return self._settle("commit", charge=charge_id)
 
     def burn(self, charge_id: str, reason: str) -> State:
         """The run ended without a release; the charge stays."""
-        return self.append("burn", charge=charge_id, reason=reason)
+        return self._settle("burn", charge=charge_id, reason=reason)
+
+    def _settle(self, kind: str, **fields: str) -> State:
+        # When a run ended is private, and heads are published: without a salt, who knows the rest
+        # of the record could find its time by trying every microsecond.
+        return self.append(kind, salt=secrets.token_hex(16), **fields)
 
 
 def verified(records: list[tuple[int, str, str, str]], gate_key: str) -> State:
