@@ -30,6 +30,7 @@ from penstock.wire.signatures import generate_key, public_hex
 from penstock_client.gate.jobs import Job, Jobs
 from penstock_client.ledger.database import Database, exclusive
 from penstock_client.ledger.ledger import Charge, Ledger, utc_now
+from tests.ledgers import DIGESTS, ROWS
 
 TOTAL, DELTA = 3.0, 1e-5
 SIGMAS = (9.0, 14.0, 30.0)  # a data set holds about twenty of these, then another one begins
@@ -87,14 +88,14 @@ class Shore:
 
     def _begin(self, ledger: Ledger) -> str:
         name = f"rows-{len(ledger.state().lineages)}"
-        ledger.add_lineage(name, TOTAL, DELTA)
+        ledger.add_lineage(name, TOTAL, DELTA, unit=ROWS)
         ledger.add_version(name, 100, "f")
         return name
 
     def _run(self, ledger: Ledger, jobs: Jobs, job: Job, rng: random.Random) -> None:
         self.stage[0] = RESERVE
         events = (Gaussian(rng.choice(SIGMAS), rng.randint(1, 3)), Gaussian(SIGMAS[1]))
-        charge = Charge(job.request_id, job.lineage, 1, "s", "ada", "maf", events, DELTA)
+        charge = Charge(job.request_id, job.lineage, 1, "s", "ada", "maf", events, DELTA, **DIGESTS)
         if self.careless:
             self._read(job, events)
         try:

@@ -27,10 +27,11 @@ from penstock.wire.signatures import generate_key, public_hex, sign
 from penstock_client.cli import budget
 from penstock_client.ledger import picture, whatif
 from penstock_client.ledger.budget import summary
-from penstock_client.ledger.chain import State
+from penstock_client.ledger.state import State
 from penstock_client.ledger.database import Database
 from penstock_client.ledger.ledger import RECORD, Charge, Ledger
 from penstock_client.policy import read_policy, read_trust
+from tests.ledgers import DIGESTS
 
 RELEASE = (Gaussian(8.0), PoissonGaussian(0.02, 2.0, 50))
 PRICE = epsilon(RELEASE, 1e-5)
@@ -66,7 +67,7 @@ class Steward:
     def charge(self, name: str, *events: Any, study: str = "trial") -> None:
         charge = Charge(
             name, "main", 1, f"{study}/{name}", self.signer, "maf", events or RELEASE, 1e-5,
-            study=study,
+            study=study, **DIGESTS,
         )  # fmt: skip
         self.ledger.reserve(charge, signer_epsilon=10.0)
 

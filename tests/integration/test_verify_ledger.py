@@ -37,6 +37,7 @@ from penstock.wire.signatures import fingerprint, generate_key, public_hex, sign
 from penstock_client.ledger.budget import summary
 from penstock_client.ledger.database import Database
 from penstock_client.ledger.ledger import RECORD, Charge, Ledger
+from tests.ledgers import DIGESTS, ROWS
 
 SCRIPT = Path(__file__).parents[2] / "deploy" / "verify_ledger.py"
 KEY, OTHER = generate_key(), generate_key()
@@ -62,7 +63,7 @@ EVERY_KIND = (
 
 
 def charge(name: str, *events: Any, lineage: str = "main") -> Charge:
-    return Charge(name, lineage, 1, f"study of {name}", "ann", "maf", events, 1e-5)
+    return Charge(name, lineage, 1, f"study of {name}", "ann", "maf", events, 1e-5, **DIGESTS)
 
 
 @pytest.fixture(scope="module")
@@ -73,9 +74,9 @@ def ledger(tmp_path_factory) -> Ledger:
     folder = tmp_path_factory.mktemp("ledger")
     made = Ledger(Database.create(folder / "gate.db"), KEY, clock)
     made.open_for("here")
-    made.add_lineage("main", 9.0, 1e-5, approximate_delta=2e-6, strata=("north", "south"))
+    made.add_lineage("main", 9.0, 1e-5, approximate_delta=2e-6, strata=("north", "south"), unit=ROWS)
     made.add_version("main", 4000, "f")
-    made.add_lineage("grid", 6.0, 1e-6, orders=(6.0, 9.5, 20.0))
+    made.add_lineage("grid", 6.0, 1e-6, orders=(6.0, 9.5, 20.0), unit=ROWS)
     made.add_version("grid", 4000, "f")
     for place, event in enumerate(EVERY_KIND):
         made.reserve(charge(f"r{place}", event), signer_epsilon=9.0)

@@ -25,9 +25,10 @@ from penstock.privacy.discrete import discrete_gaussian
 from penstock.privacy.events import DiscreteGaussian, Event, PoissonGaussian
 from penstock.privacy.filters import best_order
 from penstock.privacy.noise import SecureNoise
-from penstock_client.ledger.chain import Charge
+from penstock_client.ledger.state import Charge
 from penstock_client.ledger.database import Database
 from penstock_client.ledger.ledger import Ledger
+from tests.ledgers import ROWS
 
 RELEASES, DELTA, TOTAL = 500, 1e-5, 30.0
 SHAPE = (5000, 8)
@@ -72,7 +73,7 @@ def ledger_times(folder: Path) -> dict[str, list[float]]:
     database = Database.create(folder / "gate.db")
     ledger = Ledger(database, key)
     ledger.open_for("bench")
-    ledger.add_lineage("cohort", TOTAL, DELTA)
+    ledger.add_lineage("cohort", TOTAL, DELTA, unit=ROWS)
     ledger.add_version("cohort", 8000, "00" * 32)
     index = 0
 

@@ -29,6 +29,7 @@ from penstock_client.ledger.chain import fold
 from penstock_client.ledger.database import Database
 from penstock_client.ledger.ledger import Charge, Ledger
 from penstock_client.policy import Policy, Signer, Trust
+from tests.ledgers import DIGESTS, ROWS
 
 KEY = generate_key()
 PUBLIC = public_hex(KEY)
@@ -40,7 +41,7 @@ YEARLY = replace(POLICY, yearly_epsilon=2.5)
 def charge(name: str, sigma: float = 3.0, **more) -> Charge:
     values = {"lineage": "main", "version": 1, "study_id": f"id-{name}", "signer": ADA}
     values |= {"mechanism": "maf", "events": (Gaussian(sigma),), "delta": 1e-5}
-    return Charge(id=name, **{**values, **more})
+    return Charge(id=name, **{**DIGESTS, **values, **more})
 
 
 class Clock:
@@ -62,7 +63,7 @@ def clock():
 def ledger(tmp_path, clock):
     made = Ledger(Database.create(tmp_path / "gate.db"), KEY, clock)
     made.open_for("here")
-    made.add_lineage("main", 10.0, 1e-5)
+    made.add_lineage("main", 10.0, 1e-5, unit=ROWS)
     made.add_version("main", 100, "f")
     return made
 
@@ -183,7 +184,7 @@ def test_an_allowance_that_is_too_small_for_anything_says_so(ledger):
 
 
 def test_a_delta_that_no_odometer_can_share_is_still_shown(ledger):
-    ledger.add_lineage("small", 5.0, 1e-12)
+    ledger.add_lineage("small", 5.0, 1e-12, unit=ROWS)
     wanted = charge("a", 9.0, lineage="small", delta=1e-12)
     ledger.reserve(wanted, signer_epsilon=5.0)
     row = budget.summary(ledger.state())[1]
@@ -242,7 +243,7 @@ def test_a_stratum_that_was_not_declared_is_refused(ledger, tmp_path):
     north, south = (OnStratum(name, Gaussian(3.0)) for name in ("north", "south"))
     with pytest.raises(InvalidEvent, match="not declared"):
         ledger.reserve(charge("a", events=(north,)), signer_epsilon=10.0)
-    state = ledger.add_lineage("parts", 1.9, 1e-5, strata=("north", "south"))
+    state = ledger.add_lineage("parts", 1.9, 1e-5, strata=("north", "south"), unit=ROWS)
     assert state.lineages["parts"].strata == ("north", "south")
     for name, event in (("a", north), ("b", south)):  # nobody pays for both
         ledger.reserve(charge(name, events=(event,), lineage="parts"), signer_epsilon=10.0)
@@ -253,7 +254,7 @@ def test_a_stratum_that_was_not_declared_is_refused(ledger, tmp_path):
 
 
 def test_an_unbounded_event_on_a_stratum_ends_the_whole_budget(ledger):
-    ledger.add_lineage("parts", 5.0, 1e-5, strata=("north",))
+    ledger.add_lineage("parts", 5.0, 1e-5, strata=("north",), unit=ROWS)
     told = (OnStratum("north", Unbounded()),)
     ledger.reserve(charge("a", events=told, lineage="parts"), signer_epsilon=10.0)
     with pytest.raises(BudgetExceeded, match="ended"):
@@ -263,7 +264,7 @@ def test_an_unbounded_event_on_a_stratum_ends_the_whole_budget(ledger):
 def test_delta_that_was_not_set_aside_cannot_be_taken_off_the_top(ledger):
     events = (Approximate(0.1, 1e-7),)
     refused(ledger, charge("a", events=events), POLICY)
-    ledger.add_lineage("aside", 5.0, 1e-5, approximate_delta=2e-7)
+    ledger.add_lineage("aside", 5.0, 1e-5, approximate_delta=2e-7, unit=ROWS)
     for name in ("a", "b"):
         wanted = charge(name, events=events, lineage="aside")
         ledger.reserve(wanted, signer_epsilon=5.0, policy=POLICY)
@@ -272,7 +273,7 @@ def test_delta_that_was_not_set_aside_cannot_be_taken_off_the_top(ledger):
 
 
 def test_a_grid_of_orders_survives_its_record(ledger):
-    ledger.add_lineage("grid", 5.0, 1e-5, orders=(4.0, 8.0))
+    ledger.add_lineage("grid", 5.0, 1e-5, orders=(4.0, 8.0), unit=ROWS)
     state = ledger.verify(PUBLIC)
     assert state.lineages["grid"].order == (4.0, 8.0)
     assert state.lineages["grid"].filter == Filter(5.0, 1e-5, (4.0, 8.0))
@@ -285,7 +286,7 @@ def test_a_grid_of_orders_survives_its_record(ledger):
 def test_a_budget_that_is_none_begins_no_data_set(ledger, more):
     before = ledger.state()
     with pytest.raises(InvalidEvent):
-        ledger.add_lineage("bad", 5.0, 1e-5, **more)
+        ledger.add_lineage("bad", 5.0, 1e-5, **more, unit=ROWS)
     assert ledger.state() == before
 
 
@@ -348,7 +349,7 @@ def test_the_summary_says_what_is_spent_of_everything(ledger, clock):
 
 
 def test_the_summary_shows_strata_and_the_end_of_a_budget(ledger):
-    ledger.add_lineage("parts", 5.0, 1e-5, strata=("n", "s"), orders=(4.0, 8.0))
+    ledger.add_lineage("parts", 5.0, 1e-5, strata=("n", "s"), orders=(4.0, 8.0), unit=ROWS)
     for name, stratum in (("a", "n"), ("b", "s"), ("c", "n")):
         events = (Gaussian(12.0), OnStratum(stratum, Gaussian(6.0)))
         ledger.reserve(charge(name, events=events, lineage="parts"), signer_epsilon=5.0)
@@ -403,7 +404,7 @@ class Model:
             self.ledger.add_version(name, 100, "f")
         elif what == "lineage" and len(self.names) < 3:
             self.names.append(f"rows-{len(self.names)}")
-            self.ledger.add_lineage(self.names[-1], 5.0, 1e-5, strata=("n", "s"))
+            self.ledger.add_lineage(self.names[-1], 5.0, 1e-5, strata=("n", "s"), unit=ROWS)
         elif what == "clock":
             self.clock.now = f"20{20 + number}-06-01T00:00:00.000000Z"
         elif what == "other":

@@ -17,6 +17,7 @@ from penstock.privacy.events import Gaussian, Unbounded
 from penstock.wire.signatures import generate_key, public_hex
 from penstock_client.ledger.database import Database, exclusive
 from penstock_client.ledger.ledger import Charge, Ledger, fold
+from tests.ledgers import DIGESTS, ROWS
 
 KEY = generate_key()
 PUBLIC = public_hex(KEY)
@@ -31,14 +32,14 @@ def charge(name: str, sigma: float = 3.0, signer: str = "alice", **more) -> Char
         "events": (Gaussian(sigma),),
         "delta": 1e-5,
     }
-    return Charge(id=name, signer=signer, **{**values, **more})
+    return Charge(id=name, signer=signer, **{**DIGESTS, **values, **more})
 
 
 @pytest.fixture
 def ledger(tmp_path):
     made = Ledger(Database.create(tmp_path / "gate.db"), KEY)
     made.open_for("here")
-    made.add_lineage("main", 5.0, 1e-5)
+    made.add_lineage("main", 5.0, 1e-5, unit=ROWS)
     made.add_version("main", 100, "f")
     return made
 
@@ -129,7 +130,7 @@ def test_time_never_runs_backwards(tmp_path):
     times = iter(["2026-01-02T00:00:00Z", "2026-01-01T00:00:00Z", "2026-01-03T00:00:00Z"])
     ledger = Ledger(Database.create(tmp_path / "gate.db"), KEY, clock=lambda: next(times))
     ledger.open_for("here")
-    ledger.add_lineage("main", 5.0, 1e-5)
+    ledger.add_lineage("main", 5.0, 1e-5, unit=ROWS)
     ledger.add_version("main", 10, "f")
     written = [json.loads(body)["time"] for _, body, _, _ in ledger.records()]
     assert written == ["2026-01-02T00:00:00Z", "2026-01-02T00:00:00Z", "2026-01-03T00:00:00Z"]

@@ -19,22 +19,23 @@ import pytest
 from penstock.errors import BudgetExceeded, LedgerError, LedgerLocked
 from penstock.privacy.events import Gaussian
 from penstock.wire.signatures import generate_key, public_hex
-from penstock_client.ledger.chain import State
+from penstock_client.ledger.state import State
 from penstock_client.ledger.database import Database, exclusive
 from penstock_client.ledger.ledger import Charge, Ledger
+from tests.ledgers import DIGESTS, ROWS
 
 KEY = generate_key()
 PUBLIC = public_hex(KEY)
 
 
 def charge(name: str, sigma: float = 40.0) -> Charge:
-    return Charge(name, "main", 1, "s", "ada", "maf", (Gaussian(sigma),), 1e-5)
+    return Charge(name, "main", 1, "s", "ada", "maf", (Gaussian(sigma),), 1e-5, **DIGESTS)
 
 
 def begin(path: Path, **more) -> Ledger:
     ledger = Ledger(Database.create(path), KEY, **more)
     ledger.open_for("here")
-    ledger.add_lineage("main", 5.0, 1e-5)
+    ledger.add_lineage("main", 5.0, 1e-5, unit=ROWS)
     ledger.add_version("main", 100, "f")
     return ledger
 

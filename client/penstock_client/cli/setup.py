@@ -11,11 +11,13 @@ import typer
 from penstock.cli.console import done, emit_json, err, friendly, say
 from penstock.daemon import certificates
 from penstock.errors import InvalidInput, Problem
+from penstock.study import DELTA_TIMES_PERSONS
 from penstock.wire.signatures import fingerprint
 from penstock_client import setup
-from penstock_client.cli.common import AsJson, SiteDir, open_site
+from penstock_client.cli.common import AsJson, Reason, SiteDir, open_site
 from penstock_client.join import Invite, accept, check_site, read_invite
 from penstock_client.network import NetworkPaths, node_fingerprint
+from penstock_client.policy import read_policy
 from penstock_client.rows.validation import Checked
 from penstock_client.site import SEEDED, SitePaths
 
@@ -58,6 +60,19 @@ def check(
             help="Declare, after a recovery of the ledger, that no row was in a data set before.",
         ),
     ] = False,
+    disjoint: Annotated[
+        bool,
+        typer.Option(
+            "--disjoint", help="Declare that nobody in these rows is in another data set here."
+        ),
+    ] = False,
+    new_frame: Annotated[
+        bool,
+        typer.Option(
+            "--new-frame", help="Declare that other people than before may now be in the data set."
+        ),
+    ] = False,
+    reason: Reason = "",
     as_json: AsJson = False,
 ) -> None:
     """Check the rows against the dictionary, and certify them for studies.
@@ -71,9 +86,11 @@ def check(
         err.print("  !", SEEDED, markup=False)
     if not as_json:
         _show_findings(checked)
+        _warn_of_delta(paths, checked.persons)
     version = None
     if not (dry_run or standing):
-        version = setup.certify(paths, settings, checked, accept=accept, new_data=new_data)
+        declared = setup.Declared(disjoint, new_data, new_frame, reason)
+        version = setup.certify(paths, settings, checked, accept=accept, declared=declared)
     if as_json:
         emit_json(
             {
@@ -95,6 +112,17 @@ def check(
             what = "correct what is marked ✗, in the file or in dictionary.toml"
         source = str(setup.data_path(paths, settings.data))
         raise InvalidInput(source, [Problem("", f"nothing was certified: {what}")])
+
+
+def _warn_of_delta(paths: SitePaths, persons: int) -> None:
+    """A δ that is no small chance any more among so many persons."""
+    policy = read_policy(paths.policy)
+    if persons and policy.total_delta * persons > DELTA_TIMES_PERSONS * (1 + 1e-9):
+        err.print(
+            f"  ! total_delta = {policy.total_delta:g} in policy.toml is above 1/(10 n): at most "
+            f"{DELTA_TIMES_PERSONS / persons:.2g} for {persons} persons is advised",
+            markup=False,
+        )
 
 
 def _show_findings(checked: Checked) -> None:

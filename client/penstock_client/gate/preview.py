@@ -48,7 +48,7 @@ def _why(code: str) -> str:
 def preview(job: Job, signed: SignedStudy, facts: SiteFacts) -> dict[str, Any]:
     """The question, the columns, the cost by every account, and the ledger before and after."""
     study = signed.study
-    lineage = facts.state.lineages[job.lineage]
+    lineage = facts.state.joint(job.lineage)
     shown: dict[str, Any] = {
         **row(job, (0, 0)),
         "columns": [c.name for c in study.schema.columns],

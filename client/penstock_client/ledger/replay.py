@@ -15,8 +15,9 @@ from typing import Any
 
 from penstock.errors import BudgetExceeded, LedgerError, PrivacyError
 from penstock.privacy.events import RELATION
-from penstock_client.ledger.chain import Charge, State, step
+from penstock_client.ledger.chain import step
 from penstock_client.ledger.ledger import EXPORT_FORMAT, verified
+from penstock_client.ledger.state import Charge, State
 
 Record = tuple[int, str, str, str]
 
@@ -73,7 +74,7 @@ def _wrong(before: State, charge: Charge, record: dict[str, Any]) -> str:
     if not charge.events:
         return "it charges nothing"
     try:
-        lineage.check(charge.events)
+        before.check(charge.lineage, charge.events)
     except PrivacyError as error:
         return f"overspent: {error}" if isinstance(error, BudgetExceeded) else str(error)
     return ""

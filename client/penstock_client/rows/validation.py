@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
@@ -65,6 +65,7 @@ class Checked:
         person: int64, the person's index 0 … persons-1 of each row.
         dictionary: what the rows were checked against.
         unused: columns of the file that the dictionary leaves out; nothing reads them.
+        given: the table as it was read; nothing but certification looks at it.
     """
 
     findings: tuple[Finding, ...]
@@ -74,6 +75,7 @@ class Checked:
     person: NDArray[np.int64]
     dictionary: Schema
     unused: tuple[str, ...] = ()
+    given: pd.DataFrame = field(default_factory=pd.DataFrame, repr=False, compare=False)
 
     @property
     def fatal(self) -> bool:
@@ -118,7 +120,7 @@ def check(frame: pd.DataFrame, dictionary: Schema) -> Checked:
             coded[column.name] = _column(frame[column.name], column, findings)
     used = {*dictionary.names, dictionary.person}
     unused = tuple(str(c) for c in frame.columns if c not in used)
-    return Checked(tuple(findings), len(frame), persons, coded, person, dictionary, unused)
+    return Checked(tuple(findings), len(frame), persons, coded, person, dictionary, unused, frame)
 
 
 def _hint(name: str, columns: Sequence[str]) -> str:
