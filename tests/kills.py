@@ -88,7 +88,7 @@ class Shore:
 
     def _begin(self, ledger: Ledger) -> str:
         name = f"rows-{len(ledger.state().lineages)}"
-        ledger.add_lineage(name, TOTAL, DELTA, unit=ROWS)
+        ledger.add_lineage(name, TOTAL, DELTA, unit=ROWS, disjoint=True)
         ledger.add_version(name, 100, "f")
         return name
 

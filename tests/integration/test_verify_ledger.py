@@ -74,9 +74,11 @@ def ledger(tmp_path_factory) -> Ledger:
     folder = tmp_path_factory.mktemp("ledger")
     made = Ledger(Database.create(folder / "gate.db"), KEY, clock)
     made.open_for("here")
-    made.add_lineage("main", 9.0, 1e-5, approximate_delta=2e-6, strata=("north", "south"), unit=ROWS)
+    made.add_lineage(
+        "main", 9.0, 1e-5, approximate_delta=2e-6, strata=("north", "south"), unit=ROWS
+    )
     made.add_version("main", 4000, "f")
-    made.add_lineage("grid", 6.0, 1e-6, orders=(6.0, 9.5, 20.0), unit=ROWS)
+    made.add_lineage("grid", 6.0, 1e-6, orders=(6.0, 9.5, 20.0), unit=ROWS, disjoint=True)
     made.add_version("grid", 4000, "f")
     for place, event in enumerate(EVERY_KIND):
         made.reserve(charge(f"r{place}", event), signer_epsilon=9.0)
@@ -86,7 +88,7 @@ def ledger(tmp_path_factory) -> Ledger:
         made.reserve(charge(f"{stratum} {sigma}", event), signer_epsilon=9.0)
     for sigma in (4.0, 7.0, 50.0):
         made.reserve(charge(f"g{sigma}", Gaussian(sigma), lineage="grid"), signer_epsilon=6.0)
-    made.add_version("main", 4100, "g")
+    made.add_version("main", 4100, "g", new_frame=True, reason="a new ward")
     return made
 
 
@@ -267,8 +269,8 @@ def test_the_rest_of_an_entry_is_covered_too(export, name):
 
 def test_a_record_that_was_hashed_anew_is_not_signed(export):
     records = [dict(r) for r in export["records"]]
-    body = records[5]["body"].replace('"margins"', '"nothing"')
-    assert body != records[5]["body"]
+    body = records[6]["body"].replace('"margins"', '"nothing"')
+    assert body != records[6]["body"]
     hash_ = hashlib.sha256(body.encode()).hexdigest()
     records[5] |= {"body": body, "hash": hash_}
     (first, *_) = problems({**export, "records": records})

@@ -380,7 +380,7 @@ def test_a_new_data_set_after_a_loss_must_be_declared_new(behind):
     recover_worst_case(behind.paths)
     with behind.ledger() as ledger:
         with pytest.raises(LedgerError, match="--new-data"):
-            ledger.add_lineage("main-2", TOTAL, DELTA, unit=ROWS)
+            ledger.add_lineage("main-2", TOTAL, DELTA, unit=ROWS, disjoint=True)
         state = ledger.add_lineage("main-2", TOTAL, DELTA, new_data=True, unit=ROWS)
         assert left(state.lineages["main-2"]) > 0
         assert left(state.lineages["main"]) == 0
