@@ -272,12 +272,12 @@ def test_a_record_that_was_hashed_anew_is_not_signed(export):
     body = records[6]["body"].replace('"margins"', '"nothing"')
     assert body != records[6]["body"]
     hash_ = hashlib.sha256(body.encode()).hexdigest()
-    records[5] |= {"body": body, "hash": hash_}
+    records[6] |= {"body": body, "hash": hash_}
     (first, *_) = problems({**export, "records": records})
-    assert first == {"record": 6, "what": "its signature is not the gate's"}
-    records[5]["signature"] = sign(OTHER, RECORD, hash_.encode())
+    assert first == {"record": 7, "what": "its signature is not the gate's"}
+    records[6]["signature"] = sign(OTHER, RECORD, hash_.encode())
     assert problems({**export, "records": records})[0] == first
-    records[5]["signature"] = sign(KEY, "study", hash_.encode())  # of another purpose
+    records[6]["signature"] = sign(KEY, "study", hash_.encode())  # of another purpose
     assert problems({**export, "records": records})[0] == first
 
 

@@ -246,9 +246,7 @@ def test_a_stratum_that_was_not_declared_is_refused(ledger, tmp_path):
     north, south = (OnStratum(name, Gaussian(3.0)) for name in ("north", "south"))
     with pytest.raises(InvalidEvent, match="not declared"):
         ledger.reserve(charge("a", events=(north,)), signer_epsilon=10.0)
-    ledger.add_lineage(
-        "parts", 1.9, 1e-5, strata=("north", "south"), unit=ROWS, disjoint=True
-    )
+    ledger.add_lineage("parts", 1.9, 1e-5, strata=("north", "south"), unit=ROWS, disjoint=True)
     ledger.add_version("parts", 100, "f")
     state = ledger.state()
     assert state.lineages["parts"].strata == ("north", "south")

@@ -69,25 +69,35 @@ def ledger_verify(
     as_json: AsJson = False,
 ) -> None:
     """Check chain and signatures, and that every charge fitted when it was made."""
+    decided = None
     if export is None:
         paths, _ = open_site(directory)
         records, gate_key = replay.records_of(read_ledger(paths)[0]), paths.gate_public()
+        decided = read(paths)
     else:
         records, gate_key = replay.read_export(export)
     found = replay.verify(records, gate_key)
+    missing = replay.compare(found.state, decided) if decided is not None else []
     if as_json:
         emit_json(
             {
-                "ok": not found.findings,
+                "ok": not (found.findings or missing),
                 "records": found.records,
                 "head": found.state.head,
                 "gate": fingerprint(found.gate_key),
                 "charges": len(found.state.charges),
                 "findings": [asdict(f) for f in found.findings],
+                "decisions": None if decided is None else len(decided),
+                "decisions_missing": missing,
             }
         )
     else:
         _show_verified(found)
+        if decided is not None and not missing:
+            done(f"{len(decided)} decisions, chain and signatures whole")
+    if missing:
+        remedy = "restore ledger/decisions.db; what is lost cannot be made again"
+        raise LedgerError(missing[0], value=f"{len(missing)} such charges", remedy=remedy)
     if found.findings:
         first = found.findings[0]
         message = f"{len(found.findings)} charges should not be; the first is record {first.record}"
