@@ -21,6 +21,8 @@ import sys
 import time
 from pathlib import Path
 
+from tests.ledgers import DIGESTS, ROWS
+
 from penstock.errors import BudgetExceeded
 from penstock.privacy.events import Gaussian
 from penstock.privacy.filters import best_order
@@ -30,7 +32,6 @@ from penstock.wire.signatures import generate_key, public_hex
 from penstock_client.gate.jobs import Job, Jobs
 from penstock_client.ledger.database import Database, exclusive
 from penstock_client.ledger.ledger import Charge, Ledger, utc_now
-from tests.ledgers import DIGESTS, ROWS
 
 TOTAL, DELTA = 3.0, 1e-5
 SIGMAS = (9.0, 14.0, 30.0)  # a data set holds about twenty of these, then another one begins
@@ -88,8 +89,9 @@ class Shore:
 
     def _begin(self, ledger: Ledger) -> str:
         name = f"rows-{len(ledger.state().lineages)}"
-        ledger.add_lineage(name, TOTAL, DELTA, unit=ROWS, disjoint=True)
-        ledger.add_version(name, 100, "f")
+        with ledger.database.transaction():
+            ledger.add_lineage(name, TOTAL, DELTA, unit=ROWS, disjoint=True)
+            ledger.add_version(name, 100, "f")
         return name
 
     def _run(self, ledger: Ledger, jobs: Jobs, job: Job, rng: random.Random) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from tests.ledgers import DIGESTS
 from typer.testing import CliRunner
 
 from penstock.cli.main import app
@@ -27,11 +28,10 @@ from penstock.wire.signatures import generate_key, public_hex, sign
 from penstock_client.cli import budget
 from penstock_client.ledger import picture, whatif
 from penstock_client.ledger.budget import summary
-from penstock_client.ledger.state import State
 from penstock_client.ledger.database import Database
 from penstock_client.ledger.ledger import RECORD, Charge, Ledger
+from penstock_client.ledger.state import State
 from penstock_client.policy import read_policy, read_trust
-from tests.ledgers import DIGESTS
 
 RELEASE = (Gaussian(8.0), PoissonGaussian(0.02, 2.0, 50))
 PRICE = epsilon(RELEASE, 1e-5)

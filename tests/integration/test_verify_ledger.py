@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.ledgers import DIGESTS, ROWS
 
 from penstock.privacy.accountant import epsilon_pld
 from penstock.privacy.events import (
@@ -37,7 +38,6 @@ from penstock.wire.signatures import fingerprint, generate_key, public_hex, sign
 from penstock_client.ledger.budget import summary
 from penstock_client.ledger.database import Database
 from penstock_client.ledger.ledger import RECORD, Charge, Ledger
-from tests.ledgers import DIGESTS, ROWS
 
 SCRIPT = Path(__file__).parents[2] / "deploy" / "verify_ledger.py"
 KEY, OTHER = generate_key(), generate_key()

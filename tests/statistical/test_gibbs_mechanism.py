@@ -21,7 +21,7 @@ from penstock.mechanisms.gibbs import Gibbs
 from penstock.models.gibbs.chain import Schedule
 from penstock.models.gibbs.design import read
 from penstock.models.gibbs.mechanism import answer, check_smooth, run
-from penstock.models.gibbs.plan import Plan, plan
+from penstock.models.gibbs.plan import Plan, gradient_sensitivity, plan
 from penstock.models.gibbs.posed import posed
 from penstock.models.gibbs.summaries import summarise
 from penstock.privacy.noise import SeededNoise

@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from tests.ledgers import ROWS
 from tests.studies.rows import Row, write
 
 from penstock.privacy import accountant, renyi
@@ -25,10 +26,9 @@ from penstock.privacy.discrete import discrete_gaussian
 from penstock.privacy.events import DiscreteGaussian, Event, PoissonGaussian
 from penstock.privacy.filters import best_order
 from penstock.privacy.noise import SecureNoise
-from penstock_client.ledger.state import Charge
 from penstock_client.ledger.database import Database
 from penstock_client.ledger.ledger import Ledger
-from tests.ledgers import ROWS
+from penstock_client.ledger.state import Charge
 
 RELEASES, DELTA, TOTAL = 500, 1e-5, 30.0
 SHAPE = (5000, 8)

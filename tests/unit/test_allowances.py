@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.conftest import SCHEMA, World
+from tests.ledgers import DIGESTS, ROWS
 
 from penstock.errors import BudgetExceeded, InvalidEvent, LedgerCorrupt, LedgerError, Refused
 from penstock.privacy.accountant import epsilon
@@ -29,7 +30,6 @@ from penstock_client.ledger.chain import fold
 from penstock_client.ledger.database import Database
 from penstock_client.ledger.ledger import Charge, Ledger
 from penstock_client.policy import Policy, Signer, Trust
-from tests.ledgers import DIGESTS, ROWS
 
 KEY = generate_key()
 PUBLIC = public_hex(KEY)

@@ -5,6 +5,7 @@ import sqlite3
 import threading
 
 import pytest
+from tests.ledgers import DIGESTS, ROWS
 
 from penstock.errors import (
     BudgetExceeded,
@@ -17,7 +18,6 @@ from penstock.privacy.events import Gaussian, Unbounded
 from penstock.wire.signatures import generate_key, public_hex
 from penstock_client.ledger.database import Database, exclusive
 from penstock_client.ledger.ledger import Charge, Ledger, fold
-from tests.ledgers import DIGESTS, ROWS
 
 KEY = generate_key()
 PUBLIC = public_hex(KEY)

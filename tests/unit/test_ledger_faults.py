@@ -15,14 +15,14 @@ import threading
 from pathlib import Path
 
 import pytest
+from tests.ledgers import DIGESTS, ROWS
 
 from penstock.errors import BudgetExceeded, LedgerError, LedgerLocked
 from penstock.privacy.events import Gaussian
 from penstock.wire.signatures import generate_key, public_hex
-from penstock_client.ledger.state import State
 from penstock_client.ledger.database import Database, exclusive
 from penstock_client.ledger.ledger import Charge, Ledger
-from tests.ledgers import DIGESTS, ROWS
+from penstock_client.ledger.state import State
 
 KEY = generate_key()
 PUBLIC = public_hex(KEY)

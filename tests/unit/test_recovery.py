@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.ledgers import DIGESTS, ROWS
 
 from penstock.errors import BudgetExceeded, LedgerCorrupt, LedgerError, LedgerLocked
 from penstock.privacy.events import Gaussian, Unbounded, to_dict
@@ -28,11 +29,10 @@ from penstock_client.gate.recovery import (
 )
 from penstock_client.ledger.budget import left, spent, summary
 from penstock_client.ledger.chain import fold
-from penstock_client.ledger.state import State
 from penstock_client.ledger.database import Database, exclusive
 from penstock_client.ledger.ledger import Charge, Ledger
+from penstock_client.ledger.state import State
 from penstock_client.site import SitePaths
-from tests.ledgers import DIGESTS, ROWS
 
 KEY, OTHER = generate_key(), generate_key()
 PUBLIC = public_hex(KEY)
