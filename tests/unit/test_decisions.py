@@ -1,4 +1,4 @@
-"""Who decided what: a second chain, named by the ledger, which a silent refusal does not show in."""
+"""Who decided what: a second chain that the ledger names; a silent refusal shows nowhere else."""
 
 from __future__ import annotations
 

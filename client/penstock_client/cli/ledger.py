@@ -22,7 +22,7 @@ from penstock_client.cli.whatif import what_if
 from penstock_client.gate.recovery import Recovered, recover_from, recover_worst_case
 from penstock_client.ledger import picture, replay
 from penstock_client.ledger.budget import summary
-from penstock_client.ledger.decisions import by_whom, export_of, read
+from penstock_client.ledger.decisions import by_whom, export_of, of_export, read
 from penstock_client.policy import read_policy, read_trust
 
 app = typer.Typer(no_args_is_help=True, help="What was spent, what is left, and the proof of it.")
@@ -76,6 +76,7 @@ def ledger_verify(
         decided = read(paths)
     else:
         records, gate_key = replay.read_export(export)
+        decided = of_export(json.loads(export.read_text(encoding="utf-8")), gate_key)
     found = replay.verify(records, gate_key)
     missing = replay.compare(found.state, decided) if decided is not None else []
     if as_json:

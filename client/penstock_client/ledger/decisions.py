@@ -323,6 +323,25 @@ def export_of(paths: SitePaths) -> list[dict[str, str]]:
         found.close()
 
 
+def of_export(document: Mapping[str, Any], gate_key: str) -> list[dict[str, Any]] | None:
+    """The decisions of an exported ledger, checked; None where it was written without them.
+
+    Raises:
+        LedgerCorrupt: naming the first record that fails.
+    """
+    entries = document.get("decisions")
+    if entries is None:
+        return None
+    try:
+        records = [
+            (place, str(e["body"]), str(e["hash"]), str(e["signature"]))
+            for place, e in enumerate(entries, start=1)
+        ]
+    except (TypeError, KeyError):
+        raise _corrupt(1, "it is no record") from None
+    return verified(records, gate_key)
+
+
 def by_whom(by: Mapping[str, Any]) -> str:
     """A decision's ``by``, for a person; what sudo says is said to be claimed."""
     name = by["user"] or ("not said" if by["uid"] is None else f"uid {by['uid']}")
