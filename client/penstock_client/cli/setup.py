@@ -116,7 +116,10 @@ def check(
 
 def _warn_of_delta(paths: SitePaths, persons: int) -> None:
     """A δ that is no small chance any more among so many persons."""
-    policy = read_policy(paths.policy)
+    try:
+        policy = read_policy(paths.policy)
+    except InvalidInput:
+        return  # certification says what is wrong with it
     if persons and policy.total_delta * persons > DELTA_TIMES_PERSONS * (1 + 1e-9):
         err.print(
             f"  ! total_delta = {policy.total_delta:g} in policy.toml is above 1/(10 n): at most "

@@ -87,6 +87,7 @@ def preview(job: Job, signed: SignedStudy, facts: SiteFacts) -> dict[str, Any]:
         "epsilon_pld": epsilon_pld(events, delta),
         "epsilon_replace_one": epsilon_pld(events, delta, relation="replace-one"),
         "spent_after": lineage.filter.spent(after),
+        "spent_after_replace_one": epsilon_pld(after, lineage.delta, relation="replace-one"),
         "share_of_life": lineage.filter.share(events),
         "left_after": lineage.filter.left(after),
         "events": [to_dict(e) for e in events],

@@ -129,8 +129,11 @@ class Decisions:
         self._key = key
         self._clock = clock
         if key is not None and not paths.decisions.exists():
-            with contextlib.suppress(LedgerError):  # another process was quicker
+            try:
                 _File.create(paths.decisions).close()
+            except LedgerError:
+                if not paths.decisions.exists():  # else another process was quicker
+                    raise
         self._file = _File(paths.decisions, read_only=key is None)
 
     def close(self) -> None:

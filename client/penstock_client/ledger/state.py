@@ -15,10 +15,9 @@ from typing import Any
 from penstock.errors import BudgetExceeded, InvalidEvent
 from penstock.privacy.events import Event, OnStratum, is_unbounded
 from penstock.privacy.filters import Filter
+from penstock.schema import MAX_ROWS_PER_PERSON
 
 GENESIS = "0" * 64
-MAX_ROWS = 100_000
-"""Of a person; as in a dictionary."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +40,7 @@ class Unit:
         if not (self.person is None or named):
             raise InvalidEvent("a person column needs a name", value=type(self.person).__name__)
         whole = isinstance(self.rows, int) and not isinstance(self.rows, bool)
-        most = MAX_ROWS if named else 1
+        most = MAX_ROWS_PER_PERSON if named else 1
         if not (whole and 1 <= self.rows <= most):
             raise InvalidEvent("rows per person", value=self.rows, bound=f"1 to {most}")
 
