@@ -7,5 +7,5 @@ from penstock_client.ledger.state import Unit
 ROWS = Unit(None, 1)
 """Each row is a person."""
 
-DIGESTS = {"study_digest": "5" * 64, "plan_digest": "7" * 64, "decisions": "d" * 64}
-"""Of a reservation whose study, plan and decisions nobody asks for."""
+DIGESTS = {"study_digest": "5" * 64, "plan_digest": "7" * 64, "decisions": "0" * 64}
+"""Of a reservation whose study and plan nobody asks for, before any decision was made."""

@@ -44,11 +44,12 @@ study_epsilon = 3.0      # the most one study may cost
 study_delta = 1e-5
 total_epsilon = 10.0     # the most the data set may ever cost, over all studies and signers
 total_delta = 1e-5       # well below 1/n: 1/(10 n) is a common choice
-# delta_times_persons = 0.1   # the most that δ times the number of persons may be, for any study
 # yearly_epsilon = 5.0   # the most it may cost in one calendar year (UTC), within the total
 # Part of total_delta, set aside for mechanisms whose proof has a δ of its own. Fixed, as the total
 # is, when `penstock site check` first records the data set.
 # approximate_delta = 1e-6
+# The most that δ times the number of persons may be, for any study: δ is at most 1/(10 n).
+# delta_times_persons = 0.1
 
 # Parts of the data set that share nobody, such as the hospitals of a group. What reads one of them
 # alone is paid by its persons alone. Membership never changes: nobody is ever in two, and nobody

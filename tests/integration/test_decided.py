@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 
 import pytest
@@ -29,8 +30,7 @@ def test_the_lifetimes_replace_one_epsilon_was_not_shown(world):
     database = Database(site.paths.database)
     ledger = Ledger(database, site.paths.key())
     asked = ("s", "ann", "maf", (Gaussian(9.0), Gaussian(7.0)), 1e-5)
-    head = {"decisions": "0" * 64}
-    ledger.reserve(Charge("r", "main", 1, *asked, **{**DIGESTS, **head}), signer_epsilon=9.0)
+    ledger.reserve(Charge("r", "main", 1, *asked, **DIGESTS), signer_epsilon=9.0)
     database.close()
     (row,) = json.loads(told("site", "ledger", "show", "--json", "-d", site.paths.root)[0])
     expected = epsilon_pld(asked[3], 1e-5, relation="replace-one")
@@ -89,3 +89,19 @@ def test_a_new_study_asks_for_a_delta_that_suits_n(world, tmp_path):
     assert "delta = 2.5e-07" in out.read_text()
     assert advised_delta(400_000) == pytest.approx(2.5e-7)
     assert advised_delta(10) == 1e-5
+
+
+def test_a_refusal_over_the_stewards_socket_names_who_refused_and_why(world):
+    site = world.site("a", approval="by-hand")
+    site.start()
+    job = site.submit(world.signed())
+    before = site.ledger().seq
+    words = ("site", "reject", job.request_id[:12], "--reason", "not ours", "-d", site.paths.root)
+    result = CliRunner().invoke(app, [str(w) for w in words], env={"SUDO_USER": "ann"})
+    assert result.exit_code == 0, result.output
+    (*_, one) = json.loads(told("site", "ledger", "decisions", "--json", "-d", site.paths.root)[0])
+    assert (one["kind"], one["reason"]) == ("reject", "not ours")
+    assert one["request"] == job.request_id
+    assert one["by"]["uid"] == os.getuid()
+    assert one["by"]["claimed"]["SUDO_USER"] == "ann"
+    assert site.ledger().seq == before

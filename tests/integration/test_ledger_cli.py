@@ -190,7 +190,7 @@ def test_the_picture_is_a_real_png(steward, tmp_path):
 
 
 def test_the_picture_says_what_is_in_it(steward, tmp_path):
-    steward.ledger.add_version("main", 210, "g")
+    steward.ledger.add_version("main", 210, "g", new_frame=True)
     rows = steward.json("show", "--plot", tmp_path / "budget.svg")
     text = (tmp_path / "budget.svg").read_text(encoding="utf-8")
     assert text.lstrip().startswith("<?xml")
@@ -397,7 +397,7 @@ def test_verify_replays_every_charge(steward, tmp_path):
     found = steward.json("verify")
     assert (found["ok"], found["charges"], found["findings"]) == (True, 4, [])
     assert found["head"] == steward.ledger.state().head
-    steward("export", tmp_path / "l.json")
+    steward("export", tmp_path / "l.json", "--decisions")
     assert steward.json("verify", tmp_path / "l.json") == found
     said = steward("verify", tmp_path / "l.json").out
     assert f"{found['records']} records, chain and signatures whole" in said
@@ -420,6 +420,7 @@ def test_a_charge_that_was_never_admissible_is_found(steward, tmp_path):
         "mechanism": "maf",
         "delta": 1e-5,
         "relation": "zero-out, public n",
+        **DIGESTS,
     }
     greedy = [to_dict(Gaussian(0.1))]
     seq = steward.ledger.append("reserve", **fields, events=greedy).seq
@@ -429,7 +430,7 @@ def test_a_charge_that_was_never_admissible_is_found(steward, tmp_path):
     found = steward.json("verify", code=7)
     assert [f["record"] for f in found["findings"]] == [seq]
     assert not found["ok"]
-    steward("export", tmp_path / "l.json")
+    steward("export", tmp_path / "l.json", "--decisions")
     assert steward.json("verify", tmp_path / "l.json", code=7) == found
     other = {
         **fields,
@@ -469,6 +470,9 @@ def test_a_running_gate_answers_the_same(world):
         assert said.exit_code == 0, said.stderr
         return json.loads(said.stdout)
 
+    site.start()  # which notes the trust file that no command wrote
+    site.close()
     alone = asked("show"), asked("what-if", "--signer", "analyst"), asked("verify")
+    site.processes.clear()
     site.start()
     assert (asked("show"), asked("what-if", "--signer", "analyst"), asked("verify")) == alone

@@ -227,7 +227,7 @@ def test_each_allowance_is_refused_by_a_code_of_its_own(ledger, code, policy, si
         return sign_study(World(Path(), KEY).study(sites=("a",), **changes), KEY)
 
     first = consider(asked(), facts(10.0, POLICY)).charge
-    first = replace(first, decisions="d" * 64)
+    first = replace(first, decisions=DIGESTS["decisions"])
     ledger.reserve(first, signer_epsilon=10.0, policy=POLICY)
     assert first.study == "trial"
     if not code:
