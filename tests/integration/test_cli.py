@@ -351,7 +351,7 @@ def test_a_check_that_is_interrupted_leaves_nothing_to_answer_with(home, monkeyp
     penstock("site", "check", "-d", folder)
     (home / "a.csv").write_text(csv_of(rows(shift=1)))
     with monkeypatch.context() as patch:
-        patch.setattr(setup.Ledger, "add_version", lambda *_: 1 / 0)
+        patch.setattr(setup.Ledger, "add_version", lambda *_, **__: 1 / 0)
         said = penstock("site", "check", "-d", folder, code=1)
     assert "ZeroDivisionError" in said.err
     assert not (folder / "snapshots" / "dictionary.toml").exists()  # the gate says "not ready"
