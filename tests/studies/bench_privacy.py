@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from tests.ledgers import ROWS
+from tests.ledgers import DIGESTS, ROWS
 from tests.studies.rows import Row, write
 
 from penstock.privacy import accountant, renyi
@@ -54,6 +54,7 @@ def charge(index: int) -> Charge:
         mechanism="maf",
         events=events(index),
         delta=DELTA,
+        **DIGESTS,
     )
 
 

@@ -231,6 +231,8 @@ def _refusals(question: Question, policy: Policy, lineage: Lineage) -> list[tupl
         found.append(("closed", "records were lost, and all that was left is charged for them"))
     elif lineage.closed:
         found.append(("closed", "the formal budget has ended (ε = ∞ was spent)"))
+    elif lineage.over:
+        found.append(("closed", "with data sets it was never declared disjoint from, ε is spent"))
     if question.mechanism != "gaussian" and question.mechanism not in policy.mechanisms:
         found.append(("mechanism", f"the policy allows {', '.join(policy.mechanisms)}"))
     if question.guarantee not in policy.guarantees:
