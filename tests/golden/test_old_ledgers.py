@@ -14,13 +14,17 @@ from tests.ledgers import DIGESTS
 from penstock.errors import BudgetExceeded, LedgerError
 from penstock.privacy.events import Gaussian, NoisyDescent
 from penstock.wire.signatures import private_from_pem, public_hex
+from penstock_client import setup
 from penstock_client.gate.jobs import Jobs
+from penstock_client.ledger import decisions as kept
 from penstock_client.ledger import replay
 from penstock_client.ledger.budget import summary
 from penstock_client.ledger.chain import FORMAT
 from penstock_client.ledger.database import Database
 from penstock_client.ledger.ledger import Charge, Ledger
 from penstock_client.ledger.state import Unit
+from penstock_client.setup import Declared
+from penstock_client.site import read_settings
 
 DATA = Path(__file__).parent / "data" / "ledger-1"
 KEY = private_from_pem((DATA / "gate.pem").read_bytes())
@@ -170,3 +174,34 @@ def test_a_ledger_of_a_format_to_come_is_refused_by_name(opened):
     ledger = opened("main.db")
     with pytest.raises(LedgerError, match="newer Penstock"):
         ledger.append("format", format=3)
+
+
+def test_a_site_with_an_old_ledger_is_certified_again(world):
+    site = world.site("a")
+    paths = site.paths
+    for name, place in (("gate.pem", paths.gate_key), ("main.db", paths.database)):
+        shutil.copy(DATA / name, place)
+        place.chmod(0o600)
+    paths.decisions.unlink()
+    shutil.rmtree(paths.identities)
+
+    def certify(**declared) -> int:
+        settings = read_settings(paths)
+        checked, _ = setup.inspect(paths, settings)
+        return setup.certify(paths, settings, checked, accept=True, declared=Declared(**declared))
+
+    with pytest.raises(LedgerError, match="200 persons; 212 persons"):
+        certify()
+    assert site.ledger().format == 1  # what is refused writes nothing
+    # Nobody knows who is in it: no second data set before it was certified again.
+    text = paths.settings.read_text()
+    paths.settings.write_text(text.replace('lineage = "main"', 'lineage = "other"'))
+    with pytest.raises(LedgerError, match="nobody knows who is in main"):
+        certify(disjoint=True)
+    paths.settings.write_text(text)
+    assert certify(new_frame=True, reason="the declared frame") == 3
+    state = site.ledger()
+    assert state.format == 2
+    assert state.lineages["main"].unit == Unit(None, 1)
+    assert len(state.charges) == 3
+    assert kept.read(paths)[-1]["reason"] == "the declared frame"

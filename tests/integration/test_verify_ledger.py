@@ -519,3 +519,55 @@ def test_a_recovery_charges_everything_and_goes_on():
     book.head, book.seq = book.records[-1]["hash"], 31
     assert script.verify(book.write("lineage", **new, new_data=True).export)["ok"]
     assert problems(book.reserve("b", G5).export)[0]["record"] == 33
+
+
+# -- the second format -------------------------------------------------------------------------
+
+SALT = "0" * 32
+UNIT = {"person": "id", "rows": 3}
+
+
+def risen() -> Book:
+    book = Book().reserve("old", G5).write("format", format=2)
+    return book.write("unit", lineage="main", unit=UNIT).reserve("a", G5, **DIGESTS)
+
+
+BROKEN_SINCE = {
+    "a data set that is not disjoint": lambda b: b.write(
+        "lineage", lineage="two", epsilon=2.0, delta=1e-5, order=8.0, unit=UNIT
+    ),
+    "a data set without a unit": lambda b: b.write(
+        "lineage", lineage="two", epsilon=2.0, delta=1e-5, order=8.0, disjoint=True
+    ),
+    "another unit": lambda b: b.write("unit", lineage="main", unit={"person": "id", "rows": 4}),
+    "a frame that followed the rows": lambda b: b.write(
+        "version", lineage="main", version=2, persons=101, fingerprint="g"
+    ),
+    "no digest of the study": lambda b: b.reserve("b", G5, **{**DIGESTS, "study_digest": ""}),
+    "no digest of the plan": lambda b: b.reserve("b", G5, **{**DIGESTS, "plan_digest": "x"}),
+    "no decisions": lambda b: b.reserve("b", G5),
+    "no salt": lambda b: b.write("commit", charge="a"),
+    "the format again": lambda b: b.write("format", format=2),
+    "a format to come": lambda b: b.write("format", format=3),
+}
+
+
+@pytest.mark.parametrize("what", BROKEN_SINCE)
+def test_what_the_second_format_asks_for_is_missed(what):
+    book = risen()
+    assert script.verify(book.export)["ok"], script.verify(book.export)
+    place = len(book.records) + 1
+    assert problems(BROKEN_SINCE[what](book).export)[0]["record"] == place
+
+
+def test_what_the_second_format_asks_for_is_enough():
+    book = risen().write("commit", charge="a", salt=SALT)
+    new = {"epsilon": 2.0, "delta": 1e-5, "order": 8.0, "unit": UNIT, "disjoint": True}
+    book.write("lineage", lineage="two", **new)
+    book.write("version", lineage="main", version=2, persons=777, fingerprint="g", new_frame=True)
+    report = script.verify(book.reserve("b", G5, version=2, **DIGESTS).export)
+    assert report["ok"], report
+    assert report["lineages"][0]["persons"][-1] == 777
+    assert report["lineages"][1]["together_with"] == []
+    assert "persons by 'id', at most 3 rows each" in script.show(report)
+    assert problems(book.reserve("c", G5, version=1, **DIGESTS).export)
