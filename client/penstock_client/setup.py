@@ -20,7 +20,7 @@ from penstock_client.files import write_atomic
 from penstock_client.gate.facts import certified_dictionary
 from penstock_client.gate.recovery import STOPPED, find
 from penstock_client.ledger.database import Database, exclusive
-from penstock_client.ledger.decisions import Who, opened
+from penstock_client.ledger.decisions import Who, check_reason, opened
 from penstock_client.ledger.ledger import Ledger
 from penstock_client.ledger.state import State, Unit
 from penstock_client.network import NetworkPaths, read_public_line
@@ -213,6 +213,7 @@ def certify(
             shares persons with another; another unit, or another frame, than before.
     """
     require_clean(str(data_path(paths, settings.data)), checked, accept=accept)
+    check_reason(declared.reason)
     policy = read_policy(paths.policy)
     public = _public_rows(paths, settings, checked.dictionary)
     data = to_bytes(checked)
@@ -232,7 +233,10 @@ def certify(
             _refuse_if_restored(paths, ledger)
             lineage = state.lineages.get(settings.lineage)
             latest = lineage.versions[-1] if lineage and lineage.versions else None
-            known = latest is not None and latest.fingerprint == print_of_rows
+            known = latest is not None and (latest.fingerprint, latest.persons) == (
+                print_of_rows,
+                persons,
+            )
             number = (latest.number if latest else 0) + (0 if known else 1)
             # All that can be refused is, before anything is written.
             ledger.refuse_another_unit(settings.lineage, unit)

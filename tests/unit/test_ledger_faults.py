@@ -327,7 +327,7 @@ def test_a_decision_reads_no_record_twice(tmp_path, monkeypatch):
     assert max(read) == 1  # the last record, to see that it is still the last
     again = Ledger(ledger.database, KEY)
     assert again.state() == ledger.state()
-    assert max(read) == 10
+    assert max(read) == 11
 
 
 def test_a_file_that_is_put_back_under_a_running_ledger_is_seen(tmp_path):
