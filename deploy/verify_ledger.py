@@ -13,11 +13,15 @@ What is checked, in this order:
 2. that records make sense together: a charge is reserved once, then committed or burnt at most
    once (a burnt one stays charged), for a data set that exists;
 3. that no charge, when it was reserved, took its data set above its total: Rényi divergences add
-   up, at orders that were fixed when the data set's life began (Feldman & Zrnic 2021).
+   up, at orders that were fixed when the data set's life began (Feldman & Zrnic 2021). Data sets
+   that were not declared disjoint may hold the same persons: theirs add up together;
+4. where the file holds them (`export --decisions`), the site's decisions: a second chain, signed by
+   the same key, that must hold the head which each charge names of it.
 
-Two things cannot be seen in the file, and only you can compare them: that the key is the gate's
-own (--gate-key, as its steward reads it out), and that no record was cut off at the end (--holds,
-the `ledger_head` of any release or manifest that you know; repeat it).
+Some things cannot be seen in the file, and only you can compare them: that the key is the gate's
+own (--gate-key, as its steward reads it out), that no record was cut off at the end (--holds,
+the `ledger_head` of any release or manifest that you know; repeat it), that nobody is in two data
+sets which the steward declared disjoint, and that `sudo`'s word for who decided was true.
 
 Relation: one person's data replaced by a null record; the number of persons is public.
 Exit status: 0 all is well, 1 something is wrong, 2 this script was called wrongly.
@@ -27,6 +31,7 @@ from __future__ import annotations
 
 import argparse
 import base64
+import copy
 import hashlib
 import json
 import math
@@ -38,6 +43,9 @@ from functools import cache
 from pathlib import Path
 
 FORMAT, RELATION, GENESIS = "penstock-ledger-1", "zero-out, public n", "0" * 64
+RECORDS = (
+    2  # the newest format of records; each rises by a record of its own, and none is rewritten
+)
 SLACK = 1e-6  # relative: what two correct programs may differ by
 
 
@@ -366,10 +374,27 @@ def read_body(body):
     return record
 
 
+def digest(value):
+    if not re.fullmatch("[0-9a-f]{64}", text(value)):
+        raise Wrong(f"{value!r} is no digest")
+    return value
+
+
+def unit(record):
+    """Whom a data set protects: a person column, or each row; and how many rows of a person."""
+    value = record["unit"]
+    if set(value) != {"person", "rows"} or not (value["person"] is None or text(value["person"])):
+        raise Wrong("no unit of privacy")
+    return {"person": value["person"], "rows": whole(value["rows"])}
+
+
 class Lineage:
     """A data set along its life."""
 
     def __init__(self, record):
+        # Rows that were in no data set before are in no other one.
+        self.disjoint = record.get("disjoint") is True or record.get("new_data") is True
+        self.unit, self.persons = None, []
         self.epsilon, self.delta = number(record["epsilon"]), share(record["delta"])
         self.off_top = float(record.get("approximate_delta", 0.0))
         orders = record["order"]
@@ -386,6 +411,27 @@ class Lineage:
         # What events cost a person, at each order, and last what they take off δ: those without a
         # stratum, and those on each.
         self.sums = {None: [0.0] * (len(self.orders) + 1)}
+
+    def joint(self, others):
+        """This data set with all that its persons may have paid in others.
+
+        What another charged on a stratum of its own may have been anybody's here.
+        """
+        if not others:
+            return self
+        whole = copy.copy(self)
+        whole.sums = {stratum: list(row) for stratum, row in self.sums.items()}
+        for other in others:
+            whole.charge(
+                [(None, event) for charge in other.charges for _, event in charge["events"]]
+            )
+            whole.lost = whole.lost or other.lost
+        whole.charges = [*self.charges]
+        for other in others:
+            for charge in other.charges:
+                events = [(None, event) for _, event in charge["events"]]
+                whole.charges.append({**charge, "events": events})
+        return whole
 
     def charge(self, events):
         """Add what (stratum, event) pairs cost; ``ended`` where one has no finite ε."""
@@ -470,7 +516,7 @@ class Replay:
         self.gate_key, self.key = gate_key, bytes.fromhex(gate_key)
         self.seq, self.head, self.time, self.site = 0, GENESIS, "", ""
         self.recovered, self.lineages, self.charges, self.hashes = False, {}, {}, set()
-        self.problems = []
+        self.format, self.named, self.problems = 1, [], []
 
     def take(self, entry):
         """One record. What breaks the chain ends the replay; an overspent charge is noted.
@@ -499,6 +545,8 @@ class Replay:
         self.hashes.add(hash_)
         actions = {
             "open": self.open,
+            "format": self.rise,
+            "unit": self.fix,
             "lineage": self.lineage,
             "version": self.version,
             "reserve": self.reserve,
@@ -523,13 +571,44 @@ class Replay:
             raise Wrong("a data set begun twice")
         if self.recovered and record.get("new_data") is not True:
             raise Wrong("a data set begun after a recovery, and not declared to be new")
-        self.lineages[name] = Lineage(record)
+        begun = Lineage(record)
+        if self.format > 1:
+            begun.unit = unit(record)
+            if self.lineages and not begun.disjoint:
+                raise Wrong("a second data set, and not declared disjoint")
+        self.lineages[name] = begun
+
+    def rise(self, record):
+        if isinstance(record["format"], bool) or record["format"] != self.format + 1:
+            raise Wrong("a format out of order")
+        if record["format"] > RECORDS:
+            raise Wrong(f"of format {record['format']}, which this script does not know")
+        self.format = record["format"]
+
+    def fix(self, record):
+        lineage = self.lineages[record["lineage"]]
+        if lineage.unit is not None:
+            raise Wrong("another unit of privacy")
+        lineage.unit = unit(record)
 
     def version(self, record):
         lineage = self.lineages[record["lineage"]]
         lineage.versions += 1
         if record["version"] != lineage.versions:
             raise Wrong("a version out of order")
+        persons = record["persons"]
+        if self.format > 1:
+            if lineage.unit is None:
+                raise Wrong("certified without a unit of privacy")
+            frame = (lineage.persons or [whole(persons)])[-1]
+            if whole(persons) != frame and record.get("new_frame") is not True:
+                raise Wrong(f"of {persons} persons, not {frame}, and not declared a new frame")
+        lineage.persons.append(persons)
+
+    def group(self, lineage):
+        """Other data sets that may hold the same persons."""
+        others = [each for each in self.lineages.values() if each is not lineage]
+        return [] if lineage.disjoint else [each for each in others if not each.disjoint]
 
     def reserve(self, record):
         lineage, name = self.lineages[record["lineage"]], text(record["charge"])
@@ -544,7 +623,15 @@ class Replay:
         share(record["delta"])
         if not isinstance(record["events"], list) or not record["events"]:
             raise Wrong("it charges nothing")
+        if self.format > 1:
+            if record["version"] != lineage.versions:
+                raise Wrong("charged to rows that were not the certified ones any more")
+            digest(record["study_digest"])
+            digest(record["plan_digest"])
+            self.named.append((self.seq, digest(record["decisions"])))
         events, ended = [read_event(e) for e in record["events"]], lineage.ended
+        others = self.group(lineage)
+        ended = ended or any(other.ended for other in others)
         if {stratum for stratum, _ in events} - lineage.strata - {None}:
             raise Wrong("on a stratum that was not declared when the data set began")
         charge = {"events": events, "status": "reserved", "lineage": record["lineage"]}
@@ -554,13 +641,21 @@ class Replay:
         if ended:
             self.note("charged after the formal budget had ended")
         elif not lineage.ended:  # a policy allows an unbounded release, or not: no filter can
-            spent, told = lineage.spent(), lineage.dearest(-1)
-            if not spent <= lineage.epsilon * (1 + SLACK):
-                self.note(f"takes ε to {spent:.6g}, above {lineage.epsilon:g}")
-            if not told <= lineage.off_top * (1 + SLACK):
-                self.note(f"takes {told:.3g} off δ, above {lineage.off_top:g}")
+            self.check(lineage, "")
+            for member in (lineage, *others) if others else ():
+                joint = member.joint(self.group(member))
+                self.check(joint, "with the data sets that it was never declared disjoint from, ")
+
+    def check(self, lineage, how):
+        spent, told = lineage.spent(), lineage.dearest(-1)
+        if not spent <= lineage.epsilon * (1 + SLACK):
+            self.note(f"{how}takes ε to {spent:.6g}, above {lineage.epsilon:g}")
+        if not told <= lineage.off_top * (1 + SLACK):
+            self.note(f"{how}takes {told:.3g} off δ, above {lineage.off_top:g}")
 
     def settle(self, record):
+        if self.format > 1 and not re.fullmatch("[0-9a-f]{32}", text(record["salt"])):
+            raise Wrong("settled without a salt")
         charge = self.charges[record["charge"]]
         if charge["status"] != "reserved":
             raise Wrong("a charge settled twice")
@@ -574,7 +669,42 @@ class Replay:
             lineage.lost = True
 
     def note(self, what):
-        self.problems.append({"record": self.seq, "what": what})
+        found = {"record": self.seq, "what": what}
+        if found not in self.problems:
+            self.problems.append(found)
+
+
+def decide(entries, key, named, problems):
+    """The decisions of a site; what is wrong with them, or with what the ledger names, is noted."""
+    head, time, places, found = GENESIS, "", {GENESIS: 0}, []
+    for place, entry in enumerate(entries, start=1):
+        try:
+            body, hash_ = text(entry["body"]), text(entry["hash"])
+            record = read_body(body)
+            message = b"penstock:15:decision-record:" + hash_.encode()
+            if hashlib.sha256(body.encode()).hexdigest() != hash_:
+                raise Wrong("its text was changed: the hash is another's")
+            if not signed(key, message, bytes.fromhex(text(entry["signature"]))):
+                raise Wrong("its signature is not the gate's")
+            if record["seq"] != place or record["prev"] != head:
+                raise Wrong("it does not follow the decision before it")
+            if text(record["time"]) < time:
+                raise Wrong("its time runs backwards")
+            shown = {k: record[k] for k in ("time", "kind", "by", "reason")}
+        except (Wrong, LookupError, TypeError, ValueError, RecursionError) as error:
+            problems.append({"record": None, "what": f"decision {place}: {error}"})
+            return found
+        head, time, places[hash_] = hash_, record["time"], place
+        found.append(shown)
+    last = 0
+    for seq, name in named:
+        if name not in places:
+            what = "it names decisions that the file does not hold: they were lost or cut off"
+            problems.append({"record": seq, "what": what})
+        elif places[name] < last:
+            problems.append({"record": seq, "what": "it names older decisions than one before it"})
+        last = max(last, places.get(name, 0))
+    return found
 
 
 # -- the report --------------------------------------------------------------------------------
@@ -625,14 +755,20 @@ def verify(document, gate_key=None, holds=()):
     report |= {"site": replay.site, "seq": replay.seq, "head": replay.head, "time": replay.time}
     if whole:
         report["lineages"] = [
-            about(name, one, replay.problems) for name, one in replay.lineages.items()
+            about(name, one, replay.group(one), replay) for name, one in replay.lineages.items()
         ]
+    entries = document.get("decisions")
+    if isinstance(entries, list):
+        report["decisions"] = decide(entries, replay.key, replay.named, replay.problems)
     return report | {"ok": not replay.problems}
 
 
-def about(name, lineage, problems):
+def about(name, alone, others, replay):
+    """A data set, with what its persons may have paid in others."""
+    problems, lineage = replay.problems, alone.joint(others)
+    names = [each for each, one in replay.lineages.items() if one in others]
     count = {s: 0 for s in ("reserved", "committed", "burnt")}
-    for charge in lineage.charges:
+    for charge in alone.charges:
         count[charge["status"]] += 1
     spent = lineage.spent()
     finite = math.isfinite(spent)
@@ -642,6 +778,10 @@ def about(name, lineage, problems):
         "delta": lineage.delta,
         "orders": lineage.orders,
         "versions": lineage.versions,
+        "persons": lineage.persons,
+        "unit": lineage.unit,
+        "disjoint": lineage.disjoint,
+        "together_with": names,
         **count,
         "records_were_lost": lineage.lost,
         "spent_epsilon": spent if finite else None,
@@ -662,19 +802,46 @@ def show(report):
         orders = ", ".join(f"{o:g}" for o in one["orders"])
         lines += [
             f"data set {one['lineage']}: total ε {one['total_epsilon']:g} at δ {one['delta']:g}",
+            f"  {protected(one)}",
             f"  charged: {one['committed']} committed, {one['burnt']} burnt, "
             f"{one['reserved']} open",
             f"  ε spent, filter at order {orders}: "
             + (spent if one["spent_epsilon"] is not None else "∞ (released without a guarantee)"),
             f"  ε spent, privacy loss distributions: {pld}",
         ]
+        if one["together_with"]:
+            lines.append(
+                f"  never declared disjoint from {', '.join(one['together_with'])}: ε is of all "
+                "together"
+            )
         if one["records_were_lost"]:
             lines.append("  records were lost: all that was left is charged for them")
+    for one in report.get("decisions", []):
+        lines.append(
+            f"{one['time'][:19]} {one['kind']} by {who(one['by'])} {one['reason']}".rstrip()
+        )
     for problem in report["problems"]:
         where = f"record {problem['record']}: " if problem["record"] else ""
         lines.append(f"WRONG: {where}{problem['what']}")
     lines.append("OK" if report["ok"] else "NOT OK")
     return "\n".join(lines) + "\n"
+
+
+def protected(one):
+    """Whom a data set protects, and among how many."""
+    unit, persons = one["unit"], one["persons"]
+    among = f"{persons[-1]} persons in the frame" if persons else "no version was certified"
+    if unit is None:
+        return f"{among}; the unit of privacy is not recorded (an older Penstock)"
+    if unit["person"] is None:
+        return f"{among}; each row is a person"
+    return f"{among}; persons by {unit['person']!r}, at most {unit['rows']} rows each"
+
+
+def who(by):
+    claimed = by.get("claimed", {})
+    behind = claimed.get("SUDO_USER") or claimed.get("SUDO_UID")
+    return f"{by['user'] or by['uid']}" + (f" (claimed: {behind})" if behind else "")
 
 
 def main():

@@ -21,6 +21,8 @@ import sys
 import time
 from pathlib import Path
 
+from tests.ledgers import DIGESTS, ROWS
+
 from penstock.errors import BudgetExceeded
 from penstock.privacy.events import Gaussian
 from penstock.privacy.filters import best_order
@@ -87,14 +89,15 @@ class Shore:
 
     def _begin(self, ledger: Ledger) -> str:
         name = f"rows-{len(ledger.state().lineages)}"
-        ledger.add_lineage(name, TOTAL, DELTA)
-        ledger.add_version(name, 100, "f")
+        with ledger.database.transaction():
+            ledger.add_lineage(name, TOTAL, DELTA, unit=ROWS, disjoint=True)
+            ledger.add_version(name, 100, "f")
         return name
 
     def _run(self, ledger: Ledger, jobs: Jobs, job: Job, rng: random.Random) -> None:
         self.stage[0] = RESERVE
         events = (Gaussian(rng.choice(SIGMAS), rng.randint(1, 3)), Gaussian(SIGMAS[1]))
-        charge = Charge(job.request_id, job.lineage, 1, "s", "ada", "maf", events, DELTA)
+        charge = Charge(job.request_id, job.lineage, 1, "s", "ada", "maf", events, DELTA, **DIGESTS)
         if self.careless:
             self._read(job, events)
         try:

@@ -12,7 +12,7 @@ from pathlib import Path
 from penstock.checks import Checks, shown, unknown_keys, within
 from penstock.errors import InvalidInput, Problem
 from penstock.mechanisms import MECHANISMS
-from penstock.study import GUARANTEES
+from penstock.study import DELTA_TIMES_PERSONS, GUARANTEES
 from penstock.wire.signatures import fingerprint
 from penstock_client.files import write_atomic
 from penstock_client.site import read_toml
@@ -43,11 +43,13 @@ reject = "told"
 study_epsilon = 3.0      # the most one study may cost
 study_delta = 1e-5
 total_epsilon = 10.0     # the most the data set may ever cost, over all studies and signers
-total_delta = 1e-5       # a common choice is well below 1/n
+total_delta = 1e-5       # well below 1/n: 1/(10 n) is a common choice
 # yearly_epsilon = 5.0   # the most it may cost in one calendar year (UTC), within the total
 # Part of total_delta, set aside for mechanisms whose proof has a δ of its own. Fixed, as the total
 # is, when `penstock site check` first records the data set.
 # approximate_delta = 1e-6
+# The most that δ times the number of persons may be, for any study: δ is at most 1/(10 n).
+# delta_times_persons = 0.1
 
 # Parts of the data set that share nobody, such as the hospitals of a group. What reads one of them
 # alone is paid by its persons alone. Membership never changes: nobody is ever in two, and nobody
@@ -65,6 +67,8 @@ class Policy:
         yearly_epsilon: the most a calendar year may cost (UTC); None for no such limit.
         approximate_delta: the part of ``total_delta`` for events that take δ off the top.
         strata: declared parts of the persons. Both are read when the data set begins.
+        delta_times_persons: the most that a study's δ times n may be: δ is the chance that
+            anything at all is told of a person, and there are n of them.
     """
 
     mechanisms: tuple[str, ...]
@@ -78,11 +82,16 @@ class Policy:
     yearly_epsilon: float | None = None
     approximate_delta: float = 0.0
     strata: tuple[str, ...] = ()
+    delta_times_persons: float = DELTA_TIMES_PERSONS
+
+    def largest_delta(self, persons: int) -> float:
+        """The δ that a study of ``persons`` persons may ask for at most."""
+        return self.delta_times_persons / persons
 
 
 _TOP = ("mechanisms", "guarantees", "approval", "reject", "limits", "strata")
 _LIMITS = ("study_epsilon", "study_delta", "total_epsilon", "total_delta")
-_OPTIONAL = ("yearly_epsilon", "approximate_delta")
+_OPTIONAL = ("yearly_epsilon", "approximate_delta", "delta_times_persons")
 MAX_STRATA = 1000
 
 
@@ -139,6 +148,8 @@ def _check_limits(check: Checks, table: object) -> dict[str, float]:
             continue
         if name == "approximate_delta":
             number = check.number(where, table[name], "0 <= δ < 1", least=0, below=1)
+        elif name == "delta_times_persons":
+            number = check.number(where, table[name], "0 < δ·n <= 1", above=0, most=1)
         elif name.endswith("delta"):
             number = check.number(where, table[name], "1e-12 <= δ < 1", least=1e-12, below=1)
         else:
@@ -267,5 +278,10 @@ def read_trust(path: Path) -> Trust:
 
 def write_trust(path: Path, trust: Trust) -> None:
     """Replace ``trust.json`` atomically, mode 0600."""
+    write_atomic(path, trust_text(trust))
+
+
+def trust_text(trust: Trust) -> bytes:
+    """What ``trust.json`` holds."""
     records = [asdict(s) for s in trust.signers.values()]
-    write_atomic(path, json.dumps({"signers": records}, indent=2).encode() + b"\n")
+    return json.dumps({"signers": records}, indent=2).encode() + b"\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +30,12 @@ from penstock_client.files import write_atomic
 from penstock_client.gate.facts import certified_dictionary
 from penstock_client.gate.recovery import STOPPED, find
 from penstock_client.ledger.database import Database, exclusive
+from penstock_client.ledger.decisions import Who, check_reason, opened
 from penstock_client.ledger.ledger import Ledger
+from penstock_client.ledger.state import State, Unit
 from penstock_client.network import NetworkPaths, read_public_line
 from penstock_client.policy import TEMPLATE, read_policy
+from penstock_client.rows.identities import Identities, identify, keep, load
 from penstock_client.rows.snapshot import keyed_fingerprint, path_of, save, to_bytes
 from penstock_client.rows.sources import SEPARATORS, read_text
 from penstock_client.rows.validation import Checked, Finding, check, outside_values, require_clean
@@ -43,8 +46,8 @@ SETTINGS_TEMPLATE = """\
 name = {name}
 federation = {federation}
 data = {data}
-# The data set's name in the ledger. A corrected file or new rows stay in the same lineage:
-# what was spent on it is never reset.
+# The data set's name in the ledger, for good. A corrected file and new rows stay in the same
+# lineage: what was spent on these persons is never reset, under this name or another.
 lineage = "main"
 
 # memory_gb = 8.0       # the worker's limit
@@ -253,14 +256,39 @@ def read_dictionary(paths: SitePaths, frame: int | None = None) -> DictionaryFil
     raise InvalidInput(str(paths.dictionary), problems)
 
 
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """What the steward says of rows, and nothing in them can tell; it is recorded.
+
+    Attributes:
+        disjoint: nobody is in another data set of this site; asked for a second data set.
+        new_data: no row was ever in a data set of this site; asked for a new lineage once records
+            of the ledger were lost.
+        new_frame: other people may now be in the data set; asked where the declared number of
+            persons changes.
+        reason: why, in the steward's words.
+    """
+
+    disjoint: bool = False
+    new_data: bool = False
+    new_frame: bool = False
+    reason: str = ""
+
+    def said(self) -> list[str]:
+        """The names of what was declared."""
+        return [n for n in ("disjoint", "new_data", "new_frame") if getattr(self, n)]
+
+
+NOTHING_DECLARED = Declared()
+
+
 def certify(
     paths: SitePaths,
     settings: SiteSettings,
     checked: Checked,
     *,
     accept: bool,
-    new_data: bool = False,
-    new_frame: bool = False,
+    declared: Declared = NOTHING_DECLARED,
 ) -> int:
     """Record checked rows as a version of the lineage; returns the version's number.
 
@@ -268,15 +296,15 @@ def certify(
     spent where it is.
 
     Args:
-        new_data: the steward declares that no row was ever in a data set of this site; asked for
-            a new lineage once records of the ledger were lost.
-        new_frame: the steward declares another frame than the data set had so far.
+        declared: what the steward says of the rows; what nothing in them can tell.
 
     Raises:
         InvalidInput: findings that stand in the way; LedgerLocked: the gate runs.
-        LedgerError: the ledger must be recovered first.
+        LedgerError: the ledger must be recovered first; a second data set that is not disjoint, or
+            shares persons with another; another unit, or another frame, than before.
     """
     require_clean(str(data_path(paths, settings.data)), checked, accept=accept)
+    check_reason(declared.reason)
     policy = read_policy(paths.policy)
     persons = _frame(checked)
     public = _public_rows(paths, settings, checked)
@@ -284,7 +312,10 @@ def certify(
     key = paths.key()
     meaning = canonical(checked.dictionary.to_dict())
     _ = node_line(paths)  # a site that could not be enrolled is told before anything is recorded
-    print_of_rows = keyed_fingerprint(data + meaning, private_to_pem(key))
+    secret = private_to_pem(key)
+    print_of_rows = keyed_fingerprint(data + meaning, secret)
+    unit = Unit(checked.dictionary.person, checked.dictionary.max_rows_per_person)
+    everybody = identify(checked.given, unit.person, secret)
     with exclusive(paths.lock):
         database = Database(paths.database)
         try:
@@ -293,21 +324,30 @@ def certify(
             _refuse_if_restored(paths, ledger)
             lineage = state.lineages.get(settings.lineage)
             latest = lineage.versions[-1] if lineage and lineage.versions else None
-            # Here, before anything of the last version is undone.
-            ledger.refuse_another_frame(settings.lineage, persons, new_frame)
+            # The frame is no part of the print: the same rows in another frame are a new version.
+            same = (print_of_rows, persons)
+            known = latest is not None and (latest.fingerprint, latest.persons) == same
+            number = (latest.number if latest else 0) + (0 if known else 1)
+            # All that can be refused is, before anything is written.
+            ledger.refuse_another_unit(settings.lineage, unit)
+            ledger.refuse_another_frame(settings.lineage, persons, declared.new_frame)
+            _refuse_overlap(paths, state, settings.lineage, everybody, declared)
             if lineage is None:
                 ledger.add_lineage(
                     settings.lineage,
                     policy.total_epsilon,
                     policy.total_delta,
+                    unit=unit,
                     approximate_delta=policy.approximate_delta,
                     strata=policy.strata,
-                    new_data=new_data,
+                    disjoint=declared.disjoint,
+                    new_data=declared.new_data,
+                    reason=declared.reason,
                 )
-            # The frame is no part of the print: the same rows in another frame are a new version.
-            same = (print_of_rows, persons)
-            known = latest is not None and (latest.fingerprint, latest.persons) == same
-            number = (latest.number if latest else 0) + (0 if known else 1)
+            ledger.fix_unit(settings.lineage, unit)
+            _record(paths, settings, number, persons, print_of_rows, declared)
+            # First: who is in a version that the ledger holds is always known.
+            keep(paths.identities, settings.lineage, everybody)
             # Without its dictionary the gate answers "not ready": rows are never read with
             # another version's levels, wherever this is interrupted.
             certified = certified_dictionary(paths)
@@ -315,7 +355,13 @@ def certify(
             # Rows first, record second: a version in the ledger always has its rows.
             save(paths.snapshots, settings.lineage, number, data)
             if not known:
-                ledger.add_version(settings.lineage, persons, print_of_rows, new_frame=new_frame)
+                ledger.add_version(
+                    settings.lineage,
+                    persons,
+                    print_of_rows,
+                    new_frame=declared.new_frame,
+                    reason=declared.reason,
+                )
             if public is None:
                 (paths.snapshots / "public.arrow").unlink(missing_ok=True)
             else:
@@ -328,6 +374,65 @@ def certify(
     join = join_record(paths, settings, checked)
     write_atomic(paths.join, json.dumps(join, indent=2).encode() + b"\n", mode=0o644)
     return number
+
+
+def _record(
+    paths: SitePaths,
+    settings: SiteSettings,
+    number: int,
+    persons: int,
+    print_of_rows: str,
+    declared: Declared,
+) -> None:
+    """The steward's word, and whose it was; of the rows nothing but what the ledger holds."""
+    with opened(paths, settings.name) as decisions:
+        decisions.notice(paths)
+        decisions.append(
+            "certify",
+            Who.here(),
+            declared.reason,
+            lineage=settings.lineage,
+            version=number,
+            persons=persons,
+            fingerprint=print_of_rows,
+            declared=declared.said(),
+        )
+
+
+def _refuse_overlap(
+    paths: SitePaths, state: State, name: str, everybody: Identities, declared: Declared
+) -> None:
+    """Nobody may be in two data sets that were declared disjoint, in any of their versions.
+
+    Raises:
+        LedgerError: somebody is, or nobody knows.
+    """
+    own = state.lineages.get(name)
+    apart = own.disjoint if own else declared.disjoint or declared.new_data
+    for other in state.lineages.values():
+        if other.name == name or not (apart or other.disjoint) or not other.versions:
+            continue
+        theirs = load(paths.identities, other.name)
+        if theirs is None and other.exhausted and declared.new_data:
+            continue  # its rows may be lost with the records; its budget is
+        if theirs is None:
+            raise LedgerError(
+                f"nobody knows who is in {other.name}: an older Penstock certified it",
+                value=name,
+                bound=f"disjoint from {other.name}",
+                remedy=f"first run `penstock site check` with lineage = {other.name!r} and its "
+                "rows",
+            )
+        shared = everybody.shared(theirs)
+        if shared:
+            raise LedgerError(
+                f"{shared} persons of these rows are, or were, in {other.name}, and the two are "
+                "declared disjoint: they would be given a second budget",
+                value=name,
+                bound=f"nobody of {other.name}",
+                remedy=f"leave them out, or write lineage = {other.name!r}; where two sources only "
+                "number their persons alike, make the ids distinct",
+            )
 
 
 def _refuse_if_restored(paths: SitePaths, ledger: Ledger) -> None:

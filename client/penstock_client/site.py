@@ -64,6 +64,16 @@ class SitePaths:
         return self.root / "ledger" / "gate.db"
 
     @property
+    def decisions(self) -> Path:
+        """Who decided what: the second chain."""
+        return self.root / "ledger" / "decisions.db"
+
+    @property
+    def identities(self) -> Path:
+        """Keyed hashes of everybody who was ever certified: who may not be in two data sets."""
+        return self.root / "ledger" / "identities"
+
+    @property
     def snapshots(self) -> Path:
         return self.root / "snapshots"
 

@@ -33,6 +33,7 @@ from penstock.errors import JobFailed
 from penstock.estimands import Estimand
 from penstock.mechanisms import MECHANISMS, Gibbs, Maf, Mechanism, SlicedWasserstein, Trajectory
 from penstock.schema import Schema
+from penstock.study import advised_delta
 from penstock.toml import study_template
 from penstock_server.report.draw import to_file
 from penstock_server.report.forest import forest_png
@@ -244,6 +245,8 @@ class _Demo:
     def study(self) -> str:
         moment = datetime.now(UTC).replace(microsecond=0)
         asked = self.scenario
+        joins = self.work.glob("*/join.json")
+        persons = max(json.loads(path.read_text())["persons"] for path in joins)
         return study_template(
             asked.schema,
             name=asked.study,
@@ -253,6 +256,7 @@ class _Demo:
             not_before=_stamp(moment - timedelta(minutes=1)),
             expires=_stamp(moment + timedelta(days=1)),
             epsilon=self.epsilon,
+            delta=advised_delta(persons),
             estimands=(asked.estimand,),
             mechanism=asked.mechanism,
         )

@@ -24,6 +24,11 @@ GUARANTEES = ("formal", "public-flow", "empirical")
 MAX_SITES = 1000
 MAX_ESTIMANDS = 50
 MAX_READERS = 100
+DELTA = 1e-5
+"""What δ is of where nothing else is said, and where n allows it."""
+DELTA_TIMES_PERSONS = 0.1
+"""The most that δ·n should be: δ bounds the chance that a person's row is simply given away, and
+a mechanism that does so to each of n persons by chance δ meets any such bound."""
 
 _PARTS = ("schema", "estimands", "privacy", "mechanism")
 _TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
@@ -291,3 +296,8 @@ def _read_mechanism(data: Mapping[str, Any], problems: list[Problem]) -> Mechani
 def _flat(part: Estimand | PrivacyRequest) -> dict[str, Any]:
     values = {f.name: getattr(part, f.name) for f in fields(part)}
     return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
+
+
+def advised_delta(persons: int) -> float:
+    """min(1e-5, 1/(10 n)): the δ to ask of sites, the largest of which has ``persons`` persons."""
+    return min(DELTA, DELTA_TIMES_PERSONS / persons)

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from tests.ledgers import DIGESTS
 from typer.testing import CliRunner
 
 from penstock.cli.main import app
@@ -27,9 +28,9 @@ from penstock.wire.signatures import generate_key, public_hex, sign
 from penstock_client.cli import budget
 from penstock_client.ledger import picture, whatif
 from penstock_client.ledger.budget import summary
-from penstock_client.ledger.chain import State
 from penstock_client.ledger.database import Database
 from penstock_client.ledger.ledger import RECORD, Charge, Ledger
+from penstock_client.ledger.state import State
 from penstock_client.policy import read_policy, read_trust
 
 RELEASE = (Gaussian(8.0), PoissonGaussian(0.02, 2.0, 50))
@@ -66,7 +67,7 @@ class Steward:
     def charge(self, name: str, *events: Any, study: str = "trial") -> None:
         charge = Charge(
             name, "main", 1, f"{study}/{name}", self.signer, "maf", events or RELEASE, 1e-5,
-            study=study,
+            study=study, **DIGESTS,
         )  # fmt: skip
         self.ledger.reserve(charge, signer_epsilon=10.0)
 
@@ -396,7 +397,7 @@ def test_verify_replays_every_charge(steward, tmp_path):
     found = steward.json("verify")
     assert (found["ok"], found["charges"], found["findings"]) == (True, 4, [])
     assert found["head"] == steward.ledger.state().head
-    steward("export", tmp_path / "l.json")
+    steward("export", tmp_path / "l.json", "--decisions")
     assert steward.json("verify", tmp_path / "l.json") == found
     said = steward("verify", tmp_path / "l.json").out
     assert f"{found['records']} records, chain and signatures whole" in said
@@ -419,6 +420,7 @@ def test_a_charge_that_was_never_admissible_is_found(steward, tmp_path):
         "mechanism": "maf",
         "delta": 1e-5,
         "relation": "zero-out, public n",
+        **DIGESTS,
     }
     greedy = [to_dict(Gaussian(0.1))]
     seq = steward.ledger.append("reserve", **fields, events=greedy).seq
@@ -428,7 +430,7 @@ def test_a_charge_that_was_never_admissible_is_found(steward, tmp_path):
     found = steward.json("verify", code=7)
     assert [f["record"] for f in found["findings"]] == [seq]
     assert not found["ok"]
-    steward("export", tmp_path / "l.json")
+    steward("export", tmp_path / "l.json", "--decisions")
     assert steward.json("verify", tmp_path / "l.json", code=7) == found
     other = {
         **fields,
@@ -468,6 +470,9 @@ def test_a_running_gate_answers_the_same(world):
         assert said.exit_code == 0, said.stderr
         return json.loads(said.stdout)
 
+    site.start()  # which notes the trust file that no command wrote
+    site.close()
     alone = asked("show"), asked("what-if", "--signer", "analyst"), asked("verify")
+    site.processes.clear()
     site.start()
     assert (asked("show"), asked("what-if", "--signer", "analyst"), asked("verify")) == alone

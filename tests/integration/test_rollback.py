@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conftest import TestSite
+from tests.conftest import TestSite, rows_csv
 from typer.testing import CliRunner
 
 from penstock.cli.main import app
@@ -218,6 +218,10 @@ def test_without_another_copy_everything_that_was_left_is_charged(world, restore
     site.paths.settings.write_text(settings.replace('lineage = "main"', 'lineage = "other"'))
     said = penstock("site", "check", "--accept", "-d", root, code=7)
     assert "--new-data" in said
+    # It is no word alone: who was in the lost data set is still known.
+    said = penstock("site", "check", "--accept", "--new-data", "-d", root, code=7)
+    assert "200 persons of these rows are, or were, in main" in said
+    (root.parent / f"{site.name}.csv").write_text(rows_csv(200, seed=77))
     penstock("site", "check", "--accept", "--new-data", "-d", root)
     site.start()
     job = site.submit(world.signed(name="third"))

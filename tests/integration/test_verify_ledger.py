@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.ledgers import DIGESTS, ROWS
 
 from penstock.privacy.accountant import epsilon_pld
 from penstock.privacy.events import (
@@ -62,7 +63,7 @@ EVERY_KIND = (
 
 
 def charge(name: str, *events: Any, lineage: str = "main") -> Charge:
-    return Charge(name, lineage, 1, f"study of {name}", "ann", "maf", events, 1e-5)
+    return Charge(name, lineage, 1, f"study of {name}", "ann", "maf", events, 1e-5, **DIGESTS)
 
 
 @pytest.fixture(scope="module")
@@ -73,9 +74,11 @@ def ledger(tmp_path_factory) -> Ledger:
     folder = tmp_path_factory.mktemp("ledger")
     made = Ledger(Database.create(folder / "gate.db"), KEY, clock)
     made.open_for("here")
-    made.add_lineage("main", 9.0, 1e-5, approximate_delta=2e-6, strata=("north", "south"))
+    made.add_lineage(
+        "main", 9.0, 1e-5, approximate_delta=2e-6, strata=("north", "south"), unit=ROWS
+    )
     made.add_version("main", 4000, "f")
-    made.add_lineage("grid", 6.0, 1e-6, orders=(6.0, 9.5, 20.0))
+    made.add_lineage("grid", 6.0, 1e-6, orders=(6.0, 9.5, 20.0), unit=ROWS, disjoint=True)
     made.add_version("grid", 4000, "f")
     for place, event in enumerate(EVERY_KIND):
         made.reserve(charge(f"r{place}", event), signer_epsilon=9.0)
@@ -85,7 +88,7 @@ def ledger(tmp_path_factory) -> Ledger:
         made.reserve(charge(f"{stratum} {sigma}", event), signer_epsilon=9.0)
     for sigma in (4.0, 7.0, 50.0):
         made.reserve(charge(f"g{sigma}", Gaussian(sigma), lineage="grid"), signer_epsilon=6.0)
-    made.add_version("main", 4100, "g", new_frame=True)
+    made.add_version("main", 4100, "g", new_frame=True, reason="a new ward")
     return made
 
 
@@ -266,15 +269,15 @@ def test_the_rest_of_an_entry_is_covered_too(export, name):
 
 def test_a_record_that_was_hashed_anew_is_not_signed(export):
     records = [dict(r) for r in export["records"]]
-    body = records[5]["body"].replace('"margins"', '"nothing"')
-    assert body != records[5]["body"]
+    body = records[6]["body"].replace('"margins"', '"nothing"')
+    assert body != records[6]["body"]
     hash_ = hashlib.sha256(body.encode()).hexdigest()
-    records[5] |= {"body": body, "hash": hash_}
+    records[6] |= {"body": body, "hash": hash_}
     (first, *_) = problems({**export, "records": records})
-    assert first == {"record": 6, "what": "its signature is not the gate's"}
-    records[5]["signature"] = sign(OTHER, RECORD, hash_.encode())
+    assert first == {"record": 7, "what": "its signature is not the gate's"}
+    records[6]["signature"] = sign(OTHER, RECORD, hash_.encode())
     assert problems({**export, "records": records})[0] == first
-    records[5]["signature"] = sign(KEY, "study", hash_.encode())  # of another purpose
+    records[6]["signature"] = sign(KEY, "study", hash_.encode())  # of another purpose
     assert problems({**export, "records": records})[0] == first
 
 
@@ -516,3 +519,55 @@ def test_a_recovery_charges_everything_and_goes_on():
     book.head, book.seq = book.records[-1]["hash"], 31
     assert script.verify(book.write("lineage", **new, new_data=True).export)["ok"]
     assert problems(book.reserve("b", G5).export)[0]["record"] == 33
+
+
+# -- the second format -------------------------------------------------------------------------
+
+SALT = "0" * 32
+UNIT = {"person": "id", "rows": 3}
+
+
+def risen() -> Book:
+    book = Book().reserve("old", G5).write("format", format=2)
+    return book.write("unit", lineage="main", unit=UNIT).reserve("a", G5, **DIGESTS)
+
+
+BROKEN_SINCE = {
+    "a data set that is not disjoint": lambda b: b.write(
+        "lineage", lineage="two", epsilon=2.0, delta=1e-5, order=8.0, unit=UNIT
+    ),
+    "a data set without a unit": lambda b: b.write(
+        "lineage", lineage="two", epsilon=2.0, delta=1e-5, order=8.0, disjoint=True
+    ),
+    "another unit": lambda b: b.write("unit", lineage="main", unit={"person": "id", "rows": 4}),
+    "a frame that followed the rows": lambda b: b.write(
+        "version", lineage="main", version=2, persons=101, fingerprint="g"
+    ),
+    "no digest of the study": lambda b: b.reserve("b", G5, **{**DIGESTS, "study_digest": ""}),
+    "no digest of the plan": lambda b: b.reserve("b", G5, **{**DIGESTS, "plan_digest": "x"}),
+    "no decisions": lambda b: b.reserve("b", G5),
+    "no salt": lambda b: b.write("commit", charge="a"),
+    "the format again": lambda b: b.write("format", format=2),
+    "a format to come": lambda b: b.write("format", format=3),
+}
+
+
+@pytest.mark.parametrize("what", BROKEN_SINCE)
+def test_what_the_second_format_asks_for_is_missed(what):
+    book = risen()
+    assert script.verify(book.export)["ok"], script.verify(book.export)
+    place = len(book.records) + 1
+    assert problems(BROKEN_SINCE[what](book).export)[0]["record"] == place
+
+
+def test_what_the_second_format_asks_for_is_enough():
+    book = risen().write("commit", charge="a", salt=SALT)
+    new = {"epsilon": 2.0, "delta": 1e-5, "order": 8.0, "unit": UNIT, "disjoint": True}
+    book.write("lineage", lineage="two", **new)
+    book.write("version", lineage="main", version=2, persons=777, fingerprint="g", new_frame=True)
+    report = script.verify(book.reserve("b", G5, version=2, **DIGESTS).export)
+    assert report["ok"], report
+    assert report["lineages"][0]["persons"][-1] == 777
+    assert report["lineages"][1]["together_with"] == []
+    assert "persons by 'id', at most 3 rows each" in script.show(report)
+    assert problems(book.reserve("c", G5, version=1, **DIGESTS).export)

@@ -21,7 +21,7 @@ from penstock.mechanisms.gibbs import Gibbs
 from penstock.models.gibbs.chain import Schedule
 from penstock.models.gibbs.design import read
 from penstock.models.gibbs.mechanism import answer, check_smooth, run
-from penstock.models.gibbs.plan import Plan, plan
+from penstock.models.gibbs.plan import Plan, gradient_sensitivity, plan
 from penstock.models.gibbs.posed import posed
 from penstock.models.gibbs.summaries import summarise
 from penstock.privacy.noise import SeededNoise
@@ -266,5 +266,6 @@ def test_a_halved_noise_multiplier_is_seen_in_the_charge() -> None:
     how = planned("logistic", 1000, 1.0)
     halved = Schedule(how.schedule.sizes, tuple(s / 2 for s in how.schedule.multipliers))
     twin = replace(how, schedule=halved)
-    assert twin.schedule.events() != how.schedule.events()
-    assert set(how.schedule.events()) <= set(how.events)
+    unit = gradient_sensitivity(how)
+    assert twin.schedule.events(unit) != how.schedule.events(unit)
+    assert set(how.schedule.events(unit)) <= set(how.events)

@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from tests.ledgers import DIGESTS, ROWS
 from tests.studies.rows import Row, write
 
 from penstock.privacy import accountant, renyi
@@ -25,9 +26,9 @@ from penstock.privacy.discrete import discrete_gaussian
 from penstock.privacy.events import DiscreteGaussian, Event, PoissonGaussian
 from penstock.privacy.filters import best_order
 from penstock.privacy.noise import SecureNoise
-from penstock_client.ledger.chain import Charge
 from penstock_client.ledger.database import Database
 from penstock_client.ledger.ledger import Ledger
+from penstock_client.ledger.state import Charge
 
 RELEASES, DELTA, TOTAL = 500, 1e-5, 30.0
 SHAPE = (5000, 8)
@@ -53,6 +54,7 @@ def charge(index: int) -> Charge:
         mechanism="maf",
         events=events(index),
         delta=DELTA,
+        **DIGESTS,
     )
 
 
@@ -72,7 +74,7 @@ def ledger_times(folder: Path) -> dict[str, list[float]]:
     database = Database.create(folder / "gate.db")
     ledger = Ledger(database, key)
     ledger.open_for("bench")
-    ledger.add_lineage("cohort", TOTAL, DELTA)
+    ledger.add_lineage("cohort", TOTAL, DELTA, unit=ROWS)
     ledger.add_version("cohort", 8000, "00" * 32)
     index = 0
 

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.conftest import SCHEMA, World
+from tests.ledgers import DIGESTS, ROWS
 
 from penstock.errors import BudgetExceeded, InvalidEvent, LedgerCorrupt, LedgerError, Refused
 from penstock.privacy.accountant import epsilon
@@ -40,7 +41,7 @@ YEARLY = replace(POLICY, yearly_epsilon=2.5)
 def charge(name: str, sigma: float = 3.0, **more) -> Charge:
     values = {"lineage": "main", "version": 1, "study_id": f"id-{name}", "signer": ADA}
     values |= {"mechanism": "maf", "events": (Gaussian(sigma),), "delta": 1e-5}
-    return Charge(id=name, **{**values, **more})
+    return Charge(id=name, **{**DIGESTS, **values, **more})
 
 
 class Clock:
@@ -62,7 +63,7 @@ def clock():
 def ledger(tmp_path, clock):
     made = Ledger(Database.create(tmp_path / "gate.db"), KEY, clock)
     made.open_for("here")
-    made.add_lineage("main", 10.0, 1e-5)
+    made.add_lineage("main", 10.0, 1e-5, unit=ROWS)
     made.add_version("main", 100, "f")
     return made
 
@@ -87,8 +88,9 @@ def test_a_studys_releases_share_its_allowance_over_all_versions(ledger):
     assert error.reason == "study-budget"
     assert "the study's allowance" in str(error)
     assert "at most 2" in str(error)
-    ledger.reserve(charge("c", study="other"), signer_epsilon=10.0, policy=POLICY)
-    ledger.reserve(charge("d", study="trial", signer=BOB), signer_epsilon=10.0, policy=POLICY)
+    for more in ({"id": "c", "study": "other"}, {"id": "d", "study": "trial", "signer": BOB}):
+        newest = replace(charge("x", version=2), **more)
+        ledger.reserve(newest, signer_epsilon=10.0, policy=POLICY)
 
 
 def test_a_studys_first_release_is_held_to_its_own_exact_price(ledger):
@@ -183,7 +185,8 @@ def test_an_allowance_that_is_too_small_for_anything_says_so(ledger):
 
 
 def test_a_delta_that_no_odometer_can_share_is_still_shown(ledger):
-    ledger.add_lineage("small", 5.0, 1e-12)
+    ledger.add_lineage("small", 5.0, 1e-12, unit=ROWS, disjoint=True)
+    ledger.add_version("small", 100, "f")
     wanted = charge("a", 9.0, lineage="small", delta=1e-12)
     ledger.reserve(wanted, signer_epsilon=5.0)
     row = budget.summary(ledger.state())[1]
@@ -224,6 +227,7 @@ def test_each_allowance_is_refused_by_a_code_of_its_own(ledger, code, policy, si
         return sign_study(World(Path(), KEY).study(sites=("a",), **changes), KEY)
 
     first = consider(asked(), facts(10.0, POLICY)).charge
+    first = replace(first, decisions=DIGESTS["decisions"])
     ledger.reserve(first, signer_epsilon=10.0, policy=POLICY)
     assert first.study == "trial"
     if not code:
@@ -242,7 +246,9 @@ def test_a_stratum_that_was_not_declared_is_refused(ledger, tmp_path):
     north, south = (OnStratum(name, Gaussian(3.0)) for name in ("north", "south"))
     with pytest.raises(InvalidEvent, match="not declared"):
         ledger.reserve(charge("a", events=(north,)), signer_epsilon=10.0)
-    state = ledger.add_lineage("parts", 1.9, 1e-5, strata=("north", "south"))
+    ledger.add_lineage("parts", 1.9, 1e-5, strata=("north", "south"), unit=ROWS, disjoint=True)
+    ledger.add_version("parts", 100, "f")
+    state = ledger.state()
     assert state.lineages["parts"].strata == ("north", "south")
     for name, event in (("a", north), ("b", south)):  # nobody pays for both
         ledger.reserve(charge(name, events=(event,), lineage="parts"), signer_epsilon=10.0)
@@ -253,7 +259,8 @@ def test_a_stratum_that_was_not_declared_is_refused(ledger, tmp_path):
 
 
 def test_an_unbounded_event_on_a_stratum_ends_the_whole_budget(ledger):
-    ledger.add_lineage("parts", 5.0, 1e-5, strata=("north",))
+    ledger.add_lineage("parts", 5.0, 1e-5, strata=("north",), unit=ROWS, disjoint=True)
+    ledger.add_version("parts", 100, "f")
     told = (OnStratum("north", Unbounded()),)
     ledger.reserve(charge("a", events=told, lineage="parts"), signer_epsilon=10.0)
     with pytest.raises(BudgetExceeded, match="ended"):
@@ -263,7 +270,8 @@ def test_an_unbounded_event_on_a_stratum_ends_the_whole_budget(ledger):
 def test_delta_that_was_not_set_aside_cannot_be_taken_off_the_top(ledger):
     events = (Approximate(0.1, 1e-7),)
     refused(ledger, charge("a", events=events), POLICY)
-    ledger.add_lineage("aside", 5.0, 1e-5, approximate_delta=2e-7)
+    ledger.add_lineage("aside", 5.0, 1e-5, approximate_delta=2e-7, unit=ROWS, disjoint=True)
+    ledger.add_version("aside", 100, "f")
     for name in ("a", "b"):
         wanted = charge(name, events=events, lineage="aside")
         ledger.reserve(wanted, signer_epsilon=5.0, policy=POLICY)
@@ -272,7 +280,8 @@ def test_delta_that_was_not_set_aside_cannot_be_taken_off_the_top(ledger):
 
 
 def test_a_grid_of_orders_survives_its_record(ledger):
-    ledger.add_lineage("grid", 5.0, 1e-5, orders=(4.0, 8.0))
+    ledger.add_lineage("grid", 5.0, 1e-5, orders=(4.0, 8.0), unit=ROWS, disjoint=True)
+    ledger.add_version("grid", 100, "f")
     state = ledger.verify(PUBLIC)
     assert state.lineages["grid"].order == (4.0, 8.0)
     assert state.lineages["grid"].filter == Filter(5.0, 1e-5, (4.0, 8.0))
@@ -285,7 +294,7 @@ def test_a_grid_of_orders_survives_its_record(ledger):
 def test_a_budget_that_is_none_begins_no_data_set(ledger, more):
     before = ledger.state()
     with pytest.raises(InvalidEvent):
-        ledger.add_lineage("bad", 5.0, 1e-5, **more)
+        ledger.add_lineage("bad", 5.0, 1e-5, **more, unit=ROWS, disjoint=True)
     assert ledger.state() == before
 
 
@@ -303,13 +312,21 @@ def test_the_fold_refuses_a_stratum_that_was_never_declared(ledger):
         ledger.append("reserve", mechanism="maf", events=events, delta=1e-5, **fields)
 
 
-def test_records_of_before_fold_as_they_did(ledger):
-    """No field of a plain data set's or an unnamed study's record is new."""
+def test_a_plain_record_holds_what_its_format_asks_for_and_no_more(ledger):
     ledger.reserve(charge("a"), signer_epsilon=10.0)
     kinds = {json.loads(body)["kind"]: set(json.loads(body)) for _, body, _, _ in ledger.records()}
     common = {"kind", "lineage", "prev", "seq", "time"}
-    assert kinds["lineage"] == common | {"epsilon", "delta", "order"}
-    told = {"charge", "version", "study_id", "signer", "mechanism", "events", "delta", "relation"}
+    assert kinds["lineage"] == common | {"epsilon", "delta", "order", "unit"}
+    told = set(DIGESTS) | {
+        "charge",
+        "version",
+        "study_id",
+        "signer",
+        "mechanism",
+        "events",
+        "delta",
+        "relation",
+    }
     assert kinds["reserve"] == common | told
 
 
@@ -348,7 +365,10 @@ def test_the_summary_says_what_is_spent_of_everything(ledger, clock):
 
 
 def test_the_summary_shows_strata_and_the_end_of_a_budget(ledger):
-    ledger.add_lineage("parts", 5.0, 1e-5, strata=("n", "s"), orders=(4.0, 8.0))
+    ledger.add_lineage(
+        "parts", 5.0, 1e-5, strata=("n", "s"), orders=(4.0, 8.0), unit=ROWS, disjoint=True
+    )
+    ledger.add_version("parts", 100, "f")
     for name, stratum in (("a", "n"), ("b", "s"), ("c", "n")):
         events = (Gaussian(12.0), OnStratum(stratum, Gaussian(6.0)))
         ledger.reserve(charge(name, events=events, lineage="parts"), signer_epsilon=5.0)
@@ -403,7 +423,10 @@ class Model:
             self.ledger.add_version(name, 100, "f")
         elif what == "lineage" and len(self.names) < 3:
             self.names.append(f"rows-{len(self.names)}")
-            self.ledger.add_lineage(self.names[-1], 5.0, 1e-5, strata=("n", "s"))
+            self.ledger.add_lineage(
+                self.names[-1], 5.0, 1e-5, strata=("n", "s"), unit=ROWS, disjoint=True
+            )
+            self.ledger.add_version(self.names[-1], 100, "f")
         elif what == "clock":
             self.clock.now = f"20{20 + number}-06-01T00:00:00.000000Z"
         elif what == "other":
@@ -420,6 +443,7 @@ class Model:
             f"r{self.count}",
             events=events,
             lineage=name,
+            version=len(self.ledger.state().lineages[name].versions),
             signer=(ADA, BOB)[number % 2],
             study=f"s{number % 3}",
         )

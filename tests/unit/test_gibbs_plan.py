@@ -57,6 +57,17 @@ def test_a_long_plain_chain_is_charged_by_its_last_iterate() -> None:
     assert not any(isinstance(e, NoisyDescent) and e.contraction == 1 for e in short.events)
 
 
+@pytest.mark.parametrize("settings", [{"steps": 5000, "ridge": 0.5}, {"steps": 40}, {}])
+def test_the_chains_record_had_no_raw_sigma(settings: dict[str, object]) -> None:
+    """A person of k rows moves a mean gradient by k/n of the bound on a row's own."""
+    found = made(persons=4000, **settings)
+    chain = [e for e in found.events if isinstance(e, Gaussian | NoisyDescent)]
+    steps = {e.noise_multiplier * e.sensitivity for e in chain}
+    raw = {sigma * found.rows / 4000 * (1 + 1e-9) for sigma in found.schedule.multipliers}
+    assert sorted(steps) == pytest.approx(sorted(raw), rel=1e-12)
+    assert all(e.sensitivity == pytest.approx(found.rows / 4000) for e in chain)
+
+
 def test_momentum_is_charged_by_composition() -> None:
     found = made(steps=500, ridge=0.5, dynamics="underdamped")
     assert not any(isinstance(e, NoisyDescent) for e in found.events)

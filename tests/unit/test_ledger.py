@@ -5,6 +5,7 @@ import sqlite3
 import threading
 
 import pytest
+from tests.ledgers import DIGESTS, ROWS
 
 from penstock.errors import (
     BudgetExceeded,
@@ -31,14 +32,14 @@ def charge(name: str, sigma: float = 3.0, signer: str = "alice", **more) -> Char
         "events": (Gaussian(sigma),),
         "delta": 1e-5,
     }
-    return Charge(id=name, signer=signer, **{**values, **more})
+    return Charge(id=name, signer=signer, **{**DIGESTS, **values, **more})
 
 
 @pytest.fixture
 def ledger(tmp_path):
     made = Ledger(Database.create(tmp_path / "gate.db"), KEY)
     made.open_for("here")
-    made.add_lineage("main", 5.0, 1e-5)
+    made.add_lineage("main", 5.0, 1e-5, unit=ROWS)
     made.add_version("main", 100, "f")
     return made
 
@@ -49,7 +50,7 @@ def test_a_life(ledger):
     ledger.reserve(charge("b"), signer_epsilon=5.0)
     ledger.burn("b", "failed")
     state = ledger.verify(PUBLIC)
-    assert state.seq == 7
+    assert state.seq == 8
     assert {c.id: c.status for c in state.charges.values()} == {"a": "committed", "b": "burnt"}
     assert len(state.lineages["main"].events()) == 2
 
@@ -126,13 +127,15 @@ def test_threads_never_overspend(ledger):
 
 
 def test_time_never_runs_backwards(tmp_path):
-    times = iter(["2026-01-02T00:00:00Z", "2026-01-01T00:00:00Z", "2026-01-03T00:00:00Z"])
-    ledger = Ledger(Database.create(tmp_path / "gate.db"), KEY, clock=lambda: next(times))
+    days = iter(["02", "01", "03"])
+    ledger = Ledger(
+        Database.create(tmp_path / "gate.db"), KEY, clock=lambda: f"2026-01-{next(days)}T00:00:00Z"
+    )
     ledger.open_for("here")
-    ledger.add_lineage("main", 5.0, 1e-5)
+    ledger.add_lineage("main", 5.0, 1e-5, unit=ROWS)
     ledger.add_version("main", 10, "f")
     written = [json.loads(body)["time"] for _, body, _, _ in ledger.records()]
-    assert written == ["2026-01-02T00:00:00Z", "2026-01-02T00:00:00Z", "2026-01-03T00:00:00Z"]
+    assert [time[8:10] for time in written] == ["02", "02", "02", "03"]
 
 
 # -- damage ------------------------------------------------------------------------------------
@@ -152,8 +155,8 @@ def edit(ledger, sql, *values):
 
 def test_an_edited_record_is_found(ledger):
     ledger.reserve(charge("a", sigma=3.0), signer_epsilon=5.0)
-    edited = edit(ledger, "UPDATE record SET body = replace(body, '3.0', '9.0') WHERE seq = 4")
-    with pytest.raises(LedgerCorrupt, match="record 4"):
+    edited = edit(ledger, "UPDATE record SET body = replace(body, '3.0', '9.0') WHERE seq = 5")
+    with pytest.raises(LedgerCorrupt, match="record 5"):
         edited.state()
 
 
@@ -169,7 +172,7 @@ def test_a_rehashed_record_is_found_by_its_signature(ledger):
     (_, body, _, _) = ledger.records()[-1]
     forged = body.replace('"persons":100', '"persons":999')
     hash_ = hashlib.sha256(forged.encode()).hexdigest()
-    edited = edit(ledger, "UPDATE record SET body = ?, hash = ? WHERE seq = 3", forged, hash_)
+    edited = edit(ledger, "UPDATE record SET body = ?, hash = ? WHERE seq = 4", forged, hash_)
     edited.state()  # the chain alone cannot see it at its end
     with pytest.raises(LedgerCorrupt, match="signature"):
         edited.verify(PUBLIC)

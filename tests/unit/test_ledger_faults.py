@@ -15,26 +15,27 @@ import threading
 from pathlib import Path
 
 import pytest
+from tests.ledgers import DIGESTS, ROWS
 
 from penstock.errors import BudgetExceeded, LedgerError, LedgerLocked
 from penstock.privacy.events import Gaussian
 from penstock.wire.signatures import generate_key, public_hex
-from penstock_client.ledger.chain import State
 from penstock_client.ledger.database import Database, exclusive
 from penstock_client.ledger.ledger import Charge, Ledger
+from penstock_client.ledger.state import State
 
 KEY = generate_key()
 PUBLIC = public_hex(KEY)
 
 
 def charge(name: str, sigma: float = 40.0) -> Charge:
-    return Charge(name, "main", 1, "s", "ada", "maf", (Gaussian(sigma),), 1e-5)
+    return Charge(name, "main", 1, "s", "ada", "maf", (Gaussian(sigma),), 1e-5, **DIGESTS)
 
 
 def begin(path: Path, **more) -> Ledger:
     ledger = Ledger(Database.create(path), KEY, **more)
     ledger.open_for("here")
-    ledger.add_lineage("main", 5.0, 1e-5)
+    ledger.add_lineage("main", 5.0, 1e-5, unit=ROWS)
     ledger.add_version("main", 100, "f")
     return ledger
 
@@ -326,7 +327,7 @@ def test_a_decision_reads_no_record_twice(tmp_path, monkeypatch):
     assert max(read) == 1  # the last record, to see that it is still the last
     again = Ledger(ledger.database, KEY)
     assert again.state() == ledger.state()
-    assert max(read) == 10
+    assert max(read) == 11
 
 
 def test_a_file_that_is_put_back_under_a_running_ledger_is_seen(tmp_path):

@@ -93,6 +93,9 @@ def test_a_policy_saved_on_windows_is_the_same(tmp_path, change):
         ("# approximate_delta = 1e-6", "approximate_delta = -1", "approximate_delta: is out of"),
         ("# approximate_delta = 1e-6", "approximate_delta = nan", "approximate_delta: is out of"),
         ("# approximate_delta = 1e-6", "approximate_delta = 6e-6", "at most half of total_delta"),
+        ("# delta_times_persons = 0.1", "delta_times_persons = 0", "persons: is out of range"),
+        ("# delta_times_persons = 0.1", "delta_times_persons = nan", "persons: is out of range"),
+        ("# delta_times_persons = 0.1", "delta_times_persons = 2", "0 < δ·n <= 1"),
     ],
 )
 def test_each_mistake_is_named_with_its_line(tmp_path, old, new, words):

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.ledgers import DIGESTS, ROWS
 
 from penstock.errors import BudgetExceeded, LedgerCorrupt, LedgerError, LedgerLocked
 from penstock.privacy.events import Gaussian, Unbounded, to_dict
@@ -27,9 +28,10 @@ from penstock_client.gate.recovery import (
     recover_worst_case,
 )
 from penstock_client.ledger.budget import left, spent, summary
-from penstock_client.ledger.chain import State, fold
+from penstock_client.ledger.chain import fold
 from penstock_client.ledger.database import Database, exclusive
 from penstock_client.ledger.ledger import Charge, Ledger
+from penstock_client.ledger.state import State
 from penstock_client.site import SitePaths
 
 KEY, OTHER = generate_key(), generate_key()
@@ -63,7 +65,7 @@ class Site:
         site = cls(paths)
         with site.ledger() as ledger:
             ledger.open_for("here")
-            ledger.add_lineage("main", TOTAL, DELTA)
+            ledger.add_lineage("main", TOTAL, DELTA, unit=ROWS)
             ledger.add_version("main", 100, "f")
         return site
 
@@ -93,7 +95,7 @@ class Site:
         self.count += 1
         name = f"r{self.count}"
         events = (Gaussian(sigma),)
-        charge = Charge(name, lineage, 1, "s", "alice", "maf", events, DELTA)
+        charge = Charge(name, lineage, 1, "s", "alice", "maf", events, DELTA, **DIGESTS)
         with self.ledger() as ledger:
             try:
                 state = ledger.reserve(charge, signer_epsilon=TOTAL)
@@ -265,7 +267,7 @@ def test_a_reservation_that_was_open_is_burnt(behind):
     behind.restore(behind.backup())
     with behind.ledger() as ledger:
         behind.count += 1
-        charge = Charge("open", "main", 1, "s", "a", "maf", (Gaussian(9.0),), DELTA)
+        charge = Charge("open", "main", 1, "s", "a", "maf", (Gaussian(9.0),), DELTA, **DIGESTS)
         ledger.reserve(charge, signer_epsilon=TOTAL)
     copy = behind.export()
     behind.restore(old)
@@ -343,7 +345,7 @@ def test_the_worst_case_charges_all_that_was_left(behind):
     assert summary(state)[0]["left_epsilon"] == 0.0
     assert not behind.stopped()
     for events in ((Gaussian(1000.0),), (Unbounded(),)):
-        charge = Charge("x", "main", 1, "s", "a", "maf", events, DELTA)
+        charge = Charge("x", "main", 1, "s", "a", "maf", events, DELTA, **DIGESTS)
         with behind.ledger() as ledger, pytest.raises(BudgetExceeded, match="were lost"):
             ledger.reserve(charge, signer_epsilon=TOTAL)
 
@@ -360,7 +362,7 @@ def test_a_recovered_ledger_that_is_restored_again_is_seen_again(behind):
     behind.show()
     recover_worst_case(behind.paths)
     with behind.ledger() as ledger:
-        ledger.add_lineage("second", TOTAL, DELTA, new_data=True)
+        ledger.add_lineage("second", TOTAL, DELTA, new_data=True, unit=ROWS)
         ledger.add_version("second", 50, "g")
     after = behind.backup()
     behind.release(8.0, "second")
@@ -378,8 +380,8 @@ def test_a_new_data_set_after_a_loss_must_be_declared_new(behind):
     recover_worst_case(behind.paths)
     with behind.ledger() as ledger:
         with pytest.raises(LedgerError, match="--new-data"):
-            ledger.add_lineage("main-2", TOTAL, DELTA)
-        state = ledger.add_lineage("main-2", TOTAL, DELTA, new_data=True)
+            ledger.add_lineage("main-2", TOTAL, DELTA, unit=ROWS, disjoint=True)
+        state = ledger.add_lineage("main-2", TOTAL, DELTA, new_data=True, unit=ROWS)
         assert left(state.lineages["main-2"]) > 0
         assert left(state.lineages["main"]) == 0
 
@@ -415,7 +417,7 @@ def test_only_a_recovery_may_leave_positions_out(behind):
     behind.show()
     recover_worst_case(behind.paths)
     with behind.ledger() as ledger:
-        ledger.add_lineage("second", TOTAL, DELTA, new_data=True)
+        ledger.add_lineage("second", TOTAL, DELTA, new_data=True, unit=ROWS)
         records = [(seq, body, hash_) for seq, body, hash_, _ in ledger.records()]
     assert fold(records) == behind.state()
     for i in range(len(records)):
@@ -477,7 +479,7 @@ def perform(site: Site, name: str, number: int) -> None:
         # Rows of their own: a name that was never used, also not in records that were lost.
         site.count += 1
         with site.ledger() as ledger:
-            ledger.add_lineage(f"rows-{site.count}", TOTAL, DELTA, new_data=True)
+            ledger.add_lineage(f"rows-{site.count}", TOTAL, DELTA, new_data=True, unit=ROWS)
     elif name in ("worst", "from"):
         try:
             if name == "worst":

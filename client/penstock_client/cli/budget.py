@@ -17,6 +17,8 @@ def show_lineage(row: dict[str, Any]) -> None:
     """One row of :func:`penstock_client.ledger.budget.summary`, for a data steward."""
     spent = row["spent_epsilon"]
     text = "∞ (ended)" if row["closed"] else number(spent)
+    if row["over"]:
+        text += f" (together with {', '.join(row['together_with'])}: ABOVE the total; closed)"
     if row["exhausted"]:
         text += " (records were lost: all that was left is charged)"
     say(
@@ -62,7 +64,15 @@ def _facts(row: dict[str, Any]) -> list[tuple[str, str]]:
             "at the best order, for comparison",
             f"ε {number(row['spent_epsilon_best_order'])}",
         ),
+        (
+            "spent, if a person is exchanged for another",
+            _replaced(row),
+        ),
+        ("whom it protects", _protected(row["unit"])),
     ]
+    if row["together_with"]:
+        names = ", ".join(row["together_with"])
+        facts.append(("the same persons may be in", f"{names}: never declared disjoint, added up"))
     facts += [(f"allowance of {y['year']} (UTC)", _of(y)) for y in row["years"][-1:]]
     if row["approximate_delta"]:
         facts.append(("δ set aside for proofs with one", f"{row['approximate_delta']:g}"))
@@ -72,6 +82,22 @@ def _facts(row: dict[str, Any]) -> list[tuple[str, str]]:
         latest = row["versions"][-1]
         facts.append(("persons, public n", f"{latest['persons']} (version {latest['version']})"))
     return facts
+
+
+def _replaced(row: dict[str, Any]) -> str:
+    """The other relation's ε, for life so far; what the filter guards is a person's absence."""
+    found = row["spent_epsilon_replace_one"]
+    if found is None:
+        return "∞" if row["closed"] else "not known"
+    return f"ε {number(found)} (replace-one, as papers quote it)"
+
+
+def _protected(unit: dict[str, Any] | None) -> str:
+    if unit is None:
+        return "not recorded: run `penstock site check`"
+    if unit["person"] is None:
+        return "each row, as a person"
+    return f"a person by {unit['person']}, with at most {unit['rows']} rows"
 
 
 def _odometer(row: dict[str, Any]) -> str:

@@ -12,6 +12,7 @@ import typer
 from penstock.errors import GateUnavailable, InvalidInput, Problem
 from penstock.wire import gate_pb2, gate_pb2_grpc
 from penstock.wire.calls import connect, failure
+from penstock_client.ledger.decisions import Who
 from penstock_client.site import SitePaths, SiteSettings, read_settings
 
 RPC_SECONDS = 30.0
@@ -20,6 +21,7 @@ SiteDir = Annotated[
     Path,
     typer.Option("--dir", "-d", envvar="PENSTOCK_SITE", help="The site's directory."),
 ]
+Reason = Annotated[str, typer.Option("--reason", help="Why; it is recorded with the decision.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 
 
@@ -58,6 +60,12 @@ def document(paths: SitePaths, method: str, request: Any = None) -> dict[str, An
     reply = steward(paths, method, request or gate_pb2.Nothing())
     found: dict[str, Any] = json.loads(reply.json)
     return found
+
+
+def decider() -> gate_pb2.Decider:
+    """Whoever runs this command, for the gate's record of what they decide."""
+    who = Who.here()
+    return gate_pb2.Decider(uid=who.uid or 0, user=who.user, claimed=dict(who.claimed))
 
 
 def short(value: object) -> object:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -15,12 +16,13 @@ from penstock.cli.console import done, emit_json, friendly, say, table
 from penstock.errors import InvalidInput, LedgerError, PenstockError, Problem
 from penstock.wire.signatures import fingerprint
 from penstock_client.cli.budget import show_lineage
-from penstock_client.cli.common import AsJson, SiteDir, open_site
+from penstock_client.cli.common import AsJson, Reason, SiteDir, open_site
 from penstock_client.cli.reading import read_ledger
 from penstock_client.cli.whatif import what_if
 from penstock_client.gate.recovery import Recovered, recover_from, recover_worst_case
 from penstock_client.ledger import picture, replay
 from penstock_client.ledger.budget import summary
+from penstock_client.ledger.decisions import by_whom, export_of, of_export, read
 from penstock_client.policy import read_policy, read_trust
 
 app = typer.Typer(no_args_is_help=True, help="What was spent, what is left, and the proof of it.")
@@ -67,25 +69,36 @@ def ledger_verify(
     as_json: AsJson = False,
 ) -> None:
     """Check chain and signatures, and that every charge fitted when it was made."""
+    decided = None
     if export is None:
         paths, _ = open_site(directory)
         records, gate_key = replay.records_of(read_ledger(paths)[0]), paths.gate_public()
+        decided = read(paths)
     else:
         records, gate_key = replay.read_export(export)
+        decided = of_export(json.loads(export.read_text(encoding="utf-8")), gate_key)
     found = replay.verify(records, gate_key)
+    missing = replay.compare(found.state, decided) if decided is not None else []
     if as_json:
         emit_json(
             {
-                "ok": not found.findings,
+                "ok": not (found.findings or missing),
                 "records": found.records,
                 "head": found.state.head,
                 "gate": fingerprint(found.gate_key),
                 "charges": len(found.state.charges),
                 "findings": [asdict(f) for f in found.findings],
+                "decisions": None if decided is None else len(decided),
+                "decisions_missing": missing,
             }
         )
     else:
         _show_verified(found)
+        if decided is not None and not missing:
+            done(f"{len(decided)} decisions, chain and signatures whole")
+    if missing:
+        remedy = "restore ledger/decisions.db; what is lost cannot be made again"
+        raise LedgerError(missing[0], value=f"{len(missing)} such charges", remedy=remedy)
     if found.findings:
         first = found.findings[0]
         message = f"{len(found.findings)} charges should not be; the first is record {first.record}"
@@ -106,10 +119,15 @@ def _show_verified(found: replay.Verified) -> None:
 def ledger_export(
     out: Annotated[Path, typer.Argument(help="Where to write the JSON file; - prints it.")],
     directory: SiteDir = Path(),
+    decisions: Annotated[
+        bool, typer.Option("--decisions", help="With who decided what, and why: names of staff.")
+    ] = False,
 ) -> None:
     """Write the whole ledger as one JSON file that a third party can recompute."""
     paths, _ = open_site(directory)
     export, _ = read_ledger(paths)
+    if decisions:  # after the ledger, so that every decision it names is there
+        export["decisions"] = export_of(paths)
     text = json.dumps(export, indent=1) + "\n"
     if out == Path("-"):
         sys.stdout.write(text)
@@ -126,6 +144,43 @@ def _refuse_existing(out: Path) -> None:
         raise PenstockError("a file exists there already", value=out, remedy=remedy)
 
 
+@app.command("decisions")
+@friendly
+def ledger_decisions(directory: SiteDir = Path(), as_json: AsJson = False) -> None:
+    """Who decided what, when and why: approvals, refusals, trust, policy and certifications."""
+    paths, _ = open_site(directory)
+    found = read(paths)
+    if as_json:
+        emit_json(found)
+        return
+    if not found:
+        say("no decision yet")
+        return
+    columns = ("time (UTC)", "decision", "by", "of what", "reason")
+    table("decisions", columns, [_decision(one) for one in found])
+
+
+def _decision(one: Mapping[str, Any]) -> tuple[str, ...]:
+    return one["time"][:19], one["kind"], by_whom(one["by"]), _subject(one), one["reason"]
+
+
+def _subject(one: Mapping[str, Any]) -> str:
+    """What a decision is about, in a few words."""
+    kind = one["kind"]
+    if kind in ("approve", "reject"):
+        return f"request {one['request'][:12]}" + (" (silently)" if one.get("silent") else "")
+    if kind == "certify":
+        declared = "".join(f", {name.replace('_', ' ')}" for name in one["declared"])
+        return f"{one['lineage']} version {one['version']}{declared}"
+    if kind == "trust-add":
+        return f"{one['signer']['label']}, ε {one['signer']['epsilon']:g}"
+    if kind == "trust-revoke":
+        return ", ".join(signer["label"] for signer in one["signers"])
+    if kind in ("policy", "trust"):
+        return f"as found, {one['digest'][:12]}"
+    return ""
+
+
 @app.command("recover")
 @friendly
 def ledger_recover(
@@ -138,6 +193,7 @@ def ledger_recover(
         bool,
         typer.Option("--accept-worst-case", help="Charge every data set all that is left of it."),
     ] = False,
+    reason: Reason = "",
     as_json: AsJson = False,
 ) -> None:
     """Take a ledger that was restored from an older copy back into use.
@@ -150,7 +206,11 @@ def ledger_recover(
     if (source is None) != worst_case:
         problem = Problem("", "give --from FILE or --accept-worst-case, and not both")
         raise InvalidInput("ledger recover", [problem])
-    made = recover_from(paths, source) if source is not None else recover_worst_case(paths)
+    made = (
+        recover_from(paths, source, reason)
+        if source is not None
+        else recover_worst_case(paths, reason)
+    )
     if as_json:
         emit_json(asdict(made))
         return

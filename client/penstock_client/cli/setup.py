@@ -13,11 +13,13 @@ from penstock.checks import shown
 from penstock.cli.console import done, emit_json, err, friendly, say
 from penstock.daemon import certificates
 from penstock.errors import InvalidInput, Problem
+from penstock.study import DELTA_TIMES_PERSONS
 from penstock.wire.signatures import fingerprint
 from penstock_client import setup
-from penstock_client.cli.common import AsJson, SiteDir, open_site
+from penstock_client.cli.common import AsJson, Reason, SiteDir, open_site
 from penstock_client.join import Invite, accept, check_site, read_invite
 from penstock_client.network import NetworkPaths, node_fingerprint
+from penstock_client.policy import read_policy
 from penstock_client.rows.validation import Checked
 from penstock_client.site import SEEDED, SitePaths, SiteSettings
 
@@ -67,6 +69,12 @@ def check(
             help="Declare, after a recovery of the ledger, that no row was in a data set before.",
         ),
     ] = False,
+    disjoint: Annotated[
+        bool,
+        typer.Option(
+            "--disjoint", help="Declare that nobody in these rows is in another data set here."
+        ),
+    ] = False,
     new_frame: Annotated[
         bool,
         typer.Option(
@@ -74,6 +82,7 @@ def check(
             help="Declare another frame than the data set had so far: everybody sees it change.",
         ),
     ] = False,
+    reason: Reason = "",
     values: Annotated[
         bool,
         typer.Option(
@@ -96,11 +105,11 @@ def check(
         err.print("  !", SEEDED, markup=False)
     if not as_json:
         _show_findings(checked)
+        _warn_of_delta(paths, checked.persons or 0)
     version = None
     if not (dry_run or standing):
-        version = setup.certify(
-            paths, settings, checked, accept=accept, new_data=new_data, new_frame=new_frame
-        )
+        declared = setup.Declared(disjoint, new_data, new_frame, reason)
+        version = setup.certify(paths, settings, checked, accept=accept, declared=declared)
     if as_json:
         emit_json(
             {
@@ -123,6 +132,20 @@ def check(
             what = "correct what is marked ✗, in the file or in dictionary.toml"
         source = str(setup.data_path(paths, settings.data))
         raise InvalidInput(source, [Problem("", f"nothing was certified: {what}")])
+
+
+def _warn_of_delta(paths: SitePaths, persons: int) -> None:
+    """A δ that is no small chance any more among so many persons."""
+    try:
+        policy = read_policy(paths.policy)
+    except InvalidInput:
+        return  # certification says what is wrong with it
+    if persons and policy.total_delta * persons > DELTA_TIMES_PERSONS * (1 + 1e-9):
+        err.print(
+            f"  ! total_delta = {policy.total_delta:g} in policy.toml is above 1/(10 n): at most "
+            f"{DELTA_TIMES_PERSONS / persons:.2g} for {persons} persons is advised",
+            markup=False,
+        )
 
 
 def _show_findings(checked: Checked) -> None:

@@ -16,9 +16,19 @@ from penstock.audit.tradeoff import DISTANCE, LATENT, MOST_AUC, RATIO
 from penstock.audit.tradeoff_plot import plot_tradeoff
 from penstock.cli.console import done, emit_json, err, friendly, number, say, table
 from penstock.wire import gate_pb2
-from penstock_client.cli.common import AsJson, SiteDir, document, open_site, short, steward
+from penstock_client.cli.common import (
+    AsJson,
+    Reason,
+    SiteDir,
+    decider,
+    document,
+    open_site,
+    short,
+    steward,
+)
 from penstock_client.gate.attack import Outcome, check_place, specify
 from penstock_client.gate.attack import run as run_attack
+from penstock_client.ledger.decisions import check_reason
 
 RequestId = Annotated[str, typer.Argument(help="The request id, or its beginning.")]
 
@@ -298,6 +308,7 @@ _PREVIEW = {
     "total_epsilon": "its total ε",
     "spent_before": "spent before, at the ledger's order",
     "spent_after": "spent after, at the ledger's order",
+    "spent_after_replace_one": "spent after, if a person is exchanged for another",
     "left_before": "one more study may cost, now",
     "left_after": "one more study may cost, after",
     "refusal": "would be refused",
@@ -308,16 +319,26 @@ _PREVIEW = {
 
 
 @friendly
-def approve(request: RequestId, directory: SiteDir = Path()) -> None:
+def approve(request: RequestId, directory: SiteDir = Path(), reason: Reason = "") -> None:
     """Let a waiting request run."""
+    check_reason(reason)
     paths, _ = open_site(directory)
-    job = steward(paths, "Approve", gate_pb2.JobRequest(request_id=request))
+    job = steward(
+        paths,
+        "Approve",
+        gate_pb2.ApproveRequest(request_id=request, reason=reason, by=decider()),
+    )
     done(f"{job.request_id[:12]} is {job.state}")
 
 
 @friendly
-def reject(request: RequestId, directory: SiteDir = Path()) -> None:
+def reject(request: RequestId, directory: SiteDir = Path(), reason: Reason = "") -> None:
     """Say no to a waiting request; nothing is charged."""
+    check_reason(reason)
     paths, _ = open_site(directory)
-    job = steward(paths, "Reject", gate_pb2.RejectRequest(request_id=request))
+    job = steward(
+        paths,
+        "Reject",
+        gate_pb2.RejectRequest(request_id=request, reason=reason, by=decider()),
+    )
     done(f"{job.request_id[:12]} is {job.state}")

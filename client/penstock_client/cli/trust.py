@@ -12,9 +12,10 @@ import typer
 from penstock.cli.console import done, emit_json, friendly, number, say, table
 from penstock.cli.key import read_public
 from penstock.errors import InvalidInput, Problem
-from penstock_client.cli.common import AsJson, SiteDir, open_site
+from penstock_client.cli.common import AsJson, Reason, SiteDir, open_site
+from penstock_client.ledger.decisions import Who, file_digest, opened
 from penstock_client.ledger.ledger import utc_now
-from penstock_client.policy import Signer, read_policy, read_trust, write_trust
+from penstock_client.policy import Signer, read_policy, read_trust, trust_text, write_trust
 
 app = typer.Typer(no_args_is_help=True, help="Whose studies this site answers.")
 
@@ -27,12 +28,22 @@ def trust_add(
     epsilon: Annotated[float, typer.Option(help="The most this signer may ever spend here.")],
     expires: Annotated[str, typer.Option(help="Last day of trust, UTC, such as 2027-12-31.")],
     directory: SiteDir = Path(),
+    reason: Reason = "",
 ) -> None:
     """Pin an analyst's key, after comparing its fingerprint over the phone."""
-    paths, _ = open_site(directory)
+    paths, settings = open_site(directory)
     policy = read_policy(paths.policy)
     signer = Signer(read_public(key), label, epsilon, _end_of_day(expires))
-    write_trust(paths.trust, read_trust(paths.trust).add(signer))
+    trust = read_trust(paths.trust).add(signer)
+    with opened(paths, settings.name) as decisions:
+        decisions.append(
+            "trust-add",
+            Who.here(),
+            reason,
+            signer=asdict(signer),
+            digest=file_digest(trust_text(trust)),
+        )
+    write_trust(paths.trust, trust)
     done(f"{label} may spend ε = {epsilon:g} in all (the data set: {policy.total_epsilon:g})")
     say(f"compare this fingerprint by voice: {signer.fingerprint}")
 
@@ -54,10 +65,22 @@ def _end_of_day(text: str) -> str:
 def trust_revoke(
     who: Annotated[str, typer.Argument(help="Label, fingerprint or key.")],
     directory: SiteDir = Path(),
+    reason: Reason = "",
 ) -> None:
     """Take trust back; takes effect at the gate's next decision."""
-    paths, _ = open_site(directory)
-    write_trust(paths.trust, read_trust(paths.trust).revoke(who))
+    paths, settings = open_site(directory)
+    before = read_trust(paths.trust)
+    trust = before.revoke(who)
+    gone = [asdict(s) for key, s in before.signers.items() if key not in trust.signers]
+    with opened(paths, settings.name) as decisions:
+        decisions.append(
+            "trust-revoke",
+            Who.here(),
+            reason,
+            signers=gone,
+            digest=file_digest(trust_text(trust)),
+        )
+    write_trust(paths.trust, trust)
     done(f"{who} is no longer trusted")
 
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from penstock.errors import InvalidInput, PrivacyError, Refused
+from penstock import __version__
+from penstock.errors import InvalidInput, PrivacyError, Problem, Refused
 from penstock.models.plans import Plan, plan
 from penstock.released import shape_of
 from penstock.schema import Schema, compare
+from penstock.study import Study
 from penstock.wire.canonical import digest
 from penstock.wire.messages import SERVED_MAJORS, explain
 from penstock.wire.signed import SignedStudy
@@ -65,6 +67,16 @@ def request_id(signed: SignedStudy, site: str, lineage: str, version: int) -> st
     )
 
 
+def plan_digest(study: Study, persons: int, software: str = __version__) -> str:
+    """SHA-256 of the canonical public inputs of a plan: the same inputs give the same events.
+
+    ``{mechanism, schema, privacy, estimands, persons, software}``, the first four as in the study.
+    """
+    asked = study.to_dict()
+    parts = {name: asked[name] for name in ("mechanism", "schema", "privacy", "estimands")}
+    return digest({**parts, "persons": persons, "software": software})
+
+
 def refuse(code: str, detail: str = "") -> Refused:
     """A refusal in the words of :data:`penstock.wire.messages.CODES`."""
     meaning, remedy = explain(code)
@@ -105,15 +117,15 @@ def consider(signed: SignedStudy, facts: SiteFacts) -> Admission:
         raise refuse("mechanism")
     if study.privacy.guarantee not in policy.guarantees:
         raise refuse("guarantee")
-    problems = compare(study.schema, facts.dictionary)
+    problems = compare(study.schema, facts.dictionary) + _unit_problems(study, _lineage(facts))
     if problems:
         raise refuse("schema", "; ".join(str(p) for p in problems[:5]))
     if study.privacy.guarantee == "public-flow" and not facts.has_public_data:
         raise refuse("no-public-data")
     signer = _signer(signed, facts)
     lineage = _lineage(facts)
-    _within_policy(signed, policy)
     persons = lineage.versions[-1].persons
+    _within_policy(signed, policy, persons)
     shape = shape_of(study, persons)
     if shape.rows * len(shape.names) > MAX_CELLS:
         raise refuse("wire-limit")
@@ -121,6 +133,8 @@ def consider(signed: SignedStudy, facts: SiteFacts) -> Admission:
         planned = plan(study.mechanism, study.schema, persons, study.privacy, study.estimands)
     except (PrivacyError, InvalidInput) as error:
         raise refuse("plan", str(error)) from error
+    if not planned.events:
+        raise refuse("plan", "nothing would be charged")
     charge = Charge(
         id=identity,
         lineage=lineage.name,
@@ -131,8 +145,10 @@ def consider(signed: SignedStudy, facts: SiteFacts) -> Admission:
         events=planned.events,
         delta=study.privacy.delta,
         study=study.name,
+        study_digest=digest(study.to_dict()),
+        plan_digest=plan_digest(study, persons),
     )
-    _within_ledger(charge, signer, facts, lineage)
+    _within_ledger(charge, signer, facts)
     return Admission(identity, planned, charge, signer)
 
 
@@ -152,18 +168,32 @@ def _lineage(facts: SiteFacts) -> Lineage:
     return lineage
 
 
-def _within_policy(signed: SignedStudy, policy: Policy) -> None:
+def _unit_problems(study: Study, lineage: Lineage) -> list[Problem]:
+    """A study may use no other unit than the data set protects; the dictionary may be younger."""
+    unit = lineage.unit
+    if unit is None or (study.schema.person, study.schema.max_rows_per_person) == (
+        unit.person,
+        min(study.schema.max_rows_per_person, unit.rows),
+    ):
+        return []
+    asked = f"{study.schema.person!r}, {study.schema.max_rows_per_person} rows"
+    return [Problem("person", "another unit than the data set protects", None, asked, str(unit))]
+
+
+def _within_policy(signed: SignedStudy, policy: Policy, persons: int) -> None:
     privacy = signed.study.privacy
+    if not privacy.delta <= policy.largest_delta(persons) * (1 + 1e-9):
+        raise refuse("delta", f"at most {policy.largest_delta(persons):.3g} of {persons} persons")
     if privacy.delta > policy.study_delta:
         raise refuse("study-budget", f"δ at most {policy.study_delta:g}")
     if privacy.guarantee != "empirical" and privacy.epsilon > policy.study_epsilon:
         raise refuse("study-budget", f"ε at most {policy.study_epsilon:g}")
 
 
-def _within_ledger(charge: Charge, signer: Signer, facts: SiteFacts, lineage: Lineage) -> None:
+def _within_ledger(charge: Charge, signer: Signer, facts: SiteFacts) -> None:
     if charge.id in facts.state.charges:
         return  # The job exists; its charge is settled there.
-    if lineage.closed or lineage.exhausted:
+    if facts.state.closed(charge.lineage):
         raise refuse("closed")
     try:
         admit(

@@ -36,6 +36,7 @@ from penstock_client.gate.facts import (
 from penstock_client.gate.jobs import SILENT, Job, Jobs
 from penstock_client.gate.recovery import STOPPED, Watch
 from penstock_client.ledger.database import Database
+from penstock_client.ledger.decisions import LOST, Decisions, Who
 from penstock_client.ledger.ledger import Ledger, utc_now
 from penstock_client.rows import snapshot
 from penstock_client.site import SEEDED, SitePaths, SiteSettings
@@ -63,6 +64,9 @@ class Gate:
         self.database = Database(paths.database)
         self.ledger = Ledger(self.database, self._key)
         self.ledger.verify(self.public_key)
+        self.decisions = Decisions(paths, self._key)
+        self.decisions.verify(self.public_key)
+        self.whole_decisions = True
         self.watch = Watch(paths, self.ledger, self.public_key)
         self.jobs = Jobs(self.database)
         self._wake = threading.Event()
@@ -122,6 +126,7 @@ class Gate:
         """
         signed = read_signed_study(data)
         self._refuse_if_stopped()
+        self.decisions.notice(self.paths)
         facts = self.facts()
         with self._lock:
             known = self.jobs.get(identify(signed, facts))
@@ -249,17 +254,19 @@ class Gate:
             raise refuse("unknown-request")
         return found[0]
 
-    def approve(self, request_id: str) -> Job:
+    def approve(self, request_id: str, by: Who | None = None, reason: str = "") -> Job:
         """Let a waiting request run; it is admitted again, since the ledger may have moved."""
         with self._lock:
             self._refuse_if_stopped()
             job = self._awaiting(request_id)
+            self.decisions.notice(self.paths)
             consider(read_signed_study(job.signed), self.facts())
+            self._decide("approve", job, by, reason)
             self.jobs.move(job.request_id, JobState.QUEUED, self._now())
         self._wake.set()
         return self.poll(job.request_id)
 
-    def reject(self, request_id: str) -> Job:
+    def reject(self, request_id: str, by: Who | None = None, reason: str = "") -> Job:
         """Say no to a waiting request; nothing was charged.
 
         Where the policy says ``reject = "silent"``, the network goes on seeing it wait.
@@ -267,8 +274,14 @@ class Gate:
         code = SILENT if current_policy(self.paths).reject == "silent" else "rejected"
         with self._lock:
             job = self._awaiting(request_id)
+            self._decide("reject", job, by, reason, silent=code == SILENT)
             self.jobs.move(job.request_id, JobState.REJECTED, self._now(), code)
         return self._job(job.request_id)
+
+    def _decide(self, kind: str, job: Job, by: Who | None, reason: str, **more: Any) -> None:
+        """A steward's word is on record before it takes effect."""
+        asked = {"request": job.request_id, "study": job.study_id}
+        self.decisions.append(kind, by or Who.here(), reason, **asked, **more)
 
     def _awaiting(self, request_id: str) -> Job:
         job = self.find(request_id)
@@ -289,6 +302,7 @@ class Gate:
         """
         if self.watch.stopped:
             return
+        self._look_at_decisions()
         for job in self.jobs.in_state(JobState.RUNNING):
             folder = self._release_folder(job.request_id)
             if release.is_whole(folder, self.public_key):
@@ -300,6 +314,15 @@ class Gate:
                 log.warning("request %s was interrupted; its charge stays", job.request_id[:12])
         shutil.rmtree(self.paths.work, ignore_errors=True)
         self.paths.work.mkdir(mode=0o700)
+
+    def _look_at_decisions(self) -> None:
+        """Begin the chain of decisions, and compare it with what the ledger names of it."""
+        self.decisions.begin(self.settings.name)
+        named = [c.decisions for c in self.ledger.state().charges.values() if c.decisions]
+        self.whole_decisions = not named or self.decisions.compare(named[-1])
+        if not self.whole_decisions:
+            log.error("%s", LOST)
+        self.decisions.notice(self.paths)
 
     def run(self) -> None:
         """Run queued jobs, oldest first, one at a time, until :meth:`stop`."""
@@ -370,7 +393,12 @@ class Gate:
             # Who knows the seed can take the noise off again: the ledger says what that costs.
             seeded = self.settings.insecure_seed is not None
             told = (Unbounded("noise from a test seed"),) if seeded else ()
-            charge = replace(admission.charge, events=(*admission.charge.events, *told))
+            self.decisions.notice(self.paths)
+            charge = replace(
+                admission.charge,
+                events=(*admission.charge.events, *told),
+                decisions=self.decisions.head,
+            )
             after = self.ledger.reserve(
                 charge, signer_epsilon=admission.signer.epsilon, policy=facts.policy
             )

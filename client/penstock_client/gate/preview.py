@@ -48,7 +48,7 @@ def _why(code: str) -> str:
 def preview(job: Job, signed: SignedStudy, facts: SiteFacts) -> dict[str, Any]:
     """The question, the columns, the cost by every account, and the ledger before and after."""
     study = signed.study
-    lineage = facts.state.lineages[job.lineage]
+    lineage = facts.state.joint(job.lineage)
     shown: dict[str, Any] = {
         **row(job, (0, 0)),
         "columns": [c.name for c in study.schema.columns],
@@ -88,6 +88,7 @@ def preview(job: Job, signed: SignedStudy, facts: SiteFacts) -> dict[str, Any]:
         "epsilon_pld": epsilon_pld(events, delta),
         "epsilon_replace_one": epsilon_pld(events, delta, relation="replace-one"),
         "spent_after": lineage.filter.spent(after),
+        "spent_after_replace_one": epsilon_pld(after, lineage.delta, relation="replace-one"),
         "share_of_life": lineage.filter.share(events),
         "left_after": lineage.filter.left(after),
         "events": [to_dict(e) for e in events],

@@ -42,9 +42,11 @@ from penstock_client.files import sync_directory, write_atomic
 from penstock_client.gate import release
 from penstock_client.gate.facts import certified_dictionary
 from penstock_client.gate.jobs import Jobs
-from penstock_client.ledger.chain import MAX_SEQ, State
+from penstock_client.ledger.chain import MAX_SEQ
 from penstock_client.ledger.database import Database, exclusive
+from penstock_client.ledger.decisions import Who, opened
 from penstock_client.ledger.ledger import EXPORT_FORMAT, Ledger, utc_now, verified
+from penstock_client.ledger.state import State
 from penstock_client.site import SitePaths
 
 log = logging.getLogger("penstock.gate")
@@ -207,7 +209,7 @@ class Recovered:
     exhausted: tuple[str, ...]
 
 
-def recover_from(paths: SitePaths, source: Path) -> Recovered:
+def recover_from(paths: SitePaths, source: Path, reason: str = "") -> Recovered:
     """Append the lost records, as they are, from an export or another copy of ``gate.db``.
 
     Reservations that are open at its end are burnt; nothing else is charged.
@@ -230,6 +232,7 @@ def recover_from(paths: SitePaths, source: Path) -> Recovered:
                 remedy="find a later copy, or --accept-worst-case",
             )
         more = theirs[len(ours) :]
+        _record(paths, ledger, reason, records=len(more), source=str(source))
         if any(json.loads(body)["kind"] == "version" for _, body, _, _ in more):
             # The rows here may be those of an older version.
             certified_dictionary(paths).unlink(missing_ok=True)
@@ -244,7 +247,7 @@ def recover_from(paths: SitePaths, source: Path) -> Recovered:
     return Recovered(state.seq, len(more), len(open_), _exhausted(state))
 
 
-def recover_worst_case(paths: SitePaths) -> Recovered:
+def recover_worst_case(paths: SitePaths, reason: str = "") -> Recovered:
     """Charge every lineage all that was left of it, in one record, and go on after the lost ones.
 
     Raises:
@@ -259,6 +262,7 @@ def recover_worst_case(paths: SitePaths) -> Recovered:
                 value=f"record {ledger.state().seq}",
                 remedy="there is nothing to recover",
             )
+        _record(paths, ledger, reason, worst_case=True, seen_seq=proof.seq)
         certified_dictionary(paths).unlink(missing_ok=True)
         state = ledger.append(
             "recover",
@@ -268,6 +272,11 @@ def recover_worst_case(paths: SitePaths) -> Recovered:
         )
         _forget(paths)
     return Recovered(state.seq, 1, 0, _exhausted(state))
+
+
+def _record(paths: SitePaths, ledger: Ledger, reason: str, **details: Any) -> None:
+    with opened(paths, ledger.state().site) as decisions:
+        decisions.append("recover", Who.here(), reason, **details)
 
 
 def _exhausted(state: State) -> tuple[str, ...]:

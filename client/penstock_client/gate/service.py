@@ -27,6 +27,7 @@ from penstock_client.gate.gate import Gate
 from penstock_client.gate.jobs import Job
 from penstock_client.gate.recovery import STOPPED
 from penstock_client.ledger.database import exclusive
+from penstock_client.ledger.decisions import LOST, Who
 from penstock_client.site import SEEDED, SitePaths, SiteSettings
 
 log = logging.getLogger("penstock.gate")
@@ -102,10 +103,10 @@ class StewardService(gate_pb2_grpc.StewardServicer):  # type: ignore[misc]
         return _guarded(context, lambda: _document(self._gate.preview(request.request_id)))
 
     def Approve(self, request: Any, context: Any) -> gate_pb2.Job:
-        return _guarded(context, lambda: _job(self._gate, self._gate.approve(request.request_id)))
+        return _guarded(context, lambda: _decided(self._gate, self._gate.approve, request))
 
     def Reject(self, request: Any, context: Any) -> gate_pb2.Job:
-        return _guarded(context, lambda: _job(self._gate, self._gate.reject(request.request_id)))
+        return _guarded(context, lambda: _decided(self._gate, self._gate.reject, request))
 
     def Ledger(self, request: Any, context: Any) -> gate_pb2.Document:
         return _guarded(context, lambda: _document(self._gate.ledger_view()))
@@ -124,6 +125,13 @@ def _job(gate: Gate, job: Job) -> gate_pb2.Job:
     return gate_pb2.Job(
         request_id=job.request_id, state=str(job.state), code=job.code, step=step, steps=steps
     )
+
+
+def _decided(gate: Gate, decide: Callable[..., Job], request: Any) -> gate_pb2.Job:
+    """A decision of whoever the calling command says decides; nobody else can call."""
+    by = request.by
+    who = Who(by.uid, by.user, dict(by.claimed)) if request.HasField("by") else Who(None)
+    return _job(gate, decide(request.request_id, by=who, reason=request.reason))
 
 
 def _server(path: Path, mode: int, register: Callable[[grpc.Server], None]) -> grpc.Server:
@@ -182,6 +190,8 @@ def serve(
         gate.recover()
         if gate.watch.stopped:
             notes.append(STOPPED)
+        if not gate.whole_decisions:
+            notes.append(LOST)
         if settings.insecure_seed is not None:
             log.warning("%s", SEEDED)
             notes.append(SEEDED)
@@ -211,6 +221,7 @@ def serve(
             server.stop(grace=1.0).wait()
         runner.join(timeout=30)
         gate.database.close()
+        gate.decisions.close()
         for path in (paths.gate_socket, paths.steward_socket):
             with contextlib.suppress(FileNotFoundError):
                 path.unlink()

@@ -1,7 +1,7 @@
 """What a steward allows besides the guarantee: per signer, per study, per calendar year, in all.
 
 A data set's guarantee is the filter that was fixed when it began
-(:attr:`penstock_client.ledger.chain.Lineage.filter`). What is here are *limits* on top of it: each
+(:attr:`penstock_client.ledger.state.Lineage.filter`). What is here are *limits* on top of it: each
 is a filter of its own over a part of the same charges, whose order follows from the allowance, at
 the data set's δ. A steward may change an allowance at any time, and its order changes with it; no
 theorem holds across such a change, and none is needed.
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from penstock.errors import BudgetExceeded, InvalidEvent
 from penstock.privacy.events import Event
 from penstock.privacy.filters import Filter, best_order
-from penstock_client.ledger.chain import Charge, Lineage
+from penstock_client.ledger.state import Charge, Lineage
 from penstock_client.policy import Policy
 
 

@@ -1,7 +1,7 @@
 """What of a data set's budget is spent, and what is left: views of the folded ledger.
 
 Nothing here decides. What gates is the lineage's own filter
-(:attr:`penstock_client.ledger.chain.Lineage.filter`) and, within it, the
+(:attr:`penstock_client.ledger.state.Lineage.filter`) and, within it, the
 :mod:`~penstock_client.ledger.allowances`; every ε is at the lineage's δ unless it says otherwise.
 """
 
@@ -13,7 +13,7 @@ from functools import lru_cache, partial
 from typing import Any
 
 from penstock.errors import InvalidEvent
-from penstock.privacy.accountant import epsilon
+from penstock.privacy.accountant import epsilon, epsilon_pld
 from penstock.privacy.events import Event, OnStratum, to_dict
 from penstock.privacy.filters import Odometer
 from penstock.privacy.renyi import renyi, to_epsilon
@@ -26,7 +26,7 @@ from penstock_client.ledger.allowances import (
     study_of,
     year_of,
 )
-from penstock_client.ledger.chain import Lineage, State
+from penstock_client.ledger.state import Lineage, State
 from penstock_client.policy import Policy, Trust
 
 
@@ -62,13 +62,13 @@ def summary(
     Args:
         policy, trust: as they stand now, for the allowances; without them only what is spent.
     """
-    return [_lineage(each, state, policy, trust) for each in state.lineages.values()]
+    return [_lineage(name, state, policy, trust) for name in state.lineages]
 
 
-def _lineage(
-    lineage: Lineage, state: State, policy: Policy | None, trust: Trust | None
-) -> dict[str, Any]:
-    charges, room = list(_charges(lineage)), left(lineage)
+def _lineage(name: str, state: State, policy: Policy | None, trust: Trust | None) -> dict[str, Any]:
+    group = state.together(name)
+    lineage = state.joint(name)
+    charges, room = list(_charges(lineage)), min(left(state.joint(each.name)) for each in group)
     reading = charges[-1]["odometer_after"] if charges else 0.0
     return {
         "lineage": lineage.name,
@@ -78,17 +78,28 @@ def _lineage(
         "total_epsilon": lineage.epsilon,
         "spent_epsilon": spent(lineage),
         "spent_epsilon_best_order": _spent_best_order(lineage),
+        "spent_epsilon_replace_one": _spent_replace_one(lineage),
         "share_spent": share(lineage),
         "odometer_epsilon": spent(lineage) if lineage.exhausted else reading,
         "left_epsilon": room,
         "closed": lineage.closed,
         "exhausted": lineage.exhausted,
+        "over": lineage.over,
+        "disjoint": lineage.disjoint,
+        "together_with": [each.name for each in group if each.name != name],
+        "unit": lineage.unit.to_dict() if lineage.unit else None,
         "strata": list(lineage.strata),
         "years": _years(lineage, state, policy, room),
         "signers": _signers(lineage, trust, room),
         "studies": _studies(lineage, policy, room),
         "versions": [
-            {"version": v.number, "persons": v.persons, "time": v.time} for v in lineage.versions
+            {
+                "version": v.number,
+                "persons": v.persons,
+                "time": v.time,
+                "new_frame": v.new_frame,
+            }
+            for v in lineage.versions
         ],
         "charges": charges,
     }
@@ -100,6 +111,16 @@ def _spent_best_order(lineage: Lineage) -> float | None:
     return epsilon(lineage.events(), lineage.delta)
 
 
+def _spent_replace_one(lineage: Lineage) -> float | None:
+    """ε where one person's data are exchanged for another's, as papers and ethics boards quote it.
+
+    None for ∞, and where nobody knows what was charged.
+    """
+    if lineage.closed or lineage.exhausted:
+        return None
+    return _finite(_exchanged(lineage.events(), lineage.delta))
+
+
 # -- over time ---------------------------------------------------------------------------------
 
 
@@ -109,6 +130,7 @@ def _charges(lineage: Lineage) -> Iterator[dict[str, Any]]:
     for charge, after, reading in zip(lineage.charges, afters, readings, strict=True):
         yield {
             "request": charge.id,
+            "lineage": charge.lineage,
             "study": charge.study_id,
             "name": charge.study,
             "signer": charge.signer,
@@ -209,6 +231,11 @@ def _row(
         "spent_epsilon": _finite(held.spent_epsilon),
         "left_epsilon": None if allowed is None else min(held.left_epsilon, room),
     }
+
+
+@lru_cache(maxsize=256)
+def _exchanged(events: tuple[Event, ...], delta: float) -> float:
+    return epsilon_pld(events, delta, relation="replace-one")
 
 
 @lru_cache(maxsize=4096)

@@ -5,14 +5,28 @@ the hash is signed with the gate's key. Kinds:
 
 ========  ==========================================================================
 open      the ledger's birth: site, random id, gate key
+format    what the records from here on must hold
 lineage   a data set that the steward names; its total budget, δ, and fixed Rényi order or
-          orders; optionally ``approximate_delta`` and ``strata``. All fixed for good
-version   certified rows of a lineage: number, persons, salted fingerprint
+          orders; its unit; optionally ``approximate_delta`` and ``strata``. All fixed for
+          good. A second one is declared ``disjoint``
+unit      the unit of a lineage that began before there was a format; fixed from then on
+version   certified rows of a lineage: number, persons (the declared frame), salted
+          fingerprint; ``new_frame`` where the persons are not those of the version before
 reserve   the worst-case charge, written before any private row is read
 commit    a reserved charge whose release was kept
 burn      a reserved charge whose run ended without a release; it stays charged
 recover   records are known to be lost: every lineage is charged all that was left of it
 ========  ==========================================================================
+
+Records are never rewritten, so what they hold rises by a record: the first that this version of
+Penstock writes to an older ledger is ``format``. Before it, the first format's records stand as
+they are; after it, every field is asked for:
+
+========  ============================================================================
+format 2  a lineage's ``unit``, and ``disjoint`` of every one but the first; constant
+          ``persons``; a charge's newest version, its events, and the digests of study,
+          plan and decisions; a ``salt`` in commit and burn
+========  ============================================================================
 
 A charge counts from its reservation on, whatever follows: budget may be lost, privacy never.
 
@@ -26,142 +40,22 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from penstock.errors import BudgetExceeded, InvalidEvent, LedgerCorrupt
-from penstock.privacy.events import Event, OnStratum, from_dict, is_unbounded
-from penstock.privacy.filters import Filter
+from penstock.errors import InvalidEvent, LedgerCorrupt, LedgerError
+from penstock.privacy.events import from_dict
 from penstock.wire.canonical import read_json
+from penstock_client.ledger.state import Charge, Lineage, State, Unit, Version
 
-GENESIS = "0" * 64
 MAX_SEQ = 2**53
+FORMAT = 2
+"""Of the records that this version writes; it reads every one up to it."""
 _HASH = re.compile(r"[0-9a-f]{64}")
-
-
-@dataclass(frozen=True, slots=True)
-class Charge:
-    """One release's cost.
-
-    ``delta`` is the study's; the ledger composes events, not ε. ``study`` is the study's name, the
-    same for all its releases, whose ids differ; records of older versions have none.
-    """
-
-    id: str
-    lineage: str
-    version: int
-    study_id: str
-    signer: str
-    mechanism: str
-    events: tuple[Event, ...]
-    delta: float
-    status: str = "reserved"
-    time: str = ""
-    reason: str = ""
-    study: str = ""
-
-    @property
-    def unbounded(self) -> bool:
-        """Whether it has no finite ε."""
-        return any(is_unbounded(e) for e in self.events)
-
-
-@dataclass(frozen=True, slots=True)
-class Version:
-    """Certified rows: ``persons`` is the declared frame, the public n."""
-
-    number: int
-    persons: int
-    fingerprint: str
-    time: str
-
-
-@dataclass(frozen=True, slots=True)
-class Lineage:
-    """A data set along its life, and everything that was charged to it.
-
-    Attributes:
-        order: the Rényi order of its filter, or a grid of them.
-        approximate_delta: the part of δ set aside for events that take δ off the top.
-        strata: parts of the persons that nobody is in two of, and nobody moves between.
-        exhausted: records were lost, and everything that was left is charged for them.
-    """
-
-    name: str
-    epsilon: float
-    delta: float
-    order: float | tuple[float, ...]
-    versions: tuple[Version, ...] = ()
-    charges: tuple[Charge, ...] = ()
-    exhausted: bool = False
-    approximate_delta: float = 0.0
-    strata: tuple[str, ...] = ()
-
-    @property
-    def filter(self) -> Filter:
-        """The guarantee: what all charges together must stay within."""
-        return Filter(
-            self.epsilon, self.delta, self.order, approximate_delta=self.approximate_delta
-        )
-
-    @property
-    def closed(self) -> bool:
-        """Whether an ``empirical`` release ended the formal budget."""
-        return any(c.unbounded for c in self.charges)
-
-    def events(self) -> tuple[Event, ...]:
-        """Everything charged: reserved, committed and burnt."""
-        return tuple(e for c in self.charges for e in c.events)
-
-    def check(self, events: Sequence[Event]) -> None:
-        """Whether the guarantee admits a charge on top of everything charged.
-
-        Raises:
-            BudgetExceeded: naming what is spent and what is left.
-            InvalidEvent: it is on a stratum that was not declared.
-        """
-        if self.exhausted:
-            # Without exception: also what the policy would let go without a guarantee.
-            raise BudgetExceeded(
-                f"records of {self.name} were lost, and all that was left of its ε is charged for "
-                "them",
-                remedy="nothing more can be released of this data set",
-            )
-        if self.closed:
-            raise BudgetExceeded(f"the formal budget of {self.name} has ended (ε = ∞ was spent)")
-        undeclared = self.undeclared(events)
-        if undeclared is not None:
-            raise InvalidEvent(
-                "a stratum that was not declared when the data set began",
-                value=undeclared,
-                bound=", ".join(self.strata) or "it has none",
-            )
-        # The policy allows an unbounded release or not; no filter can hold ε = ∞.
-        if not any(is_unbounded(e) for e in events):
-            self.filter.check(self.events(), events, what=f"data set {self.name}")
-
-    def undeclared(self, events: Iterable[Event]) -> str | None:
-        """A stratum that events are on and that this data set has not, if there is one."""
-        named = (e.stratum for e in events if isinstance(e, OnStratum))
-        return next((stratum for stratum in named if stratum not in self.strata), None)
-
-
-@dataclass(frozen=True, slots=True)
-class State:
-    """The ledger, folded.
-
-    ``recovered`` is the position of the last ``recover`` record, 0 where there is none: whatever
-    is known of positions before it has been paid for.
-    """
-
-    site: str = ""
-    seq: int = 0
-    head: str = GENESIS
-    time: str = ""
-    recovered: int = 0
-    lineages: Mapping[str, Lineage] = field(default_factory=dict)
-    charges: Mapping[str, Charge] = field(default_factory=dict)
+_SALT = re.compile(r"[0-9a-f]{32}")
+OPTIONAL_TEXTS = ("study", "study_digest", "plan_digest", "ready_at", "decisions")
+"""Fields of a reservation that it leaves out where they are empty."""
 
 
 def fold(records: Sequence[tuple[int, str, str]], after: State | None = None) -> State:
@@ -233,12 +127,29 @@ def _open(state: State, record: Mapping[str, Any]) -> State:
     return replace(state, site=str(record["site"]))
 
 
+def _format(state: State, record: Mapping[str, Any]) -> State:
+    if isinstance(record["format"], int) and record["format"] > FORMAT:
+        raise LedgerError(
+            "a newer Penstock wrote this ledger",
+            value=f"format {record['format']}",
+            bound=f"at most {FORMAT}",
+            remedy="use that version",
+        )
+    if isinstance(record["format"], bool) or record["format"] != state.format + 1:
+        raise ValueError("a format out of order")
+    return replace(state, format=record["format"])
+
+
 def _lineage(state: State, record: Mapping[str, Any]) -> State:
     name = str(record["lineage"])
     if name in state.lineages:
         raise ValueError("lineage begun twice")
     if state.recovered and record.get("new_data") is not True:
         raise ValueError("a data set begun after a recovery, not declared to be new")
+    # Rows that were in no data set before are in no other data set.
+    disjoint = record.get("disjoint") is True or record.get("new_data") is True
+    if state.format > 1 and state.lineages and not disjoint:
+        raise ValueError("a second data set, not declared disjoint")
     order, strata = record["order"], record.get("strata", [])
     lineage = Lineage(
         name,
@@ -247,6 +158,8 @@ def _lineage(state: State, record: Mapping[str, Any]) -> State:
         tuple(order) if isinstance(order, list) else order,
         approximate_delta=record.get("approximate_delta", 0.0),
         strata=tuple(strata),
+        unit=_read_unit(record) if state.format > 1 else None,
+        disjoint=disjoint,
     )
     _ = lineage.filter  # validates the numbers
     names = {s for s in strata if isinstance(s, str) and s}
@@ -255,14 +168,44 @@ def _lineage(state: State, record: Mapping[str, Any]) -> State:
     return replace(state, lineages={**state.lineages, name: lineage})
 
 
+def _read_unit(record: Mapping[str, Any]) -> Unit:
+    return Unit(**record["unit"])
+
+
+def _unit(state: State, record: Mapping[str, Any]) -> State:
+    lineage = state.lineages[record["lineage"]]
+    if lineage.unit is not None:
+        raise ValueError("a unit is fixed once")
+    return _put(state, replace(lineage, unit=_read_unit(record)))
+
+
 def _version(state: State, record: Mapping[str, Any]) -> State:
     lineage = state.lineages[record["lineage"]]
     version = Version(
-        record["version"], record["persons"], record["fingerprint"], str(record["time"])
+        record["version"],
+        record["persons"],
+        record["fingerprint"],
+        str(record["time"]),
+        new_frame=record.get("new_frame") is True,
     )
+    if state.format > 1:
+        _check_version(lineage, version)
     if version.number != len(lineage.versions) + 1:
         raise ValueError("version out of order")
     return _put(state, replace(lineage, versions=(*lineage.versions, version)))
+
+
+def _check_version(lineage: Lineage, version: Version) -> None:
+    """What a version must be from the second format on."""
+    if lineage.unit is None:
+        raise ValueError("certified without a unit")
+    if isinstance(version.persons, bool) or not isinstance(version.persons, int):
+        raise TypeError("persons must be a whole number")
+    if not version.persons >= 1:
+        raise ValueError("a frame of nobody")
+    before = lineage.versions[-1].persons if lineage.versions else version.persons
+    if version.persons != before and not version.new_frame:
+        raise ValueError("another frame, not declared to be one")
 
 
 def _reserve(state: State, record: Mapping[str, Any]) -> State:
@@ -276,21 +219,35 @@ def _reserve(state: State, record: Mapping[str, Any]) -> State:
         events=tuple(from_dict(e) for e in record["events"]),
         delta=record["delta"],
         time=record["time"],
-        study=record.get("study", ""),
+        **{name: _text(record.get(name, "")) for name in OPTIONAL_TEXTS},
     )
     if charge.id in state.charges:
         raise ValueError("charged twice")
     lineage = state.lineages[charge.lineage]
     if lineage.exhausted:
         raise ValueError("charged after all was charged")
+    if state.format > 1:
+        _check_charge(lineage, charge)
     if lineage.undeclared(charge.events) is not None:
         raise ValueError("charged on a stratum that was never declared")
     state = _put(state, replace(lineage, charges=(*lineage.charges, charge)))
     return replace(state, charges={**state.charges, charge.id: charge})
 
 
+def _check_charge(lineage: Lineage, charge: Charge) -> None:
+    """What a reservation must be from the second format on."""
+    if not lineage.versions or charge.version != lineage.versions[-1].number:
+        raise ValueError("not of the certified version")
+    if not charge.events:
+        raise ValueError("it charges nothing")
+    if not all(map(_HASH.fullmatch, (charge.study_digest, charge.plan_digest, charge.decisions))):
+        raise ValueError("no digest")
+
+
 def _settle(state: State, record: Mapping[str, Any], status: str) -> State:
     charge = state.charges[record["charge"]]
+    if state.format > 1 and not _SALT.fullmatch(_text(record["salt"])):
+        raise ValueError("no salt")
     if charge.status != "reserved":
         raise ValueError("settled twice")
     settled = replace(charge, status=status, reason=str(record.get("reason", "")))
@@ -307,12 +264,20 @@ def _recover(state: State, record: Mapping[str, Any]) -> State:
     return replace(state, lineages=spent, recovered=state.seq)
 
 
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError("not a text")
+    return value
+
+
 def _put(state: State, lineage: Lineage) -> State:
     return replace(state, lineages={**state.lineages, lineage.name: lineage})
 
 
 _APPLY: dict[str, Callable[[State, Mapping[str, Any]], State]] = {
     "open": _open,
+    "format": _format,
+    "unit": _unit,
     "lineage": _lineage,
     "version": _version,
     "reserve": _reserve,

@@ -5,17 +5,19 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import secrets
 import sqlite3
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self
 
 from penstock.errors import LedgerCorrupt, LedgerError, LedgerLocked, LedgerUnwritable
 from penstock_client.files import sync_directory
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+"""2: records of the second format, which an older Penstock cannot read; the tables are the same."""
 PATIENCE_SECONDS = 0.2
 
 _SCHEMA = """
@@ -57,7 +59,15 @@ class Database:
     - TRUNCATE is: the emptied journal is synced. It costs no more, and is what is used.
     - WAL keeps committed records beside ``gate.db`` after a kill: a copy of that one file, with
       the gate stopped, would be no backup.
+
+    Attributes:
+        tables: what a new file holds.
+        version_written, versions_read: of a new file; and of files that can be used as they are.
     """
+
+    tables: ClassVar[str] = _SCHEMA
+    version_written: ClassVar[int] = SCHEMA_VERSION
+    versions_read: ClassVar[tuple[int, ...]] = (1, 2)
 
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
         self.path = path
@@ -79,28 +89,40 @@ class Database:
         except sqlite3.Error as error:
             raise _translate(error, path) from error
 
-    @staticmethod
-    def create(path: Path) -> Database:
-        """Make a new, empty database with mode 0600; an existing file is never touched."""
+    @classmethod
+    def create(cls, path: Path) -> Self:
+        """Make a new, empty database with mode 0600; an existing file is never touched.
+
+        It is whole when it appears: it is made under another name.
+        """
+        made = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
         try:
-            descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
+            os.close(os.open(made, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+            cls._fill(made)
+            os.link(made, path)
         except FileExistsError:
             raise LedgerError(
                 "a ledger exists already and is never overwritten",
                 value=path,
                 remedy="choose another directory",
             ) from None
-        os.close(descriptor)
+        finally:
+            made.unlink(missing_ok=True)
+        sync_directory(path.parent)
+        return cls(path)
+
+    @classmethod
+    def _fill(cls, path: Path) -> None:
         connection = sqlite3.connect(path, isolation_level=None)
         try:
             connection.execute("PRAGMA synchronous=FULL")
-            connection.executescript(f"BEGIN;{_SCHEMA}PRAGMA user_version={SCHEMA_VERSION};COMMIT;")
+            connection.executescript(
+                f"BEGIN;{cls.tables}PRAGMA user_version={cls.version_written};COMMIT;"
+            )
         except sqlite3.Error as error:
             raise _translate(error, path) from error
         finally:
             connection.close()
-        sync_directory(path.parent)
-        return Database(path)
 
     def _check(self) -> None:
         # Not quick_check: where one page of the table is an older one, only the index tells that
@@ -113,13 +135,18 @@ class Database:
                 remedy="restore a backup, then run `penstock site ledger verify`",
             )
         version = self._connection.execute("PRAGMA user_version").fetchone()[0]
-        if version != SCHEMA_VERSION:
+        if version not in self.versions_read:
             raise LedgerError(
                 "the ledger's file has another format",
                 value=f"version {version}",
-                bound=f"version {SCHEMA_VERSION}",
+                bound=f"version {' or '.join(map(str, self.versions_read))}",
                 remedy="use the Penstock version that wrote it",
             )
+
+    def rise(self) -> None:
+        """Say, in a transaction, that an older Penstock can no longer read this file."""
+        with self.transaction() as connection:
+            connection.execute(f"PRAGMA user_version={self.version_written}")
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:

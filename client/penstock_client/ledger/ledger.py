@@ -14,14 +14,22 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from penstock.errors import LedgerError, SignatureError
+from penstock.errors import InvalidEvent, LedgerError, SignatureError
 from penstock.privacy.events import RELATION, to_dict
 from penstock.privacy.filters import Filter, best_order
 from penstock.wire.canonical import canonical
 from penstock.wire.signatures import public_hex, sign, verify
 from penstock_client.ledger.allowances import allowances
-from penstock_client.ledger.chain import Charge, Lineage, State, corrupt, fold, next_seq, step
+from penstock_client.ledger.chain import (
+    FORMAT,
+    OPTIONAL_TEXTS,
+    corrupt,
+    fold,
+    next_seq,
+    step,
+)
 from penstock_client.ledger.database import Database
+from penstock_client.ledger.state import Charge, Lineage, State, Unit
 from penstock_client.policy import Policy
 
 __all__ = ["Charge", "Ledger", "Lineage", "State", "admit", "fold", "utc_now", "verified"]
@@ -127,10 +135,20 @@ class Ledger:
         return max(self._clock(), state.time)
 
     def _write(self, kind: str, now: str, fields: dict[str, Any]) -> State:
+        """One record; before the first in an older ledger, the one that raises its format.
+
+        After, where it is the first of all, or stands after lost records: no position of theirs
+        may be used again.
+        """
         if self._key is None:
             raise LedgerError("this ledger was opened for reading only")
         with self.database.transaction() as connection:
             before = self.state()
+            first = kind in ("open", "recover")
+            if kind == "format":
+                self.database.rise()
+            elif before.format < FORMAT and not first:
+                before = self._write("format", now, {"format": FORMAT})
             record = {**fields, "kind": kind, "prev": before.head, "time": now}
             body = canonical({**record, "seq": next_seq(before, record)})
             hash_ = hashlib.sha256(body).hexdigest()
@@ -140,6 +158,8 @@ class Ledger:
                 (after.seq, body.decode(), hash_, sign(self._key, RECORD, hash_.encode())),
             )
             self._folded = self.database.version(), after
+            if first and after.format < FORMAT:
+                after = self._write("format", now, {"format": FORMAT})
         return after
 
     def extend(self, records: list[tuple[int, str, str, str]], gate_key: str) -> State:
@@ -154,7 +174,7 @@ class Ledger:
         return after
 
     def open_for(self, site: str) -> State:
-        """Write the first record."""
+        """Write the first records."""
         if self._key is None:
             raise LedgerError("this ledger was opened for reading only")
         return self.append(
@@ -167,33 +187,54 @@ class Ledger:
         total_epsilon: float,
         delta: float,
         *,
+        unit: Unit,
         approximate_delta: float = 0.0,
         strata: Iterable[str] = (),
         orders: Iterable[float] = (),
+        disjoint: bool = False,
         new_data: bool = False,
+        reason: str = "",
     ) -> State:
         """Begin a data set's life with its total budget; what is given here is fixed for good.
 
         Args:
+            unit: whom it protects.
             approximate_delta: the part of ``delta`` set aside for events that take δ off the top.
             strata: names of parts of the persons: nobody is in two, and nobody ever moves.
             orders: the filter's Rényi orders; by default the one that suits the budget best.
+            disjoint: the steward declares that nobody in it is in another data set of the site.
+                Needed for every one but the first: the same persons under another name would get
+                their budget a second time.
             new_data: the steward declares that these rows were in no data set before. Needed
                 once records were lost: a data set of the same rows may have been begun, and
                 charged, in one of them, under this name or another.
+            reason: of the declaration, in the steward's words.
 
         Raises:
             InvalidEvent: no budget, or no room in it for any release.
-            LedgerError: records were lost, and the rows are not declared to be new.
+            LedgerError: a second data set, not declared disjoint; or records were lost, and the
+                rows are not declared to be new.
         """
-        if self.state().recovered and not new_data:
+        state = self.state()
+        if state.recovered and not new_data:
             raise LedgerError(
                 "records of this ledger were lost: a data set of these rows may have been begun, "
                 "and charged, in one of them",
                 value=name,
                 remedy="only if no row was ever in a data set of this site: --new-data",
             )
-        declared: dict[str, Any] = {"new_data": True} if new_data else {}
+        if state.lineages and not (disjoint or new_data):
+            raise LedgerError(
+                "this site has a data set, and what was spent on it is never reset",
+                value=name,
+                bound=f"its name is {' or '.join(state.lineages)}",
+                remedy="write that name in site.toml, for new and for corrected rows alike; only "
+                "if not one person is in both: --disjoint",
+            )
+        declared: dict[str, Any] = {"unit": unit.to_dict()}
+        declared |= {k: True for k, v in (("new_data", new_data), ("disjoint", disjoint)) if v}
+        if reason:
+            declared["reason"] = reason
         if approximate_delta:
             declared["approximate_delta"] = approximate_delta
         if names := list(strata):
@@ -203,6 +244,34 @@ class Ledger:
         order = list(grid) if len(grid) > 1 else grid[0]
         return self.append(
             "lineage", lineage=name, epsilon=total_epsilon, delta=delta, order=order, **declared
+        )
+
+    def fix_unit(self, lineage: str, unit: Unit) -> None:
+        """Record the unit of a data set that began before units were recorded.
+
+        Nothing is written where it is known and the same.
+
+        Raises:
+            LedgerError: it is known, and another.
+        """
+        self.refuse_another_unit(lineage, unit)
+        if self.state().lineages[lineage].unit is None:
+            self.append("unit", lineage=lineage, unit=unit.to_dict())
+
+    def refuse_another_unit(self, lineage: str, unit: Unit) -> None:
+        """A data set protects one unit for good.
+
+        Raises:
+            LedgerError: it protects another.
+        """
+        found = self.state().lineages.get(lineage)
+        if found is None or found.unit in (None, unit):
+            return
+        raise LedgerError(
+            f"{lineage} protects another unit, and all that was spent on it was spent on that",
+            value=unit,
+            bound=found.unit,
+            remedy="set `person` and `max_rows_per_person` in dictionary.toml as they were",
         )
 
     def refuse_another_frame(self, lineage: str, persons: int, new_frame: bool) -> None:
@@ -224,7 +293,13 @@ class Ledger:
         )
 
     def add_version(
-        self, lineage: str, persons: int, fingerprint: str, *, new_frame: bool = False
+        self,
+        lineage: str,
+        persons: int,
+        fingerprint: str,
+        *,
+        new_frame: bool = False,
+        reason: str = "",
     ) -> int:
         """Record certified rows; nothing that was spent is reset. Returns the version's number.
 
@@ -232,20 +307,24 @@ class Ledger:
             persons: the declared frame, at least the count of persons. It is public, so that a
                 number which followed the rows would tell who joined.
             new_frame: the steward declares that this version is of another frame.
+            reason: of the declaration, in the steward's words.
 
         Raises:
             LedgerError: the frame changed, and was not declared to be a new one.
         """
         with self.database.transaction():
             self.refuse_another_frame(lineage, persons, new_frame)
-            current = self.state().lineages.get(lineage)
-            number = len(current.versions) + 1 if current else 1
+            number = len(self.state().lineages[lineage].versions) + 1
+            declared: dict[str, Any] = {"new_frame": True} if new_frame else {}
+            if new_frame and reason:
+                declared["reason"] = reason
             self.append(
                 "version",
                 lineage=lineage,
                 version=number,
                 persons=persons,
                 fingerprint=fingerprint,
+                **declared,
             )
         return number
 
@@ -263,14 +342,18 @@ class Ledger:
 
         Raises:
             BudgetExceeded: it does not fit; nothing was written.
-            InvalidEvent: it is on a stratum that was not declared.
-            LedgerError: the id was charged before.
+            InvalidEvent: it is on a stratum that was not declared, or charges nothing.
+            LedgerError: the id was charged before, or the version is not the certified one; or it
+                does not say what was asked.
         """
+        for name in ("study_digest", "plan_digest", "decisions"):
+            if not getattr(charge, name):
+                raise LedgerError("a reservation that cannot be recomputed", bound=f"needs {name}")
         with self.database.transaction():
             state = self.state()
             now = self._now(state)  # the year that is checked is the one that is written
             admit(state, charge, now=now, signer_epsilon=signer_epsilon, policy=policy)
-            fields = {
+            fields: dict[str, Any] = {
                 "charge": charge.id,
                 "lineage": charge.lineage,
                 "version": charge.version,
@@ -281,17 +364,22 @@ class Ledger:
                 "delta": charge.delta,
                 "relation": RELATION,
             }
-            if charge.study:
-                fields["study"] = charge.study
+            texts = {name: getattr(charge, name) for name in OPTIONAL_TEXTS}
+            fields |= {name: text for name, text in texts.items() if text}
             return self._write("reserve", now, fields)
 
     def commit(self, charge_id: str) -> State:
         """The release was kept."""
-        return self.append("commit", charge=charge_id)
+        return self._settle("commit", charge=charge_id)
 
     def burn(self, charge_id: str, reason: str) -> State:
         """The run ended without a release; the charge stays."""
-        return self.append("burn", charge=charge_id, reason=reason)
+        return self._settle("burn", charge=charge_id, reason=reason)
+
+    def _settle(self, kind: str, **fields: str) -> State:
+        # When a run ended is private, and heads are published: without a salt, who knows the rest
+        # of the record could find its time by trying every microsecond.
+        return self.append(kind, salt=secrets.token_hex(16), **fields)
 
 
 def verified(records: list[tuple[int, str, str, str]], gate_key: str) -> State:
@@ -323,18 +411,29 @@ def admit(
     Raises:
         BudgetExceeded: naming what is spent and what is left; an :class:`AllowanceExceeded` where
             it is not the data set's guarantee that has no room, but what the steward allows.
-        InvalidEvent: it is on a stratum that the data set has not.
-        LedgerError: charged before, or an unknown data set.
+        InvalidEvent: it is on a stratum that the data set has not, or charges nothing.
+        LedgerError: charged before, an unknown data set, or not its newest version: the rows of
+            all others are gone.
     """
     lineage = state.lineages.get(charge.lineage)
     if lineage is None:
         raise LedgerError("unknown data set", value=charge.lineage)
     if charge.id in state.charges:
         raise LedgerError("this request was charged before", value=charge.id)
-    lineage.check(charge.events)
+    certified = lineage.versions[-1].number if lineage.versions else None
+    if charge.version != certified:
+        raise LedgerError(
+            "a charge to rows that are not the certified ones",
+            value=f"version {charge.version}",
+            bound=f"version {certified}" if certified else "none is certified",
+            remedy="run `penstock site check`",
+        )
+    if not charge.events:
+        raise InvalidEvent("a charge of nothing", value=charge.id, remedy="it needs no charge")
+    state.check(charge.lineage, charge.events)
     if charge.unbounded:
         return  # No allowance holds ε = ∞ either.
     for allowance in allowances(
-        lineage, charge, now=now, signer_epsilon=signer_epsilon, policy=policy
+        state.joint(charge.lineage), charge, now=now, signer_epsilon=signer_epsilon, policy=policy
     ):
         allowance.check(charge.events)

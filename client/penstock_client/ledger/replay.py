@@ -8,15 +8,16 @@ steward allowed at the time (signers, years, studies) is not in the record and i
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from penstock.errors import BudgetExceeded, LedgerError, PrivacyError
 from penstock.privacy.events import RELATION
-from penstock_client.ledger.chain import Charge, State, step
+from penstock_client.ledger.chain import step
 from penstock_client.ledger.ledger import EXPORT_FORMAT, verified
+from penstock_client.ledger.state import GENESIS, Charge, State
 
 Record = tuple[int, str, str, str]
 
@@ -73,10 +74,30 @@ def _wrong(before: State, charge: Charge, record: dict[str, Any]) -> str:
     if not charge.events:
         return "it charges nothing"
     try:
-        lineage.check(charge.events)
+        before.check(charge.lineage, charge.events)
     except PrivacyError as error:
         return f"overspent: {error}" if isinstance(error, BudgetExceeded) else str(error)
     return ""
+
+
+def compare(state: State, decisions: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What the ledger names of the decisions, and they do not hold; in order.
+
+    Args:
+        decisions: verified, oldest first (:func:`penstock_client.ledger.decisions.verified`).
+    """
+    places = {GENESIS: 0, **{one["hash"]: one["seq"] for one in decisions}}
+    found, last = [], 0
+    for charge in state.charges.values():
+        if not charge.decisions:  # of the first format
+            continue
+        place = places.get(charge.decisions)
+        if place is None:
+            found.append(f"charge {charge.id[:12]} names decisions that are not here")
+        elif place < last:
+            found.append(f"charge {charge.id[:12]} names older decisions than one before it")
+        last = max(last, place or 0)
+    return found
 
 
 def read_export(path: Path) -> tuple[list[Record], str]:

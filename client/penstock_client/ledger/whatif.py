@@ -32,7 +32,7 @@ from penstock.privacy.renyi import check_budget
 from penstock.schema import Schema
 from penstock.study import PrivacyRequest, Study
 from penstock_client.ledger.allowances import allowances
-from penstock_client.ledger.chain import Charge, Lineage, State
+from penstock_client.ledger.state import Charge, Lineage, State
 from penstock_client.policy import Policy, Signer, Trust
 
 MOST_RELEASES = 100_000
@@ -168,13 +168,15 @@ def answer(
         BudgetExceeded: the mechanism cannot be had for this ε at all; says what could.
     """
     found = find_lineage(state, lineage)
+    others = [state.joint(x.name) for x in state.together(lineage) if x.name != lineage]
     if not 1 <= releases <= MOST_RELEASES:
         problem = Problem("", "out of range", value=str(releases), bound=f"1 to {MOST_RELEASES:,}")
         raise InvalidInput("--releases", [problem])
     events = question.price(question.epsilon)
     unbounded = any(is_unbounded(e) for e in events)
     refusals = _refusals(question, policy, found)
-    limits = [] if found.closed or found.exhausted else _limits(question, found, policy, now)
+    open_ = not (found.closed or found.exhausted)
+    limits = _limits(question, found, others, policy, now) if open_ else []
     rows = []
     for limit in limits:
         rows.append(_row(limit, events))
@@ -210,7 +212,7 @@ def answer(
 
 
 def find_lineage(state: State, name: str) -> Lineage:
-    """A certified data set.
+    """A certified data set, with all that its persons may have paid.
 
     Raises:
         InvalidInput: there is none of that name yet.
@@ -219,7 +221,7 @@ def find_lineage(state: State, name: str) -> Lineage:
     if lineage is None or not lineage.versions:
         remedy = "Run `penstock site check`"
         raise InvalidInput("ledger", [Problem("", f"no data set {shown(name)} yet", remedy=remedy)])
-    return lineage
+    return state.joint(name)
 
 
 def _refusals(question: Question, policy: Policy, lineage: Lineage) -> list[tuple[str, str]]:
@@ -229,6 +231,8 @@ def _refusals(question: Question, policy: Policy, lineage: Lineage) -> list[tupl
         found.append(("closed", "records were lost, and all that was left is charged for them"))
     elif lineage.closed:
         found.append(("closed", "the formal budget has ended (ε = ∞ was spent)"))
+    elif lineage.over:
+        found.append(("closed", "with data sets it was never declared disjoint from, ε is spent"))
     if question.mechanism != "gaussian" and question.mechanism not in policy.mechanisms:
         found.append(("mechanism", f"the policy allows {', '.join(policy.mechanisms)}"))
     if question.guarantee not in policy.guarantees:
@@ -240,8 +244,10 @@ def _refusals(question: Question, policy: Policy, lineage: Lineage) -> list[tupl
     return found
 
 
-def _limits(question: Question, lineage: Lineage, policy: Policy, now: str) -> list[Limit]:
-    """The lifetime, then what the steward allows."""
+def _limits(
+    question: Question, lineage: Lineage, others: Sequence[Lineage], policy: Policy, now: str
+) -> list[Limit]:
+    """The lifetime, that of others with the same persons, then what the steward allows."""
     signer = question.signer
     charge = Charge(
         id="",
@@ -254,11 +260,17 @@ def _limits(question: Question, lineage: Lineage, policy: Policy, now: str) -> l
         delta=question.delta,
         study=question.study,
     )
-    life = Limit("budget", "the data set, for life", lineage.filter, lineage.events())
+    lives = [
+        Limit("budget", what, each.filter, each.events())
+        for what, each in (
+            ("the data set, for life", lineage),
+            *((f"data set {x.name}, not disjoint, for life", x) for x in others),
+        )
+    ]
     own = signer.epsilon if signer else lineage.epsilon
     allowed = allowances(lineage, charge, now=now, signer_epsilon=own, policy=policy)
     return [
-        life,
+        *lives,
         *(
             Limit(a.reason, a.what, a.filter, a.spent)
             for a in allowed

@@ -71,6 +71,7 @@ class Checked:
         persons: the declared frame, the only number of persons that leaves the site; None where
             none was declared, as of a public table.
         others: the level that took what is none of a column's levels.
+        given: the table as it was read; nothing but certification looks at it.
     """
 
     findings: tuple[Finding, ...]
@@ -82,6 +83,7 @@ class Checked:
     unused: tuple[str, ...] = ()
     persons: int | None = None
     others: Mapping[str, str] = field(default_factory=dict)
+    given: pd.DataFrame = field(default_factory=pd.DataFrame, repr=False, compare=False)
 
     @property
     def fatal(self) -> bool:
@@ -148,7 +150,16 @@ def check(
     used = {*dictionary.names, dictionary.person}
     unused = tuple(str(c) for c in frame.columns if c not in used)
     return Checked(
-        tuple(findings), len(frame), counted, coded, person, dictionary, unused, persons, others
+        tuple(findings),
+        len(frame),
+        counted,
+        coded,
+        person,
+        dictionary,
+        unused,
+        persons,
+        others,
+        frame,
     )
 
 

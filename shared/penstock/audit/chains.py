@@ -62,7 +62,7 @@ def last_iterate(scale: float, iterates: int = 1) -> Target:
         return repeated(once, runs)
 
     worst = "a person whose loss has full slope wherever the chain goes"
-    return Target("gibbs-chain", worst, schedule.events(), DELTA, 10_000, scores)
+    return Target("gibbs-chain", worst, schedule.events(sensitivity), DELTA, 10_000, scores)
 
 
 def _posterior(weight: float, ridge: float, smoothness: float) -> Regression:

@@ -27,7 +27,7 @@ from penstock.cli.console import done, emit_json, err, escape, friendly, say, ta
 from penstock.errors import InvalidInput, JobFailed, PenstockError, Problem, Unreachable
 from penstock.mechanisms import MECHANISMS, Gibbs
 from penstock.schema import Schema
-from penstock.study import Study
+from penstock.study import DELTA_TIMES_PERSONS, Study, advised_delta
 from penstock.toml import (
     mechanism_for,
     parse_dictionary,
@@ -96,9 +96,11 @@ def new(
     moment = datetime.now(UTC).replace(microsecond=0)
     schema = _schema(source)
     chosen = mechanism_for(mechanism, schema, time)
+    persons = _persons([source]) if source.suffix == ".json" else {}
     text = study_template(
         schema,
         name=name,
+        delta=advised_delta(max(persons.values(), default=1)),
         sites=tuple(site),
         federation=federation,
         not_before=_stamp(moment),
@@ -144,9 +146,17 @@ StudyFile = Annotated[Path, typer.Argument(help="The study's TOML file.")]
 
 @app.command()
 @friendly
-def check(path: StudyFile, as_json: AsJson = False) -> None:
+def check(
+    path: StudyFile,
+    joins: Annotated[
+        list[Path] | None,
+        typer.Option("--join", help="A site's join.json, for its number of persons; repeat it."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
     """Check a study file: every problem at once, with its line."""
     found = _read(path)
+    _warn_of_delta(found, _persons(joins or []))
     if as_json:
         emit_json(found.to_dict())
         return
@@ -161,6 +171,31 @@ def check(path: StudyFile, as_json: AsJson = False) -> None:
             say(f"  {e.name}: mean of {e.outcome}")
             continue
         say(f"  {e.name}: {e.model} {e.outcome} ~ {' + '.join((e.term, *e.adjust))}, per {e.per:g}")
+
+
+def _persons(joins: list[Path]) -> dict[str, int]:
+    """The public n of each site whose join.json is given, by the site's name."""
+    found = {}
+    for path in joins:
+        record = read_json(path.read_bytes(), what=str(path), limit=10_000_000)
+        persons = record.get("persons")
+        if isinstance(persons, bool) or not isinstance(persons, int) or not persons >= 1:
+            problem = Problem("persons", "is missing", remedy="Give a site's join.json")
+            raise InvalidInput(str(path), [problem])
+        found[str(record.get("site", path.name))] = persons
+    return found
+
+
+def _warn_of_delta(study: Study, persons: dict[str, int]) -> None:
+    """A δ that is no small chance any more among so many persons: sites refuse it by default."""
+    delta = study.privacy.delta
+    for site, n in persons.items():
+        if delta * n > DELTA_TIMES_PERSONS * (1 + 1e-9):
+            err.print(
+                f"  ! δ = {delta:g} is above 1/(10 n) at {site}, of {n} persons; a site refuses it "
+                f"by default: ask for at most {advised_delta(n):.2g}",
+                markup=False,
+            )
 
 
 @app.command()

@@ -243,7 +243,8 @@ class NoisyDescent(_Event):
         noise_multiplier: σ = s / sensitivity.
         contraction: c in (0, 1]; 1 claims no contraction and gives composition.
         steps: T, fixed beforehand.
-        sensitivity: of the gradient, L2.
+        sensitivity: of the gradient, L2, in the query's own units; the raw sd of a step's noise is
+            ``noise_multiplier·sensitivity``. Older records have 1 here, whatever it was.
     """
 
     kind: ClassVar[str] = "noisy-descent"

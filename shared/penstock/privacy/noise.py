@@ -155,8 +155,11 @@ class Integers:
 
 
 def _open_unit(bits: NDArray[np.uint64]) -> Array:
-    """Map 64 random bits to (k + 1/2)·2⁻⁵³, k uniform on 0 … 2⁵³ - 1: never 0 and never 1."""
-    return ((bits >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
+    """Map 64 random bits to (k + 1/2)·2⁻⁵², k uniform on 0 … 2⁵² - 1: never 0 and never 1.
+
+    Every k + 1/2 is a float64. Of 2⁵³ values the largest would not be, and be rounded up to 1.
+    """
+    return ((bits >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
 
 
 def _four_gaussians(u: Array, size: int) -> Array:

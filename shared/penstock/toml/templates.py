@@ -8,7 +8,7 @@ from dataclasses import fields, replace
 from penstock.estimands import MODELS, Estimand
 from penstock.mechanisms import Maf, Mechanism, settings
 from penstock.schema import Column, Schema
-from penstock.study import PrivacyRequest, Study
+from penstock.study import DELTA, PrivacyRequest, Study
 from penstock.toml.writer import key, table, value
 
 _STUDY_NOTES = {
@@ -21,6 +21,7 @@ _STUDY_NOTES = {
 }
 _PRIVACY_NOTES = {
     "epsilon": "per person, at each site",
+    "delta": "at most 1/(10 n), n the largest site's number of persons",
     "guarantee": "formal | public-flow | empirical",
 }
 _TABLES_NOTES = {
@@ -151,7 +152,7 @@ def study_template(
     expires: str,
     title: str = "",
     epsilon: float = 1.0,
-    delta: float = 1e-5,
+    delta: float = DELTA,
     quorum: int | None = None,
     deadline_hours: float = 24.0,
     estimands: Sequence[Estimand] = (),

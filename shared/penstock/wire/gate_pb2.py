@@ -24,13 +24,15 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18penstock/wire/gate.proto\x12\x0bpenstock.v1\"(\n\x0f\x44\x65scribeRequest\x12\x15\n\rseen_manifest\x18\x01 \x01(\x0c\"\t\n\x07Nothing\"\x18\n\x08\x44ocument\x12\x0c\n\x04json\x18\x01 \x01(\x0c\"%\n\rSubmitRequest\x12\x14\n\x0csigned_study\x18\x01 \x01(\x0c\" \n\nJobRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\"&\n\rCancelRequest\x12\x15\n\rsigned_cancel\x18\x01 \x01(\x0c\"#\n\rRejectRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\"S\n\x03Job\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\r\n\x05state\x18\x02 \x01(\t\x12\x0c\n\x04\x63ode\x18\x03 \x01(\t\x12\x0c\n\x04step\x18\x04 \x01(\r\x12\r\n\x05steps\x18\x05 \x01(\r\"D\n\x0e\x43ollectRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0e\n\x06offset\x18\x02 \x01(\x04\x12\x0e\n\x06length\x18\x03 \x01(\x04\"A\n\x04Part\x12\x12\n\x08manifest\x18\x01 \x01(\x0cH\x00\x12\x0f\n\x05table\x18\x02 \x01(\x0cH\x00\x12\x0c\n\x04size\x18\x03 \x01(\x04\x42\x06\n\x04\x62ody\")\n\x05\x42\x61tch\x12 \n\x05\x63\x61lls\x18\x01 \x03(\x0b\x32\x11.penstock.v1.Call\"\x81\x02\n\x04\x43\x61ll\x12\n\n\x02id\x18\x01 \x01(\x04\x12\x30\n\x08\x64\x65scribe\x18\x02 \x01(\x0b\x32\x1c.penstock.v1.DescribeRequestH\x00\x12,\n\x06submit\x18\x03 \x01(\x0b\x32\x1a.penstock.v1.SubmitRequestH\x00\x12\'\n\x04poll\x18\x04 \x01(\x0b\x32\x17.penstock.v1.JobRequestH\x00\x12.\n\x07\x63ollect\x18\x05 \x01(\x0b\x32\x1b.penstock.v1.CollectRequestH\x00\x12,\n\x06\x63\x61ncel\x18\x06 \x01(\x0b\x32\x1a.penstock.v1.CancelRequestH\x00\x42\x06\n\x04verb\"/\n\x07\x41nswers\x12$\n\x07\x61nswers\x18\x01 \x03(\x0b\x32\x13.penstock.v1.Answer\"\xb7\x01\n\x06\x41nswer\x12\n\n\x02id\x18\x01 \x01(\x04\x12*\n\tdescribed\x18\x02 \x01(\x0b\x32\x15.penstock.v1.DocumentH\x00\x12\x1f\n\x03job\x18\x03 \x01(\x0b\x32\x10.penstock.v1.JobH\x00\x12#\n\x05piece\x18\x04 \x01(\x0b\x32\x12.penstock.v1.PieceH\x00\x12\'\n\x07\x66\x61ilure\x18\x05 \x01(\x0b\x32\x14.penstock.v1.FailureH\x00\x42\x06\n\x04\x62ody\"F\n\x05Piece\x12\x10\n\x08manifest\x18\x01 \x01(\x0c\x12\x0c\n\x04size\x18\x02 \x01(\x04\x12\x0e\n\x06offset\x18\x03 \x01(\x04\x12\r\n\x05table\x18\x04 \x01(\x0c\"\'\n\x07\x46\x61ilure\x12\x0c\n\x04\x63ode\x18\x01 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x02 \x01(\t2\xa7\x02\n\x04Gate\x12?\n\x08\x44\x65scribe\x12\x1c.penstock.v1.DescribeRequest\x1a\x15.penstock.v1.Document\x12\x36\n\x06Submit\x12\x1a.penstock.v1.SubmitRequest\x1a\x10.penstock.v1.Job\x12\x31\n\x04Poll\x12\x17.penstock.v1.JobRequest\x1a\x10.penstock.v1.Job\x12;\n\x07\x43ollect\x12\x1b.penstock.v1.CollectRequest\x1a\x11.penstock.v1.Part0\x01\x12\x36\n\x06\x43\x61ncel\x12\x1a.penstock.v1.CancelRequest\x1a\x10.penstock.v1.Job2\x8e\x03\n\x07Steward\x12\x35\n\x06Status\x12\x14.penstock.v1.Nothing\x1a\x15.penstock.v1.Document\x12\x37\n\x08Requests\x12\x14.penstock.v1.Nothing\x1a\x15.penstock.v1.Document\x12\x39\n\x07Preview\x12\x17.penstock.v1.JobRequest\x1a\x15.penstock.v1.Document\x12\x34\n\x07\x41pprove\x12\x17.penstock.v1.JobRequest\x1a\x10.penstock.v1.Job\x12\x36\n\x06Reject\x12\x1a.penstock.v1.RejectRequest\x1a\x10.penstock.v1.Job\x12\x35\n\x06Ledger\x12\x14.penstock.v1.Nothing\x1a\x15.penstock.v1.Document\x12\x33\n\x04Stop\x12\x14.penstock.v1.Nothing\x1a\x15.penstock.v1.Documentb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18penstock/wire/gate.proto\x12\x0bpenstock.v1\"(\n\x0f\x44\x65scribeRequest\x12\x15\n\rseen_manifest\x18\x01 \x01(\x0c\"\t\n\x07Nothing\"\x18\n\x08\x44ocument\x12\x0c\n\x04json\x18\x01 \x01(\x0c\"%\n\rSubmitRequest\x12\x14\n\x0csigned_study\x18\x01 \x01(\x0c\" \n\nJobRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\"&\n\rCancelRequest\x12\x15\n\rsigned_cancel\x18\x01 \x01(\x0c\"V\n\x0e\x41pproveRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12 \n\x02\x62y\x18\x03 \x01(\x0b\x32\x14.penstock.v1.Decider\"U\n\rRejectRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12 \n\x02\x62y\x18\x03 \x01(\x0b\x32\x14.penstock.v1.Decider\"\x88\x01\n\x07\x44\x65\x63ider\x12\x0b\n\x03uid\x18\x01 \x01(\r\x12\x0c\n\x04user\x18\x02 \x01(\t\x12\x32\n\x07\x63laimed\x18\x03 \x03(\x0b\x32!.penstock.v1.Decider.ClaimedEntry\x1a.\n\x0c\x43laimedEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"S\n\x03Job\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\r\n\x05state\x18\x02 \x01(\t\x12\x0c\n\x04\x63ode\x18\x03 \x01(\t\x12\x0c\n\x04step\x18\x04 \x01(\r\x12\r\n\x05steps\x18\x05 \x01(\r\"D\n\x0e\x43ollectRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0e\n\x06offset\x18\x02 \x01(\x04\x12\x0e\n\x06length\x18\x03 \x01(\x04\"A\n\x04Part\x12\x12\n\x08manifest\x18\x01 \x01(\x0cH\x00\x12\x0f\n\x05table\x18\x02 \x01(\x0cH\x00\x12\x0c\n\x04size\x18\x03 \x01(\x04\x42\x06\n\x04\x62ody\")\n\x05\x42\x61tch\x12 \n\x05\x63\x61lls\x18\x01 \x03(\x0b\x32\x11.penstock.v1.Call\"\x81\x02\n\x04\x43\x61ll\x12\n\n\x02id\x18\x01 \x01(\x04\x12\x30\n\x08\x64\x65scribe\x18\x02 \x01(\x0b\x32\x1c.penstock.v1.DescribeRequestH\x00\x12,\n\x06submit\x18\x03 \x01(\x0b\x32\x1a.penstock.v1.SubmitRequestH\x00\x12\'\n\x04poll\x18\x04 \x01(\x0b\x32\x17.penstock.v1.JobRequestH\x00\x12.\n\x07\x63ollect\x18\x05 \x01(\x0b\x32\x1b.penstock.v1.CollectRequestH\x00\x12,\n\x06\x63\x61ncel\x18\x06 \x01(\x0b\x32\x1a.penstock.v1.CancelRequestH\x00\x42\x06\n\x04verb\"/\n\x07\x41nswers\x12$\n\x07\x61nswers\x18\x01 \x03(\x0b\x32\x13.penstock.v1.Answer\"\xb7\x01\n\x06\x41nswer\x12\n\n\x02id\x18\x01 \x01(\x04\x12*\n\tdescribed\x18\x02 \x01(\x0b\x32\x15.penstock.v1.DocumentH\x00\x12\x1f\n\x03job\x18\x03 \x01(\x0b\x32\x10.penstock.v1.JobH\x00\x12#\n\x05piece\x18\x04 \x01(\x0b\x32\x12.penstock.v1.PieceH\x00\x12\'\n\x07\x66\x61ilure\x18\x05 \x01(\x0b\x32\x14.penstock.v1.FailureH\x00\x42\x06\n\x04\x62ody\"F\n\x05Piece\x12\x10\n\x08manifest\x18\x01 \x01(\x0c\x12\x0c\n\x04size\x18\x02 \x01(\x04\x12\x0e\n\x06offset\x18\x03 \x01(\x04\x12\r\n\x05table\x18\x04 \x01(\x0c\"\'\n\x07\x46\x61ilure\x12\x0c\n\x04\x63ode\x18\x01 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x02 \x01(\t2\xa7\x02\n\x04Gate\x12?\n\x08\x44\x65scribe\x12\x1c.penstock.v1.DescribeRequest\x1a\x15.penstock.v1.Document\x12\x36\n\x06Submit\x12\x1a.penstock.v1.SubmitRequest\x1a\x10.penstock.v1.Job\x12\x31\n\x04Poll\x12\x17.penstock.v1.JobRequest\x1a\x10.penstock.v1.Job\x12;\n\x07\x43ollect\x12\x1b.penstock.v1.CollectRequest\x1a\x11.penstock.v1.Part0\x01\x12\x36\n\x06\x43\x61ncel\x12\x1a.penstock.v1.CancelRequest\x1a\x10.penstock.v1.Job2\x92\x03\n\x07Steward\x12\x35\n\x06Status\x12\x14.penstock.v1.Nothing\x1a\x15.penstock.v1.Document\x12\x37\n\x08Requests\x12\x14.penstock.v1.Nothing\x1a\x15.penstock.v1.Document\x12\x39\n\x07Preview\x12\x17.penstock.v1.JobRequest\x1a\x15.penstock.v1.Document\x12\x38\n\x07\x41pprove\x12\x1b.penstock.v1.ApproveRequest\x1a\x10.penstock.v1.Job\x12\x36\n\x06Reject\x12\x1a.penstock.v1.RejectRequest\x1a\x10.penstock.v1.Job\x12\x35\n\x06Ledger\x12\x14.penstock.v1.Nothing\x1a\x15.penstock.v1.Document\x12\x33\n\x04Stop\x12\x14.penstock.v1.Nothing\x1a\x15.penstock.v1.Documentb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'penstock.wire.gate_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_DECIDER_CLAIMEDENTRY']._loaded_options = None
+  _globals['_DECIDER_CLAIMEDENTRY']._serialized_options = b'8\001'
   _globals['_DESCRIBEREQUEST']._serialized_start=41
   _globals['_DESCRIBEREQUEST']._serialized_end=81
   _globals['_NOTHING']._serialized_start=83
@@ -43,28 +45,34 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_JOBREQUEST']._serialized_end=191
   _globals['_CANCELREQUEST']._serialized_start=193
   _globals['_CANCELREQUEST']._serialized_end=231
-  _globals['_REJECTREQUEST']._serialized_start=233
-  _globals['_REJECTREQUEST']._serialized_end=268
-  _globals['_JOB']._serialized_start=270
-  _globals['_JOB']._serialized_end=353
-  _globals['_COLLECTREQUEST']._serialized_start=355
-  _globals['_COLLECTREQUEST']._serialized_end=423
-  _globals['_PART']._serialized_start=425
-  _globals['_PART']._serialized_end=490
-  _globals['_BATCH']._serialized_start=492
-  _globals['_BATCH']._serialized_end=533
-  _globals['_CALL']._serialized_start=536
-  _globals['_CALL']._serialized_end=793
-  _globals['_ANSWERS']._serialized_start=795
-  _globals['_ANSWERS']._serialized_end=842
-  _globals['_ANSWER']._serialized_start=845
-  _globals['_ANSWER']._serialized_end=1028
-  _globals['_PIECE']._serialized_start=1030
-  _globals['_PIECE']._serialized_end=1100
-  _globals['_FAILURE']._serialized_start=1102
-  _globals['_FAILURE']._serialized_end=1141
-  _globals['_GATE']._serialized_start=1144
-  _globals['_GATE']._serialized_end=1439
-  _globals['_STEWARD']._serialized_start=1442
-  _globals['_STEWARD']._serialized_end=1840
+  _globals['_APPROVEREQUEST']._serialized_start=233
+  _globals['_APPROVEREQUEST']._serialized_end=319
+  _globals['_REJECTREQUEST']._serialized_start=321
+  _globals['_REJECTREQUEST']._serialized_end=406
+  _globals['_DECIDER']._serialized_start=409
+  _globals['_DECIDER']._serialized_end=545
+  _globals['_DECIDER_CLAIMEDENTRY']._serialized_start=499
+  _globals['_DECIDER_CLAIMEDENTRY']._serialized_end=545
+  _globals['_JOB']._serialized_start=547
+  _globals['_JOB']._serialized_end=630
+  _globals['_COLLECTREQUEST']._serialized_start=632
+  _globals['_COLLECTREQUEST']._serialized_end=700
+  _globals['_PART']._serialized_start=702
+  _globals['_PART']._serialized_end=767
+  _globals['_BATCH']._serialized_start=769
+  _globals['_BATCH']._serialized_end=810
+  _globals['_CALL']._serialized_start=813
+  _globals['_CALL']._serialized_end=1070
+  _globals['_ANSWERS']._serialized_start=1072
+  _globals['_ANSWERS']._serialized_end=1119
+  _globals['_ANSWER']._serialized_start=1122
+  _globals['_ANSWER']._serialized_end=1305
+  _globals['_PIECE']._serialized_start=1307
+  _globals['_PIECE']._serialized_end=1377
+  _globals['_FAILURE']._serialized_start=1379
+  _globals['_FAILURE']._serialized_end=1418
+  _globals['_GATE']._serialized_start=1421
+  _globals['_GATE']._serialized_end=1716
+  _globals['_STEWARD']._serialized_start=1719
+  _globals['_STEWARD']._serialized_end=2121
 # @@protoc_insertion_point(module_scope)

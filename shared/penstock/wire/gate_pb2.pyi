@@ -40,11 +40,42 @@ class CancelRequest(_message.Message):
     signed_cancel: bytes
     def __init__(self, signed_cancel: _Optional[bytes] = ...) -> None: ...
 
-class RejectRequest(_message.Message):
-    __slots__ = ("request_id",)
+class ApproveRequest(_message.Message):
+    __slots__ = ("request_id", "reason", "by")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    BY_FIELD_NUMBER: _ClassVar[int]
     request_id: str
-    def __init__(self, request_id: _Optional[str] = ...) -> None: ...
+    reason: str
+    by: Decider
+    def __init__(self, request_id: _Optional[str] = ..., reason: _Optional[str] = ..., by: _Optional[_Union[Decider, _Mapping]] = ...) -> None: ...
+
+class RejectRequest(_message.Message):
+    __slots__ = ("request_id", "reason", "by")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    BY_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    reason: str
+    by: Decider
+    def __init__(self, request_id: _Optional[str] = ..., reason: _Optional[str] = ..., by: _Optional[_Union[Decider, _Mapping]] = ...) -> None: ...
+
+class Decider(_message.Message):
+    __slots__ = ("uid", "user", "claimed")
+    class ClaimedEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    UID_FIELD_NUMBER: _ClassVar[int]
+    USER_FIELD_NUMBER: _ClassVar[int]
+    CLAIMED_FIELD_NUMBER: _ClassVar[int]
+    uid: int
+    user: str
+    claimed: _containers.ScalarMap[str, str]
+    def __init__(self, uid: _Optional[int] = ..., user: _Optional[str] = ..., claimed: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class Job(_message.Message):
     __slots__ = ("request_id", "state", "code", "step", "steps")

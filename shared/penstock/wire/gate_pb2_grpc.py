@@ -303,7 +303,7 @@ class StewardStub:
                 _registered_method=True)
         self.Approve = channel.unary_unary(
                 '/penstock.v1.Steward/Approve',
-                request_serializer=penstock_dot_wire_dot_gate__pb2.JobRequest.SerializeToString,
+                request_serializer=penstock_dot_wire_dot_gate__pb2.ApproveRequest.SerializeToString,
                 response_deserializer=penstock_dot_wire_dot_gate__pb2.Job.FromString,
                 _registered_method=True)
         self.Reject = channel.unary_unary(
@@ -392,7 +392,7 @@ def add_StewardServicer_to_server(servicer, server):
             ),
             'Approve': grpc.unary_unary_rpc_method_handler(
                     servicer.Approve,
-                    request_deserializer=penstock_dot_wire_dot_gate__pb2.JobRequest.FromString,
+                    request_deserializer=penstock_dot_wire_dot_gate__pb2.ApproveRequest.FromString,
                     response_serializer=penstock_dot_wire_dot_gate__pb2.Job.SerializeToString,
             ),
             'Reject': grpc.unary_unary_rpc_method_handler(
@@ -518,7 +518,7 @@ class Steward:
             request,
             target,
             '/penstock.v1.Steward/Approve',
-            penstock_dot_wire_dot_gate__pb2.JobRequest.SerializeToString,
+            penstock_dot_wire_dot_gate__pb2.ApproveRequest.SerializeToString,
             penstock_dot_wire_dot_gate__pb2.Job.FromString,
             options,
             channel_credentials,

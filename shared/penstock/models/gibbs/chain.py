@@ -80,15 +80,20 @@ class Schedule:
     def steps(self) -> int:
         return len(self.sizes)
 
-    def events(self) -> tuple[Event, ...]:
-        """What the chain is charged as; the unit is the gradient's sensitivity."""
+    def events(self, sensitivity: float) -> tuple[Event, ...]:
+        """What the chain is charged as.
+
+        Args:
+            sensitivity: of a gradient, in units of the bound on a row's own: k/n. That bound
+                follows from what is public or was released before the chain began.
+        """
         if self.contraction is not None:
-            last = NoisyDescent(self.multipliers[0], self.contraction, self.steps, label=LABEL)
-            return (last,)
+            sigma, c = self.multipliers[0], self.contraction
+            return (NoisyDescent(sigma, c, self.steps, 1, LABEL, sensitivity),)
         counts: dict[float, int] = {}
         for sigma in self.multipliers:
             counts[sigma] = counts.get(sigma, 0) + 1
-        return tuple(Gaussian(sigma, count, LABEL) for sigma, count in counts.items())
+        return tuple(Gaussian(sigma, count, LABEL, sensitivity) for sigma, count in counts.items())
 
 
 def contraction(step: float, convexity: float, smoothness: float) -> float:

@@ -20,7 +20,7 @@ from penstock.encoding import Encoding
 from penstock.errors import InvalidEvent, InvalidInput, Problem
 from penstock.models.gibbs.chain import Ended, Preconditioner, descend, propagate
 from penstock.models.gibbs.design import LEAST_SHAPE, Rows, read, reporting
-from penstock.models.gibbs.plan import LINEAR, Plan, largest_bend
+from penstock.models.gibbs.plan import LINEAR, Plan, gradient_sensitivity, largest_bend
 from penstock.models.gibbs.posed import (
     Loss,
     curvature_cap,
@@ -108,7 +108,7 @@ def answer(
     seen = summarise(plan, rows, noise)
     curvature, spread, posterior = posed(plan, rows, seen, noise, device)
     check_smooth(plan, posterior)
-    sensitivity = plan.rows * posterior.reach / plan.persons * (1 + 1e-9)
+    sensitivity = gradient_sensitivity(plan) * posterior.reach
     ended = descend(
         posterior.gradient,
         posterior.start,

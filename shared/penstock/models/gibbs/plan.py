@@ -214,7 +214,12 @@ def _events(found: Plan) -> tuple[Event, ...]:
         (found.information, found.information_size, "information"),
     )
     sums_ = (sums.event(s, size, found.rows, what) for s, size, what in sizes if s is not None)
-    return (*sums_, *found.schedule.events())
+    return (*sums_, *found.schedule.events(gradient_sensitivity(found)))
+
+
+def gradient_sensitivity(plan: Plan) -> float:
+    """k/n, rounded up: what a person moves a gradient by, in units of the bound on a row's own."""
+    return plan.rows / plan.persons * (1 + 1e-9)
 
 
 def _schedule(

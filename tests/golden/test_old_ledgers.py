@@ -1,0 +1,207 @@
+"""Ledgers of the first format open, verify, are used, and go on in the second."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+import sqlite3
+from pathlib import Path
+
+import pytest
+from tests.ledgers import DIGESTS
+
+from penstock.errors import BudgetExceeded, LedgerError
+from penstock.privacy.events import Gaussian, NoisyDescent
+from penstock.wire.signatures import private_from_pem, public_hex
+from penstock_client import setup
+from penstock_client.gate.jobs import Jobs
+from penstock_client.ledger import decisions as kept
+from penstock_client.ledger import replay
+from penstock_client.ledger.budget import summary
+from penstock_client.ledger.chain import FORMAT
+from penstock_client.ledger.database import Database
+from penstock_client.ledger.ledger import Charge, Ledger
+from penstock_client.ledger.state import Unit
+from penstock_client.setup import Declared
+from penstock_client.site import read_settings
+
+DATA = Path(__file__).parent / "data" / "ledger-1"
+KEY = private_from_pem((DATA / "gate.pem").read_bytes())
+PUBLIC = public_hex(KEY)
+
+_spec = importlib.util.spec_from_file_location(
+    "verify_ledger", Path(__file__).parents[2] / "deploy" / "verify_ledger.py"
+)
+script = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(script)
+
+
+@pytest.fixture
+def opened(tmp_path):
+    def open_(name: str) -> Ledger:
+        path = tmp_path / "gate.db"
+        shutil.copy(DATA / name, path)
+        path.chmod(0o600)
+        return Ledger(Database(path), KEY)
+
+    return open_
+
+
+def charge(name: str, sigma: float, **more) -> Charge:
+    values = {"lineage": "main", "version": 2, "study_id": "s", "signer": "ann", "mechanism": "maf"}
+    values |= {"events": (Gaussian(sigma),), "delta": 1e-5}
+    return Charge(id=name, **{**DIGESTS, **values, **more})
+
+
+def ok(ledger: Ledger) -> bool:
+    """By Penstock and by the auditor's script alike."""
+    export = ledger.export(PUBLIC)
+    theirs = script.verify(export, PUBLIC)
+    ours = replay.verify(replay.records_of(export), PUBLIC)
+    assert theirs["ok"] == (not ours.findings), (theirs["problems"], ours.findings)
+    return theirs["ok"]
+
+
+def test_an_old_ledger_is_opened_verified_and_read_as_it_was(opened):
+    ledger = opened("main.db")
+    state = ledger.verify(PUBLIC)
+    assert (state.format, state.seq) == (1, 9)
+    assert {c.id: c.status for c in state.charges.values()} == {
+        "kept": "committed",
+        "burnt": "burnt",
+        "open": "reserved",
+    }
+    assert state.charges["burnt"].events == (NoisyDescent(30.0, 0.95, 200, label="chain"),)
+    assert state.charges["kept"].study_digest == ""
+    assert state.lineages["main"].unit is None
+    assert [v.persons for v in state.lineages["main"].versions] == [200, 212]
+    assert [job.request_id for job in Jobs(ledger.database).all()] == ["kept", "burnt", "open"]
+    (row,) = summary(state)
+    assert row["unit"] is None
+    assert ok(ledger)
+
+
+def test_reading_an_old_ledger_writes_nothing(opened, tmp_path):
+    before = (DATA / "main.db").read_bytes()
+    ledger = opened("main.db")
+    ledger.verify(PUBLIC)
+    ledger.export(PUBLIC)
+    ledger.database.close()
+    assert (tmp_path / "gate.db").read_bytes() == before
+
+
+def test_an_old_ledger_is_used_and_its_format_rises_by_a_record(opened):
+    ledger = opened("main.db")
+    old = [body for _, body, _, _ in ledger.records()]
+    ledger.burn("open", "interrupted")
+    state = ledger.reserve(charge("new", 20.0), signer_epsilon=6.0)
+    bodies = [body for _, body, _, _ in ledger.records()]
+    assert bodies[: len(old)] == old  # records are never rewritten
+    kinds = [json.loads(body)["kind"] for body in bodies[len(old) :]]
+    assert kinds == ["format", "burn", "reserve"]
+    assert state.format == FORMAT == 2
+    assert ok(ledger)
+    # From here on all is asked for.
+    with pytest.raises(LedgerError):
+        ledger.add_version("main", 212, "f3")  # without a unit
+    ledger.fix_unit("main", Unit("id", 3))
+    with pytest.raises(LedgerError, match="another unit"):
+        ledger.fix_unit("main", Unit("id", 4))
+    with pytest.raises(LedgerError, match="212 persons"):
+        ledger.add_version("main", 220, "f3")
+    assert ledger.add_version("main", 220, "f3", new_frame=True) == 3
+    assert ok(ledger)
+    assert ledger.verify(PUBLIC).lineages["main"].unit == Unit("id", 3)
+
+
+def test_an_older_penstock_refuses_a_ledger_that_rose(opened, tmp_path):
+    path = tmp_path / "gate.db"
+
+    def version() -> int:
+        with sqlite3.connect(path) as connection:
+            return connection.execute("PRAGMA user_version").fetchone()[0]
+
+    ledger = opened("main.db")
+    assert version() == 1  # opened is not yet written
+    ledger.commit("open")
+    ledger.database.close()
+    assert version() == 2  # which an older Penstock says it cannot read
+
+
+def test_renamed_data_sets_that_are_together_over_budget_open_and_are_closed(opened):
+    ledger = opened("renamed.db")
+    state = ledger.verify(PUBLIC)
+    for name, lineage in state.lineages.items():
+        assert not lineage.over
+        assert state.joint(name).over
+        assert state.closed(name)
+        with pytest.raises(BudgetExceeded, match="never declared disjoint"):
+            ledger.reserve(charge("x", 1e6, version=1, lineage=name), signer_epsilon=3.0)
+    rows = summary(state)
+    assert [row["over"] for row in rows] == [True, True]
+    assert [row["together_with"] for row in rows] == [["renamed"], ["main"]]
+    assert rows[0]["spent_epsilon"] > 3.0
+    assert rows[0]["left_epsilon"] == 0
+
+
+def test_the_verifier_said_ok_of_one_data_set_under_two_names(opened):
+    ledger = opened("renamed.db")
+    assert not ok(ledger)
+    report = script.verify(ledger.export(PUBLIC), PUBLIC)
+    (problem,) = report["problems"]
+    assert "never declared disjoint" in problem["what"]
+    assert [one["together_with"] for one in report["lineages"]] == [["renamed"], ["main"]]
+    joint = ledger.state().joint("main")
+    whole = joint.filter.spent(joint.events())
+    assert report["lineages"][0]["spent_epsilon"] == pytest.approx(whole, rel=1e-6)
+    assert "together" in script.show(report)
+
+
+def test_a_recovered_ledger_goes_on(opened):
+    ledger = opened("recovered.db")
+    state = ledger.verify(PUBLIC)
+    assert state.lineages["main"].exhausted
+    assert state.lineages["new"].disjoint  # declared to be in no data set before
+    assert not state.closed("new")
+    assert ok(ledger)
+    ledger.reserve(charge("more", 9.0, version=1, lineage="new"), signer_epsilon=3.0)
+    ledger.burn("more", "failed")
+    assert ok(ledger)
+
+
+def test_a_ledger_of_a_format_to_come_is_refused_by_name(opened):
+    ledger = opened("main.db")
+    with pytest.raises(LedgerError, match="newer Penstock"):
+        ledger.append("format", format=3)
+
+
+def test_a_site_with_an_old_ledger_is_certified_again(world):
+    site = world.site("a")
+    paths = site.paths
+    for name, place in (("gate.pem", paths.gate_key), ("main.db", paths.database)):
+        shutil.copy(DATA / name, place)
+        place.chmod(0o600)
+    paths.decisions.unlink()
+    shutil.rmtree(paths.identities)
+
+    def certify(**declared) -> int:
+        settings = read_settings(paths)
+        checked, _ = setup.inspect(paths, settings)
+        return setup.certify(paths, settings, checked, accept=True, declared=Declared(**declared))
+
+    with pytest.raises(LedgerError, match="200 persons; 212 persons"):
+        certify()
+    assert site.ledger().format == 1  # what is refused writes nothing
+    # Nobody knows who is in it: no second data set before it was certified again.
+    text = paths.settings.read_text()
+    paths.settings.write_text(text.replace('lineage = "main"', 'lineage = "other"'))
+    with pytest.raises(LedgerError, match="nobody knows who is in main"):
+        certify(disjoint=True)
+    paths.settings.write_text(text)
+    assert certify(new_frame=True, reason="the declared frame") == 3
+    state = site.ledger()
+    assert state.format == 2
+    assert state.lineages["main"].unit == Unit(None, 1)
+    assert len(state.charges) == 3
+    assert kept.read(paths)[-1]["reason"] == "the declared frame"
