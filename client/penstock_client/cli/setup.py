@@ -14,6 +14,7 @@ from penstock.errors import InvalidInput, Problem
 from penstock.wire.signatures import fingerprint
 from penstock_client import setup
 from penstock_client.cli.common import AsJson, SiteDir, open_site
+from penstock_client.dumps import forbid_dumps
 from penstock_client.join import Invite, accept, check_site, read_invite
 from penstock_client.network import NetworkPaths, node_fingerprint
 from penstock_client.rows.validation import Checked
@@ -34,6 +35,7 @@ def init(
     ] = None,
 ) -> None:
     """Make a site: the gate's key, an empty ledger, and drafts of dictionary and policy."""
+    forbid_dumps()
     paths = SitePaths(directory.resolve())
     setup.init(paths, name, federation, source.resolve() if source else None, node_key)
     done(f"site {name} in {paths.root}")
@@ -64,6 +66,7 @@ def check(
 
     What is found is shown here only, as columns and line numbers. Nothing outside depends on it.
     """
+    forbid_dumps()
     paths, settings = open_site(directory)
     checked, _ = setup.inspect(paths, settings)
     standing = checked.standing(accept=accept)

@@ -17,7 +17,8 @@ from penstock.audit.tradeoff_plot import plot_tradeoff
 from penstock.cli.console import done, emit_json, err, friendly, number, say, table
 from penstock.wire import gate_pb2
 from penstock_client.cli.common import AsJson, SiteDir, document, open_site, short, steward
-from penstock_client.gate.attack import Outcome, check_place, specify
+from penstock_client.dumps import forbid_dumps
+from penstock_client.gate.attack import Outcome, check_place, specified
 from penstock_client.gate.attack import run as run_attack
 
 RequestId = Annotated[str, typer.Argument(help="The request id, or its beginning.")]
@@ -93,9 +94,9 @@ def preview(
         if as_json:
             emit_json(shown)
         return
-    spec = specify(paths, settings, shown["request"])
-    with _progress() as progress:
-        found = run_attack(spec, repeats, progress, swept=swept)
+    forbid_dumps()
+    with specified(paths, settings, shown["request"]) as (spec, rows), _progress() as progress:
+        found = run_attack(spec, rows, repeats, progress, swept=swept)
     if as_json:
         emit_json({**shown, "attack": found.to_dict()})
     else:

@@ -46,6 +46,12 @@ class Charge:
 
     ``delta`` is the study's; the ledger composes events, not ε. ``study`` is the study's name, the
     same for all its releases, whose ids differ; records of older versions have none.
+
+    Attributes:
+        ready_at: when the end of its run may show outside, at the earliest; planned from public
+            numbers before the run. Records of older versions have none.
+        settled_at, settled_seq: when the run truly ended, and the record that says so; nothing of
+            either shows outside before its time.
     """
 
     id: str
@@ -60,6 +66,12 @@ class Charge:
     time: str = ""
     reason: str = ""
     study: str = ""
+    study_digest: str = ""
+    plan_digest: str = ""
+    ready_at: str = ""
+    decisions: str = ""
+    settled_at: str = ""
+    settled_seq: int = 0
 
     @property
     def unbounded(self) -> bool:
@@ -277,6 +289,10 @@ def _reserve(state: State, record: Mapping[str, Any]) -> State:
         delta=record["delta"],
         time=record["time"],
         study=record.get("study", ""),
+        study_digest=record.get("study_digest", ""),
+        plan_digest=record.get("plan_digest", ""),
+        ready_at=record.get("ready_at", ""),
+        decisions=record.get("decisions", ""),
     )
     if charge.id in state.charges:
         raise ValueError("charged twice")
@@ -293,7 +309,13 @@ def _settle(state: State, record: Mapping[str, Any], status: str) -> State:
     charge = state.charges[record["charge"]]
     if charge.status != "reserved":
         raise ValueError("settled twice")
-    settled = replace(charge, status=status, reason=str(record.get("reason", "")))
+    settled = replace(
+        charge,
+        status=status,
+        reason=str(record.get("reason", "")),
+        settled_at=str(record["time"]),
+        settled_seq=state.seq,
+    )
     lineage = state.lineages[charge.lineage]
     charges = tuple(settled if c.id == charge.id else c for c in lineage.charges)
     state = _put(state, replace(lineage, charges=charges))

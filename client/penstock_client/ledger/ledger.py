@@ -20,7 +20,16 @@ from penstock.privacy.filters import Filter, best_order
 from penstock.wire.canonical import canonical
 from penstock.wire.signatures import public_hex, sign, verify
 from penstock_client.ledger.allowances import allowances
-from penstock_client.ledger.chain import Charge, Lineage, State, corrupt, fold, next_seq, step
+from penstock_client.ledger.chain import (
+    GENESIS,
+    Charge,
+    Lineage,
+    State,
+    corrupt,
+    fold,
+    next_seq,
+    step,
+)
 from penstock_client.ledger.database import Database
 from penstock_client.policy import Policy
 
@@ -114,6 +123,13 @@ class Ledger:
                 for _, body, hash_, signature in self.records()
             ],
         }
+
+    def before(self, seq: int) -> tuple[int, str]:
+        """Position and hash of the last record before a position; (0, genesis) where none is."""
+        rows = self.database.query(
+            "SELECT seq, hash FROM record WHERE seq < ? ORDER BY seq DESC LIMIT 1", seq
+        )
+        return (int(rows[0][0]), str(rows[0][1])) if rows else (0, GENESIS)
 
     # -- writing -------------------------------------------------------------------------------
 
@@ -251,17 +267,22 @@ class Ledger:
                 "delta": charge.delta,
                 "relation": RELATION,
             }
-            if charge.study:
-                fields["study"] = charge.study
+            optional = ("study", "study_digest", "plan_digest", "ready_at", "decisions")
+            fields |= {name: text for name in optional if (text := getattr(charge, name))}
             return self._write("reserve", now, fields)
 
     def commit(self, charge_id: str) -> State:
         """The release was kept."""
-        return self.append("commit", charge=charge_id)
+        return self.append("commit", charge=charge_id, salt=_salt())
 
     def burn(self, charge_id: str, reason: str) -> State:
         """The run ended without a release; the charge stays."""
-        return self.append("burn", charge=charge_id, reason=reason)
+        return self.append("burn", charge=charge_id, reason=reason, salt=_salt())
+
+
+def _salt() -> str:
+    """Keeps a settlement's time, to the microsecond, from being found by trial under its hash."""
+    return secrets.token_hex(16)
 
 
 def verified(records: list[tuple[int, str, str, str]], gate_key: str) -> State:

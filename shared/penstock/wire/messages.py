@@ -72,6 +72,7 @@ CODES: dict[str, tuple[str, str]] = {
     "mechanism": ("the site does not run this mechanism", "choose one from its join.json"),
     "guarantee": ("the site does not allow this guarantee class", "ask for `formal`"),
     "study-budget": ("ε or δ is above what the site allows a study", "ask for less"),
+    "least-epsilon": ("ε is below the least that the site lets a release cost", "ask for more"),
     "signer-budget": ("ε is above what is left of your allowance", "ask for less"),
     "yearly-budget": (
         "ε is above what is left of the site's allowance for this year",
@@ -82,6 +83,10 @@ CODES: dict[str, tuple[str, str]] = {
     "no-public-data": ("the site holds no public table for this flow", "ask for `formal`"),
     "plan": ("the mechanism cannot meet this ε with these settings", "raise ε or lower w"),
     "wire-limit": ("the release would be larger than the wire allows", "ask for fewer copies"),
+    "rehearsal": (
+        "a rehearsal on synthetic rows of this schema failed at the site; nothing was charged",
+        "the site's log says where; try other settings, or a newer version",
+    ),
     # Ends of a job.
     "failed": ("the run ended without a release; its charge stays", "sign release + 1 to retry"),
     "interrupted": (
