@@ -42,10 +42,10 @@ reject = "told"
 [limits]
 study_epsilon = 3.0      # the most one study may cost
 study_delta = 1e-5
-least_epsilon = 0.05     # the least one release may cost: many cheap ones are many looks
 total_epsilon = 10.0     # the most the data set may ever cost, over all studies and signers
 total_delta = 1e-5       # a common choice is well below 1/n
 # yearly_epsilon = 5.0   # the most it may cost in one calendar year (UTC), within the total
+least_epsilon = 0.05     # the least one release may cost: many cheap ones are many looks
 # Part of total_delta, set aside for mechanisms whose proof has a δ of its own. Fixed, as the total
 # is, when `penstock site check` first records the data set.
 # approximate_delta = 1e-6
