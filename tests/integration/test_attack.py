@@ -35,8 +35,9 @@ from penstock.study import PrivacyRequest, Study
 from penstock.wire.signed import sign_study
 from penstock_client.files import write_atomic
 from penstock_client.gate.admission import consider
-from penstock_client.gate.attack import specify
+from penstock_client.gate.attack import specified
 from penstock_client.gate.facts import read_facts
+from penstock_client.ledger.ledger import utc_now
 from penstock_client.site import read_settings
 from penstock_client.work.attacker import _sweep, _trial
 from penstock_client.work.worker import Task
@@ -293,10 +294,10 @@ def test_mistakes_are_named_before_anything_runs(world, site, fast, arguments, c
 def test_what_is_attacked_is_what_would_be_charged(world, site, fast):
     request = asked(world, site, fast, w=0.005)
     settings = read_settings(site.paths)
-    spec = specify(site.paths, settings, request)
-    assert spec.persons == PEOPLE
+    with specified(site.paths, settings, request) as (spec, _):
+        assert spec.persons == PEOPLE
     signed = sign_study(Study.from_dict(spec.study), world.analyst)
-    admission = consider(signed, read_facts(site.paths, settings, site.ledger()))
+    admission = consider(signed, read_facts(site.paths, settings, site.ledger(), utc_now()))
     assert admission.request_id == request
     assert [to_dict(e) for e in admission.charge.events] == spec.events
     assert canaries(json.dumps(asdict(spec)).encode()) == []

@@ -462,6 +462,7 @@ class Gate:
         except NotCertified as error:
             log.error("%s", error)
             code = "not-ready"
+        worker.clean()
         self.jobs.move(job.request_id, JobState.FAILED, self._now(), code)
         log.info("request %s: %s", job.request_id[:12], code)
         return None

@@ -15,6 +15,7 @@ import mmap
 import os
 import shutil
 import stat
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,6 +25,13 @@ from penstock.errors import PenstockError
 from penstock.schema import Schema
 from penstock.wire.canonical import canonical
 from penstock_client.rows.snapshot import keyed_fingerprint
+
+SEALS = (
+    fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+    if sys.platform == "linux"
+    else 0
+)
+"""Nobody can write, shrink or grow what has them, nor take them off; 0 where there are none."""
 
 _REMEDY = "look who changed it, and run `penstock site check` again"
 
@@ -47,7 +55,8 @@ def sealed(path: Path) -> Iterator[int]:
         try:
             with os.fdopen(descriptor, "wb", closefd=False) as copy:
                 shutil.copyfileobj(source, copy, 1 << 20)
-            _seal(descriptor)
+            if SEALS:
+                fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, SEALS)
             yield descriptor
         finally:
             os.close(descriptor)
@@ -87,18 +96,11 @@ def _check_owner(descriptor: int, path: Path, kind: Callable[[int], bool]) -> No
 
 def _nowhere(path: Path) -> int:
     """A new file that has no name."""
-    if hasattr(os, "memfd_create"):
+    if SEALS:
         return os.memfd_create("penstock-rows", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".rows.")  # mode 0600
     os.unlink(name)
     return descriptor
-
-
-def _seal(descriptor: int) -> None:
-    """From here on nobody can write, shrink or grow it, nor take these seals off."""
-    if hasattr(fcntl, "F_ADD_SEALS"):
-        seals = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
-        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, seals)
 
 
 def mapped(descriptor: int) -> mmap.mmap:
