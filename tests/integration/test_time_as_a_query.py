@@ -21,6 +21,7 @@ from penstock.errors import Refused
 from penstock.study import PrivacyRequest
 from penstock.wire import gate_pb2
 from penstock.wire.signed import sign_cancel
+from penstock_client.cli.common import document
 from penstock_client.gate import schedule
 
 DONE = "delivered"
@@ -193,6 +194,11 @@ def test_a_real_run_that_is_over_goes_on_outside_and_the_next_one_waits(world):
     )
     charge = settled(site, first.request_id)
     assert site.poll(second.request_id).state == "queued"
+    shown = document(site.paths, "Requests")["requests"]  # the steward sees both
+    assert [(r["state"], r["outside"]) for r in shown] == [
+        ("delivered", "running"),
+        ("queued", "queued"),
+    ]
     assert list(site.ledger().charges) == [first.request_id]
     assert shows_at(site, first.request_id, charge).state == "delivered"
     assert site.wait(second.request_id).state == "delivered"

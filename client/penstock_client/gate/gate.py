@@ -459,7 +459,7 @@ class Gate:
             code = refusal.reason
         except BudgetExceeded:
             code = "budget"
-        except NotCertified as error:
+        except (NotCertified, OSError) as error:
             log.error("%s", error)
             code = "not-ready"
         worker.clean()
@@ -503,9 +503,8 @@ class Gate:
         spec = self._spec(signed, admission, facts, persons, held)
         about = {k: study.to_dict()[k] for k in ("schema", "estimands", "privacy", "mechanism")}
         known = digest({**about, "dictionary": spec.dictionary, "persons": persons})
-        ready = worker.prepare(spec, rehearse=known not in self._rehearsed)
         try:
-            if not ready:
+            if not worker.prepare(spec, rehearse=known not in self._rehearsed):
                 raise JobFailed("the worker did not come so far", value=worker.why())
             if known not in self._rehearsed:
                 short = replace(signed, study=rehearsal.shortened(study, rehearsal.LONG))
@@ -515,7 +514,7 @@ class Gate:
                 found = worker.measured()
                 whole = rehearsal.Measured(found.short + checked, found.long + checked)
                 self._rehearsed[known] = rehearsal.seconds(study, whole)
-        except (OSError, PenstockError) as error:
+        except (OSError, ValueError, PenstockError) as error:
             self._refuse_if_stopped()
             log.error("request %s failed its rehearsal: %s", admission.request_id[:12], error)
             raise refuse("rehearsal") from None

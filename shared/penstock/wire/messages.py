@@ -85,7 +85,7 @@ CODES: dict[str, tuple[str, str]] = {
     "wire-limit": ("the release would be larger than the wire allows", "ask for fewer copies"),
     "rehearsal": (
         "a rehearsal on synthetic rows of this schema failed at the site; nothing was charged",
-        "the site's log says where; try other settings, or a newer version",
+        "the site's log says where; sign other settings, or release + 1 once it is mended",
     ),
     # Ends of a job.
     "failed": ("the run ended without a release; its charge stays", "sign release + 1 to retry"),
