@@ -62,7 +62,11 @@ sys.modules["penstock.models.tables.fitting"] = None
 
 @pytest.mark.parametrize(
     ("planted", "said"),
-    [(BUG, "LinAlgError"), (ONE_ROW_LESS, "not what was planned"), (MISSING, "NotFoundError")],
+    [
+        (BUG, "LinAlgError"),
+        (ONE_ROW_LESS, "not what was planned"),
+        (MISSING, "ModuleNotFoundError"),
+    ],
     ids=["an error", "a table of another shape", "a missing module"],
 )
 def test_what_would_fail_on_real_rows_costs_nothing(world, planted, said):

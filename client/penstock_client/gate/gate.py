@@ -496,10 +496,8 @@ class Gate:
         Raises:
             Refused: it cannot be carried out here.
         """
-        study, persons = (
-            signed.study,
-            facts.state.lineages[admission.charge.lineage].versions[-1].persons,
-        )
+        study, lineage = signed.study, facts.state.lineages[admission.charge.lineage]
+        persons = lineage.versions[-1].persons
         spec = self._spec(signed, admission, facts, persons, held)
         about = {k: study.to_dict()[k] for k in ("schema", "estimands", "privacy", "mechanism")}
         known = digest({**about, "dictionary": spec.dictionary, "persons": persons})
