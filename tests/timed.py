@@ -90,7 +90,7 @@ class Slow:
         return True
 
     def measured(self) -> rehearsal.Measured:
-        return rehearsal.Measured(4.0, 4.0)
+        return rehearsal.Measured(0.0, 4.0, 4.0)
 
     def run(self, rows: int, progress: Callable[[int, int], None]) -> Path | None:
         assert self.spec is not None

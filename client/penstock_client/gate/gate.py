@@ -510,7 +510,7 @@ class Gate:
                 release.check_table(worker.rehearsed, short, persons)
                 checked = time.perf_counter() - began
                 found = worker.measured()
-                whole = rehearsal.Measured(found.short + checked, found.long + checked)
+                whole = replace(found, short=found.short + checked, long=found.long + checked)
                 self._rehearsed[known] = rehearsal.seconds(study, whole)
         except (OSError, ValueError, PenstockError) as error:
             self._refuse_if_stopped()

@@ -37,8 +37,12 @@ _NOBODY = 20
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Seconds that the whole of a short release took, with the fewer and with the more steps."""
+    """Seconds that the whole of a short release took, with the fewer and with the more steps.
 
+    ``prepared`` of them went into what is done once: plan and encoding.
+    """
+
+    prepared: float
     short: float
     long: float
 
@@ -64,8 +68,8 @@ def shortened(study: Study, steps: int) -> Study:
 def seconds(study: Study, measured: Measured) -> float:
     """What the whole release takes, on the safe side of what was measured.
 
-    T = r (short + (steps - 1) · one step), with r = max(1, refits, (copies + refits)/(1 + one)),
-    one = min(1, refits). A short release is one fit, at most one refit, and a table of each: r of
+    T = prepared + r (short - prepared + (steps - 1) · one step), with
+    r = max(1, refits, (copies + refits)/(1 + min(1, refits))). A short release is one fit, at most one refit, and a table of each: r of
     them hold every fit, refit and table of the whole.
     """
     mechanism = study.mechanism
@@ -75,7 +79,8 @@ def seconds(study: Study, measured: Measured) -> float:
     step = max(0.0, measured.long - measured.short) / (high - low) if high > low else 0.0
     one = min(1, mechanism.refits)
     repeats = max(1.0, mechanism.refits, (mechanism.copies + mechanism.refits) / (1 + one))
-    return repeats * (measured.short + (mechanism.steps - low) * step)
+    once = min(measured.prepared, measured.short)
+    return once + repeats * (measured.short - once + (mechanism.steps - low) * step)
 
 
 def synthetic_rows(dictionary: Schema, persons: int, k: int, seed: int = 0) -> bytes:
