@@ -69,8 +69,8 @@ def seconds(study: Study, measured: Measured) -> float:
     """What the whole release takes, on the safe side of what was measured.
 
     T = prepared + r (short - prepared + (steps - 1) · one step), with
-    r = max(1, refits, (copies + refits)/(1 + min(1, refits))). A short release is one fit, at most one refit, and a table of each: r of
-    them hold every fit, refit and table of the whole.
+    r = max(1, refits, (copies + refits)/(1 + min(1, refits))). A short release is one fit, at most
+    one refit, and a table of each: r of them hold every fit, refit and table of the whole.
     """
     mechanism = study.mechanism
     if isinstance(mechanism, Gibbs):
