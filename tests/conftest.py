@@ -44,6 +44,8 @@ study_epsilon = {study}
 study_delta = 1e-5
 total_epsilon = {total}
 total_delta = 1e-5
+[time]
+slot_seconds = 0.25
 """
 
 SCHEMA = Schema(

@@ -249,7 +249,9 @@ class Federation:
         root = str(self.root)
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
-                words = [*process.cmdline(), *process.environ().values()]
+                words = process.cmdline()
+                with contextlib.suppress(psutil.AccessDenied):  # a gate's is nobody's to read
+                    words += process.environ().values()
                 if process.pid != os.getpid() and any(root in w for w in words):
                     yield process
 

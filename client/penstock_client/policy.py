@@ -45,11 +45,18 @@ study_delta = 1e-5
 total_epsilon = 10.0     # the most the data set may ever cost, over all studies and signers
 total_delta = 1e-5       # well below 1/n: 1/(10 n) is a common choice
 # yearly_epsilon = 5.0   # the most it may cost in one calendar year (UTC), within the total
+least_epsilon = 0.05     # the least one release may cost: many cheap ones are many looks
 # Part of total_delta, set aside for mechanisms whose proof has a δ of its own. Fixed, as the total
 # is, when `penstock site check` first records the data set.
 # approximate_delta = 1e-6
 # The most that δ times the number of persons may be, for any study: δ is at most 1/(10 n).
 # delta_times_persons = 0.1
+
+[time]
+# A run's end shows outside when the time that was planned for it is over, and not before; so does
+# the start of the next. Planned times are whole numbers of slots: the longer, the less of a run's
+# true length, which may depend on rows, can ever be seen.
+slot_seconds = 60
 
 # Parts of the data set that share nobody, such as the hospitals of a group. What reads one of them
 # alone is paid by its persons alone. Membership never changes: nobody is ever in two, and nobody
@@ -57,6 +64,8 @@ total_delta = 1e-5       # well below 1/n: 1/(10 n) is a common choice
 # [strata]
 # names = ["north", "south"]
 """
+
+DEFAULT_SLOT = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +76,8 @@ class Policy:
         yearly_epsilon: the most a calendar year may cost (UTC); None for no such limit.
         approximate_delta: the part of ``total_delta`` for events that take δ off the top.
         strata: declared parts of the persons. Both are read when the data set begins.
+        least_epsilon: the least a release may cost.
+        slot_seconds: planned times are whole numbers of these.
         delta_times_persons: the most that a study's δ times n may be: δ is the chance that
             anything at all is told of a person, and there are n of them.
     """
@@ -82,6 +93,8 @@ class Policy:
     yearly_epsilon: float | None = None
     approximate_delta: float = 0.0
     strata: tuple[str, ...] = ()
+    least_epsilon: float = 0.05
+    slot_seconds: float = DEFAULT_SLOT
     delta_times_persons: float = DELTA_TIMES_PERSONS
 
     def largest_delta(self, persons: int) -> float:
@@ -89,9 +102,9 @@ class Policy:
         return self.delta_times_persons / persons
 
 
-_TOP = ("mechanisms", "guarantees", "approval", "reject", "limits", "strata")
+_TOP = ("mechanisms", "guarantees", "approval", "reject", "limits", "time", "strata")
 _LIMITS = ("study_epsilon", "study_delta", "total_epsilon", "total_delta")
-_OPTIONAL = ("yearly_epsilon", "approximate_delta", "delta_times_persons")
+_OPTIONAL = ("least_epsilon", "yearly_epsilon", "approximate_delta", "delta_times_persons")
 MAX_STRATA = 1000
 
 
@@ -113,6 +126,7 @@ def read_policy(path: Path) -> Policy:
         check.add("approval", "is missing", bound="automatic or by-hand")
     check.choice("reject", values.get("reject", "told"), ("told", "silent"))
     limits = _check_limits(check, values.get("limits"))
+    slot = _check_time(check, values.get("time", {}))
     strata = _check_strata(check, values.get("strata", {"names": []}))
     check.problems = lines.locate(check.problems)
     check.done()
@@ -122,6 +136,7 @@ def read_policy(path: Path) -> Policy:
         approval=values["approval"],
         reject=values.get("reject", "told"),
         strata=strata,
+        slot_seconds=slot,
         **limits,
     )
 
@@ -163,6 +178,13 @@ def _check_limits(check: Checks, table: object) -> dict[str, float]:
 def _check_together(check: Checks, found: Mapping[str, float]) -> None:
     """What each limit is beside the others; those that are wrong by themselves are not here."""
     total, yearly = found.get("total_epsilon", math.inf), found.get("yearly_epsilon", math.inf)
+    if found.get("least_epsilon", 0.0) > found.get("study_epsilon", math.inf):
+        check.add(
+            "limits.least_epsilon",
+            "leaves no room for a study",
+            value=f"{found['least_epsilon']:g}",
+            bound=f"at most study_epsilon, {found['study_epsilon']:g}",
+        )
     for name in ("study_epsilon", "yearly_epsilon"):
         if found.get(name, 0.0) > total:
             check.add(
@@ -186,6 +208,16 @@ def _check_together(check: Checks, found: Mapping[str, float]) -> None:
             value=f"{aside:g}",
             bound=f"at most half of total_delta, {delta:g}",
         )
+
+
+def _check_time(check: Checks, table: object) -> float:
+    if not isinstance(table, dict):
+        check.add("time", "is not a table", remedy="Write [time]")
+        return DEFAULT_SLOT
+    check.problems += within("time", unknown_keys(table, ("slot_seconds",)))
+    given = table.get("slot_seconds", DEFAULT_SLOT)
+    slot = check.number("time.slot_seconds", given, "0.1 to 86400", least=0.1, most=86_400)
+    return DEFAULT_SLOT if slot is None else slot
 
 
 def _check_strata(check: Checks, table: object) -> tuple[str, ...]:

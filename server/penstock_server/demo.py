@@ -56,6 +56,9 @@ study_epsilon = {epsilon}
 study_delta = 1e-5
 total_epsilon = {total}
 total_delta = 1e-5
+
+[time]
+slot_seconds = 5
 """
 
 

@@ -26,6 +26,7 @@ from typer.testing import CliRunner
 from penstock.audit.tradeoff import DIRECT, GRID, LATENT
 from penstock.cli.main import app
 from penstock.encoding import Encoding
+from penstock.errors import JobFailed
 from penstock.estimands import Estimand
 from penstock.models.tables.plan import plan
 from penstock.privacy.events import to_dict
@@ -35,8 +36,11 @@ from penstock.study import PrivacyRequest, Study
 from penstock.wire.signed import sign_study
 from penstock_client.files import write_atomic
 from penstock_client.gate.admission import consider
-from penstock_client.gate.attack import specify
+from penstock_client.gate.attack import run as run_attack
+from penstock_client.gate.attack import specified
 from penstock_client.gate.facts import read_facts
+from penstock_client.ledger.ledger import utc_now
+from penstock_client.rows.sealed import mapped
 from penstock_client.site import read_settings
 from penstock_client.work.attacker import _sweep, _trial
 from penstock_client.work.worker import Task
@@ -217,19 +221,16 @@ def test_a_preview_without_the_attack_reads_no_row(world, site, fast):
 
 
 def test_an_attack_that_fails_says_where_and_nothing_of_the_rows(world, site, fast):
-    request = asked(world, site, fast)
-    rows = site.paths.snapshots / "main-1.arrow"
-    data = rows.read_bytes()
-    write_atomic(rows, data[: len(data) // 2])
-    before = files(site)
-    try:
-        done = attack(site, request[:12])
-        assert files(site) == before
-    finally:
-        write_atomic(rows, data)
-    assert done.returncode == 10
-    assert b"ended early" in done.stderr
-    assert b"ArrowInvalid at " in done.stderr
+    request, before = asked(world, site, fast), files(site)
+    with specified(site.paths, read_settings(site.paths), request) as (spec, rows):
+        half = world.root / "half.arrow"
+        half.write_bytes(bytes(mapped(rows))[:1000])
+        with half.open("rb") as file, pytest.raises(JobFailed) as caught:
+            run_attack(spec, file.fileno(), 1, lambda _done, _of: None)
+    assert files(site) == before
+    assert "ended early" in str(caught.value)
+    assert "ArrowInvalid at " in str(caught.value)
+    assert canaries(str(caught.value).encode()) == []
 
 
 def endless(world, site, fast):
@@ -293,10 +294,10 @@ def test_mistakes_are_named_before_anything_runs(world, site, fast, arguments, c
 def test_what_is_attacked_is_what_would_be_charged(world, site, fast):
     request = asked(world, site, fast, w=0.005)
     settings = read_settings(site.paths)
-    spec = specify(site.paths, settings, request)
-    assert spec.persons == PEOPLE
+    with specified(site.paths, settings, request) as (spec, _):
+        assert spec.persons == PEOPLE
     signed = sign_study(Study.from_dict(spec.study), world.analyst)
-    admission = consider(signed, read_facts(site.paths, settings, site.ledger()))
+    admission = consider(signed, read_facts(site.paths, settings, site.ledger(), utc_now()))
     assert admission.request_id == request
     assert [to_dict(e) for e in admission.charge.events] == spec.events
     assert canaries(json.dumps(asdict(spec)).encode()) == []

@@ -98,7 +98,7 @@ def test_a_kill_at_any_stage_costs_one_charge_or_a_burnt_one_and_never_two_draws
 def test_a_killed_worker_burns_its_charge_and_the_gate_lives(world, fast):
     site = world.site()
     gate = site.start()
-    signed = world.signed(mechanism=replace(fast, steps=5000))
+    signed = world.signed(mechanism=replace(fast, steps=2000))
     job = site.submit(signed)
     site.wait(job.request_id, ("running",))
     deadline = time.monotonic() + 60
@@ -116,7 +116,7 @@ def test_a_killed_worker_burns_its_charge_and_the_gate_lives(world, fast):
 def test_the_worker_dies_with_its_gate(world, fast):
     site = world.site()
     gate = site.start()
-    job = site.submit(world.signed(mechanism=replace(fast, steps=9000)))
+    job = site.submit(world.signed(mechanism=replace(fast, steps=2000)))
     site.wait(job.request_id, ("running",))
     deadline = time.monotonic() + 60
     while site.poll(job.request_id).step == 0:
@@ -253,7 +253,7 @@ def test_cancel_is_free_before_the_run_and_only_for_the_signer(world):
 def test_cancel_during_the_run_burns_the_charge(world, fast):
     site = world.site()
     site.start()
-    signed = world.signed(mechanism=replace(fast, steps=9000))
+    signed = world.signed(mechanism=replace(fast, steps=2000))
     job = site.submit(signed)
     site.wait(job.request_id, ("running",))
     mine = sign_cancel(signed.study_id, world.analyst)

@@ -343,12 +343,13 @@ def watched(federation):
         for machine in federation.machines:
             seen.ports.setdefault(machine, set()).update(federation.open_ports(machine))
             for kind, pid in federation.pids(machine).items():
-                with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                seen.kinds.add((machine, kind))
+                gone = (FileNotFoundError, ProcessLookupError, PermissionError)
+                with contextlib.suppress(*gone):  # a gate's environment is nobody's to read
                     for part in ("cmdline", "environ"):
                         text = Path(f"/proc/{pid}/{part}").read_bytes()
                         if any(s in text for s in hidden):
                             seen.shown.add((f"{kind} of {machine}", part))
-                    seen.kinds.add((machine, kind))
         return federation.parts(seen.study)["a"] in ("delivered", "failed")
 
     federation.until(look, "the study")

@@ -142,7 +142,7 @@ def test_a_coordinator_cannot_stop_a_gate_by_a_lie(world, restored):
 def test_a_run_that_is_under_way_is_ended_and_burnt(world, restored, fast):
     site = restored
     site.start()
-    job = site.submit(world.signed(name="long", mechanism=replace(fast, steps=9000)))
+    job = site.submit(world.signed(name="long", mechanism=replace(fast, steps=2000)))
     site.wait(job.request_id, ("running",))
     waiting = site.submit(world.signed(name="next", privacy=world.study().privacy))
     assert describe(site, site.seen[0])["stopped"] == "rolled-back"

@@ -28,7 +28,7 @@ def test_rows_come_back_as_they_were(tmp_path):
     coded = {"x": [0.1 + 0.2, -1.0, math.nan], "lon\u0301g name": [0.0, 1.0, 2.0]}
     rows = checked(coded, [0, 1, 0], Schema((X,)))
     path = save(tmp_path, "main", 3, to_bytes(rows))
-    again, person = load(path)
+    again, person = load(path.read_bytes())
     assert path.name == "main-3.arrow"
     assert person.tolist() == [0, 1, 0]
     assert list(again) == list(coded)

@@ -17,6 +17,7 @@ from penstock.study import DELTA_TIMES_PERSONS
 from penstock.wire.signatures import fingerprint
 from penstock_client import setup
 from penstock_client.cli.common import AsJson, Reason, SiteDir, open_site
+from penstock_client.dumps import forbid_dumps
 from penstock_client.join import Invite, accept, check_site, read_invite
 from penstock_client.network import NetworkPaths, node_fingerprint
 from penstock_client.policy import read_policy
@@ -45,6 +46,7 @@ def init(
     ] = None,
 ) -> None:
     """Make a site: the gate's key, an empty ledger, and drafts of dictionary and policy."""
+    forbid_dumps()
     paths = SitePaths(directory.resolve())
     setup.init(paths, name, federation, source.resolve() if source else None, node_key, codebook)
     done(f"site {name} in {paths.root}")
@@ -95,6 +97,7 @@ def check(
 
     What is found is shown here only, as columns and line numbers. Nothing outside depends on it.
     """
+    forbid_dumps()
     paths, settings = open_site(directory)
     if values:
         _show_values(paths, settings, as_json=as_json)

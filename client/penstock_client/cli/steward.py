@@ -26,7 +26,8 @@ from penstock_client.cli.common import (
     short,
     steward,
 )
-from penstock_client.gate.attack import Outcome, check_place, specify
+from penstock_client.dumps import forbid_dumps
+from penstock_client.gate.attack import Outcome, check_place, specified
 from penstock_client.gate.attack import run as run_attack
 from penstock_client.ledger.decisions import check_reason
 
@@ -103,9 +104,9 @@ def preview(
         if as_json:
             emit_json(shown)
         return
-    spec = specify(paths, settings, shown["request"])
-    with _progress() as progress:
-        found = run_attack(spec, repeats, progress, swept=swept)
+    forbid_dumps()
+    with specified(paths, settings, shown["request"]) as (spec, rows), _progress() as progress:
+        found = run_attack(spec, rows, repeats, progress, swept=swept)
     if as_json:
         emit_json({**shown, "attack": found.to_dict()})
     else:

@@ -188,6 +188,9 @@ def _within_policy(signed: SignedStudy, policy: Policy, persons: int) -> None:
         raise refuse("study-budget", f"δ at most {policy.study_delta:g}")
     if privacy.guarantee != "empirical" and privacy.epsilon > policy.study_epsilon:
         raise refuse("study-budget", f"ε at most {policy.study_epsilon:g}")
+    least = min(policy.least_epsilon, policy.study_epsilon)
+    if privacy.epsilon < least:
+        raise refuse("least-epsilon", f"ε at least {least:g}")
 
 
 def _within_ledger(charge: Charge, signer: Signer, facts: SiteFacts) -> None:

@@ -14,7 +14,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -34,13 +34,15 @@ from penstock.mechanisms import Maf
 from penstock.models.plans import plan
 from penstock.pictures import check_picture
 from penstock.privacy.events import to_dict
+from penstock.wire.signatures import private_to_pem
 from penstock.wire.signed import read_signed_study
 from penstock_client.gate.admission import refuse
 from penstock_client.gate.facts import public_snapshot, read_facts
 from penstock_client.gate.jobs import Jobs
 from penstock_client.ledger.database import Database
-from penstock_client.ledger.ledger import Ledger
+from penstock_client.ledger.ledger import Ledger, utc_now
 from penstock_client.rows import snapshot
+from penstock_client.rows.sealed import require_certified, sealed
 from penstock_client.site import SitePaths, SiteSettings
 from penstock_client.work.launcher import environment
 from penstock_client.work.spec import Spec
@@ -103,13 +105,18 @@ class Outcome:
         return found
 
 
-def specify(paths: SitePaths, settings: SiteSettings, request_id: str) -> Spec:
-    """What the attacker is to run: the request's plan on the rows that it was submitted for.
+@contextlib.contextmanager
+def specified(
+    paths: SitePaths, settings: SiteSettings, request_id: str
+) -> Iterator[tuple[Spec, int]]:
+    """What the attacker is to run: the request's plan, and the rows that it was submitted for.
 
-    Reads the gate's database beside the running gate, and no row.
+    Reads the gate's database beside the running gate. The rows are a sealed copy, compared with
+    what the ledger certified, as they are for a release.
 
     Raises:
         Refused: an unknown request, or a site that is not ready.
+        NotCertified: the rows that lie here are not those that were certified.
         PenstockError: the request's version of the rows is no longer kept, or its mechanism is one
             that the attacks do not know.
     """
@@ -121,7 +128,7 @@ def specify(paths: SitePaths, settings: SiteSettings, request_id: str) -> Spec:
         database.close()
     if job is None:
         raise refuse("unknown-request")
-    facts = read_facts(paths, settings, state)
+    facts = read_facts(paths, settings, state, utc_now())
     study = read_signed_study(job.signed).study
     if not isinstance(study.mechanism, Maf):
         raise PenstockError(
@@ -141,26 +148,35 @@ def specify(paths: SitePaths, settings: SiteSettings, request_id: str) -> Spec:
     public = public_snapshot(paths)
     wants_public = study.privacy.guarantee == "public-flow"
     planned = plan(study.mechanism, study.schema, version.persons, study.privacy, study.estimands)
-    return Spec(
-        study=study.to_dict(),
-        dictionary=facts.dictionary.to_dict(),
-        events=[to_dict(e) for e in planned.events],
-        snapshot=str(rows),
-        public_snapshot=str(public) if public and wants_public else None,
-        persons=version.persons,
-        device=settings.device,
-        threads=settings.threads,
-        memory_gb=settings.memory_gb,
-        insecure_seed=settings.insecure_seed,
-    )
+    with contextlib.ExitStack() as held:
+        found = held.enter_context(sealed(rows))
+        require_certified(found, facts.dictionary, private_to_pem(paths.key()), version.fingerprint)
+        spec = Spec(
+            study=study.to_dict(),
+            dictionary=facts.dictionary.to_dict(),
+            events=[to_dict(e) for e in planned.events],
+            public=held.enter_context(sealed(public)) if public and wants_public else None,
+            persons=version.persons,
+            device=settings.device,
+            threads=settings.threads,
+            memory_gb=settings.memory_gb,
+            insecure_seed=settings.insecure_seed,
+        )
+        yield spec, found
 
 
 def run(
-    spec: Spec, repeats: int, progress: Callable[[int, int], None], *, swept: bool = False
+    spec: Spec,
+    rows: int,
+    repeats: int,
+    progress: Callable[[int, int], None],
+    *,
+    swept: bool = False,
 ) -> Outcome:
     """Attack in a process of its own; it dies with this one, and leaves no file.
 
     Args:
+        rows: the descriptor of the sealed rows.
         swept: also at other w; one fit per repeat serves them all.
 
     Raises:
@@ -178,6 +194,7 @@ def run(
         env=environment(spec.threads),
         text=True,
         start_new_session=True,
+        pass_fds=[rows, *([] if spec.public is None else [spec.public])],
     )
     said: Any = None
     try:
@@ -186,6 +203,7 @@ def run(
         with contextlib.suppress(BrokenPipeError):
             asked = {
                 "spec": asdict(spec),
+                "rows": rows,
                 "repeats": repeats,
                 "sweep": swept,
                 "parent": os.getpid(),

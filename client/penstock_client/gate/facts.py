@@ -12,15 +12,18 @@ from penstock.schema import Schema
 from penstock.toml import parse_dictionary, read_file
 from penstock.wire.messages import SERVED_MAJORS, WIRE_VERSION
 from penstock_client.gate.admission import SiteFacts, refuse
-from penstock_client.ledger.ledger import State, utc_now
+from penstock_client.ledger.ledger import State
 from penstock_client.policy import Policy, read_policy, read_trust
 from penstock_client.site import SitePaths, SiteSettings
 
 log = logging.getLogger("penstock.gate")
 
 
-def read_facts(paths: SitePaths, settings: SiteSettings, state: State) -> SiteFacts:
+def read_facts(paths: SitePaths, settings: SiteSettings, state: State, now: str) -> SiteFacts:
     """Read everything anew: the steward may have changed it.
+
+    Args:
+        now: the clock's time; decisions are made at it, or at the last record's if that is later.
 
     Raises:
         Refused: not certified yet, or a file that the steward is just editing.
@@ -39,7 +42,7 @@ def read_facts(paths: SitePaths, settings: SiteSettings, state: State) -> SiteFa
         policy=policy,
         trust=trust,
         state=state,
-        now=max(utc_now(), state.time),
+        now=max(now, state.time),
         has_public_data=public_snapshot(paths) is not None,
     )
 
@@ -87,8 +90,12 @@ def identity(settings: SiteSettings, gate_key: str) -> dict[str, Any]:
     }
 
 
-def offered(facts: SiteFacts) -> dict[str, Any]:
-    """What may be asked of a site, and where its ledger stands: public."""
+def offered(facts: SiteFacts, position: tuple[int, str]) -> dict[str, Any]:
+    """What may be asked of a site, and where its ledger stands: public.
+
+    Args:
+        position: the newest record that may be known, and its hash.
+    """
     lineage = facts.state.lineages.get(facts.lineage)
     latest = lineage.versions[-1] if lineage and lineage.versions else None
     return {
@@ -96,6 +103,6 @@ def offered(facts: SiteFacts) -> dict[str, Any]:
         "version": latest.number if latest else None,
         "mechanisms": list(facts.policy.mechanisms),
         "guarantees": list(facts.policy.guarantees),
-        "ledger_seq": facts.state.seq,
-        "ledger_head": facts.state.head,
+        "ledger_seq": position[0],
+        "ledger_head": position[1],
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from penstock.wire.messages import JobState
 from penstock_client.ledger.database import Database
@@ -13,7 +13,11 @@ SILENT = "rejected-silently"
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A study at this site, from its submission to its release or its end."""
+    """A study at this site, from its submission to its release or its end: as it truly stands.
+
+    What the network is told of it is :class:`penstock_client.gate.outside.Seen`. Of a cancelled
+    job, ``updated`` is when its signer's wish came.
+    """
 
     request_id: str
     study_id: str
@@ -24,13 +28,6 @@ class Job:
     code: str
     submitted: str
     updated: str
-
-    @property
-    def shown(self) -> Job:
-        """The job as the network sees it: a silent "no" looks like no answer."""
-        if self.code == SILENT:
-            return replace(self, state=JobState.AWAITING, code="")
-        return self
 
 
 _COLUMNS = "request_id, study_id, signed, lineage, version, state, code, submitted, updated"

@@ -23,8 +23,10 @@ import grpc
 from penstock.errors import InvalidInput, PenstockError, Refused, SignatureError
 from penstock.wire import gate_pb2, gate_pb2_grpc
 from penstock.wire.canonical import canonical
+from penstock_client.dumps import forbid_dumps
 from penstock_client.gate.gate import Gate
 from penstock_client.gate.jobs import Job
+from penstock_client.gate.outside import Seen
 from penstock_client.gate.recovery import STOPPED
 from penstock_client.ledger.database import exclusive
 from penstock_client.ledger.decisions import LOST, Who
@@ -68,13 +70,13 @@ class GateService(gate_pb2_grpc.GateServicer):  # type: ignore[misc]
         return _guarded(context, lambda: _document(self._gate.describe(request.seen_manifest)))
 
     def Submit(self, request: Any, context: Any) -> gate_pb2.Job:
-        return _guarded(context, lambda: _job(self._gate, self._gate.submit(request.signed_study)))
+        return _guarded(context, lambda: _seen(self._gate.submit(request.signed_study)))
 
     def Poll(self, request: Any, context: Any) -> gate_pb2.Job:
-        return _guarded(context, lambda: _job(self._gate, self._gate.poll(request.request_id)))
+        return _guarded(context, lambda: _seen(self._gate.poll(request.request_id)))
 
     def Cancel(self, request: Any, context: Any) -> gate_pb2.Job:
-        return _guarded(context, lambda: _job(self._gate, self._gate.cancel(request.signed_cancel)))
+        return _guarded(context, lambda: _seen(self._gate.cancel(request.signed_cancel)))
 
     def Collect(self, request: Any, context: Any) -> Iterator[gate_pb2.Part]:
         manifest, size, parts = _guarded(
@@ -120,7 +122,19 @@ def _document(value: dict[str, Any]) -> gate_pb2.Document:
     return gate_pb2.Document(json=canonical(value))
 
 
+def _seen(job: Seen) -> gate_pb2.Job:
+    """A job as the network side is told of it."""
+    return gate_pb2.Job(
+        request_id=job.request_id,
+        state=str(job.state),
+        code=job.code,
+        step=job.step,
+        steps=job.steps,
+    )
+
+
 def _job(gate: Gate, job: Job) -> gate_pb2.Job:
+    """A job as it stands, for the steward."""
     step, steps = gate.progress(job.request_id)
     return gate_pb2.Job(
         request_id=job.request_id, state=str(job.state), code=job.code, step=step, steps=steps
@@ -178,6 +192,7 @@ def serve(
     """
     paths.check_sockets()
     os.umask(0o077)
+    forbid_dumps()
     stopping = threading.Event()
     with exclusive(paths.lock):
         notes = []

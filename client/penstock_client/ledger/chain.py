@@ -250,7 +250,13 @@ def _settle(state: State, record: Mapping[str, Any], status: str) -> State:
         raise ValueError("no salt")
     if charge.status != "reserved":
         raise ValueError("settled twice")
-    settled = replace(charge, status=status, reason=str(record.get("reason", "")))
+    settled = replace(
+        charge,
+        status=status,
+        reason=str(record.get("reason", "")),
+        settled_at=str(record["time"]),
+        settled_seq=state.seq,
+    )
     lineage = state.lineages[charge.lineage]
     charges = tuple(settled if c.id == charge.id else c for c in lineage.charges)
     state = _put(state, replace(lineage, charges=charges))

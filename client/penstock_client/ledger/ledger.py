@@ -29,7 +29,7 @@ from penstock_client.ledger.chain import (
     step,
 )
 from penstock_client.ledger.database import Database
-from penstock_client.ledger.state import Charge, Lineage, State, Unit
+from penstock_client.ledger.state import GENESIS, Charge, Lineage, State, Unit
 from penstock_client.policy import Policy
 
 __all__ = ["Charge", "Ledger", "Lineage", "State", "admit", "fold", "utc_now", "verified"]
@@ -122,6 +122,13 @@ class Ledger:
                 for _, body, hash_, signature in self.records()
             ],
         }
+
+    def before(self, seq: int) -> tuple[int, str]:
+        """Position and hash of the last record before a position; (0, genesis) where none is."""
+        rows = self.database.query(
+            "SELECT seq, hash FROM record WHERE seq < ? ORDER BY seq DESC LIMIT 1", seq
+        )
+        return (int(rows[0][0]), str(rows[0][1])) if rows else (0, GENESIS)
 
     # -- writing -------------------------------------------------------------------------------
 

@@ -61,13 +61,16 @@ class Charge:
     ``delta`` is the study's; the ledger composes events, not ε. ``study`` is the study's name, the
     same for all its releases, whose ids differ.
 
-    Records of older versions have none of the last five, which are empty there.
+    Records of older versions have neither a study's name nor what comes after it, which is empty.
 
     Attributes:
         study_digest: SHA-256 of the canonical study as it was signed.
         plan_digest: SHA-256 of the public inputs of its plan, from which the events follow.
-        ready_at: when the outcome shows outside, RFC 3339 in UTC; from public numbers only.
+        ready_at: when the end of its run may show outside, at the earliest; planned from public
+            numbers before the run.
         decisions: the head of the site's chain of decisions when this was reserved.
+        settled_at, settled_seq: when the run truly ended, and the record that says so; nothing of
+            either shows outside before its time.
     """
 
     id: str
@@ -86,6 +89,8 @@ class Charge:
     plan_digest: str = ""
     ready_at: str = ""
     decisions: str = ""
+    settled_at: str = ""
+    settled_seq: int = 0
 
     @property
     def unbounded(self) -> bool:

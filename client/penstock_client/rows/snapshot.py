@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import math
+import mmap
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ PERSON = "\x00person"
 """The person's index; no dictionary column can have this name."""
 
 Array = NDArray[np.float64]
+Bytes = bytes | mmap.mmap
 
 
 def to_bytes(checked: Checked) -> bytes:
@@ -33,9 +35,16 @@ def to_bytes(checked: Checked) -> bytes:
     return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
 
 
-def keyed_fingerprint(data: bytes, secret: bytes) -> str:
-    """HMAC-SHA256 of the rows: a plain hash would confirm a guess of the whole file."""
-    return hmac.new(secret, b"penstock/rows\x00" + data, hashlib.sha256).hexdigest()
+def keyed_fingerprint(data: Bytes, secret: bytes, *more: Bytes) -> str:
+    """HMAC-SHA256 of the rows: a plain hash would confirm a guess of the whole file.
+
+    Args:
+        more: what follows ``data``, without a copy of both together.
+    """
+    found = hmac.new(secret, b"penstock/rows\x00", hashlib.sha256)
+    for part in (data, *more):
+        found.update(part)
+    return found.hexdigest()
 
 
 def path_of(folder: Path, lineage: str, version: int) -> Path:
@@ -49,10 +58,9 @@ def save(folder: Path, lineage: str, version: int, data: bytes) -> Path:
     return path
 
 
-def load(path: Path) -> tuple[dict[str, Array], NDArray[np.int64]]:
-    """Coded columns and the person index of each row."""
-    with pa.memory_map(str(path)) as source:
-        table = pa.ipc.open_file(source).read_all()
+def load(data: Bytes) -> tuple[dict[str, Array], NDArray[np.int64]]:
+    """Coded columns and the person index of each row, copied out of a snapshot's bytes."""
+    table = pa.ipc.open_file(pa.py_buffer(data)).read_all()
     person = table.column(PERSON).to_numpy().astype(np.int64)
     coded = {
         name: table.column(name).to_numpy().astype(np.float64)
@@ -88,23 +96,28 @@ def by_person(
     schema: Schema,
     rng: np.random.Generator,
 ) -> tuple[Array, NDArray[np.bool_]]:
-    """Encode rows and lay them out as (persons, k, d) with a presence mask (persons, k).
+    """Lay rows out by person and encode them: (persons, k, d), with a presence mask (persons, k).
 
     At most k = ``schema.max_rows_per_person`` rows of a person are used, the first ones; absent
-    rows, and rows with a missing value in a column that is not nullable, are null.
+    rows, and rows with a missing value in a column that is not nullable, are null. All persons · k
+    places are encoded, whoever has rows: the work depends on public numbers alone.
     """
     encoding = Encoding(schema)
-    rows, present = encoding.encode(coded, rng)
     k = schema.max_rows_per_person
     order = np.argsort(person, kind="stable")
     ordered = person[order]
     first = np.searchsorted(ordered, ordered, side="left")
     rank = np.arange(len(ordered)) - first
     keep = rank < k
-    source, who, place = order[keep], ordered[keep], rank[keep]
-    x = np.zeros((persons, k, encoding.d))
-    mask = np.zeros((persons, k), dtype=np.bool_)
-    x[who, place] = rows[source]
-    mask[who, place] = present[source]
-    x[~mask] = 0.0
-    return x, mask
+    source, place = order[keep], ordered[keep] * k + rank[keep]
+    laid = {}
+    for column in schema.columns:
+        laid[column.name] = np.full(persons * k, math.nan)
+        laid[column.name][place] = coded[column.name][source]
+    x, present = encoding.encode(laid, rng)
+    there = np.zeros(persons * k, dtype=np.bool_)
+    there[place] = True
+    # A column that is nullable has no missing value where there is no row at all.
+    present &= there
+    x[~present] = 0.0
+    return x.reshape(persons, k, encoding.d), present.reshape(persons, k)

@@ -25,6 +25,8 @@ from penstock.audit import tradeoff
 from penstock.encoding import Encoding
 from penstock.models.tables.plan import Plan
 from penstock.privacy.noise import NoiseSource, permutation
+from penstock_client.rows import snapshot
+from penstock_client.rows.sealed import mapped
 from penstock_client.work.spec import Spec
 from penstock_client.work.worker import (
     Task,
@@ -47,11 +49,16 @@ _LOOKS = 16
 
 
 def attack(
-    spec: Spec, repeats: int, swept: bool, progress: Callable[[int, int], None]
+    spec: Spec,
+    data: snapshot.Bytes,
+    repeats: int,
+    swept: bool,
+    progress: Callable[[int, int], None],
 ) -> dict[str, Any]:
     """Run the planned mechanism ``repeats`` times, each on other members, and attack each run.
 
     Args:
+        data: the snapshot's bytes.
         swept: also release and attack at other w, and with noise on the rows themselves.
 
     Returns:
@@ -59,7 +66,7 @@ def attack(
         :class:`penstock.audit.tradeoff.Tradeoff`, averaged over the runs.
     """
     noise = noise_of(spec)
-    task = prepare(spec, noise.generator())
+    task = prepare(spec, data, noise.generator())
     grid = sorted({*tradeoff.GRID, _plan(task).w}) if swept else [_plan(task).w]
     ways = (tradeoff.LATENT, tradeoff.DIRECT) if swept else (tradeoff.LATENT,)
     stages = _plan(task).stages.body.steps + _plan(task).copies * len(grid) * len(ways)
@@ -170,7 +177,8 @@ def main() -> int:
 
     try:
         use_threads(spec)
-        found = attack(spec, asked["repeats"], asked["sweep"], lambda at, of: say([at, of]))
+        rows = mapped(asked["rows"])
+        found = attack(spec, rows, asked["repeats"], asked["sweep"], lambda at, of: say([at, of]))
     except Exception as error:
         say(confess(error))
         return 1

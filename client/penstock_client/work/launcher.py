@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from penstock_client.work.spec import OUTCOME, SPEC, TABLE, Spec
+from penstock_client.work.rehearsal import Measured
+from penstock_client.work.spec import MEASURED, OUTCOME, READY, REHEARSED, SPEC, TABLE, Spec
 
 _INHERITED = ("PATH", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "HOME", "LANG", "TMPDIR")
 
@@ -28,44 +31,78 @@ def environment(threads: int) -> dict[str, str]:
 
 
 class Worker:
-    """One fit in a process of its own.
+    """One job in a process of its own: first without rows, then, once they are charged, with them.
 
-    ``run`` blocks; ``kill`` may be called from another thread at any time, before ``run`` too.
+    ``prepare`` and ``run`` block; ``kill`` may be called from another thread at any time, before
+    them too.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._lock = threading.Lock()
         self._process: subprocess.Popen[str] | None = None
+        self._channel: socket.socket | None = None
         self._killed = False
 
-    def run(self, spec: Spec, progress: Callable[[int, int], None]) -> Path | None:
-        """Run to the end; the table's path, or None if the worker died or failed."""
+    def prepare(self, spec: Spec, *, rehearse: bool = True) -> bool:
+        """Spawn the process, without a row; whether its rehearsal went well and it waits for them.
+
+        The rehearsal's table is then at :attr:`rehearsed`, and its length is :meth:`measured`.
+        """
         shutil.rmtree(self._folder, ignore_errors=True)
         self._folder.mkdir(mode=0o700, parents=True)
         (self._folder / SPEC).write_text(json.dumps(asdict(spec)))
-        with self._lock:
+        ours, theirs = socket.socketpair()
+        command = [sys.executable, "-m", "penstock_client.work.worker", str(self._folder)]
+        with self._lock, theirs:
+            self._channel = ours
             if self._killed:
-                return None
-            process = subprocess.Popen(
-                [sys.executable, "-m", "penstock_client.work.worker", str(self._folder)],
+                return False
+            self._process = subprocess.Popen(
+                [*command, str(theirs.fileno()), *(["--rehearse"] if rehearse else [])],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
                 env=environment(spec.threads),
                 text=True,
                 start_new_session=True,
+                pass_fds=[theirs.fileno(), *([] if spec.public is None else [spec.public])],
             )
-            self._process = process
-        if process.stdout is not None:
-            for line in process.stdout:
-                step, _, of = line.partition(" ")
-                if step.isdigit() and of.strip().isdigit():
-                    progress(int(step), int(of))
-            process.stdout.close()
+        return any(line.strip() == READY for line in self._lines())
+
+    @property
+    def rehearsed(self) -> Path:
+        """The table of the rehearsal."""
+        return self._folder / REHEARSED
+
+    def measured(self) -> Measured:
+        """How long the rehearsal took."""
+        return Measured(**json.loads((self._folder / MEASURED).read_text()))
+
+    def run(self, rows: int, progress: Callable[[int, int], None]) -> Path | None:
+        """Hand the sealed rows over, and wait for the end of what was prepared.
+
+        Returns:
+            The table's path, or None if the worker died or failed.
+        """
+        process, channel = self._process, self._channel
+        if process is None or channel is None:
+            return None  # killed before there was one
+        with contextlib.suppress(OSError):  # it died; its status says so
+            socket.send_fds(channel, [b"."], [rows])
+        for line in self._lines():
+            step, _, of = line.partition(" ")
+            if step.isdigit() and of.strip().isdigit():
+                progress(int(step), int(of))
         code = process.wait()
         table = self._folder / TABLE
         return table if code == 0 and table.exists() else None
+
+    def _lines(self) -> Iterator[str]:
+        process = self._process
+        if process is not None and process.stdout is not None:
+            # Not the file's own iterator, which reads ahead: who reads on later would miss lines.
+            yield from iter(process.stdout.readline, "")
 
     def pid(self) -> int | None:
         """The worker's process id, while there is one."""
@@ -84,8 +121,16 @@ class Worker:
             outcome = json.loads((self._folder / OUTCOME).read_text())
             return f"{outcome['error']} at {outcome['where']}"
         except (OSError, ValueError, KeyError):
-            code = self._process.returncode if self._process is not None else None
+            code = self._process.poll() if self._process is not None else None
             return f"exit status {code}"
 
     def clean(self) -> None:
+        """End the process, if it still waits, and remove what it left."""
+        self.kill()
+        if self._process is not None:
+            self._process.wait()
+            if self._process.stdout is not None:
+                self._process.stdout.close()
+        if self._channel is not None:
+            self._channel.close()
         shutil.rmtree(self._folder, ignore_errors=True)

@@ -1,4 +1,8 @@
-"""What the gate and its worker hand each other: files in the job's own directory."""
+"""What the gate and its worker hand each other.
+
+Public facts are files in the job's own directory. Rows are not: they come as a descriptor of
+sealed memory, over a channel that the worker inherits, and only once they have been charged.
+"""
 
 from __future__ import annotations
 
@@ -8,20 +12,25 @@ from typing import Any
 SPEC = "spec.json"
 TABLE = "table.arrow"
 OUTCOME = "outcome.json"
+REHEARSED = "rehearsed.arrow"
+MEASURED = "measured.json"
+
+READY = "ready"
+"""What a worker says when it waits for rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """What the gate asks of a worker; everything but ``snapshot``'s content is public.
+    """What the gate asks of a worker; all of it is public.
 
-    ``events`` are what was charged: the worker runs nothing else.
+    ``events`` are what was charged: the worker runs nothing else. ``public`` is the descriptor of
+    the public table, where the guarantee asks for one; the worker inherits it.
     """
 
     study: dict[str, Any]
     dictionary: dict[str, Any]
     events: list[dict[str, Any]]
-    snapshot: str
-    public_snapshot: str | None
+    public: int | None
     persons: int
     device: str
     threads: int

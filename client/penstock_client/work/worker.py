@@ -1,9 +1,11 @@
 """The process that sees rows and trains: spawned per job, without a network, and then gone.
 
-Run as ``python -m penstock_client.work.worker DIRECTORY``. It reads ``spec.json`` there and the
-certified snapshot, and writes ``table.arrow`` (the released tables, decoded and clamped). Standard
-output carries public progress only ("step of steps"). What goes wrong is reported as the *type*
-of an error and a place in our source, never as its text, which may quote a row.
+Run as ``python -m penstock_client.work.worker DIRECTORY CHANNEL``. It reads ``spec.json`` there,
+rehearses on synthetic rows where it is asked to, says ``ready``, and waits on the channel, an
+inherited socket pair, for the sealed rows: they are sent once they are charged. Then it writes
+``table.arrow`` (the released tables, decoded and clamped). Standard output carries steps, for the
+gate alone. What goes wrong is reported as the *type* of an error and a place in our source, never
+as its text, which may quote a row.
 """
 
 from __future__ import annotations
@@ -13,10 +15,12 @@ import json
 import os
 import resource
 import signal
+import socket
 import sys
+import time
 import traceback
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from pathlib import Path
 
@@ -33,8 +37,11 @@ from penstock.privacy.noise import NoiseSource, SecureNoise, SeededNoise
 from penstock.released import shape_of
 from penstock.schema import Schema
 from penstock.study import Study
+from penstock_client.dumps import forbid_dumps
 from penstock_client.rows import snapshot
-from penstock_client.work.spec import OUTCOME, SPEC, TABLE, Spec
+from penstock_client.rows.sealed import mapped
+from penstock_client.work import rehearsal
+from penstock_client.work.spec import MEASURED, OUTCOME, READY, REHEARSED, SPEC, TABLE, Spec
 
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -45,7 +52,7 @@ _CLONE_NEWNET = 0x40000000
 
 
 def isolate(memory_gb: float) -> None:
-    """Die with the gate, stay within the memory limit, and have no network."""
+    """Die with the gate, stay within the memory limit, leave no dump, and have no network."""
     libc = ctypes.CDLL(None, use_errno=True)
     if sys.platform == "linux":
         libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -53,7 +60,7 @@ def isolate(memory_gb: float) -> None:
         libc.unshare(_CLONE_NEWUSER | _CLONE_NEWNET)
     limit = int(memory_gb * 2**30)
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    forbid_dumps()
 
     def no_sockets(event: str, _args: tuple[object, ...]) -> None:
         if event in ("socket.__new__", "socket.connect", "socket.bind", "subprocess.Popen"):
@@ -79,8 +86,11 @@ def noise_of(spec: Spec) -> NoiseSource:
     return SecureNoise() if spec.insecure_seed is None else SeededNoise(spec.insecure_seed)
 
 
-def prepare(spec: Spec, rng: np.random.Generator) -> Task:
-    """Read the certified rows in the study's order, and plan what was charged.
+def prepare(spec: Spec, data: snapshot.Bytes, rng: np.random.Generator) -> Task:
+    """Lay rows out in the study's order, and plan what was charged.
+
+    Args:
+        data: the snapshot's bytes.
 
     Raises:
         InvalidEvent: the plan is another one than was charged.
@@ -88,26 +98,28 @@ def prepare(spec: Spec, rng: np.random.Generator) -> Task:
     study = Study.from_dict(spec.study)
     dictionary = Schema.from_dict(spec.dictionary)
 
-    def load(path: str, persons: int | None) -> tuple[Array, Bools]:
-        coded, person = snapshot.load(Path(path))
+    def load(data: snapshot.Bytes, persons: int | None) -> tuple[Array, Bools]:
+        coded, person = snapshot.load(data)
         recoded = snapshot.recode(coded, dictionary, study.schema)
         count = persons if persons is not None else int(person.max()) + 1
         return snapshot.by_person(recoded, person, count, study.schema, rng)
 
-    rows, present = load(spec.snapshot, spec.persons)
-    public = load(spec.public_snapshot, None) if spec.public_snapshot else None
+    rows, present = load(data, spec.persons)
+    public = load(mapped(spec.public), None) if spec.public is not None else None
     planned = plan(study.mechanism, study.schema, spec.persons, study.privacy, study.estimands)
     if [to_dict(e) for e in planned.events] != spec.events:
         raise InvalidEvent("the plan is not the one that was charged")
     return Task(study, Encoding(study.schema), planned, rows, present, public)
 
 
-def produce(spec: Spec, progress: Callable[[int, int], None]) -> Iterator[pa.Table]:
+def produce(
+    spec: Spec, data: snapshot.Bytes, progress: Callable[[int, int], None]
+) -> Iterator[pa.Table]:
     """The release's tables, each in random order, decoded by the schema, as they are made."""
     from penstock.models.release import release
 
     noise = noise_of(spec)
-    task = prepare(spec, noise.generator())
+    task = prepare(spec, data, noise.generator())
     shape = shape_of(task.study, spec.persons)
     for part in release(
         task.plan,
@@ -121,6 +133,36 @@ def produce(spec: Spec, progress: Callable[[int, int], None]) -> Iterator[pa.Tab
         public=task.public,
     ):
         yield shape.table(part.columns, part.labels())
+
+
+def rehearse(spec: Spec, folder: Path) -> rehearsal.Measured:
+    """Run a short form of the study on synthetic rows, leave its table, and say how long it took.
+
+    Everything that a release does, with the public n: only steps, copies and refits are fewer.
+    """
+    study = Study.from_dict(spec.study)
+    dictionary, k = Schema.from_dict(spec.dictionary), study.schema.max_rows_per_person
+
+    def shortened(persons: int, steps: int) -> tuple[Spec, bytes]:
+        short = rehearsal.shortened(study, steps)
+        charged = plan(short.mechanism, short.schema, persons, short.privacy, short.estimands)
+        events = [to_dict(e) for e in charged.events]
+        asked = replace(spec, study=short.to_dict(), persons=persons, events=events)
+        return asked, rehearsal.synthetic_rows(dictionary, persons, k)
+
+    def run(persons: int, steps: int) -> float:
+        asked, rows = shortened(persons, steps)
+        began = time.perf_counter()
+        _write(folder / REHEARSED, produce(asked, rows, lambda _done, _of: None))
+        return time.perf_counter() - began
+
+    run(min(spec.persons, rehearsal.FEW_PERSONS), rehearsal.SHORT)
+    asked, rows = shortened(spec.persons, rehearsal.SHORT)
+    began = time.perf_counter()
+    prepare(asked, rows, noise_of(asked).generator())
+    prepared = time.perf_counter() - began
+    short, long = (run(spec.persons, s) for s in (rehearsal.SHORT, rehearsal.LONG))
+    return rehearsal.Measured(prepared, short, long)
 
 
 _GPU_DRIVERS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
@@ -165,7 +207,14 @@ def _write(path: Path, tables: Iterator[pa.Table]) -> None:
                 writer.write_table(table, max_chunksize=65_536)
 
 
-def main(folder: Path) -> int:
+def _receive(channel: socket.socket) -> int | None:
+    """The sealed rows, once they are charged; None where the gate went away instead."""
+    _, descriptors, _, _ = socket.recv_fds(channel, 1, 1)
+    return descriptors[0] if descriptors else None
+
+
+def main(folder: Path, channel: socket.socket, rehearsed: bool) -> int:
+    """Args: rehearsed: whether to rehearse before any row is asked for."""
     parent = os.getppid()
     spec = Spec(**json.loads((folder / SPEC).read_text()))
     isolate(spec.memory_gb)
@@ -178,7 +227,14 @@ def main(folder: Path) -> int:
 
     try:
         use_threads(spec)
-        _write(folder / TABLE, produce(spec, progress))
+        if rehearsed:
+            (folder / MEASURED).write_text(json.dumps(asdict(rehearse(spec, folder))))
+        sys.stdout.write(f"{READY}\n")
+        sys.stdout.flush()
+        rows = _receive(channel)
+        if rows is None:
+            return 1
+        _write(folder / TABLE, produce(spec, mapped(rows), progress))
     except Exception as error:
         (folder / OUTCOME).write_text(json.dumps(confess(error)))
         return 1
@@ -186,4 +242,6 @@ def main(folder: Path) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    # A socket is made of the inherited descriptor now, since none can be made later.
+    pair = socket.socket(fileno=int(sys.argv[2]))
+    sys.exit(main(Path(sys.argv[1]), pair, sys.argv[3:] == ["--rehearse"]))

@@ -76,6 +76,7 @@ CODES: dict[str, tuple[str, str]] = {
         "δ is too large for so many persons",
         "ask for δ of at most 1/(10 n), n the largest site's number of persons",
     ),
+    "least-epsilon": ("ε is below the least that the site lets a release cost", "ask for more"),
     "signer-budget": ("ε is above what is left of your allowance", "ask for less"),
     "yearly-budget": (
         "ε is above what is left of the site's allowance for this year",
@@ -86,6 +87,10 @@ CODES: dict[str, tuple[str, str]] = {
     "no-public-data": ("the site holds no public table for this flow", "ask for `formal`"),
     "plan": ("the mechanism cannot meet this ε with these settings", "raise ε or lower w"),
     "wire-limit": ("the release would be larger than the wire allows", "ask for fewer copies"),
+    "rehearsal": (
+        "a rehearsal on synthetic rows of this schema failed at the site; nothing was charged",
+        "the site's log says where; sign other settings, or release + 1 once it is mended",
+    ),
     # Ends of a job.
     "failed": ("the run ended without a release; its charge stays", "sign release + 1 to retry"),
     "interrupted": (

@@ -1,0 +1,113 @@
+"""A run on synthetic rows before the charge: what would fail fails here, and shows how long it is.
+
+A rehearsal is the same code in the same process, on rows drawn from the public dictionary, for the
+public n: a plan that cannot be carried out, a missing package, too little memory or an error of
+ours ends a job before anything was charged. It is short by what makes a release long, its steps
+(two short runs tell what one step takes), copies and refits; all other settings are the study's.
+
+What it measures plans the release's time, from public numbers alone: no row was read yet.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.mechanisms import Gibbs
+from penstock.schema import LEVEL_KINDS, Column, Floats, Schema
+from penstock.study import Study
+from penstock_client.rows.snapshot import PERSON
+
+FEW_PERSONS = 50
+"""Of the first try, which also loads what is loaded lazily."""
+
+SHORT, LONG = 1, 65
+"""Steps of the two runs that are timed."""
+
+_MISSING = 0.2
+"""Share of rows in which a value is missing."""
+
+_SPIKED = 0.2
+_NOBODY = 20
+"""Every so many-th person has no row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Seconds that the whole of a short release took, with the fewer and with the more steps.
+
+    ``prepared`` of them went into what is done once: plan and encoding.
+    """
+
+    prepared: float
+    short: float
+    long: float
+
+
+def shortened(study: Study, steps: int) -> Study:
+    """The study with one copy, at most one refit, and at most so many steps.
+
+    A chain (``gibbs``) is kept whole: it has neither copies nor refits, and its plan depends on
+    its length.
+    """
+    mechanism = study.mechanism
+    if isinstance(mechanism, Gibbs):
+        return study
+    short = replace(
+        mechanism,
+        steps=min(steps, mechanism.steps),
+        copies=1,
+        refits=min(1, mechanism.refits),
+    )
+    return replace(study, mechanism=short)
+
+
+def seconds(study: Study, measured: Measured) -> float:
+    """What the whole release takes, on the safe side of what was measured.
+
+    T = prepared + r (short - prepared + (steps - 1) · one step), with
+    r = max(1, refits, (copies + refits)/(1 + min(1, refits))). A short release is one fit, at most
+    one refit, and a table of each: r of them hold every fit, refit and table of the whole.
+    """
+    mechanism = study.mechanism
+    if isinstance(mechanism, Gibbs):
+        return max(measured.short, measured.long)
+    low, high = (min(steps, mechanism.steps) for steps in (SHORT, LONG))
+    step = max(0.0, measured.long - measured.short) / (high - low) if high > low else 0.0
+    one = min(1, mechanism.refits)
+    repeats = max(1.0, mechanism.refits, (mechanism.copies + mechanism.refits) / (1 + one))
+    once = min(measured.prepared, measured.short)
+    return once + repeats * (measured.short - once + (mechanism.steps - low) * step)
+
+
+def synthetic_rows(dictionary: Schema, persons: int, k: int, seed: int = 0) -> bytes:
+    """Rows of nobody, in a snapshot's form: within the bounds, of all levels, some values missing.
+
+    Args:
+        k: rows of each person who has any; some have none.
+    """
+    rng = np.random.default_rng(seed)
+    who = np.repeat(np.arange(persons), k)
+    who = who[who % _NOBODY != _NOBODY - 1]
+    columns = {PERSON: pa.array(who)}
+    missing = _MISSING / len(dictionary.columns)
+    for column in dictionary.columns:
+        values = _values(column, len(who), rng)
+        columns[column.name] = pa.array(np.where(rng.random(len(who)) < missing, math.nan, values))
+    sink = pa.BufferOutputStream()
+    table = pa.table(columns)
+    with pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
+
+
+def _values(column: Column, count: int, rng: np.random.Generator) -> Floats:
+    if column.kind in LEVEL_KINDS:
+        return rng.integers(0, len(column.levels), count).astype(np.float64)
+    values = rng.uniform(*column.bounds, count)
+    if column.spike is not None:
+        values = np.where(rng.random(count) < _SPIKED, column.spike, values)
+    return column.snap(values)

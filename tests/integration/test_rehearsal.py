@@ -1,0 +1,192 @@
+"""A study is run on synthetic rows before it is charged: what would fail costs nothing.
+
+On earlier versions an error of ours, such as a ``LinAlgError`` for every categorical column of two
+levels, came after the reservation, at every site.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.conftest import FAST, SCHEMA, World
+from tests.timed import Slow, Timed
+
+from penstock.mechanisms import Gibbs, Maf
+from penstock.schema import Column, Schema
+from penstock_client.rows.snapshot import by_person, load, recode
+from penstock_client.work import rehearsal
+from penstock_client.work.rehearsal import LONG, SHORT, Measured, seconds, shortened
+
+# The real service; an error is planted in what its workers import.
+PLANTED = """
+import logging, sys
+from pathlib import Path
+from penstock_client.gate import service
+from penstock_client.site import SitePaths, read_settings
+
+folder = Path(sys.argv[1]).parent / "planted"
+folder.mkdir()
+(folder / "sitecustomize.py").write_text({planted!r})
+sys.path.insert(0, str(folder))
+logging.basicConfig(level=logging.INFO)
+paths = SitePaths(Path(sys.argv[1]))
+service.serve(paths, read_settings(paths))
+"""
+
+BUG = """
+import numpy as np
+from penstock.models.tables import mechanism
+def draw(*args, **kwargs):
+    raise np.linalg.LinAlgError("Singular matrix")
+    yield
+mechanism.draw = draw
+"""
+ONE_ROW_LESS = """
+from penstock.models.tables import mechanism
+real = mechanism.draw
+def draw(*args, **kwargs):
+    for label, table in real(*args, **kwargs):
+        yield label, table[1:]
+mechanism.draw = draw
+"""
+MISSING = """
+import sys
+sys.modules["penstock.models.tables.fitting"] = None
+"""
+
+
+@pytest.mark.parametrize(
+    ("planted", "said"),
+    [
+        (BUG, "LinAlgError"),
+        (ONE_ROW_LESS, "not what was planned"),
+        (MISSING, "ModuleNotFoundError"),
+    ],
+    ids=["an error", "a table of another shape", "a missing module"],
+)
+def test_what_would_fail_on_real_rows_costs_nothing(world, planted, said):
+    site = world.site()
+    before = site.ledger().seq
+    gate = site.start(driver=PLANTED.format(planted=planted))
+    end = site.wait(site.submit(world.signed()).request_id)
+    assert (end.state, end.code) == ("failed", "rehearsal")
+    assert site.ledger().seq == before
+    assert not any(site.paths.work.iterdir())
+    gate.terminate()
+    output = gate.stdout.read().decode()
+    assert said in output
+    assert "Singular" not in output
+
+
+KINDS = Schema(
+    (
+        Column("c", "continuous", lower=-1, upper=2),
+        Column("grid", "continuous", lower=0, upper=1, decimals=2, spike=0.5),
+        Column("i", "integer", lower=0, upper=9, nullable=True),
+        Column("b", "binary"),
+        Column("two", "categorical", levels=("x", "y")),
+        Column("many", "categorical", levels=tuple("abcdefg"), nullable=True),
+        Column("o", "ordered", levels=("low", "mid", "high")),
+        Column("t", "duration", upper=5, event="e"),
+        Column("e", "event"),
+    ),
+    person="id",
+    max_rows_per_person=3,
+)
+
+
+def test_synthetic_rows_are_of_all_kinds_with_values_missing_and_persons_absent():
+    data = rehearsal.synthetic_rows(KINDS, 2000, 3)
+    coded, person = load(data)
+    assert set(coded) == set(KINDS.names)
+    for column in KINDS.columns:
+        values = coded[column.name]
+        there = values[~np.isnan(values)]
+        assert 0 < len(there) < len(values)
+        assert np.array_equal(column.snap(there), there)
+        if column.levels:
+            assert set(there) == set(range(len(column.levels)))
+    assert set(coded["grid"][~np.isnan(coded["grid"])]) >= {0.5}
+    assert set(range(2000)) - set(person.tolist())
+    rng = np.random.default_rng(0)
+    _, present = by_person(recode(coded, KINDS, KINDS), person, 2000, KINDS, rng)
+    assert 0.6 < present.mean() < 0.95
+
+
+def test_a_wide_table_keeps_whole_rows():
+    wide = Schema(tuple(Column(f"x{i}", "continuous", lower=0, upper=1) for i in range(200)))
+    coded, person = load(rehearsal.synthetic_rows(wide, 50, 1))
+    _, present = by_person(coded, person, 50, wide, np.random.default_rng(0))
+    assert present.any()
+
+
+def test_a_rehearsal_has_the_studys_settings_but_for_their_number(world):
+    study = world.study(
+        schema=SCHEMA, sites=("a",), mechanism=Maf(steps=900, hidden=(7,), refits=3, copies=8)
+    )
+    short = shortened(study, LONG)
+    assert short.mechanism == Maf(steps=LONG, hidden=(7,), refits=1, copies=1)
+    assert short.privacy == study.privacy
+    whole = world.study(sites=("a",), mechanism=Gibbs())
+    assert shortened(whole, SHORT) == whole
+
+
+TIMES = st.tuples(*[st.floats(0.001, 100)] * 5)
+
+
+@settings(deadline=None, derandomize=True, max_examples=200)
+@given(st.integers(1, 100), st.integers(0, 100), st.integers(1, 10_000), TIMES)
+def test_the_estimate_holds_every_fit_refit_and_table(copies, refits, steps, times):
+    """A release is prepared once; then a fit, refits, and a table of each and of each copy."""
+    once, fit, again, draw, one = times
+
+    def release(copies, refits, steps):
+        fits = once + fit + one * steps + refits * (again + one * steps)
+        return fits + (copies + refits) * draw
+
+    mechanism = Maf(copies=copies, refits=refits, steps=steps)
+    study = _study(mechanism)
+    short = Measured(once, *(release(1, min(1, refits), min(s, steps)) for s in (SHORT, LONG)))
+    found, truth = seconds(study, short), release(copies, refits, steps)
+    assert found >= truth * (1 - 1e-6)
+
+
+def _study(mechanism):
+    return World(Path()).study(sites=("a",), mechanism=mechanism)
+
+
+def test_noise_in_what_is_measured_never_shortens_the_estimate_below_one_run():
+    assert seconds(_study(FAST), Measured(0.2, 1.0, 0.5)) >= 1.0
+
+
+def test_a_rehearsal_is_kept_for_the_same_study_again(world):
+    site, asked = world.site(total=100.0), []
+    real = Slow.prepare
+
+    def prepare(self, spec, *, rehearse=True):
+        asked.append(rehearse)
+        return real(self, spec, rehearse=rehearse)
+
+    timed = Timed(site, world.analyst, [(2, "delivered")] * 3)
+    Slow.prepare = prepare
+    try:
+        timed.submit(
+            world.signed(),
+            world.signed(release=2),
+            world.signed(name="wider", mechanism=Maf(copies=3, refits=2, steps=12, hidden=(9,))),
+        )
+        timed.run(150)
+    finally:
+        Slow.prepare = real
+        timed.gate.database.close()
+    assert asked == [True, False, True]
+
+
+def test_synthetic_rows_are_a_snapshot():
+    table = pa.ipc.open_file(rehearsal.synthetic_rows(SCHEMA, 10, 1)).read_all()
+    assert table.column_names[1:] == list(SCHEMA.names)
