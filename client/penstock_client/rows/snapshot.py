@@ -91,20 +91,27 @@ def by_person(
     """Encode rows and lay them out as (persons, k, d) with a presence mask (persons, k).
 
     At most k = ``schema.max_rows_per_person`` rows of a person are used, the first ones; absent
-    rows, and rows with a missing value in a column that is not nullable, are null.
+    rows, and rows with a missing value in a column that is not nullable, are null. All persons · k
+    places are encoded, the absent ones too: what it costs is public, but for the sorting of as many
+    rows as the file has, which is the same for every study.
     """
     encoding = Encoding(schema)
-    rows, present = encoding.encode(coded, rng)
     k = schema.max_rows_per_person
     order = np.argsort(person, kind="stable")
     ordered = person[order]
-    first = np.searchsorted(ordered, ordered, side="left")
-    rank = np.arange(len(ordered)) - first
-    keep = rank < k
-    source, who, place = order[keep], ordered[keep], rank[keep]
-    x = np.zeros((persons, k, encoding.d))
-    mask = np.zeros((persons, k), dtype=np.bool_)
-    x[who, place] = rows[source]
-    mask[who, place] = present[source]
-    x[~mask] = 0.0
-    return x, mask
+    rows_of = np.bincount(person, minlength=persons)
+    rank = np.arange(len(ordered)) - (np.cumsum(rows_of) - rows_of)[ordered]
+    # What is beyond the k-th row goes to one place more, which is not looked at.
+    place = np.where(rank < k, ordered * k + rank, persons * k)
+
+    def laid_out(values: NDArray[np.generic], nothing: float) -> Array:
+        found = np.full(persons * k + 1, nothing)
+        found[place] = values[order]
+        return found[:-1]
+
+    there = laid_out(np.ones(len(person)), 0.0) > 0
+    placed = {name: laid_out(values, math.nan) for name, values in coded.items()}
+    rows, present = encoding.encode(placed, rng)
+    mask = present & there
+    x = np.where(mask[:, None], rows, 0.0)
+    return x.reshape(persons, k, encoding.d), mask.reshape(persons, k)

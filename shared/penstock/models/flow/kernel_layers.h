@@ -19,7 +19,8 @@ struct Shape {
     const int32_t* orders;   // (flows, columns)
 };
 
-// Rows (n, k, columns) with presence (n, k), and which m persons take part (null: all n).
+// Rows (n, k, columns) with presence (n, k), and which m persons take part (null: all n); below 0:
+// nobody.
 struct Persons {
     const double* rows;
     const uint8_t* present;
@@ -233,7 +234,7 @@ template <class T> inline void add4(double* to, typename Simd<T>::V4 values) {
 // sum[r][k] += Σ_lanes delta[r] in[k], by tiles. Entries beyond a step may hold anything.
 template <class T>
 void outer(const Stair& s, const T* delta, size_t delta_step, const T* in, double* sum) {
-    constexpr int W = WIDTH<T>, R = 2;
+    constexpr int W = WIDTH<T>, R = TILE;
     const size_t stride = padded(s.ins);
     for (int r = 0; r < s.outs; r += R) {
         const int last = s.forward.last[std::min(r + R, s.outs) - 1];

@@ -34,6 +34,7 @@ from penstock.models.gibbs.summaries import Summaries, summarise
 from penstock.models.gibbs.sums import noisy_sum, reach
 from penstock.models.parts import Part, Progress
 from penstock.privacy.noise import NoiseSource
+from penstock.privacy.sensitivity import float_room
 
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -108,7 +109,11 @@ def answer(
     seen = summarise(plan, rows, noise)
     curvature, spread, posterior = posed(plan, rows, seen, noise, device)
     check_smooth(plan, posterior)
-    sensitivity = plan.rows * posterior.reach / plan.persons * (1 + 1e-9)
+    # What one person moves in the rounding of everybody's sum comes on top, in whatever order the
+    # product of a matrix adds up; all rows of a person count, and none of them is clipped.
+    size = plan.persons * plan.rows
+    room = float_room(size, size, 8 * plan.dimension + 64)
+    sensitivity = plan.rows * posterior.reach / plan.persons * (1 + room)
     ended = descend(
         posterior.gradient,
         posterior.start,
