@@ -160,35 +160,36 @@ struct Schedule {
     double divisor, floor, factor, kept;  // kept: iterates in the average, this one included, or 0
 };
 
-// One step on the trained numbers; `state` is theta, both moments, average, (4, count). No products
-// are fused into sums, since numpy's are not.
+// One step on the trained numbers. No products are fused into sums, since numpy's are not.
 #if !defined(__clang__)
-__attribute__((noinline, optimize("fp-contract=off")))
+__attribute__((noinline, optimize("O3", "fp-contract=off", "no-math-errno", "no-trapping-math")))
 #endif
-void adam(const int64_t* active, int64_t count, const double* total, const Schedule& step,
-          double b1, double b2, double* state) {
+void adam(double* __restrict gradient, int64_t count, const Schedule& step, double b1, double b2,
+          double* __restrict theta, double* __restrict first, double* __restrict second,
+          double* __restrict mean) {
 #if defined(__clang__)
 #pragma clang fp contract(off)
 #endif
-    double *theta = state, *first = theta + count, *second = first + count, *mean = second + count;
     for (int64_t i = 0; i < count; ++i) {
-        const double g = total[active[i]] / step.divisor;
+        const double g = gradient[i] / step.divisor;
         first[i] = first[i] * b1 + g;
         second[i] = second[i] * b2 + g * g;
         theta[i] -= first[i] / (std::sqrt(second[i]) + step.floor) * step.factor;
-        if (step.kept > 0) mean[i] += (theta[i] - mean[i]) / step.kept;
     }
+    if (step.kept > 0)
+        for (int64_t i = 0; i < count; ++i) mean[i] += (theta[i] - mean[i]) / step.kept;
 }
 
 template <class T>
 void descend(const Net& net, const Persons& persons, const int64_t* ends, double clip, int threads,
              const int64_t* active, int64_t count, int64_t steps, const Schedule* schedule,
              double b1, double b2, double* state) {
-    std::vector<double> flat(net.flows * net.flat), total(flat.size());
+    std::vector<double> flat(net.flows * net.flat), total(flat.size()), gradient(count);
+    double *theta = state, *first = theta + count, *second = first + count, *mean = second + count;
     Aligned<T> weights(net.flows * net.weights);
     Persons batch = persons;
     for (int64_t step = 0; step < steps; ++step) {
-        for (int64_t i = 0; i < count; ++i) flat[active[i]] = state[i];
+        for (int64_t i = 0; i < count; ++i) flat[active[i]] = theta[i];
         prepare(net, flat.data(), weights.get());
         if (ends) {
             const int64_t begin = step ? ends[step - 1] : 0;
@@ -196,7 +197,8 @@ void descend(const Net& net, const Persons& persons, const int64_t* ends, double
             batch.m = ends[step] - begin;
         }
         clipped_sum<T>(net, weights.get(), batch, clip, threads, total.data(), nullptr);
-        adam(active, count, total.data(), schedule[step], b1, b2, state);
+        for (int64_t i = 0; i < count; ++i) gradient[i] = total[active[i]];
+        adam(gradient.data(), count, schedule[step], b1, b2, theta, first, second, mean);
     }
 }
 

@@ -44,36 +44,50 @@ inline void clipping(double norm, double clip, double& factor, uint64_t& mask) {
     factor = std::min(1.0, clip / std::max(1e-30, norm));
 }
 
-// Each lane's squared gradient norm, from the traces.
-void add_squares(const Stair& s, const double* delta, size_t delta_step, const double* in,
-                 double* squares) {
-    typedef double T;
-    constexpr int W = WIDTH<T>, P = 4 < STEPS<T> ? 4 : STEPS<T>;
+// Some lanes of either precision as float64.
+inline V<double> exact(const double* p) { return load<double>(p); }
+inline V<double> exact(const float* p) {
+    typedef float Half __attribute__((vector_size(VECTOR_BYTES / 2)));
+    return __builtin_convertvector(*reinterpret_cast<const Half*>(p), V<double>);
+}
+
+// Each lane's squared gradient norm, in float64, from the traces.
+template <class T>
+void add_squares(const Stair& s, const T* delta, size_t delta_step, const T* in, double* squares) {
+    constexpr int W = WIDTH<double>, P = 4 < STEPS<double> ? 4 : STEPS<double>;
     for (int lane = 0; lane < LANES; lane += P * W) {
-        V<T> seen[P], square[P];
+        V<double> seen[P], square[P];
         UNROLL
-        for (int p = 0; p < P; ++p) seen[p] = splat<T>(s.biased ? T(1) : T(0)), square[p] = V<T>{};
+        for (int p = 0; p < P; ++p)
+            seen[p] = splat<double>(s.biased ? 1.0 : 0.0), square[p] = V<double>{};
         int k = 0;
         for (int r = 0; r < s.outs; ++r) {
             for (; k < s.forward.last[r]; ++k) {
                 UNROLL
                 for (int p = 0; p < P; ++p) {
-                    const V<T> a = load<T>(in + size_t(k) * LANES + lane + p * W);
+                    const V<double> a = exact(in + size_t(k) * LANES + lane + p * W);
                     seen[p] += a * a;
                 }
             }
             UNROLL
             for (int p = 0; p < P; ++p) {
-                const V<T> g = load<T>(delta + r * delta_step + lane + p * W);
+                const V<double> g = exact(delta + r * delta_step + lane + p * W);
                 square[p] += g * g * seen[p];
             }
         }
         UNROLL
         for (int p = 0; p < P; ++p) {
-            T* to = squares + lane + p * W;
-            store<T>(to, load<T>(to) + square[p]);
+            double* to = squares + lane + p * W;
+            store<double>(to, load<double>(to) + square[p]);
         }
     }
+}
+
+// 0 to each lane's sum, but NaN where a number is not finite.
+template <class T> void add_nothing(const T* units, int count, T* sums) {
+    for (int r = 0; r < count; ++r, units += LANES)
+        for (int lane = 0; lane < LANES; lane += WIDTH<T>)
+            store<T>(sums + lane, load<T>(sums + lane) + load<T>(units + lane) * T(0));
 }
 
 // visit(stair, gradients at its outputs, their distance, inputs) for each layer of a block
@@ -109,13 +123,14 @@ template <class T> class Gradients {
         int64_t rows[LANES];
         for (int64_t row = begin * k; row < last; row += LANES) {
             const int count = int(std::min<int64_t>(LANES, last - row));
-            for (int lane = 0; lane < LANES; ++lane) lanes_.mask[lane] = 0;
+            int64_t listed = row / k, place = row % k;
             for (int lane = 0; lane < count; ++lane) {
-                const int64_t listed = (row + lane) / k;
                 const int64_t who = persons_.who ? persons_.who[listed] : listed;
-                rows[lane] = std::max<int64_t>(who, 0) * k + (row + lane) % k;
+                rows[lane] = std::max<int64_t>(who, 0) * k + place;
                 lanes_.mask[lane] = mask_if((who >= 0) & (persons_.present[rows[lane]] != 0));
+                if (++place == k) ++listed, place = 0;
             }
+            std::fill(lanes_.mask + count, lanes_.mask + LANES, uint64_t(0));
             fill(net_, persons_.rows, rows, 0, count, -BOX, BOX, work_);
             forward_all(net_, weights_, work_);
             backward_all(net_, weights_, work_);
@@ -132,16 +147,16 @@ template <class T> class Gradients {
   private:
     void one_row_each(int64_t first, int count) {
         alignas(64) double squares[LANES] = {};
-        std::fill(lanes_.factor, lanes_.factor + LANES, 1.0);
-        for (const Trace<T>& t : work_.traces) {
-            make_exact(t);
-            each_layer(net_, exact_.traces[0], [&](const Stair& s, const double* delta, size_t step,
-                                                   const double* in) {
-                add_squares(s, delta, step, in, squares);
-            });
-        }
+        if (norms_ || clip_ < std::numeric_limits<double>::infinity())
+            for (const Trace<T>& t : work_.traces)
+                each_layer(net_, t, [&](const Stair& s, const T* delta, size_t step, const T* in) {
+                    add_squares(s, delta, step, in, squares);
+                });
+        else  // nothing is clipped: lengths do not matter, as long as they are numbers
+            check_finite(squares);
         if (norms_)
-            for (int lane = 0; lane < count; ++lane) norms_[first + lane] = std::sqrt(squares[lane]);
+            for (int lane = 0; lane < count; ++lane)
+                norms_[first + lane] = masked(std::sqrt(squares[lane]), lanes_.mask[lane]);
         if (!summing_) return;
         for (int lane = 0; lane < LANES; ++lane)
             clipping(std::sqrt(squares[lane]), clip_, lanes_.factor[lane], lanes_.mask[lane]);
@@ -154,6 +169,19 @@ template <class T> class Gradients {
                 if (s.biased) add_biases<double>(s, delta, sum + s.bias_sum);
             });
         }
+    }
+
+    void check_finite(double* squares) const {
+        alignas(64) T nothing[LANES] = {};
+        for (const Trace<T>& t : work_.traces) {
+            add_nothing(t.x, net_.d, nothing);
+            add_nothing(t.out, 2 * net_.d, nothing);
+            for (int l = 0; l < net_.layers; ++l) {
+                add_nothing(t.hidden[l], net_.widths[l], nothing);
+                add_nothing(t.hidden_delta[l], net_.widths[l], nothing);
+            }
+        }
+        for (int lane = 0; lane < LANES; ++lane) squares[lane] = double(nothing[lane]);
     }
 
     // A block's inputs and gradients in float64, the latter times the lanes' factors.

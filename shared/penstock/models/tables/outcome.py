@@ -23,6 +23,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.models.tables.margins import between
 from penstock.models.tables.moments import (
     Affine,
     clip_rows,
