@@ -8,12 +8,16 @@ a loop that depends on rows shows, wherever it is.
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
-import signal
+import shutil
+import subprocess
 import sys
+import tempfile
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
@@ -49,14 +53,15 @@ _libc.calloc.argtypes = [ctypes.c_size_t, ctypes.c_size_t]
 _libc.realloc.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 _libc.free.argtypes = [ctypes.c_void_p]
 
-_traces: dict[int, list[Event]] = {}
-"""Of each thread, while a trace is taken."""
+_traces: dict[bool, list[Event]] = {}
+"""Of the main thread (True) and of all others, while a trace is taken."""
+
+_main = threading.get_ident()
 
 
 def _note(*event: object) -> None:
-    own = _traces.get(threading.get_ident())
-    if own is not None:
-        own.append(event)
+    if _traces:
+        _traces[threading.get_ident() == _main].append(event)
 
 
 def _allocate(_: Any, size: int) -> Any:
@@ -120,9 +125,8 @@ def _ours(code: CodeType) -> bool:
 
 
 def _profile(frame: FrameType, kind: str, argument: Any) -> None:
-    ident = threading.get_ident()
-    if ident not in _traces and _tracing:
-        _traces[ident] = []
+    if not getattr(_local, "handled", False):
+        _local.handled = True
         _set_handler(_capsule())  # numpy's is each thread's own
     if kind == "call" and _ours(frame.f_code):
         _note("call", frame.f_code.co_qualname if sys.version_info >= (3, 11) else "")
@@ -130,17 +134,19 @@ def _profile(frame: FrameType, kind: str, argument: Any) -> None:
         _note("c", getattr(argument, "__qualname__", ""))
 
 
-_tracing = False
+_local = threading.local()
 
 
 def trace_of(act: Callable[[], object]) -> list[list[Event]]:
-    """Of each thread that took part: calls in the package, arrays, tensors, in order."""
-    global _tracing
-    _traces.clear()
-    ident = threading.get_ident()
-    _traces[ident] = []
-    _tracing = True
+    """Of this thread, and of the others together: calls in the package, arrays, tensors, in order.
+
+    Others must not run at the same time: their events would come in any order.
+    """
+    global _main
+    _main, _local.handled = threading.get_ident(), True
+    main, others = list[Event](), list[Event]()
     before = _set_handler(_capsule())
+    _traces.update({True: main, False: others})
     threading.setprofile(_profile)
     sys.setprofile(_profile)
     try:
@@ -149,11 +155,9 @@ def trace_of(act: Callable[[], object]) -> list[list[Event]]:
     finally:
         sys.setprofile(None)
         threading.setprofile(None)  # type: ignore[arg-type]
-        _tracing = False
+        _traces.clear()
         _set_handler(before)
-    found = [own for own in _traces.values() if own]
-    _traces.clear()
-    return found
+    return [main, others]
 
 
 def opcodes_of(act: Callable[[], object]) -> int:
@@ -182,54 +186,65 @@ def opcodes_of(act: Callable[[], object]) -> int:
 
 # -- machine instructions -------------------------------------------------------------------------
 
-_TRACE_ME, _STEP, _CONTINUE = 0, 9, 7
+_STEPPER = r"""
+#include <signal.h>
+#include <sys/ptrace.h>
+#include <sys/wait.h>
+extern "C" long traced() { return ptrace(PTRACE_TRACEME, 0, 0, 0); }
+extern "C" void halt() { raise(SIGSTOP); }
+extern "C" long steps_of(int child) {
+    int status;
+    long count = 0;
+    if (waitpid(child, &status, 0) != child || !WIFSTOPPED(status)) return -1;
+    for (;; ++count) {
+        if (ptrace(PTRACE_SINGLESTEP, child, 0, 0)) return -1;
+        if (waitpid(child, &status, 0) != child || !WIFSTOPPED(status)) return -1;
+        if (WSTOPSIG(status) != SIGTRAP) break;
+    }
+    kill(child, SIGKILL);
+    waitpid(child, &status, 0);
+    return count;
+}
+"""
 
 
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """No collection of garbage, which would come when it likes."""
-    import gc
-
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
+@cache
+def _stepper() -> ctypes.CDLL | None:
+    """Compiled here; None where there is no compiler."""
+    compiler = next((c for c in ("c++", "g++", "clang++") if shutil.which(c)), None)
+    if compiler is None:
+        return None
+    with tempfile.TemporaryDirectory() as folder:
+        source, library = Path(folder) / "stepper.cpp", Path(folder) / "stepper.so"
+        source.write_text(_STEPPER)
+        command = [compiler, "-O2", "-fPIC", "-shared", str(source), "-o", str(library)]
+        subprocess.run(command, check=True, capture_output=True)
+        found = ctypes.CDLL(str(library))
+    found.traced.restype = found.steps_of.restype = ctypes.c_long
+    return found
 
 
 def instructions_of(act: Callable[[], object]) -> int | None:
     """How many instructions a child of this process runs for ``act``, to the last one.
 
-    By single steps: slow (some 10⁵ a second), and exact on any processor. None where the system
-    lets nobody look at a child.
+    By single steps: some 10⁵ a second, and exact on any processor. None where there is no compiler,
+    or where the system lets nobody look at a child.
     """
-    _libc.ptrace.restype = ctypes.c_long
-    _libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
-    stop = getattr(_libc, "raise")
-    with _quiet():
+    stepper = _stepper()
+    if stepper is None:
+        return None
+    gc.collect()
+    gc.disable()  # it would come when it likes
+    try:
         child = os.fork()
         if child == 0:
-            if _libc.ptrace(_TRACE_ME, 0, None, None):
+            if stepper.traced():
                 os._exit(1)
-            stop(signal.SIGSTOP)
+            stepper.halt()
             act()
-            stop(signal.SIGSTOP)
+            stepper.halt()
             os._exit(0)
-        status = os.waitpid(child, 0)[1]
-        if not os.WIFSTOPPED(status):
-            return None
-        count, ptrace, waitpid = 0, _libc.ptrace, os.waitpid
-        while True:
-            if ptrace(_STEP, child, None, None):
-                os.kill(child, signal.SIGKILL)
-                waitpid(child, 0)
-                return None
-            status = waitpid(child, 0)[1]
-            if not os.WIFSTOPPED(status) or os.WSTOPSIG(status) != signal.SIGTRAP:
-                break
-            count += 1
-        ptrace(_CONTINUE, child, None, None)
-        os.kill(child, signal.SIGKILL)
-        waitpid(child, 0)
-        return count if os.WIFSTOPPED(status) else None
+        count = int(stepper.steps_of(child))
+    finally:
+        gc.enable()
+    return None if count < 0 else count
