@@ -296,7 +296,13 @@ class KernelFlow:
             self._descend(
                 *(byref(self._shape), self._threads, byref(persons)),
                 None if ends is None else _address(ends),
-                *(inner_clip(clip, self.arch, len(data.rows)), _address(active), len(active), len(batches), _address(schedule)),
+                *(
+                    inner_clip(clip, self.arch, len(data.rows)),
+                    _address(active),
+                    len(active),
+                    len(batches),
+                    _address(schedule),
+                ),
                 *(*decays, _address(state)),
             )
         )
