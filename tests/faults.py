@@ -10,7 +10,6 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
-import torch
 
 from penstock.models.flow import training
 from penstock.models.tables import mechanism, moments, outcome

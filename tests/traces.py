@@ -1,4 +1,4 @@
-"""What a computation does, seen from outside: calls, bytes of arrays, shapes of tensors, instructions.
+"""What a computation does, seen from outside: calls, sizes of arrays and tensors, instructions.
 
 Nothing in the package helps: numpy is given another allocator, torch a dispatch mode, Python a
 profile function, and a child process is stepped through by its debugger's interface. So a shape or

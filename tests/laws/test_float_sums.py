@@ -1,4 +1,4 @@
-"""Laws of sums in floating point: what one person moves in everybody's rounding is within the claim.
+"""Laws of sums in floating point: the claim covers what one moves in everybody's rounding.
 
 As it was, 64 rows were added up in single precision, and persons moved up to fill gaps: zeroing out
 one person moves these sums by C·1.0008 then.
@@ -28,7 +28,7 @@ CLIP = 0.5
 
 
 def crowd(n: int, k: int) -> Array:
-    """Sixty persons, over and over: what one moves in a block's rounding, they move in all blocks."""
+    """Sixty persons, over and over: what one moves in a block's rounding, adds up over blocks."""
     some = 3 * np.random.default_rng(3).standard_normal((60, 1, 2))
     return np.repeat(np.tile(some, (n // 60 + 1, 1, 1))[:n], k, axis=1)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 
 import numpy as np
 
@@ -34,4 +35,9 @@ def inner_clip(clip: float, arch: Architecture, persons: int) -> float:
     if math.isinf(clip):
         return clip
     depth = _MOST_AT_ONCE + persons // AT_ONCE
-    return clip * (1 - float_room(persons, depth, int(np.size(active(arch))) + _STEPS))
+    return clip * (1 - float_room(persons, depth, _parameters(arch) + _STEPS))
+
+
+@cache
+def _parameters(arch: Architecture) -> int:
+    return int(np.size(active(arch)))

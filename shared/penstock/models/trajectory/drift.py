@@ -127,11 +127,13 @@ class Rows:
         depth = size * self.rows + -(-self.persons // size) + 8
         persons = self.persons * math.ceil(math.sqrt(self.rows))
         room = float_room(persons, depth, particles + self.rows + 32)
-        return clip * (1 - room) * (1 - 4 * (self.d + 8) * torch.finfo(self.dtype).eps)
+        own = 4 * (self.d + 8) * float(torch.finfo(self.dtype).eps)
+        inside: float = clip * (1 - room) * (1 - own)
+        return inside
 
     def _persons_at_once(self, particles: int) -> int:
         held = _HELD.get(self.device, _HELD_ELSEWHERE)
-        return max(16, held // max(self.rows * particles, 1))
+        return int(max(16, held // max(self.rows * particles, 1)))
 
     def _part(
         self,

@@ -37,8 +37,8 @@ _CONSTANT = 0.6
 """a over r. Smaller ones make covariances more exact, and counts less."""
 
 _HALF = 24
-"""Whole vectors have 24 bits a coordinate: a product is cut into a half of 24 bits and one of fewer,
-of which float64 adds up 2²⁸ exactly."""
+"""Whole vectors have 24 bits a coordinate: a product is cut into two halves of 24 bits at most, of
+which float64 adds up 2²⁸ exactly."""
 
 _LEAST_VARIANCE = 4e-4
 """Of a released covariance, in any direction: noise may have made it negative."""
@@ -160,7 +160,7 @@ def _shared(cells: Whole, usable: Bools) -> Array:
     """(n, k): how many of the person's usable rows are in the row's cell, at least 1."""
     alike = cells[:, :, None] == cells[:, None, :]
     count = (alike & usable[:, None, :]).sum(axis=2)
-    return np.maximum(count, 1).astype(np.float64)
+    return np.asarray(np.maximum(count, 1), dtype=np.float64)
 
 
 def noisy_sums(
@@ -174,13 +174,12 @@ def noisy_sums(
     size = whole.shape[1]
     total = np.zeros((count, size, size), dtype=object)
     # Cell by cell by weight, not by picking rows: how many a cell has must not show in the work.
-    for i in range(size):
-        for j in range(i, size):
-            product = whole[:, i] * whole[:, j]
-            high, low = product >> _HALF, product & ((1 << _HALF) - 1)
-            halves = [np.bincount(cells, weights=each, minlength=count) for each in (high, low)]
-            summed = (each.astype(np.int64).astype(object) for each in halves)
-            total[:, i, j] = total[:, j, i] = (next(summed) << _HALF) + next(summed)
+    for row, column in zip(*np.triu_indices(size), strict=True):
+        product = whole[:, row] * whole[:, column]
+        high, low = product >> _HALF, product & ((1 << _HALF) - 1)
+        halves = [np.bincount(cells, weights=each, minlength=count) for each in (high, low)]
+        summed = (each.astype(np.int64).astype(object) for each in halves)
+        total[:, row, column] = (next(summed) << _HALF) + next(summed)
     i, j = np.triu_indices(size, 1)
     place = np.arange(size)
     squared = unit * unit
