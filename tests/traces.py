@@ -187,16 +187,31 @@ def opcodes_of(act: Callable[[], object]) -> int:
 # -- machine instructions -------------------------------------------------------------------------
 
 _STEPPER = r"""
+#include <elf.h>
 #include <signal.h>
 #include <sys/ptrace.h>
+#include <sys/uio.h>
+#include <sys/user.h>
 #include <sys/wait.h>
 extern "C" long traced() { return ptrace(PTRACE_TRACEME, 0, 0, 0); }
 extern "C" void halt() { raise(SIGSTOP); }
-extern "C" long steps_of(int child) {
+static unsigned long place_of(int child) {
+    struct user_regs_struct registers;
+    struct iovec all = {&registers, sizeof registers};
+    if (ptrace(PTRACE_GETREGSET, child, (void*)NT_PRSTATUS, &all)) return 0;
+#if defined(__x86_64__)
+    return registers.rip;
+#else
+    return registers.pc;
+#endif
+}
+extern "C" long steps_of(int child, unsigned long low, unsigned long high) {
     int status;
     long count = 0;
     if (waitpid(child, &status, 0) != child || !WIFSTOPPED(status)) return -1;
-    for (;; ++count) {
+    for (;;) {
+        const unsigned long at = place_of(child);
+        count += low <= at && at < high;
         if (ptrace(PTRACE_SINGLESTEP, child, 0, 0)) return -1;
         if (waitpid(child, &status, 0) != child || !WIFSTOPPED(status)) return -1;
         if (WSTOPSIG(status) != SIGTRAP) break;
@@ -221,14 +236,25 @@ def _stepper() -> ctypes.CDLL | None:
         subprocess.run(command, check=True, capture_output=True)
         found = ctypes.CDLL(str(library))
     found.traced.restype = found.steps_of.restype = ctypes.c_long
+    found.steps_of.argtypes = [ctypes.c_int, ctypes.c_ulong, ctypes.c_ulong]
     return found
 
 
-def instructions_of(act: Callable[[], object]) -> int | None:
-    """How many instructions a child of this process runs for ``act``, to the last one.
+def code_of(name: str) -> tuple[int, int]:
+    """Where the code of a loaded library, whose path ends so, lies in memory."""
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        if line.endswith(name) and " r-xp " in line:
+            low, high = line.split()[0].split("-")
+            return int(low, 16), int(high, 16)
+    raise LookupError(name)
+
+
+def instructions_of(act: Callable[[], object], where: tuple[int, int]) -> int | None:
+    """How many instructions of this code a child of this process runs for ``act``, to the last one.
 
     By single steps: some 10⁵ a second, and exact on any processor. None where there is no compiler,
-    or where the system lets nobody look at a child.
+    or where the system lets nobody look at a child. (Python's own work varies with its caches, and
+    the C library's with where memory lies.)
     """
     stepper = _stepper()
     if stepper is None:
@@ -244,7 +270,7 @@ def instructions_of(act: Callable[[], object]) -> int | None:
             act()
             stepper.halt()
             os._exit(0)
-        count = int(stepper.steps_of(child))
+        count = int(stepper.steps_of(child, *where))
     finally:
         gc.enable()
     return None if count < 0 else count

@@ -8,6 +8,7 @@ an array's size, a tensor's shape, an instruction, differs by the rows. (A study
 
 from __future__ import annotations
 
+import ctypes
 import math
 import sys
 from collections.abc import Callable, Iterator
@@ -19,7 +20,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from tests.traces import instructions_of, opcodes_of, trace_of
+from tests.traces import code_of, instructions_of, opcodes_of, trace_of
 
 from penstock.encoding import Encoding
 from penstock.estimands import Estimand
@@ -327,9 +328,16 @@ def kernel_data(k: int) -> dict[str, tuple[Array, NDArray[np.bool_]]]:
 
 
 def stepped(flow: Any, rows: Array, present: NDArray[np.bool_], who: Any) -> int:
-    data = flow.load(rows, present)
-    flow.clipped_sum(data, who, 0.1)  # what is cached is cached now
-    count = instructions_of(lambda: flow.clipped_sum(data, who, 0.1))
+    data, calls = flow.load(rows, present), list[Any]()
+    with patch.object(flow, "_call", lambda function, *given: calls.append((function, given))):
+        flow.clipped_sum(data, who, 0.1)
+    [(function, given)] = calls
+    # The call alone, without what Python does around it. Its sum has to live as long.
+    total, persons = np.empty(len(flow.get_flat())), flow._persons(data, who)
+    given = (ctypes.byref(persons[0]), given[1], total.ctypes.data, None)
+    shape, weights = ctypes.byref(flow._shape), flow._weights.ctypes.data
+    where = code_of(f"kernel-{LEVEL}.so")
+    count = instructions_of(lambda: function(shape, weights, 1, *given), where)
     if count is None:
         pytest.skip("no compiler, or this system lets nobody step through a child process")
     return count
@@ -337,6 +345,9 @@ def stepped(flow: Any, rows: Array, present: NDArray[np.bool_], who: Any) -> int
 
 # As small as a flow can be: every instruction is stepped through.
 SMALLEST = Architecture(1, flows=1, hidden=(1,), activation="relu")
+
+
+LEVEL = "generic"
 
 
 def smallest() -> kernel.KernelFlow:
@@ -355,7 +366,10 @@ def smallest() -> kernel.KernelFlow:
         (2, ("some", "nobody", "all at the bounds")),
     ],
 )
-def test_the_kernels_instructions_do_not_depend_on_rows(k: int, names: tuple[str, ...]) -> None:
+def test_the_kernels_instructions_do_not_depend_on_rows(
+    k: int, names: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(kernel.SWITCH, LEVEL)
     flow, data = smallest(), kernel_data(k)
     counts = {name: stepped(flow, *data[name], None) for name in names}
     assert len(set(counts.values())) == 1, counts
@@ -364,8 +378,9 @@ def test_the_kernels_instructions_do_not_depend_on_rows(k: int, names: tuple[str
 
 @needs_kernel
 @pytest.mark.skipif(sys.platform != "linux", reason="ptrace is Linux's")
-def test_stepping_sees_rows_that_are_skipped() -> None:
+def test_stepping_sees_rows_that_are_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted fault: as before, only those present are computed."""
+    monkeypatch.setenv(kernel.SWITCH, LEVEL)
     flow = smallest()
     rows, present = kernel_data(1)["one"]
     everyone = stepped(flow, rows, np.ones_like(present), None)
