@@ -328,7 +328,7 @@ class KernelFlow:
         if who is None:
             return _Persons(rows, present, n, k, None, 0), None
         chosen = np.ascontiguousarray(who, np.int64)
-        if not _within(chosen, NOBODY, n):
+        if not _within(chosen, NOBODY if n else 0, n):
             raise InvalidInput("who", [Problem("index", "no such person", bound=f"below {n}")])
         # A null pointer would mean everyone, and an empty array may have one.
         held = chosen if len(chosen) else np.zeros(1, np.int64)
