@@ -10,7 +10,6 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
-import torch
 
 from penstock.models.flow import training
 from penstock.models.sliced_wasserstein.goals import Schedule
@@ -74,16 +73,15 @@ def by_particle(real: Any) -> Any:
 
 def unscaled(real: Any) -> Any:
     """Nobody's pull is shortened."""
-    return lambda data, batch, clip: real(data, batch, clip) * 0 + 1
+    return lambda data, lengths, time, clip: lengths * 0 + 1
 
 
 def each_time_alone(real: Any) -> Any:
     """Clip what a person pulls at each time point, and not all of it together."""
 
-    def scales(data: Any, batch: Any, clip: float) -> Any:
-        pairs = torch.zeros(len(data._owner), dtype=data.dtype)
-        pairs.index_add_(0, data._pair[batch.rows], batch.norms())
-        return (clip / pairs).clamp(max=1.0)[data._pair[batch.rows]]
+    def scales(data: Any, lengths: Any, time: Any, clip: float) -> Any:
+        alike = (time[:, :, None] == time[:, None, :]).double()
+        return (clip / (alike @ lengths[..., None])[..., 0]).clamp(max=1.0)
 
     return scales
 
@@ -187,7 +185,8 @@ def realised_pulls() -> AbstractContextManager[Any]:
 
     def planted(real: Any) -> Any:
         def divided(data: Any, x: Any, widths: Any, clip: float, who: Any) -> Any:
-            return real(data, x, widths, clip, who) * EXPECTED_RATE * len(who) / who.sum()
+            came = (who >= 0).sum()
+            return real(data, x, widths, clip, who) * EXPECTED_RATE * data.persons / came
 
         return divided
 
@@ -205,7 +204,7 @@ def realised_batch() -> Iterator[None]:
 
     def realised(self: Any) -> Any:
         who = draw(self)
-        self._schedule[self.step, 0] = max(self._n if who is None else len(who), 1)
+        self._schedule[self.step, 0] = max(self._n if who is None else (who >= 0).sum(), 1)
         return who
 
     with patch.object(training._Descent, "draw", realised):

@@ -152,15 +152,15 @@ class Encoding:
             missing = np.isnan(values)
             block = part.encode(np.where(missing, part.some, values), rng)
             if column.nullable:
-                block[missing] = _ball(rng, n, block.shape[1], part.half)[missing]
+                imputed = _ball(rng, n, block.shape[1], part.half)
+                block = np.where(missing[:, None], imputed, block)
                 sign = np.where(missing, -1.0, 1.0)
                 x[:, where.stop] = sign + _ball(rng, n, 1, 1.0)[:, 0]
             else:
                 present &= ~missing
             x[:, where] = block
         np.clip(x, self.low, self.high, out=x)
-        x[~present] = 0.0
-        return x, present
+        return np.where(present[:, None], x, 0.0), present
 
     def decode(self, x: npt.ArrayLike) -> Coded:
         """Decode any (n, d) numbers, however wild, to a coded table within the schema.

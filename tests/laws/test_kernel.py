@@ -257,7 +257,7 @@ def test_no_rows_are_no_trouble(k: int) -> None:
 def test_what_cannot_be_is_refused() -> None:
     flow = KernelFlow(Architecture(3))
     data = flow.load(np.ones((5, 1, 3)), np.ones((5, 1), bool))
-    for who in (np.array([5]), np.array([-1])):
+    for who in (np.array([5]), np.array([-2])):
         with pytest.raises(InvalidInput, match="no such person"):
             flow.clipped_sum(data, who, 1.0)
     for x in (np.zeros((5, 2)), np.zeros(3)):

@@ -209,6 +209,7 @@ def _check_version(lineage: Lineage, version: Version) -> None:
 
 
 def _reserve(state: State, record: Mapping[str, Any]) -> State:
+    texts: dict[str, Any] = {name: _text(record.get(name, "")) for name in OPTIONAL_TEXTS}
     charge = Charge(
         id=record["charge"],
         lineage=record["lineage"],
@@ -219,7 +220,7 @@ def _reserve(state: State, record: Mapping[str, Any]) -> State:
         events=tuple(from_dict(e) for e in record["events"]),
         delta=record["delta"],
         time=record["time"],
-        **{name: _text(record.get(name, "")) for name in OPTIONAL_TEXTS},
+        **texts,
     )
     if charge.id in state.charges:
         raise ValueError("charged twice")

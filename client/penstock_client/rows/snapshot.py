@@ -100,24 +100,26 @@ def by_person(
 
     At most k = ``schema.max_rows_per_person`` rows of a person are used, the first ones; absent
     rows, and rows with a missing value in a column that is not nullable, are null. All persons · k
-    places are encoded, whoever has rows: the work depends on public numbers alone.
+    places are encoded, the absent ones too: what it costs is public, but for the sorting of as many
+    rows as the file has, which is the same for every study.
     """
     encoding = Encoding(schema)
     k = schema.max_rows_per_person
     order = np.argsort(person, kind="stable")
     ordered = person[order]
-    first = np.searchsorted(ordered, ordered, side="left")
-    rank = np.arange(len(ordered)) - first
-    keep = rank < k
-    source, place = order[keep], ordered[keep] * k + rank[keep]
-    laid = {}
-    for column in schema.columns:
-        laid[column.name] = np.full(persons * k, math.nan)
-        laid[column.name][place] = coded[column.name][source]
-    x, present = encoding.encode(laid, rng)
-    there = np.zeros(persons * k, dtype=np.bool_)
-    there[place] = True
-    # A column that is nullable has no missing value where there is no row at all.
-    present &= there
-    x[~present] = 0.0
-    return x.reshape(persons, k, encoding.d), present.reshape(persons, k)
+    rows_of = np.bincount(person, minlength=persons)
+    rank = np.arange(len(ordered)) - (np.cumsum(rows_of) - rows_of)[ordered]
+    # What is beyond the k-th row goes to one place more, which is not looked at.
+    place = np.where(rank < k, ordered * k + rank, persons * k)
+
+    def laid_out(values: NDArray[np.generic], nothing: float) -> Array:
+        found = np.full(persons * k + 1, nothing)
+        found[place] = values[order]
+        return found[:-1]
+
+    there = laid_out(np.ones(len(person)), 0.0) > 0
+    placed = {name: laid_out(values, math.nan) for name, values in coded.items()}
+    rows, present = encoding.encode(placed, rng)
+    mask = present & there
+    x = np.where(mask[:, None], rows, 0.0)
+    return x.reshape(persons, k, encoding.d), mask.reshape(persons, k)

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import math
 import os
+from functools import cache
 from typing import Protocol
 
 import numpy as np
@@ -194,6 +195,46 @@ def add_gaussian(value: Array | float, sd: float, noise: NoiseSource) -> Array:
 def permutation(n: int, noise: NoiseSource) -> NDArray[np.intp]:
     """A uniformly random order of ``n`` rows, from the secure source."""
     return np.argsort(noise.uniform(n), kind="stable")
+
+
+NOBODY = -1
+"""Fills up a batch to its public size."""
+
+_BEYOND = 60 * math.log(2)
+"""A Poisson batch is larger than its public size with probability at most 2⁻⁶⁰."""
+
+
+@cache
+def batch_size(n: int, rate: float) -> int:
+    """The public size of Poisson batches of ``n`` persons: a step's work, whoever was drawn.
+
+    The least a with P(Binomial(n, q) > a) ≤ 2⁻⁶⁰ by Chernoff's bound, exp(-n KL((a+1)/n ‖ q)).
+    """
+
+    def rare(size: int) -> bool:
+        share = (size + 1) / n
+        other = 0.0 if share >= 1 else (1 - share) * math.log((1 - share) / (1 - rate))
+        return n * (share * math.log(share / rate) + other) >= _BEYOND
+
+    low, high = math.ceil(n * rate), n  # all of them are always enough
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if rare(middle) else (middle + 1, high)
+    return high
+
+
+def poisson_batch(n: int, rate: float, noise: NoiseSource) -> NDArray[np.intp]:
+    """A Poisson sample as indices, filled up with :data:`NOBODY` to :func:`batch_size`.
+
+    How many were drawn is the sampler's secret, on which amplification rests: the work of a step
+    must not show it. A larger sample takes the next public size, all n; over K steps that is seen
+    with probability at most K·2⁻⁶⁰, far below any δ.
+    """
+    drawn = np.flatnonzero(poisson_sample(n, rate, noise))
+    size = batch_size(n, rate)
+    batch = np.full(size if len(drawn) <= size else n, NOBODY, dtype=np.intp)
+    batch[: len(drawn)] = drawn
+    return batch
 
 
 def poisson_sample(n: int, rate: float, noise: NoiseSource) -> NDArray[np.bool_]:

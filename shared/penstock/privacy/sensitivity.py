@@ -16,6 +16,7 @@ projections               each row on any given directions Θ                √
 projected_cdfs            A·(counts of bins), for each of N directions      k·√N·max‖A e_b‖
 latent, latent_diameter   √w·(latent clipped to R), one row                 R√w, 2R√w
 row_diameter              one row of norm ≤ r exchanged for another         2r
+float_room                what a float64 sum of clipped persons needs       (a share)
 ========================= ================================================= ============
 
 k is the most rows a person may have. Each result is rounded up by a relative 1e-12, more than
@@ -36,6 +37,7 @@ from penstock.privacy.numbers import positive, share, whole
 Array = NDArray[np.float64]
 
 _EPS = float(np.finfo(np.float64).eps)
+_UNIT = _EPS / 2
 
 
 def row_diameter(radius: float) -> float:
@@ -76,6 +78,49 @@ def clip_jointly(contributions: ArrayLike, bound: float) -> Array:
         fits = largest * norm <= within
     clipped: Array = np.where(fits, v, shape * (within / norm))
     return clipped
+
+
+def float_room(persons: int, depth: int, own: int = 0) -> float:
+    r"""The share s of a bound C that a float64 sum of persons' clipped vectors is to keep free.
+
+    On paper Σ v_i has sensitivity C where ‖v_i‖ ≤ C. In floating point one person also moves the
+    rounding of *everybody else's* numbers, and the more persons there are, the further.
+
+    **Proposition.** Let the vectors v_i of n persons be floats, each a function of that person's
+    rows alone, and ‖v_i‖ ≤ C(1 - s)(1 + γ_w). Let ŝ add them coordinate by coordinate in float64,
+    in any order and grouping in which no summand takes part in more than h roundings, fused
+    products among them. With u = 2⁻⁵³, γ_h = hu/(1 - hu) and
+
+    .. math:: s = 2 (n γ_h + γ_w) \le \tfrac12
+
+    zeroing out one person moves ŝ by at most C in L2.
+
+    *Proof.* Coordinate by coordinate |ŝ_j - Σ_i v_ij| ≤ γ_h Σ_i |v_ij| (Higham 2002, "Accuracy and
+    Stability of Numerical Algorithms", section 4.2). The norm of that vector is at most
+    γ_h Σ_i ‖v_i‖ by the triangle inequality, whatever the number of coordinates. Both neighbours'
+    sums err by no more, so that with B = C(1 - s)(1 + γ_w) they differ by at most
+    ‖v_0‖ + 2nγ_h B ≤ (1 + 2nγ_h) B, and (1 + 2nγ_h)(1 + γ_w) ≤ 1 + 2nγ_h + 2γ_w = 1 + s, since
+    2nγ_h ≤ 1. Last, (1 + s)(1 - s) ≤ 1. ∎
+
+    Underflow is left out: it adds at most 2⁻¹⁰²² per operation, and a C is far from that. The other
+    persons' v_i must be *the same floats* in both worlds: a row's place in a block of single
+    precision must not depend on who else is there.
+
+    Args:
+        persons: n; depth: h; own: w, roundings of one person's own norm and clipping.
+
+    Raises:
+        InvalidEvent: so many persons that nothing would be left of the bound.
+    """
+    n, h = whole("persons", max(persons, 1)), whole("depth", depth)
+
+    def gamma(roundings: int) -> float:
+        return roundings * _UNIT / (1 - roundings * _UNIT)
+
+    room = 2 * (n * gamma(h) + gamma(own)) * (1 + 1e-9)
+    if not room <= 0.5:
+        raise InvalidEvent("too many persons for a sum in float64", value=persons)
+    return room
 
 
 def histogram(histograms: int, rows_per_person: int = 1) -> float:

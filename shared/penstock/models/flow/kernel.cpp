@@ -6,7 +6,11 @@
 // staircase: unit r sees the inputs 0 … hi(r)-1, with hi ascending. Masked entries cost nothing.
 //
 // One person's squared gradient norm needs no gradient: it is Σ_r δ_r² (1 + Σ_{k < hi(r)} a_k²),
-// a running sum over the staircase. Persons with several rows are summed explicitly, in float64.
+// a running sum over the staircase. Persons with several rows are summed explicitly. Whatever the
+// precision, norms and sums are float64.
+//
+// The work depends on sizes alone, never on what rows hold or on who is present: no branch looks at
+// them, nobody is skipped or moved up, and numbers too small for full precision count as 0.
 //
 // kernel_vectors.h has the arithmetic, kernel_layers.h masked layers, kernel_passes.h a flow forward
 // and backward, kernel_gradients.h clipped sums; here are threads, training, and what Python calls.
@@ -39,11 +43,45 @@ constexpr double HALF_LOG_2PI = 0.91893853320467274178;
 
 // ---------------------------------------------------------------- threads
 
+// While it lives, this thread counts numbers too small for full precision as 0. Arithmetic on them
+// takes many times as long, so that time would tell who has them.
+class Flushing {
+  public:
+    Flushing() : before_(read()) { write(before_ | TINY_IS_ZERO); }
+    ~Flushing() { write(before_); }
+    Flushing(const Flushing&) = delete;
+    Flushing& operator=(const Flushing&) = delete;
+
+  private:
+#if defined(__x86_64__)
+    typedef unsigned int Word;
+    static constexpr Word TINY_IS_ZERO = 0x8040;
+    static Word read() { return __builtin_ia32_stmxcsr(); }
+    static void write(Word word) { __builtin_ia32_ldmxcsr(word); }
+#elif defined(__aarch64__)
+    typedef uint64_t Word;
+    static constexpr Word TINY_IS_ZERO = Word(1) << 24;
+    static Word read() {
+        Word word;
+        __asm__ volatile("mrs %0, fpcr" : "=r"(word));
+        return word;
+    }
+    static void write(Word word) { __asm__ volatile("msr fpcr, %0" : : "r"(word) : "memory"); }
+#else
+    typedef int Word;
+    static constexpr Word TINY_IS_ZERO = 0;
+    static Word read() { return 0; }
+    static void write(Word) {}
+#endif
+    const Word before_;
+};
+
 // work(worker, chunk) for all chunks, each worker's in ascending order. A thread that cannot be had
 // is done without.
 template <class F> void in_parallel(int64_t chunks, int workers, F work) {
     std::atomic<int64_t> next{0};
     auto loop = [&](int worker) {
+        const Flushing flushing;
         for (int64_t c; (c = next.fetch_add(1)) < chunks;) work(worker, c);
     };
     std::vector<std::thread> others;
@@ -89,15 +127,14 @@ class Turns {
 template <class T>
 void clipped_sum(const Net& net, const T* weights, const Persons& persons, double clip, int threads,
                  double* total, double* norms) {
-    const Roster roster(persons);
-    const int64_t count = int64_t(roster.person.size());
+    const int64_t count = persons.who ? persons.m : persons.n;
+    // clipping.py counts on this: 64 chunks at most, each of 512 persons or of count/64.
     const int64_t size = chunk_of(count, 512, 64), chunks = (count + size - 1) / size;
-    const int workers = workers_for(net, int64_t(roster.rows.size()), chunks, threads);
+    const int workers = workers_for(net, count * persons.k, chunks, threads);
     std::vector<Gradients<T>> each;
     each.reserve(workers);
     for (int i = 0; i < workers; ++i)
-        each.emplace_back(net, weights, persons, roster, clip, total != nullptr, norms);
-    if (norms) std::fill(norms, norms + (persons.who ? persons.m : persons.n), 0.0);
+        each.emplace_back(net, weights, persons, clip, total != nullptr, norms);
     if (total) std::fill(total, total + net.flows * net.flat, 0.0);
     Turns turns;
     in_parallel(chunks, workers, [&](int worker, int64_t chunk) {
@@ -123,35 +160,36 @@ struct Schedule {
     double divisor, floor, factor, kept;  // kept: iterates in the average, this one included, or 0
 };
 
-// One step on the trained numbers; `state` is theta, both moments, average, (4, count). No products
-// are fused into sums, since numpy's are not.
+// One step on the trained numbers. No products are fused into sums, since numpy's are not.
 #if !defined(__clang__)
-__attribute__((noinline, optimize("fp-contract=off")))
+__attribute__((noinline, optimize("O3", "fp-contract=off", "no-math-errno", "no-trapping-math")))
 #endif
-void adam(const int64_t* active, int64_t count, const double* total, const Schedule& step,
-          double b1, double b2, double* state) {
+void adam(double* __restrict gradient, int64_t count, const Schedule& step, double b1, double b2,
+          double* __restrict theta, double* __restrict first, double* __restrict second,
+          double* __restrict mean) {
 #if defined(__clang__)
 #pragma clang fp contract(off)
 #endif
-    double *theta = state, *first = theta + count, *second = first + count, *mean = second + count;
     for (int64_t i = 0; i < count; ++i) {
-        const double g = total[active[i]] / step.divisor;
+        const double g = gradient[i] / step.divisor;
         first[i] = first[i] * b1 + g;
         second[i] = second[i] * b2 + g * g;
         theta[i] -= first[i] / (std::sqrt(second[i]) + step.floor) * step.factor;
-        if (step.kept > 0) mean[i] += (theta[i] - mean[i]) / step.kept;
     }
+    if (step.kept > 0)
+        for (int64_t i = 0; i < count; ++i) mean[i] += (theta[i] - mean[i]) / step.kept;
 }
 
 template <class T>
 void descend(const Net& net, const Persons& persons, const int64_t* ends, double clip, int threads,
              const int64_t* active, int64_t count, int64_t steps, const Schedule* schedule,
              double b1, double b2, double* state) {
-    std::vector<double> flat(net.flows * net.flat), total(flat.size());
+    std::vector<double> flat(net.flows * net.flat), total(flat.size()), gradient(count);
+    double *theta = state, *first = theta + count, *second = first + count, *mean = second + count;
     Aligned<T> weights(net.flows * net.weights);
     Persons batch = persons;
     for (int64_t step = 0; step < steps; ++step) {
-        for (int64_t i = 0; i < count; ++i) flat[active[i]] = state[i];
+        for (int64_t i = 0; i < count; ++i) flat[active[i]] = theta[i];
         prepare(net, flat.data(), weights.get());
         if (ends) {
             const int64_t begin = step ? ends[step - 1] : 0;
@@ -159,7 +197,8 @@ void descend(const Net& net, const Persons& persons, const int64_t* ends, double
             batch.m = ends[step] - begin;
         }
         clipped_sum<T>(net, weights.get(), batch, clip, threads, total.data(), nullptr);
-        adam(active, count, total.data(), schedule[step], b1, b2, state);
+        for (int64_t i = 0; i < count; ++i) gradient[i] = total[active[i]];
+        adam(gradient.data(), count, schedule[step], b1, b2, theta, first, second, mean);
     }
 }
 

@@ -25,6 +25,8 @@ from penstock.models.flow.architecture import (
     starting_blocks,
     starting_parameters,
 )
+from penstock.models.flow.clipping import inner_clip
+from penstock.privacy.noise import NOBODY
 
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -145,7 +147,8 @@ class KernelFlow:
     """A flow computed by the compiled kernel; see :class:`penstock.models.flow.engine.Flow`.
 
     Args:
-        precision: ``single`` or ``double``: of everything but sums over persons (float64).
+        precision: ``single`` or ``double``: of a row's gradient. Norms, clipping and sums over
+            persons are float64.
         threads: at most so many for one call; None: ``OMP_NUM_THREADS``, or all processors. Results
             do not depend on it.
 
@@ -266,7 +269,8 @@ class KernelFlow:
         same numbers, to the last bit, as :mod:`penstock.models.flow.training` has step by step.
 
         Args:
-            batches: who takes part in each step; None in all places for everyone.
+            batches: who takes part in each step, :data:`NOBODY` among them; None in all places for
+                everyone.
             active: which of the flat parameters are trained, (a,).
             schedule: (steps, 4): divisor, floor, factor, kept of each step.
             decays: β₁, β₂.
@@ -278,7 +282,7 @@ class KernelFlow:
         shapes = (len(batches), 4), (4, len(active))
         checks = {
             "batches": len(chosen) in (0, len(batches)),
-            "active": _within(active, len(self._flat)),
+            "active": _within(active, 0, len(self._flat)),
             "schedule": schedule.shape == shapes[0],
             "state": state.shape == shapes[1] and state.dtype == np.float64 and state.flags.carray,
         }
@@ -292,7 +296,13 @@ class KernelFlow:
             self._descend(
                 *(byref(self._shape), self._threads, byref(persons)),
                 None if ends is None else _address(ends),
-                *(clip, _address(active), len(active), len(batches), _address(schedule)),
+                *(
+                    inner_clip(clip, self.arch, len(data.rows)),
+                    _address(active),
+                    len(active),
+                    len(batches),
+                    _address(schedule),
+                ),
                 *(*decays, _address(state)),
             )
         )
@@ -307,7 +317,8 @@ class KernelFlow:
         norms: int | None,
     ) -> None:
         persons, held = self._persons(data, who)
-        self._call(self._clipped_sum, byref(persons), clip, total, norms)
+        inside = inner_clip(clip, self.arch, len(data.rows))
+        self._call(self._clipped_sum, byref(persons), inside, total, norms)
         del held
 
     def _persons(self, data: Loaded, who: Indices | None) -> tuple[_Persons, Indices | None]:
@@ -317,7 +328,7 @@ class KernelFlow:
         if who is None:
             return _Persons(rows, present, n, k, None, 0), None
         chosen = np.ascontiguousarray(who, np.int64)
-        if not _within(chosen, n):
+        if not _within(chosen, NOBODY if n else 0, n):
             raise InvalidInput("who", [Problem("index", "no such person", bound=f"below {n}")])
         # A null pointer would mean everyone, and an empty array may have one.
         held = chosen if len(chosen) else np.zeros(1, np.int64)
@@ -340,10 +351,10 @@ def _address(array: NDArray[np.generic]) -> int:
     return address
 
 
-def _within(indices: Indices, bound: int) -> bool:
-    """Whether these are a list of whole numbers from 0 to below ``bound``."""
+def _within(indices: Indices, least: int, bound: int) -> bool:
+    """Whether these are a list of whole numbers from ``least`` to below ``bound``."""
     empty = not len(indices)
-    return indices.ndim == 1 and (empty or bool(0 <= indices.min() <= indices.max() < bound))
+    return indices.ndim == 1 and (empty or bool(least <= indices.min() <= indices.max() < bound))
 
 
 def _check(code: int) -> None:

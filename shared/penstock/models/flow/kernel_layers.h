@@ -19,7 +19,8 @@ struct Shape {
     const int32_t* orders;   // (flows, columns)
 };
 
-// Rows (n, k, columns) with presence (n, k), and which m persons take part (null: all n).
+// Rows (n, k, columns) with presence (n, k), and which m persons take part (null: all n); below 0:
+// nobody.
 struct Persons {
     const double* rows;
     const uint8_t* present;
@@ -230,32 +231,42 @@ template <class T> inline void add4(double* to, typename Simd<T>::V4 values) {
     for (int i = 0; i < 4; ++i) to[i] += double(values[i]);
 }
 
-// sum[r][k] += Σ_lanes delta[r] in[k], by tiles. Entries beyond a step may hold anything.
-template <class T>
-void outer(const Stair& s, const T* delta, size_t delta_step, const T* in, double* sum) {
-    constexpr int W = WIDTH<T>, R = 2;
-    const size_t stride = padded(s.ins);
-    for (int r = 0; r < s.outs; r += R) {
-        const int last = s.forward.last[std::min(r + R, s.outs) - 1];
-        for (int k = 0; k < last; k += 4) {
-            V<T> acc[R][4] = {};
-            for (int lane = 0; lane < LANES; lane += W) {
-                V<T> x[4];
-                UNROLL
-                for (int i = 0; i < 4; ++i) x[i] = load<T>(in + size_t(k + i) * LANES + lane);
-                UNROLL
-                for (int q = 0; q < R; ++q) {
-                    const V<T> g = load<T>(delta + (r + q) * delta_step + lane);
-                    UNROLL
-                    for (int i = 0; i < 4; ++i) acc[q][i] += g * x[i];
-                }
-            }
+// sum[r][k] += Σ_lanes delta[r] in[k], by tiles of R outputs and four inputs.
+template <class T, int R>
+inline void outer_tile(const T* delta, size_t delta_step, const T* in, double* sum, size_t stride) {
+    V<T> acc[R][4] = {};
+    for (int lane = 0; lane < LANES; lane += WIDTH<T>) {
+        V<T> x[4];
+        UNROLL
+        for (int i = 0; i < 4; ++i) x[i] = load<T>(in + size_t(i) * LANES + lane);
+        UNROLL
+        for (int q = 0; q < R; ++q) {
+            const V<T> g = load<T>(delta + q * delta_step + lane);
             UNROLL
-            for (int q = 0; q < R; ++q)
-                add4<T>(sum + (r + q) * stride + k,
-                        sums<T>(acc[q][0], acc[q][1], acc[q][2], acc[q][3]));
+            for (int i = 0; i < 4; ++i) acc[q][i] += g * x[i];
         }
     }
+    UNROLL
+    for (int q = 0; q < R; ++q)
+        add4<T>(sum + q * stride, sums<T>(acc[q][0], acc[q][1], acc[q][2], acc[q][3]));
+}
+
+// The same for a staircase; entries beyond a step may hold anything. The longer side is gone through
+// once, and the shorter one stays in the nearest cache.
+template <class T>
+void outer(const Stair& s, const T* delta, size_t delta_step, const T* in, double* sum) {
+    constexpr int R = TILE;
+    const size_t stride = padded(s.ins);
+    auto tile = [&](int r, int k) {
+        outer_tile<T, R>(delta + r * delta_step, delta_step, in + size_t(k) * LANES,
+                         sum + r * stride + k, stride);
+    };
+    if (s.tall())
+        for (int r = 0; r < s.outs; r += R)
+            for (int k = 0; k < s.forward.last[std::min(r + R, s.outs) - 1]; k += 4) tile(r, k);
+    else
+        for (int k = 0; k < s.ins; k += 4)
+            for (int r = s.backward.first[k] / R * R; r < s.outs; r += R) tile(r, k);
 }
 
 template <class T> void add_biases(const Stair& s, const T* delta, double* sum) {

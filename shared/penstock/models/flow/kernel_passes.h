@@ -25,7 +25,7 @@ template <class T> struct Trace {
 // Buffers of one thread. `blocks` of them: all for a gradient, one for a pass without memory.
 template <class T> class Workspace {
   public:
-    Workspace(const Net& net, int blocks) : memory_(size(net) * blocks), net_(net) {
+    Workspace(const Net& net, int blocks) : memory_(size(net) * std::max(blocks, 1)), net_(net) {
         T* at = memory_.get();
         auto take = [&](int rows) {
             T* start = at;
@@ -92,8 +92,14 @@ template <class T> void deactivate(const Net& net, const T* units, T* delta, int
     }
 }
 
+// x within its bounds, NaN as 0; without a branch, since rows must not show in the work.
 inline double clean(double x, double low, double high) {
-    return x < low ? low : x > high ? high : x == x ? x : 0.0;
+    uint64_t bits;
+    std::memcpy(&bits, &x, sizeof bits);
+    bits &= ~uint64_t(0) * uint64_t(x == x);
+    std::memcpy(&x, &bits, sizeof bits);
+    x = x < low ? low : x;
+    return x > high ? high : x;
 }
 
 // z of one block from t.x, in the block's order; adds Σ a to `total`.

@@ -46,16 +46,21 @@ class Flow(Protocol):
     def clipped_sum(self, data: Any, who: Indices | None, clip: float, /) -> Array:
         """Sum over persons of their gradients of -log density, each clipped; (p,).
 
-        A person's gradient is the sum over their rows. It is scaled to a norm of at most
-        ``clip`` · (1 - 1e-5), so that rounding never carries it beyond ``clip``; ``inf`` scales
-        nothing. Absent rows, and gradients that are not finite, contribute exactly 0. Sums are in
-        float64 and in a fixed order: the same numbers whatever the number of threads.
+        A person's gradient is the sum over their rows. It is scaled to a norm a little below
+        ``clip``, by as much as the rounding of everybody's sum may come to
+        (:func:`penstock.models.flow.clipping.inner_clip`); ``inf`` scales nothing. Absent rows, and
+        gradients that are not finite, contribute exactly 0. Norms and sums are in float64 and in a
+        fixed order: the same numbers whatever the number of threads.
 
-        Sensitivity: ``clip`` in L2, under zero-out of one person.
+        Sensitivity: ``clip`` in L2, under zero-out of one person, in the floats as computed.
+
+        Work: a function of the sizes of ``data`` and ``who`` alone. Whoever is absent is computed
+        with weight 0, and moves nobody to another place.
 
         Args:
             data: from :meth:`load`.
-            who: whose gradients, (m,) indices without repeats, or None for all persons.
+            who: whose gradients, (m,) indices without repeats but for
+                :data:`penstock.privacy.noise.NOBODY`, which fills up; or None for all persons.
         """
 
     def person_norms(self, data: Any, /) -> Array:
@@ -103,7 +108,8 @@ class Descending(Protocol):
 
         Args:
             data: from :meth:`Flow.load`.
-            batches: who takes part in each step; None in all places for everyone.
+            batches: who takes part in each step, as in :meth:`Flow.clipped_sum`; None in all places
+                for everyone.
             active: which of the flat parameters are trained, (a,).
             schedule: (steps, 4): divisor of the sum, Adam's floor and factor, and how many iterates
                 the average will have, 0 for none.

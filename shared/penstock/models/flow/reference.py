@@ -18,10 +18,13 @@ input a and gradient g with respect to its pre-activation, one row's weight grad
 :math:`M ∘ g a^⊤`. Its squared norm is :math:`\sum_o g_o^2 (M a^2)_o`, plus :math:`\sum_o g_o^2` for
 the bias: exact, without ever forming per-row gradients (Goodfellow 2015, "Efficient per-example
 gradient computations"; Li et al. 2022, ghost clipping, here with masks). The clipped sum is then
-one matrix product per layer, in float64. With several rows per person the norm of the *sum* of a
-person's row gradients is needed; it is formed explicitly, a few persons at a time. (Clipping each
-row to C/k would also bound the person by C, but shrinks persons whose rows' gradients do not line
-up.)
+one matrix product per layer. With several rows per person the *sum* of a person's row gradients is
+needed; it is formed explicitly, a few persons at a time. (Clipping each row to C/k would also bound
+the person by C, but shrinks persons whose rows' gradients do not line up.)
+
+Rows are computed in the flow's precision, each at a place that depends on sizes alone; a row's
+gradient is then a function of that row. Norms, clipping and sums are float64. What is absent has
+weight 0: nothing here has a shape or a branch that depends on rows.
 
 Tensors have a leading dimension of fits, r: many small flows, trained at once, keep a GPU busy that
 one would not (:class:`TorchFlows`). A single flow is r = 1 (:class:`TorchFlow`).
@@ -44,7 +47,9 @@ from penstock.models.flow.architecture import (
     starting_blocks,
     starting_parameters,
 )
+from penstock.models.flow.clipping import AT_ONCE, inner_clip
 from penstock.models.flow.protocol import Flow
+from penstock.privacy.noise import NOBODY
 
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -62,9 +67,6 @@ _PASS_ELSEWHERE = 1 << 16
 
 _EXACT_ENTRIES = 4_000_000
 """Bound on the entries of one layer's explicit per-person gradients."""
-
-_SLACK = 1e-5
-"""Clipping aims at C(1 - slack), so that float32 rounding never carries a person beyond C."""
 
 _DTYPES = {"single": torch.float32, "double": torch.float64}
 
@@ -102,7 +104,7 @@ class Pass:
 
 @dataclass(frozen=True, slots=True)
 class Gradient:
-    """One layer's part of the rows' gradients: its input (r, n, in), and g (r, n, out)."""
+    """One layer's part of the rows' gradients, float64: its input (r, n, in), and g (r, n, out)."""
 
     layer: MaskedLinear
     inputs: Tensor
@@ -198,11 +200,11 @@ class Held:
     there: Tensor
 
     def chosen(self, who: Sequence[Indices]) -> Held:
-        """Each fit's own persons, filled up with absent ones to the largest number of them."""
-        index = np.zeros((len(who), max(map(len, who))), dtype=np.intp)
-        valid = np.zeros(index.shape, dtype=np.bool_)
+        """Each fit's own persons, filled up with absent ones to the longest list of them."""
+        listed = np.full((len(who), max(map(len, who))), NOBODY, dtype=np.intp)
         for i, persons in enumerate(who):
-            index[i, : len(persons)], valid[i, : len(persons)] = persons, True
+            listed[i, : len(persons)] = persons
+        index, valid = np.maximum(listed, 0), listed >= 0
         device = self.rows.device
         at = torch.arange(len(who), device=device)[:, None], torch.as_tensor(index, device=device)
         mask = torch.as_tensor(valid, device=device)
@@ -282,18 +284,18 @@ class TorchFlows:
         self, data: Held, who: Sequence[Indices] | None, clips: Sequence[float]
     ) -> Array:
         """Each fit's clipped sum, (r, p); see :meth:`.engine.Flow.clipped_sum`."""
+        n, k = data.rows.shape[1:3]
         data = data if who is None else data.chosen(who)
-        k = data.rows.shape[2]
-        clip = torch.as_tensor(clips, dtype=self.dtype, device=self.device)[:, None]
+        inside = [inner_clip(clip, self.arch, n) for clip in clips]
+        bound = torch.as_tensor(inside, dtype=torch.float64, device=self.device)[:, None]
         total = self.parameters.new_zeros(self.parameters.shape, dtype=torch.float64)
         for part in self._parts(data):
             found = self._gradients(part)
             norms = _person_norms(found, k)
             # NaN and inf fail this comparison: such a person contributes nothing, rather than all.
             usable = norms < torch.inf
-            scale = (clip * (1 - _SLACK) / norms.clamp_min(1e-30)).clamp_max(1.0)
-            scale = torch.where(usable, scale, 0.0).repeat_interleave(k, dim=1)[..., None]
-            total += torch.cat(list(_weighted(found, scale, bool(usable.all()))), dim=1)
+            scale = torch.where(usable, (bound / norms.clamp_min(1e-30)).clamp_max(1.0), 0.0)
+            total += torch.cat(list(_weighted(found, scale, usable, k)), dim=1)
         result: Array = total.cpu().numpy()
         return result
 
@@ -301,12 +303,15 @@ class TorchFlows:
         """Each person's unclipped gradient norm, (r, n)."""
         k = data.rows.shape[2]
         parts = [_person_norms(self._gradients(part), k) for part in self._parts(data)]
-        norms: Array = torch.cat(parts, dim=1).double().cpu().numpy()
+        norms: Array = torch.cat(parts, dim=1).cpu().numpy()
         return norms
 
+    def _persons_at_once(self, k: int) -> int:
+        return max(AT_ONCE, _PASS.get(self.device, _PASS_ELSEWHERE) // (self.fits * k))
+
     def _parts(self, data: Held) -> Iterator[Held]:
-        r, n, k, _ = data.rows.shape
-        size = max(1, _PASS.get(self.device, _PASS_ELSEWHERE) // (r * k))
+        _, n, k, _ = data.rows.shape
+        size = self._persons_at_once(k)
         for at in range(0, n, size):
             yield Held(data.rows[:, at : at + size], data.there[:, at : at + size])
 
@@ -316,12 +321,10 @@ class TorchFlows:
         passes: list[Pass] = []
         gz, _ = self.trace(data.rows.flatten(1, 2), passes)
         there = data.there.flatten(1, 2)[..., None]
-        full, found = bool(there.all()), list[Gradient]()
+        found = list[Gradient]()
         for i in reversed(range(len(self.blocks))):
             own, gz = self.blocks[i].gradients(passes[i], gz, onward=i > 0)
-            if not full:
-                own = [Gradient(y.layer, y.inputs, torch.where(there, y.g, 0.0)) for y in own]
-            found = own + found
+            found = [_exact(y, there) for y in own] + found
         return found
 
 
@@ -380,37 +383,61 @@ def _out(x: Tensor) -> Array:
     return rows
 
 
+def _exact(y: Gradient, there: Tensor) -> Gradient:
+    """The same in float64, zero for absent rows."""
+    inputs, g = (torch.where(there, each, 0.0).double() for each in (y.inputs, y.g))
+    return Gradient(y.layer, inputs, g)
+
+
 def _person_norms(found: list[Gradient], k: int) -> Tensor:
     """Norm of each person's summed gradient over all layers, (r, persons)."""
     r, n, _ = found[0].g.shape
     squares = found[0].g.new_zeros(r, n // k)
     for y in found:
         if k == 1:
-            squares += (y.g.square() * (y.inputs.square() @ y.layer.mask.T + 1)).sum(dim=-1)
+            mask = y.layer.mask.double()
+            squares += (y.g.square() * (y.inputs.square() @ mask.T + 1)).sum(dim=-1)
         else:
-            squares += _summed_squares(y, k)
+            parts = [w.square().sum(dim=(-2, -1)) + b.square().sum(dim=-1) for w, b in _own(y, k)]
+            squares += torch.cat(parts, dim=1)
     return squares.sqrt()
 
 
-def _summed_squares(y: Gradient, k: int) -> Tensor:
-    """Squared norm of each person's summed gradient of one layer, formed explicitly by chunks."""
+def _own(y: Gradient, k: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Each person's summed gradient of one layer, explicitly, by chunks of persons.
+
+    Weights' (r, chunk, out, in), and biases' (r, chunk, out).
+    """
     r, _, outs = y.g.shape
     g, a = y.g.reshape(r, -1, k, outs), y.inputs.reshape(r, -1, k, y.inputs.shape[2])
     size = max(1, _EXACT_ENTRIES // (r * y.layer.mask.numel()))
-    parts = []
     for at in range(0, g.shape[1], size):
         own = g[:, at : at + size]
-        weights = (own.mT @ a[:, at : at + size]) * y.layer.mask
-        parts.append(weights.square().sum(dim=(-2, -1)) + own.sum(dim=-2).square().sum(dim=-1))
-    return torch.cat(parts, dim=1)
+        yield (own.mT @ a[:, at : at + size]) * y.layer.mask, own.sum(dim=-2)
 
 
-def _weighted(found: list[Gradient], scale: Tensor, all_usable: bool) -> Iterator[Tensor]:
-    """Weight and bias gradients of Σ scale_i loss_i, flat, float64; rows of scale 0 left out."""
+def _weighted(found: list[Gradient], scale: Tensor, usable: Tensor, k: int) -> Iterator[Tensor]:
+    """Weight and bias gradients of Σ scale_i loss_i, flat; persons not usable left out.
+
+    Args:
+        scale, usable: (r, persons).
+    """
     for y in found:
-        g, a = y.g * scale, y.inputs
-        if not all_usable:  # 0 · NaN is NaN
-            g, a = torch.where(scale > 0, g, 0.0), torch.where(scale > 0, a, 0.0)
-        g = g.double()
-        yield ((g.mT @ a.double()) * y.layer.mask).flatten(1)
-        yield g.sum(dim=1)
+        if k == 1:
+            there = usable[..., None]  # 0 · NaN is NaN
+            g = torch.where(there, y.g * scale[..., None], 0.0)
+            yield ((g.mT @ torch.where(there, y.inputs, 0.0)) * y.layer.mask).flatten(1)
+            yield g.sum(dim=1)
+            continue
+        # What is summed is what the norms are of: rows of a person may cancel.
+        weights = y.g.new_zeros(len(y.g), *y.layer.mask.shape)
+        biases, at = y.g.new_zeros(len(y.g), y.g.shape[2]), 0
+        for weight, bias in _own(y, k):
+            some = slice(at, at + weight.shape[1])
+            factor, there = scale[:, some, None], usable[:, some, None]
+            biases += torch.where(there, factor * bias, 0.0).sum(dim=1)
+            weight = torch.where(there[..., None], factor[..., None] * weight, 0.0)
+            weights += weight.sum(dim=1)
+            at = some.stop
+        yield weights.flatten(1)
+        yield biases

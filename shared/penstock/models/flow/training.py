@@ -6,11 +6,12 @@ The loss is the sum of -log p(row), the unit a person. An engine sums clipped gr
 Formal guarantees (zero-out, public n), of one step's noisy sum:
 
 =========================  ==============================================================
-absent rows, null persons  contribute exactly 0
+absent rows, null persons  contribute exactly 0, by the same work
 NaN, ±inf in a row         the flow clamps its input; a non-finite gradient contributes 0
-a person's contribution    norm ≤ C, whatever its rows and whatever the parameters
+one person                 moves the sum, as computed, by ≤ C, whatever the parameters
 noise                      N(0, (σC)²) on every active parameter, float64, on a grid
 division                   by q·n, the expected batch, never by the realised one
+a step's work              that of a public size: Poisson batches are filled up to it
 everything else            a function of the noisy sums: schedule, averaging, parameters
 =========================  ==============================================================
 
@@ -33,7 +34,7 @@ from penstock.errors import InvalidInput, Problem
 from penstock.models.flow.architecture import active, project
 from penstock.models.flow.protocol import Descending, Flow, Joining, Joint
 from penstock.privacy.events import Event, Gaussian, PoissonGaussian
-from penstock.privacy.noise import NoiseSource, add_gaussian, poisson_sample
+from penstock.privacy.noise import NoiseSource, add_gaussian, poisson_batch
 
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -294,7 +295,7 @@ class _Descent:
     def draw(self) -> Indices | None:
         """Who takes part in the next step; None for everyone."""
         if self._training.rate is not None:
-            return np.flatnonzero(poisson_sample(self._n, self._training.rate, self._noise))
+            return poisson_batch(self._n, self._training.rate, self._noise)
         return None if self._batches is None else next(self._batches)
 
     def take(self, total: Array) -> None:

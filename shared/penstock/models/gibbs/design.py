@@ -182,7 +182,7 @@ def exposures(asked: Question, time: Array) -> tuple[Array, Bools]:
     cuts = np.asarray(asked.cuts)
     width = np.diff(cuts)
     lived = np.clip((time[:, None] - cuts[:-1]) / width, 0.0, 1.0)
-    at = np.clip(np.searchsorted(cuts[1:], time, side="left"), 0, asked.pieces - 1)
+    at = (time[:, None] > cuts[1:-1]).sum(axis=1)
     ended: Bools = at[:, None] == np.arange(asked.pieces)
     return lived, ended
 

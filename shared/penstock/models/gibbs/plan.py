@@ -31,6 +31,7 @@ from penstock.models.gibbs.design import LEAST_SHAPE, Question, question
 from penstock.privacy.accountant import epsilon
 from penstock.privacy.calibration import smallest_scale
 from penstock.privacy.events import Event
+from penstock.privacy.sensitivity import float_room
 from penstock.schema import Schema
 from penstock.study import PrivacyRequest
 
@@ -218,8 +219,14 @@ def _events(found: Plan) -> tuple[Event, ...]:
 
 
 def gradient_sensitivity(plan: Plan) -> float:
-    """k/n, rounded up: what a person moves a gradient by, in units of the bound on a row's own."""
-    return plan.rows / plan.persons * (1 + 1e-9)
+    """k/n and room: what a person moves a gradient by, in units of the bound on a row's own.
+
+    The room is for what one person moves in the rounding of everybody's sum, in whatever order the
+    product of a matrix adds up: all rows of a person count, and none of them is clipped.
+    """
+    size = plan.persons * plan.rows
+    room = float_room(size, size, 8 * plan.dimension + 64)
+    return plan.rows / plan.persons * (1 + room)
 
 
 def _schedule(

@@ -176,15 +176,15 @@ def counts(rows: Array, present: Bools, directions: Directions, bins: int) -> Wh
     scale = bins / (directions.high - directions.low)
     first = np.arange(n_directions, dtype=np.int64) * bins
     found = np.zeros(n_directions * bins, dtype=np.int64)
-    there = present.ravel()
+    there = present.reshape(-1, 1)
     # Absent rows are computed too: no float may depend on how many persons there are.
     for at in range(0, len(flat), _ROWS_AT_ONCE):
         part = np.nan_to_num(flat[at : at + _ROWS_AT_ONCE], nan=0.0, posinf=1e100, neginf=-1e100)
         part = np.clip(part, -1e100, 1e100)
         place = (part @ directions.matrix - directions.low) * scale
         inside = np.clip(np.floor(place), 0, bins - 1).astype(np.int64) + first
-        inside = inside[there[at : at + _ROWS_AT_ONCE]]
-        found += np.bincount(inside.ravel(), minlength=len(found))
+        inside = np.where(there[at : at + _ROWS_AT_ONCE], inside, len(found))
+        found += np.bincount(inside.ravel(), minlength=len(found) + 1)[:-1]
     return found.reshape(n_directions, bins)
 
 

@@ -112,14 +112,15 @@ def noisy_histograms(
     number of rows), zero-out of one person. A row counts once per column, split or not.
     """
     n, k, d = rows.shape
-    inside = clamp(rows, low, high)[present]
+    inside, there = clamp(rows, low, high).reshape(-1, d), present.ravel()
     split, cells = dict(outcomes), []
     for j, x in enumerate(inside.T):
         count, place = _places(x, low[j], high[j], (levels or {}).get(j))
         if j in split:
             count, place = 2 * count, place + count * (inside[:, split[j]] > 0)
-        cells.append(np.bincount(place, minlength=count))
-    whole = np.append(np.concatenate(cells), len(inside))
+        # Absent rows are counted, too, in a cell of their own.
+        cells.append(np.bincount(np.where(there, place, count), minlength=count + 1)[:count])
+    whole = np.append(np.concatenate(cells), np.count_nonzero(there))
     flat, sd = whole.astype(np.float64), 0.0
     if sigma is not None:
         sd = sigma * histogram(d + 1, k)
@@ -139,7 +140,10 @@ def _places(
 ) -> tuple[int, NDArray[np.intp]]:
     """How many cells a column has, and each row's."""
     if points is not None and len(points) <= BINS:
-        return len(points), np.searchsorted((points[1:] + points[:-1]) / 2, x)
+        place = np.zeros(x.shape, dtype=np.intp)
+        for middle in (points[1:] + points[:-1]) / 2:
+            place += x > middle
+        return len(points), place
     place = ((x - low) / (high - low) * BINS).astype(np.intp)
     return BINS, np.clip(place, 0, BINS - 1)
 
@@ -186,10 +190,10 @@ class Margins:
 
     def to_scores(self, x: Array) -> Array:
         """(…, d) values in the box to scores."""
-        u = np.empty_like(x)
+        u = np.zeros_like(x)
         for j, edges in enumerate(self._edges):
             for who, f in self._curves(x, j):
-                u[who, j] = np.interp(x[who, j], edges, f)
+                u[..., j] = np.where(who, between(x[..., j], edges, f), u[..., j])
         return np.asarray(ndtri(np.clip(u, _TAIL, 1 - _TAIL)))
 
     def log_slope(self, x: Array) -> Array:
@@ -197,12 +201,13 @@ class Margins:
 
         Where scores have ended, near ±4, that of their ends.
         """
-        s, slope = self.to_scores(x), np.empty_like(x)
+        s, slope = self.to_scores(x), np.zeros_like(x)
         for j, edges in enumerate(self._edges):
             width = edges[1] - edges[0]
             for who, f in self._curves(x, j):
-                place = ((x[who, j] - edges[0]) / width).astype(np.intp)
-                slope[who, j] = np.diff(f)[np.clip(place, 0, BINS - 1)] / width
+                place = ((x[..., j] - edges[0]) / width).astype(np.intp)
+                own = np.diff(f)[np.clip(place, 0, BINS - 1)] / width
+                slope[..., j] = np.where(who, own, slope[..., j])
         logs: Array = np.log(slope) + s * s / 2 + 0.5 * math.log(2 * math.pi)
         return np.asarray(logs.sum(axis=-1))
 
@@ -238,12 +243,9 @@ def _cumulative(bins: Array, sd: float, otherwise: Array, shaped: float = _SHAPE
     fewer yet have ``otherwise``.
     """
     kept, likely = bins > _CERTAIN * sd, bins > _LIKELY * sd
-    while True:
+    for _ in range(BINS):  # a neighbour can be no further away
         sides = np.append(kept[1:], False) | np.append(False, kept[:-1])
-        more = kept | (sides & likely)
-        if (more == kept).all():
-            break
-        kept = more
+        kept = kept | (sides & likely)
     share, left = np.where(kept, bins, 0.0), np.where(kept, 0.0, bins)
     for kernel in _kernels():
         smooth = kernel @ left
@@ -296,6 +298,19 @@ def standardise(
     variance = (weights * (centres - mean[:, None]) ** 2).sum(axis=1)
     # A bin is as fine as these counts see: all rows equal still have a scale.
     return Affine(np.diag(np.sqrt(variance + width**2 / 12)), mean)
+
+
+def between(x: Array, edges: Array, values: Array) -> Array:
+    """Values (e,) at even edges (e,), linear in between and constant beyond, at x (…).
+
+    What :func:`numpy.interp` gives, without a search, whose length depends on x.
+    """
+    last = len(edges) - 2
+    at = (x - edges[0]) * ((last + 1) / (edges[-1] - edges[0]))
+    place = np.clip(at.astype(np.intp), 0, last)
+    share = np.clip(at - place, 0.0, 1.0)
+    found: Array = values[place] * (1 - share) + values[place + 1] * share
+    return found
 
 
 def clamp(x: Array, low: Array, high: Array) -> Array:

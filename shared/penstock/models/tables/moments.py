@@ -31,8 +31,7 @@ _ROWS_AT_ONCE = 1 << 14
 
 _EIGENVALUE_FLOOR = 0.02
 _MATCH_ROUNDS = 15
-_SETTLED = 0.004
-"""A match ends where a round moves the map by less: that is what rounding and thresholds leave."""
+"""Always as many: how soon a match settles is nobody's business."""
 
 _STRETCH, _SHIFT = (1.5, 4.0), (0.4, 2.0)
 """Bounds of a match, in standard deviations: the widest are far beyond what any real cohort needs,
@@ -97,7 +96,8 @@ def noisy_moments(
     holds exactly, by :func:`whole_moments`.
     """
     if sigma is None:
-        y = _clipped(scores[present], radius)
+        y = _clipped(scores.reshape(-1, scores.shape[2]), radius)
+        y = np.where(present.reshape(-1, 1), y, 0.0)
         bare: Array = y.T @ y
         return bare
     total, unit = whole_moments(scores, present, radius)
@@ -148,8 +148,8 @@ def whole_vectors(y: Array, present: Bools, radius: float) -> tuple[Whole, float
     most = math.floor((exact_positive("radius", radius) / Fraction(unit)) ** 2)
     whole = np.trunc(np.nan_to_num(y / unit))
     whole = np.clip(whole, -math.isqrt(most), math.isqrt(most)).astype(np.int64)
-    whole[~present | ((whole**2).sum(axis=1) > most)] = 0
-    return whole, unit
+    usable = present & ((whole**2).sum(axis=1) <= most)
+    return whole * usable[:, None], unit
 
 
 def _row_unit(radius: float) -> float:
@@ -202,11 +202,8 @@ def match_moments(
         step = (inverse @ power(root @ goal_cov @ root, 0.5) @ inverse) * keep[:, None]
         # Moments that are mostly noise can lie where no sample gets: the chase must end somewhere,
         # and the map must keep its inverse.
-        before, moved = matrix, goal_mean - mean
         matrix = _within(step @ matrix, 1 / stretch, stretch)
-        shift = np.clip(shift + moved, -most, most)
-        if max(np.abs(matrix - before).max(), np.abs(moved).max()) < _SETTLED:
-            break
+        shift = np.clip(shift + goal_mean - mean, -most, most)
     return Affine(matrix, shift)
 
 

@@ -23,6 +23,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.models.tables.margins import between
 from penstock.models.tables.moments import (
     Affine,
     clip_rows,
@@ -109,7 +110,7 @@ class Hazard:
         """(1, z), the event as 0 or 1, and Λ(t), of rows of values and linear scores (n, d)."""
         z = (scores[:, self.covariates] - self.centre) @ self.whiten
         happened = (values[:, self.event] > 0).astype(np.float64)
-        reached = np.interp(values[:, self.duration], self.times, self.cumulative)
+        reached = between(values[:, self.duration], self.times, self.cumulative)
         return np.column_stack([np.ones(len(z)), z]), happened, reached
 
     def coefficients(self, values: Array, scores: Array) -> Array:
@@ -160,7 +161,7 @@ def noisy_score(
     clip = outcome_clip(d)
     flat = hazard.scores_of(values.reshape(n * k, d), scores.reshape(n * k, d), theta)
     each = np.where(present[..., None], flat.reshape(n, k, d - 1), 0.0).sum(axis=1)
-    someone = np.asarray(present.any(axis=1))
+    someone = np.asarray(present.max(axis=1))
     whole, unit = whole_vectors(clip_rows(each, clip), someone, clip)
     total = whole.sum(axis=0)
     if sigma is None:

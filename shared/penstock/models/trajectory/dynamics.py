@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from penstock.models.trajectory.drift import Rows
 from penstock.models.trajectory.plan import Dynamics
 from penstock.models.trajectory.sinkhorn import sinkhorn
-from penstock.privacy.noise import NoiseSource, add_gaussian, poisson_sample
+from penstock.privacy.noise import NoiseSource, add_gaussian, poisson_batch
 
 if TYPE_CHECKING:
     import torch
@@ -81,7 +81,7 @@ def descend(
         done = k / max(how.steps - 1, 1)
         left = 1 - (1 - how.cool) * done
         h = width * how.wide ** max(1 - 2 * done, 0.0)
-        who = poisson_sample(rows.persons, how.rate, noise) if how.rate < 1 else None
+        who = poisson_batch(rows.persons, how.rate, noise) if how.rate < 1 else None
         total = rows.clipped_sum(x, rows.tensor(h), how.clip, who)
         noisy = add_gaussian(total, how.sigma * how.clip, noise)
         heat = math.sqrt(left) * how.heat * noise.normal((count, m, d))

@@ -36,8 +36,9 @@ ROUNDS = 5
 _CONSTANT = 0.6
 """a over r. Smaller ones make covariances more exact, and counts less."""
 
-_ROWS_AT_ONCE = 1 << 14
-"""Whole vectors have 24 bits a coordinate: 2¹⁴ products fit in an int64."""
+_HALF = 24
+"""Whole vectors have 24 bits a coordinate: a product is cut into two halves of 24 bits at most, of
+which float64 adds up 2²⁸ exactly."""
 
 _LEAST_VARIANCE = 4e-4
 """Of a released covariance, in any direction: noise may have made it negative."""
@@ -157,13 +158,9 @@ def contributions(
 
 def _shared(cells: Whole, usable: Bools) -> Array:
     """(n, k): how many of the person's usable rows are in the row's cell, at least 1."""
-    n, k = cells.shape
-    if k == 1:
-        return np.ones((n, 1))
-    key = (np.arange(n)[:, None] * (int(cells.max()) + 1) + cells).ravel()
-    _, pair = np.unique(key, return_inverse=True)
-    count = np.bincount(pair, weights=usable.ravel())
-    return np.maximum(count[pair], 1.0).reshape(n, k)
+    alike = cells[:, :, None] == cells[:, None, :]
+    count = (alike & usable[:, None, :]).sum(axis=2)
+    return np.asarray(np.maximum(count, 1), dtype=np.float64)
 
 
 def noisy_sums(
@@ -176,13 +173,13 @@ def noisy_sums(
     """
     size = whole.shape[1]
     total = np.zeros((count, size, size), dtype=object)
-    order = np.argsort(cells, kind="stable")
-    edges = np.searchsorted(cells[order], np.arange(count + 1))
-    for cell in range(count):
-        own = order[edges[cell] : edges[cell + 1]]
-        for at in range(0, len(own), _ROWS_AT_ONCE):
-            part = whole[own[at : at + _ROWS_AT_ONCE]]
-            total[cell] += np.einsum("ni,nj->ij", part, part)
+    # Cell by cell by weight, not by picking rows: how many a cell has must not show in the work.
+    for row, column in zip(*np.triu_indices(size), strict=True):
+        product = whole[:, row] * whole[:, column]
+        high, low = product >> _HALF, product & ((1 << _HALF) - 1)
+        halves = [np.bincount(cells, weights=each, minlength=count) for each in (high, low)]
+        summed = (each.astype(np.int64).astype(object) for each in halves)
+        total[:, row, column] = (next(summed) << _HALF) + next(summed)
     i, j = np.triu_indices(size, 1)
     place = np.arange(size)
     squared = unit * unit
