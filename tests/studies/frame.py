@@ -50,7 +50,7 @@ from penstock_server.simulate import cvd
 Coded = dict[str, NDArray[np.float64]]
 EPSILON, DELTA, Z = 3.0, 1e-5, 1.959964
 MECHANISMS: dict[str, Mechanism] = {"maf": Maf(copies=5, refits=6), "gibbs": Gibbs()}
-PERSONS, ANSWERS = {"maf": 800, "gibbs": 2500}, 200
+PERSONS, ANSWERS = {"maf": 800, "gibbs": 2500}, 60
 HORMONE = Estimand("hormone", "cox", "time", "hormone", adjust=("age", "nodes"))
 CANCERS = Schema(
     (
@@ -82,12 +82,12 @@ def sources() -> dict[str, Source]:
         rows = cvd.simulate(cvd.find("framingham-m"), rng, n=n)
         return {c: np.asarray(rows[c], dtype=np.float64) for c in cvd.schema().names}
 
-    known = Source(cvd.schema(), cvd.estimand(), cvd.LOG_HR, simulated, 14)
-    found = {"Framingham, simulated": known, "GBSG2": _table(_gbsg2(), 8)}
+    known = Source(cvd.schema(), cvd.estimand(), cvd.LOG_HR, simulated, 5)
+    found = {"Framingham, simulated": known, "GBSG2": _table(_gbsg2(), 4)}
     elsewhere = Path(os.environ.get("PENSTOCK_TABLES", "."))
     for name in ("rotterdam.csv", "rotterdam.csv.gz"):
         if (elsewhere / name).exists():
-            found["rotterdam"] = _table(_rotterdam(elsewhere / name), 5)
+            found["rotterdam"] = _table(_rotterdam(elsewhere / name), 3)
     return found
 
 
