@@ -13,8 +13,8 @@ its own fit the truth. n = 800 for maf, and 2500 for gibbs, whose answers are mo
 persons are few. ε = 3, δ = min(1e-5, 1/10N), zero-out; log hazard ratio per 10 mmHg, or of hormone
 therapy, adjusted. "Error": against the cohort's own fit. "Plain" s.e.: of sampling and synthesis;
 "whole": widened by what refits show (six of them, beside five copies), or an answer's own. "As
-before": a row for each place of the frame, without refits. Ratios are within each cohort; medians have quartiles
-beside them. (A coverage from r runs has a standard error of √(.95·.05/r).)
+before": a row for each place of the frame, without refits. Ratios are within each cohort; medians
+have quartiles beside them. (A coverage from r runs has a standard error of √(.95·.05/r).)
 """
 
 from __future__ import annotations
