@@ -81,11 +81,16 @@ def rows(
     }
 
 
-def table(of: Study, *, persons: int = PERSONS, seed: int = 0) -> pa.Table:
-    """A release as a worker writes it: copies, particles, paths, refits."""
+def table(
+    of: Study, *, persons: int = PERSONS, seed: int = 0, rows_of: Mapping[int, int] | None = None
+) -> pa.Table:
+    """A release as a worker writes it: copies, particles, paths, refits.
+
+    ``rows_of``: of copies and refits that have fewer than the frame has places.
+    """
     rng, shape, mechanism = np.random.default_rng(seed), shape_of(of, persons), of.mechanism
     tables = []
-    for copy, count in shape.counts.items():
+    for copy, count in (dict(shape.counts) | dict(rows_of or {})).items():
         path = np.zeros(count, dtype=np.int32)
         if isinstance(mechanism, Gibbs):
             columns: Mapping[str, np.ndarray] = answer(count, rng)
@@ -119,7 +124,14 @@ def stream(made: pa.Table) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
-def manifest(of: Study, data: bytes, *, site: str = "north", persons: int = PERSONS) -> Manifest:
+def manifest(
+    of: Study,
+    data: bytes,
+    *,
+    site: str = "north",
+    persons: int = PERSONS,
+    rows: int | None = None,
+) -> Manifest:
     return Manifest(
         wire="1.0",
         study_id="5" * 64,
@@ -129,7 +141,7 @@ def manifest(of: Study, data: bytes, *, site: str = "north", persons: int = PERS
         lineage="main",
         version=1,
         persons=persons,
-        rows=shape_of(of, persons).counts[1],
+        rows=shape_of(of, persons).counts[1] if rows is None else rows,
         copies=of.mechanism.copies,
         refits=of.mechanism.refits,
         guarantee="formal",
@@ -152,11 +164,19 @@ def manifest(of: Study, data: bytes, *, site: str = "north", persons: int = PERS
     )
 
 
-def read(of: Study, made: pa.Table, folder: Path, *, site: str = "north", persons: int = PERSONS):
-    """A table through all checks of a table."""
+def read(
+    of: Study,
+    made: pa.Table,
+    folder: Path,
+    *,
+    site: str = "north",
+    persons: int = PERSONS,
+    rows: int | None = None,
+):
+    """A table through all checks of a table; ``rows``: of its copies, where they are fewer."""
     data, path = stream(made), folder / f"{site}.arrow"
     path.write_bytes(data)
-    return read_upload(site, manifest(of, data, site=site, persons=persons), path, of)
+    return read_upload(site, manifest(of, data, site=site, persons=persons, rows=rows), path, of)
 
 
 def uploads(of: Study, folder: Path) -> list[Upload]:

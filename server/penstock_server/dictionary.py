@@ -4,20 +4,28 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.mechanisms import Gibbs, Mechanism, Trajectory
+from penstock.mechanisms import Gibbs, Trajectory
 from penstock.mechanisms.gibbs import answer_terms
-from penstock.released import COPY, PATH
+from penstock.released import COPY, PATH, counts_rows
 from penstock.study import Study
 from penstock_server.export import PARTICLE, POINT, SITE, TIME, no_couplings
 
 Json = dict[str, Any]
 
 COPIES = (
-    "Copies are independent draws of n rows each from one fitted private model. Analyse every "
+    "Copies are independent draws from one fitted private model, each with {rows}. Analyse every "
     "copy on its own and combine: estimate = mean of the m estimates; variance = (1 + 1/m) times "
     "the mean of the m variances (Raab, Nowok & Dibben 2017). Never stack the copies: standard "
     "errors would be too small by √m. This variance does not contain the noise that the private "
     "mechanism put into the model"
+)
+COUNTED = (
+    "about as many rows as the site has: a noisy count, released with the model, so that standard "
+    "errors are of the right size. (The declared frame may hold persons without rows)"
+)
+FRAMED = (
+    "a row for each that the declared frame may hold: standard errors are too small where the "
+    "site has fewer"
 )
 REFITS = ": the report adds it per estimand, from the sites' refits (mechanism_variance)."
 NO_REFITS = ", and without refits the report cannot add it."
@@ -71,7 +79,7 @@ def dictionary(study: Study, report: Json, *, all_copies: bool) -> Json:
         "columns": columns,
         "copies_released": study.mechanism.copies,
         "copies_here": study.mechanism.copies if all_copies else 1,
-        "combining": combining(study.mechanism),
+        "combining": combining(study),
         "sites": report["sites"],
     }
     if isinstance(study.mechanism, Trajectory):
@@ -79,11 +87,13 @@ def dictionary(study: Study, report: Json, *, all_copies: bool) -> Json:
     return found
 
 
-def combining(mechanism: Mechanism) -> str:
-    """How what this mechanism releases is to be analysed."""
+def combining(study: Study) -> str:
+    """How what this study's mechanism releases is to be analysed."""
+    mechanism = study.mechanism
     if isinstance(mechanism, Gibbs):
         return ANSWER
-    text = COPIES + (REFITS if mechanism.refits else NO_REFITS)
+    text = COPIES.format(rows=COUNTED if counts_rows(study) else FRAMED)
+    text += REFITS if mechanism.refits else NO_REFITS
     return text + SNAPSHOTS if isinstance(mechanism, Trajectory) else text
 
 

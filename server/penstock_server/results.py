@@ -106,8 +106,7 @@ def estimates(upload: Upload, study: Study) -> dict[str, SiteEstimate]:
     # The fits are numpy and release the interpreter's lock for most of their time.
     with ThreadPool(os.cpu_count() or 1) as pool:
         for estimand in study.estimands:
-            least = variance_floor(study.schema, estimand, manifest.rows)
-            one = partial(_estimate, study.schema, estimand, least)
+            one = partial(_estimate, study.schema, estimand)
             found[estimand.name] = _widened(combine(pool.map(one, copies)), pool.map(one, refits))
     return found
 
@@ -118,11 +117,12 @@ def _answered(upload: Upload, study: Study) -> dict[str, SiteEstimate]:
     The last term is the estimand, per its units already; its variance holds the mechanism's noise.
     """
     estimand, schema = study.estimands[0], study.schema
-    rows = upload.manifest.persons * schema.max_rows_per_person
+    most = upload.manifest.persons * schema.max_rows_per_person
     estimates, covariance = upload.answer()
     # As for tables: no answer from so many rows can know more.
-    variance = max(float(covariance[-1, -1]), variance_floor(schema, estimand, rows))
-    found = SiteEstimate(float(estimates[-1]), variance, variance, None, rows, None, 1, 1)
+    variance = max(float(covariance[-1, -1]), variance_floor(schema, estimand, most))
+    # How many rows are behind it, within the frame, is not released.
+    found = SiteEstimate(float(estimates[-1]), variance, variance, None, None, None, 1, 1)
     return {estimand.name: found}
 
 
@@ -131,8 +131,7 @@ def _marginals(upload: Upload, study: Study) -> Marginals | None:
         return None
     particles = from_arrow(upload.particles(), study.schema)
     paths = from_arrow(upload.paths().drop_columns([PATH]), study.schema)
-    persons = upload.manifest.persons
-    return summarise(study.mechanism, study.schema, persons, particles, paths)
+    return summarise(study.mechanism, study.schema, upload.manifest.rows, particles, paths)
 
 
 def _coded(upload: Upload, schema: Schema, index: int) -> Coded:
@@ -143,18 +142,19 @@ def _widened(plain: SiteEstimate, refits: list[Estimate]) -> SiteEstimate:
     """A site's estimate with the mechanism's own variance; none where refits cannot show it."""
     if plain.problem is not None or not refits:
         return plain
-    added = mechanism_variance(plain.estimate, refits)
+    added = mechanism_variance(plain, refits)
     if added is None:
         problem = "most refits have no estimate, so the mechanism's noise is not known"
         return replace(plain, estimate=math.nan, variance=math.nan, problem=problem)
     return replace(plain, variance=plain.variance + added, mechanism_variance=added)
 
 
-def _estimate(schema: Schema, estimand: Estimand, least: float, table: Coded) -> Estimate:
+def _estimate(schema: Schema, estimand: Estimand, table: Coded) -> Estimate:
     found = estimate(table, schema, estimand)
     if found.problem is not None:
         return found
     # No table of so many rows can know more: a hostile one must not buy weight.
+    least = variance_floor(schema, estimand, len(table[estimand.outcome]))
     return replace(found, variance=max(found.variance, least))
 
 

@@ -123,13 +123,20 @@ def check_manifest(
         ("δ", manifest.delta, study.privacy.delta),
         ("relation", manifest.relation, RELATION),
         ("public n", manifest.persons, site.persons),
-        ("rows", manifest.rows, shape_of(study, site.persons).counts[1]),
     ]
     for name, got, wanted in expected:
         if got != wanted:
             raise UploadRejected(
                 f"the manifest's {name} is not what was asked", value=shown(got), bound=wanted
             )
+    shape = shape_of(study, site.persons)
+    if not shape.allows(manifest.rows):
+        most = shape.counts[1]
+        raise UploadRejected(
+            "the manifest's rows are not what the public n allows",
+            value=shown(manifest.rows),
+            bound=f"1 to {most}" if shape.counted else most,
+        )
     try:
         parse_time(manifest.released_at)
     except ValueError:
@@ -274,8 +281,13 @@ def read_upload(site: str, manifest: Manifest, path: Path, study: Study) -> Uplo
         raise UploadRejected("the table cannot be parsed") from None
     # Without the site's own metadata, which pandas would obey.
     table = pa.Table.from_arrays(table.columns, schema=expected)
-    if not shape.labelled(table):
+    rows = shape.copy_rows(table)
+    if rows is None:
         raise UploadRejected("the table's labels are not those of its copies, refits and paths")
+    if rows != manifest.rows:
+        raise UploadRejected(
+            "the table's copies have not the manifest's rows", value=rows, bound=manifest.rows
+        )
     coded = _check_values(table.drop_columns(list(shape.labels)), shape.schema)
     if isinstance(study.mechanism, Trajectory):
         other = table.column(COPY).to_numpy() == 0

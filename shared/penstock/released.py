@@ -1,6 +1,8 @@
 """What a site's released table looks like: public, from the signed study and the public n.
 
-A site checks its worker's table against this, and a coordinator the site's upload.
+A site checks its worker's table against this, and a coordinator the site's upload. How many rows a
+synthetic table has is *released*, not public: as many as were counted, with noise, at most one for
+each row of the frame. The copies are of one model and have one number; each refit has its own.
 """
 
 from __future__ import annotations
@@ -45,9 +47,11 @@ class Shape:
     Args:
         schema: the columns behind the labels.
         labels: names of the whole numbers before them, :data:`COPY` first.
-        counts: rows by :data:`COPY`.
+        counts: rows by :data:`COPY`; of synthetic tables, the most.
         particles: how many of the rows that are no copy are particles; they come first.
         paths, path_times: the others are so many paths of so many rows, one after the other.
+        counted: whether copies and refits have as many rows as a noisy count says, at least one;
+            else, and whatever is neither, exactly so many.
     """
 
     schema: Schema
@@ -56,6 +60,7 @@ class Shape:
     particles: int = 0
     paths: int = 0
     path_times: int = 0
+    counted: bool = False
 
     @property
     def names(self) -> list[str]:
@@ -64,8 +69,12 @@ class Shape:
 
     @property
     def rows(self) -> int:
-        """Rows of the whole table."""
+        """The most rows of the whole table."""
         return sum(self.counts.values())
+
+    def allows(self, rows: int) -> bool:
+        """Whether each copy may have so many rows."""
+        return 1 <= rows <= self.counts[1] if self.counted else rows == self.counts[1]
 
     def table(
         self, columns: Mapping[str, npt.ArrayLike], labels: Mapping[str, npt.NDArray[np.int32]]
@@ -84,21 +93,32 @@ class Shape:
         whole = {name: none.astype(np.int32) for name in self.labels}
         return self.table({name: none for name in self.schema.names}, whole).schema
 
-    def labelled(self, table: pa.Table) -> bool:
-        """Whether a table with these columns has exactly these labels.
+    def copy_rows(self, table: pa.Table) -> int | None:
+        """How many rows each copy has in a table with these columns; None if its labels are others.
 
         The copies and refits may come in any order; what is neither, in that of :data:`PATH`.
         """
         copies = _labels(table, COPY)
-        found, counts = np.unique(copies, return_counts=True)
-        if dict(zip(found.tolist(), counts.tolist(), strict=True)) != dict(self.counts):
-            return False
+        labels, counts = np.unique(copies, return_counts=True)
+        found = dict(zip(labels.tolist(), counts.tolist(), strict=True))
+        rows: int = found.get(1, 0)
+        if not self._counts_fit(found):
+            return None
         if PATH not in self.labels:
-            return True
+            return rows
         paths, other = _labels(table, PATH), copies == 0
         numbers = np.repeat(np.arange(1, self.paths + 1, dtype=np.int32), self.path_times)
         expected = np.concatenate([np.full(self.particles, PARTICLE, dtype=np.int32), numbers])
-        return bool((paths[~other] == 0).all() and np.array_equal(paths[other], expected))
+        right = (paths[~other] == 0).all() and np.array_equal(paths[other], expected)
+        return rows if right else None
+
+    def _counts_fit(self, found: Mapping[int, int]) -> bool:
+        """Whether these rows by label are what was promised: copies alike, refits each its own."""
+        if not self.counted or found.keys() != self.counts.keys():
+            return found == self.counts
+        alike = all(count == found[1] for copy, count in found.items() if copy > 0)
+        within = all(count <= self.counts[copy] for copy, count in found.items())
+        return alike and within and found.get(0) == self.counts.get(0)
 
     def bytes(self) -> int:
         """The most bytes of such a table.
@@ -129,12 +149,30 @@ def shape_of(study: Study, persons: int) -> Shape:
     tables = (*range(-mechanism.refits, 0), *range(1, mechanism.copies + 1))
     counts = {copy: rows for copy in tables}
     if not isinstance(mechanism, Trajectory):
-        return Shape(study.schema, (COPY,), counts)
+        return Shape(study.schema, (COPY,), counts, counted=counts_rows(study))
     particles = mechanism.particles * mechanism.time_points(study.schema)
     counts[0] = particles + mechanism.paths * mechanism.path_times
     return Shape(
-        study.schema, (COPY, PATH), counts, particles, mechanism.paths, mechanism.path_times
+        study.schema,
+        (COPY, PATH),
+        counts,
+        particles,
+        mechanism.paths,
+        mechanism.path_times,
+        counted=counts_rows(study),
     )
+
+
+def counts_rows(study: Study) -> bool:
+    """Whether a release holds a noisy count of the rows, and its tables so many.
+
+    A flow from public rows, and a public start, have counted nobody: their tables have a row for
+    each that the frame may hold. An answer has no tables.
+    """
+    mechanism = study.mechanism
+    if isinstance(mechanism, Trajectory):
+        return mechanism.start != "public"
+    return not isinstance(mechanism, Gibbs) and study.privacy.guarantee != "public-flow"
 
 
 def answer_schema(terms: int) -> Schema:

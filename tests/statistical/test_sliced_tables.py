@@ -65,7 +65,9 @@ def test_copies_and_refits_have_the_tables_size_and_repeat_by_their_seed(variant
     asked = SlicedWasserstein(variant, copies=2, refits=1, steps=5, bases=4)
     _, tables = released(asked, 500, 1.0)
     assert sorted(tables) == [-1, 1, 2]
-    assert {t.shape for t in tables.values()} == {(500, Encoding(SCHEMA).d)}
+    assert {t.shape[1] for t in tables.values()} == {Encoding(SCHEMA).d}
+    assert len(tables[1]) == len(tables[2])
+    assert all(400 < len(t) <= 500 for t in tables.values())  # by a noisy count, cut off at n
     assert all(np.isfinite(t).all() for t in tables.values())
     _, again = released(asked, 500, 1.0)
     assert all(np.array_equal(tables[i], again[i]) for i in tables)

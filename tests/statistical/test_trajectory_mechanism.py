@@ -66,11 +66,17 @@ def parts(*given: Any, seed: int = 0, **more: Any) -> list[Part]:
 
 def check(how: Plan, encoding: Encoding, released: list[Part]) -> None:
     """What every release must be, whatever the rows."""
-    size, used = how.persons * how.rows, len(how.times.used)
+    used = len(how.times.used)
+    sizes = {part.copy: len(part.path) for part in released if part.path is not None}
+    tables = [*range(1, how.copies + 1), *range(-how.refits, 0)]
+    # As many rows as were counted, of one model; of a public start, as the frame has places.
+    assert len({sizes[copy] for copy in tables if copy > 0}) == 1
+    most = how.persons * how.rows
+    least = 1 if how.start.sigma is not None else most
+    assert all(least <= sizes[copy] <= most for copy in tables)
     labels = Counter(
         {
-            **{(copy, 0): size for copy in range(1, how.copies + 1)},
-            **{(-refit, 0): size for refit in range(1, how.refits + 1)},
+            **{(copy, 0): sizes[copy] for copy in tables},
             (0, -1): used * how.particles,
             **{(0, path): how.path_times for path in range(1, how.paths + 1)},
         }

@@ -43,7 +43,7 @@ def once(seed: int) -> tuple[float, float, float]:
     fits = [estimate(encoding.decode(c), schema, question) for c in made.copies]
     refits = [estimate(encoding.decode(c), schema, question) for c in made.refits]
     plain = combine(fits)
-    added = mechanism_variance(plain.estimate, refits)
+    added = mechanism_variance(plain, refits)
     return plain.estimate - cvd.LOG_HR, plain.variance, math.inf if added is None else added
 
 

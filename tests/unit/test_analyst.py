@@ -499,7 +499,10 @@ def test_a_client_reads_what_the_mechanism_released(monkeypatch):
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("maf", ["3 synthetic tables with 2 rows for each person", "2 refits", "pooled.parquet"]),
+        (
+            "maf",
+            ["with about as many rows", "at most 2 rows for each person", "2 refits", "pooled.csv"],
+        ),
         ("sliced-wasserstein", ["2 synthetic tables", "without refits, intervals lack"]),
         (
             "trajectory",

@@ -11,7 +11,7 @@ from tests.studies.questions import ESTIMANDS, SCHEMA
 from penstock.errors import InvalidInput
 from penstock.estimands import Estimand
 from penstock.mechanisms.gibbs import INTERCEPT, MAX_TERMS, Gibbs, answer_terms, design_terms
-from penstock.models.gibbs.plan import Plan, plan
+from penstock.models.gibbs.plan import Plan, narrowed, plan
 from penstock.privacy.accountant import epsilon
 from penstock.privacy.events import DiscreteGaussian, Gaussian, NoisyDescent
 from penstock.schema import Column, Schema
@@ -82,6 +82,21 @@ def test_more_persons_or_budget_mean_less_noise() -> None:
         sum(1 / m**2 for m in made("cox", n).schedule.multipliers) for n in (2000, 50_000)
     ]
     assert precisions[0] == pytest.approx(precisions[1], rel=1e-3)
+
+
+def test_a_baseline_has_no_more_levels_than_the_counted_rows_can_tell_apart() -> None:
+    whole = made("cox", 50_000)
+    assert narrowed(whole, 50_000.0) == narrowed(whole, 80_000.0) == whole
+    half = narrowed(whole, 21_000.0)
+    assert (whole.levels, half.levels) == (5, 2)
+    assert half.dimension == whole.dimension - 3
+    assert half.events == whole.events
+    assert half.curvature_size < whole.curvature_size
+    assert narrowed(whole, 1.0).levels == 1
+    for model in MODELS:
+        assert narrowed(made(model, 500), 100.0).dimension == made(model, 500).dimension
+    weibull = made("cox", 50_000, baseline="weibull")
+    assert narrowed(weibull, 100.0) == weibull
 
 
 def test_plans_load_no_torch() -> None:

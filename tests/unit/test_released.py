@@ -18,6 +18,8 @@ from penstock.mechanisms.gibbs import answer_terms
 from penstock.models.trajectory.times import times_of
 from penstock.released import COPY, PATH, answer_schema, shape_of
 from penstock.schema import Column
+from penstock.study import PrivacyRequest, Study
+from penstock_server import results
 
 ROWS = PERSONS * SCHEMA.max_rows_per_person
 PARTICLES = TRAJECTORY.particles * 3
@@ -37,6 +39,23 @@ def test_tables_have_copies_and_refits(mechanism: Maf | SlicedWasserstein) -> No
     assert shape.counts == dict.fromkeys((-2, -1, 1, 2, 3), ROWS)
     assert shape.names == [COPY, *SCHEMA.names]
     assert shape.rows == 5 * ROWS
+    assert [shape.allows(rows) for rows in (0, 1, ROWS, ROWS + 1)] == [False, True, True, False]
+
+
+@pytest.mark.parametrize(
+    "study",
+    [
+        made.study(Maf(w=0.001), privacy=PrivacyRequest(2.0, 1e-5, "public-flow")),
+        made.study(replace(TRAJECTORY, start="public")),
+    ],
+)
+def test_what_nobody_counted_has_the_rows_that_were_planned(study: Study) -> None:
+    shape = shape_of(study, PERSONS)
+    most = shape.counts[1]
+    assert [shape.allows(rows) for rows in (most - 1, most, most + 1)] == [False, True, False]
+    fewer = {copy: most - 1 for copy in shape.counts if copy != 0}
+    assert shape.copy_rows(made.table(study)) == most
+    assert shape.copy_rows(made.table(study, rows_of=fewer)) is None
 
 
 def test_a_trajectory_also_has_particles_and_paths() -> None:
@@ -71,6 +90,7 @@ def test_an_answer_is_numbers_only() -> None:
     terms = answer_terms(SCHEMA, made.QUESTION, Gibbs())
     assert len(terms) == TERMS == 5
     assert shape.counts == {1: TERMS}
+    assert [shape.allows(TERMS + more) for more in (-1, 0, 1)] == [False, True, False]
     assert shape.names == [COPY, "term", "estimate", *(f"cov_{i + 1}" for i in range(TERMS))]
     assert all(pa.types.is_integer(f.type) or pa.types.is_floating(f.type) for f in shape.arrow())
 
@@ -110,6 +130,17 @@ def test_a_genuine_answer_passes(tmp_path: Path) -> None:
     assert estimates.tolist() == ANSWER["estimate"].to_pylist()
     for i in range(TERMS):
         assert covariance[:, i].tolist() == ANSWER[f"cov_{i + 1}"].to_pylist()
+
+
+FEWER = {1: 50, 2: 50, -1: 57}
+"""Rows of copies and refit at a site that has fewer than its frame has places."""
+
+
+def test_copies_of_a_frame_that_is_not_full_pass(tmp_path: Path) -> None:
+    upload = made.read(STUDY, made.table(STUDY, rows_of=FEWER), tmp_path, rows=50)
+    assert [upload.copy(i).num_rows for i in (1, 2, -1)] == [50, 50, 57]
+    assert results.estimates(upload, made.study(TRAJECTORY))["mean-sbp"].n == 50
+    assert results._marginals(upload, STUDY).rows == 50
 
 
 # -- hostile ones ------------------------------------------------------------------------------
@@ -157,6 +188,12 @@ LABELS = {
     "all particles missing": TABLE.filter(pc.not_equal(TABLE[PATH], -1)),
     "all paths missing": TABLE.filter(pc.less_equal(TABLE[PATH], 0)),
     "one row twice": pa.concat_tables([TABLE, TABLE.slice(FIRST_PATH, 1)]),
+    "copies of two sizes": made.table(STUDY, rows_of=FEWER | {2: 51}),
+    "a copy without a row": made.table(STUDY, rows_of=FEWER | {2: 0}),
+    "a refit without a row": made.table(STUDY, rows_of=FEWER | {-1: 0}),
+    "a refit larger than the frame": made.table(STUDY, rows_of=FEWER | {-1: ROWS + 1}),
+    "copies larger than the frame": made.table(STUDY, rows_of={1: ROWS + 1, 2: ROWS + 1}),
+    "a copy more": made.table(STUDY, rows_of=FEWER | {3: 50}),
 }
 
 
@@ -164,6 +201,12 @@ LABELS = {
 def test_labels_that_are_not_the_shapes_are_rejected(tmp_path: Path, name: str) -> None:
     with pytest.raises(UploadRejected, match="labels"):
         made.read(STUDY, LABELS[name], tmp_path)
+
+
+@pytest.mark.parametrize("rows", [49, 51, ROWS])
+def test_copies_that_have_not_the_manifests_rows_are_rejected(tmp_path: Path, rows: int) -> None:
+    with pytest.raises(UploadRejected, match="not the manifest's rows"):
+        made.read(STUDY, made.table(STUDY, rows_of=FEWER), tmp_path, rows=rows)
 
 
 @pytest.mark.parametrize(

@@ -195,7 +195,7 @@ def test_differences_are_not_exponentiated() -> None:
 def test_answer_is_one_sentence(position: int, sentence: str) -> None:
     got = built(inputs())["estimands"][position]["sentence"]
     assert re.match(sentence, got)
-    assert got.endswith("; 5 sites, random effects, n = 5,000).")
+    assert got.endswith("; 5 sites, random effects, n ≈ 5,000).")
 
 
 def test_one_site_is_not_called_pooled() -> None:

@@ -220,10 +220,10 @@ def test_the_picture_holds_what_was_released(trajectory: dict[str, Any], tmp_pat
     assert part["figures"][1]["columns"][2]["shares"] == [pytest.approx(smokers.mean(axis=1))]
 
 
-def test_all_sites_weigh_by_their_persons() -> None:
+def test_all_sites_weigh_by_their_rows() -> None:
     shape = {"x": np.zeros((2, 4))}
     few = marginals.Marginals(10, shape, {}, {"x": np.zeros((3, 2))})
-    many = replace(few, persons=990, particles={"x": np.ones((2, 4))},
+    many = replace(few, rows=990, particles={"x": np.ones((2, 4))},
                    shares={"x": np.ones((3, 2))})  # fmt: skip
     assert marginals.shares([few, many], "x", 2)[0].tolist() == pytest.approx([0.01, 0.99])
     assert marginals.path_shares([few, many], "x")[0].tolist() == pytest.approx([0.99, 0.99])

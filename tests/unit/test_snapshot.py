@@ -115,6 +115,15 @@ def test_absent_rows_are_null_and_zero():
     assert not rows[~mask].any()
 
 
+@pytest.mark.parametrize("k", [1, 2])
+def test_a_frame_twice_the_cohort_is_filled_up_with_null_persons(k):
+    """Without a person column, too: there each row is a person."""
+    rows, mask = laid_out([0.2, 0.4, 0.6], [0, 1, 2], 6, k)
+    assert rows.shape == (6, k, 1)
+    assert mask.sum(axis=1).tolist() == [1, 1, 1, 0, 0, 0]
+    assert not rows[~mask].any()
+
+
 def test_a_row_with_a_missing_value_is_null_and_keeps_its_place():
     rows, mask = laid_out([math.nan, 0.5], [0, 0], 1, 2)
     assert mask.tolist() == [[False, True]]

@@ -190,6 +190,12 @@ def test_a_genuine_upload_passes(tmp_path):
         assert upload.copy(index).equals(part)
 
 
+@pytest.mark.parametrize("rows", [1, PERSONS - 1, PERSONS])
+def test_a_noisy_count_of_rows_passes_within_the_frame(rows):
+    """Gates before the frame was declared released as many rows as it has places."""
+    assert check(signed(rows=rows)).rows == rows
+
+
 @pytest.mark.parametrize("chunk", [1, 7, 41])
 def test_a_stream_of_several_batches_passes(tmp_path, chunk):
     assert read(tmp_path, stream(TABLE, chunk)).table.equals(TABLE)
@@ -244,6 +250,9 @@ WRONG = [
     ("relation", "replace-one", "relation"),
     ("persons", PERSONS - 1, "public n"),
     ("rows", PERSONS + 1, "rows"),
+    ("rows", 0, "rows"),
+    ("rows", -PERSONS, "rows"),
+    ("rows", 10**30, "rows"),
     ("wire", "2.0", "wire"),
     ("wire", "²", "wire"),
     ("wire", "1" * 9000, "wire"),

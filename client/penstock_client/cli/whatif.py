@@ -171,7 +171,8 @@ def _show_noise(found: dict[str, Any], asked: float) -> None:
         f"what ε = {number(asked)} buys, all of it spent on one count: noise of sd {sd:.3g}, "
         f"within ±{1.96 * sd:.3g} in 95 of 100"
     )
-    say(f"  as a share of the {found['persons']} persons: sd {100 * share:.3g} percentage points")
+    persons = found["persons"]
+    say(f"  as a share of the frame's {persons} persons: sd {100 * share:.3g} percentage points")
     for event in found["events"]:
         if found["mechanism"] != PLAIN and "noise_multiplier" in event:
             times = f", {event['count']} times" if event["count"] > 1 else ""

@@ -595,7 +595,6 @@ class Gate:
             if table is None or self.watch.stopped:
                 self._burn(job, worker.why())
                 return
-            release.check_table(table, signed, persons)
             release.keep(
                 folder,
                 table,

@@ -40,11 +40,14 @@ def software() -> dict[str, str]:
     return found
 
 
-def check_table(path: Path, signed: SignedStudy, persons: int) -> None:
-    """The worker's table has exactly the promised rows and columns, and no missing surprise.
+def check_table(path: Path, signed: SignedStudy, persons: int) -> int:
+    """The worker's table has the promised columns and labels, and no missing surprise.
+
+    Returns:
+        How many rows each copy has: what the release's noisy count says, within the public bounds.
 
     Raises:
-        JobFailed: it does not; what is wrong stays unsaid, since it may depend on rows.
+        JobFailed: it has not; what is wrong stays unsaid, since it may depend on rows.
     """
     shape = shape_of(signed.study, persons)
     nullable = {c.name for c in shape.schema.columns if c.nullable}
@@ -55,9 +58,10 @@ def check_table(path: Path, signed: SignedStudy, persons: int) -> None:
             labels.append(batch.select(list(shape.labels)))
             whole = (n for n in shape.names if n not in nullable)
             good = good and not any(batch.column(n).null_count for n in whole)
-        good = good and bool(labels) and shape.labelled(pa.Table.from_batches(labels))
-    if not good:
+    rows = shape.copy_rows(pa.Table.from_batches(labels)) if good and labels else None
+    if rows is None:
         raise JobFailed("the worker's table is not what was planned")
+    return rows
 
 
 def keep(
@@ -72,7 +76,11 @@ def keep(
     insecure: bool,
     key: Ed25519PrivateKey,
 ) -> None:
-    """Write table and signed manifest beside each other, durably, in one rename."""
+    """Check the table; write it and its signed manifest beside each other, in one durable rename.
+
+    Raises:
+        JobFailed: the table is not what was planned.
+    """
     manifest = describe(
         signed,
         admission,
@@ -108,7 +116,11 @@ def describe(
     insecure: bool,
     gate_key: str,
 ) -> Manifest:
-    """The manifest of a release, from public facts and the charge."""
+    """The manifest of a release, from public facts, the charge, and the table's noisy count.
+
+    Raises:
+        JobFailed: the table is not what was planned.
+    """
     study, events, delta = signed.study, admission.charge.events, signed.study.privacy.delta
     injection = injections(events)
     return Manifest(
@@ -120,7 +132,7 @@ def describe(
         lineage=admission.charge.lineage,
         version=admission.charge.version,
         persons=persons,
-        rows=shape_of(study, persons).counts[1],
+        rows=check_table(table, signed, persons),
         copies=study.mechanism.copies,
         refits=study.mechanism.refits,
         guarantee=study.privacy.guarantee,

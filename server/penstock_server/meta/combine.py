@@ -21,7 +21,7 @@ class SiteEstimate:
         variance: T = ū(1 + 1/m) + mechanism variance; NaN where there is a problem.
         within: ū, mean of the copies' variances.
         between: b, sample variance of the copies' estimates; None with a single copy.
-        n: complete rows per copy (rounded mean).
+        n: complete rows per copy (rounded mean); None of an answer, which does not tell.
         events: events per copy (rounded mean); None for ols.
         copies: copies released.
         copies_used: copies with an estimate, m.
@@ -33,7 +33,7 @@ class SiteEstimate:
     variance: float
     within: float
     between: float | None
-    n: int
+    n: int | None
     events: int | None
     copies: int
     copies_used: int
@@ -44,7 +44,8 @@ class SiteEstimate:
 def combine(copies: Sequence[Estimate], *, mechanism_variance: float = 0.0) -> SiteEstimate:
     """Combine m copies of n rows each, all drawn from *one* fitted private model.
 
-    q̄ = mean of the estimates, ū = mean of the variances (each at n rows, the site's real size),
+    q̄ = mean of the estimates, ū = mean of the variances (each at n rows, as many as the site has,
+    by a noisy count: one that is off by a share of x leaves standard errors off by x/2),
 
         T = ū (1 + 1/m) + mechanism_variance.
 
@@ -104,21 +105,22 @@ def combine(copies: Sequence[Estimate], *, mechanism_variance: float = 0.0) -> S
     )
 
 
-def mechanism_variance(released: float, refits: Sequence[Estimate]) -> float | None:
+def mechanism_variance(released: SiteEstimate, refits: Sequence[Estimate]) -> float | None:
     """What the private mechanism added to the error of ``released``, from refits.
 
-    A refit repeats the whole private procedure, noise and clipping included, on n rows drawn from
-    the released model, in which the estimand is known to be near ``released``. Its estimate θ* from
-    one table of n rows errs by that table's sampling, by the pseudo-rows' sampling, and by the
-    mechanism, so
+    A refit repeats the whole private procedure, noise and clipping included, on n pseudo-rows drawn
+    from the released model, in which the estimand is known to be near q̄. It counts them with noise
+    of its own, and its estimate θ* is from one table of so many rows, n*. So θ* errs by that
+    table's sampling, of variance u*; by the pseudo-rows', which are n and not n*; and by the
+    mechanism:
 
-        D = max(0, mean (θ* − released)² − 2 ū*),
+        D = max(0, mean (θ* − q̄)² − mean u* (1 + n*/n)).
 
-    with ū* the mean of the refits' model-based variances. The second moment is taken about
-    ``released``, not about the mean, so that the bias the procedure adds once more counts too.
+    The second moment is taken about q̄, not about the mean, so that the bias the procedure adds once
+    more counts too.
 
     Args:
-        released: the combined estimate of the copies.
+        released: the copies, combined: q̄ and n.
         refits: their estimates, failed ones (NaN) included.
 
     Returns:
@@ -130,8 +132,8 @@ def mechanism_variance(released: float, refits: Sequence[Estimate]) -> float | N
     the truth and the procedure changes smoothly with it.
     """
     good = [r for r in refits if math.isfinite(r.estimate) and 0 < r.variance < math.inf]
-    if not good or 2 * len(good) < len(refits):
+    if not good or 2 * len(good) < len(refits) or not released.n:
         return None
-    squares = np.mean([(r.estimate - released) ** 2 for r in good])
-    known = 2 * np.mean([r.variance for r in good])
+    squares = np.mean([(r.estimate - released.estimate) ** 2 for r in good])
+    known = np.mean([r.variance * (1 + r.n / released.n) for r in good])
     return max(float(squares - known), 0.0)

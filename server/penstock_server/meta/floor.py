@@ -31,7 +31,7 @@ def variance_floor(schema: Schema, estimand: Estimand, rows: int) -> float:
     Args:
         schema: the study's; its bounds are public.
         estimand: of the study.
-        rows: n, the rows of a copy, fixed by the public n.
+        rows: n, of the table; at most what the public n allows.
 
     Returns:
         The bound, in squared units of the estimate; 0 where there is none.

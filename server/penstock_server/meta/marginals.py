@@ -28,13 +28,13 @@ class Marginals:
     """A site's particles by time point, and some of its paths.
 
     Attributes:
-        persons: the site's public n; what weighs it among sites.
+        rows: of the site's copies, a noisy count of its own; what weighs it among sites.
         particles: of each column (T, m), coded; NaN where missing.
         paths: of each column of numbers (p, k); seen at k of the path's times.
         shares: of each column with levels (k, L): how many of all paths are on each level.
     """
 
-    persons: int
+    rows: int
     particles: Mapping[str, Array]
     paths: Mapping[str, Array]
     shares: Mapping[str, Array]
@@ -52,7 +52,7 @@ def seen(mechanism: Trajectory) -> NDArray[np.int64]:
 
 
 def summarise(
-    mechanism: Trajectory, schema: Schema, persons: int, particles: Coded, paths: Coded
+    mechanism: Trajectory, schema: Schema, rows: int, particles: Coded, paths: Coded
 ) -> Marginals:
     """One site's marginals.
 
@@ -73,7 +73,7 @@ def summarise(
             shares[column.name] = level_shares(values.T, len(column.levels))
         else:
             lines[column.name] = values[:MOST_PATHS]
-    return Marginals(persons, clouds, lines, shares)
+    return Marginals(rows, clouds, lines, shares)
 
 
 def level_shares(values: Array, levels: int) -> Array:
@@ -84,7 +84,7 @@ def level_shares(values: Array, levels: int) -> Array:
 
 
 def quantiles(sites: Sequence[Marginals], column: str) -> list[list[float] | None]:
-    """Of each time point the :data:`QUANTILES` of all sites' particles, weighed by persons.
+    """Of each time point the :data:`QUANTILES` of all sites' particles, weighed by rows.
 
     None where every particle's value is missing.
     """
@@ -92,7 +92,7 @@ def quantiles(sites: Sequence[Marginals], column: str) -> list[list[float] | Non
     for t in range(len(sites[0].particles[column])):
         values = np.concatenate([s.particles[column][t] for s in sites])
         weights = np.concatenate(
-            [np.full(s.particles[column].shape[1], float(s.persons)) for s in sites]
+            [np.full(s.particles[column].shape[1], float(s.rows)) for s in sites]
         )
         known = ~np.isnan(values)
         found.append(_weighted(values[known], weights[known]) if known.any() else None)
@@ -108,15 +108,15 @@ def _weighted(values: Array, weights: Array) -> list[float]:
 
 
 def shares(sites: Sequence[Marginals], column: str, levels: int) -> Array:
-    """(T, L) of all sites' particles, weighed by persons."""
-    weights = np.array([s.persons for s in sites], dtype=np.float64)
+    """(T, L) of all sites' particles, weighed by rows."""
+    weights = np.array([s.rows for s in sites], dtype=np.float64)
     each = np.stack([level_shares(s.particles[column], levels) for s in sites])
     return np.asarray(np.tensordot(weights / weights.sum(), each, 1), dtype=np.float64)
 
 
 def path_shares(sites: Sequence[Marginals], column: str) -> Array:
-    """(k, L) of all sites' paths, weighed by persons."""
-    weights = np.array([s.persons for s in sites], dtype=np.float64)
+    """(k, L) of all sites' paths, weighed by rows."""
+    weights = np.array([s.rows for s in sites], dtype=np.float64)
     each = np.stack([s.shares[column] for s in sites])
     return np.asarray(np.tensordot(weights / weights.sum(), each, 1), dtype=np.float64)
 

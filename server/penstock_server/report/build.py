@@ -27,7 +27,7 @@ from penstock_server.report.trajectory import trajectory
 __all__ = ["ReportInputs", "SiteInput", "SiteRelease", "build_report", "report_schema"]
 
 FORMAT = "penstock.report"
-FORMAT_VERSION = "1.1"
+FORMAT_VERSION = "1.2"
 LEVEL = 0.95
 
 Json = dict[str, Any]
@@ -64,7 +64,7 @@ def build_report(inputs: ReportInputs) -> Json:
 
 
 def completed(report: Json) -> Json:
-    """A kept report of format 1.0, with what 1.1 added to it; another one as it is."""
+    """A kept report of format 1.0, with what later ones added to it; another one as it is."""
     if report["format_version"] != "1.0":
         return report
     estimands = [{**e, "fitted": words.MODELS[e["model"]]} for e in report["estimands"]]
@@ -160,7 +160,8 @@ def _estimand(estimand: Estimand, inputs: ReportInputs, delivered: Sequence[Site
     head = results.get("random")
     truth = (inputs.truth or {}).get(estimand.name)
     rows = _site_rows(found, good, results, log)
-    total = sum(e.n for e in good.values())
+    counts = [e.n for e in good.values() if e.n is not None]
+    total = sum(counts) if len(counts) == len(good) else None
     return {
         "name": estimand.name,
         "model": estimand.model,
@@ -178,7 +179,9 @@ def _estimand(estimand: Estimand, inputs: ReportInputs, delivered: Sequence[Site
         "level": LEVEL,
         "n": total,
         "k": len(good),
-        "sentence": _sentence(estimand, inputs, head, log, total, len(good)),
+        "sentence": _sentence(
+            estimand, inputs, head, log, _size(total, good, delivered), len(good)
+        ),
         "sites": rows,
         "random": None if head is None else _result(head, log),
         "fixed": None if head is None else _result(results["fixed"], log),
@@ -298,7 +301,7 @@ def _sentence(
     inputs: ReportInputs,
     head: pooling.Pooled | None,
     log: bool,
-    total: int,
+    size: str,
     k: int,
 ) -> str:
     subject = _subject(estimand, inputs, "for" if log else "in")
@@ -312,8 +315,18 @@ def _sentence(
     return (
         f"{subject[0].upper()}{subject[1:]}: "
         f"{scale.text(head.estimate)} "
-        f"({100 * LEVEL:g}% interval {interval}; {kind}, n = {total:,})."
+        f"({100 * LEVEL:g}% interval {interval}; {kind}, {size})."
     )
+
+
+def _size(
+    total: int | None, good: Mapping[str, SiteEstimate], delivered: Sequence[SiteInput]
+) -> str:
+    """How much is behind an estimate: rows by noisy counts; of answers, the frames alone."""
+    if total is not None:
+        return f"n ≈ {total:,}"
+    frames = [s.release.n_persons for s in delivered if s.release is not None and s.name in good]
+    return f"frame{'s' if len(frames) > 1 else ''} of {words.count_text(sum(frames), 'person')}"
 
 
 def _subject(estimand: Estimand, inputs: ReportInputs, link: str) -> str:

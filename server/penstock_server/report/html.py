@@ -60,7 +60,7 @@ def plot_of(estimand: Json) -> ForestPlot:
                 c["low"],
                 c["high"],
                 weight=site["weight"],
-                note=f"{site['n']:,}",
+                note="–" if site["n"] is None else f"{site['n']:,}",
                 flagged=bool(site["influence"] and site["influence"]["flagged"]),
             )
         )

@@ -18,7 +18,7 @@ class SiteRelease:
 
     Attributes:
         n_persons: public n, persons in the declared frame.
-        rows: rows per copy; of an answer, its terms.
+        rows: rows per copy, a noisy count of the site's; of an answer, its terms.
         copies: synthetic copies.
         guarantee: class of the guarantee: "formal", "public-flow" or "empirical".
         mechanism: name of the mechanism.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from penstock.estimands import Estimand
 from penstock.mechanisms import Gibbs, Maf, Mechanism, SlicedWasserstein, Trajectory
+from penstock.released import counts_rows
 from penstock.schema import Column, Schema
 from penstock.study import Study
 
@@ -123,7 +124,7 @@ def mechanism(study: Study) -> list[str]:
                 "model's fit to its rows, in few steps with noise (a Langevin chain, "
                 f"{kind} momentum), each person's pull cut to a bound."
             )
-    return [made, *_released(used)]
+    return [made, *_released(study)]
 
 
 _FITTED = {
@@ -144,13 +145,18 @@ _SLICED = {
 }
 
 
-def _released(used: Mechanism) -> list[str]:
+def _released(study: Study) -> list[str]:
+    used = study.mechanism
     if isinstance(used, Gibbs):
         return [
             "What left a site: the model's coefficients and their covariance. There is no "
             "synthetic table, and another question costs privacy again."
         ]
-    tables = f"{count_text(used.copies, 'synthetic table')} of the cohort's size"
+    tables = f"{count_text(used.copies, 'synthetic table')} with "
+    if counts_rows(study):
+        tables += "about as many rows as the site has, by a noisy count"
+    else:
+        tables += "a row for each that the declared frame may hold"
     if used.refits:
         tables += f", and {count_text(used.refits, 'refit')} that show the mechanism's own noise"
     if isinstance(used, Trajectory):
@@ -195,12 +201,19 @@ def limits(study: Study, *, mechanism_variance: bool) -> list[str]:
         "Its interval is too narrow where that fails. It is shown for comparison.",
         "The prediction interval says where the effect in a new, similar site would lie.",
         "Privacy is counted per person. Two data sets are neighbours if one person's data is "
-        "replaced by a null record; the number of persons n is public (zero-out). Replace-one "
-        "values stand beside it because papers quote them: compare like with like only.",
+        "replaced by a null record; the number n of persons in the declared frame is public "
+        "(zero-out). Replace-one values stand beside it because papers quote them: compare like "
+        "with like only.",
         "Each person is assumed to be in one site only."
         if persons == 1
         else f"Each person is assumed to be in at most {persons} sites.",
     ]
+    if not gibbs and not counts_rows(study):
+        found.append(
+            "Tables have a row for each that the declared frames may hold, since these releases "
+            "counted nobody. Where a frame is larger than the cohort, standard errors are too "
+            "small, by the square root of how many times too large it is."
+        )
     if not gibbs:
         found.append(
             "Models are fitted to the synthetic copies as they are. The synthetic data can only "

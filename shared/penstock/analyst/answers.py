@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from penstock.mechanisms import Gibbs, Trajectory
 from penstock.mechanisms.gibbs import answer_terms
+from penstock.released import counts_rows
 from penstock.study import Study
 
 
@@ -32,14 +33,18 @@ def returned(study: Study) -> list[str]:
             "pull writes coefficients.csv and coefficients.json",
         ]
     per_person = schema.max_rows_per_person
-    rows = "row for each person" if per_person == 1 else f"{per_person} rows for each person"
+    rows = "one row" if per_person == 1 else f"{per_person} rows"
+    if counts_rows(study):
+        rows = f"about as many rows as the site has, at most {rows} for each person of its frame"
+    else:
+        rows += " for each person of the site's frame"
     copies = f"{used.copies} synthetic table{'' if used.copies == 1 else 's'}"
     refits = (
         f", and {used.refits} refits for intervals"
         if used.refits
         else ("; without refits, intervals lack the mechanism's noise")
     )
-    lines = [f"comes back: {copies} with {'a ' if per_person == 1 else ''}{rows}{refits}"]
+    lines = [f"comes back: {copies} with {rows}{refits}"]
     files = "pooled.parquet and pooled.csv"
     if isinstance(used, Trajectory):
         points = used.time_points(schema)

@@ -34,6 +34,8 @@ def release(
 ) -> Iterator[Part]:
     """The parts of one release, each as soon as it is made, so that none waits in memory.
 
+    Synthetic tables have as many rows as were counted with noise, at most n·k.
+
     Relation: zero-out with public n; charged as ``plan.events``, whatever is read of them.
 
     Args:

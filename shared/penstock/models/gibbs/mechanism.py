@@ -20,7 +20,13 @@ from penstock.encoding import Encoding
 from penstock.errors import InvalidEvent, InvalidInput, Problem
 from penstock.models.gibbs.chain import Ended, Preconditioner, descend, propagate
 from penstock.models.gibbs.design import LEAST_SHAPE, Rows, read, reporting
-from penstock.models.gibbs.plan import LINEAR, Plan, gradient_sensitivity, largest_bend
+from penstock.models.gibbs.plan import (
+    LINEAR,
+    Plan,
+    gradient_sensitivity,
+    largest_bend,
+    narrowed,
+)
 from penstock.models.gibbs.posed import (
     Loss,
     curvature_cap,
@@ -106,6 +112,7 @@ def answer(
 ) -> tuple[Array, Array]:
     """Coefficients (p,) and covariance (p, p) on the reporting scale."""
     seen = summarise(plan, rows, noise)
+    plan = narrowed(plan, seen.count)
     curvature, spread, posterior = posed(plan, rows, seen, noise, device)
     check_smooth(plan, posterior)
     sensitivity = gradient_sensitivity(plan) * posterior.reach

@@ -190,6 +190,18 @@ def _planned(
     return replace(found, events=_events(found))
 
 
+def narrowed(found: Plan, count: float) -> Plan:
+    """The plan for as many rows as were counted, with noise: a frame may hold far more persons.
+
+    A baseline has no more levels than they can tell apart. What is charged stays: sums of fewer
+    numbers move by less, and have the same noise.
+    """
+    if found.asked.weibull:
+        return found
+    levels = max(1, round(found.levels * min(1.0, count / found.persons)))
+    return replace(found, levels=levels, dimension=found.asked.columns + levels)
+
+
 def _growth(asked: Question, signal: float) -> float:
     """How shares of the budget grow: with much signal the start is soon forgotten, its curvature,
     too; with little, steps by a noisy preconditioner do better if none of them rules. A survival

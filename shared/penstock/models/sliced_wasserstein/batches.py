@@ -1,7 +1,9 @@
 r"""Noisy projections of rows themselves: the two variants of the paper, with honest charges.
 
 A row y, clipped to norm r, is released as yΘ with Gaussian noise of its own, Θ (d, N) stacked
-orthonormal bases, so that ‖yΘ‖ = √(N/d)·‖y‖ with certainty. Null rows are released too, as noise.
+orthonormal bases, so that ‖yΘ‖ = √(N/d)·‖y‖ with certainty. Null rows are released too, as noise;
+how many there are is known from a noisy count, and their part of the distribution is taken out
+afterwards.
 
 * *resampled* (DPSWflow-r): at each step a batch is drawn anew, without replacement, and projected
   on new directions. Another row takes an absent person's place, so the charge is by the diameter:
@@ -24,6 +26,7 @@ from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtr
 
 from penstock.errors import InvalidEvent
 from penstock.models.sliced_wasserstein.goals import Goal, Schedule, least_squares
@@ -70,6 +73,7 @@ def presampled(
     sigma: float,
     schedule: Schedule,
     noise: NoiseSource,
+    absent: float = 0.0,
 ) -> Iterator[Goal]:
     """Goals of all steps from one release of all rows' projections.
 
@@ -77,6 +81,7 @@ def presampled(
         rows: (n, k, d); present: (n, k). Rows are clipped to the radius; absent ones, and ones that
             are not finite, are null.
         sigma: noise multiplier relative to a person's contribution, zero-out.
+        absent: share of null rows in [0, 1), public or released.
     """
     _, k, d = rows.shape
     event = presampled_event(sigma, radius, bases, d, k)
@@ -84,7 +89,7 @@ def presampled(
     theta = orthonormal_stack(bases * d, d, noise.generator())
     ordered = _released(y, theta, sd, noise)
     for which in schedule.turns(bases * d, d):
-        yield _goal(theta[:, which], ordered[which], sd)
+        yield _goal(theta[:, which], ordered[which], sd, absent)
 
 
 def resampled(
@@ -96,6 +101,7 @@ def resampled(
     sigma: float,
     schedule: Schedule,
     noise: NoiseSource,
+    absent: float = 0.0,
 ) -> Iterator[Goal]:
     """Goals of all steps, each from a batch, directions and noise of its own.
 
@@ -103,6 +109,7 @@ def resampled(
         rows: (n, 1, d); else as in :func:`presampled`.
         bases: how many of d directions each step has; the schedule's own does not count.
         sigma: noise multiplier relative to the diameter.
+        absent: as in :func:`presampled`; of every batch, on average.
     """
     n, k, d = rows.shape
     if k != 1:
@@ -112,7 +119,7 @@ def resampled(
     for _ in range(schedule.steps):
         theta = orthonormal_stack(bases * d, d, noise.generator())
         chosen = np.argpartition(noise.uniform(n), batch - 1)[:batch] if batch < n else slice(None)
-        yield _goal(theta, _released(y[chosen], theta, sd, noise), sd)
+        yield _goal(theta, _released(y[chosen], theta, sd, noise), sd, absent)
 
 
 def clipped(rows: Array, present: Bools, radius: float) -> Array:
@@ -133,11 +140,14 @@ def _released(y: Array, theta: Array, sd: float, noise: NoiseSource) -> Array:
     return np.sort(add_gaussian(y @ theta, sd, noise).T, axis=1)
 
 
-def _goal(theta: Array, ordered: Array, sd: float) -> Goal:
+def _goal(theta: Array, ordered: Array, sd: float, absent: float) -> Goal:
+    """Towards the rows that are there: F = (F_all - absent·Φ(·/sd)) / (1 - absent), rising."""
+    even = np.arange(ordered.shape[1]) / max(ordered.shape[1] - 1, 1)
+    share = (even - absent * ndtr(ordered / sd)) / (1 - absent)
+    at = np.maximum.accumulate(np.clip(share, 0.0, 1.0), axis=1)
+
     def quantiles(levels: Array) -> Array:
-        at = np.arange(ordered.shape[1]) / max(ordered.shape[1] - 1, 1)
-        return np.stack(
-            [np.interp(level, at, row) for level, row in zip(levels, ordered, strict=True)]
-        )
+        found = zip(levels, at, ordered, strict=True)
+        return np.stack([np.interp(level, own, row) for level, own, row in found])
 
     return Goal(theta, least_squares(theta), quantiles, sd)

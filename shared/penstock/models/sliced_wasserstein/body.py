@@ -31,6 +31,9 @@ Bools = NDArray[np.bool_]
 _SEED = 0
 """Of the directions, which are public."""
 
+_MOST_ABSENT = 0.99
+"""Share of null rows, beyond which nothing is seen of the others."""
+
 
 @dataclass(frozen=True, slots=True)
 class Sliced:
@@ -71,13 +74,20 @@ class Sliced:
             return resampled_event(sigma, self.radius, self.bases, *sizes)
         return sketch_event(sigma, self.bases, self.d, self.bins, rows)
 
-    def goals(self, rows: Array, present: Bools, noise: NoiseSource) -> Iterator[Goal]:
-        """What the flow moves towards: rows (n, k, d) with presence (n, k), as released."""
+    def goals(
+        self, rows: Array, present: Bools, count: float, noise: NoiseSource
+    ) -> Iterator[Goal]:
+        """What the flow moves towards: rows (n, k, d) with presence (n, k), as released.
+
+        Args:
+            count: of rows that are present, as released.
+        """
         sigma, given = self.noise_multiplier, (rows, present, self.radius, self.bases)
+        absent = min(max(1 - count / present.size, 0.0), _MOST_ABSENT)
         if self.variant == "presampled":
-            return presampled(*given, sigma, self.schedule, noise)
+            return presampled(*given, sigma, self.schedule, noise, absent)
         if self.variant == "resampled":
-            return resampled(*given, self.batch, sigma, self.schedule, noise)
+            return resampled(*given, self.batch, sigma, self.schedule, noise, absent)
         theta = paired_stack(self.bases, self.d, np.random.default_rng(_SEED))
         where = Directions.within(theta, 0.0, REACH)
         sketch = noisy_sketch(rows, present, where, self.bins, sigma, noise)

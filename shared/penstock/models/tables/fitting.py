@@ -178,13 +178,13 @@ def _fitted(
     if isinstance(body, Sliced):
         sliced = body
 
-        def flow(rows: Array, there: Bools, noise: NoiseSource) -> Transport:
-            goals = sliced.goals(rows, there, noise)
+        def flow(rows: Array, there: Bools, count: float, noise: NoiseSource) -> Transport:
+            goals = sliced.goals(rows, there, count, noise)
             return SlicedFlow(goals, sliced.d, sliced.schedule, device)
 
         flows: list[Transport] = []
         with ThreadPoolExecutor(threads) as pool:
-            for made in pool.map(flow, inside, present, noises):
+            for made in pool.map(flow, inside, present, [f.rows for f in fits], noises):
                 flows.append(made)
                 if progress is not None:
                     progress(len(flows) * body.steps, len(fits) * body.steps)
@@ -204,7 +204,8 @@ def _fitted(
 class _Fit:
     """One fit, begun: margins and moments are released.
 
-    ``inside``: the rows (n, k, d) as the body is to see them; ``present``: (n, k).
+    ``inside``: the rows (n, k, d) as the body is to see them; ``present``: (n, k); ``rows``: how
+    many are present, as released.
     """
 
     def __init__(
@@ -227,6 +228,7 @@ class _Fit:
             encoding.outcomes,
             encoding.levels,
         )
+        self.rows = self._counts.rows
         self._seen = _Seen(encoding, self._counts, _SEED)
         self._values, self.present = clamp(rows, low, high), present
         self._scores = self._seen.linear.invert(self._values)
@@ -245,8 +247,7 @@ class _Fit:
         if self._plan.corrected:
             sample = affine.apply(flow.from_latent(self._latents))
             affine = self._moved(sample, self._matched(sample)).after(affine)
-        rows = self._counts.rows
-        return Model(low, high, self._seen.margins, affine, flow, rows)
+        return Model(low, high, self._seen.margins, affine, flow, self.rows)
 
     def _matched(self, sample: Array) -> Affine:
         """The map that gives a sample of normal scores the released moments."""

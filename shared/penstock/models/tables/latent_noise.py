@@ -19,12 +19,14 @@ import math
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import chdtr, expit
 
 from penstock.errors import InvalidInput, Problem
-from penstock.privacy.noise import NoiseSource, add_gaussian
+from penstock.privacy.noise import NoiseSource, add_gaussian, permutation
 
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
+Indices = NDArray[np.intp]
 
 
 def clip_latents(latents: Array, present: Bools, radius: float) -> Array:
@@ -64,3 +66,38 @@ def inject(latents: Array, present: Bools, w: float, radius: float, noise: Noise
     if w == 0:
         return noise.normal(latents.shape)
     return add_gaussian(centre, math.sqrt(1 - w), noise)
+
+
+def likely_present(z: Array, share: float, w: float, radius: float) -> Array:
+    r"""By how much each noisy latent (n, d) is that of a row that was there, (n,) in (0, 1].
+
+    Null records are released as noise alone, N(0, (1-w)I). A row that is there has, if the model is
+    exact, about N(0, vI) with :math:`v = w\,E[\min(χ^2_d, R^2)]/d + 1 - w`; so by Bayes
+
+    .. math:: p(z) = \frac{s\,φ(z; vI)}{s\,φ(z; vI) + (1-s)\,φ(z; (1-w)I)}.
+
+    Rows that are kept with chance p(z) are distributed as those that were there; post-processing.
+
+    Args:
+        share: s in (0, 1], of rows that are there, public or released.
+    """
+    if share >= 1:
+        return np.ones(len(z))
+    d = z.shape[1]
+    inside = d * chdtr(d + 2, radius**2) + radius**2 * (1 - chdtr(d, radius**2))
+    there, null = w * inside / d + 1 - w, 1 - w
+    squares = (z * z).sum(axis=1)
+    log_ratio = squares / 2 * (1 / null - 1 / there) - d / 2 * math.log(there / null)
+    found: Array = expit(log_ratio + math.log(share) - math.log1p(-share))
+    return found
+
+
+def thinned(likely: Array, count: int, noise: NoiseSource) -> Indices:
+    """``count`` of n places in a random order, each with a chance in proportion to ``likely``.
+
+    Sequential Poisson sampling (Ohlsson 1998): the smallest of uniform numbers over their chances.
+    """
+    ranks = noise.uniform(len(likely)) / np.maximum(likely, 1e-300)
+    chosen = np.argsort(ranks, kind="stable")[:count]
+    # By their ranks the likeliest would come first.
+    return np.asarray(chosen[permutation(len(chosen), noise)])

@@ -66,7 +66,7 @@ class Counts:
     Args:
         bins: (d, BINS), of each column; of levels, in its first places.
         split: (m, 2, BINS), of each duration: censored times, then events.
-        rows: the number of rows present; sd: of each count's noise.
+        rows: the number of rows present, by all counts; sd: of each count's noise.
     """
 
     bins: Array
@@ -130,9 +130,20 @@ def noisy_histograms(
     for row, part in zip(bins, parts, strict=True):
         row[: min(len(part), BINS)] = part.reshape(-1, min(len(part), BINS)).sum(axis=0)
     halves = [parts[j].reshape(2, BINS) for j, _ in outcomes]
-    # The number of rows is at most the public n·k, and a model needs at least one.
-    total = float(np.clip(flat[-1], 1.0, max(n * k, 1)))
+    total = _rows(float(flat[-1]), parts, sd, n * k)
     return Counts(bins, np.array(halves).reshape(-1, 2, BINS), total, sd)
+
+
+def _rows(counted: float, parts: Sequence[Array], sd: float, most: int) -> float:
+    """The number of rows present, which every column's counts add up to as well.
+
+    Their mean, weighed by precision: sums of c counts have c times the variance of ``counted``. At
+    most the public n·k; at least what its noise could hide, and one: a model needs some.
+    """
+    sums = np.array([counted, *(part.sum() for part in parts)])
+    precision = 1 / np.array([1, *map(len, parts)])
+    least = max(sd / math.sqrt(precision.sum()), 1.0)
+    return float(min(max(sums @ precision / precision.sum(), least), max(most, 1)))
 
 
 def _places(

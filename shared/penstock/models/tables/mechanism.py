@@ -20,6 +20,11 @@ stages see public rows only, without noise, and the injection alone is charged; 
 noise but the injection's: ε = ∞. Rows that are injected without formal noise pass through the
 flow as it was fitted: to match what a flow draws from latents that are not the rows' own would
 pull the rows apart.
+
+A table has as many rows as its model was fitted on, *as released*: the margins' noisy count. So it
+varies as a sample of that size does, however many persons of the frame have no rows. n·k rows are
+drawn all the same, and the rest dropped, which is post-processing. ``public-flow`` has no such
+count, since no stage saw the rows: its tables have n·k rows, null ones among them.
 """
 
 from __future__ import annotations
@@ -33,12 +38,13 @@ from numpy.typing import NDArray
 from penstock.errors import InvalidInput, Problem
 from penstock.models.flow import training
 from penstock.models.tables.fitting import Encoding, Model, fit, fit_many
-from penstock.models.tables.latent_noise import inject
+from penstock.models.tables.latent_noise import inject, likely_present, thinned
 from penstock.models.tables.plan import Plan
 from penstock.privacy.noise import NoiseSource, child, permutation
 
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
+Indices = NDArray[np.intp]
 
 _ROWS_AT_ONCE = 1 << 16
 _HELD = 1 << 24
@@ -47,7 +53,7 @@ _HELD = 1 << 24
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Encoded rows, each table of exactly persons · rows of them, in a random order.
+    """Encoded rows, in each table :func:`size` of its model, in a random order.
 
     Args:
         copies: drawn from the one model that was fitted on the rows.
@@ -143,10 +149,36 @@ def _latents(plan: Plan, model: Model, rows: Array) -> Array:
     return _by_parts(model.to_latent, flat) if plan.w > 0 else np.zeros_like(flat)
 
 
+def size(plan: Plan, model: Model) -> int:
+    """Rows of a table: those that the model was fitted on, as released; at most n·k.
+
+    Exact where nothing is private (``empirical``); of a ``public-flow`` n·k, which is public.
+    """
+    most = plan.persons * plan.rows
+    return most if plan.guarantee == "public-flow" else min(round(model.rows), most)
+
+
 def _draw(plan: Plan, model: Model, latents: Array, present: Bools, noise: NoiseSource) -> Array:
     """One table in a random order: fresh rows (w = 0), or the rows' own latents with noise."""
-    z = inject(latents, present.reshape(len(latents)), plan.w, plan.latent_clip, noise)
-    return _by_parts(model.to_values, z)[permutation(len(z), noise)]
+    there = present.reshape(len(latents))
+    z = inject(latents, there, plan.w, plan.latent_clip, noise)
+    # All n·k of them, whatever the count: no time depends on it.
+    values = _by_parts(model.to_values, z)
+    return values[_kept(plan, model, z, there, noise)]
+
+
+def _kept(plan: Plan, model: Model, z: Array, there: Bools, noise: NoiseSource) -> Indices:
+    """Which rows leave, in a random order; not those of null records, as far as one can tell.
+
+    From what is released alone: from the noisy latents and the noisy count. ``empirical`` tables
+    have the rows that are there.
+    """
+    count = size(plan, model)
+    if plan.w == 0 or count == len(z):
+        return permutation(len(z), noise)[:count]
+    if plan.guarantee == "empirical":
+        return thinned(there.astype(np.float64), count, noise)
+    return thinned(likely_present(z, count / len(z), plan.w, plan.latent_clip), count, noise)
 
 
 def _refits(
@@ -178,11 +210,10 @@ def _rows_of(
     plan: Plan, encoding: Encoding, model: Model, noise: NoiseSource
 ) -> tuple[Array, Bools]:
     """Rows (persons, k, d) drawn from a model, as many of them present as it was fitted on."""
-    size = plan.persons * plan.rows
-    values = _by_parts(model.to_values, noise.normal((size, plan.d)))
+    most = plan.persons * plan.rows
+    values = _by_parts(model.to_values, noise.normal((most, plan.d)))
     again, there = encoding.encode(encoding.decode(values), noise.generator())
-    absent = size - min(size, round(model.rows))
-    there[permutation(size, noise)[:absent]] = False
+    there[permutation(most, noise)[: most - size(plan, model)]] = False
     rows = np.where(there[:, None], again, 0.0)
     shape = (plan.persons, plan.rows)
     return rows.reshape(*shape, plan.d), there.reshape(shape)

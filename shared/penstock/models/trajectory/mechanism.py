@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -97,16 +97,27 @@ def run(
     where = (device, dtype, threads)
     model = fit(plan, encoding, rows, present, noise, tick, *where)
     for copy in range(1, plan.copies + 1):
-        columns = table(plan, encoding, model, noise)
-        yield Part(copy, columns, np.zeros(plan.persons * plan.rows, dtype=np.int32))
+        yield _snapshots(plan, encoding, model, copy, noise)
     yield _particles(plan, encoding, model)
     yield from _paths(plan, encoding, model, noise)
     for refit in range(1, plan.refits + 1):
         source = child(noise)
         drawn, there = _rows_of(plan, encoding, model, source)
         again = fit(plan, encoding, drawn, there, source, tick, *where)
-        columns = table(plan, encoding, again, source)
-        yield Part(-refit, columns, np.zeros(plan.persons * plan.rows, dtype=np.int32))
+        yield _snapshots(plan, encoding, again, -refit, source)
+
+
+def _snapshots(plan: Plan, encoding: Encoding, model: Model, copy: int, noise: NoiseSource) -> Part:
+    """A table with as many rows as the model was fitted on, as released."""
+    # All n·k are drawn, whatever the count: no time depends on it.
+    columns, count = table(plan, encoding, model, noise), size(plan, model)
+    kept = {name: values[:count] for name, values in columns.items()}
+    return Part(copy, kept, np.zeros(count, dtype=np.int32))
+
+
+def size(plan: Plan, model: Model) -> int:
+    """Rows of a released table, from 1 to n·k."""
+    return min(max(round(model.rows), 1), plan.persons * plan.rows)
 
 
 def fit(
@@ -127,7 +138,12 @@ def fit(
     box = half_widths(plan, encoding)
     found = begin(plan, z, bins, there, box, noise)
     used = np.asarray(plan.times.used)
-    here = Marginals(found.counts[used], found.means[used], found.covariances[used], found.count_sd)
+    here = replace(
+        found,
+        counts=found.counts[used],
+        means=found.means[used],
+        covariances=found.covariances[used],
+    )
     particles = draw(here, plan.particles, box, noise.generator())
     mean, covariance = _whole_moments(here)
     spread = np.sqrt(np.trace(covariance, axis1=1, axis2=2) / len(box))
@@ -150,14 +166,13 @@ def fit(
     )
     reg = plan.dynamics.temperature * np.diff(plan.times.positions)
     shares = _shares(found)
-    rows_seen = float(np.clip(found.counts.sum(), 0, plan.persons * plan.rows))
     if plan.start.sigma is None:
         # Nothing is known of the covariances; in theory the fit's own kernel is what is missing.
         widths = (plan.dynamics.bandwidth * spread) ** 2
         kernels = widths[:, None, None] * np.eye(len(box))
     else:
         kernels = _kernels(moved, covariance)
-    return Model(moved, shares, rows_seen, kernels, couple(moved, reg, plan.exact))
+    return Model(moved, shares, found.rows, kernels, couple(moved, reg, plan.exact))
 
 
 def unit_rows(
@@ -188,9 +203,10 @@ def begin(
     if plan.start.sigma is not None:
         return released(plan.start, z, bins, there, noise)
     count, d = plan.times.count, len(box)
-    even = np.full((count, 1), plan.persons * plan.rows / count)
-    covariance = np.diag((_PUBLIC_SPREAD * box) ** 2)
-    return Marginals(even, np.zeros((count, 1, d)), np.tile(covariance, (count, 1, 1, 1)), 0.0)
+    rows = float(plan.persons * plan.rows)
+    even = np.full((count, 1), rows / count)
+    covariance = np.tile(np.diag((_PUBLIC_SPREAD * box) ** 2), (count, 1, 1, 1))
+    return Marginals(even, np.zeros((count, 1, d)), covariance, 0.0, rows)
 
 
 def draw(found: Marginals, m: int, box: Array, rng: np.random.Generator) -> Array:
@@ -252,10 +268,10 @@ def _kernels(particles: Array, covariances: Array) -> Array:
 
 
 def table(plan: Plan, encoding: Encoding, model: Model, noise: NoiseSource) -> dict[str, Array]:
-    """One snapshot table of exactly n·k rows, in a random order."""
-    size, rng = plan.persons * plan.rows, noise.generator()
-    bins = _bins(model.shares, size, rng)
-    z = np.empty((size, len(plan.space)))
+    """Snapshots, n·k rows in a random order."""
+    most, rng = plan.persons * plan.rows, noise.generator()
+    bins = _bins(model.shares, most, rng)
+    z = np.empty((most, len(plan.space)))
     used = np.asarray(plan.times.used)
     for place, t in enumerate(used):
         own = np.flatnonzero(bins == t)
@@ -263,7 +279,7 @@ def table(plan: Plan, encoding: Encoding, model: Model, noise: NoiseSource) -> d
     skipped = np.flatnonzero(~np.isin(bins, used))
     if len(skipped):
         z[skipped] = _between(plan, model, bins[skipped], rng)
-    order = permutation(size, noise)
+    order = permutation(most, noise)
     return _decoded(plan, encoding, z[order], plan.times.within(bins[order], rng))
 
 
@@ -358,11 +374,10 @@ def _rows_of(
 
     A person's rows are at different times, as far as there are any: visits are.
     """
-    size = plan.persons * plan.rows
+    most = plan.persons * plan.rows
     drawn = table(plan, encoding, model, noise)
     again, there = encoding.encode(drawn, noise.generator())
-    absent = size - min(size, round(model.rows))
-    there[permutation(size, noise)[:absent]] = False
+    there[permutation(most, noise)[: most - size(plan, model)]] = False
     order = np.argsort(drawn[plan.times.column.name], kind="stable")
     order = order.reshape(plan.rows, plan.persons).T
     return np.where(there[order][..., None], again[order], 0.0), there[order]

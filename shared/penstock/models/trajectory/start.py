@@ -15,7 +15,7 @@ clusters by what the last one showed. All that follows a release is post-process
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
@@ -110,12 +110,15 @@ class Marginals:
     Attributes:
         counts: (T, G) rows, at least 0; means: (T, G, d); covariances: (T, G, d, d), definite.
         count_sd: of a count's noise.
+        rows: all rows, at least what their noise could hide: of counts that are cut off at 0 the
+            sum would be too large.
     """
 
     counts: Array
     means: Array
     covariances: Array
     count_sd: float
+    rows: float
 
 
 def released(start: Start, z: Array, bins: Whole, there: Bools, noise: NoiseSource) -> Marginals:
@@ -126,6 +129,7 @@ def released(start: Start, z: Array, bins: Whole, there: Bools, noise: NoiseSour
     whole, unit = contributions(start, z, bins, there, bins)
     sums = noisy_sums(start, whole, unit, bins.ravel(), start.cells, noise)
     found = marginals(start, sums[:, None])
+    rows = found.rows  # of clusters there are more, hence more noise on their sum
     for _ in range(1, start.rounds):
         clusters = nearest_cluster(found, z, bins) if found.means.shape[1] > 1 else None
         if clusters is None:
@@ -136,7 +140,7 @@ def released(start: Start, z: Array, bins: Whole, there: Bools, noise: NoiseSour
         count = start.cells * start.modes
         sums = noisy_sums(start, whole, unit, cells.ravel(), count, noise)
         found = marginals(start, sums.reshape(start.cells, start.modes, *sums.shape[1:]))
-    return found
+    return replace(found, rows=rows)
 
 
 def contributions(
@@ -202,6 +206,7 @@ def marginals(start: Start, sums: Array) -> Marginals:
     sd = math.sqrt(float(start.variance))
     count_sd = sd / a**2
     seen = sums[..., d, d, None] / a**2
+    rows = max(float(seen.sum()), count_sd * math.sqrt(seen.size))
     counts = np.maximum(smooth(seen, np.full(seen.shape[:2], count_sd))[0][..., 0], 0.0)
     safe = np.maximum(counts, _CERTAIN * count_sd)
     seen = sums[..., :d, d] / (a * safe[..., None])
@@ -212,7 +217,7 @@ def marginals(start: Start, sums: Array) -> Marginals:
     raw = second - means[..., :, None] * means[..., None, :]
     flat, variance = smooth(raw.reshape(*raw.shape[:2], d * d), sd / safe)
     covariances = rounded(flat.reshape(raw.shape), variance)
-    return Marginals(counts, means, _definite(covariances, start), count_sd)
+    return Marginals(counts, means, _definite(covariances, start), count_sd, rows)
 
 
 def rounded(covariances: Array, variance: Array) -> Array:
@@ -306,7 +311,7 @@ def _split(found: Marginals, modes: int) -> Marginals:
     inside = values[:, -1:] / modes**2
     covariances = np.repeat(inside[:, :, None, None] * np.eye(means.shape[2]), modes, axis=1)
     counts = np.repeat(found.counts / modes, modes, axis=1)
-    return Marginals(counts, means, covariances, found.count_sd)
+    return Marginals(counts, means, covariances, found.count_sd, found.rows)
 
 
 def nearest_cluster(found: Marginals, z: Array, bins: Whole) -> Whole:
