@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.ledgers import DIGESTS
 
-from penstock.errors import BudgetExceeded, LedgerError
+from penstock.errors import BudgetExceeded, InvalidInput, LedgerError
 from penstock.privacy.events import Gaussian, NoisyDescent
 from penstock.wire.signatures import private_from_pem, public_hex
 from penstock_client import setup
@@ -187,10 +187,11 @@ def test_a_site_with_an_old_ledger_is_certified_again(world):
 
     def certify(**declared) -> int:
         settings = read_settings(paths)
-        checked, _ = setup.inspect(paths, settings)
+        new_frame = declared.get("new_frame", False)
+        checked, _ = setup.inspect(paths, settings, new_frame=new_frame)
         return setup.certify(paths, settings, checked, accept=True, declared=Declared(**declared))
 
-    with pytest.raises(LedgerError, match="200 persons; 212 persons"):
+    with pytest.raises(InvalidInput, match="main has a frame of 212"):
         certify()
     assert site.ledger().format == 1  # what is refused writes nothing
     # Nobody knows who is in it: no second data set before it was certified again.

@@ -505,11 +505,11 @@ def test_the_ledger_is_shown_verified_and_exported_once(home):
     said = penstock("site", "ledger", "show", "-d", folder)
     assert "main: total ε 10 at δ 1e-05; spent 0" in said.out
     assert (
-        "3 records, chain and signatures whole"
+        "4 records, chain and signatures whole"
         in penstock("site", "ledger", "verify", "-d", folder).out
     )
     penstock("site", "ledger", "export", home / "l.json", "-d", folder)
-    assert len(json.loads((home / "l.json").read_text())["records"]) == 3
+    assert len(json.loads((home / "l.json").read_text())["records"]) == 4
     (home / "l.json").write_text("mine")
     said = penstock("site", "ledger", "export", home / "l.json", "-d", folder, code=1)
     assert "a file exists there already" in said.err

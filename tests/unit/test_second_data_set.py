@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
 from tests.conftest import SCHEMA, TestSite, rows_csv
 from tests.ledgers import DIGESTS, ROWS
 
-from penstock.errors import BudgetExceeded, InvalidEvent, LedgerCorrupt, LedgerError, Refused
+from penstock.errors import (
+    BudgetExceeded,
+    InvalidEvent,
+    InvalidInput,
+    LedgerCorrupt,
+    LedgerError,
+    Refused,
+)
 from penstock.privacy.events import Gaussian, OnStratum
 from penstock.privacy.filters import Filter
 from penstock.wire.canonical import canonical
@@ -19,7 +27,7 @@ from penstock_client.gate.admission import consider
 from penstock_client.gate.facts import read_facts
 from penstock_client.ledger.chain import step
 from penstock_client.ledger.database import Database
-from penstock_client.ledger.ledger import Charge, Ledger
+from penstock_client.ledger.ledger import Charge, Ledger, utc_now
 from penstock_client.ledger.state import State, Unit
 from penstock_client.rows import identities
 from penstock_client.setup import Declared
@@ -57,8 +65,17 @@ def with_ids(numbers: range, seed: int = 1) -> str:
     return "\n".join([f"id,{head}", *(f"p{i},{row}" for i, row in zip(numbers, rows, strict=True))])
 
 
-def certify(site: TestSite, csv: str | None = None, lineage: str = "", **declared) -> int:
-    """What `penstock site check --accept` does, after an edit of the settings and of the file."""
+def certify(
+    site: TestSite,
+    csv: str | None = None,
+    lineage: str = "",
+    persons: int | None = None,
+    **declared,
+) -> int:
+    """What `penstock site check --accept` does, after edits of settings, file and dictionary."""
+    if persons is not None:
+        text = site.paths.dictionary.read_text()
+        site.paths.dictionary.write_text(re.sub(r"(?m)^persons = .*", f"persons = {persons}", text))
     if csv is not None:
         (site.paths.root.parent / f"{site.name}.csv").write_text(csv + "\n")
     if lineage:
@@ -68,7 +85,7 @@ def certify(site: TestSite, csv: str | None = None, lineage: str = "", **declare
             text.replace(f'lineage = "{before}"', f'lineage = "{lineage}"')
         )
     settings = read_settings(site.paths)
-    checked, _ = setup.inspect(site.paths, settings)
+    checked, _ = setup.inspect(site.paths, settings, new_frame=declared.get("new_frame", False))
     return setup.certify(site.paths, settings, checked, accept=True, declared=Declared(**declared))
 
 
@@ -86,7 +103,7 @@ def test_renaming_the_lineage_bought_a_fresh_budget(world):
 
 
 def test_the_same_persons_were_declared_disjoint(world):
-    site = world.site("a", csv=with_ids(range(200)) + "\n", schema=ID_SCHEMA)
+    site = world.site("a", csv=with_ids(range(200)) + "\n", schema=ID_SCHEMA, persons=300)
     certify(site, with_ids(range(500, 700), seed=2))  # others, in the same data set
     # Other rows and other columns' order, but 3 persons of the first version.
     with pytest.raises(LedgerError, match="3 persons"):
@@ -160,7 +177,7 @@ def test_the_unit_changed_within_a_lineage(world):
 
 def test_a_study_used_more_rows_of_a_person_than_the_data_set_protects(world):
     site = world.site("a", csv=with_ids(range(200)) + "\n", schema=ID_SCHEMA)
-    facts = read_facts(site.paths, read_settings(site.paths), site.ledger())
+    facts = read_facts(site.paths, read_settings(site.paths), site.ledger(), utc_now())
     assert consider(world.signed(schema=ID_SCHEMA), facts)
     # Whatever dictionary is certified beside it, the ledger's unit holds.
     wide = replace(facts, dictionary=replace(ID_SCHEMA, max_rows_per_person=9))
@@ -174,15 +191,22 @@ def test_a_study_used_more_rows_of_a_person_than_the_data_set_protects(world):
 
 
 def test_n_told_who_joined(world):
-    site = world.site("a", csv=with_ids(range(200)) + "\n", schema=ID_SCHEMA)
+    site = world.site("a", csv=with_ids(range(200)) + "\n", schema=ID_SCHEMA, persons=300)
     seq = site.ledger().seq
+    with pytest.raises(InvalidInput, match="everybody sees it change"):
+        certify(site, with_ids(range(201)), persons=301)
+    # The ledger holds it too, whoever asks.
+    ledger = Ledger(Database(site.paths.database), site.paths.key())
     with pytest.raises(LedgerError, match="who joined"):
-        certify(site, with_ids(range(201)))
+        ledger.add_version("main", 301, "f")
+    ledger.database.close()
     assert site.ledger().seq == seq
-    assert site.ledger().lineages["main"].versions[-1].persons == 200
-    assert certify(site, with_ids(range(201)), new_frame=True, reason="a new ward") == 2
-    (before, after) = site.ledger().lineages["main"].versions
-    assert (before.persons, after.persons, after.new_frame) == (200, 201, True)
+    assert certify(site, with_ids(range(201)), persons=300) == 2
+    said = {"new_frame": True, "reason": "a new ward"}
+    assert certify(site, with_ids(range(201)), persons=301, **said) == 3
+    versions = site.ledger().lineages["main"].versions
+    assert [v.persons for v in versions] == [300, 300, 301]
+    assert versions[-1].new_frame
 
 
 def test_a_frame_that_changed_undeclared_breaks_the_chain(ledger):
@@ -298,7 +322,7 @@ def test_two_data_sets_that_are_together_over_budget_are_closed():
 
 def test_delta_was_no_small_chance_among_so_many(world):
     site = world.site("a")
-    facts = read_facts(site.paths, read_settings(site.paths), site.ledger())
+    facts = read_facts(site.paths, read_settings(site.paths), site.ledger(), utc_now())
     policy = replace(facts.policy, study_delta=0.01, total_delta=0.01)
     facts = replace(facts, policy=policy)
     most = 1 / (10 * 200)

@@ -309,7 +309,7 @@ _PREVIEW = {
     "total_epsilon": "its total ε",
     "spent_before": "spent before, at the ledger's order",
     "spent_after": "spent after, at the ledger's order",
-    "spent_after_replace_one": "spent after, if a person is exchanged for another",
+    "spent_after_replace_one": "spent after, replace-one, by PLD",
     "left_before": "one more study may cost, now",
     "left_after": "one more study may cost, after",
     "refusal": "would be refused",
