@@ -39,13 +39,13 @@ POLICY = """\
 mechanisms = ["maf"]
 guarantees = ["formal", "public-flow", "empirical"]
 approval = "{approval}"
+[time]
+slot_seconds = 0.25
 [limits]
 study_epsilon = {study}
 study_delta = 1e-5
 total_epsilon = {total}
 total_delta = 1e-5
-[time]
-slot_seconds = 0.25
 """
 
 SCHEMA = Schema(

@@ -120,7 +120,7 @@ def test_rows_that_are_not_as_certified_are_refused_without_a_charge(world, chan
 
 def test_what_was_certified_is_found_to_be_so(world):
     site = world.site()
-    dictionary = setup.read_dictionary(site.paths)
+    dictionary = setup.read_dictionary(site.paths).schema
     (version,) = site.ledger().lineages["main"].versions
     secret = private_to_pem(site.paths.key())
     with sealed(snapshot(site)) as rows:
