@@ -335,6 +335,12 @@ class Federation:
         """The status of every charge of a study, by site, from verified ledgers."""
         return {s.name: [c.status for c in self._charges(s, study)] for s in self.world.sites}
 
+    def reserved(self, study: str, *sites: str) -> None:
+        """Wait until these sites' charges are reserved: what came before costs nothing."""
+        for name in sites:
+            site = next(s for s in self.world.sites if s.name == name)
+            self.until(lambda s=site: bool(self._charges(s, study)), f"{name} to reserve")
+
     def _charges(self, site: TestSite, study: str) -> list[Charge]:
         return [c for c in site.ledger().charges.values() if c.study_id == study]
 

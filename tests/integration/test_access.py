@@ -57,15 +57,19 @@ def penstock_command(*args, code=0, stdin=""):
 # -- wrong tokens ------------------------------------------------------------------------------
 
 
-def test_a_thousand_wrong_tokens_are_noticed(hub):
+TRIES = 250
+
+
+def test_many_wrong_tokens_are_noticed(hub):
+    """A thousand were tried once, and nobody saw them."""
     with hub.client() as client:
         answers = []
-        for number in range(1000):
+        for number in range(TRIES):
             headers = {"Authorization": f"Bearer pst_{number:043d}"}
             answers.append(client.get("/api/v1/me", headers=headers))
     assert {a.status_code for a in answers[:20]} == {401}
     limited = [a for a in answers if a.status_code == 429]
-    assert len(limited) > 900
+    assert len(limited) > TRIES - 50
     assert all(int(a.headers["retry-after"]) >= 1 for a in limited)
     assert {a.json()["code"] for a in answers} == {"not-allowed"}
     with hub.remote() as ada:  # from the same address, while it is told to wait
@@ -76,13 +80,13 @@ def test_a_thousand_wrong_tokens_are_noticed(hub):
     hub.stop()
     hub.start()
     told = records(hub, "wrong-tokens")
-    assert sum(r["count"] for r in told) == 1001
+    assert sum(r["count"] for r in told) == TRIES + 1
     assert len(told) <= 3  # a minute's tries are one record
     assert {a["address"] for r in told for a in r["addresses"]} == {"127.0.0.1"}
     row = next(r for r in doctor.checkup(hub.root) if r.check == "tokens")
-    assert (row.state, row.found) == ("warn", "1001 wrong tokens in the last 7 days")
+    assert (row.state, row.found) == ("warn", f"{TRIES + 1} wrong tokens in the last 7 days")
     listed = penstock_command("server", "token", "list", "-d", hub.root)
-    assert "wrong tokens in the last 7 days: 1001" in listed
+    assert f"wrong tokens in the last 7 days: {TRIES + 1}" in listed
     assert "wrong tokens, from 1 addresses" in hub.log.read_text()
     assert "pst_" not in hub.log.read_text()
 

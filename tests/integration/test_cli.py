@@ -864,6 +864,7 @@ def federation() -> Iterator[Federation]:
             call("site", "check", "-d", name, code=2)
             (home / name / "dictionary.toml").write_text(DICTIONARY)
             replace(home / name / "policy.toml", "total_epsilon = 10.0", "total_epsilon = 3.0")
+            replace(home / name / "policy.toml", "slot_seconds = 60", "slot_seconds = 1")
             call("site", "check", "-d", name)
             given = ("--label", "ann", "--epsilon", "3", "--expires", "2099-12-31")
             call("site", "trust", "add", "ann.pub", *given, "-d", name)

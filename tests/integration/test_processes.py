@@ -102,11 +102,14 @@ def answers(federation) -> bool:
 
 def test_the_processes_of_sites_are_killed_while_they_work(federation):
     """A killed gate or worker costs its charge; a killed network side costs nothing."""
-    study = federation.submit("burns")
+    # Long enough to be killed between the charge and the release.
+    study = federation.submit("burns", mechanism=replace(FAST, steps=4000))
+    federation.reserved(study, "a")
     worker = federation.kill("a", "worker")
+    federation.reserved(study, "b")
     orphan = federation.pid("b", "worker")
     gate = federation.kill("b", "gate")
-    federation.pid("c", "worker")
+    federation.reserved(study, "c")
     runner = federation.kill("c", "runner")
     supernode = federation.kill("c", "supernode")
     gone = [psutil.pid_exists(pid) for pid in (worker, gate, runner, supernode)]
@@ -122,7 +125,7 @@ def test_the_processes_of_sites_are_killed_while_they_work(federation):
     assert federation.charges(study) == {"a": ["burnt"], "b": ["burnt"], "c": ["committed"]}
     assert federation.draws(study) == ONCE
     # The same signed study again is the same study, and the same request at every gate.
-    assert federation.submit("burns") == study
+    assert federation.submit("burns", mechanism=replace(FAST, steps=4000)) == study
     assert federation.draws(study) == ONCE
 
 

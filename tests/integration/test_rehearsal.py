@@ -46,12 +46,12 @@ def draw(*args, **kwargs):
     yield
 mechanism.draw = draw
 """
-ONE_ROW_LESS = """
+NO_ROW = """
 from penstock.models.tables import mechanism
 real = mechanism.draw
 def draw(*args, **kwargs):
     for label, table in real(*args, **kwargs):
-        yield label, table[1:]
+        yield label, table[:0]
 mechanism.draw = draw
 """
 MISSING = """
@@ -64,7 +64,7 @@ sys.modules["penstock.models.tables.fitting"] = None
     ("planted", "said"),
     [
         (BUG, "LinAlgError"),
-        (ONE_ROW_LESS, "not what was planned"),
+        (NO_ROW, "not what was planned"),
         (MISSING, "ModuleNotFoundError"),
     ],
     ids=["an error", "a table of another shape", "a missing module"],

@@ -63,8 +63,9 @@ def test_the_chains_record_had_no_raw_sigma(settings: dict[str, object]) -> None
     found = made(persons=4000, **settings)
     chain = [e for e in found.events if isinstance(e, Gaussian | NoisyDescent)]
     steps = {e.noise_multiplier * e.sensitivity for e in chain}
-    raw = {sigma * found.rows / 4000 * (1 + 1e-9) for sigma in found.schedule.multipliers}
-    assert sorted(steps) == pytest.approx(sorted(raw), rel=1e-12)
+    raw = {sigma * found.rows / 4000 for sigma in found.schedule.multipliers}
+    assert sorted(steps) == pytest.approx(sorted(raw), rel=1e-6)
+    assert min(steps) > min(raw)  # room for what one person moves in everybody's rounding
     assert all(e.sensitivity == pytest.approx(found.rows / 4000) for e in chain)
 
 

@@ -47,8 +47,8 @@ class Measured:
     long: float
 
 
-def shortened(study: Study, steps: int) -> Study:
-    """The study with one copy, at most one refit, and at most so many steps.
+def shortened(study: Study, steps: int, refits: int = 1) -> Study:
+    """The study with one copy, and at most so many refits and steps.
 
     A chain (``gibbs``) is kept whole: it has neither copies nor refits, and its plan depends on
     its length.
@@ -60,7 +60,7 @@ def shortened(study: Study, steps: int) -> Study:
         mechanism,
         steps=min(steps, mechanism.steps),
         copies=1,
-        refits=min(1, mechanism.refits),
+        refits=min(refits, mechanism.refits),
     )
     return replace(study, mechanism=short)
 

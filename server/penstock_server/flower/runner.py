@@ -36,6 +36,7 @@ from penstock_server.lifecycle import Coordinator
 log = logging.getLogger("penstock.coordinator")
 
 TASK = "flwr-serverapp"
+STOP_SECONDS = 5.0
 
 
 def main(root: Path) -> None:
@@ -44,7 +45,7 @@ def main(root: Path) -> None:
     logs.to_stderr()
     stopping = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stopping.set())
+        signal.signal(number, lambda *_: _end(stopping))
     folder = Folder(root)
     coordinator = service.open_coordinator(root)
     coordinator.drop_pieces()
@@ -55,6 +56,17 @@ def main(root: Path) -> None:
     nodes = Nodes(coordinator, control)
     nodes()
     _pump(folder, coordinator, control.start_run(), nodes, stopping.is_set)
+
+
+def _end(stopping: threading.Event) -> None:
+    """Stop; and where a call to a SuperLink that is gone is tried again for ever, end anyway.
+
+    Nothing is lost: what was on its way is asked again by the next runner.
+    """
+    stopping.set()
+    last = threading.Timer(STOP_SECONDS, os._exit, (0,))
+    last.daemon = True
+    last.start()
 
 
 class Nodes:
