@@ -932,7 +932,8 @@ def test_from_a_question_to_a_report(federation):
     files = run.json("pull", "s1", "--out", "all", "--copies", "all")["files"]
     assert "all/report.json" in files
     every = pd.read_parquet(run.home / "all" / "pooled.parquet")
-    assert (len(one), len(every)) == (2 * FRAME, 3 * 2 * FRAME)
+    assert 0 < len(one) <= 2 * FRAME  # as many as were counted, with noise
+    assert len(every) == 3 * len(one)
 
     (lineage,) = run.json("site", "ledger", "show", "-d", "a")
     assert [c["status"] for c in lineage["charges"]] == ["committed"]

@@ -103,7 +103,7 @@ def answers(federation) -> bool:
 def test_the_processes_of_sites_are_killed_while_they_work(federation):
     """A killed gate or worker costs its charge; a killed network side costs nothing."""
     # Long enough to be killed between the charge and the release.
-    study = federation.submit("burns", mechanism=replace(FAST, steps=4000))
+    study = federation.submit("burns", mechanism=replace(FAST, steps=800))
     federation.reserved(study, "a")
     worker = federation.kill("a", "worker")
     federation.reserved(study, "b")
@@ -115,7 +115,7 @@ def test_the_processes_of_sites_are_killed_while_they_work(federation):
     gone = [psutil.pid_exists(pid) for pid in (worker, gate, runner, supernode)]
     assert gone == [False] * 4
     federation.until(lambda: not psutil.pid_exists(orphan), "the killed gate's worker to end")
-    parts = {p["site"]: p for p in federation.ended(study)["sites"]}
+    parts = {p["site"]: p for p in federation.ended(study, 300)["sites"]}
     assert {n: p["state"] for n, p in parts.items()} == {
         "a": "failed",
         "b": "failed",
@@ -125,7 +125,7 @@ def test_the_processes_of_sites_are_killed_while_they_work(federation):
     assert federation.charges(study) == {"a": ["burnt"], "b": ["burnt"], "c": ["committed"]}
     assert federation.draws(study) == ONCE
     # The same signed study again is the same study, and the same request at every gate.
-    assert federation.submit("burns", mechanism=replace(FAST, steps=4000)) == study
+    assert federation.submit("burns", mechanism=replace(FAST, steps=800)) == study
     assert federation.draws(study) == ONCE
 
 
@@ -217,7 +217,7 @@ def test_a_restored_ledger_stops_the_site_until_it_is_recovered(federation):
     penstock(*ledger, federation.folder("b"), "--accept-worst-case")
     penstock("site", "check", "--accept", "--dir", federation.folder("b"))
     federation.start("a", "b")
-    parts = {p["site"]: p for p in federation.ended(study)["sites"]}
+    parts = {p["site"]: p for p in federation.ended(study, 300)["sites"]}
     assert {n: p["state"] for n, p in parts.items()} == {
         "a": "delivered",
         "b": "refused",
