@@ -111,11 +111,12 @@ def answer(
     device: str = "cpu",
 ) -> tuple[Array, Array]:
     """Coefficients (p,) and covariance (p, p) on the reporting scale."""
+    charged = gradient_sensitivity(plan)  # as it is recorded: of the plan before it is narrowed
     seen = summarise(plan, rows, noise)
     plan = narrowed(plan, seen.count)
     curvature, spread, posterior = posed(plan, rows, seen, noise, device)
     check_smooth(plan, posterior)
-    sensitivity = gradient_sensitivity(plan) * posterior.reach
+    sensitivity = charged * posterior.reach
     ended = descend(
         posterior.gradient,
         posterior.start,
