@@ -85,12 +85,12 @@ class Slow:
         self.spec = spec
         self.folder.mkdir(parents=True, exist_ok=True)
         if rehearse:
-            study = rehearsal.shortened(Study.from_dict(spec.study), rehearsal.LONG)
+            study = rehearsal.shortened(Study.from_dict(spec.study))
             table_of(study, spec.persons, self.rehearsed)
         return True
 
     def measured(self) -> rehearsal.Measured:
-        return rehearsal.Measured(0.0, 4.0, 4.0)
+        return rehearsal.Measured(first=6.0, longer=6.0, copy=1.0, refit=2.0)
 
     def run(self, rows: int, progress: Callable[[int, int], None]) -> Path | None:
         assert self.spec is not None

@@ -6,6 +6,7 @@ levels, came after the reservation, at every site.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,7 @@ from penstock.mechanisms import Gibbs, Maf
 from penstock.schema import Column, Schema
 from penstock_client.rows.snapshot import by_person, load, recode
 from penstock_client.work import rehearsal
-from penstock_client.work.rehearsal import LONG, SHORT, Measured, seconds, shortened
+from penstock_client.work.rehearsal import LONG, SHORT, Measured, measure, seconds, shortened
 
 # The real service; an error is planted in what its workers import.
 PLANTED = """
@@ -130,30 +131,44 @@ def test_a_rehearsal_has_the_studys_settings_but_for_their_number(world):
         schema=SCHEMA, sites=("a",), mechanism=Maf(steps=900, hidden=(7,), refits=3, copies=8)
     )
     short = shortened(study, LONG)
-    assert short.mechanism == Maf(steps=LONG, hidden=(7,), refits=1, copies=1)
+    assert short.mechanism == Maf(steps=LONG, hidden=(7,), refits=1, copies=2)
     assert short.privacy == study.privacy
     whole = world.study(sites=("a",), mechanism=Gibbs())
     assert shortened(whole, SHORT) == whole
 
 
-TIMES = st.tuples(*[st.floats(0.001, 100)] * 5)
+TIMES = st.tuples(*[st.floats(0.001, 100)] * 7)
 
 
 @settings(deadline=None, derandomize=True, max_examples=200)
 @given(st.integers(1, 100), st.integers(0, 100), st.integers(1, 10_000), TIMES)
 def test_the_estimate_holds_every_fit_refit_and_table(copies, refits, steps, times):
     """A release is prepared once; then a fit, refits, and a table of each and of each copy."""
-    once, fit, again, draw, one = times
+    once, fit, again, draw, one, paths, checking = times
 
-    def release(copies, refits, steps):
-        fits = once + fit + one * steps + refits * (again + one * steps)
-        return fits + (copies + refits) * draw
+    def marks(copies, refits, steps):
+        """Each part's label, and when it was made; the end."""
+        moment = once + fit + one * steps + draw
+        yield 1, moment
+        for copy in range(2, copies + 1):
+            yield copy, (moment := moment + draw)
+        yield 0, (moment := moment + paths)
+        for refit in range(1, refits + 1):
+            yield -refit, (moment := moment + again + one * steps + draw)
 
-    mechanism = Maf(copies=copies, refits=refits, steps=steps)
-    study = _study(mechanism)
-    short = Measured(once, *(release(1, min(1, refits), min(s, steps)) for s in (SHORT, LONG)))
-    found, truth = seconds(study, short), release(copies, refits, steps)
-    assert found >= truth * (1 - 1e-6)
+    def measured(copies, refits, steps):
+        return measure([(label, 3.0 + at) for label, at in marks(copies, refits, steps)], 3.0)
+
+    few = min(copies, 2), min(refits, 1)
+    short = measured(*few, min(SHORT, steps))
+    longer = measured(1, 0, min(LONG, steps)).first
+    checked = checking * sum(few)
+    found = seconds(
+        _study(Maf(copies=copies, refits=refits, steps=steps)),
+        replace(short, longer=longer, checked=checked),
+    )
+    truth = list(marks(copies, refits, steps))[-1][1] + checking * (copies + refits)
+    assert found == pytest.approx(truth, rel=1e-6)
 
 
 def _study(mechanism):
@@ -161,7 +176,7 @@ def _study(mechanism):
 
 
 def test_noise_in_what_is_measured_never_shortens_the_estimate_below_one_run():
-    assert seconds(_study(FAST), Measured(0.2, 1.0, 0.5)) >= 1.0
+    assert seconds(_study(FAST), Measured(first=1.0, longer=0.5)) >= 1.0
 
 
 def test_a_rehearsal_is_kept_for_the_same_study_again(world):

@@ -83,12 +83,12 @@ def sources() -> dict[str, Source]:
         rows = cvd.simulate(cvd.find("framingham-m"), rng, n=n)
         return {c: np.asarray(rows[c], dtype=np.float64) for c in cvd.schema().names}
 
-    known = Source(cvd.schema(), cvd.estimand(), cvd.LOG_HR, simulated, 5)
-    found = {"Framingham, simulated": known, "GBSG2": _table(_gbsg2(), 3)}
+    known = Source(cvd.schema(), cvd.estimand(), cvd.LOG_HR, simulated, 30)
+    found = {"Framingham, simulated": known, "GBSG2": _table(_gbsg2(), 20)}
     elsewhere = Path(os.environ.get("PENSTOCK_TABLES", "."))
     for name in ("rotterdam.csv", "rotterdam.csv.gz"):
         if (elsewhere / name).exists():
-            found["rotterdam"] = _table(_rotterdam(elsewhere / name), 2)
+            found["rotterdam"] = _table(_rotterdam(elsewhere / name), 10)
     return found
 
 

@@ -528,13 +528,12 @@ class Gate:
             if not worker.prepare(spec, rehearse=known not in self._rehearsed):
                 raise JobFailed("the worker did not come so far", value=worker.why())
             if known not in self._rehearsed:
-                short = replace(signed, study=rehearsal.shortened(study, rehearsal.LONG))
+                short = replace(signed, study=rehearsal.shortened(study))
                 began = time.perf_counter()
                 release.check_table(worker.rehearsed, short, persons)
                 checked = time.perf_counter() - began
-                found = worker.measured()
-                whole = replace(found, short=found.short + checked, long=found.long + checked)
-                self._rehearsed[known] = rehearsal.seconds(study, whole)
+                measured = replace(worker.measured(), checked=checked)
+                self._rehearsed[known] = rehearsal.seconds(study, measured)
         except (OSError, ValueError, PenstockError) as error:
             self._refuse_if_stopped()
             log.error("request %s failed its rehearsal: %s", admission.request_id[:12], error)

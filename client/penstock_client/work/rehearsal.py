@@ -2,8 +2,9 @@
 
 A rehearsal is the same code in the same process, on rows drawn from the public dictionary, for the
 public n: a plan that cannot be carried out, a missing package, too little memory or an error of
-ours ends a job before anything was charged. It is short by what makes a release long, its steps
-(two short runs tell what one step takes), copies and refits; all other settings are the study's.
+ours ends a job before anything was charged. It is short by what makes a release long: steps (two
+runs tell what one takes), copies and refits (each is timed as it is made). All other settings are
+the study's.
 
 What it measures plans the release's time, from public numbers alone: no row was read yet.
 """
@@ -11,6 +12,7 @@ What it measures plans the release's time, from public numbers alone: no row was
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -25,7 +27,10 @@ FEW_PERSONS = 50
 """Of the first try, which also loads what is loaded lazily."""
 
 SHORT, LONG = 1, 65
-"""Steps of the two runs that are timed."""
+"""Steps of the runs that are timed."""
+
+COPIES, REFITS = 2, 1
+"""Of the run that times them: a first copy, a further one, a refit."""
 
 _MISSING = 0.2
 """Share of rows in which a value is missing."""
@@ -37,18 +42,28 @@ _NOBODY = 20
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Seconds that the whole of a short release took, with the fewer and with the more steps.
+    """What the parts of short releases took, in seconds.
 
-    ``prepared`` of them went into what is done once: plan and encoding.
+    Attributes:
+        first: from the start to the first copy, with :data:`SHORT` steps: all that is done once.
+        longer: the same with :data:`LONG` steps.
+        copy: a further copy; refit: a fit on rows of the model, and its table.
+        rest: all else that is done once, such as paths and the end of the file.
+        checked: looking through the short release again, at the gate.
     """
 
-    prepared: float
-    short: float
-    long: float
+    first: float
+    longer: float
+    copy: float = 0.0
+    refit: float = 0.0
+    rest: float = 0.0
+    checked: float = 0.0
 
 
-def shortened(study: Study, steps: int, refits: int = 1) -> Study:
-    """The study with one copy, and at most so many refits and steps.
+def shortened(
+    study: Study, steps: int = SHORT, copies: int = COPIES, refits: int = REFITS
+) -> Study:
+    """The study with at most so many steps, copies and refits.
 
     A chain (``gibbs``) is kept whole: it has neither copies nor refits, and its plan depends on
     its length.
@@ -59,28 +74,44 @@ def shortened(study: Study, steps: int, refits: int = 1) -> Study:
     short = replace(
         mechanism,
         steps=min(steps, mechanism.steps),
-        copies=1,
+        copies=min(copies, mechanism.copies),
         refits=min(refits, mechanism.refits),
     )
     return replace(study, mechanism=short)
 
 
 def seconds(study: Study, measured: Measured) -> float:
-    """What the whole release takes, on the safe side of what was measured.
+    """What the whole release takes, by what its parts took.
 
-    T = prepared + r (short - prepared + (steps - 1) · one step), with
-    r = max(1, refits, (copies + refits)/(1 + min(1, refits))). A short release is one fit, at most
-    one refit, and a table of each: r of them hold every fit, refit and table of the whole.
+    T = first + rest + (c - 1) · copy + r · refit + (1 + r)(s - SHORT) · step + t · checked
+    for c copies, r refits and s steps, where step = (longer - first)/(min(LONG, s) - SHORT), and t
+    is how many times the tables of the short release they are.
     """
     mechanism = study.mechanism
+    once = measured.first + measured.rest
     if isinstance(mechanism, Gibbs):
-        return max(measured.short, measured.long)
-    low, high = (min(steps, mechanism.steps) for steps in (SHORT, LONG))
-    step = max(0.0, measured.long - measured.short) / (high - low) if high > low else 0.0
-    one = min(1, mechanism.refits)
-    repeats = max(1.0, mechanism.refits, (mechanism.copies + mechanism.refits) / (1 + one))
-    once = min(measured.prepared, measured.short)
-    return once + repeats * (measured.short - once + (mechanism.steps - low) * step)
+        return once + measured.checked
+    c, r, s = mechanism.copies, mechanism.refits, mechanism.steps
+    low, high = min(SHORT, s), min(LONG, s)
+    step = max(0.0, measured.longer - measured.first) / (high - low) if high > low else 0.0
+    fits = r * measured.refit + (1 + r) * (s - low) * step
+    times = (c + r) / (min(COPIES, c) + min(REFITS, r))
+    return once + (c - 1) * measured.copy + fits + times * measured.checked
+
+
+def measure(marks: Sequence[tuple[int, float]], began: float) -> Measured:
+    """Sort the moments at which a short release's parts were made, by their labels.
+
+    Args:
+        marks: of each part its label (:class:`penstock.models.parts.Part`) and when it was made.
+    """
+    took = {"copy": 0.0, "refit": 0.0, "rest": 0.0}
+    (_, first), *others = marks
+    before = first
+    for label, moment in others:
+        took["refit" if label < 0 else "copy" if label > 0 else "rest"] += moment - before
+        before = moment
+    return Measured(first - began, first - began, **took)
 
 
 def synthetic_rows(dictionary: Schema, persons: int, k: int, seed: int = 0) -> bytes:

@@ -34,7 +34,7 @@ from penstock.models.flow.engine import why_no_kernel
 from penstock.models.plans import Plan, plan
 from penstock.privacy.events import to_dict
 from penstock.privacy.noise import NoiseSource, SecureNoise, SeededNoise
-from penstock.released import shape_of
+from penstock.released import COPY, shape_of
 from penstock.schema import Schema
 from penstock.study import Study
 from penstock_client.dumps import forbid_dumps
@@ -136,34 +136,37 @@ def produce(
 
 
 def rehearse(spec: Spec, folder: Path) -> rehearsal.Measured:
-    """Run a short form of the study on synthetic rows, leave its table, and say how long it took.
+    """Run short forms of the study on synthetic rows, leave a table, and say how long they took.
 
     Everything that a release does, with the public n: only steps, copies and refits are fewer.
     """
     study = Study.from_dict(spec.study)
     dictionary, k = Schema.from_dict(spec.dictionary), study.schema.max_rows_per_person
 
-    def shortened(persons: int, steps: int, refits: int = 1) -> tuple[Spec, bytes]:
-        short = rehearsal.shortened(study, steps, refits)
+    def run(short: Study, persons: int) -> rehearsal.Measured:
         charged = plan(short.mechanism, short.schema, persons, short.privacy, short.estimands)
         events = [to_dict(e) for e in charged.events]
         asked = replace(spec, study=short.to_dict(), persons=persons, events=events)
-        return asked, rehearsal.synthetic_rows(dictionary, persons, k)
+        rows = rehearsal.synthetic_rows(dictionary, persons, k)
+        marks: list[tuple[int, float]] = []
 
-    def run(persons: int, steps: int, refits: int = 1) -> float:
-        asked, rows = shortened(persons, steps, refits)
+        def timed(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
+            for table in tables:
+                yield table
+                label = int(table[COPY][0].as_py()) if len(table) else 0
+                marks.append((label, time.perf_counter()))  # its writing included
+
         began = time.perf_counter()
-        _write(folder / REHEARSED, produce(asked, rows, lambda _done, _of: None))
-        return time.perf_counter() - began
+        _write(folder / REHEARSED, timed(produce(asked, rows, lambda _done, _of: None)))
+        return rehearsal.measure([*marks, (0, time.perf_counter())], began)
 
     # What is loaded lazily is loaded once, and is no part of what a fit takes.
-    run(min(spec.persons, rehearsal.FEW_PERSONS), rehearsal.SHORT, refits=0)
-    asked, rows = shortened(spec.persons, rehearsal.SHORT)
-    began = time.perf_counter()
-    prepare(asked, rows, noise_of(asked).generator())
-    prepared = time.perf_counter() - began
-    short, long = (run(spec.persons, s) for s in (rehearsal.SHORT, rehearsal.LONG))
-    return rehearsal.Measured(prepared, short, long)
+    alone = rehearsal.shortened(study, copies=1, refits=0)
+    run(alone, min(spec.persons, rehearsal.FEW_PERSONS))
+    if alone.mechanism == study.mechanism:
+        return run(study, spec.persons)
+    long = run(rehearsal.shortened(study, rehearsal.LONG, copies=1, refits=0), spec.persons)
+    return replace(run(rehearsal.shortened(study), spec.persons), longer=long.first)
 
 
 _GPU_DRIVERS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
