@@ -17,6 +17,8 @@ from penstock.released import shape_of
 from penstock.study import Study
 from penstock.wire.signed import SignedStudy, sign_cancel
 from penstock_client.gate.gate import Gate
+from penstock_client.gate.running import Runner
+from penstock_client.gate.stores import Stores
 from penstock_client.rows.sealed import mapped
 from penstock_client.site import read_settings
 from penstock_client.work import rehearsal
@@ -39,7 +41,8 @@ class Clock:
     """Time that passes only when it is told to, in ticks; somebody may watch each of them."""
 
     def __init__(self) -> None:
-        self.at = datetime(2026, 11, 22, 10, tzinfo=UTC)
+        # Later than any time at which a test certifies its rows by the real clock.
+        self.at = datetime(2090, 1, 1, tzinfo=UTC)
         self.watch: Callable[[], None] = lambda: None
 
     def __call__(self) -> str:
@@ -144,14 +147,10 @@ class Timed:
     def open(self) -> None:
         """Start the gate, or start it again."""
         paths = self.site.paths
-        self.gate = Gate(
-            paths,
-            read_settings(paths),
-            clock=self.clock,
-            work=self._work,  # type: ignore[arg-type]
-            pause=self.clock.pass_by,
-        )
-        self.gate.recover()
+        stores = Stores(paths, read_settings(paths), self.clock)
+        work: Any = self._work
+        self.gate = Gate(stores, Runner(stores, work=work, pause=self.clock.pass_by))
+        self.gate.runner.recover()
         self.clock.watch = self._look
 
     def _work(self, folder: Path) -> Slow:
@@ -187,16 +186,16 @@ class Timed:
     def _end_threads(self) -> None:
         """What a cancellation does elsewhere is done before the clock goes on."""
         for thread in threading.enumerate():
-            if thread is not threading.current_thread() and "_end_cancelled" in thread.name:
+            if thread is not threading.current_thread() and "end_cancelled" in thread.name:
                 thread.join(10)
 
     def run(self, ticks: int) -> list[Any]:
         """Let the gate work, and start it again where it is killed; what showed at each tick."""
         while self.ticks < ticks:
             try:
-                wait = self.gate.turn()
+                wait = self.gate.runner.turn()
             except Killed:
-                self.gate.database.close()
+                self.gate.stores.database.close()
                 self.clock.watch = self._away
                 self.clock.pass_by(3 * TICK)  # until somebody starts it again
                 self.open()

@@ -112,10 +112,10 @@ def test_rows_that_are_not_as_certified_are_refused_without_a_charge(world, chan
     seen = timed.gate.poll(timed.jobs[0])
     assert str(seen.state) == "failed"
     assert seen.code in ("not-ready", "schema")
-    assert not timed.gate.ledger.state().charges
+    assert not timed.gate.stores.ledger.state().charges
     if change is not with_another_dictionary:
         assert "site check" in caplog.text  # what the steward reads
-    timed.gate.database.close()
+    timed.gate.stores.database.close()
 
 
 def test_what_was_certified_is_found_to_be_so(world):
@@ -171,7 +171,7 @@ def test_a_write_in_place_during_the_run_does_not_reach_the_worker(world):
     timed.run(60)
     assert Slow.rows == good
     assert timed.gate.poll(timed.jobs[0]).state == "delivered"
-    timed.gate.database.close()
+    timed.gate.stores.database.close()
 
 
 def test_an_attack_looks_at_certified_rows_only(world):
@@ -234,4 +234,4 @@ def test_the_settings_of_a_site_name_no_other_rows(world):
     timed.submit(world.signed())
     timed.run(40)
     assert Slow.rows == snapshot(site).read_bytes()
-    timed.gate.database.close()
+    timed.gate.stores.database.close()

@@ -198,7 +198,7 @@ def test_a_rehearsal_is_kept_for_the_same_study_again(world):
         timed.run(150)
     finally:
         Slow.prepare = real
-        timed.gate.database.close()
+        timed.gate.stores.database.close()
     assert asked == [True, False, True]
 
 

@@ -47,7 +47,7 @@ def transcript(world):
 
     yield show
     for timed in made:
-        timed.gate.database.close()
+        timed.gate.stores.database.close()
 
 
 def states(seen, job=0):
@@ -112,13 +112,13 @@ def test_a_release_that_was_made_before_its_cancellation_is_withheld(world):
     timed = Timed(site, world.analyst, [(1, DONE)], cancel=4)
     timed.submit(world.signed())
     timed.run(60)
-    (charge,) = timed.gate.ledger.state().charges.values()
+    (charge,) = timed.gate.stores.ledger.state().charges.values()
     assert charge.status == "committed"  # its true end; the charge stays as it would anyway
     assert timed.gate.poll(timed.jobs[0]).state == "cancelled"
     assert not (site.paths.releases / timed.jobs[0]).exists()
     with pytest.raises(Refused, match="no release"):
         timed.gate.collect(timed.jobs[0])
-    timed.gate.database.close()
+    timed.gate.stores.database.close()
 
 
 def test_two_worlds_look_the_same_to_the_last_bit(transcript):
@@ -134,9 +134,9 @@ def test_settlements_are_salted_so_that_no_head_tells_their_time(world):
         timed = Timed(site, world.analyst, [(2, DONE)])
         timed.submit(world.signed(name=f"s{len(heads)}", privacy=PrivacyRequest(1.0, 1e-5)))
         timed.run(40)
-        last = timed.gate.ledger.records()[-1]
+        last = timed.gate.stores.ledger.records()[-1]
         heads.append(json.loads(last[1])["salt"])
-        timed.gate.database.close()
+        timed.gate.stores.database.close()
     assert len(set(heads)) == 2
     assert all(len(bytes.fromhex(salt)) == 16 for salt in heads)
 
@@ -147,7 +147,7 @@ def test_a_release_below_the_least_epsilon_is_refused(world):
     with pytest.raises(Refused) as caught:
         timed.gate.submit(world.signed(privacy=PrivacyRequest(0.004, 1e-5)).to_bytes())
     assert caught.value.reason == "least-epsilon"
-    timed.gate.database.close()
+    timed.gate.stores.database.close()
 
 
 # -- real processes --------------------------------------------------------------------------------

@@ -17,6 +17,8 @@ from penstock.errors import InvalidInput, LedgerCorrupt, LedgerError
 from penstock.wire.messages import JobState
 from penstock.wire.signatures import generate_key, public_hex
 from penstock_client.gate.gate import Gate
+from penstock_client.gate.running import Runner
+from penstock_client.gate.stores import Stores
 from penstock_client.ledger import decisions as kept
 from penstock_client.ledger import replay
 from penstock_client.ledger.database import exclusive
@@ -48,17 +50,18 @@ def site(world):
 def gate(site):
     """A gate in this process, which no worker is started for."""
     with exclusive(site.paths.lock):
-        made = Gate(site.paths, read_settings(site.paths))
-        made.recover()
+        stores = Stores(site.paths, read_settings(site.paths))
+        made = Gate(stores, Runner(stores))
+        made.runner.recover()
         yield made
-        made.database.close()
-        made.decisions.close()
+        stores.database.close()
+        stores.decisions.close()
 
 
 def test_decisions_left_no_trace(world, site, gate):
     first, second = (world.signed(name=name).to_bytes() for name in ("one", "two"))
     one, two = gate.submit(first), gate.submit(second)
-    seq = gate.ledger.state().seq
+    seq = gate.stores.ledger.state().seq
     gate.approve(one.request_id, Who(7, "ann", {"SUDO_USER": "root"}), "asked by the board")
     gate.reject(two.request_id)
     *_, approved, rejected = kept.read(site.paths)
@@ -67,7 +70,7 @@ def test_decisions_left_no_trace(world, site, gate):
     assert approved["by"] == {"uid": 7, "user": "ann", "claimed": {"SUDO_USER": "root"}}
     assert approved["reason"] == "asked by the board"
     assert rejected["by"]["uid"] == os.getuid()
-    assert gate.ledger.state().seq == seq  # nothing of it shows in what is published
+    assert gate.stores.ledger.state().seq == seq  # nothing of it shows in what is published
 
 
 def test_a_silent_refusal_is_on_record_and_nowhere_else(world, site, gate):
@@ -87,25 +90,28 @@ def test_a_decision_that_cannot_be_recorded_is_not_carried_out(world, site, gate
     def full(*_: object, **__: object) -> None:
         raise LedgerError("no space left")
 
-    monkeypatch.setattr(gate.decisions, "append", full)
+    monkeypatch.setattr(gate.stores.decisions, "append", full)
     for decide in (gate.approve, gate.reject):
         with pytest.raises(LedgerError):
             decide(job.request_id)
-    assert gate.jobs.get(job.request_id).state is JobState.AWAITING
+    assert gate.stores.jobs.get(job.request_id).state is JobState.AWAITING
 
 
 def test_a_reservation_names_the_decisions_that_led_to_it(world, site, gate):
     job = gate.submit(world.signed().to_bytes())
     gate.approve(job.request_id)
-    head = gate.decisions.head
-    gate._reserve(gate.jobs.get(job.request_id), world.signed(), 1.0)
-    charge = gate.ledger.state().charges[job.request_id]
+    head = gate.stores.decisions.head
+    gate.runner._reserve(gate.stores.jobs.get(job.request_id), world.signed(), 1.0)
+    charge = gate.stores.ledger.state().charges[job.request_id]
     assert charge.decisions == head
     assert charge.study_digest
     assert charge.plan_digest
-    assert replay.compare(gate.ledger.state(), kept.read(site.paths)) == []
-    export = {**gate.ledger.export(gate.public_key), "decisions": kept.export_of(site.paths)}
-    report = script.verify(export, gate.public_key)
+    assert replay.compare(gate.stores.ledger.state(), kept.read(site.paths)) == []
+    export = {
+        **gate.stores.ledger.export(gate.stores.public_key),
+        "decisions": kept.export_of(site.paths),
+    }
+    report = script.verify(export, gate.stores.public_key)
     assert report["ok"], report["problems"]
     assert [one["kind"] for one in report["decisions"]][-1] == "approve"
     # Cut off at the end, changed, or signed by another: all are found.
@@ -120,7 +126,7 @@ def test_a_reservation_names_the_decisions_that_led_to_it(world, site, gate):
         assert (
             "decision 2" in script.verify({**export, "decisions": entries})["problems"][0]["what"]
         )
-    gone = replay.compare(gate.ledger.state(), kept.read(site.paths)[:-1])
+    gone = replay.compare(gate.stores.ledger.state(), kept.read(site.paths)[:-1])
     assert "not here" in gone[0]
 
 
@@ -145,7 +151,7 @@ def test_trust_is_recorded_while_the_gate_holds_the_sites_lock(world, site, gate
     asked = ("--label", "bob", "--epsilon", 1, "--expires", "2099-01-01", "--reason", "new here")
     command("site", "trust", "add", public, *asked, *at, env={"SUDO_USER": "eve", "SUDO_UID": "9"})
     command("site", "trust", "revoke", "bob", *at)
-    gate.decisions.notice(site.paths)  # the commands' own files are no news
+    gate.stores.decisions.notice(site.paths)  # the commands' own files are no news
     *_, added, revoked = kept.read(site.paths)
     assert (added["kind"], revoked["kind"]) == ("trust-add", "trust-revoke")
     assert added["signer"]["label"] == "bob"
@@ -174,19 +180,19 @@ def test_a_chain_that_was_changed_is_found(site):
     with pytest.raises(LedgerCorrupt, match="decision"):
         kept.read(paths)
     with exclusive(paths.lock), pytest.raises(LedgerCorrupt):
-        Gate(paths, read_settings(paths))
+        Stores(paths, read_settings(paths))
 
 
 def test_decisions_that_were_lost_are_said_to_be(world, site, gate):
     job = gate.submit(world.signed().to_bytes())
     gate.approve(job.request_id)
-    named = gate.decisions.head
-    assert gate.decisions.compare(named)
-    gate.decisions.close()
+    named = gate.stores.decisions.head
+    assert gate.stores.decisions.compare(named)
+    gate.stores.decisions.close()
     site.paths.decisions.unlink()
-    gate.decisions = Decisions(site.paths, site.paths.key())
-    assert not gate.decisions.compare(named)
-    assert not gate.decisions.compare(named)  # said once
+    gate.stores.decisions = Decisions(site.paths, site.paths.key())
+    assert not gate.stores.decisions.compare(named)
+    assert not gate.stores.decisions.compare(named)  # said once
     assert kinds(site.paths) == ["lost"]
 
 

@@ -28,6 +28,8 @@ from penstock_client.gate.gate import Gate
 from penstock_client.gate.jobs import Job
 from penstock_client.gate.outside import Seen
 from penstock_client.gate.recovery import STOPPED
+from penstock_client.gate.running import Runner
+from penstock_client.gate.stores import Stores
 from penstock_client.ledger.database import exclusive
 from penstock_client.ledger.decisions import LOST, Who
 from penstock_client.site import SEEDED, SitePaths, SiteSettings
@@ -201,15 +203,17 @@ def serve(
                 # Nobody can answer on it: whoever did held the lock that is now ours.
                 path.unlink()
                 notes.append(f"removed {path.name}, left behind by a gate that was killed")
-        gate = Gate(paths, settings)
-        gate.recover()
-        if gate.watch.stopped:
+        stores = Stores(paths, settings)
+        runner = Runner(stores)
+        runner.recover()
+        if stores.watch.stopped:
             notes.append(STOPPED)
-        if not gate.whole_decisions:
+        if not runner.whole_decisions:
             notes.append(LOST)
         if settings.insecure_seed is not None:
             log.warning("%s", SEEDED)
             notes.append(SEEDED)
+        gate = Gate(stores, runner)
         public, private = GateService(gate), StewardService(gate, stopping.set)
         servers = (
             _server(
@@ -225,18 +229,18 @@ def serve(
         )
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stopping.set())
-        runner = threading.Thread(target=gate.run, name="runner")
-        runner.start()
+        running = threading.Thread(target=runner.run, name="runner")
+        running.start()
         ready(notes)
         # The runner ends early only by an error of ours; the process must not outlive it.
-        while not stopping.wait(0.2) and runner.is_alive():
+        while not stopping.wait(0.2) and running.is_alive():
             pass
-        gate.stop()
+        runner.stop()
         for server in servers:
             server.stop(grace=1.0).wait()
-        runner.join(timeout=30)
-        gate.database.close()
-        gate.decisions.close()
+        running.join(timeout=30)
+        stores.database.close()
+        stores.decisions.close()
         for path in (paths.gate_socket, paths.steward_socket):
             with contextlib.suppress(FileNotFoundError):
                 path.unlink()

@@ -1,0 +1,407 @@
+"""Running what was admitted, one job at a time: the only place where rows and ledger meet.
+
+The life of a release, once it is queued::
+
+    rehearsed on synthetic rows ─► rows sealed and compared with the ledger
+      ─► [reserve + running, one transaction]
+      ─► worker ─► kept on disk (one rename) ─► [commit + delivered, one transaction]
+
+A kill anywhere leaves either nothing charged, or a reservation. On the next start a reservation
+whose release is whole on disk is committed; any other is burnt. There is never a second draw.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from penstock.errors import BudgetExceeded, JobFailed, PenstockError, Refused
+from penstock.privacy.events import Unbounded, to_dict
+from penstock.wire.canonical import digest
+from penstock.wire.messages import JobState
+from penstock.wire.signatures import private_to_pem
+from penstock.wire.signed import SignedStudy, read_signed_study
+from penstock_client.gate import release, schedule
+from penstock_client.gate.admission import Admission, SiteFacts, consider, refuse
+from penstock_client.gate.facts import public_snapshot
+from penstock_client.gate.jobs import Job
+from penstock_client.gate.stores import ROLLED_BACK, Stores
+from penstock_client.ledger.decisions import LOST
+from penstock_client.rows import snapshot
+from penstock_client.rows.sealed import NotCertified, require_certified, sealed
+from penstock_client.work import rehearsal
+from penstock_client.work.launcher import Worker
+from penstock_client.work.spec import Spec
+
+log = logging.getLogger("penstock.gate")
+
+RETRY_SECONDS = 5.0
+"""How long to wait before the ledger is tried again after a full disk."""
+
+
+class Runner:
+    """Runs the queued jobs of one site, oldest first.
+
+    Args:
+        work: makes the worker of a job's folder.
+        pause: waits for so many seconds, or until the gate stops.
+    """
+
+    def __init__(
+        self,
+        stores: Stores,
+        *,
+        work: Callable[[Path], Worker] = Worker,
+        pause: Callable[[float], object] | None = None,
+    ) -> None:
+        self._stores = stores
+        self._wake = threading.Event()
+        self._stopping = threading.Event()
+        self._work = work
+        self._pause = self._stopping.wait if pause is None else pause
+        self._current: tuple[str, Worker] | None = None
+        self._progress: dict[str, tuple[int, int]] = {}
+        # Seconds that a whole run takes, by what was rehearsed.
+        self._rehearsed: dict[str, float] = {}
+        self.whole_decisions = True
+
+    def wake(self) -> None:
+        """There is a job more."""
+        self._wake.set()
+
+    def progress(self, request_id: str) -> tuple[int, int]:
+        """(step, steps) of a running job."""
+        return self._progress.get(request_id, (0, 0))
+
+    def kill(self, request_id: str | None = None) -> None:
+        """End the worker of this request, or whichever there is."""
+        with self._stores.lock:
+            if self._current is not None and request_id in (None, self._current[0]):
+                self._current[1].kill()
+
+    def end_cancelled(self, request_id: str) -> None:
+        """Kill what runs of a request that its signer cancelled, and withhold what it made."""
+        self.kill(request_id)
+        try:
+            if not self._settle(request_id, JobState.CANCELLED, "cancelled"):
+                shutil.rmtree(self._stores.release_folder(request_id), ignore_errors=True)
+        except PenstockError as error:
+            log.error("%s", error)  # a full disk: settled when the gate recovers
+
+    def recover(self) -> None:
+        """After any end of the process: settle what was running when it came.
+
+        Not in a ledger that was restored: a record more would part it from the lost ones.
+        """
+        if self._stores.watch.stopped:
+            return
+        self._look_at_decisions()
+        charges = self._stores.ledger.state().charges.values()
+        for request_id in [c.id for c in charges if c.status == "reserved"]:
+            folder, job = self._stores.release_folder(request_id), self._stores.jobs.get(request_id)
+            cancelled = job is not None and job.state is JobState.CANCELLED
+            if not cancelled and release.is_whole(folder, self._stores.public_key):
+                self._settle(request_id, JobState.DELIVERED)
+                log.warning("request %s was kept before the gate ended", request_id[:12])
+            else:
+                shutil.rmtree(folder, ignore_errors=True)
+                code = (job.code if job is not None else "") or "interrupted"
+                self._settle(request_id, JobState.FAILED, code)
+                log.warning("request %s was interrupted; its charge stays", request_id[:12])
+        shutil.rmtree(self._stores.paths.work, ignore_errors=True)
+        self._stores.paths.work.mkdir(mode=0o700)
+
+    def _look_at_decisions(self) -> None:
+        """Begin the chain of decisions, and compare it with what the ledger names of it."""
+        self._stores.decisions.begin(self._stores.settings.name)
+        named = [c.decisions for c in self._stores.ledger.state().charges.values() if c.decisions]
+        self.whole_decisions = not named or self._stores.decisions.compare(named[-1])
+        if not self.whole_decisions:
+            log.error("%s", LOST)
+        self._stores.decisions.notice(self._stores.paths)
+
+    def run(self) -> None:
+        """Run queued jobs, oldest first, one at a time, until :meth:`stop`."""
+        while not self._stopping.is_set():
+            try:
+                wait = self.turn()
+            except PenstockError as error:
+                # A full disk, or a policy file being edited. Nothing is lost: what is queued
+                # waits, and what was reserved is settled as after a restart.
+                log.error("%s", error)
+                self._stopping.wait(RETRY_SECONDS)
+                with contextlib.suppress(PenstockError):
+                    self.recover()
+                continue
+            if wait:
+                self._wake.wait(timeout=min(wait, 1.0))
+                self._wake.clear()
+
+    def turn(self) -> float:
+        """Run the oldest queued job, if there is one and the last one's end shows.
+
+        Returns:
+            Seconds after which it is worth another try; 0 after a run.
+        """
+        if self._stores.watch.stopped or not (
+            queued := self._stores.jobs.in_state(JobState.QUEUED)
+        ):
+            return 1.0
+        # Not at the true end of the run before, which may depend on rows.
+        free = self._stores.outside().free_in()
+        if free is None:
+            self.recover()  # nothing runs: what is still open could not be settled
+            return RETRY_SECONDS
+        if free > 0:
+            return free
+        self._run_one(queued[0])
+        return 0.0
+
+    def stop(self) -> None:
+        """Finish nothing, lose nothing: a running worker is killed, its charge burnt."""
+        self._stopping.set()
+        self._wake.set()
+        self.kill()
+
+    @property
+    def stopping(self) -> bool:
+        return self._stopping.is_set()
+
+    def _run_one(self, job: Job) -> None:
+        signed = read_signed_study(job.signed)
+        worker = self._work(self._stores.paths.work / job.request_id)
+        with self._stores.lock:
+            self._current = (job.request_id, worker)
+        try:
+            with contextlib.ExitStack() as held:
+                begun = self._begin(job, signed, worker, held)
+                if begun is not None:
+                    self._produce(job, signed, worker, *begun)
+        finally:
+            with self._stores.lock:
+                self._current = None
+            self._progress.pop(job.request_id, None)
+            worker.clean()
+
+    def _begin(
+        self, job: Job, signed: SignedStudy, worker: Worker, held: contextlib.ExitStack
+    ) -> tuple[Admission, SiteFacts, int] | None:
+        """Rehearse, seal and check the rows, and charge; None where it did not come to that.
+
+        The reservation comes a whole number of slots after this began, so that not even the time
+        it takes to read the rows' file is seen.
+        """
+        begun = self._stores.now()
+        try:
+            facts = self._stores.facts()
+            admission = self._admit(job, signed, facts)
+            seconds = self._rehearse(signed, admission, facts, worker, held)
+            rows = held.enter_context(self._certified(job, facts))
+            slot = facts.policy.slot_seconds
+            self._await(schedule.next_slot(begun, slot, self._stores.now()))
+            if self._went_away(job):
+                return None
+            planned = schedule.planned(seconds, slot)
+            return (*self._reserve(job, signed, planned), rows)
+        except Refused as refusal:
+            if self._went_away(job):
+                return None
+            if refusal.reason in ("misconfigured", ROLLED_BACK):
+                raise  # the job waits until the steward has put it right
+            code = refusal.reason
+        except BudgetExceeded:
+            code = "budget"
+        except (NotCertified, OSError) as error:
+            log.error("%s", error)
+            code = "not-ready"
+        worker.clean()
+        self._stores.jobs.move(job.request_id, JobState.FAILED, self._stores.now(), code)
+        log.info("request %s: %s", job.request_id[:12], code)
+        return None
+
+    def _went_away(self, job: Job) -> bool:
+        """Whether the gate stops, or the job was cancelled: before its charge, at no cost."""
+        return self.stopping or self._stores.job(job.request_id).state is not JobState.QUEUED
+
+    def _admit(self, job: Job, signed: SignedStudy, facts: SiteFacts) -> Admission:
+        self._stores.refuse_if_stopped()
+        admission = consider(signed, facts)
+        if admission.request_id != job.request_id:
+            # The data got a new version while this waited: another request, to be asked anew.
+            raise refuse("not-ready")
+        return admission
+
+    def _await(self, moment: str) -> None:
+        while not self.stopping and (left := schedule.until(moment, self._stores.now())) > 0:
+            self._pause(left)
+
+    def _rehearse(
+        self,
+        signed: SignedStudy,
+        admission: Admission,
+        facts: SiteFacts,
+        worker: Worker,
+        held: contextlib.ExitStack,
+    ) -> float:
+        """Start the worker, and let it run the study on synthetic rows; seconds of a whole run.
+
+        Raises:
+            Refused: it cannot be carried out here.
+        """
+        study, lineage = signed.study, facts.state.lineages[admission.charge.lineage]
+        persons = lineage.versions[-1].persons
+        spec = self._spec(signed, admission, facts, persons, held)
+        about = {k: study.to_dict()[k] for k in ("schema", "estimands", "privacy", "mechanism")}
+        known = digest({**about, "dictionary": spec.dictionary, "persons": persons})
+        try:
+            if not worker.prepare(spec, rehearse=known not in self._rehearsed):
+                raise JobFailed("the worker did not come so far", value=worker.why())
+            if known not in self._rehearsed:
+                short = replace(signed, study=rehearsal.shortened(study))
+                began = time.perf_counter()
+                release.check_table(worker.rehearsed, short, persons)
+                checked = time.perf_counter() - began
+                measured = replace(worker.measured(), checked=checked)
+                self._rehearsed[known] = rehearsal.seconds(study, measured)
+        except (OSError, ValueError, PenstockError) as error:
+            self._stores.refuse_if_stopped()
+            log.error("request %s failed its rehearsal: %s", admission.request_id[:12], error)
+            raise refuse("rehearsal") from None
+        return self._rehearsed[known]
+
+    @contextlib.contextmanager
+    def _certified(self, job: Job, facts: SiteFacts) -> Iterator[int]:
+        """The sealed rows of a job's version, compared with what the ledger certified."""
+        version = facts.state.lineages[job.lineage].versions[-1]
+        path = snapshot.path_of(self._stores.paths.snapshots, job.lineage, version.number)
+        with sealed(path) as rows:
+            secret = private_to_pem(self._stores.key)
+            require_certified(rows, facts.dictionary, secret, version.fingerprint)
+            yield rows
+
+    def _reserve(
+        self, job: Job, signed: SignedStudy, planned: float
+    ) -> tuple[Admission, SiteFacts]:
+        """The worst case is charged, durably, before the worker gets to the rows."""
+        with self._stores.lock, self._stores.database.transaction():
+            if self._stores.job(job.request_id).state is not JobState.QUEUED:
+                raise refuse("cancelled")
+            facts = self._stores.facts()
+            admission = self._admit(job, signed, facts)
+            # Who knows the seed can take the noise off again: the ledger says what that costs.
+            seeded = self._stores.settings.insecure_seed is not None
+            told = (Unbounded("noise from a test seed"),) if seeded else ()
+            self._stores.decisions.notice(self._stores.paths)
+            charge = replace(
+                admission.charge,
+                events=(*admission.charge.events, *told),
+                ready_at=schedule.after(facts.now, planned),
+                decisions=self._stores.decisions.head,
+            )
+            after = self._stores.ledger.reserve(
+                charge, signer_epsilon=admission.signer.epsilon, policy=facts.policy
+            )
+            self._stores.jobs.move(job.request_id, JobState.RUNNING, self._stores.now())
+        log.info("request %s reserved", job.request_id[:12])
+        return admission, replace(facts, state=after)
+
+    def _produce(
+        self,
+        job: Job,
+        signed: SignedStudy,
+        worker: Worker,
+        admission: Admission,
+        facts: SiteFacts,
+        rows: int,
+    ) -> None:
+        persons = facts.state.lineages[job.lineage].versions[-1].persons
+        folder = self._stores.release_folder(job.request_id)
+        try:
+            table = worker.run(
+                rows, lambda step, of: self._progress.__setitem__(job.request_id, (step, of))
+            )
+            if table is None or self._stores.watch.stopped:
+                self._burn(job, worker.why())
+                return
+            release.keep(
+                folder,
+                table,
+                signed,
+                admission,
+                site=facts.name,
+                persons=persons,
+                reserved=facts.state,
+                insecure=self._stores.settings.insecure_seed is not None,
+                key=self._stores.key,
+            )
+        except (OSError, PenstockError) as error:
+            shutil.rmtree(folder, ignore_errors=True)
+            self._burn(job, type(error).__name__)
+            return
+        with self._stores.lock:
+            if not self._stores.watch.stopped and self._settle(job.request_id, JobState.DELIVERED):
+                log.info("request %s delivered", job.request_id[:12])
+                return
+        shutil.rmtree(folder, ignore_errors=True)
+        self._burn(job, ROLLED_BACK if self._stores.watch.stopped else "cancelled")
+
+    def _spec(
+        self,
+        signed: SignedStudy,
+        admission: Admission,
+        facts: SiteFacts,
+        persons: int,
+        held: contextlib.ExitStack,
+    ) -> Spec:
+        public = None
+        if signed.study.privacy.guarantee == "public-flow":
+            path = public_snapshot(self._stores.paths)
+            public = held.enter_context(sealed(path)) if path is not None else None
+        return Spec(
+            study=signed.study.to_dict(),
+            dictionary=facts.dictionary.to_dict(),
+            events=[to_dict(e) for e in admission.charge.events],
+            public=public,
+            persons=persons,
+            device=self._stores.settings.device,
+            threads=self._stores.settings.threads,
+            memory_gb=self._stores.settings.memory_gb,
+            insecure_seed=self._stores.settings.insecure_seed,
+        )
+
+    def _burn(self, job: Job, why: str) -> None:
+        code = (
+            ROLLED_BACK
+            if self._stores.watch.stopped
+            else "interrupted"
+            if self.stopping
+            else "failed"
+        )
+        if self._settle(job.request_id, JobState.FAILED, code):
+            log.warning("request %s burnt: %s", job.request_id[:12], why)
+
+    def _settle(self, request_id: str, state: JobState, code: str = "") -> bool:
+        """Commit or burn, and move the job, in one transaction; False where that had been done.
+
+        Of a job that was cancelled meanwhile, no release is kept: its charge is burnt.
+        """
+        with self._stores.database.transaction():
+            if self._stores.ledger.state().charges[request_id].status != "reserved":
+                return False
+            job = self._stores.jobs.get(request_id)
+            if job is not None and job.state is JobState.CANCELLED:
+                self._stores.ledger.burn(request_id, "cancelled")
+                log.warning("request %s was cancelled; its charge stays", request_id[:12])
+                return state is not JobState.DELIVERED
+            if state is JobState.DELIVERED:
+                self._stores.ledger.commit(request_id)
+            else:
+                self._stores.ledger.burn(request_id, code)
+            self._stores.jobs.move(request_id, state, self._stores.now(), code)
+            return True

@@ -1,0 +1,88 @@
+"""The durable stores of a gate, behind one lock and one clock, and the facts that it reads anew."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from penstock.wire.messages import JobState
+from penstock_client.gate.admission import SiteFacts, refuse
+from penstock_client.gate.facts import read_facts
+from penstock_client.gate.jobs import Job, Jobs
+from penstock_client.gate.outside import Outside
+from penstock_client.gate.recovery import Watch
+from penstock_client.ledger.database import Database
+from penstock_client.ledger.decisions import Decisions
+from penstock_client.ledger.ledger import Ledger, utc_now
+from penstock_client.site import SitePaths, SiteSettings
+
+ROLLED_BACK = "rolled-back"
+
+
+class Stores:
+    """Ledger, decisions and jobs of one site: verified when they are opened.
+
+    Attributes:
+        lock: held by whoever decides on a job by what it reads here.
+    """
+
+    def __init__(
+        self, paths: SitePaths, settings: SiteSettings, clock: Callable[[], str] = utc_now
+    ) -> None:
+        self.paths = paths
+        self.settings = settings
+        self.key = paths.key()
+        self.public_key = paths.gate_public()
+        self.database = Database(paths.database)
+        self.ledger = Ledger(self.database, self.key, clock)
+        self.ledger.verify(self.public_key)
+        self.decisions = Decisions(paths, self.key)
+        self.decisions.verify(self.public_key)
+        self.watch = Watch(paths, self.ledger, self.public_key)
+        self.jobs = Jobs(self.database)
+        self.lock = threading.Lock()
+        self._clock = clock
+        self._latest = ""
+
+    def now(self) -> str:
+        """The clock's time, never before the last record's, nor before what was said last."""
+        self._latest = max(self._clock(), self.ledger.state().time, self._latest)
+        return self._latest
+
+    def facts(self) -> SiteFacts:
+        """What decisions depend on, read anew: the steward may have changed it.
+
+        Raises:
+            Refused: not certified yet, or a file that the steward is just editing.
+        """
+        return read_facts(self.paths, self.settings, self.ledger.state(), self.now())
+
+    def outside(self) -> Outside:
+        """What may be known outside, now."""
+        cancelled = {j.request_id: j.updated for j in self.jobs.in_state(JobState.CANCELLED)}
+        return Outside(self.ledger.state(), cancelled, self.now())
+
+    def job(self, request_id: str) -> Job:
+        """A job that is known.
+
+        Raises:
+            Refused: unknown request.
+        """
+        job = self.jobs.get(request_id)
+        if job is None:
+            raise refuse("unknown-request")
+        return job
+
+    def release_folder(self, request_id: str) -> Path:
+        """Where the release of a request is kept."""
+        return self.paths.releases / request_id
+
+    def refuse_if_stopped(self) -> None:
+        """Nothing is decided on a ledger that was restored.
+
+        Raises:
+            Refused: it was.
+        """
+        if self.watch.stopped:
+            raise refuse(ROLLED_BACK)
