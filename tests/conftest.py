@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -262,6 +263,36 @@ class World:
 
     def signed(self, **changes: object) -> SignedStudy:
         return sign_study(self.study(**changes), self.analyst)  # type: ignore[arg-type]
+
+
+LONGEST = (
+    "integration/test_demo.py",
+    "integration/test_processes.py",
+    "integration/test_cli.py",
+    "statistical/test_audit.py",
+    "laws/test_replay.py",
+    "unit/test_recovery.py",
+)
+"""Files of more than a quarter of a minute: what begins last should be short."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that wait for processes and files that compute in turn: two workers use both cores.
+
+    A file's tests keep their order; the short files of unit tests come last.
+    """
+    files: dict[Path, list[pytest.Item]] = {}
+    for item in items:
+        files.setdefault(item.path, []).append(item)
+    waiting, computing, short = [], [], []
+    for path in sorted(files, key=lambda f: "/".join(f.parts[-2:]) not in LONGEST):
+        long = "/".join(path.parts[-2:]) in LONGEST
+        kind = path.parent.name
+        place = waiting if kind == "integration" else short if kind == "unit" and not long else None
+        (computing if place is None else place).append(path)
+    turns = zip_longest(waiting, computing)
+    order = [*(f for pair in turns for f in pair if f is not None), *short]
+    items[:] = [item for f in order for item in files[f]]
 
 
 @pytest.fixture

@@ -5,12 +5,19 @@ from __future__ import annotations
 import json
 import shutil
 import sqlite3
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.integration.test_api import ANALYST, STRANGER, STUDY, Api, allow, join, signed
+from tests.integration.test_api import (
+    ANALYST,
+    STRANGER,
+    STUDY,
+    allow,
+    join,
+    running_api,
+    signed,
+)
 from typer.testing import CliRunner
 
 import penstock
@@ -32,15 +39,10 @@ OLD_STORE = Path(__file__).parents[1] / "golden" / "data" / "coordinator-2.sql"
 @pytest.fixture(scope="module")
 def hub():
     """A coordinator with its usual limits, and two analysts: ada, whose key is ANALYST, and bob."""
-    root = Path(tempfile.mkdtemp(prefix="pk-"))
-    made = Api(root / "c")
-    made.bob = made.token("bob", Role.ANALYST)
-    made.tokens.add_key("bob", public_hex(BOB), stamp(now()))
-    try:
+    with running_api() as made:
+        made.bob = made.token("bob", Role.ANALYST)
+        made.tokens.add_key("bob", public_hex(BOB), stamp(now()))
         yield made
-    finally:
-        made.stop()
-        shutil.rmtree(root)
 
 
 def records(hub, *kinds):

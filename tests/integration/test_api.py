@@ -17,6 +17,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -262,17 +263,26 @@ class Api:
         return study_id
 
 
-@pytest.fixture(scope="module")
-def api():
+@contextlib.contextmanager
+def running_api(**limits: int) -> Iterator[Api]:
+    """An API that runs, in a folder that goes with it."""
     # Not pytest's own folder: Unix socket paths end at 107 bytes.
     root = Path(tempfile.mkdtemp(prefix="pk-"))
-    # One address, one account, and far more of everything than people do.
-    made = Api(root / "c", wrong_tokens=10_000, open_studies_each=1000, open_studies=1000)
     try:
-        yield made
+        made = Api(root / "c", **limits)
+        try:
+            yield made
+        finally:
+            made.stop()
     finally:
-        made.stop()
         shutil.rmtree(root)
+
+
+@pytest.fixture(scope="module")
+def api():
+    # One address, one account, and far more of everything than people do.
+    with running_api(wrong_tokens=10_000, open_studies_each=1000, open_studies=1000) as made:
+        yield made
 
 
 @pytest.fixture

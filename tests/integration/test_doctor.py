@@ -17,6 +17,7 @@ import pytest
 
 from penstock.daemon import certificates, checkup, reach
 from penstock.daemon.checkup import FAIL, OK, WARN, Row
+from penstock.models.flow import kernel
 from penstock_client import doctor as site_doctor
 from penstock_client.network import NetworkPaths
 from penstock_server import doctor as server_doctor
@@ -476,8 +477,8 @@ def test_the_device(monkeypatch):
     (row,) = checkup.device("cpu")
     compiled = (OK, "cpu, by the compiled kernel")
     assert (row.state, row.found) == compiled or row.found.startswith("cpu, by torch: ")
-    monkeypatch.setattr(checkup.kernel, "available", lambda: False)
-    monkeypatch.setattr(checkup.kernel, "why_not", lambda: "no compiler")
+    monkeypatch.setattr(kernel, "available", lambda: False)
+    monkeypatch.setattr(kernel, "why_not", lambda: "no compiler")
     (row,) = checkup.device("cpu")
     assert (row.state, row.found) == (WARN, "cpu, by torch: no compiler")
     (row,) = checkup.device("cuda")

@@ -6,17 +6,14 @@ import base64
 import contextlib
 import resource
 import select
-import shutil
 import socket
 import ssl
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import httpx
 import pytest
@@ -25,7 +22,15 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from flwr.common import constant
 from flwr.supercore import constant as supercore
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes, sign_message
-from tests.integration.test_api import NODES, Api, SuperLink, free_port, join, sign_call
+from tests.integration.test_api import (
+    NODES,
+    Api,
+    SuperLink,
+    free_port,
+    join,
+    running_api,
+    sign_call,
+)
 
 from penstock_server import service
 from penstock_server.api import serve
@@ -37,13 +42,8 @@ CALL_SECONDS = 2.0
 
 @pytest.fixture(scope="module")
 def api():
-    root = Path(tempfile.mkdtemp(prefix="pk-"))  # not pytest's: Unix socket paths are short
-    made = Api(root / "c")
-    try:
+    with running_api() as made:
         yield made
-    finally:
-        made.stop()
-        shutil.rmtree(root)
 
 
 @pytest.fixture

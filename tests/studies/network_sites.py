@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
@@ -272,16 +273,24 @@ class Gate(gate_pb2_grpc.GateServicer):
 # -- nodes without a SuperNode -----------------------------------------------------------------
 
 
-def node(folder: SiteFolder, stop: threading.Event) -> None:
-    """One site on Flower's own connection, at the pace of our SuperNode."""
-    paths, gate, pace = folder.network, Gate(folder), Pace()
+@contextmanager
+def connected(folder: SiteFolder) -> Iterator[tuple[Any, ...]]:
+    """Flower's own connection of a site's node to its coordinator: the calls that it offers."""
+    paths = folder.network
     key: Any = load_ssh_private_key(paths.node_key.read_bytes(), None)
     with fleet_http_connection.http_request_response(
         paths.read_coordinator().address,
         insecure=False,
         root_certificates=paths.ca.read_bytes(),
         authentication_keys=(key, key.public_key()),
-    ) as (_, receive, send, _, _, pull, push, confirm):
+    ) as calls:
+        yield calls
+
+
+def node(folder: SiteFolder, stop: threading.Event) -> None:
+    """One site on Flower's own connection, at the pace of our SuperNode."""
+    gate, pace = Gate(folder), Pace()
+    with connected(folder) as (_, receive, send, _, _, pull, push, confirm):
         while not stop.is_set():
             came = receive()
             if came is None:

@@ -35,9 +35,8 @@ from typing import Any
 import numpy as np
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes, sign_message
-from flwr.supernode import fleet_http_connection
 from tests.studies.bench_network import MANY, REAL, World, running
-from tests.studies.network_sites import COLUMNS, SiteFolder, claims, table
+from tests.studies.network_sites import COLUMNS, SiteFolder, claims, connected, table
 from tests.studies.rows import Row, write
 
 PROBE, STOLEN = MANY[0], MANY[1]
@@ -167,14 +166,7 @@ class Probe:
         self._thread.join(60)
 
     def _run(self) -> None:
-        paths = self._folder.network
-        key: Any = load_ssh_private_key(paths.node_key.read_bytes(), None)
-        with fleet_http_connection.http_request_response(
-            paths.read_coordinator().address,
-            insecure=False,
-            root_certificates=paths.ca.read_bytes(),
-            authentication_keys=(key, key.public_key()),
-        ) as (_, receive, *_rest):
+        with connected(self._folder) as (_, receive, *_rest):
             while not self._stop.wait(PAUSE_SECONDS):
                 began = time.monotonic()
                 try:

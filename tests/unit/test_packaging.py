@@ -151,6 +151,22 @@ def test_the_gates_process_imports_no_torch():
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.parametrize(
+    "module",
+    [
+        "penstock_client.cli",
+        "penstock_client.gate.service",
+        "penstock_client.flower.supernode",
+        "penstock_server.cli",
+    ],
+)
+def test_what_starts_often_waits_for_no_package_that_it_may_not_need(module):
+    """Three seconds went by before `penstock site start` did anything, half of them here."""
+    slow = ("pandas", "scipy", "matplotlib", "statsmodels", "autodp", "dp_accounting", "torch")
+    done = without(slow, f"import {module}")
+    assert done.returncode == 0, done.stderr
+
+
 def test_every_command_group_loads():
     points = entry_points(group="penstock.commands")
     assert {p.name for p in points} == {

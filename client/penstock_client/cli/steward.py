@@ -6,14 +6,11 @@ import contextlib
 import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from penstock.audit.membership import EXTREMES, Interval, plot_roc
-from penstock.audit.tradeoff import DISTANCE, LATENT, MOST_AUC, RATIO
-from penstock.audit.tradeoff_plot import plot_tradeoff
 from penstock.cli.console import done, emit_json, err, friendly, number, say, table
 from penstock.wire import gate_pb2
 from penstock_client.cli.common import (
@@ -27,9 +24,11 @@ from penstock_client.cli.common import (
     steward,
 )
 from penstock_client.dumps import forbid_dumps
-from penstock_client.gate.attack import Outcome, check_place, specified
-from penstock_client.gate.attack import run as run_attack
 from penstock_client.ledger.decisions import check_reason
+
+if TYPE_CHECKING:  # attacks come with scipy, for which no other command shall wait
+    from penstock.audit.membership import Interval
+    from penstock_client.gate.attack import Outcome
 
 RequestId = Annotated[str, typer.Argument(help="The request id, or its beginning.")]
 
@@ -96,6 +95,8 @@ def preview(
     """What a request would release and cost, by every account, before and after."""
     paths, settings = open_site(directory)
     if plot is not None:
+        from penstock_client.gate.attack import check_place
+
         check_place(plot, paths)
     shown = document(paths, "Preview", gate_pb2.JobRequest(request_id=request))
     if not as_json:
@@ -104,9 +105,12 @@ def preview(
         if as_json:
             emit_json(shown)
         return
+    from penstock_client.gate import attack
+
     forbid_dumps()
-    with specified(paths, settings, shown["request"]) as (spec, rows), _progress() as progress:
-        found = run_attack(spec, rows, repeats, progress, swept=swept)
+    asked = attack.specified(paths, settings, shown["request"])
+    with asked as (spec, rows), _progress() as progress:
+        found = attack.run(spec, rows, repeats, progress, swept=swept)
     if as_json:
         emit_json({**shown, "attack": found.to_dict()})
     else:
@@ -183,6 +187,8 @@ def _progress() -> Iterator[Callable[[int, int], None]]:
 
 
 def _show_attack(found: Outcome, guarantee: str) -> None:
+    from penstock.audit.membership import EXTREMES
+
     asked = found.asked
     if not asked.reports:
         say("too few people to hold some out: nothing was attacked")
@@ -213,6 +219,8 @@ def _show_attack(found: Outcome, guarantee: str) -> None:
 
 
 def _show_sweep(found: Outcome, guarantee: str) -> None:
+    from penstock.audit.tradeoff import DISTANCE, LATENT, MOST_AUC, RATIO
+
     marks = (
         (0.0, "flow sampling"),
         (found.w, "asked"),
@@ -221,7 +229,7 @@ def _show_sweep(found: Outcome, guarantee: str) -> None:
     rows = [
         (
             number(point.w),
-            *(_interval(point.reports[attack].auc) for attack in (DISTANCE, RATIO)),
+            *(_interval(point.reports[name].auc) for name in (DISTANCE, RATIO)),
             "" if point.pairing is None else f"{point.pairing.nearer:.1%}",
             *(f"{error:.2g}" for error in point.errors.values()),
             ", ".join(mark for w, mark in marks if w == point.w),
@@ -247,6 +255,9 @@ def _interval(found: Interval | None) -> str:
 
 
 def _draw(found: Outcome, plot: Path, title: str) -> None:
+    from penstock.audit.membership import plot_roc
+    from penstock.audit.tradeoff_plot import plot_tradeoff
+
     # Created first, so that its owner alone can read it.
     os.close(os.open(plot, os.O_CREAT | os.O_WRONLY, 0o600))
     try:

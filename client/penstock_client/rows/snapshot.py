@@ -12,7 +12,6 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from penstock.encoding import Encoding
 from penstock.schema import Schema
 from penstock_client.files import write_atomic
 from penstock_client.rows.validation import Checked
@@ -103,6 +102,9 @@ def by_person(
     places are encoded, the absent ones too: what it costs is public, but for the sorting of as many
     rows as the file has, which is the same for every study.
     """
+    # With scipy: half a second that every command of a site would wait for.
+    from penstock.encoding import Encoding
+
     encoding = Encoding(schema)
     k = schema.max_rows_per_person
     order = np.argsort(person, kind="stable")

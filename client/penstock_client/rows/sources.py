@@ -6,12 +6,14 @@ import csv
 import io
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from penstock.errors import InvalidInput, Problem
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 SEPARATORS = {".csv": ",", ".txt": ",", ".tsv": "\t"}
 PARQUET = (".parquet", ".pq")
@@ -56,6 +58,8 @@ class _Unreadable(Exception):
 
 
 def _text_table(data: bytes, separator: str) -> pd.DataFrame:
+    import pandas as pd  # half a second that only a check needs, and no start of a site
+
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -138,6 +142,9 @@ def _check_twice(names: list[str]) -> None:
 
 
 def _parquet_as_text(path: Path) -> pd.DataFrame:
+    import pandas as pd
+    import pyarrow.parquet as pq
+
     with pq.ParquetFile(path) as file:
         names = [name.strip() for name in file.schema_arrow.names]
         _check_twice(names)

@@ -11,14 +11,17 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from penstock.checks import closest, nearest
 from penstock.errors import InvalidInput, Problem
 from penstock.schema import Column, Schema
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 MIN_PERSONS = 50
 """Fewer persons than this give noise at any ε worth having."""
@@ -83,7 +86,7 @@ class Checked:
     unused: tuple[str, ...] = ()
     persons: int | None = None
     others: Mapping[str, str] = field(default_factory=dict)
-    given: pd.DataFrame = field(default_factory=pd.DataFrame, repr=False, compare=False)
+    given: pd.DataFrame = field(default_factory=lambda: _no_rows(), repr=False, compare=False)
 
     @property
     def fatal(self) -> bool:
@@ -92,6 +95,12 @@ class Checked:
     def standing(self, *, accept: bool) -> list[Finding]:
         """The findings that keep these rows from being certified."""
         return [f for f in self.findings if f.fatal or not accept]
+
+
+def _no_rows() -> pd.DataFrame:
+    import pandas as pd  # half a second that only a check needs, and no start of a site
+
+    return pd.DataFrame()
 
 
 def check(
@@ -178,6 +187,8 @@ def _persons(
         message, remedy = "the person column is missing from the file", _hint(name, frame.columns)
         findings.append(Finding(name, message, fatal=True, remedy=remedy))
         return np.arange(len(frame), dtype=np.int64), len(frame)
+    import pandas as pd
+
     ids = frame[name]
     blank = (ids == "").to_numpy()
     if blank.any():
@@ -243,6 +254,8 @@ def outside_values(frame: pd.DataFrame, dictionary: Schema) -> dict[str, list[tu
 
 def _read(text: pd.Series, column: Column) -> tuple[Codes, NDArray[np.bool_]]:
     """Cells as numbers (NaN where they are none), and where a cell is missing."""
+    import pandas as pd
+
     numbers = pd.to_numeric(text, errors="coerce").to_numpy(dtype=np.float64)
     return numbers, (text == "").to_numpy() | _matches(text, numbers, column.missing)
 

@@ -21,10 +21,7 @@ from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.spatial import cKDTree
-from scipy.spatial.distance import cdist
 from scipy.special import ndtri
-from scipy.stats import beta, binom, rankdata
 
 from penstock.errors import InvalidInput, Problem
 from penstock.pictures import check_picture
@@ -84,6 +81,8 @@ def closest(synthetic: Array, candidates: Array, scale: Array) -> Array:
     unit = np.where(scale > 0, scale, 1.0)
     there, here = synthetic / unit, candidates / unit
     if there.shape[1] <= _TREE_COLUMNS:
+        from scipy.spatial import cKDTree
+
         found: Array = cKDTree(there).query(here)[0]
         return found
     # |there|²/2 - ⟨there, here⟩ is least where the distance is. Only its place is taken from that:
@@ -334,6 +333,9 @@ def _mean(intervals: Sequence[Interval]) -> Interval:
 
 
 def _auc(members: Array, nonmembers: Array) -> Interval:
+    # Half a second of imports: every command of a site, and its gate, would wait for it.
+    from scipy.stats import rankdata
+
     m, n = len(members), len(nonmembers)
     ranks = rankdata(np.concatenate([members, nonmembers]))
     beaten = (ranks[:m] - rankdata(members)) / n  # share of others behind each member
@@ -353,6 +355,8 @@ def _auc(members: Array, nonmembers: Array) -> Interval:
 
 
 def _tpr(members: Array, nonmembers: Array) -> Interval | None:
+    from scipy.stats import beta, binom
+
     n, m = len(nonmembers), len(members)
     if not n * FALSE_ALARMS >= 1:
         return None
@@ -415,6 +419,8 @@ def pairing(rows: Array, synthetic: Array, scale: Array, most: int = 1000) -> Pa
     if not (rows.shape == synthetic.shape and len(rows) >= 2):
         problem = Problem("rows", "need a synthetic row each, and two of them")
         raise InvalidInput("attack", [problem])
+    from scipy.spatial.distance import cdist
+
     unit = np.where(scale > 0, scale, 1.0)
     real, made = rows / unit, synthetic / unit
     chosen = np.unique(np.linspace(0, len(rows) - 1, min(most, len(rows))).astype(np.intp))

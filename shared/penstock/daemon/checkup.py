@@ -21,7 +21,6 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from penstock.errors import InvalidInput, PenstockError
-from penstock.models.flow import kernel
 
 OK, WARN, FAIL = "ok", "warn", "fail"
 EXIT_WELL, EXIT_FAILED = 0, 10
@@ -238,6 +237,8 @@ def device(wanted: str = "auto") -> list[Row]:
     if wanted == "auto" and Path("/dev/nvidia0").exists():
         what = "cpu, though there is a GPU"
         return [Row("device", WARN, what, "Install torch with CUDA and the GPU's driver.")]
+    from penstock.models.flow import kernel  # with scipy, which a daemon's start need not wait for
+
     if kernel.available():
         return [Row("device", OK, "cpu, by the compiled kernel")]
     remedy = "Flows are many times slower so; see docs/engine.md."

@@ -7,16 +7,19 @@ it starts a worker.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, TypeAlias
 
 from penstock.estimands import Estimand
 from penstock.mechanisms import Gibbs, Mechanism, Trajectory
-from penstock.models.gibbs import plan as gibbs
-from penstock.models.tables import plan as tables
-from penstock.models.trajectory import plan as trajectory
 from penstock.schema import Schema
 from penstock.study import PrivacyRequest
 
-Plan = tables.Plan | trajectory.Plan | gibbs.Plan
+if TYPE_CHECKING:
+    from penstock.models.gibbs import plan as gibbs
+    from penstock.models.tables import plan as tables
+    from penstock.models.trajectory import plan as trajectory
+
+Plan: TypeAlias = "tables.Plan | trajectory.Plan | gibbs.Plan"
 
 
 def plan(
@@ -32,8 +35,15 @@ def plan(
         InvalidInput: the study asks for what the mechanism does not do.
         BudgetExceeded: ε cannot be met; says what could.
     """
+    # Imported where one is made: half a second that every command of a site would wait for.
     if isinstance(mechanism, Gibbs):
+        from penstock.models.gibbs import plan as gibbs
+
         return gibbs.plan(mechanism, schema, persons, privacy, estimands)
     if isinstance(mechanism, Trajectory):
+        from penstock.models.trajectory import plan as trajectory
+
         return trajectory.plan(mechanism, schema, persons, privacy)
+    from penstock.models.tables import plan as tables
+
     return tables.plan(mechanism, schema, persons, privacy)

@@ -22,7 +22,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import isotonic_regression
 from scipy.special import ndtr
 
 from penstock.models.sliced_wasserstein.sketch import Sketch
@@ -154,6 +153,9 @@ def _shapes(t: Array) -> Array:
 
 def _rising(values: Array) -> Array:
     """Rows to strictly rising ones from 0 to 1, the nearest but for a tiny slope; never NaN."""
+    # A quarter of a second of imports that every start of a gate or a worker would wait for.
+    from scipy.optimize import isotonic_regression
+
     rising = np.stack([isotonic_regression(row).x for row in np.nan_to_num(values, nan=0.5)])
     inside = np.clip(rising, 0.0, 1.0)
     inside[:, 0], inside[:, -1] = 0.0, 1.0
