@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
@@ -17,9 +17,13 @@ from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
 from penstock.daemon.flower import pack, unpack
+from penstock.wire.messages import SiteState
 from penstock_client.flower.app import answer
-from penstock_server import service
+from penstock_server import results, service
+from penstock_server.builder import Builder
 from penstock_server.flower.network import FlowerNetwork
+from penstock_server.lifecycle import Coordinator
+from penstock_server.material import gather
 
 
 class LocalGrid(Grid):
@@ -73,10 +77,43 @@ def network(sockets: Mapping[str, Path]) -> FlowerNetwork:
     return FlowerNetwork(LocalGrid({nodes[n]: s for n, s in sockets.items()}), lambda: nodes)
 
 
+def run(coordinator: Coordinator, network: FlowerNetwork, *, stop: Callable[[], bool]) -> None:
+    """Pump, and make results, each study's in a process of its own, until ``stop()``."""
+    builder = Builder(coordinator)
+
+    def turned() -> bool:
+        builder.turn()
+        return stop()
+
+    try:
+        service.run(coordinator, network, stop=turned)
+    finally:
+        builder.close()
+
+
+def finish(coordinator: Coordinator, study_id: str) -> None:
+    """Make the results of a study, of which some sites have delivered, in this process."""
+    parts = coordinator.store.parts(study_id)
+    with coordinator.store.begin() as c:
+        delivered = sum(p.state is SiteState.DELIVERED for p in parts)
+        coordinator.leases.open(c, study_id, coordinator.now(), delivered)
+    lease, row = coordinator.leases.claim(), coordinator.store.study(study_id)
+    assert lease is not None
+    assert lease.study_id == study_id
+    coordinator.results(study_id).mkdir(parents=True)
+    results.build(gather(coordinator, row, lease.since), coordinator.results(study_id))
+    assert coordinator.leases.finish(lease, lambda: None)
+
+
+def ended(coordinator: Coordinator, study_id: str) -> bool:
+    """Whether a study goes on no more."""
+    return coordinator.store.study(study_id).state.final
+
+
 if __name__ == "__main__":
     # COORDINATOR SITE=SOCKET...: a pump of its own process, to be killed.
     places = dict(pair.split("=", 1) for pair in sys.argv[2:])
-    service.run(
+    run(
         service.open_coordinator(Path(sys.argv[1])),
         network({name: Path(path) for name, path in places.items()}),
         stop=lambda: False,

@@ -33,6 +33,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from flwr.common.constant import TIMESTAMP_HEADER
 from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER, FLEET_HTTP_SIGNATURE_HEADER
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes, sign_message
+from tests.local import finish
 from typer.testing import CliRunner
 
 import penstock
@@ -53,10 +54,10 @@ from penstock.schema import Column, Schema, to_arrow
 from penstock.study import PrivacyRequest, Study
 from penstock.wire.canonical import canonical
 from penstock.wire.manifest import Manifest, sign_manifest
-from penstock.wire.messages import MAX_STUDY_BYTES, SiteState, StudyState
+from penstock.wire.messages import MAX_STUDY_BYTES, SiteState
 from penstock.wire.signatures import fingerprint, generate_key, private_to_pem, public_hex
 from penstock.wire.signed import sign_cancel, sign_study
-from penstock_server import results, service
+from penstock_server import service
 from penstock_server.api import serve
 from penstock_server.folder import Folder
 from penstock_server.lifecycle import now, stamp
@@ -255,10 +256,7 @@ class Api:
         with self.store.begin() as c:
             delivered = {"state": str(SiteState.DELIVERED), "manifest": manifest(study_id, data)}
             self.store.update_part(c, study_id, "a", **delivered)
-        moment = stamp(now())
-        results.build(self.coordinator, study_id, moment)
-        with self.store.begin() as c:
-            self.store.end_study(c, study_id, StudyState.FINISHED, moment)
+        finish(self.coordinator, study_id)
         return study_id
 
 

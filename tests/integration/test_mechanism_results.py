@@ -10,17 +10,17 @@ import numpy as np
 import pandas as pd
 import pytest
 from tests import made
+from tests.local import finish
 
 import penstock
 from penstock.analyst import ALWAYS, RESULT_FILES
 from penstock.errors import CoordinatorError
 from penstock.mechanisms import Gibbs
 from penstock.wire.manifest import sign_manifest
-from penstock.wire.messages import SiteState, StudyState
+from penstock.wire.messages import SiteState
 from penstock.wire.signatures import generate_key, public_hex
 from penstock.wire.signed import sign_study
 from penstock_server import results, service
-from penstock_server.lifecycle import now, stamp
 from penstock_server.report.build import report_schema
 
 ANALYST = generate_key()
@@ -82,10 +82,7 @@ def finished(coordinator, name: str) -> str:
                 c, study_id, site, state=str(SiteState.DELIVERED),
                 manifest=sign_manifest(manifest, made.KEY),
             )  # fmt: skip
-    moment = stamp(now())
-    results.build(coordinator, study_id, moment)
-    with coordinator.store.begin() as c:
-        coordinator.store.end_study(c, study_id, StudyState.FINISHED, moment)
+    finish(coordinator, study_id)
     return study_id
 
 

@@ -15,6 +15,7 @@ from penstock.audit.membership import EXTREMES, Interval, plot_roc
 from penstock.audit.tradeoff import DISTANCE, LATENT, MOST_AUC, RATIO
 from penstock.audit.tradeoff_plot import plot_tradeoff
 from penstock.cli.console import done, emit_json, err, friendly, number, say, table
+from penstock.daemon.confinement import forbid_dumps
 from penstock.wire import gate_pb2
 from penstock_client.cli.common import (
     AsJson,
@@ -26,7 +27,6 @@ from penstock_client.cli.common import (
     short,
     steward,
 )
-from penstock_client.dumps import forbid_dumps
 from penstock_client.gate.attack import Outcome, check_place, specified
 from penstock_client.gate.attack import run as run_attack
 from penstock_client.ledger.decisions import check_reason
