@@ -66,8 +66,9 @@ class Assembly:
         self._said = b""
         self._outcome: Outcome | None = None
         command = python_command(MODULE, str(folder))
-        # Dies with whoever started it: the leash becomes the command.
-        tie = (sys.executable, "-I", "-S", leash.__file__, str(os.getpid()), *command)
+        # Dies with whoever started it, at once: it has nothing to put in order.
+        life = f"{os.getpid()}:{int(signal.SIGKILL)}"
+        tie = (sys.executable, "-I", "-S", leash.__file__, life, *command)
         with tempfile.TemporaryFile(dir=folder.parent) as source:  # a file without a name
             source.write(material)
             source.seek(0)

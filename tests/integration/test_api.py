@@ -864,6 +864,25 @@ def test_a_client_does_all_that_an_analyst_does(api, home):
             client.pooled("pandas", copies="some")  # type: ignore[arg-type]
 
 
+def test_a_study_whose_results_are_made_says_how_far_they_are(api, home):
+    study = api.study("half")
+    with api.store.begin() as c:
+        api.coordinator.leases.open(c, study, stamp(now()), 2)
+    assert api.coordinator.leases.renew(api.coordinator.leases.claim(), 1)
+    with penstock.Client() as client:
+        shown = client.status("half")
+        assert (shown["state"], shown["pooling"]) == ("pooling", {"sites": 2, "done": 1})
+        with pytest.raises(Unfinished):
+            client.wait("half", timeout=0.1)
+        with pytest.raises(CoordinatorError, match="no results"):
+            client.report("half")
+    assert "pooling, 1 of 2 sites" in run("study", "status", "half")
+    assert "pooling, 1 of 2 sites" in " ".join(run("study", "list").split())
+    with api.remote() as remote:
+        remote.cancel(sign_cancel(study, ANALYST).to_bytes())
+        assert remote.status(study)["state"] == "cancelled"
+
+
 def test_a_client_reads_a_directory_the_same_way(api, home):
     api.finished("local")
     with penstock.Client(api.root) as client, penstock.Client() as far:

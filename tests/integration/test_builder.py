@@ -1,4 +1,4 @@
-"""Results are made by a process of their own: real ones, killed, held up, two at once, out of disk."""
+"""Results are made by a process of their own: killed, held up, two at once, out of disk."""
 
 from __future__ import annotations
 

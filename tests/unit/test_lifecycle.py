@@ -1099,7 +1099,7 @@ def test_only_a_study_whose_results_could_not_be_made_is_pooled_again(world, cas
         world.run()
     before = world.c.status(study)
     assert before["state"] == {"no quorum": "failed"}.get(case, case)
-    with pytest.raises(CoordinatorError, match="pooled again|nothing to pool"):
+    with pytest.raises(CoordinatorError, match=r"pooled again|nothing to pool"):
         world.c.pool_again(study)
     assert world.c.status(study) == before
 
