@@ -540,8 +540,9 @@ class Store:
             query = query.where(study_table.c.owner == owner)
         return int(c.execute(query).scalar_one())
 
-    def open_studies(self) -> list[StudyRow]:
-        return self.studies(study_table.c.state == str(StudyState.OPEN))
+    def studies_in(self, state: StudyState) -> list[StudyRow]:
+        """The studies of one state, oldest first."""
+        return self.studies(study_table.c.state == str(state))
 
     def ending_studies(self, now: str) -> list[StudyRow]:
         """Open studies whose deadline has come, or that wait for no site any more."""

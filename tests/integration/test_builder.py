@@ -21,7 +21,7 @@ from tests.local import deliver, hub
 from penstock.wire.messages import StudyState
 from penstock.wire.signatures import generate_key
 from penstock.wire.signed import sign_cancel
-from penstock_server import material, results, service
+from penstock_server import doctor, material, results, service
 from penstock_server.builder import MAKING, Builder
 from penstock_server.leases import Leases
 from penstock_server.lifecycle import now, stamp
@@ -252,6 +252,8 @@ def test_a_full_disk_is_told_and_waited_for(coordinator):
             filler.write_bytes(bytes(100_000))
         until(lambda: builder.turn() is False and coordinator.status(study)["note"])
         assert "disk is full" in coordinator.status(study)["note"]
+        late = next(r for r in doctor.checkup(coordinator.folder) if r.check == "results")
+        assert (late.state, "disk is full" in late.found) == ("warn", True)
         assert state(coordinator, study) is StudyState.POOLING
         give_room()
         until(lambda: builder.turn() is False and state(coordinator, study).final)

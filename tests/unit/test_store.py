@@ -241,7 +241,7 @@ class TestContract:
 
     def test_a_study_comes_with_its_invitations(self, store):
         assert store.add_study(row(), ["a", "b"])
-        assert store.open_studies() == [row()]
+        assert store.studies_in(StudyState.OPEN) == [row()]
         assert [(p.site, p.state) for p in store.parts("s1")] == [
             ("a", SiteState.INVITED),
             ("b", SiteState.INVITED),
@@ -340,7 +340,7 @@ class TestContract:
         assert [(m.study_id, m.verb) for m in store.due(T2)] == [("s2", "submit"), ("s1", "cancel")]
         ended = store.study("s1")
         assert (ended.state, ended.finished, ended.note) == (StudyState.FAILED, T1, "why")
-        assert [s.id for s in store.open_studies()] == ["s2"]
+        assert [s.id for s in store.studies_in(StudyState.OPEN)] == ["s2"]
 
     def test_a_part_keeps_what_it_is_told(self, store):
         store.add_study(row(), ["a", "b"])
