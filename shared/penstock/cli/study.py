@@ -308,10 +308,11 @@ def _watch(
                 state = escape(f"{s['state']} {s['code']}".strip())
                 progress.update(bars[s["site"]], completed=share, state=state)
             pooling = status.get("pooling")
-            if pooling:
-                if RESULTS not in bars:
-                    bars[RESULTS] = progress.add_task(RESULTS, total=pooling["sites"], state="")
-                progress.update(bars[RESULTS], completed=pooling["done"], state=_state(status))
+            if pooling and RESULTS not in bars:
+                bars[RESULTS] = progress.add_task(RESULTS, total=100, state="")
+            if RESULTS in bars:
+                share = 100.0 * pooling["done"] / pooling["sites"] if pooling else 100.0
+                progress.update(bars[RESULTS], completed=share, state=_state(status))
 
         def away(error: Unreachable | None) -> None:
             text = "the coordinator answers again" if error is None else f"{error.message}; waiting"
