@@ -514,8 +514,8 @@ class Coordinator:
             else:
                 note = f"{delivered} of {len(parts)} sites delivered; the quorum is {quorum}"
                 self.store.end_study(c, row.id, StudyState.FAILED, moment, note)
-        done = "are pooled" if delivered >= quorum else f"delivered; the quorum is {quorum}"
-        log.info("study %s: %d of %d sites %s", row.name, delivered, len(parts), done)
+        last = "its results are next" if delivered >= quorum else f"the quorum is {quorum}"
+        log.info("study %s: %d of %d sites delivered; %s", row.name, delivered, len(parts), last)
 
     def pool_again(self, prefix: str, by: Visitor | None = None) -> StudyRow:
         """Let the results of a study be made that could not be; no site is asked for anything.
