@@ -41,6 +41,8 @@ KINDS = {
     "supervisor": (("penstock", "server", "start"), ("penstock", "site", "start")),
     "superlink": (("penstock_server.flower.superlink",),),
     "api": (("penstock_server.api.serve",),),
+    "builder": (("penstock_server.builder",),),
+    "assembly": (("penstock_server.assembly",),),
     "runner": (("penstock_server.flower.runner",), ("penstock_client.flower.runner",)),
     "gate": (("penstock", "site", "gate"),),
     "supernode": (("penstock_client.flower.supernode",),),
@@ -324,7 +326,11 @@ class Federation:
 
     def ended(self, study: str, seconds: float = 180) -> dict[str, Any]:
         """Wait until a study has ended; its status."""
-        self.until(lambda: self.status_of(study)["state"] != "open", "the study to end", seconds)
+
+        def over() -> bool:
+            return self.status_of(study)["state"] not in ("open", "pooling")
+
+        self.until(over, "the study to end", seconds)
         return self.status_of(study)
 
     def reached(self, study: str, site: str, *states: str, seconds: float = 120) -> None:

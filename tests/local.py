@@ -7,19 +7,29 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from flwr.app import Error, Message
 from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
+from tests import made
 
 from penstock.daemon.flower import pack, unpack
+from penstock.wire.manifest import sign_manifest
+from penstock.wire.messages import SiteState
+from penstock.wire.signatures import public_hex
+from penstock.wire.signed import sign_study
 from penstock_client.flower.app import answer
-from penstock_server import service
+from penstock_server import results, service
+from penstock_server.builder import Builder
 from penstock_server.flower.network import FlowerNetwork
+from penstock_server.lifecycle import Coordinator
+from penstock_server.material import gather
 
 
 class LocalGrid(Grid):
@@ -73,10 +83,82 @@ def network(sockets: Mapping[str, Path]) -> FlowerNetwork:
     return FlowerNetwork(LocalGrid({nodes[n]: s for n, s in sockets.items()}), lambda: nodes)
 
 
+def run(coordinator: Coordinator, network: FlowerNetwork, *, stop: Callable[[], bool]) -> None:
+    """Pump, and make results, each study's in a process of its own, until ``stop()``."""
+    builder = Builder(coordinator)
+
+    def turned() -> bool:
+        builder.turn()
+        return stop()
+
+    try:
+        service.run(coordinator, network, stop=turned)
+    finally:
+        builder.close()
+
+
+def finish(coordinator: Coordinator, study_id: str) -> None:
+    """Make the results of a study, of which some sites have delivered, in this process."""
+    parts = coordinator.store.parts(study_id)
+    with coordinator.store.begin() as c:
+        delivered = sum(p.state is SiteState.DELIVERED for p in parts)
+        coordinator.leases.open(c, study_id, coordinator.now(), delivered)
+    lease, row = coordinator.leases.claim(), coordinator.store.study(study_id)
+    assert lease is not None
+    assert lease.study_id == study_id
+    coordinator.results(study_id).mkdir(parents=True)
+    results.build(gather(coordinator, row, lease.since), coordinator.results(study_id))
+    assert coordinator.leases.finish(lease, lambda: None)
+
+
+def hub(root: Path) -> Coordinator:
+    """A coordinator with the sites of :mod:`tests.made`, under one key: this is not about keys."""
+    service.init(root)
+    found = service.open_coordinator(root)
+    for name in made.SITES:
+        join = {
+            "site": name,
+            "federation": "net",
+            "gate_key": public_hex(made.KEY),
+            "persons": made.PERSONS,
+            "dictionary": made.SCHEMA.to_dict(),
+            "node_key": "ecdsa-sha2-nistp384 AAAA",
+        }
+        service.enrol(found, join)
+    return found
+
+
+def deliver(coordinator: Coordinator, key: Ed25519PrivateKey, mechanism: str, name: str) -> str:
+    """A study that two of its three sites have delivered to, and the third has not; its id."""
+    study = made.study(
+        made.MECHANISMS[mechanism],
+        name=name,
+        not_before="2020-01-01T00:00:00Z",
+        expires="2099-01-01T00:00:00Z",
+    )
+    study_id = coordinator.submit(sign_study(study, key).to_bytes())
+    for i, site in enumerate(made.SITES[:2]):
+        data = made.stream(made.table(study, seed=i))
+        path = coordinator.table_path(study_id, site)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+        manifest = replace(made.manifest(study, data, site=site), study_id=study_id)
+        with coordinator.store.begin() as c:
+            signed = sign_manifest(manifest, made.KEY)
+            values = {"state": str(SiteState.DELIVERED), "manifest": signed}
+            coordinator.store.update_part(c, study_id, site, **values)
+    return study_id
+
+
+def ended(coordinator: Coordinator, study_id: str) -> bool:
+    """Whether a study goes on no more."""
+    return coordinator.store.study(study_id).state.final
+
+
 if __name__ == "__main__":
     # COORDINATOR SITE=SOCKET...: a pump of its own process, to be killed.
     places = dict(pair.split("=", 1) for pair in sys.argv[2:])
-    service.run(
+    run(
         service.open_coordinator(Path(sys.argv[1])),
         network({name: Path(path) for name, path in places.items()}),
         stop=lambda: False,

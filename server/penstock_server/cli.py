@@ -245,6 +245,18 @@ def _short(value: Any) -> str:
 
 @app.command()
 @friendly
+def pool(
+    study: Annotated[str, typer.Argument(help="A study's id, its beginning, or its name.")],
+    directory: Folder = Path("coordinator"),
+) -> None:
+    """Make the results of a study again that could not be made. No site is asked or charged."""
+    row = service.open_coordinator(directory).pool_again(study)
+    done(f"{row.name} ({row.id[:12]}) is pooled again, as soon as the coordinator runs")
+    say(f"  penstock study status {row.id[:12]}")
+
+
+@app.command()
+@friendly
 def start(directory: Folder = Path("coordinator")) -> None:
     """Run the coordinator in the foreground, until Ctrl-C. Safe to kill and start again."""
     from penstock_server.daemon import serve

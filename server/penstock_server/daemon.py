@@ -1,4 +1,4 @@
-"""The coordinator's processes: SuperLink, runner and api, under one supervisor."""
+"""The coordinator's processes: SuperLink, runner, builder and api, under one supervisor."""
 
 from __future__ import annotations
 
@@ -10,7 +10,13 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from penstock.daemon.supervisor import Child, Supervisor, flower_environment, python_command
+from penstock.daemon.supervisor import (
+    Child,
+    Supervisor,
+    flower_environment,
+    plain_environment,
+    python_command,
+)
 from penstock.errors import CoordinatorError
 from penstock_server import service
 from penstock_server.folder import Folder
@@ -43,16 +49,18 @@ def serve(
 
 
 def children(folder: Folder, settings: service.Settings) -> list[Child]:
-    """The three processes, in the order in which they start."""
+    """The four processes, in the order in which they start."""
     root = str(folder.root)
     # libpq's own variables: a password file, or how strictly to use TLS.
     libpq = {k: v for k, v in os.environ.items() if k.startswith("PG")}
-    environment = {**flower_environment(folder.home), **libpq}
-    modules: dict[str, tuple[str, Callable[[Folder], bool]]] = {
-        "superlink": ("penstock_server.flower.superlink", _listens_unix),
-        "runner": ("penstock_server.flower.runner", _pumps),
-        "api": ("penstock_server.api.serve", partial(_listens, settings=settings)),
-    }
+    flower = {**flower_environment(folder.home), **libpq}
+    plain = {**plain_environment(), **libpq}  # it has the store to talk to, and nobody else
+    modules: list[tuple[str, str, dict[str, str], Callable[[Folder], bool]]] = [
+        ("superlink", "penstock_server.flower.superlink", flower, _listens_unix),
+        ("runner", "penstock_server.flower.runner", flower, _pumps),
+        ("builder", "penstock_server.builder", plain, _starts),
+        ("api", "penstock_server.api.serve", flower, partial(_listens, settings=settings)),
+    ]
     return [
         Child(
             name,
@@ -61,8 +69,13 @@ def children(folder: Folder, settings: service.Settings) -> list[Child]:
             log=folder.logs / f"{name}.log",
             ready=partial(ready, folder),
         )
-        for name, (module, ready) in modules.items()
+        for name, module, environment, ready in modules
     ]
+
+
+def _starts(_: Folder) -> bool:
+    """The builder answers nobody: nothing waits for it but results."""
+    return True
 
 
 def _listens_unix(folder: Folder) -> bool:

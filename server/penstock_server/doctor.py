@@ -27,6 +27,7 @@ from penstock.daemon.checkup import (
     versions,
 )
 from penstock.errors import PenstockError
+from penstock.wire.messages import StudyState
 from penstock_server import service, tls
 from penstock_server.accesslog import AccessLog, verified
 from penstock_server.folder import Folder
@@ -94,7 +95,8 @@ def _store(root: Path) -> Sequence[Row]:
     with _open(root) as coordinator:
         count = len(coordinator.store.sites())
         answers = Row("store", OK, f"answers, {count} site{'' if count == 1 else 's'} enrolled")
-        return [answers, *_accounts(coordinator), *_access(coordinator.access)]
+        rows = [answers, *_accounts(coordinator), *_access(coordinator.access)]
+        return [*rows, *_late(coordinator)]
 
 
 def _accounts(coordinator: Coordinator) -> Sequence[Row]:
@@ -110,6 +112,18 @@ def _accounts(coordinator: Coordinator) -> Sequence[Row]:
         return [Row("accounts", WARN, what, remedy)]
     reading = len(analysts) - len(signing)
     return [Row("accounts", OK, f"{len(signing)} sign and hand in studies, {reading} read only")]
+
+
+def _late(coordinator: Coordinator) -> Sequence[Row]:
+    """Studies whose results something keeps from being made."""
+    known = {row.id: row.name for row in coordinator.store.studies_in(StudyState.POOLING)}
+    found = {name: coordinator.leases.look(study_id) for study_id, name in known.items()}
+    remedy = "Mend it: they are tried again by themselves. More is in log/builder.log."
+    return [
+        Row("results", WARN, f"those of {name} are late, because {pooling.trouble}", remedy)
+        for name, pooling in found.items()
+        if pooling is not None and pooling.trouble
+    ]
 
 
 def _access(chain: AccessLog) -> Sequence[Row]:

@@ -1,8 +1,9 @@
-"""A study's life at the coordinator: invited sites, answers, quorum, deadline, results.
+"""A study's life at the coordinator: invited sites, answers, quorum, deadline.
 
 One pump, restartable at any line: everything that matters is in the store, every message is
 idempotent at the site, and every reply is handled in one transaction. Studies may be submitted
-and cancelled from other processes at the same time.
+and cancelled from other processes at the same time. Results are made by another process
+(:mod:`penstock_server.builder`), so that one study's do not keep the others waiting.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.checks import SITE, SITE_BOUND
-from penstock.errors import CoordinatorError, PenstockError, UploadRejected
+from penstock.errors import CoordinatorError, UploadRejected
 from penstock.schema import Schema, compare
 from penstock.study import Study, parse_time
 from penstock.wire.manifest import Manifest
@@ -24,6 +25,7 @@ from penstock.wire.signatures import fingerprint
 from penstock.wire.signed import SignedStudy, read_signed_cancel, read_signed_study
 from penstock_server.accesslog import AccessLog, Visitor, here
 from penstock_server.folder import Folder
+from penstock_server.leases import MOST_CRASHES, Leases, Pooling
 from penstock_server.store import Message, Reply, SiteRow, Store, StudyRow
 from penstock_server.uploads import check_manifest, read_upload, size_limit
 
@@ -56,8 +58,6 @@ _SITE_STATE = {
     JobState.CANCELLED: SiteState.CANCELLED,
 }
 
-Finish = Callable[[str, str], None]
-
 
 class NoSuchStudy(CoordinatorError):
     """None of this name or id; or none that whoever asks may know of."""
@@ -85,7 +85,6 @@ class Coordinator:
 
     Args:
         limits: on open studies.
-        finish: called with the id of a study that has a quorum, and the time, to build its results.
         clock: the current time, UTC.
     """
 
@@ -95,14 +94,13 @@ class Coordinator:
         folder: Path,
         *,
         limits: Limits = Limits(),
-        finish: Finish = lambda study_id, moment: None,
         clock: Callable[[], datetime] = now,
     ) -> None:
         self.store = store
         self.folder = folder
         self.access = AccessLog(store, Folder(folder).access_key, lambda: stamp(clock()))
+        self.leases = Leases(store, clock, stamp)
         self._limits = limits
-        self._finish = finish
         self._clock = clock
         self._stopped: set[str] = set()  # sites of which it was logged
 
@@ -209,7 +207,9 @@ class Coordinator:
             )
 
     def cancel(self, data: bytes, by: Visitor | None = None) -> None:
-        """End an open study, if its own signer says so.
+        """End a study that has not ended, if its own signer says so.
+
+        Also while its results are made: then they are not, whoever is at it.
 
         Args:
             by: who hands it in; None for whoever holds the directory.
@@ -226,7 +226,7 @@ class Coordinator:
         moment = stamp(self._clock())
         with self.store.begin() as c:
             state = self.store.lock_study(c, row.id)
-            if state is not StudyState.OPEN:
+            if state is None or state.final:
                 raise CoordinatorError("the study has ended already", value=state)
             self.access.append(c, "cancel", study=row.id, **(by or here()).fields)
             for part in self.store.parts(row.id):
@@ -280,6 +280,7 @@ class Coordinator:
 
     def _status(self, row: StudyRow) -> dict[str, Any]:
         study = read_signed_study(row.signed).study
+        pooling = self.leases.look(row.id) if row.state is StudyState.POOLING else None
         return {
             "study": row.id,
             "name": row.name,
@@ -291,7 +292,8 @@ class Coordinator:
             "deadline": row.deadline,
             "finished": row.finished,
             "quorum": study.quorum,
-            "note": row.note,
+            "note": row.note or _trouble(pooling),
+            "pooling": pooling and {"sites": pooling.sites, "done": pooling.done},
             "sites": [_part(p) for p in self.store.parts(row.id)],
         }
 
@@ -337,8 +339,16 @@ class Coordinator:
             raise CoordinatorError("no such study", value=study_id)
         return read_signed_study(row.signed).study
 
+    def uploads(self, study_id: str) -> Path:
+        """Where the sites' tables of a study lie."""
+        return self.folder / "uploads" / study_id
+
     def table_path(self, study_id: str, site: str) -> Path:
-        return self.folder / "uploads" / study_id / f"{site}.arrow"
+        return table_path(self.uploads(study_id), site)
+
+    def results(self, study_id: str) -> Path:
+        """Where the results of a finished study lie."""
+        return self.folder / "studies" / study_id
 
     def drop_pieces(self) -> None:
         """Forget tables that had come in part when the last pump ended: maybe by a crash."""
@@ -493,27 +503,68 @@ class Coordinator:
         return replace(part, state=SiteState.TIMED_OUT, code=code)
 
     def _close(self, row: StudyRow, parts: list[SiteRow], moment: str) -> None:
-        quorum = read_signed_study(row.signed).study.quorum
-        delivered = sum(p.state is SiteState.DELIVERED for p in parts)
-        state, note = StudyState.FINISHED, ""
-        if delivered < quorum:
-            state = StudyState.FAILED
-            note = f"{delivered} of {len(parts)} sites delivered; the quorum is {quorum}"
-        else:
-            try:
-                self._finish(row.id, moment)
-            except OSError:
-                raise  # a full disk is not the study's fault: it stays open
-            except Exception as error:
-                # Uploads are kept; one study's trouble must not stop the others.
-                log.exception("no results of study %s", row.name)
-                known = isinstance(error, PenstockError)
-                reason = _text(str(error)) if known else type(error).__name__
-                state, note = StudyState.FAILED, f"no results could be made: {reason}"
+        """Let results be made where there is a quorum; else the study has failed."""
+        quorum, delivered = _quorum(row), _delivered(parts)
         with self.store.begin() as c:
-            if self.store.lock_study(c, row.id) is StudyState.OPEN:
-                self.store.end_study(c, row.id, state, moment, note)
-        log.info("study %s ended with %d of %d sites", row.name, delivered, len(parts))
+            # Cancelled by another process in the meantime: that stands.
+            if self.store.lock_study(c, row.id) is not StudyState.OPEN:
+                return
+            if delivered >= quorum:
+                self.leases.open(c, row.id, moment, delivered)
+            else:
+                note = f"{delivered} of {len(parts)} sites delivered; the quorum is {quorum}"
+                self.store.end_study(c, row.id, StudyState.FAILED, moment, note)
+        last = "its results are next" if delivered >= quorum else f"the quorum is {quorum}"
+        log.info("study %s: %d of %d sites delivered; %s", row.name, delivered, len(parts), last)
+
+    def pool_again(self, prefix: str, by: Visitor | None = None) -> StudyRow:
+        """Let the results of a study be made that could not be; no site is asked for anything.
+
+        Args:
+            by: who asks for it; None for whoever holds the directory.
+
+        Raises:
+            CoordinatorError: it has not failed, or failed for want of deliveries.
+        """
+        row = self.find(prefix)
+        parts, quorum = self.store.parts(row.id), _quorum(row)
+        if row.state is StudyState.FAILED and _delivered(parts) < quorum:
+            raise CoordinatorError(
+                "too few sites delivered, so there is nothing to pool",
+                value=_delivered(parts),
+                bound=f"a quorum of {quorum}",
+                remedy="ask the analyst to sign the study anew, with other sites or a later end",
+            )
+        with self.store.begin() as c:
+            state = self.store.lock_study(c, row.id)
+            if state is not StudyState.FAILED:
+                raise CoordinatorError(
+                    "only a study that failed can be pooled again", value=state or row.state
+                )
+            self.access.append(c, "pool", study=row.id, **(by or here()).fields)
+            self.leases.open(c, row.id, stamp(self._clock()), _delivered(parts))
+        return row
+
+
+def _quorum(row: StudyRow) -> int:
+    return read_signed_study(row.signed).study.quorum
+
+
+def _delivered(parts: Sequence[SiteRow]) -> int:
+    return sum(part.state is SiteState.DELIVERED for part in parts)
+
+
+def _trouble(pooling: Pooling | None) -> str:
+    """Why results are late, where something has kept them from being made."""
+    if pooling is None or not pooling.trouble:
+        return ""
+    tries = f" ({pooling.crashes} of {MOST_CRASHES} tries)" if pooling.crashes else ""
+    return f"the results are late, because {pooling.trouble}{tries}; they are tried again"
+
+
+def table_path(uploads: Path, site: str) -> Path:
+    """A site's table in a study's folder of them."""
+    return uploads / f"{site}.arrow"
 
 
 def _text(text: str, limit: int = TEXT_LIMIT) -> str:

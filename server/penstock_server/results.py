@@ -1,11 +1,15 @@
-"""From checked uploads to the report and the pooled data that an analyst pulls."""
+"""From checked uploads to the report and the pooled data that an analyst pulls.
+
+The report is made by a process of its own (:mod:`penstock_server.assembly`), from
+:class:`penstock_server.material.Material` alone; what is pulled is made when somebody asks for it.
+"""
 
 from __future__ import annotations
 
 import json
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from multiprocessing.pool import ThreadPool
@@ -24,7 +28,8 @@ from penstock.wire.signatures import fingerprint
 from penstock.wire.signed import read_signed_study
 from penstock_server import export
 from penstock_server.dictionary import dictionary
-from penstock_server.lifecycle import Coordinator
+from penstock_server.lifecycle import Coordinator, table_path
+from penstock_server.material import Material, gather
 from penstock_server.meta.combine import SiteEstimate, combine, mechanism_variance
 from penstock_server.meta.estimands import Estimate, estimate
 from penstock_server.meta.floor import variance_floor
@@ -38,50 +43,53 @@ from penstock_server.uploads import Upload, read_upload
 REPORT = "report.json"
 
 
-def build(coordinator: Coordinator, study_id: str, finished: str) -> dict[str, Any]:
-    """Estimate, pool, and write the report of a study that has a quorum; returns it."""
-    row = coordinator.find(study_id)
-    study = read_signed_study(row.signed).study
-    parts = coordinator.store.parts(row.id)
-    delivered = {
-        upload.site: SiteInput(
+def build(
+    material: Material, folder: Path, pooled: Callable[[int], None] = lambda done: None
+) -> dict[str, Any]:
+    """Estimate, pool, and write the report of a study that has a quorum; returns it.
+
+    Args:
+        folder: to write into; it exists.
+        pooled: told after each site how many are pooled so far.
+    """
+    study, delivered = material.study, {}
+    for upload in _read(material):
+        delivered[upload.site] = SiteInput(
             upload.site,
             str(SiteState.DELIVERED),
             estimates=estimates(upload, study),
             release=_release(upload.manifest),
             marginals=_marginals(upload, study),
         )
-        for upload in uploads(coordinator, row)
-    }
-    sites = tuple(delivered.get(part.site) or _absent(part) for part in parts)
-    truth = coordinator.store.get("truth")
+        pooled(len(delivered))
+    truth = material.truth or {}
     report = build_report(
         ReportInputs(
             study=study,
-            study_id=row.id,
+            study_id=material.study_id,
             state=str(StudyState.FINISHED),
-            created=row.created,
-            finished=finished,
-            sites=sites,
-            truth={e.name: truth[e.name] for e in study.estimands if e.name in (truth or {})}
-            or None,
+            created=material.created,
+            finished=material.finished,
+            sites=tuple(delivered.get(part.site) or _absent(part) for part in material.parts),
+            truth={e.name: truth[e.name] for e in study.estimands if e.name in truth} or None,
         )
     )
-    folder = coordinator.folder / "studies" / row.id
-    folder.mkdir(parents=True, exist_ok=True)
     export.write(folder / REPORT, json.dumps(report, indent=1, allow_nan=False).encode())
     return report
 
 
 def uploads(coordinator: Coordinator, row: StudyRow) -> Iterator[Upload]:
     """The delivered uploads of a study, one at a time, their tables checked as they are read."""
-    study = read_signed_study(row.signed).study
-    sites = coordinator.store.sites()
-    for part in coordinator.store.parts(row.id):
+    return _read(gather(coordinator, row, row.finished))
+
+
+def _read(material: Material) -> Iterator[Upload]:
+    study = material.study
+    for part in material.parts:
         if part.state is SiteState.DELIVERED and part.manifest is not None:
             # Checked in full on arrival; since then the site may have enrolled another public n.
-            manifest = read_manifest(part.manifest, sites[part.site].gate_key)
-            path = coordinator.table_path(row.id, part.site)
+            manifest = read_manifest(part.manifest, material.keys[part.site])
+            path = table_path(material.uploads, part.site)
             try:
                 yield read_upload(part.site, manifest, path, study)
             except FileNotFoundError:
@@ -201,7 +209,7 @@ def pull(coordinator: Coordinator, prefix: str, out: Path, *, all_copies: bool) 
         )
     study = read_signed_study(row.signed).study
     # An older version's report may have been kept.
-    report = completed(json.loads((coordinator.folder / "studies" / row.id / REPORT).read_text()))
+    report = completed(json.loads((coordinator.results(row.id) / REPORT).read_text()))
     out.mkdir(parents=True, exist_ok=True)
     files = [out / n for n in ("report.html", "report.json", "dictionary.json")]
     export.write(files[0], render(report).encode())

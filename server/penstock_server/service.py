@@ -144,20 +144,8 @@ def open_coordinator(root: Path, *, upgrade: bool = True) -> Coordinator:
     settings = read_settings(root)
     store = Store(settings.store or sqlite_url(root))
     store.check(upgrade=upgrade)
-    coordinator = Coordinator(
-        store,
-        root,
-        limits=Limits(settings.open_studies_each, settings.open_studies),
-        finish=lambda *ended: _finish(coordinator, *ended),
-    )
-    return coordinator
-
-
-def _finish(coordinator: Coordinator, study_id: str, moment: str) -> None:
-    # Here, not above: asking for a study's status needs no statistics and no plots.
-    from penstock_server import results
-
-    results.build(coordinator, study_id, moment)
+    limits = Limits(settings.open_studies_each, settings.open_studies)
+    return Coordinator(store, root, limits=limits)
 
 
 def renew(root: Path) -> bool:

@@ -20,8 +20,11 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from penstock.errors import CoordinatorError
 from penstock.wire.messages import SiteState, StudyState
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
+UPGRADED = (2, 3)
+"""Formats that are brought up to date in place."""
 BATCH = 1000
+GOING_ON = tuple(str(state) for state in StudyState if not state.final)
 metadata = sa.MetaData()
 _SERIAL = sa.BigInteger().with_variant(sa.Integer(), "sqlite")  # SQLite counts INTEGER keys only
 
@@ -109,6 +112,24 @@ study_site_table = sa.Table(
     # The last ledger position seen from the site before the study was invited there.
     sa.Column("ledger_floor", sa.BigInteger, nullable=False, default=0),
     sa.Column("manifest", sa.LargeBinary, nullable=True),
+)
+pooling_table = sa.Table(
+    "pooling",
+    metadata,
+    # The studies whose results are to be made, and who makes them: penstock_server.leases.
+    sa.Column("study_id", sa.String(64), sa.ForeignKey("study.id"), primary_key=True),
+    sa.Column("since", sa.String, nullable=False),
+    # How many sites have delivered, and how many of them are pooled so far.
+    sa.Column("sites", sa.Integer, nullable=False),
+    sa.Column("done", sa.Integer, nullable=False, default=0),
+    # Who has the lease, empty if nobody has, and until when.
+    sa.Column("holder", sa.String(64), nullable=False, default=""),
+    sa.Column("until", sa.String, nullable=False, default=""),
+    # Nobody takes it before.
+    sa.Column("due", sa.String, nullable=False),
+    sa.Column("crashes", sa.Integer, nullable=False, default=0),
+    # What kept the last try from its end, for people.
+    sa.Column("trouble", sa.Text, nullable=False, default=""),
 )
 outbox_table = sa.Table(
     "outbox",
@@ -251,7 +272,7 @@ class Store:
         return store
 
     def check(self, *, upgrade: bool = True) -> None:
-        """Bring a store of the format before up to date, and refuse any other.
+        """Bring a store of a format before up to date, and refuse any other.
 
         Args:
             upgrade: False only looks.
@@ -263,7 +284,7 @@ class Store:
             if not sa.inspect(self._engine).has_table("settings"):
                 raise CoordinatorError("no coordinator here", remedy="run `penstock server init`")
         found = self.get("schema")
-        if found == SCHEMA_VERSION - 1:
+        if found in UPGRADED:
             if not upgrade:
                 raise CoordinatorError(
                     "the store has the format of the version before",
@@ -278,23 +299,30 @@ class Store:
             )
 
     def _upgrade(self) -> None:
-        """From format 2: who handed a study in is not known, but who signed it is."""
         with self.begin() as c:
             self.lock(c)
-            if _setting(c, "schema") == SCHEMA_VERSION:
+            found = _setting(c, "schema")
+            if found == SCHEMA_VERSION:
                 return  # another process was faster
-            for column in ("owner", "signer"):
-                c.exec_driver_sql(
-                    f"ALTER TABLE study ADD COLUMN {column} VARCHAR(64) NOT NULL DEFAULT ''"
-                )
-            for table in (study_reader_table, account_key_table, access_table):
-                table.create(c, checkfirst=True)
-            for row in c.execute(sa.select(study_table.c.id)).mappings().all():
-                mine = study_table.c.id == row["id"]
-                signed: Any = c.execute(sa.select(study_table.c.signed).where(mine)).scalar()
-                signer = json.loads(bytes(signed))["signer"]  # it was verified when it came
-                c.execute(study_table.update().where(mine).values(signer=signer))
+            if found == 2:
+                self._add_owners(c)
+            # What had all answers, but no results yet, goes on as an open study.
+            pooling_table.create(c, checkfirst=True)
             _set(c, "schema", SCHEMA_VERSION)
+
+    def _add_owners(self, c: sa.Connection) -> None:
+        """From format 2: who handed a study in is not known, but who signed it is."""
+        for column in ("owner", "signer"):
+            c.exec_driver_sql(
+                f"ALTER TABLE study ADD COLUMN {column} VARCHAR(64) NOT NULL DEFAULT ''"
+            )
+        for table in (study_reader_table, account_key_table, access_table):
+            table.create(c, checkfirst=True)
+        for row in c.execute(sa.select(study_table.c.id)).mappings().all():
+            mine = study_table.c.id == row["id"]
+            signed: Any = c.execute(sa.select(study_table.c.signed).where(mine)).scalar()
+            signer = json.loads(bytes(signed))["signer"]  # it was verified when it came
+            c.execute(study_table.update().where(mine).values(signer=signer))
 
     def lock(self, c: sa.Connection) -> None:
         """Keep every other process that asks for this from writing until the transaction ends."""
@@ -505,15 +533,16 @@ class Store:
         return self.studies(sa.or_(own, t.id.in_(reads)), *exact)
 
     def count_open(self, c: sa.Connection, owner: str | None = None) -> int:
-        """How many studies are open: of all, or of one account."""
+        """How many studies have not ended: of all, or of one account."""
         query = sa.select(sa.func.count()).select_from(study_table)
-        query = query.where(study_table.c.state == str(StudyState.OPEN))
+        query = query.where(study_table.c.state.in_(GOING_ON))
         if owner is not None:
             query = query.where(study_table.c.owner == owner)
         return int(c.execute(query).scalar_one())
 
-    def open_studies(self) -> list[StudyRow]:
-        return self.studies(study_table.c.state == str(StudyState.OPEN))
+    def studies_in(self, state: StudyState) -> list[StudyRow]:
+        """The studies of one state, oldest first."""
+        return self.studies(study_table.c.state == str(state))
 
     def ending_studies(self, now: str) -> list[StudyRow]:
         """Open studies whose deadline has come, or that wait for no site any more."""
@@ -533,11 +562,18 @@ class Store:
     def end_study(
         self, c: sa.Connection, study_id: str, state: StudyState, now: str, note: str = ""
     ) -> None:
-        """Close a study; nothing more is sent for it but cancellations."""
+        """Close a study; nothing more is sent for it but cancellations, and nobody pools it."""
+        self.turn_study(c, study_id, state, now, note)
+        c.execute(pooling_table.delete().where(pooling_table.c.study_id == study_id))
+
+    def turn_study(
+        self, c: sa.Connection, study_id: str, state: StudyState, finished: str, note: str = ""
+    ) -> None:
+        """Give a study that asks no site any more another state."""
         c.execute(
             study_table.update()
             .where(study_table.c.id == study_id)
-            .values(state=str(state), finished=now, note=note)
+            .values(state=str(state), finished=finished, note=note)
         )
         c.execute(
             outbox_table.delete().where(

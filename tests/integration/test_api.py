@@ -34,6 +34,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from flwr.common.constant import TIMESTAMP_HEADER
 from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER, FLEET_HTTP_SIGNATURE_HEADER
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes, sign_message
+from tests.local import finish
 from typer.testing import CliRunner
 
 import penstock
@@ -54,10 +55,10 @@ from penstock.schema import Column, Schema, to_arrow
 from penstock.study import PrivacyRequest, Study
 from penstock.wire.canonical import canonical
 from penstock.wire.manifest import Manifest, sign_manifest
-from penstock.wire.messages import MAX_STUDY_BYTES, SiteState, StudyState
+from penstock.wire.messages import MAX_STUDY_BYTES, SiteState
 from penstock.wire.signatures import fingerprint, generate_key, private_to_pem, public_hex
 from penstock.wire.signed import sign_cancel, sign_study
-from penstock_server import results, service
+from penstock_server import service
 from penstock_server.api import serve
 from penstock_server.folder import Folder
 from penstock_server.lifecycle import now, stamp
@@ -256,10 +257,7 @@ class Api:
         with self.store.begin() as c:
             delivered = {"state": str(SiteState.DELIVERED), "manifest": manifest(study_id, data)}
             self.store.update_part(c, study_id, "a", **delivered)
-        moment = stamp(now())
-        results.build(self.coordinator, study_id, moment)
-        with self.store.begin() as c:
-            self.store.end_study(c, study_id, StudyState.FINISHED, moment)
+        finish(self.coordinator, study_id)
         return study_id
 
 
@@ -874,6 +872,25 @@ def test_a_client_does_all_that_an_analyst_does(api, home):
         assert {"python", "pandas"} <= {s["name"] for s in client.studies()}
         with pytest.raises(InvalidInput, match="'one' or 'all'"):
             client.pooled("pandas", copies="some")  # type: ignore[arg-type]
+
+
+def test_a_study_whose_results_are_made_says_how_far_they_are(api, home):
+    study = api.study("half")
+    with api.store.begin() as c:
+        api.coordinator.leases.open(c, study, stamp(now()), 2)
+    assert api.coordinator.leases.renew(api.coordinator.leases.claim(), 1)
+    with penstock.Client() as client:
+        shown = client.status("half")
+        assert (shown["state"], shown["pooling"]) == ("pooling", {"sites": 2, "done": 1})
+        with pytest.raises(Unfinished):
+            client.wait("half", timeout=0.1)
+        with pytest.raises(CoordinatorError, match="no results"):
+            client.report("half")
+    assert "pooling, 1 of 2 sites" in run("study", "status", "half")
+    assert "pooling, 1 of 2 sites" in " ".join(run("study", "list").split())
+    with api.remote() as remote:
+        remote.cancel(sign_cancel(study, ANALYST).to_bytes())
+        assert remote.status(study)["state"] == "cancelled"
 
 
 def test_a_client_reads_a_directory_the_same_way(api, home):

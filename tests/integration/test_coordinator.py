@@ -15,7 +15,7 @@ import jsonschema
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from tests.local import network
+from tests.local import ended, network, run
 
 from penstock.errors import CoordinatorError
 from penstock.estimands import Estimand
@@ -79,10 +79,6 @@ def until(done, seconds=120):
         time.sleep(0.05)
 
 
-def ended(coordinator, study_id):
-    return coordinator.store.study(study_id).state != "open"
-
-
 def export(site):
     """The ledger as `penstock site ledger export` writes it."""
     database = Database(site.paths.database, read_only=True)
@@ -108,7 +104,7 @@ def made(world, tmp_path_factory):
         folder = tmp_path_factory.mktemp("coordinator") / "c"
         coordinator = prepare(world, folder)
         study_id = coordinator.submit(study(world).to_bytes())
-        service.run(coordinator, gates(world), stop=lambda: ended(coordinator, study_id))
+        run(coordinator, gates(world), stop=lambda: ended(coordinator, study_id))
         _made.update(
             coordinator=coordinator,
             study=study_id,

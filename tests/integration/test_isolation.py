@@ -350,7 +350,7 @@ def watched(federation):
                         text = Path(f"/proc/{pid}/{part}").read_bytes()
                         if any(s in text for s in hidden):
                             seen.shown.add((f"{kind} of {machine}", part))
-        return federation.parts(seen.study)["a"] in ("delivered", "failed")
+        return federation.status_of(seen.study)["state"] not in ("open", "pooling")
 
     federation.until(look, "the study")
     assert federation.ended(seen.study)["state"] == "finished"
@@ -359,7 +359,7 @@ def watched(federation):
 
 def test_a_study_opens_no_port_and_shows_no_secret(federation, watched):
     site = ("supervisor", "gate", "supernode", "runner", "worker")
-    hub = ("supervisor", "superlink", "runner", "api")
+    hub = ("supervisor", "superlink", "runner", "builder", "assembly", "api")
     assert watched.kinds == {*(("a", k) for k in site), *((COORDINATOR, k) for k in hub)}
     assert watched.ports == {COORDINATOR: {federation.port}, "a": set()}
     assert watched.shown == set()

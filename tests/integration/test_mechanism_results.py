@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import jsonschema
 import numpy as np
 import pandas as pd
 import pytest
 from tests import made
+from tests.local import deliver, finish, hub
 
 import penstock
 from penstock.analyst import ALWAYS, RESULT_FILES
 from penstock.errors import CoordinatorError
 from penstock.mechanisms import Gibbs
-from penstock.wire.manifest import sign_manifest
-from penstock.wire.messages import SiteState, StudyState
-from penstock.wire.signatures import generate_key, public_hex
-from penstock.wire.signed import sign_study
-from penstock_server import results, service
-from penstock_server.lifecycle import now, stamp
+from penstock.wire.signatures import generate_key
+from penstock_server import results
 from penstock_server.report.build import report_schema
 
 ANALYST = generate_key()
@@ -42,50 +38,16 @@ WRITTEN = {
 
 @pytest.fixture(scope="module")
 def coordinator(tmp_path_factory):
-    """All sites enrolled, under one key: this is not about keys."""
-    root = tmp_path_factory.mktemp("coordinator") / "c"
-    service.init(root)
-    found = service.open_coordinator(root)
-    for name in made.SITES:
-        service.enrol(
-            found,
-            {
-                "site": name,
-                "federation": "net",
-                "gate_key": public_hex(made.KEY),
-                "persons": made.PERSONS,
-                "dictionary": made.SCHEMA.to_dict(),
-                "node_key": "ecdsa-sha2-nistp384 AAAA",
-            },
-        )
-    return found
+    return hub(tmp_path_factory.mktemp("coordinator") / "c")
 
 
 def finished(coordinator, name: str) -> str:
     """A study that two of its three sites have delivered to."""
-    study = made.study(
-        made.MECHANISMS[name], name=name, not_before="2020-01-01T00:00:00Z",
-        expires="2099-01-01T00:00:00Z",
-    )  # fmt: skip
     known = [r.id for r in coordinator.store.studies() if r.name == name]
     if known:
         return known[0]
-    study_id = coordinator.submit(sign_study(study, ANALYST).to_bytes())
-    for i, site in enumerate(made.SITES[:2]):
-        data = made.stream(made.table(study, seed=i))
-        path = coordinator.table_path(study_id, site)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
-        manifest = replace(made.manifest(study, data, site=site), study_id=study_id)
-        with coordinator.store.begin() as c:
-            coordinator.store.update_part(
-                c, study_id, site, state=str(SiteState.DELIVERED),
-                manifest=sign_manifest(manifest, made.KEY),
-            )  # fmt: skip
-    moment = stamp(now())
-    results.build(coordinator, study_id, moment)
-    with coordinator.store.begin() as c:
-        coordinator.store.end_study(c, study_id, StudyState.FINISHED, moment)
+    study_id = deliver(coordinator, ANALYST, name, name)
+    finish(coordinator, study_id)
     return study_id
 
 

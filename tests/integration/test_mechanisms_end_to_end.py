@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.conftest import FAST, World
-from tests.local import network
+from tests.local import network, run
 
 from penstock.errors import InvalidInput, Refused
 from penstock.estimands import Estimand
@@ -147,9 +147,9 @@ def made():
 
         def ended() -> bool:
             assert time.monotonic() < limit, "it takes too long"
-            return all(found.coordinator.store.study(i).state != "open" for i in found.ids.values())
+            return all(found.coordinator.store.study(i).state.final for i in found.ids.values())
 
-        service.run(found.coordinator, network(sockets), stop=ended)
+        run(found.coordinator, network(sockets), stop=ended)
         yield found
     finally:
         for site in world.sites:

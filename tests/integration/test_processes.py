@@ -85,13 +85,47 @@ def test_a_crowd_at_the_port_stops_no_study(federation, tmp_path):
 def test_the_coordinators_processes_are_killed_one_after_the_other(federation, by_hand):
     study = federation.submit("kills")
     federation.reached(study, "c", "awaiting-approval")
-    for kind in ("superlink", "runner", "api"):
+    for kind in ("superlink", "runner", "builder", "api"):
         old = federation.kill(COORDINATOR, kind)
         federation.pid(COORDINATOR, kind, other_than=old)
     federation.approve("c", "kills")
     delivered(federation, study)
     federation.until(lambda: answers(federation), "the api")
     assert federation.analyst.status(study)["state"] == "finished"
+
+
+def test_other_studies_and_the_api_go_on_while_one_studys_results_are_made(federation):
+    """The first said "open" for minutes, and the others stayed invited."""
+    first = federation.submit("first")
+    assembly = psutil.Process(federation.pid(COORDINATOR, "assembly"))
+    assembly.suspend()
+    second = federation.submit("second")
+    for name in SITES:
+        federation.reached(second, name, "delivered")
+    federation.until(lambda: federation.analyst.status(second)["state"] == "pooling", "the second")
+    began = time.monotonic()
+    shown = federation.analyst.status(first)
+    assert time.monotonic() - began < 2.0
+    assert (shown["state"], shown["pooling"]["sites"]) == ("pooling", 3)
+    assembly.resume()
+    delivered(federation, first)
+    delivered(federation, second)
+
+
+def test_a_coordinator_that_is_killed_while_results_are_made_makes_them_later(federation):
+    """First the builder, then all of it; neither is the study's fault."""
+    study = federation.submit("half-made")
+    psutil.Process(federation.pid(COORDINATOR, "assembly")).suspend()
+    old = federation.kill(COORDINATOR, "builder")
+    federation.pid(COORDINATOR, "builder", other_than=old)
+    psutil.Process(federation.pid(COORDINATOR, "assembly")).suspend()
+    federation.kill(COORDINATOR, "supervisor")
+    federation.until(lambda: not federation.pids(COORDINATOR), "the orphans")
+    shown = federation.status_of(study)
+    assert (shown["state"], shown["pooling"]) == ("pooling", {"sites": 3, "done": 0})
+    federation.start(COORDINATOR)
+    delivered(federation, study)
+    assert [p.name for p in federation.folder(COORDINATOR).glob("studies/.*")] == []
 
 
 def answers(federation) -> bool:
@@ -231,10 +265,10 @@ def test_a_restored_ledger_stops_the_site_until_it_is_recovered(federation):
 # -- every kind at every moment --------------------------------------------------------------------
 
 EVERY = [
-    *((COORDINATOR, kind) for kind in ("superlink", "runner", "api", "supervisor")),
+    *((COORDINATOR, kind) for kind in ("superlink", "runner", "builder", "api", "supervisor")),
     *(("a", kind) for kind in ("supernode", "runner", "gate", "supervisor")),
 ]
-MOMENTS = ("invited", "awaiting-approval", "running", "collecting")
+MOMENTS = ("invited", "awaiting-approval", "running", "collecting", "pooling")
 # Enough rows for several pieces.
 LARGE = replace(FAST, copies=50)
 
@@ -270,6 +304,9 @@ def test_every_process_is_killed_at_every_moment(soaked, machine, kind, moment):
     elif moment == "collecting":
         piece = soaked.folder(COORDINATOR) / "uploads" / study / "a.part"
         soaked.until(piece.exists, "the first piece")
+        soaked.kill(machine, kind)
+    elif moment == "pooling":
+        soaked.pid(COORDINATOR, "assembly")
         soaked.kill(machine, kind)
     if kind == "supervisor" and moment in MOMENTS[2:]:
         again(soaked, machine)

@@ -62,6 +62,8 @@ TICKS = os.sysconf("SC_CLK_TCK")
 KINDS = {
     "superlink": "penstock_server.flower.superlink",
     "coordinator's runner": "penstock_server.flower.runner",
+    "builder": "penstock_server.builder",
+    "results": "penstock_server.assembly",
     "api": "penstock_server.api.serve",
     "supernode": "penstock_client.flower.supernode",
     "site's runner": "penstock_client.flower.runner",

@@ -558,6 +558,17 @@ def test_waiting_says_once_that_the_coordinator_is_away():
     assert seen == ["open", "open", "finished"]
 
 
+def test_waiting_goes_on_while_results_are_made():
+    seen = []
+    found = wait_for_end(
+        scripted("open", "pooling", "pooling", "finished"),
+        every=0.0,
+        seen=lambda status: seen.append(status["state"]),
+    )
+    assert found == {"state": "finished"}
+    assert seen == ["open", "pooling", "pooling", "finished"]
+
+
 def test_waiting_ends_with_what_does_not_pass():
     for first in (GONE, NotAllowed("no valid token")):
         with pytest.raises(PenstockError, match=first.message):

@@ -31,7 +31,11 @@ from penstock.wire.messages import PIECE_BYTES, SiteState, StudyState
 from penstock.wire.signatures import generate_key, public_hex
 from penstock.wire.signed import read_signed_cancel, read_signed_study, sign_cancel, sign_study
 from penstock_server import lifecycle, packets, uploads
+from penstock_server.accesslog import verified
+from penstock_server.assembly import End, Outcome, disk_trouble
+from penstock_server.builder import Builder
 from penstock_server.lifecycle import Coordinator, read_join, stamp
+from penstock_server.material import Material
 from penstock_server.packets import add_piece
 from penstock_server.pump import Pump
 from penstock_server.store import Message, Reply, Store, metadata, sqlite_url
@@ -258,6 +262,31 @@ class Network:
 UNAVAILABLE = GateUnavailable("the gate does not answer")
 
 
+class Making:
+    """Makes results at once, here: what the world's ``finish`` makes of a study, and its errors."""
+
+    def __init__(self, world, material, folder):
+        self.pooled = 0
+        self._material = Material.from_bytes(material)
+        world.making.append(self)
+        (folder / "report.json").write_text("{}")
+        self._finish = world.finish
+
+    def look(self):
+        try:
+            self._finish(self._material.study_id, self._material.finished)
+        except ChildProcessError as error:
+            return Outcome(End.BROKE, str(error))
+        except OSError as error:
+            return Outcome(End.STUCK, disk_trouble(error))
+        except PenstockError as error:
+            return Outcome(End.FAILED, str(error))
+        return Outcome(End.MADE)
+
+    def kill(self):
+        pass
+
+
 class World:
     """A coordinator that can be killed and opened again, and its gates."""
 
@@ -267,6 +296,7 @@ class World:
         self.clock = Clock()
         self.finished = []
         self.finish = lambda study_id, moment: self.finished.append(study_id)
+        self.making = []
         self.gates = {name: Gate(name) for name in ("a", "b")}
         self.network = Network(dict(self.gates), folder)
         store = Store.create(self.url)
@@ -280,10 +310,10 @@ class World:
         self.c = Coordinator(
             store(self.url),
             self.folder,
-            finish=lambda *args: self.finish(*args),
             clock=self.clock,
         )
         self.pump = Pump(self.c, self.network)
+        self.builder = Builder(self.c, launch=lambda *given: Making(self, *given))
         return self.c
 
     def submit(self, **changes):
@@ -292,6 +322,8 @@ class World:
     def run(self, pumps=20, seconds=2.0):
         for _ in range(pumps):
             self.pump.turn()
+            self.builder.turn()
+            self.builder.turn()
             self.clock.wait(seconds)
 
     def state(self, study_id):
@@ -782,8 +814,8 @@ def test_a_kill_at_any_transaction_loses_nothing_and_draws_once(tmp_path, monkey
         check_one_draw_each(world, study)
         world.c.store.close()
     # Two sites' submit, poll and collect, each received and handled, and what each said of itself;
-    # and the end.
-    assert killed == 15
+    # the last answer, the lease of the results, and the end.
+    assert killed == 17
 
 
 @pytest.mark.parametrize("verb", ["submit", "poll", "collect"])
@@ -896,17 +928,12 @@ def test_studies_that_overlap_may_deliver_in_any_order(world):
     assert world.states(first)["a"] == "delivered"
 
 
-@pytest.mark.parametrize(
-    ("error", "said"),
-    [(PenstockError("no estimate at all"), "no estimate at all"), (ZeroDivisionError("secret"),
-     "ZeroDivisionError")],
-)  # fmt: skip
-def test_results_that_cannot_be_made_end_that_study_only(world, error, said):
+def test_results_that_cannot_be_made_end_that_study_only(world):
     bad = world.submit()
 
     def finish(study_id, moment):
         if study_id == bad:
-            raise error
+            raise PenstockError("no estimate at all")
         world.finished.append(study_id)
 
     world.finish = finish
@@ -914,8 +941,8 @@ def test_results_that_cannot_be_made_end_that_study_only(world, error, said):
     world.run()
     assert world.state(bad) is StudyState.FAILED
     note = world.c.status(bad)["note"]
-    assert said in note
-    assert "secret" not in note
+    assert "no estimate at all" in note
+    assert f"penstock server pool {bad[:12]}" in note
     assert world.finished == [good]
     assert world.state(good) is StudyState.FINISHED
 
@@ -929,11 +956,251 @@ def test_a_full_disk_does_not_fail_a_study(world):
 
     world.finish = finish
     study = world.submit()
-    with pytest.raises(OSError, match="No space"):
-        world.run()
-    assert world.state(study) is StudyState.OPEN
+    world.run(pumps=8)
+    assert world.state(study) is StudyState.POOLING
+    assert "disk is full" in world.c.status(study)["note"]
     world.run()
     assert world.state(study) is StudyState.FINISHED
+    assert world.c.status(study)["note"] == ""
+
+
+# -- results -----------------------------------------------------------------------------------
+
+
+class Slow:
+    """Results that take for ever, until ``outcome`` is set."""
+
+    def __init__(self):
+        self.pooled, self.outcome, self.killed = 0, None, 0
+
+    def look(self):
+        return self.outcome
+
+    def kill(self):
+        self.killed += 1
+
+
+def slowly(world):
+    """Let the next results be made slowly; what makes them."""
+    made = Slow()
+
+    def launch(material, folder):
+        (folder / "report.json").write_text("{}")
+        return made
+
+    world.builder = Builder(world.c, launch=launch)
+    return made
+
+
+def test_other_studies_go_on_while_one_studys_results_are_made(world):
+    """They stayed invited for minutes, and the one that was made said "open"."""
+    made = slowly(world)
+    first = world.submit()
+    world.run(pumps=8)
+    second = world.submit(name="second")
+    world.run(pumps=8)
+    assert world.states(second) == {"a": "delivered", "b": "delivered"}
+    assert {world.state(s) for s in (first, second)} == {StudyState.POOLING}
+    made.outcome = Outcome(End.MADE)
+    world.run(pumps=4)
+    assert world.state(first) is StudyState.FINISHED
+
+
+def test_a_status_says_how_many_sites_are_pooled(world):
+    made = slowly(world)
+    study = world.submit()
+    world.run(pumps=8)
+    assert world.c.status(study)["pooling"] == {"sites": 2, "done": 0}
+    made.pooled = 1
+    world.run(pumps=1)
+    (shown,) = world.c.studies()
+    assert (shown["state"], shown["pooling"]) == ("pooling", {"sites": 2, "done": 1})
+    made.outcome = Outcome(End.MADE)
+    world.run(pumps=2)
+    assert world.c.status(study)["pooling"] is None
+
+
+def test_a_cancellation_ends_a_study_that_is_pooled_and_what_makes_its_results(world):
+    made = slowly(world)
+    study = world.submit()
+    world.run(pumps=8)
+    world.c.cancel(sign_cancel(study, ANALYST).to_bytes())
+    assert world.state(study) is StudyState.CANCELLED
+    made.outcome = None
+    world.clock.wait(10)
+    world.builder._try.renewed = float("-inf")
+    world.builder.turn()
+    assert made.killed == 1
+    assert world.state(study) is StudyState.CANCELLED
+    assert list((world.folder / "studies").iterdir()) == []
+    assert world.c.status(study)["pooling"] is None
+
+
+def test_a_study_that_is_pooled_counts_among_those_that_are_open(world):
+    slowly(world)
+    world.c._limits = lifecycle.Limits(each=20, all=1)
+    world.submit()
+    world.run(pumps=8)
+    with pytest.raises(CoordinatorError, match="too many studies"):
+        world.submit(name="second")
+
+
+def breaking(world, times):
+    left = [ChildProcessError("memory ran out")] * times
+
+    def finish(study_id, moment):
+        if left:
+            raise left.pop()
+        world.finished.append(study_id)
+
+    world.finish = finish
+
+
+def test_two_crashes_are_tried_again_and_told_of(world):
+    breaking(world, 2)
+    study = world.submit()
+    world.run(pumps=8)
+    note = world.c.status(study)["note"]
+    assert "memory ran out" in note
+    assert "of 3 tries" in note
+    world.run(pumps=40)
+    assert world.state(study) is StudyState.FINISHED
+    assert world.finished == [study]
+
+
+def test_three_crashes_fail_a_study_and_its_deliveries_can_be_pooled_again(world):
+    breaking(world, 3)
+    study = world.submit()
+    world.run(pumps=60)
+    assert world.state(study) is StudyState.FAILED
+    note = world.c.status(study)["note"]
+    assert "3 tries broke off, the last because memory ran out" in note
+    assert f"penstock server pool {study[:12]}" in note
+    calls = list(world.network.calls)
+    world.c.pool_again(study[:12])
+    assert world.c.status(study)["state"] == "pooling"
+    assert world.c.status(study)["note"] == ""
+    world.run(pumps=4)
+    assert world.state(study) is StudyState.FINISHED
+    assert world.network.calls == calls  # no site was asked for anything
+    assert [r["kind"] for r in verified(world.c.access.rows())] == ["open", "submit", "pool"]
+
+
+@pytest.mark.parametrize("case", ["open", "pooling", "finished", "cancelled", "no quorum"])
+def test_only_a_study_whose_results_could_not_be_made_is_pooled_again(world, case):
+    if case == "no quorum":
+        world.network.sites["a"] = [Reply(False, "budget")]
+    study = world.submit(quorum=2)
+    if case == "pooling":
+        slowly(world)
+    if case == "cancelled":
+        world.c.cancel(sign_cancel(study, ANALYST).to_bytes())
+    if case != "open":
+        world.run()
+    before = world.c.status(study)
+    assert before["state"] == {"no quorum": "failed"}.get(case, case)
+    with pytest.raises(CoordinatorError, match=r"pooled again|nothing to pool"):
+        world.c.pool_again(study)
+    assert world.c.status(study) == before
+
+
+def test_a_lease_that_ran_out_goes_to_another_and_the_first_can_end_nothing(world):
+    made = slowly(world)
+    study = world.submit()
+    world.run(pumps=8)
+    first = world.builder._try
+    world.clock.wait(100)  # the first is held up: it renews nothing
+    other = Coordinator(Store(world.url), world.folder, clock=world.clock)
+    second = Builder(other, launch=lambda *given: Making(world, *given))
+    second._sweep = lambda *_: None  # else what the first has made is gone already
+    second.turn()
+    assert second._try.lease.crashes == 1
+    assert "was killed" in world.c.status(study)["note"]
+    made.outcome = Outcome(End.MADE)
+    world.builder.turn()
+    assert world.state(study) is StudyState.POOLING
+    assert not world.c.results(study).exists()
+    assert not first.folder.exists()
+    second.turn()
+    assert world.state(study) is StudyState.FINISHED
+    assert (world.c.results(study) / "report.json").exists()
+    other.store.close()
+
+
+@pytest.mark.parametrize("way", ["crash", "fail", "give_back"])
+def test_what_the_holder_of_a_lost_lease_says_changes_nothing(world, way):
+    slowly(world)
+    study = world.submit()
+    world.run(pumps=8)
+    lost = world.builder._try.lease
+    world.clock.wait(100)
+    held = world.c.leases.claim()
+    before = world.c.leases.look(study)
+    ways = {"crash": ("why",), "fail": ("why",), "give_back": ()}
+    getattr(world.c.leases, way)(lost, *ways[way])
+    assert not world.c.leases.renew(lost, 1)
+    assert (world.state(study), world.c.leases.look(study)) == (StudyState.POOLING, before)
+    assert world.c.leases.renew(held, 1)
+
+
+def test_a_lease_that_ran_out_is_renewed_where_nobody_took_it(world):
+    slowly(world)
+    world.submit()
+    world.run(pumps=8)
+    world.clock.wait(10_000)
+    assert world.c.leases.renew(world.builder._try.lease, 1)
+    assert world.c.leases.claim() is None
+
+
+def test_a_builder_that_is_stopped_gives_its_study_back_without_a_crash(world):
+    made = slowly(world)
+    study = world.submit()
+    world.run(pumps=8)
+    world.builder.close()
+    assert made.killed
+    assert list((world.folder / "studies").iterdir()) == []
+    lease = world.c.leases.claim()
+    assert (lease.study_id, lease.crashes) == (study, 0)
+
+
+def test_what_a_killed_builder_left_behind_is_removed(world):
+    slowly(world)
+    world.submit()
+    world.run(pumps=8)
+    (left,) = (world.folder / "studies").iterdir()
+    world.clock.wait(100)
+    world.open()
+    world.run(pumps=2)
+    assert not left.exists()
+
+
+def test_results_of_one_study_that_stand_still_are_broken_off(world):
+    made = slowly(world)
+    study = world.submit()
+    world.run(pumps=8)
+    world.builder._still = 0.0
+    world.builder.turn()
+    assert made.killed == 1
+    assert "no site was pooled within" in world.c.status(study)["note"]
+
+
+def test_a_store_that_is_full_at_the_very_end_loses_no_results(world, monkeypatch):
+    """The folder is in its place, and the transaction that ends the study fails twice."""
+    slowly(world).outcome = Outcome(End.MADE)
+    study = world.submit()
+    real, failures = world.c.store.end_study, [1, 1]
+
+    def fails(*given):
+        if failures:
+            failures.pop()
+            raise CoordinatorError("the coordinator's store cannot be used", value="disk is full")
+        real(*given)
+
+    monkeypatch.setattr(world.c.store, "end_study", fails)
+    world.run()
+    assert failures == []
+    assert world.state(study) is StudyState.FINISHED
+    assert (world.c.results(study) / "report.json").exists()
 
 
 # -- hostile texts -----------------------------------------------------------------------------

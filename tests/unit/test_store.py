@@ -5,14 +5,18 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
+from datetime import UTC, datetime, timedelta
 
 import pytest
 import sqlalchemy as sa
 
 from penstock.errors import CoordinatorError
 from penstock.wire.messages import SiteState, StudyState
+from penstock_server.leases import Leases
+from penstock_server.lifecycle import stamp
 from penstock_server.store import (
     SCHEMA_VERSION,
+    UPGRADED,
     Message,
     Reply,
     Store,
@@ -59,6 +63,12 @@ def join(name, **changes):
     }
 
 
+def leases(store, seconds=0):
+    """At a time after those of the rows, ``seconds`` later."""
+    moment = datetime(2026, 11, 22, tzinfo=UTC) + timedelta(seconds=seconds)
+    return Leases(store, lambda: moment, stamp)
+
+
 def row(study_id="s1", **changes):
     values = {
         "id": study_id,
@@ -86,22 +96,70 @@ class TestContract:
         with pytest.raises(CoordinatorError, match="another format"):
             store.check()
 
-    def test_a_store_of_the_format_before_is_brought_up_to_date(self, store, url):
-        store.add_study(row(signed=b'{"signer":"key"}', state=StudyState.OPEN), ["a"])
+    @pytest.mark.parametrize("found", UPGRADED)
+    def test_a_store_of_a_format_before_is_brought_up_to_date(self, store, url, found):
+        store.add_study(row(signed=b'{"signer":"key"}', signer="key"), ["a"])
         with store.begin() as c:
-            for table in ("study_reader", "account_key", "access"):
-                c.exec_driver_sql(f"DROP TABLE {table}")
-            for column in ("owner", "signer"):
-                c.exec_driver_sql(f"ALTER TABLE study DROP COLUMN {column}")
-        store.set("schema", SCHEMA_VERSION - 1)
+            c.exec_driver_sql("DROP TABLE pooling")
+            if found == 2:
+                for table in ("study_reader", "account_key", "access"):
+                    c.exec_driver_sql(f"DROP TABLE {table}")
+                for column in ("owner", "signer"):
+                    c.exec_driver_sql(f"ALTER TABLE study DROP COLUMN {column}")
+        store.set("schema", found)
         with pytest.raises(CoordinatorError, match="the format of the version before"):
             Store(url).check(upgrade=False)
-        assert store.get("schema") == SCHEMA_VERSION - 1
+        assert store.get("schema") == found
         for _ in range(2):
             Store(url).check()
         assert store.get("schema") == SCHEMA_VERSION
         assert [(r.owner, r.signer) for r in store.studies()] == [("", "key")]
         assert store.add_study(row("s2", owner="ada"), ["a"], readers=["bob"])
+        with store.begin() as c:
+            leases(store).open(c, "s1", T1, 1)
+        assert store.study("s1").state is StudyState.POOLING
+
+    def test_a_study_whose_results_are_made_has_not_ended(self, store):
+        store.add_study(row(owner="ada"), ["a"])
+        with store.begin() as c:
+            leases(store).open(c, "s1", T1, 1)
+        with store.reading() as c:
+            assert store.count_open(c, "ada") == 1
+        assert store.ending_studies(T2) == []
+        assert store.due(T2) == []  # nobody is asked any more
+
+    def test_one_of_many_builders_gets_a_study(self, store, url):
+        """Each asks at once, from a connection of its own."""
+        store.add_study(row(), ["a"])
+        with store.begin() as c:
+            leases(store).open(c, "s1", T1, 1)
+        others = [Store(url) for _ in range(8)]
+        gate, found = threading.Barrier(len(others)), []
+
+        def ask(other):
+            gate.wait()
+            found.append(leases(other).claim())
+
+        threads = [threading.Thread(target=ask, args=(other,)) for other in others]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert [lease is not None for lease in found].count(True) == 1
+        (held,) = [lease for lease in found if lease is not None]
+        assert leases(store).holders() == {held.holder}
+        for other in others:
+            other.close()
+
+    def test_who_crashed_less_and_waits_longer_is_taken_first(self, store):
+        for name, since in (("s1", T0), ("s2", T1), ("s3", T0)):
+            store.add_study(row(name), ["a"])
+            with store.begin() as c:
+                leases(store).open(c, name, since, 1)
+        first = leases(store).claim()
+        leases(store).crash(first, "why")
+        found = [leases(store, seconds=600).claim().study_id for _ in range(3)]
+        assert (first.study_id, found) == ("s1", ["s3", "s2", "s1"])
 
     def test_an_account_reads_its_own_and_what_names_it(self, store):
         store.add_study(row("s1", owner="ada", signer="k1"), ["a"], readers=["bob", "carol"])
@@ -183,7 +241,7 @@ class TestContract:
 
     def test_a_study_comes_with_its_invitations(self, store):
         assert store.add_study(row(), ["a", "b"])
-        assert store.open_studies() == [row()]
+        assert store.studies_in(StudyState.OPEN) == [row()]
         assert [(p.site, p.state) for p in store.parts("s1")] == [
             ("a", SiteState.INVITED),
             ("b", SiteState.INVITED),
@@ -282,7 +340,7 @@ class TestContract:
         assert [(m.study_id, m.verb) for m in store.due(T2)] == [("s2", "submit"), ("s1", "cancel")]
         ended = store.study("s1")
         assert (ended.state, ended.finished, ended.note) == (StudyState.FAILED, T1, "why")
-        assert [s.id for s in store.open_studies()] == ["s2"]
+        assert [s.id for s in store.studies_in(StudyState.OPEN)] == ["s2"]
 
     def test_a_part_keeps_what_it_is_told(self, store):
         store.add_study(row(), ["a", "b"])

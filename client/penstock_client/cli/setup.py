@@ -12,12 +12,12 @@ import typer
 from penstock.checks import shown
 from penstock.cli.console import done, emit_json, err, friendly, say
 from penstock.daemon import certificates
+from penstock.daemon.confinement import forbid_dumps
 from penstock.errors import InvalidInput, Problem
 from penstock.study import DELTA_TIMES_PERSONS
 from penstock.wire.signatures import fingerprint
 from penstock_client import setup
 from penstock_client.cli.common import AsJson, Reason, SiteDir, open_site
-from penstock_client.dumps import forbid_dumps
 from penstock_client.join import Invite, accept, check_site, read_invite
 from penstock_client.network import NetworkPaths, node_fingerprint
 from penstock_client.policy import read_policy

@@ -12,6 +12,7 @@ import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from penstock.cli.console import done, emit_json, err, friendly, number, say, table
+from penstock.daemon.confinement import forbid_dumps
 from penstock.wire import gate_pb2
 from penstock_client.cli.common import (
     AsJson,
@@ -23,7 +24,6 @@ from penstock_client.cli.common import (
     short,
     steward,
 )
-from penstock_client.dumps import forbid_dumps
 from penstock_client.ledger.decisions import check_reason
 
 if TYPE_CHECKING:  # attacks come with scipy, for which no other command shall wait

@@ -20,10 +20,10 @@ from typing import Any, TypeVar
 
 import grpc
 
+from penstock.daemon.confinement import forbid_dumps
 from penstock.errors import InvalidInput, PenstockError, Refused, SignatureError
 from penstock.wire import gate_pb2, gate_pb2_grpc
 from penstock.wire.canonical import canonical
-from penstock_client.dumps import forbid_dumps
 from penstock_client.gate.gate import Gate
 from penstock_client.gate.jobs import Job
 from penstock_client.gate.outside import Seen

@@ -28,6 +28,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from penstock.daemon.confinement import forbid_dumps, forbid_network
 from penstock.encoding import Encoding
 from penstock.errors import InvalidEvent
 from penstock.models.flow.engine import why_no_kernel
@@ -37,7 +38,6 @@ from penstock.privacy.noise import NoiseSource, SecureNoise, SeededNoise
 from penstock.released import COPY, shape_of
 from penstock.schema import Schema
 from penstock.study import Study
-from penstock_client.dumps import forbid_dumps
 from penstock_client.rows import snapshot
 from penstock_client.rows.sealed import mapped
 from penstock_client.work import rehearsal
@@ -47,26 +47,16 @@ Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
 _PR_SET_PDEATHSIG = 1
-_CLONE_NEWUSER = 0x10000000
-_CLONE_NEWNET = 0x40000000
 
 
 def isolate(memory_gb: float) -> None:
     """Die with the gate, stay within the memory limit, leave no dump, and have no network."""
-    libc = ctypes.CDLL(None, use_errno=True)
     if sys.platform == "linux":
-        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        # An empty network namespace where the kernel lets us; the audit hook is the floor.
-        libc.unshare(_CLONE_NEWUSER | _CLONE_NEWNET)
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     limit = int(memory_gb * 2**30)
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+    forbid_network()
     forbid_dumps()
-
-    def no_sockets(event: str, _args: tuple[object, ...]) -> None:
-        if event in ("socket.__new__", "socket.connect", "socket.bind", "subprocess.Popen"):
-            raise PermissionError(event)
-
-    sys.addaudithook(no_sockets)
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,7 +107,11 @@ class Client:
         return self._coordinator.studies()
 
     def status(self, study: str) -> dict[str, Any]:
-        """Where a study stands: ``state``, ``quorum``, ``sites`` with state, code, remedy."""
+        """Where a study stands: ``state``, ``quorum``, ``sites`` with state, code, remedy.
+
+        While its results are made ``state`` is "pooling", and ``pooling`` says how many of its
+        ``sites`` are ``done``.
+        """
         return self._coordinator.status(study)
 
     def wait(
@@ -127,7 +131,7 @@ class Client:
             The last status.
 
         Raises:
-            Unfinished: still open after ``timeout``.
+            Unfinished: it had not ended after ``timeout``.
             JobFailed: it ended without results.
         """
         every = getattr(self._coordinator, "poll_seconds", POLL_SECONDS)

@@ -9,6 +9,8 @@ from typing import Any
 from penstock.errors import InvalidInput, Problem, Unfinished, Unreachable
 from penstock.wire.messages import StudyState
 
+GOING_ON = tuple(str(state) for state in StudyState if not state.final)
+
 Seen = Callable[[dict[str, Any]], None]
 Away = Callable[[Unreachable | None], None]
 
@@ -22,7 +24,7 @@ def wait_for_end(
     away: Away | None = None,
     timeout: float | None = None,
 ) -> dict[str, Any]:
-    """Ask for a study's status until it is no longer open; returns the last.
+    """Ask for a study's status until it has ended; returns the last.
 
     Args:
         ask: the status; the first call must succeed, unless ``first`` is given.
@@ -34,7 +36,7 @@ def wait_for_end(
         timeout: seconds; None for as long as it takes.
 
     Raises:
-        Unfinished: it was still open after ``timeout``.
+        Unfinished: it had not ended after ``timeout``.
         Unreachable: what does not pass by itself, or the first call.
         InvalidInput: a time-out that is no number of seconds.
     """
@@ -46,7 +48,7 @@ def wait_for_end(
     while True:
         if seen is not None and not gone:
             seen(found)
-        if found["state"] != StudyState.OPEN:
+        if found["state"] not in GOING_ON:
             return found
         left = every if end is None else min(every, end - time.monotonic())
         if end is not None and left <= 0:

@@ -45,6 +45,8 @@ pull_app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
 
 T = TypeVar("T")
 
+RESULTS = "results:"
+"""Names the bar of what is made of the sites' deliveries; no site has this name."""
 LARGE = 4_000_000
 """Bytes of a file from which on a progress bar is worth showing."""
 
@@ -229,10 +231,7 @@ def list_studies(coordinator: Where = None, as_json: AsJson = False) -> None:
     table(
         "studies",
         ("study", "name", "state", "sites", "created"),
-        [
-            (r["study"][:12], r["name"], r["state"], len(r["sites"]), r["created"][:16])
-            for r in rows
-        ],
+        [(r["study"][:12], r["name"], _state(r), len(r["sites"]), r["created"][:16]) for r in rows],
     )
 
 
@@ -258,8 +257,15 @@ def status(
         raise JobFailed("the study ended without results", value=found["state"])
 
 
+def _state(found: dict[str, Any]) -> str:
+    """A study's state; while its results are made, how far they are."""
+    pooling = found.get("pooling")  # a coordinator of before has none
+    done = f", {pooling['done']} of {pooling['sites']} sites" if pooling else ""
+    return f"{found['state']}{done}"
+
+
 def _show(found: dict[str, Any]) -> None:
-    say(f"{found['name']} ({found['study'][:12]}): {found['state']}, quorum {found['quorum']}")
+    say(f"{found['name']} ({found['study'][:12]}): {_state(found)}, quorum {found['quorum']}")
     if found["note"]:
         say(f"  {found['note']}")
     table(
@@ -301,6 +307,12 @@ def _watch(
                     share = 100.0
                 state = escape(f"{s['state']} {s['code']}".strip())
                 progress.update(bars[s["site"]], completed=share, state=state)
+            pooling = status.get("pooling")
+            if pooling and RESULTS not in bars:
+                bars[RESULTS] = progress.add_task(RESULTS, total=100, state="")
+            if RESULTS in bars:
+                share = 100.0 * pooling["done"] / pooling["sites"] if pooling else 100.0
+                progress.update(bars[RESULTS], completed=share, state=_state(status))
 
         def away(error: Unreachable | None) -> None:
             text = "the coordinator answers again" if error is None else f"{error.message}; waiting"

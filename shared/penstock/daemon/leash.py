@@ -1,6 +1,7 @@
 """Started between the supervisor and a child: ties the child's life to the supervisor's.
 
-Run as ``python -I -S leash.py SUPERVISOR_PID COMMAND...``; it imports no part of Penstock, so that
+Run as ``python -I -S leash.py SUPERVISOR_PID[:SIGNAL] COMMAND...``; the signal is what the child
+gets when the supervisor dies, SIGTERM if none is named. It imports no part of Penstock, so that
 it costs milliseconds, and then becomes the command. Doing this between fork and exec instead would
 run Python in a forked copy of a process that may have threads.
 """
@@ -16,12 +17,13 @@ PR_SET_PDEATHSIG = 1
 
 
 def main(arguments: list[str]) -> int:
-    """Ask for SIGTERM when the supervisor dies, then become the command."""
-    supervisor, command = int(arguments[0]), arguments[1:]
+    """Ask for a signal when the supervisor dies, then become the command."""
+    parent, _, number = arguments[0].partition(":")
+    supervisor, ending, command = int(parent), int(number or signal.SIGTERM), arguments[1:]
     if sys.platform == "linux":
         import ctypes
 
-        if ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0) != 0:
+        if ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, ending, 0, 0, 0) != 0:
             sys.stderr.write("the child would outlive a killed supervisor: prctl failed\n")
     if os.getppid() != supervisor:
         return 1  # it died before we asked: nobody would stop us

@@ -35,8 +35,8 @@ LOG_BYTES = 10_000_000
 TICK_SECONDS = 0.1
 
 _LOOPBACK = ("127.0.0.1", "localhost")
-_INHERITED = (
-    *("PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "HOME", "TMPDIR", "TZ"),
+_INHERITED = ("PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "HOME", "TMPDIR", "TZ")
+_NETWORK = (
     *("SSL_CERT_FILE", "SSL_CERT_DIR"),
     *("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"),
 )
@@ -76,23 +76,31 @@ def python_command(module: str, *args: str) -> tuple[str, ...]:
     return (sys.executable, "-m", module, *args)
 
 
+def plain_environment() -> dict[str, str]:
+    """All that a process gets to see that talks to nobody: no credentials, proxies or settings."""
+    return {
+        **{k: v for k, v in os.environ.items() if k in _INHERITED},
+        # It imports exactly what its supervisor imports, installed or editable.
+        "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
+        "PYTHONUNBUFFERED": "1",
+    }
+
+
 def flower_environment(home: Path) -> dict[str, str]:
     """All that a Flower process gets to see: no credentials, no accelerator, no telemetry.
 
     Args:
         home: Flower's own directory.
     """
-    environment = {k: v for k, v in os.environ.items() if k in _INHERITED}
+    network = {k: v for k, v in os.environ.items() if k in _NETWORK}
     spared = [os.environ.get(name, "") for name in ("no_proxy", "NO_PROXY")]
     hosts = [h.strip() for text in spared for h in text.split(",") if h.strip()]
     no_proxy = ",".join(dict.fromkeys([*hosts, *_LOOPBACK]))
     return {
-        **environment,
+        **plain_environment(),
+        **network,
         "NO_PROXY": no_proxy,
         "no_proxy": no_proxy,
-        # It imports exactly what its supervisor imports, installed or editable.
-        "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
-        "PYTHONUNBUFFERED": "1",
         "FLWR_HOME": str(home),
         "FLWR_TELEMETRY_ENABLED": "0",
         "FLWR_DISABLE_UPDATE_CHECK": "1",

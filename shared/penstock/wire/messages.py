@@ -45,12 +45,21 @@ class SiteState(StrEnum):
 
 
 class StudyState(StrEnum):
-    """State of a study at the coordinator."""
+    """State of a study at the coordinator.
+
+    ``open`` while sites may still answer; ``pooling`` from the last answer until its results are
+    made; then one of the others, for good.
+    """
 
     OPEN = "open"
+    POOLING = "pooling"
     FINISHED = "finished"
     FAILED = "failed"
     CANCELLED = "cancelled"
+
+    @property
+    def final(self) -> bool:
+        return self not in (StudyState.OPEN, StudyState.POOLING)
 
 
 CODES: dict[str, tuple[str, str]] = {
