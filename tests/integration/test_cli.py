@@ -503,7 +503,7 @@ def test_the_ledger_is_shown_verified_and_exported_once(home):
     assert "no data set yet" in penstock("site", "ledger", "show", "-d", folder).out
     penstock("site", "check", "-d", folder)
     said = penstock("site", "ledger", "show", "-d", folder)
-    assert "main: total ε 10 at δ 1e-05; spent 0" in said.out
+    assert "main: 0 % of its life is used; ε ≤ 10 for life, at δ 1e-05" in said.out
     assert (
         "4 records, chain and signatures whole"
         in penstock("site", "ledger", "verify", "-d", folder).out
