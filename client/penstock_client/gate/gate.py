@@ -46,6 +46,7 @@ from penstock_client.gate.recovery import STOPPED, Watch
 from penstock_client.ledger.database import Database
 from penstock_client.ledger.decisions import LOST, Decisions, Who
 from penstock_client.ledger.ledger import Ledger, utc_now
+from penstock_client.policy import read_trust
 from penstock_client.rows import snapshot
 from penstock_client.rows.sealed import NotCertified, require_certified, sealed
 from penstock_client.site import SEEDED, SitePaths, SiteSettings
@@ -290,10 +291,10 @@ class Gate:
 
     def requests(self) -> list[dict[str, Any]]:
         """Every job with its study's question and price, as it stands, and as it looks outside."""
-        outside = self._outside()
+        outside, trust = self._outside(), read_trust(self.paths.trust)
         return [
             {
-                **preview.row(job, self.progress(job.request_id)),
+                **preview.row(job, self.progress(job.request_id), trust),
                 "outside": str(outside.see(job).state),
             }
             for job in self.jobs.all()
