@@ -89,6 +89,17 @@ def test_numbers_were_written_for_machines() -> None:
     assert not re.search(r"\de[+−-]\d\d", page)
 
 
+def test_a_phones_last_tick_was_cut_in_two() -> None:
+    """1,000 at the right end of a compact axis."""
+    rows = tuple(forest.ForestRow(n, x, x - 0.1, x + 0.1, 0.5) for n, x in (("a", 0.0), ("b", 6.7)))
+    plot = forest.ForestPlot("t", "HR", "HR", True, rows)
+    svg = forest.forest_svg(plot, compact=True)
+    ticks = re.findall(r'<text class="fp-tick" x="([\d.]+)"[^>]*>([^<]*)<', svg)
+    assert "1,000" in [text for _, text in ticks]
+    for x, text in ticks:
+        assert 3 * len(text) <= float(x) <= 380 - 3 * len(text), text
+
+
 @pytest.mark.parametrize("finished", ["2026-11-21T10:12:34.654321Z", "2026-11-21T10:12:34Z"])
 def test_times_had_microseconds(finished: str) -> None:
     site = delivered("a", released_at="2026-11-21T10:00:01.123456Z")
@@ -124,6 +135,6 @@ def test_a_warning_without_an_answer_is_still_shown() -> None:
 def test_who_is_missing_was_told_by_a_code_alone() -> None:
     gone = SiteInput("y", "refused", "mechanism", "choose another")
     text = re.sub(r"\s+", " ", Page(render(built(inputs(delivered("a"), gone)))).text)
-    assert "the site does not allow this mechanism mechanism" in text
+    assert "the site does not allow this mechanism (mechanism)" in text
     newer = SiteInput("y", "refused", "of-a-newer-site", "wait")
     assert "of-a-newer-site" in Page(render(built(inputs(delivered("a"), newer)))).text

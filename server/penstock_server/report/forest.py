@@ -324,7 +324,8 @@ def _axis(plot: ForestPlot, scale: Scale, g: _Geometry, y: float) -> Iterator[Ma
     for value, text in scale.ticks():
         x = _x(value, scale, g)
         yield Line(x, y, x, y + 5, "axis")
-        yield Label(x, y + 18, text, "tick", "middle")
+        half = SMALL * len(text) / 2
+        yield Label(max(half, min(g.width - half, x)), y + 18, text, "tick", "middle")
     middle = (g.left + g.right) / 2
     axis_label = _cut(plot.axis_label, g.axis_chars)
     full = _full(plot.axis_label, axis_label)
