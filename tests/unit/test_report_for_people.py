@@ -91,7 +91,9 @@ def test_numbers_were_written_for_machines() -> None:
 
 def test_a_phones_last_tick_was_cut_in_two() -> None:
     """1,000 at the right end of a compact axis."""
-    rows = tuple(forest.ForestRow(n, x, x - 0.1, x + 0.1, 0.5) for n, x in (("a", 0.0), ("b", 6.7)))
+    rows = tuple(
+        forest.ForestRow(n, x, x - 0.1, x + 0.1, 0.5) for n, x in (("a", 0.0), ("b", 6.55))
+    )
     plot = forest.ForestPlot("t", "HR", "HR", True, rows)
     svg = forest.forest_svg(plot, compact=True)
     ticks = re.findall(r'<text class="fp-tick" x="([\d.]+)"[^>]*>([^<]*)<', svg)
