@@ -48,6 +48,11 @@ def checkup(folder: Path, network: Path | None = None) -> list[Row]:
     joined = NetworkPaths(network.resolve() if network is not None else paths.network)
     checks: list[tuple[str, Check]] = []
     settings = None
+    if not paths.root.is_dir():
+        # With --network a site that is not there would pass for one that only cannot be seen.
+        remedy = "Give the site's own directory as --dir."
+        absent = Row("site", FAIL, f"there is no directory {paths.root}", remedy)
+        checks.append(("site", lambda: absent))
     # The network side's user cannot see a site, and is to look at its own directory.
     alone = network is not None and not paths.settings.exists()
     try:
@@ -55,7 +60,7 @@ def checkup(folder: Path, network: Path | None = None) -> list[Row]:
     except InvalidInput as error:
         # The rest of the site means nothing without this file; the machine's rows still do.
         broken = trouble("site", error)
-        checks.append(("site", lambda: broken))
+        checks = checks or [("site", lambda: broken)]
     if settings is not None:
         checks += _site(paths, settings)
     wanted = settings.device if settings is not None else "auto"

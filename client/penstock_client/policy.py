@@ -23,7 +23,10 @@ _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?Z")
 TEMPLATE = """\
 # What this site answers. The gate reads this file at every decision.
 
-# Mechanisms that may run here:
+# Mechanisms that may run here. This file begins with one of four, so that nothing runs here that
+# nobody thought of: a study that asks for another is refused, and its analyst is told which are
+# allowed. To allow more, add their names: mechanisms = ["maf", "gibbs"]. What a release costs is
+# decided by ε, whatever the mechanism; they differ in what leaves:
 #   "maf", "sliced-wasserstein"   a table of synthetic rows
 #   "trajectory"                  rows taken at visits: synthetic rows, and paths through time
 #   "gibbs"                       no rows: the coefficients of one regression

@@ -19,16 +19,13 @@ from penstock_server import service
 from penstock_server.accesslog import verified
 from penstock_server.api.commands import token_app
 from penstock_server.doctor import doctor
+from penstock_server.options import CoordinatorDir
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 simulate_app = typer.Typer(
     no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
 )
 
-Folder = Annotated[
-    Path,
-    typer.Option("--dir", "-d", envvar="PENSTOCK_COORDINATOR", help="The coordinator's directory."),
-]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 
 
@@ -57,7 +54,7 @@ Name = Annotated[
 @app.command()
 @friendly
 def init(
-    directory: Folder = Path("coordinator"),
+    directory: CoordinatorDir = Path("coordinator"),
     name: Name = None,
     port: Annotated[int, typer.Option(min=1, max=65535, help="The only port that is open.")] = 8443,
     bind: Annotated[str, typer.Option(help="The address to listen on.")] = "0.0.0.0",
@@ -124,7 +121,7 @@ def _truth(path: Path) -> dict[str, float]:
 @friendly
 def enrol(
     join: Annotated[Path, typer.Argument(help="A site's join.json.")],
-    directory: Folder = Path("coordinator"),
+    directory: CoordinatorDir = Path("coordinator"),
     out: Annotated[
         Path | None, typer.Option(help="Where to write the invite; beside join.json if not given.")
     ] = None,
@@ -149,7 +146,7 @@ def _authority(directory: Path) -> str:
 
 @app.command()
 @friendly
-def sites(directory: Folder = Path("coordinator"), as_json: AsJson = False) -> None:
+def sites(directory: CoordinatorDir = Path("coordinator"), as_json: AsJson = False) -> None:
     """The enrolled sites: who they are, and when they were last heard of."""
     found = service.open_coordinator(directory).store.sites().values()
     if as_json:
@@ -188,7 +185,7 @@ def sites(directory: Folder = Path("coordinator"), as_json: AsJson = False) -> N
 @app.command()
 @friendly
 def access(
-    directory: Folder = Path("coordinator"),
+    directory: CoordinatorDir = Path("coordinator"),
     last: Annotated[int, typer.Option(min=1, help="How many of the newest are shown.")] = 30,
     export: Annotated[
         Path | None, typer.Option(help="Write the whole chain there, for an auditor.")
@@ -247,7 +244,7 @@ def _short(value: Any) -> str:
 @friendly
 def pool(
     study: Annotated[str, typer.Argument(help="A study's id, its beginning, or its name.")],
-    directory: Folder = Path("coordinator"),
+    directory: CoordinatorDir = Path("coordinator"),
 ) -> None:
     """Make the results of a study again that could not be made. No site is asked or charged."""
     row = service.open_coordinator(directory).pool_again(study)
@@ -257,7 +254,7 @@ def pool(
 
 @app.command()
 @friendly
-def start(directory: Folder = Path("coordinator")) -> None:
+def start(directory: CoordinatorDir = Path("coordinator")) -> None:
     """Run the coordinator in the foreground, until Ctrl-C. Safe to kill and start again."""
     from penstock_server.daemon import serve
 

@@ -44,6 +44,15 @@ from penstock_server.simulate import cvd, visits
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
+_VARIABLES = (
+    "PENSTOCK_COORDINATOR",
+    "PENSTOCK_SERVER",
+    "PENSTOCK_SITE",
+    "PENSTOCK_STORE",
+    "PENSTOCK_TOKEN",
+)
+"""Of the person who runs the demo; its own processes are told where to look."""
+
 READY_SECONDS = 120.0
 STOP_SECONDS = 30.0
 POLICY = """\
@@ -184,7 +193,7 @@ class _Demo:
         self.url = f"https://localhost:{self.port}"
         # The analyst's login of the demo is kept apart from the person's own.
         self.environment = {**os.environ, "PENSTOCK_CONFIG": str(work / "analyst")}
-        for name in ("PENSTOCK_COORDINATOR", "PENSTOCK_SITE", "PENSTOCK_STORE", "PENSTOCK_TOKEN"):
+        for name in _VARIABLES:
             self.environment.pop(name, None)
         self.children: dict[str, subprocess.Popen[bytes]] = {}
 

@@ -32,6 +32,7 @@ from penstock_server import service, tls
 from penstock_server.accesslog import AccessLog, verified
 from penstock_server.folder import Folder
 from penstock_server.lifecycle import Coordinator, now, stamp
+from penstock_server.options import CoordinatorDir
 from penstock_server.tokens import Role, Tokens
 
 ONLINE = timedelta(minutes=5)  # a connected site is greeted far more often
@@ -249,12 +250,7 @@ def _sites(root: Path) -> Sequence[Row]:
 
 @friendly
 def doctor(
-    directory: Annotated[
-        Path,
-        typer.Option(
-            "--dir", "-d", envvar="PENSTOCK_COORDINATOR", help="The coordinator's directory."
-        ),
-    ] = Path("coordinator"),
+    directory: CoordinatorDir = Path("coordinator"),
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
 ) -> None:
     """Find what keeps this coordinator from working, and say what to do. Changes nothing."""

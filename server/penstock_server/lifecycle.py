@@ -20,7 +20,7 @@ from penstock.errors import CoordinatorError, UploadRejected
 from penstock.schema import Schema, compare
 from penstock.study import Study, parse_time
 from penstock.wire.manifest import Manifest
-from penstock.wire.messages import SERVED_MAJORS, JobState, SiteState, StudyState, explain
+from penstock.wire.messages import SERVED_MAJORS, JobState, SiteState, StudyState, explain_part
 from penstock.wire.signatures import fingerprint
 from penstock.wire.signed import SignedStudy, read_signed_cancel, read_signed_study
 from penstock_server.accesslog import AccessLog, Visitor, here
@@ -586,7 +586,7 @@ def _bounded(reply: Reply) -> Reply:
 
 
 def _part(part: SiteRow) -> dict[str, Any]:
-    meaning, remedy = explain(part.code) if part.code else ("", "")
+    meaning, remedy = explain_part(part.state, part.code)
     return {
         "site": part.site,
         "state": str(part.state),

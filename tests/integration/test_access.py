@@ -416,7 +416,9 @@ def test_the_command_says_what_to_do_about_a_strangers_key(hub, tmp_path, monkey
     key.write_bytes(private_to_pem(STRANGER))
     key.chmod(0o600)
     (tmp_path / "s.toml").write_text(study_toml(replace(STUDY, name="commanded")))
-    said = penstock_command("study", "submit", tmp_path / "s.toml", "-k", key, code=12)
+    said = penstock_command(
+        "study", "submit", tmp_path / "s.toml", "-k", key, "--no-estimands", code=12
+    )
     assert "signed with a key that is not bound to your account" in said
     assert "token key add bob" in said
     with penstock.Client() as client, pytest.raises(NotAllowed):

@@ -503,7 +503,7 @@ def test_the_ledger_is_shown_verified_and_exported_once(home):
     assert "no data set yet" in penstock("site", "ledger", "show", "-d", folder).out
     penstock("site", "check", "-d", folder)
     said = penstock("site", "ledger", "show", "-d", folder)
-    assert "main: total ε 10 at δ 1e-05; spent 0" in said.out
+    assert "main: 0 % of its life is used; ε ≤ 10 for life, at δ 1e-05" in said.out
     assert (
         "4 records, chain and signatures whole"
         in penstock("site", "ledger", "verify", "-d", folder).out
@@ -606,7 +606,7 @@ def test_a_draft_of_another_mechanism_can_be_checked(study, mechanism, more, wor
     join, path = study.parent / "a" / "join.json", study.parent / f"{mechanism}.toml"
     names = ("--name", "s2", "--site", "a", "--out", path)
     penstock("study", "new", join, *names, "--mechanism", mechanism, *more)
-    said = penstock("study", "check", path)
+    said = penstock("study", "check", "--no-estimands", path)
     assert f"{mechanism} costs each site ε = 1" in said.out
     assert words in said.out
 
@@ -787,7 +787,7 @@ def spawn(
     return said
 
 
-ENVIRONMENT = {"PENSTOCK_COORDINATOR": "co", "PENSTOCK_KEY": "ann.key"}
+ENVIRONMENT = {"PENSTOCK_COORDINATOR": "co", "PENSTOCK_SERVER": "co", "PENSTOCK_KEY": "ann.key"}
 
 
 @dataclass
@@ -856,7 +856,7 @@ def federation() -> Iterator[Federation]:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
-        # At PENSTOCK_COORDINATOR.
+        # At PENSTOCK_SERVER.
         run("server", "init", "--name", "localhost", "--bind", "127.0.0.1", "--port", port)
         for name, shift, call in (("a", 0, run), ("b", 3, run.here)):
             (home / f"{name}.csv").write_text(csv_of(rows(shift=shift)))
@@ -877,7 +877,8 @@ def federation() -> Iterator[Federation]:
         path = home / "study.toml"
         path.write_text(path.read_text() + ESTIMAND)
         small = {"steps": "12", "copies": "3", "flows": "2", "hidden": "[8]"}
-        run.write_study("s1", epsilon="2", readers='["bob"]', **small)
+        titled = {"title": '"Pressure and score"', "readers": '["bob"]'}
+        run.write_study("s1", epsilon="2", **titled, **small)
         shutil.move(home / "s1.toml", path)
         for name in ("a", "b"):
             run.until(lambda name=name: (home / name / "run" / "steward.sock").exists())
@@ -904,6 +905,13 @@ def test_from_a_question_to_a_report(federation):
 
     shown = run("site", "requests", "-d", "a").out
     assert requests["a"][:12] in shown  # whole, to be copied
+    # Who asks, and what, were missing from the list.
+    assert re.search(r" ann +\d{4}-\d\d-\d\d +s1: Pressure", shown), shown
+    # A site that waits for its steward was a state without a meaning, and nothing to do.
+    waiting = re.sub(r"\s+", " ", run.here("study", "status", "s1").out)
+    assert "decides by hand" in waiting
+    assert "`penstock site requests`" in waiting
+    assert re.search(r"sites have until \d{4}-\d\d-\d\d \d\d:\d\d UTC", waiting)
     preview = run("site", "preview", requests["a"][:12], "-d", "a").out
     assert re.search(r"ε asked +2\b", preview)
     assert "effect: ols score ~ sbp + age + sex" in preview
@@ -918,7 +926,11 @@ def test_from_a_question_to_a_report(federation):
         in run.here("site", "approve", requests["a"], "-d", "a", code=4).err
     )
 
-    ended = json.loads(run("study", "status", "s1", "--wait", "--json").out)
+    said = run("study", "status", "s1", "--wait", "--json")
+    # Redirected, --wait wrote nothing until the end.
+    assert re.search(r"(?m)^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ a delivered$", said.err), said.err
+    assert re.search(r"(?m)^\S+Z study finished$", said.err)
+    ended = json.loads(said.out)
     assert [s["state"] for s in ended["sites"]] == ["delivered", "delivered"]
     assert "Mean difference in score per 10 mmHg" in run("pull", "s1", "--out", "out").out
     assert {p.name for p in (run.home / "out").iterdir()} == {

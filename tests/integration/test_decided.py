@@ -36,7 +36,7 @@ def test_the_lifetimes_replace_one_epsilon_was_not_shown(world):
     expected = epsilon_pld(asked[3], 1e-5, relation="replace-one")
     assert row["spent_epsilon_replace_one"] == pytest.approx(expected)
     assert row["unit"] == {"person": None, "rows": 1}
-    shown, _ = told("site", "ledger", "show", "-d", site.paths.root)
+    shown, _ = told("site", "ledger", "show", "--detail", "-d", site.paths.root)
     assert "if a person is exchanged for another" in shown
     assert f"{expected:.3g}" in shown
     assert "each row, as a person" in shown

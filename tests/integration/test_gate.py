@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from penstock.errors import GateUnavailable, Refused
+from penstock.mechanisms import SlicedWasserstein
 from penstock.study import PrivacyRequest
 from penstock.wire import gate_pb2, gate_pb2_grpc
 from penstock.wire.calls import connect
@@ -274,6 +275,15 @@ def test_refusals_are_public_and_free(world, code):
     site.start()
     assert refused(site, world.signed(**REFUSALS[code])).reason == code
     assert not site.ledger().charges
+
+
+def test_a_mechanism_that_is_not_allowed_was_refused_without_those_that_are(world):
+    site = world.site()
+    site.start()
+    refusal = refused(site, world.signed(mechanism=SlicedWasserstein(copies=1)))
+    assert refusal.reason == "mechanism"
+    assert "does not allow this mechanism: it allows maf" in str(refusal)
+    assert "ask its steward to add this one to `mechanisms`" in str(refusal)
 
 
 def test_an_unknown_signer_is_refused(world):

@@ -100,20 +100,63 @@ def steward(world) -> Iterator[Steward]:
 # -- show --------------------------------------------------------------------------------------
 
 
-def test_show_says_what_is_spent_and_what_is_left(steward):
-    said = steward("show").out
+def test_one_study_of_epsilon_one_was_shown_as_four_numbers(world):
+    """1, 1.25, 1.55 and 4.09 were four accounts of one study; a steward wants one, and a share."""
+    site = world.site("a")
+    with contextlib.closing(Database(site.paths.database)) as database:
+        made = Steward(
+            site.paths.root, Ledger(database, site.paths.key()), public_hex(world.analyst)
+        )
+        made.charge("r1", Gaussian(noise_for(1.0)))
+        made.ledger.commit("r1")
+        said, detail, (row,) = made("show").out, made("show", "--detail").out, made.json("show")
+    share = row["share_spent"]
+    (line,) = [line for line in said.splitlines() if "trial" in line]
+    assert line.split()[2:3] == ["1"]
+    assert f"{100 * share:.2g} %" in line
+    assert f"main: {100 * share:.2g} % of its life is used; ε ≤ 10 for life" in said
+    names = ("spent_epsilon", "odometer_epsilon", "spent_epsilon_replace_one", "left_epsilon")
+    for others in (f"{row[name]:.3g}" for name in names):
+        assert others not in said
+        assert others in detail
+    assert row["charges"][0]["share_of_life"] == pytest.approx(share)
+
+
+def test_shares_of_studies_add_up_to_the_headline(steward):
     (row,) = steward.json("show")
-    assert f"main: total ε 10 at δ 1e-05; spent {row['spent_epsilon']:.3g}" in said
+    parts = [c["share_of_life"] for c in row["charges"]]
+    assert sum(parts) == pytest.approx(row["share_spent"])
+    said = steward("show").out
+    assert "shares add up" in said
+    assert "burnt: failed" in said
+    assert "reserved" in said
+    assert max(len(line) for line in said.splitlines()) <= 80
+
+
+def noise_for(price: float) -> float:
+    """The noise multiplier whose release costs ε = ``price`` at δ = 1e-5, to three digits."""
+    low, high = 0.1, 100.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if epsilon((Gaussian(middle),), 1e-5) > price else (low, middle)
+    return high
+
+
+def test_show_says_what_is_spent_and_what_is_left(steward):
+    said = steward("show", "--detail").out
+    (row,) = steward.json("show")
+    assert "ε ≤ 10 for life, at δ 1e-05" in said
     for words in (
-        "% of its life",
+        "of its life is used",
+        f"ε {row['spent_epsilon']:.3g} (order",
+        f"ε {row['left_epsilon']:.3g}",
         "valid whenever you look",
         "analyst",
         "trial",
         "200 (version 1)",
+        *(c["request"] for c in row["charges"]),
     ):
         assert words in said
-    assert "burnt: failed" in said
-    assert "reserved" in said
     assert f"of 4, {row['years'][-1]['left_epsilon']:.3g} left" in said
     assert max(len(line) for line in said.splitlines()) <= 80
 
@@ -137,9 +180,9 @@ def test_the_bar_needs_neither_colour_nor_more_than_ascii(steward, monkeypatch):
     raw = io.BytesIO()
     plain = io.TextIOWrapper(raw, encoding="ascii")  # strict: anything else would raise
     monkeypatch.setattr(budget, "out", Console(file=plain, highlight=False, soft_wrap=True))
-    budget._bar(row)
+    budget._bar(row["share_spent"])
     plain.flush()
-    assert set(raw.getvalue().decode()) == {"#", "."}
+    assert set(raw.getvalue().decode().strip()) == {"#", "."}
     assert 0 < row["share_spent"] < 1
     assert raw.getvalue().count(b"#") == math.ceil(row["share_spent"] * budget.WIDTH)
 
@@ -147,8 +190,8 @@ def test_the_bar_needs_neither_colour_nor_more_than_ascii(steward, monkeypatch):
 def test_show_of_an_ended_budget(steward):
     steward.charge("end", Unbounded("told"))
     said = steward("show").out
-    assert "spent ∞ (ended)" in said
-    assert "ended, by a release without one" in said
+    assert "its guarantee ended, by a release without one (ε = ∞)" in said
+    assert "ended, by a release without one" in steward("show", "--detail").out
     (row,) = steward.json("show")
     assert row["closed"]
     assert row["charges"][-1]["epsilon"] is None

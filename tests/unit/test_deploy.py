@@ -114,7 +114,7 @@ def test_units_agree_on_paths():
     assert gate["AssertPathExists"] == f"{site}/site.toml"
     assert network["AssertPathExists"] == f"{NETWORK}/coordinator.json"
     started = parse(shlex.split(coordinator["ExecStart"])[1:])
-    assert started["directory"] == COORDINATOR == coordinator["ReadWritePaths"]
+    assert str(started["directory"]) == COORDINATOR == coordinator["ReadWritePaths"]
     assert coordinator["AssertPathExists"] == f"{COORDINATOR}/coordinator.json"
 
 

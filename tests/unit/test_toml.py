@@ -274,7 +274,7 @@ def test_study_round_trip(
 
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_a_draft_of_every_mechanism_parses_and_says_what_it_does(name: str) -> None:
-    chosen = mechanism_for(name, RICH)
+    chosen = mechanism_for(name, RICH, "stage" if name == "trajectory" else None)
     text = study_template(
         RICH,
         name="draft",
@@ -296,7 +296,7 @@ def test_a_draft_of_every_mechanism_parses_and_says_what_it_does(name: str) -> N
 
 
 def test_a_trajectory_finds_its_time() -> None:
-    assert mechanism_for("trajectory", RICH) == Trajectory("stage")
+    assert mechanism_for("trajectory", RICH, "stage") == Trajectory("stage")
     assert mechanism_for("trajectory", RICH, "time") == Trajectory("time", points=10)
     visit = Column("visit", "integer", 0, 5)
     assert mechanism_for("trajectory", Schema((visit, RICH["x"]))) == Trajectory("visit")

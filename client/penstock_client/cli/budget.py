@@ -13,36 +13,66 @@ WIDTH = 40
 """Of the bar, in characters."""
 
 
-def show_lineage(row: dict[str, Any]) -> None:
-    """One row of :func:`penstock_client.ledger.budget.summary`, for a data steward."""
-    spent = row["spent_epsilon"]
-    text = "∞ (ended)" if row["closed"] else number(spent)
+def show_lineage(row: dict[str, Any], *, detail: bool = False) -> None:
+    """One row of :func:`penstock_client.ledger.budget.summary`, for a data steward.
+
+    The share of the data set's life is what adds up over studies; each ε that is shown beside it is
+    what one release cost by itself. Every other account of ε is a ``detail``: they answer other
+    questions, and do not add up.
+    """
+    total = f"ε ≤ {row['total_epsilon']:g} for life, at δ {row['delta']:g}"
+    if row["closed"]:
+        total = "its guarantee ended, by a release without one (ε = ∞)"
+    say(f"{row['lineage']}: {_percent(row['share_spent'])} of its life is used; {total}")
+    _bar(row["share_spent"])
+    for note in _notes(row):
+        say(f"  ! {note}")
+    if row["charges"]:
+        table("", _CHARGES, [_charge(c) for c in row["charges"]])
+    if detail:
+        _detail(row)
+    elif row["charges"]:
+        say("shares add up; --detail: every other account of ε, and what allowances leave")
+    say("")
+
+
+def _notes(row: dict[str, Any]) -> list[str]:
+    """What is not as it should be."""
+    notes = []
     if row["over"]:
-        text += f" (together with {', '.join(row['together_with'])}: ABOVE the total; closed)"
+        names = ", ".join(row["together_with"])
+        notes.append(f"together with {names} it is ABOVE the total; closed")
     if row["exhausted"]:
-        text += " (records were lost: all that was left is charged)"
-    say(
-        f"{row['lineage']}: total ε {row['total_epsilon']:g} at δ {row['delta']:g}; "
-        f"spent {text}; the next study may cost {row['left_epsilon']:.3g}"
-    )
-    _bar(row)
+        notes.append("records were lost: all that was left is charged")
+    return notes
+
+
+def _detail(row: dict[str, Any]) -> None:
+    """Every account of ε, the allowances, and each charge's place in them."""
+    say("")
     table("", ("", ""), _facts(row))
     _parts("signers", row["signers"], _signer)
     _parts("studies", row["studies"], lambda s: s["study"][:24])
     if row["charges"]:
-        table("charges", _CHARGES, [_charge(c) for c in row["charges"]])
-    say("")
+        table("charges", _DETAILED, [_detailed(c) for c in row["charges"]])
 
 
-def _bar(row: dict[str, Any]) -> None:
+def _bar(share: float) -> None:
     """How much of a life is used up, in what adds up, as characters that any terminal has."""
-    share = row["share_spent"]
     full = math.ceil(share * WIDTH)
     style = "green" if share < 0.5 else "yellow" if share < 0.9 else "red"
     used, left = "█░" if "utf" in out.encoding.lower() else "#."
     out.print(used * full, end="", style=style, markup=False)
-    out.print(left * (WIDTH - full), end="", markup=False)
-    say(f" {100 * share:.0f} % of its life is used")
+    out.print(left * (WIDTH - full), markup=False)
+
+
+def _percent(share: float) -> str:
+    """A share for people; what is little is not nothing, and what is nearly all is not all."""
+    if 0 < share < 0.001:
+        return "under 0.1 %"
+    if 0.999 < share < 1:
+        return "over 99.9 %"
+    return f"{100 * share:.2g} %" if share < 0.1 else f"{100 * share:.3g} %"
 
 
 def _facts(row: dict[str, Any]) -> list[tuple[str, str]]:
@@ -52,6 +82,7 @@ def _facts(row: dict[str, Any]) -> list[tuple[str, str]]:
         guarantee = "ended, by a release without one"
     facts = [
         ("guarantee, whatever was asked when", guarantee),
+        ("one more study may cost, now", f"ε {row['left_epsilon']:.3g}"),
         (
             "spent, by the filter that guards it",
             f"ε {number(row['spent_epsilon'])} (order {', '.join(f'{o:g}' for o in orders)})",
@@ -131,17 +162,25 @@ def _key(signer: str) -> str:
         return signer[:20]
 
 
-_CHARGES = ("request", "day (UTC)", "study", "by", "ε", "ε so far", "status")
+_CHARGES = ("study", "day (UTC)", "ε", "of its life", "status")
+_DETAILED = ("request", "by", "ε so far", "odometer")
 
 
 def _charge(charge: dict[str, Any]) -> tuple[str, ...]:
     why = f": {charge['reason']}" if charge["reason"] else ""
     return (
-        charge["request"][:12],
+        (charge.get("name") or charge["study"])[:24],
         charge["time"][:10],
-        (charge.get("name") or charge["study"])[:16],
-        charge["mechanism"],
         number(charge["epsilon"]),
-        number(charge["spent_after"]),
+        _percent(charge["share_of_life"]),
         charge["status"] + why,
+    )
+
+
+def _detailed(charge: dict[str, Any]) -> tuple[str, ...]:
+    return (
+        charge["request"][:12],
+        charge["mechanism"],
+        number(charge["spent_after"]),
+        "above the total" if charge["odometer_after"] is None else number(charge["odometer_after"]),
     )

@@ -33,13 +33,17 @@ app.command("what-if")(what_if)
 @friendly
 def ledger_show(
     directory: SiteDir = Path(),
+    detail: Annotated[
+        bool,
+        typer.Option("--detail", help="Every account of ε, the allowances, and the charges' ids."),
+    ] = False,
     as_json: AsJson = False,
     plot: Annotated[
         Path | None,
         typer.Option("--plot", help="Draw the budget over time: a .png, .svg or .pdf."),
     ] = None,
 ) -> None:
-    """Spent, left, and every charge of every data set; with --plot as a picture, too."""
+    """How much of each data set's life is used, and by which studies; --json has everything."""
     paths, settings = open_site(directory)
     _, state = read_ledger(paths)
     # The steward's files as they stand now: allowances may have been changed since the last charge.
@@ -53,7 +57,7 @@ def ledger_show(
     if not rows:
         say("no data set yet: run `penstock site check`")
     for lineage in rows:
-        show_lineage(lineage)
+        show_lineage(lineage, detail=detail)
     if plot is not None:
         done(f"drawn in {plot}")
 

@@ -52,7 +52,8 @@ def init(
     done(f"site {name} in {paths.root}")
     say(f"gate fingerprint {fingerprint(paths.gate_public())}")
     say("next: finish dictionary.toml (bounds, levels and the frame are public knowledge, never")
-    say("      taken from rows) and edit policy.toml, then run `penstock site check`")
+    say("      taken from rows) and edit policy.toml (it allows one mechanism of four: say which),")
+    say("      then run `penstock site check`")
 
 
 @friendly

@@ -14,6 +14,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from penstock.cli.console import done, emit_json, err, friendly, number, say, table
 from penstock.daemon.confinement import forbid_dumps
 from penstock.wire import gate_pb2
+from penstock.wire.messages import JobState
 from penstock_client.cli.common import (
     AsJson,
     Reason,
@@ -44,23 +45,30 @@ def requests(directory: SiteDir = Path(), as_json: AsJson = False) -> None:
     if not rows:
         say("no requests yet")
         return
+    why = any(r["why"] for r in rows)
     table(
         "requests",
-        ("request", "study", "class", "ε", "δ", "state", "submitted", "why"),
+        ("request", "state", "ε", "asked by", "submitted", "study", *(["why"] if why else [])),
         [
             (
                 r["request"][:12],
-                r["study"],
-                r["guarantee"],
-                number(r["epsilon"]),
-                number(r["delta"]),
                 r["state"],
+                number(r["epsilon"]),
+                r["signer_label"] or f"{r['signer'][:19]}… (not trusted now)",
                 r["submitted"][:10],
-                r["why"],
+                _titled(r["study"], r["title"]),
+                *([r["why"]] if why else []),
             )
             for r in rows
         ],
     )
+    if any(r["state"] == JobState.AWAITING for r in rows):
+        say("what a request would release and cost: `penstock site preview REQUEST`")
+
+
+def _titled(name: str, title: str) -> str:
+    """A study's name, and its title where that says more."""
+    return name if title in ("", name) else f"{name}: {title}"
 
 
 @friendly
@@ -303,6 +311,7 @@ _SHARE = "takes of the data set's life"
 _PREVIEW = {
     "study": "study",
     "title": "title",
+    "signer_label": "asked by",
     "signer": "signed by",
     "readers": "read by",
     "state": "state",

@@ -114,7 +114,7 @@ def consider(signed: SignedStudy, facts: SiteFacts) -> Admission:
     if facts.now >= study.expires:
         raise refuse("expired")
     if study.mechanism.name not in policy.mechanisms:
-        raise refuse("mechanism")
+        raise refuse("mechanism", f"it allows {', '.join(policy.mechanisms)}")
     if study.privacy.guarantee not in policy.guarantees:
         raise refuse("guarantee")
     problems = compare(study.schema, facts.dictionary) + _unit_problems(study, _lineage(facts))

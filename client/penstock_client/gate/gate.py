@@ -26,6 +26,7 @@ from penstock_client.gate.recovery import STOPPED
 from penstock_client.gate.running import Runner
 from penstock_client.gate.stores import ROLLED_BACK, Stores
 from penstock_client.ledger.decisions import Who
+from penstock_client.policy import read_trust
 from penstock_client.site import SEEDED
 
 log = logging.getLogger("penstock.gate")
@@ -191,10 +192,10 @@ class Gate:
 
     def requests(self) -> list[dict[str, Any]]:
         """Every job with its study's question and price, as it stands, and as it looks outside."""
-        outside = self.stores.outside()
+        outside, trust = self.stores.outside(), read_trust(self.stores.paths.trust)
         return [
             {
-                **preview.row(job, self.progress(job.request_id)),
+                **preview.row(job, self.progress(job.request_id), trust),
                 "outside": str(outside.see(job).state),
             }
             for job in self.stores.jobs.all()

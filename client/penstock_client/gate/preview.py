@@ -14,12 +14,13 @@ from penstock.wire.signed import SignedStudy, read_signed_study
 from penstock_client.gate.admission import SiteFacts, consider
 from penstock_client.gate.jobs import SILENT, Job
 from penstock_client.ledger.budget import left, spent
+from penstock_client.policy import Trust
 
 RECALL = "Released data cannot be recalled; a person's withdrawal applies to later releases only."
 
 
-def row(job: Job, progress: tuple[int, int]) -> dict[str, Any]:
-    """One line of `site requests`."""
+def row(job: Job, progress: tuple[int, int], trust: Trust) -> dict[str, Any]:
+    """One line of `site requests`; ``signer_label`` is empty where trust was taken back."""
     signed = read_signed_study(job.signed)
     study = signed.study
     return {
@@ -27,6 +28,7 @@ def row(job: Job, progress: tuple[int, int]) -> dict[str, Any]:
         "study": study.name,
         "title": study.title,
         "signer": fingerprint(signed.signer),
+        "signer_label": known.label if (known := trust.signers.get(signed.signer)) else "",
         "mechanism": study.mechanism.name,
         "guarantee": study.privacy.guarantee,
         "epsilon": study.to_dict()["privacy"]["epsilon"],  # None for ∞, which JSON has not
@@ -50,7 +52,7 @@ def preview(job: Job, signed: SignedStudy, facts: SiteFacts) -> dict[str, Any]:
     study = signed.study
     lineage = facts.state.joint(job.lineage)
     shown: dict[str, Any] = {
-        **row(job, (0, 0)),
+        **row(job, (0, 0), facts.trust),
         "columns": [c.name for c in study.schema.columns],
         "estimands": [
             f"{e.name}: {e.model} {e.outcome} ~ {' + '.join((e.term, *e.adjust))}"

@@ -142,6 +142,7 @@ def _charges(lineage: Lineage) -> Iterator[dict[str, Any]]:
             "time": charge.time,
             "delta": charge.delta,
             "epsilon": _finite(_cost(charge.events, charge.delta)),
+            "share_of_life": min(lineage.filter.share(charge.events), 1.0),
             "events": [to_dict(e) for e in charge.events],
             "spent_after": _finite(after),
             "odometer_after": _finite(reading),

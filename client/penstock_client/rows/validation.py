@@ -36,8 +36,9 @@ Codes = NDArray[np.float64]
 class Finding:
     """Something about the rows.
 
-    ``fatal`` findings must be corrected in the file or the dictionary; the others are clamped or
-    mapped in the way said, once the steward accepts it.
+    ``fatal`` findings must be corrected in the file or the dictionary. A ``note`` changes no
+    value, and is only to be known. The others are clamped or mapped in the way said, once the
+    steward accepts it.
 
     Attributes:
         lines: where the first few of ``count`` cells lie, in ``unit`` of the file.
@@ -50,6 +51,7 @@ class Finding:
     fatal: bool = False
     remedy: str = ""
     unit: str = "line"
+    note: bool = False
 
     def __str__(self) -> str:
         text = f"{self.column}: {self.message}" if self.column else self.message
@@ -94,7 +96,7 @@ class Checked:
 
     def standing(self, *, accept: bool) -> list[Finding]:
         """The findings that keep these rows from being certified."""
-        return [f for f in self.findings if f.fatal or not accept]
+        return [f for f in self.findings if f.fatal or not (accept or f.note)]
 
 
 def _no_rows() -> pd.DataFrame:
@@ -221,10 +223,12 @@ def _at(
     *,
     fatal: bool = False,
     remedy: str = "",
+    note: bool = False,
 ) -> Finding:
     lines = index[where]
     shown = tuple(int(n) for n in lines[:_SHOWN])
-    return Finding(column, message, shown, len(lines), fatal, remedy, str(index.name or "line"))
+    unit = str(index.name or "line")
+    return Finding(column, message, shown, len(lines), fatal, remedy, unit, note)
 
 
 def outside_values(frame: pd.DataFrame, dictionary: Schema) -> dict[str, list[tuple[str, int]]]:
@@ -276,7 +280,8 @@ def _column(text: pd.Series, column: Column, other: str | None, findings: list[F
             "missing values in a column that is not nullable; "
             "these persons contribute nothing where a study uses it"
         )
-        findings.append(_at(text.index, missing, column.name, message))
+        # A missing value stays missing: there is nothing to accept.
+        findings.append(_at(text.index, missing, column.name, message, note=True))
     if column.levels:
         values = _levels(text, numbers, missing, column, other, findings)
     else:

@@ -15,6 +15,7 @@ from penstock.errors import InvalidInput, Problem
 from penstock.wire.signatures import fingerprint
 from penstock_server import service
 from penstock_server.lifecycle import now, stamp
+from penstock_server.options import CoordinatorDir
 from penstock_server.tokens import Role, Tokens
 
 token_app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
@@ -23,10 +24,6 @@ token_app.add_typer(key_app, name="key")
 
 MOST_DAYS = 3650
 
-Folder = Annotated[
-    Path,
-    typer.Option("--dir", "-d", envvar="PENSTOCK_COORDINATOR", help="The coordinator's directory."),
-]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 
 
@@ -49,7 +46,7 @@ def _tokens(directory: Path) -> Tokens:
 @friendly
 def add(
     name: Annotated[str, typer.Argument(help="Whose it is, such as ada.")],
-    directory: Folder = Path("coordinator"),
+    directory: CoordinatorDir = Path("coordinator"),
     role: Annotated[Role, typer.Option(help="admin may also enrol sites.")] = Role.ANALYST,
     days: Annotated[int, typer.Option(help="How long it is good for.")] = 365,
     key: Annotated[
@@ -84,7 +81,7 @@ def add(
 
 @token_app.command("list")
 @friendly
-def list_tokens(directory: Folder = Path("coordinator"), as_json: AsJson = False) -> None:
+def list_tokens(directory: CoordinatorDir = Path("coordinator"), as_json: AsJson = False) -> None:
     """All tokens, without their secrets."""
     coordinator = service.open_coordinator(directory)
     tokens, moment = Tokens(coordinator.store, coordinator.access), stamp(now())
@@ -117,7 +114,7 @@ def list_tokens(directory: Folder = Path("coordinator"), as_json: AsJson = False
 @friendly
 def revoke(
     name: Annotated[str, typer.Argument(help="Whose it is.")],
-    directory: Folder = Path("coordinator"),
+    directory: CoordinatorDir = Path("coordinator"),
 ) -> None:
     """End a token, from the next request on. The account keeps its studies, and its keys."""
     _tokens(directory).revoke(name, stamp(now()))
@@ -130,7 +127,7 @@ Public = Annotated[Path, typer.Argument(help="Their .pub file, of `penstock key 
 
 @key_app.command("add")
 @friendly
-def add_key(name: Account, path: Public, directory: Folder = Path("coordinator")) -> None:
+def add_key(name: Account, path: Public, directory: CoordinatorDir = Path("coordinator")) -> None:
     """Bind a signing key to an account, after comparing its fingerprint by voice."""
     public = read_public(path)
     _tokens(directory).add_key(name, public, stamp(now()))
@@ -139,7 +136,9 @@ def add_key(name: Account, path: Public, directory: Folder = Path("coordinator")
 
 @key_app.command("remove")
 @friendly
-def remove_key(name: Account, path: Public, directory: Folder = Path("coordinator")) -> None:
+def remove_key(
+    name: Account, path: Public, directory: CoordinatorDir = Path("coordinator")
+) -> None:
     """Take a signing key from an account. Studies that it has signed stay, and go on."""
     public = read_public(path)
     _tokens(directory).remove_key(name, public)

@@ -17,14 +17,35 @@ def ratio(coefficient: float) -> float:
     return math.exp(max(-MAX_EXPONENT, min(MAX_EXPONENT, coefficient)))
 
 
+_SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+RATIO_DECIMALS = 2
+"""Of a ratio whose interval is wide."""
+LARGE = 1e9
+"""Up to here people read digits; from here on, powers of ten."""
+
+
 def number_text(value: float, decimals: int) -> str:
-    """A number for people: a true minus sign, thousands set off, powers of ten where needed."""
+    """A number for people: a true minus sign, thousands set off, 3.2×10⁹ where it is very large.
+
+    What is below half of the last decimal is a plain 0: the interval beside it has so many decimals
+    as matter.
+    """
     if not math.isfinite(value):
         return "not finite"
-    large = abs(value) >= 1e6
-    small = value != 0 and abs(value) < 0.5 * 10.0**-decimals
-    text = f"{value:.1e}" if large or small else f"{value:,.{decimals}f}"
-    return text.replace("-", "−")
+    if abs(value) >= LARGE:
+        return power_text(value, 2)
+    text = f"{value:,.{decimals}f}"
+    # A minus before nothing but zeros says nothing.
+    return text.lstrip("-") if float(text.replace(",", "")) == 0 else text.replace("-", "−")
+
+
+def power_text(value: float, digits: int) -> str:
+    """A finite number with so many significant digits, as a power of ten: 10⁻⁵, 3.2×10⁹."""
+    mantissa, power = f"{value:.{digits - 1}e}".split("e")
+    if "." in mantissa:
+        mantissa = mantissa.rstrip("0").rstrip(".")
+    head = {"1": "", "-1": "−"}.get(mantissa, f"{mantissa.replace('-', '−')}×")
+    return f"{head}10{str(int(power)).translate(_SUPERSCRIPT)}"
 
 
 def decimals_for(half_width: float, *, least: int, most: int = 5) -> int:
@@ -36,12 +57,21 @@ def decimals_for(half_width: float, *, least: int, most: int = 5) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Coefficients between ``low`` and ``high``, shown as ratios (exp) where ``log``."""
+    """Coefficients between ``low`` and ``high``, shown as ratios (exp) where ``log``.
+
+    ``ratio`` says that what is given are ratios already.
+    """
 
     low: float
     high: float
     log: bool
     decimals: int
+    ratio: bool = False
+
+    @property
+    def positive(self) -> bool:
+        """Whether what is shown is above 0, always."""
+        return self.log or self.ratio
 
     def share(self, coefficient: float) -> float:
         """Position in [0, 1]; what lies outside is put on the edge."""
@@ -52,7 +82,17 @@ class Scale:
         return ratio(coefficient) if self.log else coefficient
 
     def text(self, coefficient: float) -> str:
-        return number_text(self.shown(coefficient), self.decimals)
+        """The number on the reader's scale; a ratio that would be 0 is told to be small."""
+        shown, least = self.shown(coefficient), 10.0**-self.decimals
+        if self.positive and shown < least / 2:
+            return f"<{number_text(least, self.decimals)}"
+        return number_text(shown, self._decimals_of(shown))
+
+    def _decimals_of(self, shown: float) -> int:
+        """Of a large ratio three digits are enough, unless its interval is narrower than that."""
+        if not self.positive or self.decimals > RATIO_DECIMALS or shown < 10:
+            return self.decimals
+        return 0 if shown >= 100 else 1
 
     def interval_text(self, low: float, high: float) -> str:
         """``low–high``, or ``low to high`` where a minus sign would make the dash ambiguous."""
@@ -63,7 +103,7 @@ class Scale:
         """At most ``most`` + 1 round values inside the limits: coefficient and label."""
         low, high = self.shown(self.low), self.shown(self.high)
         if self.log and high / low >= 5:
-            ticks = [(v, f"{v:.4g}") for v in _log_ticks(low, high, most)]
+            ticks = [(v, _round_text(v)) for v in _log_ticks(low, high, most)]
         else:
             step, values = _linear_ticks(low, high, most)
             decimals = max(0, -math.floor(math.log10(step) + 1e-9))
@@ -117,6 +157,13 @@ def scale_for(
     if not low < high:
         low, high = low - 1.0, high + 1.0
     return Scale(low, high, log, decimals)
+
+
+def _round_text(value: float) -> str:
+    """A tick of a logarithmic axis: one digit and zeros, or a power of ten."""
+    if not 1e-3 <= value < 1e5:
+        return power_text(value, 2)
+    return f"{value:,.{max(0, -math.floor(math.log10(value) + 1e-9))}f}"
 
 
 def _linear_ticks(low: float, high: float, most: int) -> tuple[float, list[float]]:

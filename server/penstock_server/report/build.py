@@ -343,7 +343,7 @@ def _subject(estimand: Estimand, inputs: ReportInputs, link: str) -> str:
 def _warnings(
     inputs: ReportInputs, delivered: Sequence[SiteInput], estimands: Sequence[Json]
 ) -> list[Json]:
-    """What a reader must know before the numbers, the gravest first."""
+    """What a reader must know beside the answer, in plain words, the gravest first."""
     found: list[Json] = []
 
     def warn(code: str, severity: str, text: str, sites: Sequence[str] = ()) -> None:
@@ -354,7 +354,8 @@ def _warnings(
         warn(
             "insecure-seed",
             "danger",
-            "Not private: noise was drawn from a test seed. For simulated data only.",
+            "Not private: the noise came from a test seed, so that it can be taken away again. "
+            "For simulated data only.",
             seeded,
         )
     empirical = [
@@ -367,27 +368,26 @@ def _warnings(
         warn(
             "empirical",
             "danger",
-            "No formal guarantee: these releases have ε = ∞. They were protected empirically only.",
+            "No formal guarantee: nothing proven bounds what these releases tell of a person "
+            "(ε = ∞).",
             empirical,
         )
     if len(delivered) < inputs.study.quorum:
-        counts = f"{len(delivered)} of {inputs.study.quorum}"
-        warn("quorum", "caution", f"Below the quorum: {counts} sites delivered.")
+        asked = words.count_text(inputs.study.quorum, "site")
+        came = f"{len(delivered)} delivered" if delivered else "none delivered"
+        text = f"Too few sites: {came}, and the study asked for at least {asked} (its quorum)."
+        warn("quorum", "caution", text)
     if isinstance(inputs.study.mechanism, Trajectory) and delivered:
         warn("model-paths", "caution", words.PATHS_WARNING)
-    for estimand in estimands:
-        flagged = [
-            s["site"] for s in estimand["sites"] if (s.get("influence") or {}).get("flagged")
-        ]
-        if flagged:
-            warn(
-                "influence",
-                "caution",
-                f"{estimand['name']}: a site lies beyond its leave-one-out limit "
-                f"(|externally studentised residual| > {pooling.FLAG_RESIDUAL:g}). "
-                "It is pooled nevertheless: look at it.",
-                flagged,
-            )
+    for flagged, names in _flagged(estimands).items():
+        warn(
+            "influence",
+            "caution",
+            f"{', '.join(names)}: a site's answer lies far from what the others say together, by "
+            f"more than {pooling.FLAG_RESIDUAL:g} standard errors. It is in the pooled answer all "
+            "the same: find out why before you rely on that.",
+            flagged,
+        )
     failed: dict[str, list[str]] = {}
     for estimand in estimands:
         for site in estimand["sites"]:
@@ -395,7 +395,18 @@ def _warnings(
                 failed.setdefault(site["site"], []).append(estimand["name"])
     if failed:
         listed = "; ".join(f"{site} ({', '.join(names)})" for site, names in failed.items())
-        warn("no-estimate", "caution", f"Delivered, but without an estimate: {listed}.", [*failed])
+        text = f"These sites delivered, but gave no answer to: {listed}. The plots below say why."
+        warn("no-estimate", "caution", text, [*failed])
+    return found
+
+
+def _flagged(estimands: Sequence[Json]) -> dict[tuple[str, ...], list[str]]:
+    """Sites beyond their leave-one-out limit, and the estimands of which they are."""
+    found: dict[tuple[str, ...], list[str]] = {}
+    for e in estimands:
+        sites = [s["site"] for s in e["sites"] if (s.get("influence") or {}).get("flagged")]
+        if sites:
+            found.setdefault(tuple(sites), []).append(e["name"])
     return found
 
 

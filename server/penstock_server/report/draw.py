@@ -53,6 +53,7 @@ STYLES: dict[str, Style] = {
     "truth-text": Style(fill="truth", size=11.5, bold=True),
     "random-text": Style(fill="random", bold=True),
     "rule": Style(stroke="rule"),
+    "blank": Style(fill="paper"),
     "axis": Style(stroke="muted"),
     "null": Style(stroke="muted", width=1.2),
     "pooled-line": Style(stroke="random", width=1.0, dash=(1.5, 3.5)),

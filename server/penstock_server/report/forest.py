@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+import textwrap
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from penstock_server.report.axis import Scale, decimals_for, ratio, scale_for
 from penstock_server.report.draw import Drawing, Label, Line, Mark, Polygon, to_file, to_svg
+
+SMALL = 6.2
+"""About the width of a small letter, in drawing units."""
+REASON_LINE = 15.0
+"""Between the lines of a reason, in drawing units."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +59,7 @@ class ForestPlot:
         sides: what lies left and right of the null value, which is 0; None where there is no such
             value.
         level: coverage of the intervals.
+        note: heads the rows' notes.
     """
 
     title: str
@@ -65,6 +72,7 @@ class ForestPlot:
     truth: float | None = None
     sides: tuple[str, str] | None = ("lower", "higher")
     level: float = 0.95
+    note: str = "n"
 
     @property
     def percent(self) -> str:
@@ -127,11 +135,12 @@ def describe(plot: ForestPlot) -> str:
     parts = [f"{plot.axis_label}, estimates with {plot.percent} intervals."]
     for row in plot.rows:
         if row.problem is not None:
-            parts.append(f"{row.label}: no estimate.")
+            parts.append(f"{row.label}: no estimate: {row.problem}.")
         else:
             interval = scale.interval_text(row.low, row.high)
             flag = ", flagged" if row.flagged else ""
-            parts.append(f"{row.label}: {scale.text(row.estimate)} ({interval}){flag}.")
+            size = f", {plot.note} {row.note}" if row.note else ""
+            parts.append(f"{row.label}: {scale.text(row.estimate)} ({interval}){size}{flag}.")
     for summary in plot.summaries:
         interval = scale.interval_text(summary.low, summary.high)
         parts.append(f"{summary.label}: {scale.text(summary.estimate)} ({interval}).")
@@ -144,7 +153,7 @@ def describe(plot: ForestPlot) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Geometry:
-    """Where things go; in a compact row the text stands above the mark."""
+    """Where things go; in a compact row the text stands above the mark, and the note below."""
 
     width: float
     left: float
@@ -155,34 +164,37 @@ class _Geometry:
     head: float
     row: float
     text_dy: float
+    note_dy: float
     mark_dy: float
+    site: float
     label_chars: int
+    problem_x: float
     problem_chars: int
     axis_chars: int
 
 
 _WIDE = _Geometry(
-    width=880, left=288, right=616, note_x=268, number_x=800, weight_x=880, head=30, row=30,
-    text_dy=19.5, mark_dy=15, label_chars=26, problem_chars=60,
-    axis_chars=70,
+    width=880, left=330, right=620, note_x=312, number_x=800, weight_x=880, head=30, row=30,
+    text_dy=19.5, note_dy=19.5, mark_dy=15, site=30, label_chars=26, problem_x=330,
+    problem_chars=84, axis_chars=70,
 )  # fmt: skip
 _COMPACT = _Geometry(
     width=380, left=8, right=372, note_x=None, number_x=380, weight_x=None, head=22, row=50,
-    text_dy=18, mark_dy=34, label_chars=20, problem_chars=30,
-    axis_chars=48,
+    text_dy=18, note_dy=34, mark_dy=50, site=66, label_chars=20, problem_x=0,
+    problem_chars=58, axis_chars=48,
 )  # fmt: skip
 
 
 def _layout(plot: ForestPlot, g: _Geometry) -> Drawing:
     scale = plot.scale()
-    lines = len(plot.rows) + len(plot.summaries) + (plot.prediction is not None)
-    bottom = g.head + lines * g.row
+    lines = len(plot.summaries) + (plot.prediction is not None)
+    bottom = g.head + sum(_height(row, g) for row in plot.rows) + lines * g.row
     marks: list[Mark] = [*_heading(plot, scale, g), *_guides(plot, scale, g, bottom)]
     y = g.head
     heaviest = max((r.weight for r in plot.rows), default=0.0)
     for row in plot.rows:
-        marks += _site(row, scale, g, y, heaviest)
-        y += g.row
+        marks += _site(row, plot.note, scale, g, y, heaviest)
+        y += _height(row, g)
     marks.append(Line(0, y, g.width, y, "rule"))
     for position, summary in enumerate(plot.summaries):
         marks += _summary(summary, scale, g, y)
@@ -194,6 +206,17 @@ def _layout(plot: ForestPlot, g: _Geometry) -> Drawing:
     return Drawing(g.width, y + 62, tuple(marks))
 
 
+def _reason(row: ForestRow, g: _Geometry) -> list[str]:
+    """Why there is no estimate, whole, in lines: a phone shows no more by hovering."""
+    return textwrap.wrap(row.problem or "", g.problem_chars, break_long_words=True)
+
+
+def _height(row: ForestRow, g: _Geometry) -> float:
+    if row.problem is None:
+        return g.site
+    return g.note_dy + REASON_LINE * max(0, len(_reason(row, g)) - 1) + 10.5
+
+
 def _x(coefficient: float, scale: Scale, g: _Geometry) -> float:
     return g.left + scale.share(coefficient) * (g.right - g.left)
 
@@ -202,7 +225,7 @@ def _heading(plot: ForestPlot, scale: Scale, g: _Geometry) -> Iterator[Mark]:
     baseline = g.head - 11
     if g.note_x is not None and g.weight_x is not None:
         yield Label(0, baseline, "Site", "small")
-        yield Label(g.note_x, baseline, "n", "small", "end")
+        yield Label(g.note_x, baseline, plot.note, "small", "end")
         yield Label(g.number_x, baseline, f"{plot.short} ({plot.percent} interval)", "small", "end")
         yield Label(g.weight_x, baseline, "Weight", "small", "end")
     if plot.truth is not None and scale.low <= plot.truth <= scale.high:
@@ -223,7 +246,9 @@ def _guides(plot: ForestPlot, scale: Scale, g: _Geometry, bottom: float) -> Iter
             yield Line(x, g.head, x, bottom, style)
 
 
-def _site(row: ForestRow, scale: Scale, g: _Geometry, y: float, heaviest: float) -> Iterator[Mark]:
+def _site(
+    row: ForestRow, note: str, scale: Scale, g: _Geometry, y: float, heaviest: float
+) -> Iterator[Mark]:
     text_y, mark_y = y + g.text_dy, y + g.mark_dy
     # Colour and weight alone would not tell a flagged site from the others.
     suffix = " (flagged)" if row.flagged else ""
@@ -236,9 +261,15 @@ def _site(row: ForestRow, scale: Scale, g: _Geometry, y: float, heaviest: float)
         full=_full(row.label + suffix, label),
     )
     if row.problem is not None:
-        reason = _cut(row.problem, g.problem_chars)
-        yield Label(g.number_x, text_y, reason, "small", "end", _full(row.problem, reason))
+        lines = _reason(row, g)
+        yield _blank(g.problem_x, y + g.note_dy, lines)
+        for i, line in enumerate(lines):
+            yield Label(g.problem_x, y + g.note_dy + i * REASON_LINE, line, "small")
         return
+    if g.note_x is None and row.note:
+        text = f"{note}: {row.note}"
+        yield _blank(0, y + g.note_dy, [text])
+        yield Label(0, y + g.note_dy, text, "small")
     if g.note_x is not None and g.weight_x is not None:
         yield Label(g.note_x, text_y, row.note, "muted", "end")
         yield Label(g.weight_x, text_y, f"{100 * row.weight:.1f}%", "muted", "end")
@@ -258,7 +289,7 @@ def _site(row: ForestRow, scale: Scale, g: _Geometry, y: float, heaviest: float)
 
 
 def _summary(s: ForestSummary, scale: Scale, g: _Geometry, y: float) -> Iterator[Mark]:
-    text_y, mark_y = y + g.text_dy, y + g.mark_dy
+    text_y, mark_y = y + g.text_dy, y + g.mark_dy - (g.site - g.row)
     head = s.kind == "random"
     yield Label(0, text_y, s.label, "strong" if head else "muted")
     numbers = f"{scale.text(s.estimate)} ({scale.interval_text(s.low, s.high)})"
@@ -276,7 +307,7 @@ def _prediction(
     interval: tuple[float, float], percent: str, scale: Scale, g: _Geometry, y: float
 ) -> Iterator[Mark]:
     low, high = interval
-    text_y, mark_y = y + g.text_dy, y + g.mark_dy
+    text_y, mark_y = y + g.text_dy, y + g.mark_dy - (g.site - g.row)
     yield Label(0, text_y, f"{percent} prediction interval", "muted")
     yield Label(g.number_x, text_y, f"({scale.interval_text(low, high)})", "muted", "end")
     x1, x2 = _x(low, scale, g), _x(high, scale, g)
@@ -293,7 +324,8 @@ def _axis(plot: ForestPlot, scale: Scale, g: _Geometry, y: float) -> Iterator[Ma
     for value, text in scale.ticks():
         x = _x(value, scale, g)
         yield Line(x, y, x, y + 5, "axis")
-        yield Label(x, y + 18, text, "tick", "middle")
+        half = SMALL * len(text) / 2
+        yield Label(max(half, min(g.width - half, x)), y + 18, text, "tick", "middle")
     middle = (g.left + g.right) / 2
     axis_label = _cut(plot.axis_label, g.axis_chars)
     full = _full(plot.axis_label, axis_label)
@@ -301,6 +333,13 @@ def _axis(plot: ForestPlot, scale: Scale, g: _Geometry, y: float) -> Iterator[Ma
     if plot.sides is not None and scale.low <= 0 <= scale.high:
         yield Label(g.left, y + 56, f"← {plot.sides[0]}", "small")
         yield Label(g.right, y + 56, f"{plot.sides[1]} →", "small", "end")
+
+
+def _blank(x: float, baseline: float, lines: Sequence[str]) -> Polygon:
+    """Paper behind small text, so that no vertical line goes through it."""
+    width, height = SMALL * max(map(len, lines), default=0), REASON_LINE * len(lines)
+    top = baseline - 0.75 * REASON_LINE
+    return _box(x + width / 2, top + height / 2, width / 2, height / 2, "blank")
 
 
 def _arrow(x: float, y: float, way: int, style: str) -> Polygon:

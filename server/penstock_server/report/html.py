@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Sequence
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -11,15 +13,20 @@ import jinja2
 from markupsafe import Markup
 
 from penstock.mechanisms import Gibbs
+from penstock.wire.messages import CODES
 from penstock_server.report import draw
-from penstock_server.report.axis import Scale, decimals_for, number_text
+from penstock_server.report.axis import (
+    RATIO_DECIMALS,
+    Scale,
+    decimals_for,
+    number_text,
+    power_text,
+)
 from penstock_server.report.forest import ForestPlot, ForestRow, ForestSummary, forest_svg
 from penstock_server.report.marginals import marginals_svg
 from penstock_server.report.trajectory import panels
 
 Json = dict[str, Any]
-
-_SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def render(report: Json) -> str:
@@ -60,7 +67,7 @@ def plot_of(estimand: Json) -> ForestPlot:
                 c["low"],
                 c["high"],
                 weight=site["weight"],
-                note="–" if site["n"] is None else f"{site['n']:,}",
+                note=_size(site),
                 flagged=bool(site["influence"] and site["influence"]["flagged"]),
             )
         )
@@ -87,7 +94,22 @@ def plot_of(estimand: Json) -> ForestPlot:
         truth=None if truth is None else truth["coefficient"],
         sides=tuple(estimand["sides"]) or None,
         level=estimand["level"],
+        note=_size_heading(estimand["sites"]),
     )
+
+
+def _size(site: Json) -> str:
+    """Rows and events behind a site's estimate, of its synthetic copies."""
+    size = "–" if site["n"] is None else f"{site['n']:,}"
+    return size if site["events"] is None else f"{size} / {site['events']:,}"
+
+
+def _size_heading(sites: Sequence[Json]) -> str:
+    """What :func:`_size` gives: none of it counts patients."""
+    if all(site["n"] is None for site in sites):
+        return "n"
+    events = any(site["events"] is not None for site in sites)
+    return "Synthetic n / events" if events else "Synthetic n"
 
 
 def _summary(label: str, pooled: Json, kind: Any) -> ForestSummary:
@@ -124,9 +146,9 @@ def _marginals(part: Json | None) -> list[Json]:
 
 def _scale(estimand: Json) -> Scale:
     """Number format for values that are on the reader's scale already."""
-    least, head = (2 if estimand["log"] else 0), estimand["random"]
+    least, head = (RATIO_DECIMALS if estimand["log"] else 0), estimand["random"]
     half = 0.0 if head is None else (head["value"]["high"] - head["value"]["low"]) / 2
-    return Scale(0.0, 1.0, False, decimals_for(half, least=least))
+    return Scale(0.0, 1.0, False, decimals_for(half, least=least), estimand["log"])
 
 
 def _interval(value: Json, scale: Scale) -> str:
@@ -138,7 +160,20 @@ def _epsilon(value: float | str | None) -> str:
         return "not stated"
     if isinstance(value, str):
         return "∞"
+    if 0 < value < 0.00005:
+        return "<0.0001"
     return number_text(value, 2 if value >= 0.1 else 4)
+
+
+def _moment(text: str) -> str:
+    """RFC 3339 in UTC, to the minute: nobody reads seconds of a study that takes days."""
+    found = re.match(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d)\S*Z$", text)
+    return f"{found[1]} {found[2]} UTC" if found else text
+
+
+def _meaning(code: str) -> str:
+    """What a site's code means; nothing of one that is not known here."""
+    return CODES.get(code, ("", ""))[0]
 
 
 def _significant(value: float, digits: int = 2) -> str:
@@ -148,10 +183,7 @@ def _significant(value: float, digits: int = 2) -> str:
     exponent = math.floor(math.log10(abs(value)))
     if -4 < exponent < 6:
         return number_text(value, max(0, digits - 1 - exponent))
-    mantissa, power = f"{value:.{digits - 1}e}".split("e")
-    mantissa = mantissa.rstrip("0").rstrip(".").replace("-", "−")
-    head = "" if mantissa == "1" else f"{mantissa}×"
-    return f"{head}10{str(int(power)).translate(_SUPERSCRIPT)}"
+    return power_text(value, digits)
 
 
 def _p_value(value: float) -> str:
@@ -173,6 +205,8 @@ def _template() -> jinja2.Template:
         "significant": _significant,
         "p_value": _p_value,
         "percent": _percent,
+        "moment": _moment,
+        "meaning": _meaning,
     }
     return environment.from_string(_text("report.html.j2"))
 

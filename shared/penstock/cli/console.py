@@ -29,21 +29,26 @@ def friendly(command: Callable[P, R]) -> Callable[P, R]:
     """Turn errors into one plain message and an exit code; never a traceback.
 
     An error of ours that was not foreseen is named by its type and place only, since its text may
-    quote a row; ``PENSTOCK_DEBUG=1`` shows it whole.
+    quote a row; ``PENSTOCK_DEBUG=1`` shows it whole. With ``--json`` an error is a JSON document on
+    standard output, too, unless the command has written its own:
+    ``{"error": {"exit_code", "code", "message", ...}}``, and ``problems`` of a bad file.
     """
 
     @wraps(command)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
+        _written.clear()
+        as_json = kwargs.get("as_json") is True
         try:
             return command(*args, **kwargs)
         except (click.exceptions.Exit, click.Abort, click.ClickException, BrokenPipeError):
             raise  # click's own ways to end
         except PenstockError as error:
-            return _stop(str(error), error.exit_code)
+            return _stop(str(error), error.exit_code, error.to_dict() if as_json else None)
         except OSError as error:
             reason = "not permitted" if isinstance(error, PermissionError) else error.strerror
             what = "" if error.filename is None else f": {os.fsdecode(error.filename)}"
-            return _stop(f"{reason or type(error).__name__}{what}", 1)
+            text = f"{reason or type(error).__name__}{what}"
+            return _stop(text, 1, _plain_error(text) if as_json else None)
         except KeyboardInterrupt:
             raise typer.Exit(130) from None
         except Exception as error:
@@ -52,12 +57,23 @@ def friendly(command: Callable[P, R]) -> Callable[P, R]:
             frame = traceback.extract_tb(error.__traceback__)[-1]
             where = f"{type(error).__name__} at {Path(frame.filename).name}:{frame.lineno}"
             remedy = "please report this; PENSTOCK_DEBUG=1 shows more"
-            return _stop(f"an error of Penstock's own (got {where}): {remedy}", 1)
+            text = f"an error of Penstock's own (got {where}): {remedy}"
+            return _stop(text, 1, _plain_error(text) if as_json else None)
 
     return wrapped
 
 
-def _stop(text: str, code: int) -> NoReturn:
+_written: list[bool] = []
+"""Whether the running command has written its JSON document: there is never a second one."""
+
+
+def _plain_error(text: str) -> dict[str, Any]:
+    return {"code": PenstockError.code, "message": text}
+
+
+def _stop(text: str, code: int, document: dict[str, Any] | None = None) -> NoReturn:
+    if document is not None and not _written:
+        emit_json({"error": {"exit_code": code, **document}})
     err.print("error:", style="bold red", end=" ")
     err.print(text, markup=False)
     raise typer.Exit(code) from None
@@ -65,6 +81,7 @@ def _stop(text: str, code: int) -> NoReturn:
 
 def emit_json(value: Any) -> None:
     """One JSON document on standard output."""
+    _written.append(True)
     sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+from collections.abc import Sequence
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
@@ -12,6 +13,8 @@ import typer
 from typer.core import TyperGroup
 
 from penstock import __version__
+from penstock.checks import closest
+from penstock.cli.exits import EPILOG
 
 GROUP = "penstock.commands"
 
@@ -41,6 +44,10 @@ class LazyGroup(TyperGroup):
         self._resolving = True
         try:
             return super().resolve_command(ctx, args)
+        except click.UsageError:
+            if not args or args[0] in _entry_points():
+                raise
+            raise click.UsageError(_unknown(args[0], self.list_commands(ctx)), ctx) from None
         finally:
             self._resolving = False
 
@@ -66,7 +73,32 @@ class LazyGroup(TyperGroup):
             raise typer.Exit(1) from None
         command = typer.main.get_command(app)
         command.name = cmd_name
+        _suggest_once(command)
         return command
+
+
+def _unknown(name: str, known: Sequence[str]) -> str:
+    """No such command; the nearest one, or the groups that have one of that name."""
+    within = [f"penstock {group} {name}" for group in known if name in _listed(group)]
+    if within:
+        hint = f" It is within a group: {' or '.join(f'`{each}`' for each in within)}."
+    else:
+        hint = closest(name, known) or ""
+    return f"No such command {name!r}.{' ' if hint and not within else ''}{hint}"
+
+
+def _listed(group: str) -> list[str]:
+    """The commands that a group's one line of help names."""
+    _, _, names = HELP.get(group, "").partition(": ")
+    return [each for each in names.rstrip(".").split(", ") if " " not in each]
+
+
+def _suggest_once(command: click.Command) -> None:
+    """Click names the nearest command since its version 8.4; typer would do it once more."""
+    if isinstance(command, TyperGroup) and hasattr(click.exceptions, "NoSuchCommand"):
+        command.suggest_commands = False
+        for each in command.commands.values():
+            _suggest_once(each)
 
 
 def _entry_points() -> dict[str, EntryPoint]:
@@ -79,6 +111,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
+    epilog=EPILOG,
 )
 
 

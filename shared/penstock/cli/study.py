@@ -23,9 +23,10 @@ from penstock.analyst import POLL_SECONDS, Fetching, Received, connect
 from penstock.analyst.answers import cost, returned
 from penstock.analyst.keyfile import read_private
 from penstock.analyst.waiting import wait_for_end
+from penstock.checks import Checks
 from penstock.cli.console import done, emit_json, err, escape, friendly, say, table
 from penstock.errors import InvalidInput, JobFailed, PenstockError, Problem, Unreachable
-from penstock.mechanisms import MECHANISMS, Gibbs
+from penstock.mechanisms import MECHANISMS, Gibbs, Trajectory
 from penstock.schema import Schema
 from penstock.study import DELTA_TIMES_PERSONS, Study, advised_delta
 from penstock.toml import (
@@ -36,7 +37,9 @@ from penstock.toml import (
     read_file,
     study_template,
 )
+from penstock.toml.templates import DEADLINE_HOURS
 from penstock.wire.canonical import read_json
+from penstock.wire.messages import SiteState, StudyState
 from penstock.wire.signatures import fingerprint, private_from_pem
 from penstock.wire.signed import sign_cancel, sign_study
 
@@ -91,10 +94,19 @@ def new(
     time: Annotated[
         str | None, typer.Option(help="trajectory: the column that says when a row was taken.")
     ] = None,
+    deadline_days: Annotated[
+        float,
+        typer.Option(
+            help="How many days sites have; where stewards approve by hand, more than a week."
+        ),
+    ] = DEADLINE_HOURS / 24,
 ) -> None:
     """Draft a study from a dictionary: a commented file to edit."""
     if out.exists():
         raise PenstockError("a file exists there already", value=out, remedy="choose --out")
+    check = Checks("study new")
+    check.number("--deadline-days", deadline_days, "above 0, at most 365", above=0, most=365)
+    check.done()
     moment = datetime.now(UTC).replace(microsecond=0)
     schema = _schema(source)
     chosen = mechanism_for(mechanism, schema, time)
@@ -106,13 +118,17 @@ def new(
         sites=tuple(site),
         federation=federation,
         not_before=_stamp(moment),
-        expires=_stamp(moment + timedelta(days=30)),
+        # A site answers until then; room to edit and sign comes before the deadline's days.
+        expires=_stamp(moment + timedelta(days=max(30.0, deadline_days + 16))),
+        deadline_hours=24 * deadline_days,
         mechanism=chosen,
         # Only a study with a question can ask for an answer instead of tables.
         estimands=(question_for(schema),) if isinstance(chosen, Gibbs) else (),
     )
     out.write_text(text, encoding="utf-8")
     done(f"{out}: edit the estimands and the privacy asked for, then `penstock study check`")
+    if isinstance(chosen, Trajectory) and time is None:
+        say(f"  time = {chosen.time}: taken by its name; --time names another column")
 
 
 def _stamp(moment: datetime) -> str:
@@ -144,12 +160,31 @@ def _named(path: Path, parse: Callable[[], T]) -> T:
 
 
 StudyFile = Annotated[Path, typer.Argument(help="The study's TOML file.")]
+NoEstimands = Annotated[
+    bool,
+    typer.Option("--no-estimands", help="What sites release is wanted, and no report's answer."),
+]
+
+
+def _read_asked(path: Path, no_estimands: bool) -> Study:
+    """A study that asks something, unless its analyst says that it need not.
+
+    Raises:
+        InvalidInput: with every problem of the file; or there is no estimand.
+    """
+    found = _read(path)
+    if not (found.estimands or no_estimands):
+        what = "there is none: sites would be charged, and the report would answer nothing"
+        remedy = "Add [[estimands]]; or give --no-estimands, if what sites release is all you want"
+        raise InvalidInput(str(path), [Problem("estimands", what, remedy=remedy)])
+    return found
 
 
 @app.command()
 @friendly
 def check(
     path: StudyFile,
+    no_estimands: NoEstimands = False,
     joins: Annotated[
         list[Path] | None,
         typer.Option("--join", help="A site's join.json, for its number of persons; repeat it."),
@@ -157,7 +192,7 @@ def check(
     as_json: AsJson = False,
 ) -> None:
     """Check a study file: every problem at once, with its line."""
-    found = _read(path)
+    found = _read_asked(path, no_estimands)
     _warn_of_delta(found, _persons(joins or []))
     if as_json:
         emit_json(found.to_dict())
@@ -203,10 +238,14 @@ def _warn_of_delta(study: Study, persons: dict[str, int]) -> None:
 @app.command()
 @friendly
 def submit(
-    path: StudyFile, key: KeyFile, coordinator: Where = None, as_json: AsJson = False
+    path: StudyFile,
+    key: KeyFile,
+    coordinator: Where = None,
+    no_estimands: NoEstimands = False,
+    as_json: AsJson = False,
 ) -> None:
     """Sign a study with your key, here, and hand it in. The same study again changes nothing."""
-    found = _read(path)
+    found = _read_asked(path, no_estimands)
     signed = sign_study(found, private_from_pem(read_private(key)))
     study_id = connect(coordinator).submit(signed.to_bytes())
     if as_json:
@@ -268,6 +307,8 @@ def _show(found: dict[str, Any]) -> None:
     say(f"{found['name']} ({found['study'][:12]}): {_state(found)}, quorum {found['quorum']}")
     if found["note"]:
         say(f"  {found['note']}")
+    if found["state"] == StudyState.OPEN:
+        say(f"  sites have until {found['deadline'][:16].replace('T', ' ')} UTC")
     table(
         "",
         ("site", "state", "progress", "code", "what it means, and what to do"),
@@ -287,7 +328,39 @@ def _show(found: dict[str, Any]) -> None:
 def _watch(
     ask: Callable[[], dict[str, Any]], found: dict[str, Any], every: float
 ) -> dict[str, Any]:
-    """Progress bars, one a site, until the study has ended."""
+    """Wait until the study has ended: progress bars in a terminal, plain lines elsewhere."""
+    return _bars(ask, found, every) if err.is_terminal else _lines(ask, found, every)
+
+
+def _away(error: Unreachable | None) -> None:
+    text = "the coordinator answers again" if error is None else f"{error.message}; waiting"
+    err.print(text, markup=False)
+
+
+def _lines(
+    ask: Callable[[], dict[str, Any]], found: dict[str, Any], every: float
+) -> dict[str, Any]:
+    """One line on standard error for each change, for logs: time, site, state, progress."""
+    before: dict[str, str] = {}
+
+    def seen(status: dict[str, Any]) -> None:
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        for s in status["sites"]:
+            done_tenths = 10 * s["step"] // s["steps"] if s["steps"] else 0
+            share = f"{10 * done_tenths} %" if s["state"] == SiteState.RUNNING else ""
+            line = " ".join(filter(None, (s["site"], s["state"], s["code"], share)))
+            if before.get(s["site"]) != line:
+                err.print(f"{now} {line}", markup=False)
+            before[s["site"]] = line
+        if before.get("") != status["state"]:
+            err.print(f"{now} study {status['state']}", markup=False)
+        before[""] = status["state"]
+
+    return wait_for_end(ask, every=every, first=found, seen=seen, away=_away)
+
+
+def _bars(ask: Callable[[], dict[str, Any]], found: dict[str, Any], every: float) -> dict[str, Any]:
+    """Progress bars, one a site."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -314,11 +387,7 @@ def _watch(
                 share = 100.0 * pooling["done"] / pooling["sites"] if pooling else 100.0
                 progress.update(bars[RESULTS], completed=share, state=_state(status))
 
-        def away(error: Unreachable | None) -> None:
-            text = "the coordinator answers again" if error is None else f"{error.message}; waiting"
-            err.print(text, markup=False)
-
-        return wait_for_end(ask, every=every, first=found, seen=seen, away=away)
+        return wait_for_end(ask, every=every, first=found, seen=seen, away=_away)
 
 
 @app.command()

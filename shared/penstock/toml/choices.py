@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from penstock.checks import Checks, nearest, shown
 from penstock.errors import InvalidInput, Problem
 from penstock.estimands import COVARIATES, MODELS, Estimand
@@ -9,6 +11,9 @@ from penstock.mechanisms import MECHANISMS, Gibbs, Maf, Mechanism, SlicedWassers
 from penstock.mechanisms.trajectory import MOST_POINTS, TIME_KINDS
 from penstock.schema import Column, Schema
 
+_TIME_NAME = re.compile(
+    r"(^|_)(visit|wave|time|day|week|month|round|session)s?($|_)", re.IGNORECASE
+)
 POINTS = 10
 """Time points of a column that does not say them itself."""
 
@@ -17,11 +22,12 @@ def mechanism_for(name: str, schema: Schema, time: str | None = None) -> Mechani
     """A mechanism with default settings, over these columns.
 
     Args:
-        time: of a trajectory, the column that says when a row was taken; the first ordered or
-            integer one that is never missing, if not given.
+        time: of a trajectory, the column that says when a row was taken; if not given, the only
+            column that can be one (ordered or integer, never missing) and is called like one.
 
     Raises:
-        InvalidInput: another name; a time for a mechanism that has none; no column for a time.
+        InvalidInput: another name; a time for a mechanism that has none; no column for a time, or
+            none that can be told to be one: an age is no time of a visit.
     """
     check = Checks("mechanism")
     check.choice("name", name, MECHANISMS)
@@ -36,10 +42,15 @@ def mechanism_for(name: str, schema: Schema, time: str | None = None) -> Mechani
 
 def _trajectory(schema: Schema, time: str | None) -> Trajectory:
     steps = [c.name for c in schema.columns if c.kind in ("ordered", "integer") and not c.nullable]
-    if time is None and steps:
-        time = steps[0]
+    called = [name for name in steps if _TIME_NAME.search(name)]
+    if time is None and len(called) == 1:
+        time = called[0]
     if time is None:
-        problem = Problem("time", "no column says when a row was taken", remedy="Give --time")
+        what = "no column says by its name when a row was taken"
+        if called:
+            what = f"which column says when a row was taken: {' or '.join(called)}?"
+        listed = f", one of {', '.join(steps)}" if steps else ""
+        problem = Problem("time", what, remedy=f"Give --time{listed}")
         raise InvalidInput("mechanism", [problem])
     if time not in schema.names:
         remedy = nearest(time, schema.names)

@@ -11,9 +11,12 @@ from penstock.schema import Column, Schema
 from penstock.study import DELTA, PrivacyRequest, Study
 from penstock.toml.writer import key, table, value
 
+DEADLINE_HOURS = 14 * 24.0
+"""Two weeks: a steward who approves by hand, and was away for one, still has time to look."""
+
 _STUDY_NOTES = {
     "quorum": "finishes with at least so many sites",
-    "deadline_hours": "hours until the study closes",
+    "deadline_hours": "hours until the study closes; stewards may decide by hand: give them days",
     "not_before": "UTC; sites answer between these times",
     "release": "a higher number asks for a new draw, at a new cost",
     "max_sites_per_person": "in how many of the sites a person may be",
@@ -154,13 +157,14 @@ def study_template(
     epsilon: float = 1.0,
     delta: float = DELTA,
     quorum: int | None = None,
-    deadline_hours: float = 24.0,
+    deadline_hours: float = DEADLINE_HOURS,
     estimands: Sequence[Estimand] = (),
     mechanism: Mechanism | None = None,
 ) -> str:
     """A study to edit, over a dictionary's columns (without its codes for missing values).
 
-    The quorum is a majority of the sites unless given. The text parses, and round trips.
+    The quorum is a majority of the sites, and the deadline two weeks, unless given. The text
+    parses, and round trips.
 
     Raises:
         InvalidInput: with every problem of what was given.

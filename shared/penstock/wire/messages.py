@@ -78,7 +78,11 @@ CODES: dict[str, tuple[str, str]] = {
     "expired": ("the study has expired", "renew `expires` and sign again"),
     "schema": ("the site's dictionary does not carry this schema", "compare with its join.json"),
     "not-ready": ("the site's data are not certified", "ask the steward to run `site check`"),
-    "mechanism": ("the site does not run this mechanism", "choose one from its join.json"),
+    "mechanism": (
+        "the site does not allow this mechanism",
+        "choose one that it allows, or ask its steward to add this one to `mechanisms` in "
+        "policy.toml",
+    ),
     "guarantee": ("the site does not allow this guarantee class", "ask for `formal`"),
     "study-budget": ("ε or δ is above what the site allows a study", "ask for less"),
     "delta": (
@@ -140,7 +144,23 @@ CODES: dict[str, tuple[str, str]] = {
 }
 """Every code that may leave a gate, with its meaning and what the analyst can do."""
 
+STANDINGS: dict[str, tuple[str, str]] = {
+    SiteState.INVITED: ("the site has not answered yet", "if it stays so, ask whether it runs"),
+    SiteState.AWAITING: (
+        "the site decides by hand: its data steward has the study, and has not said yes or no",
+        "tell the steward that it waits (`penstock site requests`, then preview and approve); "
+        "nothing is charged before a yes, and the study's deadline does not wait",
+    ),
+    SiteState.RUNNING: ("the site works on it", ""),
+}
+"""What a site's state means that has no code, and what the analyst can do."""
+
 REFUSALS = frozenset(list(CODES)[: list(CODES).index("failed")])
+
+
+def explain_part(state: str, code: str) -> tuple[str, str]:
+    """Meaning and remedy of where a site stands in a study: by its code, else by its state."""
+    return explain(code) if code else STANDINGS.get(state, ("", ""))
 
 
 def explain(code: str) -> tuple[str, str]:
