@@ -1,0 +1,75 @@
+"""How a text file seems to be laid out, for a draft that its steward confirms.
+
+Nothing here is used to read rows for certification: what holds is said in ``recoding.toml``.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from penstock_client.rows.sources import DELIMITERS, ENCODINGS, PARQUET, PLAIN, SEPARATORS, Layout
+
+_BLOCK = 1 << 20
+_COMMA = re.compile(r"[+-]?[0-9]*,[0-9]+")
+_WHOLE = re.compile(r"[+-]?[0-9]+")
+_DATE = re.compile(
+    r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}([T ].*)?|\d{1,2}[-/.]([A-Za-z]{3}|\d{1,2})[-/.](\d{4}|\d{2})"
+)
+
+
+def sniff(path: Path) -> Layout:
+    """The layout that a text file seems to have; the plain one of its ending where it is fine."""
+    suffix = path.suffix.lower()
+    if suffix in PARQUET or suffix not in SEPARATORS or not path.exists():
+        return PLAIN
+    encoding = _encoding(path)
+    with path.open(encoding=ENCODINGS[encoding], errors="replace", newline="") as file:
+        first = next((line for line in file if line.strip()), "")
+    plain = SEPARATORS[suffix]
+    counts = {mark: len(_cells(first, mark)) for mark in DELIMITERS}
+    best = max(counts, key=lambda mark: (counts[mark], mark == plain))
+    return Layout(None if counts[best] == counts[plain] else best, encoding)
+
+
+def _cells(line: str, mark: str) -> Sequence[str]:
+    try:
+        return next(csv.reader([line], delimiter=mark, skipinitialspace=True), [])
+    except csv.Error:
+        return []
+
+
+def _encoding(path: Path) -> str:
+    """UTF-8 where it can be; else what spreadsheets of western Europe write, to be confirmed."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    with path.open("rb") as file:
+        start = file.read(2)
+        if start in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+            return "utf-16"
+        file.seek(0)
+        try:
+            while block := file.read(_BLOCK):
+                decoder.decode(block)
+            decoder.decode(b"", final=True)
+        except UnicodeDecodeError:
+            return "windows-1252"
+    return "utf-8"
+
+
+def has_decimal_commas(columns: Mapping[str, Sequence[str]]) -> bool:
+    """Whether numbers seem to be written 1,5: some column has such cells, and whole numbers."""
+    for cells in columns.values():
+        filled = [cell for cell in cells if cell]
+        commas = sum(_COMMA.fullmatch(cell) is not None for cell in filled)
+        if commas and all(_COMMA.fullmatch(cell) or _WHOLE.fullmatch(cell) for cell in filled):
+            return True
+    return False
+
+
+def holds_dates(cells: Sequence[str]) -> bool:
+    """Whether a column seems to hold dates, which no column of a dictionary can."""
+    filled = [cell for cell in cells if cell]
+    return bool(filled) and all(_DATE.fullmatch(cell) for cell in filled)
