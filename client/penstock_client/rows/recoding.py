@@ -262,7 +262,7 @@ def _rule(
         rule = replace(rule, present=bool(check.flag("present", table["present"])))
     rule = _settle(check, rule, table)
     _check_meaning(check, table, column, rule)
-    if "since" in table:
+    if "since" in table and not column.levels:
         since = check.text("since", table["since"], 200)
         if (unit := table.get("in")) is None:
             check.add("in", "is missing", bound=f"one of {', '.join(UNITS)}")

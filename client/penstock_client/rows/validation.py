@@ -437,7 +437,7 @@ class _Column:
         if self._missing.count == self._rows:
             remedy = f"Leave it out of the dictionary; or name it: --allow-empty {name}"
             message = "every value is missing"
-            return [Finding(name, message, remedy=remedy, fatal=not allowed)]
+            return [Finding(name, message, (), 0, not allowed, remedy, "line", *lost)]
         if nobody and not self._unread.count:
             message, remedy = self._nobody()
             fatal = not allowed
