@@ -10,15 +10,18 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from penstock.schema import Column
 from penstock_client.rows.codes import Codes
 from penstock_client.rows.dates import time_between
 from penstock_client.rows.recoding import Rule
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _UNREAD = None
 Reader = Callable[[str], str | None]
@@ -60,6 +63,8 @@ def read_cells(frame: pd.DataFrame, column: Column | None, rule: Rule) -> Cells:
     if rule.since is not None:
         return _times(frame, text, raw, rule)
     if rule.present:
+        import pandas as pd
+
         present = pd.Series(np.where(text == "", "0", "1"), text.index, dtype=object)
         return Cells(present, raw, np.zeros(len(text), dtype=bool))
     read = _level_reader(rule, column) if column.levels else _number_reader(rule)
@@ -73,6 +78,8 @@ def read_cells(frame: pd.DataFrame, column: Column | None, rule: Rule) -> Cells:
 
 def _mapped(text: pd.Series, read: Reader) -> tuple[pd.Series, NDArray[np.bool_]]:
     """Every cell as it is read, and where it was not."""
+    import pandas as pd  # half a second that no start of a site waits for
+
     codes, different = pd.factorize(text)
     if not len(different):
         return text, np.zeros(len(text), dtype=bool)
@@ -180,6 +187,8 @@ def _how_numbers(rule: Rule) -> str:
 
 def _times(frame: pd.DataFrame, end: pd.Series, raw: pd.Series, rule: Rule) -> Cells:
     """The time from one date to another; missing where either is."""
+    import pandas as pd
+
     name = rule.since or ""
     start, _ = _mapped(frame[name], _blanker(rule, None))
     last, first = rule.date.days(end), rule.since_date.days(start)

@@ -9,10 +9,13 @@ import datetime
 import math
 import re
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Numbers = NDArray[np.float64]
 
@@ -80,6 +83,8 @@ class DateForm:
 
     def days(self, texts: pd.Series) -> Numbers:
         """Each text's day; each different text is read once."""
+        import pandas as pd
+
         codes, different = pd.factorize(texts)
         found = np.array([self.day(str(text)) for text in different], dtype=np.float64)
         return found[codes] if len(found) else np.full(len(texts), math.nan)

@@ -16,14 +16,17 @@ import hmac
 import io
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from penstock.errors import LedgerError
 from penstock.wire.canonical import canonical
 from penstock_client.files import write_atomic
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Hashes = NDArray[np.uint64]
 

@@ -15,6 +15,7 @@ from penstock_client.rows.sources import DELIMITERS, ENCODINGS, PARQUET, PLAIN, 
 
 _BLOCK = 1 << 20
 _COMMA = re.compile(r"[+-]?[0-9]*,[0-9]+")
+_POINT = re.compile(r"[+-]?[0-9]*\.[0-9]+")
 _WHOLE = re.compile(r"[+-]?[0-9]+")
 _DATE = re.compile(
     r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}([T ].*)?|\d{1,2}[-/.]([A-Za-z]{3}|\d{1,2})[-/.](\d{4}|\d{2})"
@@ -60,11 +61,16 @@ def _encoding(path: Path) -> str:
 
 
 def has_decimal_commas(columns: Mapping[str, Sequence[str]]) -> bool:
-    """Whether numbers seem to be written 1,5: some column has such cells, and whole numbers."""
+    """Whether numbers seem to be written 1,5.
+
+    Some column holds them, mostly them and whole numbers, and none with a point.
+    """
     for cells in columns.values():
         filled = [cell for cell in cells if cell]
         commas = sum(_COMMA.fullmatch(cell) is not None for cell in filled)
-        if commas and all(_COMMA.fullmatch(cell) or _WHOLE.fullmatch(cell) for cell in filled):
+        whole = sum(_WHOLE.fullmatch(cell) is not None for cell in filled)
+        pointed = any(_POINT.fullmatch(cell) for cell in filled)
+        if commas and not pointed and 2 * (commas + whole) > len(filled):
             return True
     return False
 

@@ -12,12 +12,14 @@ import io
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from penstock.errors import InvalidInput, Problem
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 SEPARATORS = {".csv": ",", ".txt": ",", ".tsv": "\t"}
 PARQUET = (".parquet", ".pq")
@@ -69,6 +71,8 @@ def read_text(path: Path, layout: Layout = PLAIN) -> pd.DataFrame:
     Raises:
         InvalidInput: as there.
     """
+    import pandas as pd  # half a second that only a check needs, and no start of a site
+
     return pd.concat(list(read_batches(path, layout)))
 
 
@@ -167,6 +171,8 @@ def _text_batches(path: Path, separator: str, encoding: str) -> Iterator[pd.Data
 
 
 def _batch(header: list[str], rows: list[list[str]], lines: list[int]) -> pd.DataFrame:
+    import pandas as pd
+
     frame = pd.DataFrame(rows, columns=header, index=pd.Index(lines, name="line"), dtype=object)
     return frame.loc[:, [bool(name) for name in header]]
 
@@ -226,6 +232,8 @@ def _parquet_batches(path: Path, layout: Layout) -> Iterator[pd.DataFrame]:
     if layout != PLAIN:
         message = "is a Parquet file, which has no delimiter and no encoding"
         raise _Unreadable(Problem("", message, remedy="Remove them from recoding.toml"))
+    import pyarrow.parquet as pq
+
     with pq.ParquetFile(path) as file:
         names = [name.strip() for name in file.schema_arrow.names]
         _check_twice(names)
@@ -239,6 +247,8 @@ def _parquet_batches(path: Path, layout: Layout) -> Iterator[pd.DataFrame]:
 
 
 def _typed_batch(names: list[str], table: pa.Table, before: int) -> pd.DataFrame:
+    import pandas as pd
+
     columns = {}
     for name, values in zip(names, table.columns, strict=True):
         if pa.types.is_dictionary(values.type):

@@ -11,9 +11,9 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from penstock.checks import Checks, closest, nearest, shown
@@ -21,52 +21,19 @@ from penstock.errors import InvalidInput, Problem
 from penstock.schema import Column, Schema
 from penstock_client.rows import codes
 from penstock_client.rows.cells import Cells, read_cells
+from penstock_client.rows.findings import Finding, Spots
 from penstock_client.rows.identities import Gathering, Identities
 from penstock_client.rows.recoding import NOTHING_RECODED, Recoding
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 MIN_PERSONS = 50
 """Fewer persons than this give noise at any ε worth having."""
 
-_SHOWN = 5
 _FEW = 12
 _DECIMAL_COMMA = r"[+-]?[0-9]*,[0-9]+"
 Codes = NDArray[np.float64]
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """Something about the rows.
-
-    ``fatal`` findings must be corrected in the file or the dictionary; the others are clamped or
-    mapped in the way said, once the steward accepts it.
-
-    Attributes:
-        lines: where the first few of ``count`` cells lie, in ``unit`` of the file.
-        without: persons of whom no value is known in this column, out of ``counted``: they
-            contribute nothing to a study that uses it.
-    """
-
-    column: str
-    message: str
-    lines: tuple[int, ...] = ()
-    count: int = 0
-    fatal: bool = False
-    remedy: str = ""
-    unit: str = "line"
-    without: int = 0
-    counted: int = 0
-
-    def __str__(self) -> str:
-        text = f"{self.column}: {self.message}" if self.column else self.message
-        if self.lines:
-            text += f" ({self.unit}{'s' if self.count != 1 else ''} "
-            text += ", ".join(map(str, self.lines))
-            more = self.count - len(self.lines)
-            text += f" and {more} more)" if more > 0 else ")"
-        if self.without:
-            text += f": {self.without} of {self.counted} persons have no known value, and would "
-            text += "contribute nothing to a study that uses it"
-        return f"{text}. {self.remedy}" if self.remedy else text
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +72,7 @@ class Checked:
 
     def standing(self, *, accept: bool) -> list[Finding]:
         """The findings that keep these rows from being certified."""
-        return [f for f in self.findings if f.fatal or not accept]
+        return [f for f in self.findings if f.fatal or not (accept or f.note)]
 
 
 def check(
@@ -140,9 +107,15 @@ def check(
     allowed.done()
     others = others or {}
     reading = _Reading(dictionary, others, recoding, secret)
-    for batch in [table] if isinstance(table, pd.DataFrame) else table:
+    for batch in _batches(table):
         reading.add(batch)
     return reading.done(persons, frozenset(allow_empty))
+
+
+def _batches(table: pd.DataFrame | Iterable[pd.DataFrame]) -> Iterable[pd.DataFrame]:
+    import pandas as pd  # half a second that only a check needs, and no start of a site
+
+    return (table,) if isinstance(table, pd.DataFrame) else table
 
 
 class _Reading:
@@ -195,6 +168,7 @@ class _Reading:
                 complete &= known | column.nullable
                 without = counted - len(np.unique(person[known]))
                 findings += found.findings(without, counted, name in allow_empty)
+        coded = _seen_to_the_end(coded, self._dictionary)
         reads = {s for c in self._dictionary.names for s in self._recoding.rule(c).reads}
         unused = tuple(n for n in self._names if n not in reads | self._persons.reads)
         return Checked(
@@ -210,6 +184,16 @@ class _Reading:
             counted - len(np.unique(person[complete])) if coded else 0,
             None if self._everybody is None else self._everybody.done(),
         )
+
+
+def _seen_to_the_end(coded: dict[str, Codes], dictionary: Schema) -> dict[str, Codes]:
+    """Durations within their follow-up."""
+    ended = {
+        c.name: np.clip(coded[c.name], *c.bounds)
+        for c in dictionary.columns
+        if c.kind == "duration" and c.name in coded
+    }
+    return coded | ended
 
 
 def _first_rows(person: NDArray[np.int64], most: int) -> NDArray[np.bool_]:
@@ -261,32 +245,6 @@ def _hint(name: str, columns: Sequence[str]) -> str:
     return hint(name, columns) or ""
 
 
-class _Spots:
-    """Where something was seen: the first few places, and how many there are."""
-
-    def __init__(self) -> None:
-        self.count, self.unit = 0, "line"
-        self.lines: list[int] = []
-
-    def add(self, index: pd.Index, where: NDArray[np.bool_]) -> None:
-        found = index[where]
-        self.count += len(found)
-        self.lines += [int(n) for n in found[: _SHOWN - len(self.lines)]]
-        self.unit = str(index.name or "line")
-
-    def finding(
-        self,
-        column: str,
-        message: str,
-        *,
-        fatal: bool = False,
-        remedy: str = "",
-        lost: tuple[int, int] = (0, 0),
-    ) -> Finding:
-        lines = tuple(self.lines)
-        return Finding(column, message, lines, self.count, fatal, remedy, self.unit, *lost)
-
-
 class _Persons:
     """Who each row belongs to."""
 
@@ -297,7 +255,7 @@ class _Persons:
         self._numbers: dict[str, int] = {}
         self._rows_of: list[int] = []
         self._codes: list[NDArray[np.int64]] = []
-        self._blank, self._beyond = _Spots(), _Spots()
+        self._blank, self._beyond = Spots(), Spots()
         self._rows = 0
         self._there = False
 
@@ -379,6 +337,8 @@ def _code(cells: Cells, column: Column, other: str | None) -> _Coded:
             values[outside] = column.levels.index(other)
         none = np.zeros(len(values), dtype=bool)
         return _Coded(values, missing, none, outside, none)
+    import pandas as pd
+
     values = pd.to_numeric(cells.text, errors="coerce").to_numpy(dtype=np.float64)
     unread = cells.unread | (~np.isfinite(values) & ~missing)
     values = np.where(unread | missing, math.nan, values)
@@ -389,7 +349,9 @@ def _code(cells: Cells, column: Column, other: str | None) -> _Coded:
         whole = np.rint(values)
         fractions = (values != whole) & ~np.isnan(values)
         values = whole
-    return _Coded(np.clip(values, low, high), missing, unread, outside, fractions)
+    if column.kind != "duration":  # these are ended with their events, see _seen_to_the_end
+        values = np.clip(values, low, high)
+    return _Coded(values, missing, unread, outside, fractions)
 
 
 class _Column:
@@ -399,8 +361,8 @@ class _Column:
         self._column, self._other = column, other
         self._parts: list[Codes] = []
         self._rows = self._known = 0
-        self._missing, self._unread, self._outside = _Spots(), _Spots(), _Spots()
-        self._fractions = _Spots()
+        self._missing, self._unread, self._outside = Spots(), Spots(), Spots()
+        self._fractions = Spots()
         self._why, self._remedy, self._commas = "text in a number", "", False
 
     def add(self, cells: Cells) -> None:
@@ -444,7 +406,8 @@ class _Column:
             return [self._outside.finding(name, message, fatal=fatal, remedy=remedy, lost=lost)]
         if self._missing.count and not column.nullable:
             message = "missing values in a column that is not nullable"
-            found.append(self._missing.finding(name, message, lost=lost))
+            # A missing value stays missing: there is nothing to accept.
+            found.append(self._missing.finding(name, message, lost=lost, note=True))
         if self._unread.count:
             remedy = self._remedy or "Correct the file, or declare the text in `missing`."
             if self._commas and not self._remedy:
@@ -502,6 +465,8 @@ class _Column:
 
 def _level_codes(text: pd.Series, column: Column) -> Codes:
     """Each cell's level by its index; NaN for what is none of them."""
+    import pandas as pd
+
     known = codes.Codes(column.levels)
     place = {level: float(index) for index, level in enumerate(column.levels)}
     numbers, different = pd.factorize(text)
@@ -524,7 +489,7 @@ def outside_values(
         Of each column that has some, its distinct values, the most frequent first.
     """
     found: dict[str, Counter[str]] = {}
-    for batch in [table] if isinstance(table, pd.DataFrame) else table:
+    for batch in _batches(table):
         for column in dictionary.columns:
             rule = recoding.rule(column.name)
             if not len(batch) or any(name not in batch.columns for name in rule.reads):
