@@ -38,12 +38,13 @@ from penstock_client.ledger.state import State, Unit
 from penstock_client.network import NetworkPaths, read_public_line
 from penstock_client.policy import TEMPLATE, read_policy
 from penstock_client.rows.drafts import Seen, look_at
+from penstock_client.rows.findings import Finding
 from penstock_client.rows.identities import Identities, keep, load
 from penstock_client.rows.recoding import NOTHING_RECODED, Recoding, parse_recoding
 from penstock_client.rows.snapshot import keyed_fingerprint, path_of, save, to_bytes
 from penstock_client.rows.sniffer import sniff
 from penstock_client.rows.sources import SEPARATORS, read_batches, read_text
-from penstock_client.rows.validation import Checked, Finding, check, outside_values, require_clean
+from penstock_client.rows.validation import Checked, check, outside_values, require_clean
 from penstock_client.site import SitePaths, SiteSettings
 
 SETTINGS_TEMPLATE = """\

@@ -323,7 +323,7 @@ def test_a_file_of_another_layout_could_not_even_be_drafted(home: Path) -> None:
     for line in ('delimiter = ";"', 'encoding = "windows-1252"', 'decimal = ","'):
         assert f"\n{line}  # guessed from the file: confirm it" in recoding
     assert '[columns.Gesamtcholesterin_mmol_l]\nfrom = "Gesamtcholesterin (mmol/l)"' in recoding
-    assert '[columns.Gesamtcholesterin_mmol_l]\nkind = ' in dictionary
+    assert "[columns.Gesamtcholesterin_mmol_l]\nkind = " in dictionary
     values = ("lich", "WEIBLICH", "k. A.", "q0", "ja")
     body = dictionary.partition("[columns")[2] + recoding.rpartition("[source]")[2]
     assert not [v for v in values if f'"{v}' in body]

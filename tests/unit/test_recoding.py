@@ -28,9 +28,10 @@ from penstock_client.rows import sources
 from penstock_client.rows.codes import Codes
 from penstock_client.rows.dates import DateForm, time_between
 from penstock_client.rows.drafts import look_at
+from penstock_client.rows.findings import Finding
 from penstock_client.rows.recoding import Recoding, parse_recoding
 from penstock_client.rows.sources import Layout, read_batches, read_text
-from penstock_client.rows.validation import Finding, check, outside_values
+from penstock_client.rows.validation import check, outside_values
 
 N = 60
 SEX = Column("sex", "categorical", levels=("male", "female"))

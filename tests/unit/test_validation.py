@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 
 from penstock.errors import InvalidInput
 from penstock.schema import Column, Schema
+from penstock_client.rows.findings import Finding
 from penstock_client.rows.sources import read_text
 from penstock_client.rows.validation import (
     MIN_PERSONS,
-    Finding,
     check,
     outside_values,
     require_clean,
