@@ -27,6 +27,7 @@ _DECIMAL_COMMA = r"[+-]?[0-9]*,[0-9]+"
 
 
 def hint_at(name: str, columns: Sequence[str]) -> str:
+    """The nearest column, or all of a few."""
     hint = nearest if len(columns) <= _FEW else closest
     return hint(name, columns) or ""
 
