@@ -321,6 +321,8 @@ def test_times_between_dates(start, end, unit, found):
         ("[source]\ndate = 'dd.mm.yy'\n", "two-digit years can be read in two ways"),
         ("[source]\ndate = 'mm.yyyy'\n", "does not have a day, a month and a year"),
         ("[source]\nmissing = 'NA'\n", "source.missing: must be a list"),
+        ("[source]\nmissing = [-1, 99]\n", "line 2: source.missing: would be missing in every"),
+        ("[source]\nmissing = ['FEMALE']\nignore_case = true\n", "no level of sex"),
         ("[columns.sexe]\nfrom = 's'\n", "columns.sexe: is no column of dictionary.toml. Did you"),
         (
             "[columns.sex]\nform = 's'\n",
@@ -374,7 +376,7 @@ def test_an_identifier_is_taken_as_it_stands_and_never_modelled():
         "has no meaning for the person column" in problems("[columns.id]\ntrim = true\n", schema)[0]
     )
     assert "is the person column" in problems("[columns.sex]\nfrom = 'id'\n", schema)[0]
-    text = "[columns.id]\nfrom = 'Patient-Nr'\n[source]\nmissing = ['NA']\nignore_case = true\n"
+    text = "[columns.id]\nfrom = 'Patient-Nr'\n[source]\nmissing = ['NA', 9]\nignore_case = true\n"
     frame = pd.DataFrame({"Patient-Nr": ["a", "A", "NA", *map(str, range(57))]}, dtype=object)
     frame["sex"] = "male"
     checked = check(frame, schema, recoding=parse_recoding(text, schema))

@@ -79,7 +79,8 @@ def init(
         problem = Problem("--no-person", "says the opposite of --person", remedy="Give one of them")
         raise InvalidInput("site init", [problem])
     roles = given if no_person or given != Roles() else None
-    if data is not None and not yes and not paths.dictionary.exists() and _can_ask():
+    new = not paths.dictionary.exists() and not paths.settings.exists()
+    if data is not None and new and not yes and _can_ask():
         roles = ask_roles(look_at(data), given, no_person=no_person)
     elif roles is not None and data is not None and not no_person and person is None:
         roles = replace(roles, person=guess_person(look_at(data).guesses))

@@ -23,15 +23,18 @@ class Codes:
     def __init__(self, texts: Iterable[str], *, ignore_case: bool = False) -> None:
         self._ignore_case = ignore_case
         listed = list(texts)
+        self._exact = frozenset(listed)
         self._texts = {self._fold(text): text for text in listed}
-        numbers = [_whole(text) for text in listed]
+        numbers = [whole_number(text) for text in listed]
         distinct = None not in numbers and len(set(numbers)) == len(numbers)
         self._numbers = dict(zip(numbers, listed, strict=True)) if distinct else {}
 
     def find(self, cell: str) -> str | None:
         """The code that a cell is; None where it is none."""
+        if cell in self._exact:
+            return cell
         found = self._texts.get(self._fold(cell))
-        if found is None and self._numbers and (number := _whole(cell)) is not None:
+        if found is None and self._numbers and (number := whole_number(cell)) is not None:
             found = self._numbers.get(number)
         return found
 
@@ -42,6 +45,7 @@ class Codes:
         return text.casefold() if self._ignore_case else text
 
 
-def _whole(text: str) -> int | None:
+def whole_number(text: str) -> int | None:
+    """The whole number that a text writes, also as ``1.0``; None for all else."""
     found = _WHOLE.fullmatch(text) if text.isascii() else None
     return None if found is None else int(found[1])

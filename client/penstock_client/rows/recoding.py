@@ -17,7 +17,7 @@ from penstock.checks import Checks, closest, nearest, shown, unknown_keys, withi
 from penstock.errors import Problem
 from penstock.schema import NUMBER_KINDS, Column, Schema
 from penstock.toml.reader import as_text, read_toml
-from penstock_client.rows.codes import Codes
+from penstock_client.rows.codes import Codes, whole_number
 from penstock_client.rows.dates import FORM_BOUND, ISO, UNITS, DateForm
 from penstock_client.rows.sources import DELIMITERS, ENCODINGS, PLAIN, Layout
 
@@ -166,9 +166,12 @@ def parse_recoding(text: str, schema: Schema, what: str = "recoding") -> Recodin
             column = schema[name] if name in schema.names else None
             rules[name] = _rule(own, name, table, column, general)
             check.problems += within(where, own.problems)
+    if schema.person is not None:
+        rules[schema.person] = _of_persons(rules.get(schema.person), schema.person, general)
     recoding = Recoding(layout, rules, general)
     if not check.problems:
         _refuse_shared(check, recoding, schema)
+        _refuse_codes_for_all(check, recoding, schema)
     check.problems = lines.locate(check.problems)
     check.done()
     return recoding
@@ -252,6 +255,7 @@ def _rule(
     sources = _sources(check, name, table.get("from", name))
     rule = replace(general, sources=sources)
     if column is None:
+        rule = replace(rule, missing=())
         for key in table.keys() & set(_COLUMN) - {"from", "missing"}:
             remedy = "An identifier is taken as it stands: only `from` and `missing` can be said"
             check.add(key, "has no meaning for the person column", remedy=remedy)
@@ -277,7 +281,7 @@ def _rule(
     if "values" in table:
         rule = replace(rule, values=_values(check, table["values"], column, rule))
     elif column.levels:
-        _refuse_levels_as_missing(check, column, rule, own="missing" in table)
+        _refuse_levels_as_missing(check, column, rule, table)
     return rule
 
 
@@ -363,25 +367,63 @@ def _target(check: Checks, where: str, target: object, column: Column) -> str | 
         return None
     low, high = column.bounds
     bound = f"a number from {low:g} to {high:g}, the column's bounds"
-    number = check.number(where, _number(text), bound, least=low, most=high)
+    number = check.number(where, as_number(str(text)), bound, least=low, most=high)
     return None if number is None else str(text)
 
 
-def _number(text: object) -> object:
+def as_number(text: str) -> float | None:
+    """A number written with a point; None for what is none."""
     try:
-        return float(str(text)) if isinstance(text, str) else text
+        return float(text)
     except ValueError:
-        return text
+        return None
 
 
-def _refuse_levels_as_missing(check: Checks, column: Column, rule: Rule, *, own: bool) -> None:
+def _refuse_levels_as_missing(
+    check: Checks, column: Column, rule: Rule, table: Mapping[str, Any]
+) -> None:
+    own_case = rule.ignore_case and "ignore_case" in table
     levels = Codes(column.levels, ignore_case=rule.ignore_case)
-    if rule.ignore_case and len(levels) < len(column.levels):
+    if own_case and len(levels) < len(column.levels):
         remedy = "Remove ignore_case, or say each of them in `values`"
         check.add("ignore_case", "makes two levels one", remedy=remedy)
-    for code in rule.missing if own else ():
+    for code in rule.missing if "missing" in table else ():
         if levels.find(code) is not None:
             check.add("missing", "is a level too", value=shown(code), bound="one or the other")
+
+
+def _of_persons(rule: Rule | None, name: str, general: Rule) -> Rule:
+    """How ids are read: of what means "missing" everywhere, no number, since ids are numbers."""
+    texts = tuple(code for code in general.missing if whole_number(code) is None)
+    found = rule or Rule((name,))
+    return replace(found, missing=(*found.missing, *texts))
+
+
+def _refuse_codes_for_all(check: Checks, recoding: Recoding, schema: Schema) -> None:
+    """Refuse codes for "missing" in every column that mean something in one of them."""
+    for column in schema.columns:
+        rule = recoding.rule(column.name)
+        if rule.mode != "value" or rule.values:
+            continue
+        if column.levels:
+            folded = {level.casefold() for level in column.levels}
+            if rule.ignore_case and len(folded) < len(column.levels):
+                remedy = "Say ignore_case in the columns that need it"
+                message = f"makes two levels of {column.name} one"
+                check.add("source.ignore_case", message, remedy=remedy)
+            levels = Codes(column.levels, ignore_case=rule.ignore_case)
+            known = [code for code in recoding.general.missing if levels.find(code) is not None]
+            bound = f"no level of {column.name}"
+        else:
+            low, high = column.bounds
+            numbers = {code: as_number(code) for code in recoding.general.missing}
+            known = [c for c, x in numbers.items() if x is not None and low <= x <= high]
+            bound = f"outside the bounds of {column.name}, {low:g} to {high:g}"
+        known = [code for code in known if code not in column.missing]
+        for code in known:
+            remedy = "Say it under `missing` of the columns in which it means that"
+            message = "would be missing in every column"
+            check.add("source.missing", message, value=shown(code), bound=bound, remedy=remedy)
 
 
 def _refuse_shared(check: Checks, recoding: Recoding, schema: Schema) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import codecs
 import csv
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ from pathlib import Path
 from penstock_client.rows.sources import DELIMITERS, ENCODINGS, PARQUET, PLAIN, SEPARATORS, Layout
 
 _BLOCK = 1 << 20
+_LINES = 5
 _COMMA = re.compile(r"[+-]?[0-9]*,[0-9]+")
 _POINT = re.compile(r"[+-]?[0-9]*\.[0-9]+")
 _WHOLE = re.compile(r"[+-]?[0-9]+")
@@ -29,11 +31,16 @@ def sniff(path: Path) -> Layout:
         return PLAIN
     encoding = _encoding(path)
     with path.open(encoding=ENCODINGS[encoding], errors="replace", newline="") as file:
-        first = next((line for line in file if line.strip()), "")
+        lines = list(itertools.islice((line for line in file if line.strip()), _LINES))
     plain = SEPARATORS[suffix]
-    counts = {mark: len(_cells(first, mark)) for mark in DELIMITERS}
-    best = max(counts, key=lambda mark: (counts[mark], mark == plain))
-    return Layout(None if counts[best] == counts[plain] else best, encoding)
+    found = [mark for mark in (plain, *DELIMITERS) if _splits(lines, mark)]
+    return Layout(None if not found or found[0] == plain else found[0], encoding)
+
+
+def _splits(lines: Sequence[str], mark: str) -> bool:
+    """Whether every line has the same number of cells, and more than one."""
+    counts = {len(_cells(line, mark)) for line in lines}
+    return len(counts) == 1 and max(counts) > 1
 
 
 def _cells(line: str, mark: str) -> Sequence[str]:
