@@ -321,7 +321,7 @@ def test_times_between_dates(start, end, unit, found):
         ("[source]\ndate = 'dd.mm.yy'\n", "two-digit years can be read in two ways"),
         ("[source]\ndate = 'mm.yyyy'\n", "does not have a day, a month and a year"),
         ("[source]\nmissing = 'NA'\n", "source.missing: must be a list"),
-        ("[source]\nmissing = [-1, 99]\n", "line 2: source.missing: would be missing in every"),
+        ("[source]\nmissing = [-1, 200]\n", "line 2: source.missing: would be missing in every"),
         ("[source]\nmissing = ['FEMALE']\nignore_case = true\n", "no level of sex"),
         ("[columns.sexe]\nfrom = 's'\n", "columns.sexe: is no column of dictionary.toml. Did you"),
         (

@@ -76,8 +76,10 @@ def read_cells(frame: pd.DataFrame, column: Column | None, rule: Rule) -> Cells:
     return Cells(found, raw, unread, why, remedy)
 
 
-def _mapped(text: pd.Series, read: Reader) -> tuple[pd.Series, NDArray[np.bool_]]:
-    """Every cell as it is read, and where it was not."""
+def _mapped(text: pd.Series, read: Reader | None) -> tuple[pd.Series, NDArray[np.bool_]]:
+    """Every cell as it is read, and where it was not; None reads it as it stands."""
+    if read is None:
+        return text, np.zeros(len(text), dtype=bool)
     import pandas as pd  # half a second that no start of a site waits for
 
     codes, different = pd.factorize(text)
@@ -89,18 +91,21 @@ def _mapped(text: pd.Series, read: Reader) -> tuple[pd.Series, NDArray[np.bool_]
     return pd.Series(cells[codes], text.index, dtype=object), unread[codes]
 
 
-def _blanker(rule: Rule, column: Column | None) -> Reader:
+def _blanker(rule: Rule, column: Column | None) -> Reader | None:
     """White space and codes for "missing" go; all else stays as it is."""
     listed = (*rule.missing, *(() if column is None else column.missing))
+    trim = rule.trim and column is not None
+    if not listed and not trim:
+        return None
     missing = Codes(listed, ignore_case=rule.ignore_case and column is not None)
     one_by_one = [Codes((code,)) for code in listed]  # -9.0 is -9, whatever else is listed
-    plain = _plain_reader(rule)
+    plain = _plain_reader(rule) or str
     of_numbers = column is not None and not column.levels and rule.since is None
     numbers = {_as_decimal(plain(code) or code) for code in listed} - {None}
     numbers |= {_as_decimal(code) for code in listed} - {None}
 
     def read(cell: str) -> str:
-        if rule.trim and column is not None:
+        if trim:
             cell = " ".join(cell.split())
         if missing.find(cell) is not None or any(one.find(cell) for one in one_by_one):
             return ""
@@ -111,7 +116,7 @@ def _blanker(rule: Rule, column: Column | None) -> Reader:
     return read
 
 
-def _level_reader(rule: Rule, column: Column) -> Reader:
+def _level_reader(rule: Rule, column: Column) -> Reader | None:
     if rule.values:
         mapped = Codes(rule.values, ignore_case=rule.ignore_case)
 
@@ -123,12 +128,16 @@ def _level_reader(rule: Rule, column: Column) -> Reader:
     if rule.ignore_case:
         levels = Codes(column.levels, ignore_case=True)
         return lambda cell: levels.find(cell) or cell
-    return lambda cell: cell
+    return None
 
 
-def _number_reader(rule: Rule) -> Reader:
+def _number_reader(rule: Rule) -> Reader | None:
     mapped = Codes(rule.values, ignore_case=rule.ignore_case)
     plain = _plain_reader(rule)
+    if plain is None:
+        if not rule.values and rule.times == 1.0:
+            return None
+        plain = str
 
     def read(cell: str) -> str | None:
         if not cell:
@@ -144,10 +153,10 @@ def _number_reader(rule: Rule) -> Reader:
     return read
 
 
-def _plain_reader(rule: Rule) -> Reader:
+def _plain_reader(rule: Rule) -> Reader | None:
     """A number with a point and without marks between thousands; None for what is none."""
     if rule.decimal == "." and not rule.thousands:
-        return lambda cell: cell
+        return None
     mark, between = re.escape(rule.decimal), re.escape(rule.thousands)
     whole = r"[0-9]+"
     if rule.thousands:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import io
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -68,8 +69,8 @@ class Gathering:
 
     def __init__(self, secret: bytes) -> None:
         self._key = hmac.digest(secret, b"penstock/identities", hashlib.sha256)
-        self._persons: set[bytes] = set()
-        self._rows: set[bytes] = set()
+        self._persons: list[Hashes] = []
+        self._rows: list[Hashes] = []
 
     def add(self, given: pd.DataFrame, ids: pd.Series | None) -> None:
         """One more batch.
@@ -80,20 +81,22 @@ class Gathering:
         names = sorted(str(name) for name in given.columns)
         rows = given[names].itertuples(index=False, name=None)
         found = (canonical(list(zip(names, row, strict=True))) for row in rows)
-        self._rows.update(self._hash(b"row", cell) for cell in found)
+        self._rows.append(self._hash(b"row", found))
         if ids is not None:
-            self._persons.update(self._hash(b"person", str(one).encode()) for one in ids.unique())
+            everybody = (str(one).encode() for one in ids.unique())
+            self._persons.append(self._hash(b"person", everybody))
 
     def done(self) -> Identities:
         """All of them."""
-        return Identities(_sorted(self._persons), _sorted(self._rows))
+        return Identities(_each_once(self._persons), _each_once(self._rows))
 
-    def _hash(self, kind: bytes, cell: bytes) -> bytes:
-        return hmac.digest(self._key, kind + b"\x00" + cell, hashlib.sha256)[:8]
+    def _hash(self, kind: bytes, cells: Iterable[bytes]) -> Hashes:
+        digests = (hmac.digest(self._key, kind + b"\x00" + c, hashlib.sha256)[:8] for c in cells)
+        return np.unique(np.frombuffer(b"".join(digests), dtype=np.uint64))
 
 
-def _sorted(found: set[bytes]) -> Hashes:
-    return np.sort(np.frombuffer(b"".join(found), dtype=np.uint64))
+def _each_once(parts: list[Hashes]) -> Hashes:
+    return np.unique(np.concatenate(parts)) if parts else np.zeros(0, dtype=np.uint64)
 
 
 def load(folder: Path, lineage: str) -> Identities | None:

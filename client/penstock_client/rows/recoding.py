@@ -367,7 +367,9 @@ def _target(check: Checks, where: str, target: object, column: Column) -> str | 
         return None
     low, high = column.bounds
     bound = f"a number from {low:g} to {high:g}, the column's bounds"
-    number = check.number(where, as_number(str(text)), bound, least=low, most=high)
+    number = check.number(
+        where, text if (n := as_number(str(text))) is None else n, bound, least=low, most=high
+    )
     return None if number is None else str(text)
 
 
