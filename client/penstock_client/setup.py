@@ -5,19 +5,21 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from penstock.checks import NAME, NAME_BOUND, SITE, SITE_BOUND, Checks
 from penstock.errors import InvalidInput, LedgerError, PenstockError, Problem
+from penstock.schema import Schema
 from penstock.toml import (
     FRAME,
     Codebook,
     DictionaryFile,
+    Roles,
     dictionary_draft,
     dictionary_toml,
-    infer_kind,
     parse_dictionary,
     read_codebook,
     read_file,
@@ -35,10 +37,14 @@ from penstock_client.ledger.ledger import Ledger
 from penstock_client.ledger.state import State, Unit
 from penstock_client.network import NetworkPaths, read_public_line
 from penstock_client.policy import TEMPLATE, read_policy
-from penstock_client.rows.identities import Identities, identify, keep, load
+from penstock_client.rows.drafts import Seen, look_at
+from penstock_client.rows.findings import Finding
+from penstock_client.rows.identities import Identities, keep, load
+from penstock_client.rows.recoding import NOTHING_RECODED, Recoding, parse_recoding
 from penstock_client.rows.snapshot import keyed_fingerprint, path_of, save, to_bytes
-from penstock_client.rows.sources import SEPARATORS, read_text
-from penstock_client.rows.validation import Checked, Finding, check, outside_values, require_clean
+from penstock_client.rows.sniffer import sniff
+from penstock_client.rows.sources import SEPARATORS, read_batches, read_text
+from penstock_client.rows.validation import Checked, check, outside_values, require_clean
 from penstock_client.site import SitePaths, SiteSettings
 
 SETTINGS_TEMPLATE = """\
@@ -56,7 +62,6 @@ lineage = "main"
 # public_data = ""      # a PUBLIC table with the same columns, for public-flow releases
 """
 
-SAMPLE_ROWS = 5000
 MAX_CODEBOOK_BYTES = 20_000_000
 
 
@@ -67,12 +72,14 @@ def init(
     data: Path | None,
     node_public: Path | None = None,
     codebook: Path | None = None,
+    roles: Roles | None = None,
 ) -> None:
     """Make a site: directories, the gate's key, an empty ledger, and drafts to edit.
 
-    A dictionary or a policy that lies there already is kept.
+    A dictionary, a recoding or a policy that lies there already is kept.
 
     Args:
+        roles: what the steward said of the columns; of none, what their names suggest is drafted.
         data: the site's rows; of them the draft has the columns' names and kinds, and no value.
         codebook: a table (CSV or TSV) of what the columns are; the draft has all that it says.
         node_public: the node.pub of a network side that has a user of its own; without it, the
@@ -89,6 +96,9 @@ def init(
     if codebook is not None and paths.dictionary.exists():
         remedy = "Remove that file, or leave the codebook out"
         asked.add("--codebook", "dictionary.toml lies there already, and is kept", remedy=remedy)
+    if roles is not None and paths.dictionary.exists():
+        remedy = "Say it there; leave --person, --time, --event and --leave-out out"
+        asked.add("", "dictionary.toml lies there already, and is kept", remedy=remedy)
     asked.done()
     if any(p.exists() for p in (paths.settings, paths.database, paths.gate_key)):
         raise PenstockError(
@@ -102,18 +112,22 @@ def init(
         NetworkPaths(paths.network).check_sockets()
     else:
         line = read_public_line(node_public.read_text("ascii", "replace"), what=str(node_public))
-    frame = read_text(data) if data is not None else None
+    seen = look_at(data) if data is not None else Seen()
     said = _read_codebook(codebook, data) if codebook is not None else None
+    if said is not None:
+        named = {raw: name for name, raw in seen.names.items()}
+        said = replace(said, columns={named.get(n, n): d for n, d in said.columns.items()})
+    if roles is not None:
+        roles = _roles_of(roles, seen, said)
     paths.make()
     _keep_node_key(paths, line)
     if not paths.policy.exists():
         write_atomic(paths.policy, TEMPLATE.encode())
     if not paths.dictionary.exists():
-        columns = {}
-        if frame is not None:
-            sample = frame.head(SAMPLE_ROWS)
-            columns = {c: infer_kind(c, sample[c].tolist()) for c in frame.columns}
-        write_atomic(paths.dictionary, dictionary_draft(columns, said).encode())
+        draft = dictionary_draft(seen.guesses, said, roles, seen.dates)
+        write_atomic(paths.dictionary, draft.encode())
+    if not paths.recoding.exists():
+        write_atomic(paths.recoding, seen.recoding().encode())
     key = generate_key()
     write_atomic(paths.gate_key, private_to_pem(key))
     with exclusive(paths.lock):
@@ -129,6 +143,19 @@ def init(
     )
     # Last, since its presence says that a site is here.
     write_atomic(paths.settings, settings.encode())
+
+
+def _roles_of(roles: Roles, seen: Seen, said: Codebook | None) -> Roles:
+    """The roles under the names that the draft has, whichever of the two names was given."""
+    named = {raw: name for name, raw in seen.names.items()}
+
+    def of(name: str | None) -> str | None:
+        return None if name is None else named.get(name, name)
+
+    left_out = tuple(named.get(name, name) for name in roles.left_out)
+    found = Roles(of(roles.person), of(roles.time), of(roles.event), left_out)
+    found.check(list(seen.guesses) or list(said.columns if said is not None else ()))
+    return found
 
 
 def _read_codebook(path: Path, data: Path | None) -> Codebook:
@@ -150,7 +177,7 @@ def _read_codebook(path: Path, data: Path | None) -> Codebook:
         bound = f"at most {MAX_CODEBOOK_BYTES}"
         problem = Problem("", "is too large", value=f"{size} bytes", bound=bound)
         raise InvalidInput(str(path), [problem])
-    table = read_text(path)
+    table = read_text(path, sniff(path))
     try:
         rows = zip(table.index.tolist(), table.to_numpy().tolist(), strict=True)
         return read_codebook(list(table.columns), rows)
@@ -184,20 +211,33 @@ def data_path(paths: SitePaths, text: str) -> Path:
 
 
 def inspect(
-    paths: SitePaths, settings: SiteSettings, *, new_frame: bool = False
+    paths: SitePaths,
+    settings: SiteSettings,
+    *,
+    new_frame: bool = False,
+    allow_empty: Collection[str] = (),
 ) -> tuple[Checked, DictionaryFile]:
     """Validate the rows, and the declared frame, against the dictionary; writes nothing.
 
     Args:
         new_frame: the steward declares another frame than the data set had so far.
+        allow_empty: columns that may be without a single known value.
 
     Raises:
-        InvalidInput: the dictionary has problems, or the file cannot be read.
+        InvalidInput: dictionary or recoding has problems, or the file cannot be read.
     """
     before = known_frame(paths, settings.lineage)
     dictionary = read_dictionary(paths, before)
-    table = read_text(data_path(paths, settings.data))
-    checked = check(table, dictionary.schema, persons=dictionary.persons, others=dictionary.others)
+    recoding = read_recoding(paths, dictionary.schema)
+    checked = check(
+        read_batches(data_path(paths, settings.data), recoding.layout),
+        dictionary.schema,
+        persons=dictionary.persons,
+        others=dictionary.others,
+        recoding=recoding,
+        allow_empty=allow_empty,
+        secret=private_to_pem(paths.key()),
+    )
     if before not in (None, dictionary.persons) and not new_frame:
         message = f"persons = {dictionary.persons}, and {settings.lineage} has a frame of {before}"
         remedy = (
@@ -216,7 +256,9 @@ def inspect_values(paths: SitePaths, settings: SiteSettings) -> dict[str, list[t
         InvalidInput: the dictionary has problems, or the file cannot be read.
     """
     dictionary = read_dictionary(paths, known_frame(paths, settings.lineage))
-    return outside_values(read_text(data_path(paths, settings.data)), dictionary.schema)
+    recoding = read_recoding(paths, dictionary.schema)
+    rows = read_batches(data_path(paths, settings.data), recoding.layout)
+    return outside_values(rows, dictionary.schema, recoding)
 
 
 def known_frame(paths: SitePaths, lineage: str) -> int | None:
@@ -254,6 +296,19 @@ def read_dictionary(paths: SitePaths, frame: int | None = None) -> DictionaryFil
         stays = f"Add persons = {frame}: this data set was certified with it, and it stays"
         problems = tuple(replace(p, remedy=stays) if p.where == "persons" else p for p in problems)
     raise InvalidInput(str(paths.dictionary), problems)
+
+
+def read_recoding(paths: SitePaths, dictionary: Schema) -> Recoding:
+    """The recoding that the steward wrote; without one, columns are read as they are.
+
+    Raises:
+        InvalidInput: with every problem and its line.
+    """
+    try:
+        text = read_file(paths.recoding)
+    except FileNotFoundError:
+        return NOTHING_RECODED
+    return parse_recoding(text, dictionary, str(paths.recoding))
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,7 +370,11 @@ def certify(
     secret = private_to_pem(key)
     print_of_rows = keyed_fingerprint(data + meaning, secret)
     unit = Unit(checked.dictionary.person, checked.dictionary.max_rows_per_person)
-    everybody = identify(checked.given, unit.person, secret)
+    everybody = checked.everybody
+    if everybody is None:
+        raise PenstockError(
+            "these rows were checked without the gate's key, and cannot be certified"
+        )
     with exclusive(paths.lock):
         database = Database(paths.database)
         try:
@@ -462,7 +521,7 @@ def _public_rows(paths: SitePaths, settings: SiteSettings, checked: Checked) -> 
     if source.exists() and source.samefile(data_path(paths, settings.data)):
         problem = Problem("public_data", "is the private file", remedy="Name a public table")
         raise InvalidInput(str(paths.settings), [problem])
-    public = check(read_text(source), checked.dictionary, others=checked.others)
+    public = check(read_batches(source), checked.dictionary, others=checked.others)
     require_clean(str(source), public, accept=True)
     return to_bytes(public)
 

@@ -40,6 +40,11 @@ class SitePaths:
         return self.root / "dictionary.toml"
 
     @property
+    def recoding(self) -> Path:
+        """How the file of the rows says what the dictionary describes; nobody else's business."""
+        return self.root / "recoding.toml"
+
+    @property
     def policy(self) -> Path:
         return self.root / "policy.toml"
 

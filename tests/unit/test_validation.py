@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 
 from penstock.errors import InvalidInput
 from penstock.schema import Column, Schema
+from penstock_client.rows.findings import Finding
 from penstock_client.rows.sources import read_text
 from penstock_client.rows.validation import (
     MIN_PERSONS,
-    Finding,
     check,
     outside_values,
     require_clean,
@@ -147,11 +147,16 @@ def test_all_findings_come_together():
 
 
 @pytest.mark.parametrize("nullable", [True, False])
-def test_a_column_without_any_value_stops_unless_it_is_nullable(nullable):
+def test_a_column_without_any_value_stops_unless_it_is_named(nullable):
     schema = Schema((Column("x", "continuous", lower=0, upper=1, nullable=nullable),))
-    finding = only(pd.DataFrame({"x": [""] * N}, dtype=object), schema)
+    frame = pd.DataFrame({"x": [""] * N}, dtype=object)
+    finding = only(frame, schema)
     assert finding.message == "every value is missing"
-    assert finding.fatal is not nullable
+    assert finding.fatal
+    assert "--allow-empty x" in finding.remedy
+    (finding,) = check(frame, schema, allow_empty=["x"]).findings
+    assert not finding.fatal
+    assert (finding.without, finding.counted) == ((0, 0) if nullable else (N, N))
 
 
 def test_a_missing_column_names_the_nearest_one():
@@ -165,7 +170,8 @@ def test_a_missing_column_of_a_wide_file_does_not_list_it_all():
     frame = table().drop(columns="age")
     frame = frame.assign(**{f"q{i}": "1" for i in range(50)})
     finding = only(frame)
-    assert finding.remedy == ""
+    assert "q1" not in finding.remedy
+    assert "from = …" in finding.remedy
 
 
 def test_columns_that_the_dictionary_leaves_out_are_named_and_do_not_stop():

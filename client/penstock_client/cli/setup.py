@@ -3,28 +3,34 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from penstock.checks import shown
+from penstock.checks import nearest, shown
 from penstock.cli.console import done, emit_json, err, friendly, say
 from penstock.daemon import certificates
 from penstock.daemon.confinement import forbid_dumps
 from penstock.errors import InvalidInput, Problem
 from penstock.study import DELTA_TIMES_PERSONS
+from penstock.toml import Roles, guess_person
+from penstock.toml.writer import key
 from penstock.wire.signatures import fingerprint
 from penstock_client import setup
 from penstock_client.cli.common import AsJson, Reason, SiteDir, open_site
 from penstock_client.join import Invite, accept, check_site, read_invite
 from penstock_client.network import NetworkPaths, node_fingerprint
 from penstock_client.policy import read_policy
+from penstock_client.rows.drafts import Seen, look_at
 from penstock_client.rows.validation import Checked
 from penstock_client.site import SEEDED, SitePaths, SiteSettings
 
 MOST_VALUES = 40
+MOST_MAPPED = 12
+NOBODY = "-"
 
 
 @friendly
@@ -39,21 +45,95 @@ def init(
         Path | None,
         typer.Option(help="Your codebook (CSV or TSV): the draft takes all that it says."),
     ] = None,
+    person: Annotated[str | None, typer.Option(help="The column that identifies a person.")] = None,
+    no_person: Annotated[
+        bool, typer.Option("--no-person", help="Each row is a person; no column identifies one.")
+    ] = False,
+    time: Annotated[
+        str | None, typer.Option(help="The column with the time to an event (a duration).")
+    ] = None,
+    event: Annotated[
+        str | None, typer.Option(help="The column that says whether it ended with an event.")
+    ] = None,
+    leave_out: Annotated[
+        list[str] | None, typer.Option(help="A column that is no study's business; again for more.")
+    ] = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Ask nothing: draft what the names suggest.")
+    ] = False,
     federation: Annotated[str, typer.Option(help="The federation's name.")] = "main",
     node_key: Annotated[
         Path | None,
         typer.Option(help="The node.pub of a network side that has a user of its own."),
     ] = None,
 ) -> None:
-    """Make a site: the gate's key, an empty ledger, and drafts of dictionary and policy."""
+    """Make a site: the gate's key, an empty ledger, and drafts of dictionary and policy.
+
+    In a terminal it asks what the columns are; elsewhere it drafts what their names suggest.
+    """
     forbid_dumps()
     paths = SitePaths(directory.resolve())
-    setup.init(paths, name, federation, source.resolve() if source else None, node_key, codebook)
+    data = source.resolve() if source else None
+    given = Roles(person, time, event, tuple(leave_out or ()))
+    if no_person and person is not None:
+        problem = Problem("--no-person", "says the opposite of --person", remedy="Give one of them")
+        raise InvalidInput("site init", [problem])
+    roles = given if no_person or given != Roles() else None
+    new = not paths.dictionary.exists() and not paths.settings.exists()
+    if data is not None and new and not yes and _can_ask():
+        roles = ask_roles(look_at(data), given, no_person=no_person)
+    elif roles is not None and data is not None and not no_person and person is None:
+        roles = replace(roles, person=guess_person(look_at(data).guesses))
+    setup.init(paths, name, federation, data, node_key, codebook, roles)
     done(f"site {name} in {paths.root}")
     say(f"gate fingerprint {fingerprint(paths.gate_public())}")
     say("next: finish dictionary.toml (bounds, levels and the frame are public knowledge, never")
-    say("      taken from rows) and edit policy.toml (it allows one mechanism of four: say which),")
+    say("      taken from rows), say in recoding.toml where your file writes it otherwise, and edit")
+    say("      policy.toml (it allows one mechanism of four: say which);")
     say("      then run `penstock site check`")
+
+
+def _can_ask() -> bool:
+    """Whether somebody is there to answer: nothing may wait for a terminal that is none."""
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def ask_roles(seen: Seen, given: Roles, *, no_person: bool = False) -> Roles:
+    """Ask in the terminal what the columns are; what was given is not asked again.
+
+    Raises:
+        InvalidInput: an answer that is no column, or one column in two roles.
+    """
+    columns = [*seen.guesses]
+    say(f"the file's columns: {', '.join(map(shown, columns))}")
+    kinds = {name: guess.kind for name, guess in seen.guesses.items()}
+
+    def asked(question: str, suggested: str | None) -> str | None:
+        while True:
+            hint = suggested if suggested is not None else NOBODY
+            answer = str(typer.prompt(f"{question} ({NOBODY}: there is none)", default=hint))
+            if answer == NOBODY:
+                return None
+            if answer in columns:
+                return answer
+            say(f"{shown(answer)} is no column. {nearest(answer, columns) or ''}")
+
+    person, time, event = given.person, given.time, given.event
+    if person is None and not no_person:
+        person = asked("Which column identifies a person?", guess_person(columns))
+    if time is None:
+        found = [name for name, kind in kinds.items() if kind == "duration"]
+        time = asked("Which holds the time to an event?", found[0] if len(found) == 1 else None)
+    if event is None and time is not None:
+        found = [name for name, kind in kinds.items() if kind == "event"]
+        event = asked("Which says if it happened?", found[0] if len(found) == 1 else None)
+    left_out = given.left_out
+    if not left_out:
+        answer = typer.prompt("Columns to leave out, with commas between", default=NOBODY)
+        left_out = tuple(n.strip() for n in str(answer).split(",") if n.strip() not in ("", NOBODY))
+    found_roles = Roles(person, time, event, left_out)
+    found_roles.check(columns)
+    return found_roles
 
 
 @friendly
@@ -85,6 +165,13 @@ def check(
             help="Declare another frame than the data set had so far: everybody sees it change.",
         ),
     ] = False,
+    allow_empty: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allow-empty",
+            help="Certify this column although no value of it is known; again for more.",
+        ),
+    ] = None,
     reason: Reason = "",
     values: Annotated[
         bool,
@@ -103,7 +190,8 @@ def check(
     if values:
         _show_values(paths, settings, as_json=as_json)
         return
-    checked, _ = setup.inspect(paths, settings, new_frame=new_frame)
+    empty = tuple(allow_empty or ())
+    checked, _ = setup.inspect(paths, settings, new_frame=new_frame, allow_empty=empty)
     standing = checked.standing(accept=accept)
     if settings.insecure_seed is not None:
         err.print("  !", SEEDED, markup=False)
@@ -122,6 +210,7 @@ def check(
                 "persons": checked.persons,
                 "findings": [asdict(f) for f in checked.findings],
                 "unused": list(checked.unused),
+                "without": checked.without,
                 "version": version,
             }
         )
@@ -163,6 +252,9 @@ def _show_findings(checked: Checked) -> None:
         err.print("  not in the dictionary:", ", ".join(checked.unused), markup=False)
     for finding in checked.findings:
         err.print("  ✗" if finding.fatal else "  !", str(finding), markup=False)
+    if checked.without:
+        what = f"{checked.without} of {checked.counted} persons would contribute nothing"
+        err.print("  !", f"{what} to a study of all columns", markup=False)
     if checked.findings:
         err.print("    which values lie outside, --values shows you, in a terminal only")
 
@@ -181,9 +273,26 @@ def _show_values(paths: SitePaths, settings: SiteSettings, *, as_json: bool) -> 
             say(f"  {count} × {shown(value)}")
         if len(outside) > MOST_VALUES:
             say(f"  and {len(outside) - MOST_VALUES} more")
+        for line in _recoding_to_write(paths, column, [value for value, _ in outside]):
+            say(f"    {line}")
     if not found:
         say("no value lies outside")
     say("these are values of rows: nothing of them was written anywhere, nor certified")
+
+
+def _recoding_to_write(paths: SitePaths, name: str, values: Sequence[str]) -> list[str]:
+    """Lines for recoding.toml, with blanks for the steward; none where there are no levels."""
+    column = setup.read_dictionary(paths).schema[name]
+    if not column.levels or not 0 < len(values) <= MOST_MAPPED:
+        return []
+    if not all(value.isprintable() and value.isascii() for value in values):
+        return []
+    blanks = ", ".join(f'{key(value)} = ""' for value in values)
+    return [
+        f"in recoding.toml, with one of {', '.join(column.levels)} for each:",
+        f"[columns.{key(name)}]",
+        f"values = {{ {blanks} }}",
+    ]
 
 
 @friendly

@@ -58,26 +58,45 @@ class Identities:
         )
 
 
-def identify(given: pd.DataFrame, person: str | None, secret: bytes) -> Identities:
-    """Everybody in a table of stripped texts.
+class Gathering:
+    """Everybody in a table of stripped texts, batch by batch, as it was given.
+
+    Rows are hashed as they stand in the file, all columns of it, whatever a recoding makes of them.
 
     Args:
-        person: the column that names persons.
         secret: the gate's key.
     """
-    key = hmac.digest(secret, b"penstock/identities", hashlib.sha256)
 
-    def hashed(kind: bytes, cells: Iterable[bytes]) -> Hashes:
-        found = {hmac.digest(key, kind + b"\x00" + cell, hashlib.sha256)[:8] for cell in cells}
-        return np.sort(np.frombuffer(b"".join(found), dtype=np.uint64))
+    def __init__(self, secret: bytes) -> None:
+        self._key = hmac.digest(secret, b"penstock/identities", hashlib.sha256)
+        self._persons: list[Hashes] = []
+        self._rows: list[Hashes] = []
 
-    names = sorted(str(name) for name in given.columns)
-    rows = given[names].itertuples(index=False, name=None)
-    ids = [] if person is None else given[person].unique().tolist()
-    return Identities(
-        hashed(b"person", (str(one).encode() for one in ids)),
-        hashed(b"row", (canonical(list(zip(names, row, strict=True))) for row in rows)),
-    )
+    def add(self, given: pd.DataFrame, ids: pd.Series | None) -> None:
+        """One more batch.
+
+        Args:
+            ids: of the rows' persons, where there is a person column.
+        """
+        names = sorted(str(name) for name in given.columns)
+        rows = given[names].itertuples(index=False, name=None)
+        found = (canonical(list(zip(names, row, strict=True))) for row in rows)
+        self._rows.append(self._hash(b"row", found))
+        if ids is not None:
+            everybody = (str(one).encode() for one in ids.unique())
+            self._persons.append(self._hash(b"person", everybody))
+
+    def done(self) -> Identities:
+        """All of them."""
+        return Identities(_each_once(self._persons), _each_once(self._rows))
+
+    def _hash(self, kind: bytes, cells: Iterable[bytes]) -> Hashes:
+        digests = (hmac.digest(self._key, kind + b"\x00" + c, hashlib.sha256)[:8] for c in cells)
+        return np.unique(np.frombuffer(b"".join(digests), dtype=np.uint64))
+
+
+def _each_once(parts: list[Hashes]) -> Hashes:
+    return np.unique(np.concatenate(parts)) if parts else np.zeros(0, dtype=np.uint64)
 
 
 def load(folder: Path, lineage: str) -> Identities | None:

@@ -7,60 +7,28 @@ outside depends on it (privacy contract §2).
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.checks import closest, nearest
+from penstock.checks import Checks, shown
 from penstock.errors import InvalidInput, Problem
-from penstock.schema import Column, Schema
+from penstock.schema import Schema
+from penstock_client.rows.cells import read_cells
+from penstock_client.rows.findings import Finding
+from penstock_client.rows.identities import Gathering, Identities
+from penstock_client.rows.recoding import NOTHING_RECODED, Recoding
+from penstock_client.rows.tally import Codes, ColumnTally, PersonTally, code, hint_at
 
 if TYPE_CHECKING:
     import pandas as pd
 
 MIN_PERSONS = 50
 """Fewer persons than this give noise at any ε worth having."""
-
-_SHOWN = 5
-_FEW = 12
-_DECIMAL_COMMA = r"[+-]?[0-9]*,[0-9]+"
-Codes = NDArray[np.float64]
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """Something about the rows.
-
-    ``fatal`` findings must be corrected in the file or the dictionary. A ``note`` changes no
-    value, and is only to be known. The others are clamped or mapped in the way said, once the
-    steward accepts it.
-
-    Attributes:
-        lines: where the first few of ``count`` cells lie, in ``unit`` of the file.
-    """
-
-    column: str
-    message: str
-    lines: tuple[int, ...] = ()
-    count: int = 0
-    fatal: bool = False
-    remedy: str = ""
-    unit: str = "line"
-    note: bool = False
-
-    def __str__(self) -> str:
-        text = f"{self.column}: {self.message}" if self.column else self.message
-        if self.lines:
-            text += f" ({self.unit}{'s' if self.count != 1 else ''} "
-            text += ", ".join(map(str, self.lines))
-            more = self.count - len(self.lines)
-            text += f" and {more} more)" if more > 0 else ")"
-        return f"{text}. {self.remedy}" if self.remedy else text
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +44,9 @@ class Checked:
         persons: the declared frame, the only number of persons that leaves the site; None where
             none was declared, as of a public table.
         others: the level that took what is none of a column's levels.
-        given: the table as it was read; nothing but certification looks at it.
+        without: persons without one complete row, who would contribute nothing to a study of all
+            columns; columns that are nullable need not be known.
+        everybody: who is in the rows, as keyed hashes; only where the gate's key was given.
     """
 
     findings: tuple[Finding, ...]
@@ -88,7 +58,8 @@ class Checked:
     unused: tuple[str, ...] = ()
     persons: int | None = None
     others: Mapping[str, str] = field(default_factory=dict)
-    given: pd.DataFrame = field(default_factory=lambda: _no_rows(), repr=False, compare=False)
+    without: int = 0
+    everybody: Identities | None = field(default=None, repr=False, compare=False)
 
     @property
     def fatal(self) -> bool:
@@ -99,31 +70,138 @@ class Checked:
         return [f for f in self.findings if f.fatal or not (accept or f.note)]
 
 
-def _no_rows() -> pd.DataFrame:
-    import pandas as pd  # half a second that only a check needs, and no start of a site
-
-    return pd.DataFrame()
-
-
 def check(
-    frame: pd.DataFrame,
+    table: pd.DataFrame | Iterable[pd.DataFrame],
     dictionary: Schema,
     *,
     persons: int | None = None,
     others: Mapping[str, str] | None = None,
+    recoding: Recoding = NOTHING_RECODED,
+    allow_empty: Collection[str] = (),
+    secret: bytes | None = None,
 ) -> Checked:
     """Validate a text table against the dictionary; reports everything it finds.
 
     Args:
-        frame: every cell as stripped text, as :mod:`penstock_client.rows.sources` gives it.
+        table: every cell as stripped text, as :mod:`penstock_client.rows.sources` gives it, whole
+            or in batches; no more than one batch is held.
         persons: the declared frame, which must have a place for everybody.
         others: the level that takes what is none of a column's levels; else it becomes missing.
+        recoding: how the table says what the dictionary's columns are.
+        allow_empty: columns that may be without a single known value.
+        secret: the gate's key; with it the table's identities are found, which certification needs.
+
+    Raises:
+        InvalidInput: ``allow_empty`` names no column.
     """
+    allowed = Checks("--allow-empty")
+    for name in allow_empty:
+        if name not in dictionary.names:
+            remedy = hint_at(name, dictionary.names)
+            allowed.add("", "is no column of the dictionary", value=name, remedy=remedy)
+    allowed.done()
     others = others or {}
-    findings: list[Finding] = []
-    if not len(frame):
-        findings.append(Finding("", "the file holds no rows", fatal=True))
-    person, counted = _persons(frame, dictionary, findings)
+    reading = _Reading(dictionary, others, recoding, secret)
+    for batch in _batches(table):
+        reading.add(batch)
+    return reading.done(persons, frozenset(allow_empty))
+
+
+def _batches(table: pd.DataFrame | Iterable[pd.DataFrame]) -> Iterable[pd.DataFrame]:
+    import pandas as pd  # half a second that only a check needs, and no start of a site
+
+    return (table,) if isinstance(table, pd.DataFrame) else table
+
+
+class _Reading:
+    """Batches of a file become coded rows, and findings."""
+
+    def __init__(
+        self,
+        dictionary: Schema,
+        others: Mapping[str, str],
+        recoding: Recoding,
+        secret: bytes | None,
+    ) -> None:
+        self._dictionary, self._others, self._recoding = dictionary, others, recoding
+        self._names: tuple[str, ...] = ()
+        self._rows = 0
+        self._persons = PersonTally(dictionary, recoding)
+        self._columns = {c.name: ColumnTally(c, others.get(c.name)) for c in dictionary.columns}
+        self._everybody = None if secret is None else Gathering(secret)
+
+    def add(self, batch: pd.DataFrame) -> None:
+        """One more batch; all of them have the same columns."""
+        self._names = tuple(map(str, batch.columns))
+        self._rows += len(batch)
+        ids = self._persons.add(batch)
+        for column in self._dictionary.columns:
+            rule = self._recoding.rule(column.name)
+            if len(batch) and all(name in batch.columns for name in rule.reads):
+                self._columns[column.name].add(read_cells(batch, column, rule))
+        if self._everybody is not None and len(batch):
+            self._everybody.add(batch, ids)
+
+    def done(self, persons: int | None, allow_empty: frozenset[str]) -> Checked:
+        findings: list[Finding] = []
+        if not self._rows:
+            findings.append(Finding("", "the file holds no rows", fatal=True))
+        findings += self._persons.findings(self._names)
+        counted, person = self._persons.counted, self._persons.person()
+        findings += _of_the_frame(counted, persons)
+        coded: dict[str, Codes] = {}
+        used = _first_rows(person, self._dictionary.max_rows_per_person)
+        complete = used.copy()
+        for column in self._dictionary.columns:
+            name, found = column.name, self._columns[column.name]
+            absent = [s for s in self._recoding.rule(name).reads if s not in self._names]
+            if absent:
+                findings += [_absent(name, source, self._names) for source in absent]
+            elif self._rows:
+                coded[name] = found.coded()
+                known = used & ~np.isnan(coded[name])
+                complete &= known | column.nullable
+                without = counted - len(np.unique(person[known]))
+                findings += found.findings(without, counted, name in allow_empty)
+        coded = _seen_to_the_end(coded, self._dictionary)
+        reads = {s for c in self._dictionary.names for s in self._recoding.rule(c).reads}
+        unused = tuple(n for n in self._names if n not in reads | self._persons.reads)
+        return Checked(
+            tuple(findings),
+            self._rows,
+            counted,
+            coded,
+            person,
+            self._dictionary,
+            unused,
+            persons,
+            self._others,
+            counted - len(np.unique(person[complete])) if coded else 0,
+            None if self._everybody is None else self._everybody.done(),
+        )
+
+
+def _seen_to_the_end(coded: dict[str, Codes], dictionary: Schema) -> dict[str, Codes]:
+    """Durations within their follow-up."""
+    ended = {
+        c.name: np.clip(coded[c.name], *c.bounds)
+        for c in dictionary.columns
+        if c.kind == "duration" and c.name in coded
+    }
+    return coded | ended
+
+
+def _first_rows(person: NDArray[np.int64], most: int) -> NDArray[np.bool_]:
+    """Which rows count: the first ``most`` of each person."""
+    order = np.argsort(person, kind="stable")
+    rows_of = np.bincount(person)
+    rank = np.empty(len(person), dtype=np.int64)
+    rank[order] = np.arange(len(person)) - np.repeat(np.cumsum(rows_of) - rows_of, rows_of)
+    return np.asarray(rank < most)
+
+
+def _of_the_frame(counted: int, persons: int | None) -> list[Finding]:
+    findings = []
     if persons is not None and counted > persons:
         findings.append(
             Finding(
@@ -144,245 +222,43 @@ def check(
                 remedy="With fewer persons a private release is noise; pool with another site.",
             )
         )
-    coded: dict[str, Codes] = {}
-    for column in dictionary.columns:
-        if column.name not in frame.columns:
-            findings.append(
-                Finding(
-                    column.name,
-                    "column missing from the file",
-                    fatal=True,
-                    remedy=_hint(column.name, frame.columns),
-                )
-            )
-        elif len(frame):
-            other = others.get(column.name)
-            coded[column.name] = _column(frame[column.name], column, other, findings)
-    used = {*dictionary.names, dictionary.person}
-    unused = tuple(str(c) for c in frame.columns if c not in used)
-    return Checked(
-        tuple(findings),
-        len(frame),
-        counted,
-        coded,
-        person,
-        dictionary,
-        unused,
-        persons,
-        others,
-        frame,
-    )
+    return findings
 
 
-def _hint(name: str, columns: Sequence[str]) -> str:
-    hint = nearest if len(columns) <= _FEW else closest
-    return hint(name, columns) or ""
+def _absent(name: str, source: str, columns: Sequence[str]) -> Finding:
+    """A column of the dictionary for which the file lacks what it is read from."""
+    message, remedy = "column missing from the file", hint_at(source, columns)
+    if source != name:
+        message = f"{message}: {shown(source)}, from which recoding.toml reads it"
+    elif not remedy:
+        remedy = "If it has another name there, say it in recoding.toml: from = …"
+    return Finding(name, message, fatal=True, remedy=remedy)
 
 
-def _persons(
-    frame: pd.DataFrame, dictionary: Schema, findings: list[Finding]
-) -> tuple[NDArray[np.int64], int]:
-    name = dictionary.person
-    if name is None:
-        return np.arange(len(frame), dtype=np.int64), len(frame)
-    if name not in frame.columns:
-        message, remedy = "the person column is missing from the file", _hint(name, frame.columns)
-        findings.append(Finding(name, message, fatal=True, remedy=remedy))
-        return np.arange(len(frame), dtype=np.int64), len(frame)
-    import pandas as pd
+def outside_values(
+    table: pd.DataFrame | Iterable[pd.DataFrame],
+    dictionary: Schema,
+    recoding: Recoding = NOTHING_RECODED,
+) -> dict[str, list[tuple[str, int]]]:
+    """Which values lie outside levels and bounds, or cannot be read, and how often: VALUES OF ROWS.
 
-    ids = frame[name]
-    blank = (ids == "").to_numpy()
-    if blank.any():
-        findings.append(_at(ids.index, blank, name, "a row without a person id", fatal=True))
-    codes, unique = pd.factorize(ids)
-    limit = dictionary.max_rows_per_person
-    beyond = (ids.groupby(ids).cumcount() >= limit).to_numpy()
-    if beyond.any() and limit == 1:
-        findings.append(
-            _at(
-                ids.index,
-                beyond,
-                name,
-                "duplicate person ids",
-                fatal=True,
-                remedy="Remove the rows, or declare max_rows_per_person in the dictionary.",
-            )
-        )
-    elif beyond.any():
-        message = f"more than {limit} rows of one person; only the first {limit} count"
-        findings.append(_at(ids.index, beyond, name, message))
-    return codes.astype(np.int64), len(unique)
-
-
-def _at(
-    index: pd.Index,
-    where: NDArray[np.bool_],
-    column: str,
-    message: str,
-    *,
-    fatal: bool = False,
-    remedy: str = "",
-    note: bool = False,
-) -> Finding:
-    lines = index[where]
-    shown = tuple(int(n) for n in lines[:_SHOWN])
-    unit = str(index.name or "line")
-    return Finding(column, message, shown, len(lines), fatal, remedy, unit, note)
-
-
-def outside_values(frame: pd.DataFrame, dictionary: Schema) -> dict[str, list[tuple[str, int]]]:
-    """Which values lie outside levels and bounds, and how often: VALUES OF ROWS.
-
-    For the steward's own terminal, on request; they go into no file, no log and no message.
+    For the steward's own terminal, on request; they go into no file, no log and no message. They
+    are as they stand in the file, before any recoding.
 
     Returns:
         Of each column that has some, its distinct values, the most frequent first.
     """
-    found: dict[str, list[tuple[str, int]]] = {}
-    for column in dictionary.columns:
-        if column.name not in frame.columns or not len(frame):
-            continue
-        text = frame[column.name]
-        numbers, missing = _read(text, column)
-        if column.levels:
-            outside = np.isnan(_level_codes(text, numbers, column))
-        else:
-            low, high = column.bounds
-            outside = ~((numbers >= low) & (numbers <= high))
-        values = text[outside & ~missing]
-        if len(values):
-            found[column.name] = Counter(values).most_common()
-    return found
-
-
-def _read(text: pd.Series, column: Column) -> tuple[Codes, NDArray[np.bool_]]:
-    """Cells as numbers (NaN where they are none), and where a cell is missing."""
-    import pandas as pd
-
-    numbers = pd.to_numeric(text, errors="coerce").to_numpy(dtype=np.float64)
-    return numbers, (text == "").to_numpy() | _matches(text, numbers, column.missing)
-
-
-def _column(text: pd.Series, column: Column, other: str | None, findings: list[Finding]) -> Codes:
-    numbers, missing = _read(text, column)
-    if missing.all():
-        findings.append(
-            Finding(
-                column.name,
-                "every value is missing",
-                remedy="" if column.nullable else "Declare it nullable, or leave it out.",
-                fatal=not column.nullable,
-            )
-        )
-    elif missing.any() and not column.nullable:
-        message = (
-            "missing values in a column that is not nullable; "
-            "these persons contribute nothing where a study uses it"
-        )
-        # A missing value stays missing: there is nothing to accept.
-        findings.append(_at(text.index, missing, column.name, message, note=True))
-    if column.levels:
-        values = _levels(text, numbers, missing, column, other, findings)
-    else:
-        values = _numbers(text, numbers, missing, column, findings)
-    values[missing] = math.nan
-    return values
-
-
-def _matches(text: pd.Series, numbers: Codes, codes: Sequence[str]) -> NDArray[np.bool_]:
-    """Cells that equal a code as text, or as a number ("-9" and "-9.0")."""
-    found: NDArray[np.bool_] = text.isin(list(codes)).to_numpy()
-    for code in codes:
-        value = _as_number(code)
-        if value is not None:
-            found = found | (numbers == value)
-    return found
-
-
-def _as_number(text: str) -> float | None:
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return value if math.isfinite(value) else None
-
-
-def _level_codes(text: pd.Series, numbers: Codes, column: Column) -> Codes:
-    """Each cell's level by its index; NaN for what is none of them."""
-    values = np.full(len(text), math.nan)
-    for index, level in enumerate(column.levels):
-        values[_matches(text, numbers, (level,))] = index
-    # A level's own text wins: "01" and "1" may be two levels, though they are one number.
-    for index, level in enumerate(column.levels):
-        values[(text == level).to_numpy()] = index
-    return values
-
-
-def _levels(
-    text: pd.Series,
-    numbers: Codes,
-    missing: NDArray[np.bool_],
-    column: Column,
-    other: str | None,
-    findings: list[Finding],
-) -> Codes:
-    values = _level_codes(text, numbers, column)
-    unknown = np.isnan(values) & ~missing
-    if unknown.any():
-        name = "" if other is not None else ", or name a public level in `other`"
-        remedy = (
-            f"Correct the file, declare a code in `missing`{name}; "
-            "levels come from a codebook, never from rows."
-        )
-        become = "missing" if other is None else repr(other)
-        message = f"{_count(unknown)} outside the levels; they become {become}"
-        findings.append(_at(text.index, unknown, column.name, message, remedy=remedy))
-    if other is not None:
-        values[unknown] = column.levels.index(other)
-    return values
-
-
-def _count(where: NDArray[np.bool_]) -> str:
-    count = int(where.sum())
-    return f"{count} value{'s' if count != 1 else ''}"
-
-
-def _numbers(
-    text: pd.Series,
-    numbers: Codes,
-    missing: NDArray[np.bool_],
-    column: Column,
-    findings: list[Finding],
-) -> Codes:
-    odd = ~np.isfinite(numbers) & ~missing
-    values = np.where(odd, math.nan, numbers)
-    if odd.any():
-        remedy = "Correct the file, or declare the text in `missing`."
-        if text[odd].str.fullmatch(_DECIMAL_COMMA).any():
-            remedy = "Write decimals with a point, not a comma."
-        findings.append(
-            _at(text.index, odd, column.name, "text in a number", fatal=True, remedy=remedy)
-        )
-    low = -math.inf if column.lower is None else column.lower
-    high = math.inf if column.upper is None else column.upper
-    outside = ((values < low) | (values > high)) & ~missing
-    if outside.any():
-        remedy = (
-            "Correct the file, or declare a code such as -9 in `missing`; "
-            "bounds are widened by public knowledge, never to hold rows."
-        )
-        message = f"{_count(outside)} outside [{low:g}, {high:g}]; they are clamped"
-        findings.append(_at(text.index, outside, column.name, message, remedy=remedy))
-    if column.kind == "integer":
-        whole = np.rint(values)
-        fractions = (values != whole) & ~missing & ~odd
-        if fractions.any():
-            message = "fractions in a whole number; they are rounded"
-            findings.append(_at(text.index, fractions, column.name, message))
-        values = whole
-    clipped: Codes = np.clip(values, low, high)
-    return clipped
+    found: dict[str, Counter[str]] = {}
+    for batch in _batches(table):
+        for column in dictionary.columns:
+            rule = recoding.rule(column.name)
+            if not len(batch) or any(name not in batch.columns for name in rule.reads):
+                continue
+            cells = read_cells(batch, column, rule)
+            coded = code(cells, column, None)
+            values = cells.raw[coded.outside | coded.unread]
+            found.setdefault(column.name, Counter()).update(values)
+    return {name: counts.most_common() for name, counts in found.items() if counts}
 
 
 def require_clean(what: str, checked: Checked, *, accept: bool) -> None:

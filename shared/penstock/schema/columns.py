@@ -377,7 +377,7 @@ def _check_levels(check: Checks, column: Column) -> None:
             "levels",
             "an event column is 1 for an event and 0 for censored",
             bound='["0", "1"]',
-            remedy="Remove levels, and recode the data at the site",
+            remedy="Remove levels, and recode the data at the site, in recoding.toml",
         )
 
 

@@ -6,7 +6,7 @@ Only :mod:`penstock.toml.files` touches a file: size and depth are bounded befor
 from penstock.toml.choices import mechanism_for, question_for
 from penstock.toml.codebook import Codebook, read_codebook
 from penstock.toml.dictionary import FRAME, DictionaryFile, parse_dictionary
-from penstock.toml.draft import Guess, dictionary_draft, infer_kind
+from penstock.toml.draft import Guess, Roles, dictionary_draft, guess_person, infer_kind
 from penstock.toml.files import read_file
 from penstock.toml.study import parse_study
 from penstock.toml.templates import dictionary_toml, study_template, study_toml
@@ -16,8 +16,10 @@ __all__ = [
     "Codebook",
     "DictionaryFile",
     "Guess",
+    "Roles",
     "dictionary_draft",
     "dictionary_toml",
+    "guess_person",
     "infer_kind",
     "mechanism_for",
     "parse_dictionary",

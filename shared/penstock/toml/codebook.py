@@ -164,7 +164,7 @@ def _choices(text: str) -> dict[str, str]:
     """
     if text.startswith("["):
         try:
-            listed = json.loads(text)
+            listed = json.loads(text, parse_int=str, parse_float=str)  # codes stay as written
         except ValueError:
             listed = None
         if isinstance(listed, list):

@@ -9,7 +9,7 @@ from typing import Any
 from penstock.checks import Checks, shown, unknown_keys, within
 from penstock.errors import InvalidInput, Problem
 from penstock.schema import LEVELS_PUBLIC, Column, Schema, read_columns
-from penstock.toml.reader import read_toml
+from penstock.toml.reader import as_text, read_toml
 
 ALIASES = {
     "type": "kind",
@@ -141,7 +141,7 @@ def _check_others(
         where, column = f"columns.{name}.other", sound.get(name)
         if column is not None and column.kind not in OTHER_KINDS:
             check.add(where, f"has no meaning for kind {column.kind!r}", remedy="Remove it")
-        elif (level := check.text(where, _as_texts([other])[0], 64)) is None or column is None:
+        elif (level := check.text(where, as_text(other), 64)) is None or column is None:
             continue
         elif level not in column.levels:
             remedy = "Name one of the levels: it is public like the others"
@@ -179,7 +179,7 @@ def read_column_tables(
                 problems.append(Problem(f"{path}.{key}", twice, remedy="Keep one of the two"))
             elif canonical in _KEYS:
                 texts = canonical in _TEXTS and isinstance(value, list)
-                column[canonical] = _as_texts(value) if texts else value
+                column[canonical] = [as_text(v) for v in value] if texts else value
                 written[f"{path}.{canonical}"] = f"{path}.{key}"
         problems += within(path, unknown_keys(table, (*_KEYS, *ALIASES)))
         columns.append(column)
@@ -189,9 +189,3 @@ def read_column_tables(
 def rename(problems: list[Problem], written: Mapping[str, str]) -> list[Problem]:
     """Problems under the names that the person wrote."""
     return [replace(p, where=written.get(p.where, p.where)) for p in problems]
-
-
-def _as_texts(values: list[object]) -> list[object]:
-    """Whole numbers and decimals as text: ``[-9, "?"]`` is ``["-9", "?"]``."""
-    plain = (int, float)
-    return [str(v) if isinstance(v, plain) and not isinstance(v, bool) else v for v in values]

@@ -7,12 +7,13 @@ nothing that is computed from values. From a codebook comes all that it says.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from penstock.checks import Checks, nearest, shown
 from penstock.schema import LEVEL_KINDS
 from penstock.toml.codebook import Codebook, Described
-from penstock.toml.writer import key, table
+from penstock.toml.writer import key, table, value
 
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _POINT_ZERO = re.compile(r"(?<=[0-9])\.0+$")
@@ -26,6 +27,8 @@ _HEAD = """\
 #
 # THIS IS A DRAFT until you have looked at every line. Then write false: `penstock site check`
 # certifies no draft, and names every line that is still blank.
+# Your file says it otherwise (other names, 1 for male, decimal commas, dates)? Leave the file as it
+# is, and say so in recoding.toml, which stays at your site; this file is the same at every site.
 draft = true
 
 # BOUNDS AND LEVELS ARE PUBLIC KNOWLEDGE, never what is found in rows: take them from a codebook, a
@@ -40,8 +43,9 @@ draft = true
 # of the rows, and would tell who joined.
 persons = ""
 
-# person: the column that identifies a person, where a person may have several rows.
-# person = "patient_id"
+# person: the column that identifies a person: it is never modelled, and needed where a person may
+# have several rows. The first certification fixes it, and how many rows of a person are used.
+{person}
 max_rows_per_person = 1
 """
 _KINDS = """\
@@ -52,7 +56,53 @@ _KINDS = """\
 # scale = "log" (numbers that bunch far below their upper bound: CRP, triglycerides, costs).
 """
 _GUESSED = "guessed from rows: confirm it"
+_BY_NAME = "guessed from its name: confirm it"
 _SHOWN = 12
+_PERSONS = (
+    "person", "person_id", "patient", "patient_id", "pat_id", "pid", "subject", "subject_id",
+    "subj_id", "usubj_id", "participant", "participant_id", "record_id", "case_id", "mrn",
+    "pseudonym", "pseudo_id", "proband", "proband_id", "study_id", "ids", "id",
+)  # fmt: skip
+_NOT_WORD = re.compile(r"[^a-z0-9]")
+
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """What the steward said of the columns before there was a draft.
+
+    Attributes:
+        person: the column that identifies a person; None where each row is a person.
+        time: a duration; event: what says whether it ended with an event.
+        left_out: columns that are no business of any study.
+    """
+
+    person: str | None = None
+    time: str | None = None
+    event: str | None = None
+    left_out: tuple[str, ...] = ()
+
+    def check(self, columns: Sequence[str]) -> None:
+        """Raises:
+        InvalidInput: a role of what is no column, or two roles of one.
+        """
+        check = Checks("site init")
+        said = {"--person": self.person, "--time": self.time, "--event": self.event}
+        given = {flag: name for flag, name in said.items() if name is not None}
+        for flag, name in [*given.items(), *(("--leave-out", n) for n in self.left_out)]:
+            if name not in columns:
+                remedy = nearest(name, columns)
+                check.add(flag, "is no column of the file", value=shown(name), remedy=remedy)
+        names = [*given.values(), *self.left_out]
+        for name in sorted({n for n in names if names.count(n) > 1}):
+            check.add("", "has two roles", value=shown(name), bound="one role a column")
+        check.done()
+
+
+def guess_person(names: Iterable[str]) -> str | None:
+    """The column that is called like one of persons' ids; no row is looked at."""
+    plain = {_NOT_WORD.sub("", name.casefold()): name for name in names}
+    known = (_NOT_WORD.sub("", word) for word in _PERSONS)
+    return next((plain[word] for word in known if word in plain), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,19 +120,28 @@ class Guess:
 
 def infer_kind(name: str, values: Iterable[object]) -> Guess:
     """A guess of a column's kind from its name and a sample of its values as text."""
-    # Software that once met a missing value writes whole numbers as "1.0".
-    texts = {_POINT_ZERO.sub("", str(v).strip()) for v in values if v is not None}
+    texts = {str(v).strip() for v in values if v is not None}
     seen = {t for t in texts if t.casefold() not in _MISSING}
+    numbers = bool(seen) and all(_NUMBER.fullmatch(t) for t in seen)
+    if numbers:
+        # Software that once met a missing value writes whole numbers as "1.0". Text is kept as it
+        # is: the codes I21.0 and I21 are two.
+        seen = {_POINT_ZERO.sub("", t) for t in seen}
     if seen and seen <= {"0", "1"}:
         return Guess("event" if _EVENT.search(name) else "binary", ("0", "1"))
-    if seen and all(_NUMBER.fullmatch(t) for t in seen):
+    if numbers:
         if _TIME.search(name):
             return Guess("duration")
         return Guess("integer" if all(_WHOLE.fullmatch(t) for t in seen) else "continuous")
     return Guess("binary" if len(seen) == 2 else "categorical")
 
 
-def dictionary_draft(columns: Mapping[str, Guess], codebook: Codebook | None = None) -> str:
+def dictionary_draft(
+    columns: Mapping[str, Guess],
+    codebook: Codebook | None = None,
+    roles: Roles | None = None,
+    dates: Sequence[str] = (),
+) -> str:
     """A dictionary to edit: a draft by its own first key, with a blank for all that nobody said.
 
     It parses as TOML, and is refused with a problem for the mark and for each blank.
@@ -91,25 +150,46 @@ def dictionary_draft(columns: Mapping[str, Guess], codebook: Codebook | None = N
         columns: the file's columns, each with a guess; without a file, the codebook's own are
             drafted.
         codebook: what it says of a column stands before any guess.
+        roles: what the steward said; without it a column that is called like a person's id is
+            drafted as the person column.
+        dates: columns that seem to hold dates, which no column of a dictionary can.
     """
     described = codebook.columns if codebook is not None else {}
-    names = list(columns) or list(described)
+    listed = list(columns) or list(described)
+    roles, note = (Roles(guess_person(listed)), _BY_NAME) if roles is None else (roles, "")
+    named = (roles.time, roles.event)
+    undrafted = {roles.person, *roles.left_out}
+    undrafted |= {n for n in dates if n not in named and n not in described}
+    names = [name for name in listed if name not in undrafted]
     known = {name: described.get(name, Described({})) for name in names}
     kinds = {name: _kind(known[name], columns.get(name)) for name in names}
+    kinds |= {n: k for n, k in ((roles.time, "duration"), (roles.event, "event")) if n is not None}
     # One event and one duration belong to each other; of more, the steward says which.
     events = [name for name, kind in kinds.items() if kind == "event"]
     pair = len(events) == 1 == list(kinds.values()).count("duration")
-    parts = [_HEAD, _KINDS]
+    parts = [_HEAD.format(person=_person(roles.person, note)), _KINDS]
     for name, kind in kinds.items():
         event = events[0] if pair else ""
-        parts.append(_column(name, kind, known[name], columns.get(name), event, paired=pair))
-    if absent := [name for name in described if name not in kinds]:
-        listed = ", ".join(absent[:_SHOWN]) + (", …" if len(absent) > _SHOWN else "")
-        parts.append(_comment(f"In the codebook, and not in the file: {listed}"))
+        if name == roles.time and roles.event is not None:
+            event = roles.event
+        guess = None if name in named else columns.get(name)
+        parts.append(_column(name, kind, known[name], guess, event, paired=pair))
+    if left := [name for name in dates if name not in kinds]:
+        parts.append(_comment(f"Dates, of which recoding.toml makes times: {', '.join(left)}"))
+    drafted = {*kinds, roles.person, *roles.left_out}
+    if absent := [name for name in described if name not in drafted]:
+        first = ", ".join(absent[:_SHOWN]) + (", …" if len(absent) > _SHOWN else "")
+        parts.append(_comment(f"In the codebook, and not in the file: {first}"))
     if not kinds:
         example = table("columns.age", {"kind": "continuous", "lower": 18, "upper": 100})
         parts.append("".join(f"# {line}\n" for line in example.splitlines()))
     return "\n".join(parts)
+
+
+def _person(name: str | None, note: str) -> str:
+    if name is None:
+        return '# person = "patient_id"'
+    return f"person = {value(name)}" + (f"  # {note}" if note else "")
 
 
 def _kind(said: Described, guess: Guess | None) -> str:

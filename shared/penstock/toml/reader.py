@@ -46,7 +46,7 @@ def read_toml(text: str, what: str) -> tuple[dict[str, Any], Lines]:
     text = text.removeprefix("\ufeff").replace("\r\n", "\n")
     _check_depth(text, what)
     try:
-        values = tomllib.loads(text)
+        values = tomllib.loads(text, parse_float=WrittenFloat)
     except ValueError as error:  # TOMLDecodeError, and numbers or dates Python cannot hold
         message = str(error)
         found = _AT.search(message)
@@ -54,6 +54,25 @@ def read_toml(text: str, what: str) -> tuple[dict[str, Any], Lines]:
         problem = Problem("", f"is not valid TOML: {_AT.sub('', message).strip()}", line)
         raise InvalidInput(what, [problem]) from None
     return values, Lines(text)
+
+
+class WrittenFloat(float):
+    """A number of a TOML file that knows how it was written: as a code, 410.10 is not 410.1."""
+
+    text: str
+
+    def __new__(cls, text: str) -> WrittenFloat:
+        made = super().__new__(cls, text)
+        made.text = text
+        return made
+
+
+def as_text(value: object) -> object:
+    """A number where text is meant, as it was written: ``[-9, 410.10]`` is ``["-9", "410.10"]``."""
+    if isinstance(value, WrittenFloat):
+        return value.text
+    plain = isinstance(value, int | float) and not isinstance(value, bool)
+    return str(value) if plain else value
 
 
 def too_large(size: int) -> Problem:
