@@ -18,9 +18,16 @@ from penstock.schema.columns import (
     read_columns,
 )
 from penstock.schema.compare import compare
-from penstock.schema.tables import check_coded, from_arrow, to_arrow
+from penstock.schema.tables import (
+    END_WIDTH,
+    check_coded,
+    end_follow_up,
+    from_arrow,
+    to_arrow,
+)
 
 __all__ = [
+    "END_WIDTH",
     "KINDS",
     "LARGEST",
     "LEVELS_PUBLIC",
@@ -37,6 +44,7 @@ __all__ = [
     "Schema",
     "check_coded",
     "compare",
+    "end_follow_up",
     "from_arrow",
     "read_columns",
     "to_arrow",
