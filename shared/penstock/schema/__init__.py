@@ -18,6 +18,7 @@ from penstock.schema.columns import (
     read_columns,
 )
 from penstock.schema.compare import compare
+from penstock.schema.suggestions import Suggestion, follow_suggestions, suggest_modelling
 from penstock.schema.tables import (
     END_WIDTH,
     check_coded,
@@ -42,10 +43,13 @@ __all__ = [
     "Column",
     "Floats",
     "Schema",
+    "Suggestion",
     "check_coded",
     "compare",
     "end_follow_up",
+    "follow_suggestions",
     "from_arrow",
     "read_columns",
+    "suggest_modelling",
     "to_arrow",
 ]

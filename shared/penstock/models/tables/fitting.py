@@ -237,7 +237,7 @@ class _Fit:
         sobol = qmc.Sobol(plan.d, seed=_SEED)
         self._latents = ndtri(sobol.random_base2(_MATCH_POWER))
         # Linear moments in place of those of normal scores are near enough to start a match from.
-        spread = gaussian(self._moments, self._counts.rows).matrix
+        spread = gaussian(self._moments, self._counts.rows, self._seen.margins.unclear).matrix
         start = Affine(spread, np.zeros(plan.d))
         self._start = self._matched(start.apply(self._latents)).after(start)
         self.inside = self._start.invert(self._seen.margins.to_scores(self._values))
@@ -254,7 +254,8 @@ class _Fit:
         """The map that gives a sample of normal scores the released moments."""
         radius, observe = self._plan.stages.radius, self._seen.observe
         rows, sd = self._counts.rows, self._plan.stages.moment_sd / self._counts.rows
-        return match_moments(self._moments, rows, radius, sample, lambda y: observe(y)[1], sd)
+        held = self._seen.margins.unclear
+        return match_moments(self._moments, rows, radius, sample, lambda y: observe(y)[1], sd, held)
 
     def _moved(self, sample: Array, match: Affine) -> Affine:
         """``match``, and after it what gives the sample the released scores of the outcomes."""

@@ -193,6 +193,9 @@ class Margins:
 
     Attributes:
         whole: (d, BINS + 1), F at the bins' edges, of all rows.
+        unclear: ends of durations that hardly anybody reached, or missed, as far as one can tell:
+            whoever has no event reaches them with one chance, and nothing is known of on whom else
+            that depends.
     """
 
     def __init__(
@@ -216,6 +219,11 @@ class Margins:
                 self.whole[j] = _of_levels(counts.bins[j, : len(points)], points, self._edges[j])
         self._outcomes = tuple(outcomes)
         self._states: dict[int, tuple[Array, Array, Array]] = {}
+        self.unclear: tuple[int, ...] = tuple(
+            outcome.end
+            for outcome, ended in zip(outcomes, counts.ended, strict=True)
+            if not min(ended, counts.bins[outcome.end, 0]) > _CERTAIN * counts.sd
+        )
         for outcome, halves, ended in zip(outcomes, counts.split, counts.ended, strict=True):
             self._split(outcome, halves, ended, counts)
 
