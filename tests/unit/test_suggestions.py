@@ -50,6 +50,7 @@ def test_counts_and_concentrations_could_do_with_a_log_scale(
         Column("pain", "integer", 0, 100, label="Visual analogue scale"),
         Column("adherence", "integer", 0, 100, unit="%"),
         Column("stay", "integer", 0, 90, unit="days"),
+        Column("tumour", "integer", 0, 200, label="Tumour size", unit="mm"),
         Column("children", "integer", 0, 12),  # too narrow to bunch
         Column("sbp", "continuous", 60, 260, unit="mmHg"),
         Column("sodium", "continuous", 110, 180, unit="mmol/l"),  # hardly a magnitude

@@ -30,7 +30,8 @@ _STEPS = 2000
 _NO_COUNT = re.compile(
     r"(^|[^a-z])(age|years?|yr|months?|weeks?|days?|hours?|minutes?|date|time|duration|score|scale"
     r"|index|percent(age)?|pct|rank|grade|class|level|code|id|hr|bpm|pulse|heart.?rate|mmhg"
-    r"|pressure|sbp|dbp|temperature|height|weight|karnofsky|ecog|points)([^a-z]|$)|%",
+    r"|pressure|sbp|dbp|temperature|height|weight|size|length|width|depth"
+    r"|distance|volume|mm|cm|kg|karnofsky|ecog|points)([^a-z]|$)|%",
     re.IGNORECASE,
 )
 
@@ -64,7 +65,10 @@ class Suggestion:
     why: str
 
     def __str__(self) -> str:
-        written = (f'{k} = "{v}"' if isinstance(v, str) else f"{k} = {v:g}" for k, v in self.keys.items())
+        written = [
+            f'{key} = "{value}"' if isinstance(value, str) else f"{key} = {value:g}"
+            for key, value in self.keys.items()
+        ]
         return f"{self.column}: consider {', '.join(written)} ({self.why})"
 
 
