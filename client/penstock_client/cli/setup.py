@@ -10,9 +10,11 @@ from typing import Annotated
 import typer
 
 from penstock.checks import shown
+from penstock.cli.advice import show_suggestions
 from penstock.cli.console import done, emit_json, err, friendly, say
 from penstock.daemon import certificates
 from penstock.errors import InvalidInput, Problem
+from penstock.schema import suggest_for
 from penstock.study import DELTA_TIMES_PERSONS
 from penstock.wire.signatures import fingerprint
 from penstock_client import setup
@@ -108,6 +110,7 @@ def check(
         err.print("  !", SEEDED, markup=False)
     if not as_json:
         _show_findings(checked)
+        show_suggestions(checked.dictionary)
         _warn_of_delta(paths, checked.persons or 0)
     version = None
     if not (dry_run or standing):
@@ -120,6 +123,7 @@ def check(
                 "counted": checked.counted,
                 "persons": checked.persons,
                 "findings": [asdict(f) for f in checked.findings],
+                "suggestions": [asdict(s) for s in suggest_for(checked.dictionary)],
                 "unused": list(checked.unused),
                 "version": version,
             }

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from penstock.checks import closest, nearest
 from penstock.errors import InvalidInput, Problem
-from penstock.schema import Column, Schema
+from penstock.schema import Column, Schema, end_follow_up
 
 MIN_PERSONS = 50
 """Fewer persons than this give noise at any ε worth having."""
@@ -147,6 +147,7 @@ def check(
         elif len(frame):
             other = others.get(column.name)
             coded[column.name] = _column(frame[column.name], column, other, findings)
+    coded = _seen_to_the_end(coded, dictionary, findings)
     used = {*dictionary.names, dictionary.person}
     unused = tuple(str(c) for c in frame.columns if c not in used)
     return Checked(
@@ -161,6 +162,23 @@ def check(
         others,
         frame,
     )
+
+
+def _seen_to_the_end(
+    coded: dict[str, Codes], dictionary: Schema, findings: list[Finding]
+) -> dict[str, Codes]:
+    """Rows as they are seen at the end of follow-up: later events have not happened yet."""
+    seen = end_follow_up(coded, dictionary)
+    for column in dictionary.columns:
+        event = column.event
+        if event is None or event not in coded or column.name not in coded:
+            continue
+        later = int(((coded[event] > 0) & (seen[event] == 0)).sum())
+        if later:
+            message = f"{later} events after the follow-up; these rows are event-free at its end"
+            findings.append(Finding(column.name, message))
+        seen[column.name] = np.clip(seen[column.name], 0.0, column.bounds[1])
+    return seen
 
 
 def _hint(name: str, columns: Sequence[str]) -> str:
@@ -354,7 +372,11 @@ def _numbers(
             "Correct the file, or declare a code such as -9 in `missing`; "
             "bounds are widened by public knowledge, never to hold rows."
         )
-        message = f"{_count(outside)} outside [{low:g}, {high:g}]; they are clamped"
+        become = "they are clamped"
+        if column.kind == "duration":
+            become = "they end at the follow-up, or are clamped to 0"
+            remedy = "Nothing is wrong with a longer follow-up; correct what is below 0."
+        message = f"{_count(outside)} outside [{low:g}, {high:g}]; {become}"
         findings.append(_at(text.index, outside, column.name, message, remedy=remedy))
     if column.kind == "integer":
         whole = np.rint(values)
@@ -363,6 +385,8 @@ def _numbers(
             message = "fractions in a whole number; they are rounded"
             findings.append(_at(text.index, fractions, column.name, message))
         values = whole
+    if column.kind == "duration":
+        return values  # with its event, see _seen_to_the_end
     clipped: Codes = np.clip(values, low, high)
     return clipped
 

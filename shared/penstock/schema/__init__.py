@@ -18,7 +18,12 @@ from penstock.schema.columns import (
     read_columns,
 )
 from penstock.schema.compare import compare
-from penstock.schema.suggestions import Suggestion, follow_suggestions, suggest_modelling
+from penstock.schema.suggestions import (
+    Suggestion,
+    follow_suggestions,
+    suggest_for,
+    suggest_modelling,
+)
 from penstock.schema.tables import (
     END_WIDTH,
     check_coded,
@@ -50,6 +55,7 @@ __all__ = [
     "follow_suggestions",
     "from_arrow",
     "read_columns",
+    "suggest_for",
     "suggest_modelling",
     "to_arrow",
 ]

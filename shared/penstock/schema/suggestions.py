@@ -14,7 +14,7 @@ import re
 from dataclasses import dataclass, replace
 
 from penstock.errors import InvalidInput
-from penstock.schema.columns import Column
+from penstock.schema.columns import Column, Schema
 
 _WIDE_COUNT = 20.0
 """The least upper bound of a count that bunches far below it."""
@@ -93,6 +93,11 @@ def suggest_modelling(column: Column) -> Suggestion | None:
     except InvalidInput:  # bounds of which there is no logarithm
         return None
     return Suggestion(column.name, keys, f"{what} from {lower:g} to {upper:g}")
+
+
+def suggest_for(schema: Schema) -> tuple[Suggestion, ...]:
+    """All suggestions for a schema's columns, in their order."""
+    return tuple(s for s in map(suggest_modelling, schema.columns) if s is not None)
 
 
 def follow_suggestions(column: Column) -> Column:

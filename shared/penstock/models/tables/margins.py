@@ -53,6 +53,10 @@ of a column, and of a duration's half."""
 _WIDTHS = (1.0, 2.0, 4.0, 8.0)
 """Widths of the kernels, in bins, that smooth counts which do not stand out by themselves."""
 
+_WIDER, _APART, _MOST = (16.0,), 2.0, 0.9
+"""Of a duration's times: one more width; by how many sds of its noise a smoothed count stands out,
+and what share of the times is to. Frozen on simulated times (Weibull, log-normal)."""
+
 _EMPTY = 1e-7
 """Share of a bin that is not kept: the maps keep their inverses."""
 
@@ -229,13 +233,15 @@ class Margins:
 
     def _split(self, outcome: Outcome, halves: Array, ended: float, counts: Counts) -> None:
         """F of a duration and of its end where: censored earlier, event-free at the end, event."""
-        j, end = outcome.duration, outcome.end
+        j, end, sd = outcome.duration, outcome.end, counts.sd * math.sqrt(2)
         rest, edges = self.whole[j], np.linspace(-1.0, 1.0, BINS + 1)
+        if counts.bins[j].sum() > _HALF_SHAPED * sd:
+            rest = _times(counts.bins[j], sd)
         nowhere = _strictly(nowhere_noise(edges))
         censored = happened = rest
         # Halves of which one does not show its shape would contradict each other.
         if halves.sum(axis=1).min() > _HALF_SHAPED * counts.sd:
-            censored, happened = (_cumulative(half, counts.sd, rest, 0.0) for half in halves)
+            censored, happened = (_times(half, counts.sd) for half in halves)
         self._states[j] = censored, nowhere, happened
         share = min(max(ended / counts.rows, 0.0), 1.0)
         self.whole[j] = share * nowhere + (1 - share) * rest
@@ -292,7 +298,7 @@ class Margins:
         return x
 
 
-def _cumulative(bins: Array, sd: float, otherwise: Array, shaped: float = _SHAPED) -> Array:
+def _cumulative(bins: Array, sd: float, otherwise: Array) -> Array:
     """The distribution function at the bins' edges, (BINS + 1,), strictly rising from 0 to 1.
 
     A bin is kept where it stands out of the noise, and so are its neighbours, one after the other,
@@ -312,11 +318,28 @@ def _cumulative(bins: Array, sd: float, otherwise: Array, shaped: float = _SHAPE
     total = share.sum()
     if not total > _PLACED * sd:
         return otherwise
-    if not total > shaped * sd:
+    if not total > _SHAPED * sd:
         centre = float(share @ np.arange(BINS)) / total
         spread = math.sqrt(float(share @ (np.arange(BINS) - centre) ** 2) / total + 1 / 12)
         share = np.diff(ndtr((np.arange(BINS + 1) - 0.5 - centre) / spread))
     risen = np.append(0.0, np.cumsum(share / share.sum() + _EMPTY))
+    cumulative: Array = risen / risen[-1]
+    return cumulative
+
+
+def _times(bins: Array, sd: float) -> Array:
+    """The distribution function of a duration's half that shows its shape.
+
+    Times lie thin over all of a follow-up: what stands out bin by bin would be some of the peaks,
+    noise's among them, and the rest lost. So they are smoothed as a whole, as little as lets most
+    of them stand out.
+    """
+    for kernel in (np.eye(BINS), *_kernels(_WIDTHS + _WIDER)):
+        smooth, noise = kernel @ bins, sd * np.linalg.norm(kernel, axis=1)
+        if smooth[smooth > _APART * noise].sum() > _MOST * bins.sum():
+            break
+    share = np.where(smooth > noise, smooth, 0.0)
+    risen = np.append(0.0, np.cumsum(share / max(share.sum(), _EMPTY) + _EMPTY))
     cumulative: Array = risen / risen[-1]
     return cumulative
 
@@ -335,10 +358,10 @@ def _strictly(risen: Array) -> Array:
 
 
 @cache
-def _kernels() -> list[Array]:
+def _kernels(widths: tuple[float, ...] = _WIDTHS) -> list[Array]:
     """Gaussian smoothing (BINS, BINS) of rising width, rows adding up to 1."""
     apart = np.arange(BINS)[:, None] - np.arange(BINS)
-    kernels = [np.exp(-0.5 * (apart / width) ** 2) for width in _WIDTHS]
+    kernels = [np.exp(-0.5 * (apart / width) ** 2) for width in widths]
     return [kernel / kernel.sum(axis=1, keepdims=True) for kernel in kernels]
 
 
