@@ -212,8 +212,8 @@ class Encoding:
         Infinities are clamped to the box, and NaN to its centre. Values lie within the bounds and
         on the decimal grid; NaN comes back only in nullable columns, where the "present"
         coordinate is not positive. A row is event-free at the end of follow-up if and only if there
-        is no event and the duration's end coordinate is positive. ``decode(encode(t)[0])`` is ``t`` for every table that lies
-        within the schema.
+        is no event and the duration's end coordinate is positive. ``decode(encode(t)[0])`` is ``t``
+        for every table that lies within the schema.
 
         Raises:
             ValueError: ``x`` is not of shape (n, d).
@@ -300,9 +300,7 @@ class _Numbers:
             found.append(Dim(f"{name}=end", name, "end"))
         return found
 
-    def encode(
-        self, values: Floats, rng: np.random.Generator, free: Bools | None = None
-    ) -> Floats:
+    def encode(self, values: Floats, rng: np.random.Generator, free: Bools | None = None) -> Floats:
         """``free``: of a duration, whose event is known not to have happened."""
         if self.column.grid is None:
             ended = values > self.before_end

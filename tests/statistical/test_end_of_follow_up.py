@@ -33,7 +33,7 @@ SCHEMA = Schema(
 )
 MECHANISMS: dict[str, Mechanism] = {
     "maf": Maf(copies=3, refits=0, steps=20),
-    "sliced-wasserstein": SlicedWasserstein(copies=3, refits=0, steps=30),
+    "sliced-wasserstein": SlicedWasserstein(copies=3, refits=0, steps=20),
 }
 
 

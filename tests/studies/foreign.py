@@ -171,7 +171,8 @@ def _rotterdam(t: pd.DataFrame) -> Table:
 
 
 def _colon(t: pd.DataFrame) -> Table:
-    t = t[t["etype"] == 2].assign(differ=lambda t: t["differ"] - 1, extent=lambda t: t["extent"] - 1)
+    t = t[t["etype"] == 2]
+    t = t.assign(differ=t["differ"] - 1, extent=t["extent"] - 1)
     columns = (
         *_outcome(1826, "days"),
         Column("rx", "categorical", levels=("Obs", "Lev", "Lev+5FU"), label="Treatment"),
@@ -263,8 +264,10 @@ def copula(rows: Coded, schema: Schema, noise: NoiseSource, rng: np.random.Gener
     sigma *= math.sqrt(2)
     cuts = [_cuts(column) for column in columns]
     places = [_binned(rows[c.name], c, cut) for c, cut in zip(columns, cuts, strict=True)]
-    counts = [np.bincount(p, minlength=_cells(c)).astype(float) for p, c in zip(places, columns, strict=True)]
-    flat = add_gaussian(np.concatenate(counts), sigma * histogram(len(columns), 1), noise)
+    sizes = [_cells(column) for column in columns]
+    counts = [np.bincount(p, minlength=s) for p, s in zip(places, sizes, strict=True)]
+    whole = np.concatenate(counts).astype(np.float64)
+    flat = add_gaussian(whole, sigma * histogram(len(columns), 1), noise)
     noisy = np.split(flat, np.cumsum([len(c) for c in counts])[:-1])
     risen = [np.append(0.0, np.cumsum(np.maximum(c, 0.0) + 1e-9)) for c in noisy]
     risen = [r / r[-1] for r in risen]
@@ -395,9 +398,7 @@ def measured(rows: Coded, table: Table) -> Real:
         found = estimate(rows, schema, asked)
         fits.append((found.estimate, math.sqrt(found.variance)))
     ended = (rows[time] >= schema.columns[0].bounds[1]) & (rows[event] == 0)
-    return Real(
-        float(ended.mean()), float(rows[event].mean()), _curve(rows, schema), tuple(fits)
-    )
+    return Real(float(ended.mean()), float(rows[event].mean()), _curve(rows, schema), tuple(fits))
 
 
 @cache

@@ -201,10 +201,12 @@ def _climb(model: Any, size: int) -> tuple[Array, Array, float]:
         Coefficients, their covariance, and half the Newton decrement: what the log likelihood
         still has to gain.
     """
-    at, height = np.zeros(size), float(model.loglike(np.zeros(size)))
+    at: Array = np.zeros(size)
+    height = float(model.loglike(at))
     for _ in range(_NEWTON_STEPS):
         score = np.asarray(model.score(at), dtype=np.float64)
-        covariance = np.linalg.inv(-np.asarray(model.hessian(at), dtype=np.float64))
+        hessian = np.asarray(model.hessian(at), dtype=np.float64)
+        covariance: Array = np.asarray(np.linalg.inv(-hessian), dtype=np.float64)
         step = covariance @ score
         to_gain = 0.5 * float(score @ step)
         for _ in range(_HALVINGS if not abs(to_gain) <= _NEAR else 0):

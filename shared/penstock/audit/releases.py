@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.audit.worlds import Bools, Target
+from penstock.encoding import Outcome
 from penstock.models.tables import latent_noise, margins
 from penstock.models.tables.moments import moment_event, noisy_moments
-from penstock.encoding import Outcome
 from penstock.models.tables.outcome import Hazard, noisy_score, outcome_event
 from penstock.privacy import discrete
 from penstock.privacy import noise as noises

@@ -147,9 +147,9 @@ def noisy_histograms(
         own = part[:-1] if j in split else part
         row[: min(len(own), BINS)] = own.reshape(-1, min(len(own), BINS)).sum(axis=0)
     halves = [parts[o.duration][:-1].reshape(2, BINS) for o in outcomes]
-    ended = np.array([(parts[o.duration][-1] + parts[o.end][1]) / 2 for o in outcomes])
+    at_end = np.array([(parts[o.duration][-1] + parts[o.end][1]) / 2 for o in outcomes])
     total = _rows(float(flat[-1]), parts, sd, n * k)
-    return Counts(bins, np.array(halves).reshape(-1, 2, BINS), ended, total, sd)
+    return Counts(bins, np.array(halves).reshape(-1, 2, BINS), at_end, total, sd)
 
 
 def outcome_states(x: Array, outcome: Outcome) -> tuple[Bools, Bools]:
