@@ -14,6 +14,8 @@ ordered       1           evenly spaced over [-1, 1]
 categorical   L-1         vertices of a regular simplex (two levels: ±1)
 spike         +1          ±1: the spike, or another number; at the spike the number's own
                           dimension is centred at 0
+duration      +1          ±1: event-free at the end of follow-up, or not; where it is, the
+                          number's own dimension is centred at 0
 nullable      +1          ±1: present or missing; where missing, all others are centred at 0
 ============  ==========  ===================================================================
 
@@ -30,6 +32,15 @@ themselves, and variances grow by a public constant (1/16 around ±1; a third wi
 *The spike has no step of its own*: its step is taken out of the grid, so that a row decodes to it
 if and only if the spike's coordinate says so.
 
+*The end of follow-up is an atom.* Whoever is followed to the end without an event has a time of
+exactly ``follow_up``, as most persons of many trials do; that is a fact like a level and no number,
+so every duration has a coordinate for it, which nobody asks for. With its event's it says one of
+three things: an event, event-free at the end, or censored earlier. An event counts first, so that
+no row has one *because* it reached the end; an event at exactly the end is a number like any other;
+who is censored earlier decodes to a time before the end. What lies beyond the follow-up is not seen
+by a study: a later event has not happened yet, and the person is event-free at the end.
+A ``spike`` at the follow-up says the same again, and adds nothing.
+
 *Why a simplex.* Its vertices are as far from each other as can be, whatever the levels' order,
 like one-hot coding; but the coordinates of one-hot rows add up to a constant, which leaves a
 flow a degenerate direction to waste its budget on.
@@ -40,12 +51,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import gammainc, gammaincinv, ndtr
 
-from penstock.schema import NUMBER_KINDS, Coded, Column, Floats, Schema, check_coded
+from penstock.schema import (
+    END_WIDTH,
+    NUMBER_KINDS,
+    Coded,
+    Column,
+    Floats,
+    Schema,
+    check_coded,
+    end_follow_up,
+)
 
 SD = 0.25
 """Standard deviation of a level's noise, in units of half the distance to the next level."""
@@ -63,12 +84,21 @@ Bools = npt.NDArray[np.bool_]
 class Dim:
     """One coordinate: its name, its column, and its role.
 
-    Roles: ``value``, ``level`` (one of several of a categorical column), ``spike``, ``present``.
+    Roles: ``value``, ``level`` (one of several of a categorical column), ``spike``, ``end``
+    (event-free at the end of follow-up), ``present``.
     """
 
     name: str
     column: str
     role: str
+
+
+class Outcome(NamedTuple):
+    """The coordinates of a duration, of its event, and of its end; above 0 it is so."""
+
+    duration: int
+    event: int
+    end: int
 
 
 class Encoding:
@@ -79,7 +109,7 @@ class Encoding:
         d: number of coordinates.
         dims: what each of them is.
         low, high: (d,) float64, read-only: the public box that holds every encoded row.
-        outcomes: the coordinates of each duration and of its event, in pairs.
+        outcomes: the coordinates of each duration, its event and its end.
         levels: of each coordinate that says one of several things alone, their points, rising;
             what is there is one of them and noise of :func:`level_noise`.
     """
@@ -105,7 +135,11 @@ class Encoding:
         self.low = np.concatenate(low)
         self.high = np.concatenate(high)
         at = {c.name: where.start for c, _, where in self._parts}
-        self.outcomes = tuple((at[c.name], at[c.event]) for c in schema.columns if c.event)
+        self.outcomes = tuple(
+            Outcome(where.start, at[column.event], where.stop - 1)
+            for column, _, where in self._parts
+            if column.event is not None
+        )
         self.levels = self._levels()
         self.low.setflags(write=False)
         self.high.setflags(write=False)
@@ -119,7 +153,9 @@ class Encoding:
                 levels[where.stop] = signs
             elif isinstance(part, _Levels) and part.points.shape[1] == 1:
                 levels[where.start] = part.points[:, 0]
-            elif column.spike is not None:
+            elif isinstance(part, _Numbers) and part.spiked:
+                levels[where.start + 1] = signs
+            if column.event is not None:  # what is missing is not known to have reached the end
                 levels[where.stop - 1] = signs
         return levels
 
@@ -128,8 +164,8 @@ class Encoding:
     ) -> tuple[Floats, Bools]:
         """Encode a coded table.
 
-        Values are clamped to the bounds and the decimal grid; NaN, and an index that is no
-        level, is missing.
+        Values are clamped to the bounds and the decimal grid, times beyond the follow-up by
+        :func:`~penstock.schema.end_follow_up`; NaN, and an index that is no level, is missing.
 
         Args:
             coded: the schema's columns, each of length n.
@@ -143,16 +179,24 @@ class Encoding:
         Raises:
             InvalidInput: columns are missing, unknown, or of different lengths.
         """
-        arrays = check_coded(coded, self.schema)
+        arrays = end_follow_up(check_coded(coded, self.schema), self.schema)
         n = len(next(iter(arrays.values())))
         x = np.empty((n, self.d))
         present = np.ones(n, dtype=np.bool_)
         for column, part, where in self._parts:
             values = column.snap(arrays[column.name])
             missing = np.isnan(values)
-            block = part.encode(np.where(missing, part.some, values), rng)
+            known = np.where(missing, part.some, values)
+            if isinstance(part, _Numbers) and column.event is not None:
+                # Where nobody knows of an event, nobody knows that there was none.
+                free = self.schema[column.event].snap(arrays[column.event]) == 0
+                block = part.encode(known, rng, free & ~missing)
+            else:
+                block = part.encode(known, rng)
             if column.nullable:
                 imputed = _ball(rng, n, block.shape[1], part.half)
+                if column.event is not None:
+                    imputed[:, -1] = block[:, -1]
                 block = np.where(missing[:, None], imputed, block)
                 sign = np.where(missing, -1.0, 1.0)
                 x[:, where.stop] = sign + _ball(rng, n, 1, 1.0)[:, 0]
@@ -167,8 +211,9 @@ class Encoding:
 
         Infinities are clamped to the box, and NaN to its centre. Values lie within the bounds and
         on the decimal grid; NaN comes back only in nullable columns, where the "present"
-        coordinate is not positive. ``decode(encode(t)[0])`` is ``t`` for every table that lies
-        within the schema.
+        coordinate is not positive. A row is event-free at the end of follow-up if and only if there
+        is no event and the duration's end coordinate is positive. ``decode(encode(t)[0])`` is ``t``
+        for every table that lies within the schema.
 
         Raises:
             ValueError: ``x`` is not of shape (n, d).
@@ -184,14 +229,31 @@ class Encoding:
             if column.nullable:
                 values = np.where(rows[:, where.stop] > 0, values, np.nan)
             coded[column.name] = values
+        for (column, part, _), (_, _, end) in zip(self._durations(), self.outcomes, strict=True):
+            free = coded[column.event or ""] == 0
+            time = coded[column.name]
+            time = np.where(free, np.minimum(time, part.before_end), time)
+            reached = free & (rows[:, end] > 0) & ~np.isnan(time)
+            coded[column.name] = np.where(reached, part.end, time)
         return coded
+
+    def _durations(self) -> list[tuple[Column, _Numbers, slice]]:
+        return [
+            (column, part, where)
+            for column, part, where in self._parts
+            if column.event is not None and isinstance(part, _Numbers)
+        ]
 
 
 class _Numbers:
-    """A number as its position in [-1, 1], and, where it has a spike, whether it is that.
+    """A number as its position in [-1, 1]; whether it is its spike; whether it is a duration's end.
 
     Positions are measured as u in (0, size): steps of the grid from its start, the spike's left
     out, or units from the lower bound.
+
+    Attributes:
+        spiked: whether there is a spike of its own, which the end of follow-up is not.
+        end: of a duration, the last value; before_end: the last that is not it.
     """
 
     def __init__(self, column: Column) -> None:
@@ -202,43 +264,70 @@ class _Numbers:
         self.low, self.high = np.array([-1.0]), np.array([1.0])
         self.unit = 10.0 ** (column.decimals or 0)
         self.spike = np.inf  # its step
+        self.end = float(column.snap(column.bounds[1]))
+        self.spiked = column.spike is not None and not (
+            column.event is not None and column.snap(column.spike) == self.end
+        )
         if column.grid is None:
             lower, upper = column.bounds
             self.start, self.size, self.origin = lower, upper - lower, lower
         else:
             first, last = column.grid
-            if column.spike is not None:
+            if column.spike is not None and self.spiked:
                 self.spike = np.rint(column.spike * self.unit) - first
-                self.low, self.high = np.array([-1.0, -1 - TRUNCATE]), np.array([1.0, 1 + TRUNCATE])
             self.start, self.size = float(first), last - first + 1.0 - (self.spike < np.inf)
             # Log of the value plus one step, at the first step's lower edge.
             self.origin = first + 0.5 + (self.spike == 0)
         self.span = np.log1p(self.size / self.origin) if self.scale == "log" else 1.0
+        signs = self.spiked + (column.event is not None)
+        self.low = np.append(self.low, np.full(signs, -1 - TRUNCATE))
+        self.high = np.append(self.high, np.full(signs, 1 + TRUNCATE))
+        self.before_end = self._before_end()
+
+    def _before_end(self) -> float:
+        if self.column.grid is None:
+            return self.end - END_WIDTH * (self.end - self.start)
+        last = self.column.grid[1] - 1
+        if last - self.start == self.spike and last > self.start:
+            last -= 1  # a spike is reached by its own coordinate alone
+        return float(self.column.snap(last / self.unit))
 
     def dims(self) -> list[Dim]:
-        name, spike = self.column.name, self.column.spike
-        more = [] if spike is None else [Dim(f"{name}={spike:.15g}", name, "spike")]
-        return [Dim(name, name, "value"), *more]
+        name, found = self.column.name, [Dim(self.column.name, self.column.name, "value")]
+        if self.spiked:
+            found.append(Dim(f"{name}={self.column.spike:.15g}", name, "spike"))
+        if self.column.event is not None:
+            found.append(Dim(f"{name}=end", name, "end"))
+        return found
 
-    def encode(self, values: Floats, rng: np.random.Generator) -> Floats:
+    def encode(self, values: Floats, rng: np.random.Generator, free: Bools | None = None) -> Floats:
+        """``free``: of a duration, whose event is known not to have happened."""
         if self.column.grid is None:
-            return self._to_box(values - self.start)[:, None]
-        step = np.rint(values * self.unit) - self.start
-        spiked = step == self.spike  # then any step will do: it is not looked at
-        step = np.minimum(step - (step > self.spike), self.size - 1)
-        z = self._to_box(step + 0.5 + _STEP * (rng.random(values.shape) - 0.5))
-        if self.column.spike is None:
+            ended = values > self.before_end
+            z, spiked = self._to_box(values - self.start), np.zeros_like(ended)
+        else:
+            ended = values == self.end
+            step = np.rint(values * self.unit) - self.start
+            spiked = step == self.spike  # then any step will do: it is not looked at
+            step = np.minimum(step - (step > self.spike), self.size - 1)
+            z = self._to_box(step + 0.5 + _STEP * (rng.random(values.shape) - 0.5))
+        signs = [spiked] if self.spiked else []
+        signs += [] if free is None else [ended & free]
+        if not signs:
             return z[:, None]
-        z = np.where(spiked, _ball(rng, len(z), 1, self.half)[:, 0], z)
-        return np.column_stack([z, np.where(spiked, 1.0, -1.0) + _ball(rng, len(z), 1, 1.0)[:, 0]])
+        nowhere = _ball(rng, len(z), 1, self.half)[:, 0]
+        block = [np.where(np.any(signs, axis=0), nowhere, z)]
+        block += [np.where(sign, 1.0, -1.0) + _ball(rng, len(z), 1, 1.0)[:, 0] for sign in signs]
+        return np.column_stack(block)
 
     def decode(self, block: Floats) -> Floats:
+        """Values, whoever reached the end: that is for the event to say."""
         u = self._from_box(block[:, 0])
         if self.column.grid is None:
             return self.column.snap(self.start + u)
         step = np.clip(np.floor(u), 0, self.size - 1)
         step += step >= self.spike
-        if self.column.spike is not None:
+        if self.spiked:
             step = np.where(block[:, 1] > 0, self.spike, step)
         return self.column.snap((self.start + step) / self.unit)
 
@@ -291,8 +380,18 @@ class _Levels:
 def level_noise(points: Floats, x: Floats) -> Floats:
     """Distribution functions (L, …) at x of each of L evenly spaced points with its noise."""
     half = (points[-1] - points[0]) / (2 * (len(points) - 1))
-    inside = np.clip((x - points.reshape(-1, *np.ones(np.ndim(x), int))) / half, -1.0, 1.0)
+    return _noise((x - points.reshape(-1, *np.ones(np.ndim(x), int))) / half)
+
+
+def nowhere_noise(x: Floats) -> Floats:
+    """Distribution function (…) at x of a number's own coordinate where it says nothing."""
+    return _noise(np.asarray(x) * (1 + TRUNCATE))
+
+
+def _noise(x: Floats) -> Floats:
+    """Of one dimension of :func:`_ball`, for ``half`` = 1."""
     most = ndtr(TRUNCATE / SD) - 0.5
+    inside = np.clip(x, -1.0, 1.0)
     return np.asarray(np.clip(0.5 + (ndtr(inside / SD) - 0.5) / (2 * most), 0.0, 1.0))
 
 

@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
+from lifelines import CoxPHFitter
 from numpy.typing import NDArray
 
 from penstock.errors import PenstockError
@@ -376,3 +378,26 @@ def test_a_mechanism_variance_must_be_finite_and_not_negative(value: float) -> N
 def test_no_copies_are_an_error() -> None:
     with pytest.raises(PenstockError):
         combine([])
+
+
+def test_a_cox_fit_climbs_where_a_covariate_has_a_long_tail() -> None:
+    """Newton's whole steps jump over the maximum and never come back: light chains of 20 where
+    most have 1, and other tables of R's. The peer halves its steps, too."""
+    rng = np.random.default_rng(0)
+    n = 2000
+    x = rng.lognormal(0.0, 1.2, n).clip(0, 60)
+    failure = 12 * rng.exponential(1, n) * np.exp(-0.7 * np.log(x))
+    time, died = np.minimum(failure, 5.0), (failure <= 5.0) * 1.0
+    schema = Schema(
+        (
+            Column("t", "duration", upper=5, event="e"),
+            Column("e", "event"),
+            Column("x", "continuous", lower=0, upper=60),
+        )
+    )
+    found = estimate({"t": time, "e": died, "x": x}, schema, Estimand("a", "cox", "t", "x"))
+    assert found.problem is None
+    frame = pd.DataFrame({"t": time, "e": died, "x": x})
+    fit = CoxPHFitter().fit(frame, "t", "e", fit_options={"step_size": 0.2, "precision": 1e-10})
+    assert found.estimate == pytest.approx(fit.params_["x"], rel=1e-5)
+    assert found.variance == pytest.approx(fit.variance_matrix_.to_numpy()[0, 0], rel=1e-4)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import re
@@ -331,6 +332,29 @@ def test_json_is_all_there_is_on_standard_output(home, data, flags, code, fatal,
     assert numbers == [N, N, FRAME, version]
     assert [f["fatal"] for f in document["findings"]] == fatal
     assert [f["lines"] for f in document["findings"]] == [[2]] * len(fatal)
+
+
+def counts_of(*cells: str) -> str:
+    header, *body = rows()
+    counted = [[cell, *row] for row, cell in zip(body, itertools.cycle(cells), strict=False)]
+    return csv_of([["nodes", *header], *counted])
+
+
+def test_what_a_column_could_do_with_is_said_from_its_declaration_alone(home, tmp_path):
+    nodes = '[columns.nodes]\nkind = "integer"\nlower = 0\nupper = 60\n\n'
+    head, mark, rest = DICTIONARY.partition("[columns.")
+    dictionary = head + nodes + mark + rest
+    said = []
+    for number, cells in enumerate([("0",), ("60", "0", "7")]):
+        (home / str(number)).mkdir()
+        folder = site(home / str(number), counts_of(*cells), dictionary)
+        document = json.loads(penstock("site", "check", "--json", "-d", folder).out)
+        assert not document["findings"]
+        said.append(document["suggestions"])
+        text = penstock("site", "check", "-d", folder).err
+        assert 'nodes: consider scale = "log", spike = 0 (a count from 0 to 60)' in text
+    assert said[0] == said[1]
+    assert [(s["column"], s["keys"]) for s in said[0]] == [("nodes", {"scale": "log", "spike": 0})]
 
 
 def test_the_same_rows_are_the_same_version_and_changed_rows_the_next(home):

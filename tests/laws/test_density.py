@@ -54,7 +54,7 @@ def jacobians(model: Model, x: Array) -> Array:
 def test_the_density_is_the_change_of_variables(halves: bool) -> None:
     rng = np.random.default_rng(2)
     e = (rng.random(2000) < 0.4) * 1.0
-    t = np.where(e > 0, rng.gamma(2.0, 0.8, 2000), rng.normal(7, 1, 2000)).clip(0, 10)
+    t = np.where(e > 0, rng.gamma(2.0, 0.8, 2000), rng.normal(9, 1, 2000)).clip(0, 10)
     table = {"x": rng.standard_t(4, 2000).clip(-4, 4), "t": t, "e": e}
     encoding = Encoding(SCHEMA)
     rows, _ = encoding.encode({**table, "stage": rng.integers(0, 3, 2000)}, rng)
@@ -65,7 +65,8 @@ def test_the_density_is_the_change_of_variables(halves: bool) -> None:
     x = x[(np.abs(model.margins.to_scores(x)) < 3).all(axis=1)][:200]
     assert len(x) == 200
     # The other event's curve is another, if there are two.
-    [(time, event)] = encoding.outcomes
+    [(time, event, end)] = encoding.outcomes
+    assert 0 < (x[:, end] > 0).mean() < 1
     other = x * np.where(np.arange(encoding.d) == event, -1.0, 1.0)
     moved = model.margins.to_scores(other)[:, time] != model.margins.to_scores(x)[:, time]
     assert moved.mean() > 0.9 if halves else not moved.any()

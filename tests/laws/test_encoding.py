@@ -13,7 +13,7 @@ from hypothesis.extra import numpy as hnp
 
 from penstock.encoding import TRUNCATE, Encoding, simplex
 from penstock.errors import InvalidInput
-from penstock.schema import LEVEL_KINDS, SCALES, Column, Schema
+from penstock.schema import LEVEL_KINDS, SCALES, Column, Schema, end_follow_up
 
 CUTOFF = 5.6  # |z| of a two-sided test with a false-alarm rate of 2e-8
 
@@ -142,7 +142,139 @@ def test_a_row_is_at_the_spike_where_its_coordinate_says_so(
     column = Column("x", kind, 0, 2.5, 1, spike=spike, scale=scale, event=event)
     encoding = Encoding(schema_of(column))
     x = 2 * np.random.default_rng(11).standard_cauchy((500, encoding.d))
-    np.testing.assert_array_equal(encoding.decode(x)["x"] == spike, x[:, 1] > 0)
+    decoded = encoding.decode(x)
+    if kind == "duration":
+        ended = (x[:, 1 + (spike != 2.5)] > 0) & (decoded["e"] == 0)
+        np.testing.assert_array_equal((decoded["x"] == 2.5) & (decoded["e"] == 0), ended)
+        if spike == 2.5:  # what every duration has: events are at the end by their numbers
+            assert "x=2.5" not in {dim.name for dim in encoding.dims}
+            return
+        x[ended, 1] = -1.0
+    np.testing.assert_array_equal(decoded["x"] == spike, x[:, 1] > 0)
+
+
+# The end of follow-up -------------------------------------------------------------------------
+
+
+def trial(**options: object) -> Schema:
+    """Follow-up of 182 days."""
+    given: dict[str, object] = {"decimals": 0, **options}
+    return Schema(
+        (
+            Column("t", "duration", upper=182, event="died", **given),  # type: ignore[arg-type]
+            Column("died", "event"),
+        )
+    )
+
+
+@pytest.mark.parametrize("options", [{}, {"decimals": None}, {"scale": "log"}, {"spike": 0}])
+def test_event_free_at_the_end_of_follow_up_is_a_coordinate_that_nobody_asked_for(
+    options: dict[str, object],
+) -> None:
+    """Most of a trial's persons are there: no number's place, which noise would smear."""
+    encoding, n = Encoding(trial(**options)), 400
+    [(duration, event, end)] = encoding.outcomes
+    assert (encoding.dims[end].role, encoding.dims[end].column) == ("end", "t")
+    assert list(encoding.levels[end]) == [-1, 1]
+    cases = {  # time, event → whether the end's coordinate is positive
+        (182.0, 0.0): True,
+        (182.0, 1.0): False,
+        (181.0, 0.0): False,
+        (30.0, 1.0): False,
+    }
+    for (time, died), ended in cases.items():
+        rng = np.random.default_rng(1)
+        coded = {"t": np.full(n, time), "died": np.full(n, died)}
+        x, present = encoding.encode(coded, rng)
+        assert present.all()
+        assert ((x[:, end] > 0) == ended).all()
+        assert ((x[:, event] > 0) == (died > 0)).all()
+        if ended:  # the number's own coordinate says nothing, whatever the follow-up is
+            assert abs(x[:, duration].mean()) < CUTOFF * x[:, duration].std() / np.sqrt(n)
+        # However its coordinates are smeared, a row stays what it was.
+        x[:, duration] += rng.normal(0, 3, n) if ended else 0.0
+        decoded = encoding.decode(x)
+        np.testing.assert_allclose(decoded["t"], time, rtol=1e-12)
+        np.testing.assert_array_equal(decoded["died"], died)
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    decimals=st.none() | st.integers(0, 3),
+    upper=st.sampled_from((0.77, 5.0, 182.0, 14.2779)),
+    spike=st.booleans(),
+    nullable=st.booleans(),
+    data=st.data(),
+)
+def test_a_row_is_event_free_at_the_end_where_its_coordinates_say_so(
+    decimals: int | None, upper: float, spike: bool, nullable: bool, data: st.DataObject
+) -> None:
+    """One fact of three: an event, event-free at the end, censored earlier."""
+    decimals = 1 if decimals == 0 and upper < 1 else decimals
+    at_zero = 0.0 if spike and decimals is not None else None
+    time = Column("t", "duration", 0, upper, decimals, at_zero, nullable=nullable, event="e")
+    encoding = Encoding(Schema((time, Column("e", "event"))))
+    [(_, _, end)] = encoding.outcomes
+    x = data.draw(hnp.arrays(np.float64, (8, encoding.d), elements=st.floats(-3, 3)))
+    decoded = encoding.decode(x)
+    missing, last = np.isnan(decoded["t"]), time.snap(upper)
+    happened = decoded["e"] > 0
+    ended = ~happened & (x[:, end] > 0)
+    np.testing.assert_array_equal(
+        ~happened & (decoded["t"] == last), ended & ~missing, err_msg=str(decoded)
+    )
+    # And the same rows come back, whatever noise they get.
+    again, _ = encoding.encode(decoded, np.random.default_rng(0))
+    back = encoding.decode(again)
+    np.testing.assert_array_equal(back["e"], decoded["e"])
+    np.testing.assert_allclose(back["t"], decoded["t"], rtol=0, atol=1e-9 * upper)
+
+
+def test_what_happens_after_the_follow_up_has_not_happened() -> None:
+    schema = trial(decimals=1)
+    times = [181.9, 182.0, 182.04, 182.06, 400.0, np.inf, 400.0, np.nan]
+    events = [1.0, 1.0, 1.0, 1.0, 1.0, 0.0, np.nan, 1.0]
+    seen = end_follow_up({"t": times, "died": events}, schema)
+    # What rounding explains is at the end; of an event that is not known the time tells enough.
+    np.testing.assert_array_equal(seen["died"], [1, 1, 1, 0, 0, 0, 0, 1])
+    np.testing.assert_array_equal(seen["t"], [181.9, 182, 182.04, 182, 182, 182, 182, np.nan])
+    x, present = (e := Encoding(schema)).encode(
+        {"t": times, "died": events}, np.random.default_rng(3)
+    )
+    assert present.tolist() == [True] * 7 + [False]
+    decoded = e.decode(x[:7])
+    np.testing.assert_array_equal(decoded["died"], [1, 1, 1, 0, 0, 0, 0])
+    np.testing.assert_array_equal(decoded["t"], [181.9, *[182.0] * 6])
+
+
+def test_a_spike_at_the_follow_up_says_what_every_duration_says() -> None:
+    """Somebody wrote it when it mended what is the rule now: the same encoding, to the bit."""
+    coded = {"t": [182.0, 182.0, 30.0, 181.0], "died": [0.0, 1.0, 1.0, 0.0]}
+    plain, spiked = (Encoding(trial(**o)) for o in ({}, {"spike": 182}))
+    assert [d.name for d in plain.dims] == [d.name for d in spiked.dims]
+    one, two = (e.encode(coded, np.random.default_rng(4))[0] for e in (plain, spiked))
+    np.testing.assert_array_equal(one, two)
+
+
+def test_times_that_differ_by_rounding_alone_are_the_end() -> None:
+    """Days over 365.25, by two programs."""
+    schema = Schema((Column("t", "duration", upper=14.2779, event="e"), Column("e", "event")))
+    end = np.nextafter(14.2779, [0, 20])
+    x, _ = (e := Encoding(schema)).encode({"t": end, "e": [0.0, 0.0]}, np.random.default_rng(5))
+    np.testing.assert_array_equal(e.decode(x)["t"], 14.2779)
+
+
+def test_who_is_not_known_to_be_event_free_has_not_reached_the_end() -> None:
+    column = Column("t", "duration", upper=182, decimals=0, event="e", nullable=True)
+    schema = Schema((column, Column("e", "event", nullable=True)))
+    encoding = Encoding(schema)
+    [(_, _, end)] = encoding.outcomes
+    coded = {"t": [182.0, np.nan, np.nan, 182.0], "e": [np.nan, 0.0, np.nan, 0.0]}
+    x, present = encoding.encode(coded, np.random.default_rng(6))
+    assert present.all()
+    assert (x[:, end] > 0).tolist() == [False, False, False, True]
+    for name, values in encoding.decode(x).items():
+        np.testing.assert_array_equal(values, coded[name])
 
 
 @settings(deadline=None, max_examples=200)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,7 +16,7 @@ from scipy import stats
 from scipy.special import ndtri
 from tests.early import before_noise, distance, has_unit_variance, scaled_variance, wild
 
-from penstock.encoding import Encoding
+from penstock.encoding import Encoding, Outcome
 from penstock.errors import InvalidEvent
 from penstock.models.tables import margins
 from penstock.models.tables.margins import BINS, Counts, Margins, histogram_event, noisy_histograms
@@ -50,10 +52,11 @@ def leveled(count: int) -> Encoding:
 
 @pytest.mark.parametrize("k", [1, 3])
 @pytest.mark.parametrize(
-    ("d", "outcomes"), [(1, ()), (4, ()), (4, ((2, 0),)), (5, ((0, 1), (3, 4)))]
+    ("d", "outcomes"),
+    [(1, ()), (4, ()), (4, (Outcome(2, 0, 3),)), (7, (Outcome(0, 1, 2), Outcome(5, 4, 6)))],
 )
 def test_the_sensitivity_is_exactly_what_is_charged(
-    d: int, outcomes: tuple[tuple[int, int], ...], k: int
+    d: int, outcomes: tuple[Outcome, ...], k: int
 ) -> None:
     low, high = box(d)
     worst = 0.0
@@ -71,7 +74,10 @@ def test_the_sensitivity_is_exactly_what_is_charged(
         moved = distance(*seen)
         assert moved <= k**2 * (d + 1)
         event = histogram_event(1.0, d, k, len(outcomes))
-        assert len(seen[0][0]) == event.size == BINS * (d + len(outcomes)) + 1
+        # Of an end three cells; the charge, which knows of no levels, names no fewer.
+        m = len(outcomes)
+        assert len(seen[0][0]) == BINS * d + m * (1 + 3) + 1 <= event.size
+        assert event.size == BINS * (d + m) + m + 1
         worst = max(worst, math.sqrt(moved))
 
     moves_no_more()
@@ -85,18 +91,20 @@ def test_the_sensitivity_is_exactly_what_is_charged(
     assert worst <= sensitivity.histogram(d + 1, k)
 
 
-def test_a_duration_is_counted_by_its_event() -> None:
+def test_a_duration_is_counted_by_its_event_and_its_end() -> None:
     rng = np.random.default_rng(3)
-    x = rng.uniform(-4, 4, (400, 3))
-    counts = counted(x, ((2, 0),))
+    x = rng.uniform(-4, 4, (400, 4))
+    counts = counted(x, (Outcome(2, 0, 3),))
     assert counts.split.shape == (1, 2, BINS)
-    for half, happened in enumerate((False, True)):
-        there = x[(x[:, 0] > 0) == happened, 2]
-        wanted = np.histogram(there, BINS, (-4.0, 4.0))[0]
+    happened, ended = x[:, 0] > 0, (x[:, 0] <= 0) & (x[:, 3] > 0)
+    for half, who in enumerate((~happened & ~ended, happened)):
+        wanted = np.histogram(x[who, 2], BINS, (-4.0, 4.0))[0]
         np.testing.assert_array_equal(counts.split[0, half], wanted)
-    np.testing.assert_array_equal(counts.bins, counted(x).bins)
+    np.testing.assert_array_equal(counts.bins[:2], counted(x).bins[:2])
     np.testing.assert_array_equal(counts.bins[2], counts.split[0].sum(axis=0))
-    assert counts.rows == 400
+    three = [(~happened & ~ended).sum(), ended.sum(), happened.sum()]
+    np.testing.assert_array_equal(counts.bins[3, :4], [*three, 0])
+    assert (counts.ended, counts.rows) == (ended.sum(), 400)
 
 
 def test_levels_are_counted_one_by_one() -> None:
@@ -122,13 +130,14 @@ def test_levels_are_counted_one_by_one() -> None:
 def test_noise_hides_the_same_whole_numbers_whatever_the_sigma() -> None:
     # A vanishing noise shows what is released.
     rng = np.random.default_rng(0)
-    rows, there = rng.normal(0, 2, (300, 2, 2)), np.ones((300, 2), dtype=bool)
+    rows, there = rng.normal(0, 2, (300, 2, 3)), np.ones((300, 2), dtype=bool)
     exact, noisy = (
-        noisy_histograms(rows, there, *box(2), sigma, SeededNoise(0), ((0, 1),))
+        noisy_histograms(rows, there, *box(3), sigma, SeededNoise(0), (Outcome(0, 1, 2),))
         for sigma in (None, 1e-9)
     )
     assert 0 < np.abs(noisy.bins - exact.bins).max() < 1e-7
     assert 0 < np.abs(noisy.split - exact.split).max() < 1e-7
+    assert 0 < np.abs(noisy.ended - exact.ended).max() < 1e-7
 
 
 @pytest.mark.parametrize("sigma", [0.0, -1.0, math.nan, math.inf])
@@ -144,8 +153,9 @@ def test_the_noise_has_the_claimed_variance(factor: float, right: bool) -> None:
     d, k, sigma = 20, 2, 1.7
     rows, there = np.zeros((5, k, d)), np.zeros((5, k), dtype=bool)
     with scaled_variance(margins, factor):
-        counts = noisy_histograms(rows, there, *box(d), sigma, SeededNoise(2), ((4, 5),))
-    each = np.concatenate([np.delete(counts.bins, 4, axis=0).ravel(), counts.split.ravel()])
+        outcomes = (Outcome(4, 5, 6),)
+        counts = noisy_histograms(rows, there, *box(d), sigma, SeededNoise(2), outcomes)
+    each = np.concatenate([np.delete(counts.bins, [4, 6], axis=0).ravel(), counts.split.ravel()])
     assert counts.sd == sigma * sensitivity.histogram(d + 1, k)
     assert has_unit_variance(each / (sigma * k * np.sqrt(d + 1))) is right
 
@@ -182,18 +192,21 @@ def test_scores_of_a_sample_are_standard_normal() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(
-    bins=hnp.arrays(np.float64, (3, BINS), elements=st.floats(-50, 50) | st.just(0.0)),
+    bins=hnp.arrays(np.float64, (4, BINS), elements=st.floats(-50, 50) | st.just(0.0)),
     halves=hnp.arrays(np.float64, (1, 2, BINS), elements=st.floats(-50, 50) | st.just(0.0)),
+    ended=st.floats(-50, 500),
     sd=st.floats(0.0, 30.0),
-    where=hnp.arrays(np.float64, (20, 3), elements=st.floats(-4, 4)),
+    where=hnp.arrays(np.float64, (20, 4), elements=st.floats(-4, 4)),
 )
 def test_whatever_the_counts_the_maps_are_monotone_and_finite(
-    bins: Array, halves: Array, sd: float, where: Array
+    bins: Array, halves: Array, ended: float, sd: float, where: Array
 ) -> None:
     bins[0] = 1.0  # events and censored times alike
-    maps = Margins(Counts(bins, halves, 100.0, sd), *box(3), ((1, 0),))
+    counts = Counts(bins, halves, np.array([ended]), 100.0, sd)
+    maps = Margins(counts, *box(4), (Outcome(1, 0, 3),))
     x = np.sort(where, axis=0)
     x[:, 0] = np.where(where[0, 0] > 0, 1.0, -1.0)  # one event for all, clearly
+    x[:, 3] = np.where(where[0, 3] > 0, 1.0, -1.0)  # and one end
     s = maps.to_scores(x)
     assert np.isfinite(s).all()
     assert (np.diff(s, axis=0) >= 0).all()
@@ -201,37 +214,55 @@ def test_whatever_the_counts_the_maps_are_monotone_and_finite(
     assert (np.diff(maps.whole, axis=1) > 0).all()
     # Bins that hold nothing keep a little: what differs stays apart, and comes back.
     inside = np.abs(s) < TAIL
+    # An end that nobody reached has no score of its own, and what hangs on it does not count.
+    inside &= inside[:, [3]]
     np.testing.assert_allclose(maps.to_values(s)[inside], x[inside], atol=1e-6)
 
 
 def test_wild_scores_have_values_in_the_box() -> None:
-    maps = Margins(counted(skewed(500), ((0, 1),)), *box(2), ((0, 1),))
+    outcomes, x = (Outcome(0, 1, 2),), skewed(500)
+    x = np.column_stack([x, x[:, 0]])
+    maps = Margins(counted(x, outcomes), *box(3), outcomes)
     wild_scores = [-np.inf, -1e300, -9.0, 9.0, 1e300, np.inf, 1e-320]
-    values = maps.to_values(np.array([[a, b] for a in wild_scores for b in wild_scores]))
+    values = maps.to_values(np.array(list(itertools.product(wild_scores, repeat=3))))
     assert np.isfinite(values).all()
     assert (np.abs(values) <= 4).all()
     assert np.isfinite(maps.log_slope(values)).all()
-    assert np.isnan(maps.to_values(np.full((1, 2), np.nan))).all()
+    assert np.isnan(maps.to_values(np.full((1, 3), np.nan))).all()
 
 
 @pytest.mark.parametrize("swapped", [False, True])
 def test_time_and_event_keep_their_joint_distribution(swapped: bool) -> None:
     """Whatever the scores' dependence; here none. Halves taken for each other would show."""
-    rng = np.random.default_rng(9)
-    event = np.where(rng.random(4000) < 0.3, 1.0, -1.0) + rng.uniform(-0.9, 0.9, 4000)
-    time = np.where(event > 0, rng.normal(-2, 0.7, 4000), rng.normal(1.5, 1.0, 4000)).clip(-4, 4)
-    counts = counted(np.column_stack([time, event]), ((0, 1),))
+    rng, n, outcomes = np.random.default_rng(9), 4000, (Outcome(0, 1, 2),)
+    event = np.where(rng.random(n) < 0.3, 1.0, -1.0) + rng.uniform(-0.9, 0.9, n)
+    end = np.where((event < 0) & (rng.random(n) < 0.6), 1.0, -1.0)
+    time = np.where(event > 0, rng.normal(-2, 0.7, n), rng.normal(1.5, 1.0, n)).clip(-4, 4)
+    noise = level_noise_of(rng, n)
+    counts = counted(np.column_stack([time, event, end + noise]), outcomes)
     if swapped:
-        counts = Counts(counts.bins, counts.split[:, ::-1], counts.rows, counts.sd)
-    maps = Margins(counts, *box(2), ((0, 1),))
-    even = ndtri((np.arange(500) + 0.5) / 500)
-    made = maps.to_values(np.stack(np.meshgrid(even, even), axis=-1).reshape(-1, 2))
-    wanted, found = (
-        np.histogram2d(t, e > 0, [BINS, 2], [(-4, 4), (-0.5, 1.5)])[0] / len(t)
-        for t, e in ((time, event), made.T)
-    )
-    # Quantiles are 1/500 apart.
-    assert bool(np.abs(found - wanted).max() < 1 / 500) is not swapped
+        counts = replace(counts, split=counts.split[:, ::-1])
+    maps = Margins(counts, *box(3), outcomes)
+    even = ndtri((np.arange(120) + 0.5) / 120)
+    grid = np.stack(np.meshgrid(even, even, even), axis=-1).reshape(-1, 3)
+    made = maps.to_values(grid)
+
+    def joint(t: Array, e: Array, f: Array) -> Array:
+        state = np.where(e > 0, 2, f > 0)
+        early = np.where(state == 1, 0.0, t)  # no time is to be read there
+        found: Array = np.histogram2d(early, state, [BINS, 3], [(-4, 4), (-0.5, 2.5)])[0] / len(t)
+        return found
+
+    wanted, found = joint(time, event, end), joint(*made.T)
+    # Quantiles are 1/120 apart, of the events, of the rest, and of each one's times.
+    assert bool(np.abs(found - wanted).max() < 1 / 120) is not swapped
+
+
+def level_noise_of(rng: np.random.Generator, n: int) -> Array:
+    """Noise of two levels, as the encoding has it."""
+    yes = Encoding(Schema((Column("b", "binary"),))).encode({"b": np.ones(n)}, rng)[0]
+    noise: Array = yes[:, 0] - 1
+    return noise
 
 
 @pytest.mark.parametrize("count", [2, 5, 16])
@@ -253,7 +284,8 @@ def test_levels_keep_their_shares_and_decode_to_themselves(count: int) -> None:
 
 def shares(bins: Array, sd: float) -> Array:
     """What the map of one column makes of its counts: each bin's share."""
-    maps = Margins(Counts(bins[None], np.zeros((0, 2, BINS)), 1.0, sd), *box(1))
+    counts = Counts(bins[None], np.zeros((0, 2, BINS)), np.zeros(0), 1.0, sd)
+    maps = Margins(counts, *box(1))
     even = (np.arange(20_000) + 0.5) / 20_000
     values = maps.to_values(ndtri(even)[:, None])[:, 0]
     return np.histogram(values, BINS, (-4.0, 4.0))[0] / len(values)
@@ -305,12 +337,16 @@ def test_where_nothing_stands_out_of_the_noise_a_column_is_uniform() -> None:
 
 def test_a_half_in_which_nothing_stands_out_is_taken_for_the_whole() -> None:
     # Fewer events than can be seen: their times are then those of everybody.
-    bins = np.zeros((2, BINS))
+    bins = np.zeros((3, BINS))
     bins[0, 10:30] = bins[1, 20:] = 100.0
     halves = np.stack([bins[0], np.zeros(BINS)])[None]
-    maps = Margins(Counts(bins, halves, 1.0, 1.0), *box(2), ((0, 1),))
+    counts = Counts(bins, halves, np.zeros(1), 1.0, 1.0)
+    maps = Margins(counts, *box(3), (Outcome(0, 1, 2),))
     even = ndtri((np.arange(500) + 0.5) / 500)
-    times = [maps.to_values(np.column_stack([even, np.full(500, e)]))[:, 0] for e in (-3.0, 3.0)]
+    early = np.full(500, -3.0)
+    times = [
+        maps.to_values(np.column_stack([even, np.full(500, e), early]))[:, 0] for e in (-3.0, 3.0)
+    ]
     np.testing.assert_allclose(times[0], times[1], atol=1e-3)
 
 

@@ -14,7 +14,7 @@ import pytest
 from numpy.typing import NDArray
 from tests.statistical.test_moments import correlated
 
-from penstock.encoding import Encoding
+from penstock.encoding import Encoding, Outcome
 from penstock.errors import BudgetExceeded, InvalidInput
 from penstock.estimands import Estimand
 from penstock.mechanisms import Maf
@@ -42,7 +42,7 @@ FORMAL = PrivacyRequest(3.0, DELTA)
 class Box:
     """An encoding that leaves values alone, on a box of ±4."""
 
-    def __init__(self, d: int, outcomes: tuple[tuple[int, int], ...] = ()) -> None:
+    def __init__(self, d: int, outcomes: tuple[Outcome, ...] = ()) -> None:
         self.low, self.high = np.full(d, -4.0), np.full(d, 4.0)
         self.outcomes = outcomes
         self.levels: Mapping[int, Array] = {}
@@ -66,7 +66,7 @@ def run_plan(
     rows: Array,
     present: NDArray[np.bool_],
     seed: int = 1,
-    outcomes: tuple[tuple[int, int], ...] = (),
+    outcomes: tuple[Outcome, ...] = (),
 ) -> list[Array]:
     return run(plan, Box(plan.d, outcomes), rows, present, SeededNoise(seed)).copies
 
@@ -115,11 +115,11 @@ def test_plan_charges_the_outcomes_after_the_flow(outcomes: int) -> None:
     labels = ["margins", "moments", "flow, DP-SGD", "outcome", "latent noise injection"]
     assert [event.label for event in p.events if not isinstance(event, Unbounded)] == labels
     assert isinstance(margins, DiscreteGaussian)
-    assert margins.size == BINS * (6 + outcomes) + 1
+    assert margins.size == BINS * (6 + outcomes) + outcomes + 1
     assert isinstance(outcome, DiscreteGaussian)
     assert (outcome.noise_multiplier, outcome.count) == (p.stages.outcome, 1)
     reach = outcome_clip(6) * math.sqrt(outcomes)
-    assert (outcome.sensitivity, outcome.size) == (pytest.approx(reach), 5 * outcomes)
+    assert (outcome.sensitivity, outcome.size) == (pytest.approx(reach), 4 * outcomes)
     assert outcome.grid_sd >= 2**40
     # What a stage divides by is what it adds.
     assert p.stages.outcome_sd == outcome.noise_multiplier * outcome.sensitivity
@@ -258,12 +258,12 @@ def hostile(name: str, n: int, k: int, d: int) -> tuple[Array, NDArray[np.bool_]
         (7, 3, 2, ()),
         (100, 1, 20, ()),
         (1, 1, 3, ()),
-        (50, 1, 2, ((0, 1),)),
-        (7, 3, 5, ((4, 0), (2, 3))),
+        (50, 1, 3, (Outcome(0, 1, 2),)),
+        (7, 3, 7, (Outcome(4, 0, 6), Outcome(2, 3, 5))),
     ],
 )
 def test_every_table_gets_finite_rows_and_at_most_n_k(
-    n: int, k: int, d: int, outcomes: tuple[tuple[int, int], ...], guarantee: str, name: str
+    n: int, k: int, d: int, outcomes: tuple[Outcome, ...], guarantee: str, name: str
 ) -> None:
     p = plan_columns(SHORT, d, k, n, PrivacyRequest(1.0, DELTA, guarantee), len(outcomes))
     copies = run_plan(p, *hostile(name, n, k, d), outcomes=outcomes)
@@ -312,11 +312,12 @@ def test_shapes_other_than_planned_are_refused(shape: tuple[int, int, int]) -> N
         run(p, Box(2), np.zeros(shape), np.ones(shape[:2], dtype=bool), SecureNoise())
 
 
-@pytest.mark.parametrize("outcomes", [(), ((0, 1),)])
-def test_absent_rows_are_never_looked_at(outcomes: tuple[tuple[int, int], ...]) -> None:
-    p = plan_columns(dataclasses.replace(SHORT, w=0.0001), 2, 3, 40, FORMAL, len(outcomes))
+@pytest.mark.parametrize("outcomes", [(), (Outcome(0, 1, 2),)])
+def test_absent_rows_are_never_looked_at(outcomes: tuple[Outcome, ...]) -> None:
+    p = plan_columns(dataclasses.replace(SHORT, w=0.0001), 3, 3, 40, FORMAL, len(outcomes))
     present = np.random.default_rng(0).random((40, 3)) < 0.5
     rows = correlated(40, 3)
+    rows = np.concatenate([rows, rows[..., :1]], axis=-1)
     a = run_plan(p, rows, present, outcomes=outcomes)
     b = run_plan(p, np.where(present[..., None], rows, 3.5), present, outcomes=outcomes)
     assert all(np.array_equal(x, y) for x, y in zip(a, b, strict=True))
@@ -420,9 +421,9 @@ def test_the_outcomes_score_brings_a_hazard_ratio_closer(monkeypatch: pytest.Mon
 
     def opposite(*given: Any) -> Affine:
         move = real(*given)
-        return Affine(2 * np.eye(3) - move.matrix, -move.shift)
+        return Affine(2 * np.eye(4) - move.matrix, -move.shift)
 
-    right, none = error(real), error(lambda *given: Affine.identity(3))
+    right, none = error(real), error(lambda *given: Affine.identity(4))
     wrong = error(opposite)
     # Over other seeds 0.43 to 0.51, and 1.47 to 1.55.
     assert abs(right) < 0.65 * abs(none)

@@ -16,6 +16,7 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 from tests.early import before_noise, distance, has_unit_variance, scaled_variance, wild
 
+from penstock.encoding import Outcome
 from penstock.errors import InvalidEvent
 from penstock.models.tables import outcome
 from penstock.models.tables.margins import BINS, clamp
@@ -32,16 +33,16 @@ from penstock.privacy.noise import SeededNoise
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 QUIET = SeededNoise(0)
-TIME, EVENT = 0, 1
-LOW, HIGH = np.full(4, -2.0), np.full(4, 2.0)
-D = 4
+TIME, EVENT, END = OUTCOME = Outcome(0, 1, 2)
+LOW, HIGH = np.full(5, -2.0), np.full(5, 2.0)
+D = 5
 
 
 def hazard(d: int = D, whiten: float = 1.0) -> Hazard:
     """Λ rises from 0 to 3 over the box; covariates are whitened already."""
     times, cumulative = np.array([-2.0, 0.0, 2.0]), np.array([0.0, 0.5, 3.0])
-    others = list(range(2, d))
-    return Hazard(TIME, EVENT, others, times, cumulative, np.zeros(d - 2), whiten * np.eye(d - 2))
+    others = list(range(3, d))
+    return Hazard(OUTCOME, others, times, cumulative, np.zeros(d - 3), whiten * np.eye(d - 3))
 
 
 def whole_score(
@@ -59,12 +60,12 @@ def squared_clip(d: int = D) -> Fraction:
 
 # What one person moves ------------------------------------------------------------------------
 
-thetas = hnp.arrays(np.float64, D - 1, elements=st.floats(-20, 20))
+thetas = hnp.arrays(np.float64, D - 2, elements=st.floats(-20, 20))
 
 
 @pytest.mark.parametrize("k", [1, 3])
 def test_a_persons_score_is_bounded_in_whole_numbers(k: int) -> None:
-    linear = Affine(np.diag([0.5, 1.0, 1e-3, 20.0]), np.array([0.1, 0.0, 1.0, -1.0]))
+    linear = Affine(np.diag([0.5, 1.0, 1.0, 1e-3, 20.0]), np.array([0.1, 0.0, 0.0, 1.0, -1.0]))
 
     @settings(max_examples=120, deadline=None, database=None)
     @given(
@@ -108,7 +109,7 @@ def far(k: int = 3, d: int = D) -> tuple[Array, Array]:
 
 def moved_by_far() -> float:
     """By how much that person moves the sum, in units of C."""
-    whole, unit = whole_score(*far(), np.ones((1, 3), dtype=bool), np.ones(D - 1), hazard())
+    whole, unit = whole_score(*far(), np.ones((1, 3), dtype=bool), np.ones(D - 2), hazard())
     return math.sqrt(sum(v**2 for v in whole) * unit**2 / squared_clip())
 
 
@@ -129,7 +130,7 @@ def test_a_clip_that_fails_leaves_a_person_out() -> None:
 def test_the_absent_contribute_nothing() -> None:
     values, scores = far(k=3)
     nobody = np.zeros((1, 3), dtype=bool)
-    assert not any(whole_score(values, scores, nobody, np.ones(D - 1), hazard())[0])
+    assert not any(whole_score(values, scores, nobody, np.ones(D - 2), hazard())[0])
     # An absent row says nothing, of a person who is there.
     rng = np.random.default_rng(0)
     values, scores = rng.uniform(-2, 2, (2, 20, 3, D))
@@ -152,13 +153,13 @@ def test_the_sum_is_that_of_the_clipped_scores() -> None:
     rng = np.random.default_rng(1)
     values, scores = rng.uniform(-2, 2, (2, 50, 2, D))
     present = rng.random((50, 2)) < 0.8
-    theta, known, wanted = np.array([-0.5, 0.4, 0.1]), hazard(), np.zeros(D - 1)
+    theta, known, wanted = np.array([-0.5, 0.4, 0.1]), hazard(), np.zeros(D - 2)
     for person in range(50):
-        score = np.zeros(D - 1)
+        score = np.zeros(D - 2)
         for row in np.flatnonzero(present[person]):
-            z = np.append(1.0, scores[person, row, 2:])
-            rate = np.interp(values[person, row, TIME], known.times, known.cumulative)
-            score += z * ((values[person, row, EVENT] > 0) - rate * math.exp(z @ theta))
+            z, (t, event, end) = np.append(1.0, scores[person, row, 3:]), values[person, row, :3]
+            rate = 3.0 if end > 0 >= event else np.interp(t, known.times, known.cumulative)
+            score += z * ((event > 0) - rate * math.exp(z @ theta))
         wanted += score * min(1.0, outcome_clip(D) / max(float(np.linalg.norm(score)), 1e-9))
     found = noisy_score(known, values, scores, present, theta, None, QUIET, 1)
     np.testing.assert_allclose(found, wanted, atol=50 * outcome_clip(D) * 2**-22)
@@ -173,7 +174,7 @@ def test_the_noise_has_the_claimed_variance(factor: float, right: bool, outcomes
     # The other factors are planted faults.
     d, sigma = 1001, 1.7
     nobody = np.zeros((1, 1), dtype=bool)
-    rows, theta = np.zeros((1, 1, d)), np.zeros(d - 1)
+    rows, theta = np.zeros((1, 1, d)), np.zeros(d - 2)
     with scaled_variance(outcome, factor):
         released = noisy_score(
             hazard(d), rows, rows, nobody, theta, sigma, SeededNoise(3), outcomes
@@ -188,7 +189,7 @@ def test_the_noise_has_the_claimed_variance(factor: float, right: bool, outcomes
 def test_noise_hides_the_same_whole_numbers_whatever_the_sigma() -> None:
     there = np.ones((1, 3), dtype=bool)
     exact, noisy = (
-        noisy_score(hazard(), *far(), there, np.ones(D - 1), sigma, QUIET, 1)
+        noisy_score(hazard(), *far(), there, np.ones(D - 2), sigma, QUIET, 1)
         for sigma in (None, 1e-9)
     )
     assert 0 < np.abs(noisy - exact).max() < 1e-7
@@ -198,28 +199,34 @@ def test_noise_hides_the_same_whole_numbers_whatever_the_sigma() -> None:
 def test_what_is_no_noise_is_refused(sigma: float) -> None:
     there = np.ones((1, 3), dtype=bool)
     with pytest.raises(InvalidEvent):
-        noisy_score(hazard(), *far(), there, np.ones(D - 1), sigma, QUIET, 1)
+        noisy_score(hazard(), *far(), there, np.ones(D - 2), sigma, QUIET, 1)
 
 
 # The hazard and its coefficients --------------------------------------------------------------
 
 
 def cohort(n: int, effects: Array, seed: int) -> Array:
-    """Values (n, 4) in the box: time, event, and two covariates that act on the hazard."""
+    """Values (n, 5) in the box: time, event, end, and two covariates that act on the hazard.
+
+    Who is followed for 3 (to 1 in the box) without an event has reached the end.
+    """
     rng = np.random.default_rng(seed)
     z = rng.normal(0, 0.6, (n, 2)).clip(-2, 2)
     failure = rng.exponential(2.0, n) * np.exp(-z @ effects)
     censored = rng.uniform(0.5, 4.0, n)
-    time = np.minimum(failure, censored) - 2
-    return np.column_stack([time, np.where(failure <= censored, 1.0, -1.0), z])
+    ended = np.where(np.minimum(failure, censored) > 3, 1.0, -1.0)
+    # Where a time stands for the end, no time is to be read.
+    time = np.where(ended > 0, rng.uniform(-0.5, 0.5, n), np.minimum(failure, censored) - 2)
+    event = np.where((failure <= censored) & (ended < 0), 1.0, -1.0)
+    return np.column_stack([time, event, ended, z])
 
 
-def histograms(values: Array) -> tuple[Array, Array]:
-    """Counts (2, BINS) of a cohort's times by event; the edges."""
+def histograms(values: Array) -> tuple[Array, float, Array]:
+    """Counts (2, BINS) of a cohort's times by event, and at the end; the edges."""
     edges = np.linspace(-2.0, 2.0, BINS + 1)
-    happened = values[:, EVENT] > 0
-    halves = [np.histogram(values[happened == e, TIME], edges)[0] for e in (False, True)]
-    return np.array(halves, dtype=np.float64), edges
+    happened, early = values[:, EVENT] > 0, values[:, END] < 0
+    halves = [np.histogram(values[early & (happened == e), TIME], edges)[0] for e in (0, 1)]
+    return np.array(halves, dtype=np.float64), float((~early).sum()), edges
 
 
 def moments_of(scores: Array) -> Array:
@@ -230,34 +237,39 @@ def moments_of(scores: Array) -> Array:
 
 def estimated(values: Array) -> Hazard:
     """As the mechanism has it; here scores are the values themselves."""
-    return Hazard.estimate((TIME, EVENT), *histograms(values), moments_of(values))
+    return Hazard.estimate(OUTCOME, *histograms(values), moments_of(values))
 
 
 def test_the_cumulative_hazard_is_nelson_and_aalens_up_to_binning() -> None:
     values = cohort(4000, np.zeros(2), 0)
-    times, happened = values[:, TIME], values[:, EVENT] > 0
+    times = np.where(values[:, END] > 0, 1.0, values[:, TIME])
+    happened = values[:, EVENT] > 0
     order = np.argsort(times)
     jumps = happened[order] / np.arange(len(times), 0, -1)
     found = estimated(values)
-    at = found.times[1:56]  # where a tenth of all are left
+    at = found.times[1:48]  # a bin before the end
     textbook = np.array([jumps[times[order] <= t].sum() for t in at])
-    assert (times > at[-1]).mean() > 0.02
-    np.testing.assert_allclose(found.cumulative[1:56], textbook, rtol=2e-3, atol=1e-4)
+    assert 0.05 < (values[:, END] > 0).mean() < (times > at[-1]).mean() < 0.3
+    np.testing.assert_allclose(found.cumulative[1:48], textbook, rtol=2e-3, atol=1e-4)
+    # Whoever reached the end lived through all of it, whatever stands for the time.
+    reached = found.parts(values, values)[2][values[:, END] > 0]
+    np.testing.assert_array_equal(reached, found.cumulative[-1])
 
 
 def test_the_cumulative_hazard_of_a_few_bins() -> None:
     halves = np.array([[1.0, 0.0, 2.0, 1.0], [2.0, 1.0, 0.0, 3.0]])
-    found = Hazard.estimate((TIME, EVENT), halves, np.arange(5.0), moments_of(np.eye(4)))
-    # At risk in the middle of a bin: 8.5, 6.5, 5 and 2 of the ten.
-    expected = np.cumsum([0.0, 2 / 8.5, 1 / 6.5, 0.0, 1.0])
+    found = Hazard.estimate(OUTCOME, halves, 4.0, np.arange(5.0), moments_of(np.eye(5)))
+    # At risk in the middle of a bin: 12.5, 10.5, 9 and 6 of the fourteen.
+    expected = np.cumsum([0.0, 2 / 12.5, 1 / 10.5, 0.0, 3 / 6])
     np.testing.assert_allclose(found.cumulative, expected, rtol=1e-12)
-    assert found.covariates == [2, 3]
+    assert found.covariates == [3, 4]
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_hazard_from_pure_noise_is_finite_and_rises(seed: int) -> None:
     noise = np.random.default_rng(seed).normal(0, 50.0, (2, BINS))
-    found = Hazard.estimate((TIME, EVENT), noise, np.linspace(-2, 2, BINS + 1), np.eye(5))
+    edges = np.linspace(-2, 2, BINS + 1)
+    found = Hazard.estimate(OUTCOME, noise, -50.0, edges, np.eye(6))
     assert np.isfinite(found.cumulative).all()
     assert (np.diff(found.cumulative) >= 0).all()
     assert np.isfinite(found.coefficients(*(cohort(200, np.zeros(2), seed),) * 2)).all()
@@ -275,7 +287,7 @@ def test_the_coefficients_are_those_of_a_poisson_regression() -> None:
 
 def test_whitened_covariates_are_uncorrelated() -> None:
     values = cohort(2000, np.zeros(2), 2)
-    values[:, 3] += 0.8 * values[:, 2]
+    values[:, 4] += 0.8 * values[:, 3]
     z = estimated(values).parts(values, values)[0]
     np.testing.assert_allclose(z.T @ z / len(z), np.eye(3), atol=1e-9)
 
@@ -287,6 +299,7 @@ def seen(y: Array) -> tuple[Array, Array]:
     """A sample as rows are seen: within the box, events ±1; scores are the values."""
     values = clamp(y, LOW, HIGH)
     values[:, EVENT] = np.where(y[:, EVENT] > 0, 1.0, -1.0)
+    values[:, END] = np.where(y[:, END] > 0, 1.0, -1.0)
     return values, values
 
 
@@ -348,25 +361,25 @@ def test_noise_shrinks_the_match(setting: Setting) -> None:
 
 
 @settings(max_examples=25, deadline=None)
-@given(goal=hnp.arrays(np.float64, D - 1, elements=st.floats(-1e9, 1e9)), sd=st.floats(0, 1e6))
+@given(goal=hnp.arrays(np.float64, D - 2, elements=st.floats(-1e9, 1e9)), sd=st.floats(0, 1e6))
 def test_whatever_was_released_the_map_is_finite_and_invertible(goal: Array, sd: float) -> None:
     sample = cohort(200, np.zeros(2), 5)
-    match = match_score(hazard(), np.zeros(D - 1), goal, sd, sample, seen)
+    match = match_score(hazard(), np.zeros(D - 2), goal, sd, sample, seen)
     assert np.isfinite(match.matrix).all()
     np.testing.assert_allclose(match.invert(match.apply(sample)), sample, atol=1e-9)
 
 
 def test_durations_without_covariates_are_matched_too() -> None:
-    values = cohort(500, np.zeros(2), 6)[:, :2]
-    known = Hazard.estimate((TIME, EVENT), *histograms(values), moments_of(values))
+    values = cohort(500, np.zeros(2), 6)[:, :3]
+    known = Hazard.estimate(OUTCOME, *histograms(values), moments_of(values))
 
     def observe(y: Array) -> tuple[Array, Array]:
-        return (clamp(y, LOW[:2], HIGH[:2]),) * 2
+        return (clamp(y, LOW[:3], HIGH[:3]),) * 2
 
     theta = known.coefficients(values, values)
     there = np.ones((500, 1), dtype=bool)
     total = noisy_score(known, values[:, None], values[:, None], there, theta, None, QUIET, 1)
     match = match_score(known, theta, total / 500 + 0.05, 0.0, values, observe)
     after = known.scores_of(*observe(match.apply(values)), theta)
-    mean = clip_rows(after, outcome_clip(2)).mean(axis=0)
+    mean = clip_rows(after, outcome_clip(3)).mean(axis=0)
     np.testing.assert_allclose(mean, total / 500 + 0.05, atol=1e-3)

@@ -15,6 +15,7 @@ STUDIES = {
     "reproduce": {
         "audits": "tests.studies.audits",
         "coverage": "tests.studies.coverage",
+        "foreign": "tests.studies.foreign",
         "frame": "tests.studies.frame",
         "half-circles": "tests.studies.half_circles",
         "hazard-ratio": "tests.studies.hazard_ratio",

@@ -96,7 +96,7 @@ def gaussians(
     radius = max(tune(n / whole, n, d).radius, math.sqrt(d + 1) + 0.75)
     moments = noisy_moments(scores[:, None], there, radius, whole / math.sqrt(0.9), noise)
     latents = rng.standard_normal((PER_PERSON * n, d))
-    [(_, event)] = encoding.outcomes
+    [(_, event, _)] = encoding.outcomes
     plain = linear.apply(latent_event(moments / counts.rows, linear, event).apply(latents))
     start = gaussian(moments, counts.rows)
 

@@ -460,3 +460,21 @@ def test_two_parquet_columns_of_one_name_are_refused(tmp_path):
     pq.write_table(twice, tmp_path / "a.parquet")
     with pytest.raises(InvalidInput, match="x: column occurs twice"):
         read_text(tmp_path / "a.parquet")
+
+
+# -- the end of follow-up ----------------------------------------------------------------------
+
+
+def test_events_after_the_follow_up_are_event_free_at_its_end():
+    """They were events at exactly the follow-up, once times had been clamped to it."""
+    time = Column("time", "duration", upper=5, event="died", decimals=1)
+    schema = Schema((time, Column("died", "event")))
+    cells = {"time": ["4.9", "5", "7.2", "9", "-1"], "died": ["1", "1", "1", "0", "1"]}
+    cells = {name: values * (N // 5) for name, values in cells.items()}
+    frame = pd.DataFrame(cells, index=pd.RangeIndex(2, N + 2, name="line"), dtype=object)
+    checked = check(frame, schema)
+    np.testing.assert_array_equal(checked.coded["time"][:5], [4.9, 5, 5, 5, 0])
+    np.testing.assert_array_equal(checked.coded["died"][:5], [1, 1, 0, 0, 1])
+    said = [str(f) for f in checked.findings]
+    assert any(f"{N // 5} events after the follow-up" in text for text in said)
+    assert not checked.fatal

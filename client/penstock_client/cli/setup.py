@@ -11,10 +11,12 @@ from typing import Annotated
 import typer
 
 from penstock.checks import nearest, shown
+from penstock.cli.advice import show_suggestions
 from penstock.cli.console import done, emit_json, err, friendly, say
 from penstock.daemon import certificates
 from penstock.daemon.confinement import forbid_dumps
 from penstock.errors import InvalidInput, Problem
+from penstock.schema import suggest_for
 from penstock.study import DELTA_TIMES_PERSONS
 from penstock.toml import Roles, guess_person
 from penstock.toml.writer import key
@@ -197,6 +199,7 @@ def check(
         err.print("  !", SEEDED, markup=False)
     if not as_json:
         _show_findings(checked)
+        show_suggestions(checked.dictionary)
         _warn_of_delta(paths, checked.persons or 0)
     version = None
     if not (dry_run or standing):
@@ -209,6 +212,7 @@ def check(
                 "counted": checked.counted,
                 "persons": checked.persons,
                 "findings": [asdict(f) for f in checked.findings],
+                "suggestions": [asdict(s) for s in suggest_for(checked.dictionary)],
                 "unused": list(checked.unused),
                 "without": checked.without,
                 "version": version,

@@ -217,7 +217,11 @@ class ColumnTally:
                 "Correct the file, or declare a code such as -9 in `missing`; "
                 "bounds are widened by public knowledge, never to hold rows."
             )
-            message = f"{many} [{low:g}, {high:g}]; they are clamped"
+            become = "they are clamped"
+            if column.kind == "duration":
+                become = "they end at the follow-up, or are clamped to 0"
+                remedy = "Nothing is wrong with a longer follow-up; correct what is below 0."
+            message = f"{many} [{low:g}, {high:g}]; {become}"
             return spots.finding(column.name, message, remedy=remedy)
         name = "" if self._other is not None else ", or name a public level in `other`"
         remedy = (

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from penstock.checks import Checks, shown
 from penstock.errors import InvalidInput, Problem
-from penstock.schema import Schema
+from penstock.schema import Schema, end_follow_up
 from penstock_client.rows.cells import read_cells
 from penstock_client.rows.findings import Finding
 from penstock_client.rows.identities import Gathering, Identities
@@ -163,7 +163,7 @@ class _Reading:
                 complete &= known | column.nullable
                 without = counted - len(np.unique(person[known]))
                 findings += found.findings(without, counted, name in allow_empty)
-        coded = _seen_to_the_end(coded, self._dictionary)
+        coded = _seen_to_the_end(coded, self._dictionary, findings)
         reads = {s for c in self._dictionary.names for s in self._recoding.rule(c).reads}
         unused = tuple(n for n in self._names if n not in reads | self._persons.reads)
         return Checked(
@@ -181,14 +181,25 @@ class _Reading:
         )
 
 
-def _seen_to_the_end(coded: dict[str, Codes], dictionary: Schema) -> dict[str, Codes]:
-    """Durations within their follow-up."""
+def _seen_to_the_end(
+    coded: dict[str, Codes], dictionary: Schema, findings: list[Finding]
+) -> dict[str, Codes]:
+    """Rows as they are seen at the end of follow-up: later events have not happened yet."""
+    seen = end_follow_up(coded, dictionary)
+    for column in dictionary.columns:
+        event = column.event
+        if event is None or event not in coded or column.name not in coded:
+            continue
+        later = int(((coded[event] > 0) & (seen[event] == 0)).sum())
+        if later:
+            message = f"{later} events after the follow-up; these rows are event-free at its end"
+            findings.append(Finding(column.name, message))
     ended = {
-        c.name: np.clip(coded[c.name], *c.bounds)
+        c.name: np.clip(seen[c.name], *c.bounds)
         for c in dictionary.columns
-        if c.kind == "duration" and c.name in coded
+        if c.kind == "duration" and c.name in seen
     }
-    return coded | ended
+    return dict(seen) | ended
 
 
 def _first_rows(person: NDArray[np.int64], most: int) -> NDArray[np.bool_]:

@@ -15,6 +15,7 @@ import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import statsmodels.api as sm
@@ -35,6 +36,10 @@ not identified: (quasi-)separation makes it grow without limit, collinearity to 
 MIN_RESIDUAL = 1e-8
 """Share of the outcome's variance that must be left over by a linear model: a table that is an
 exact linear function would otherwise buy unlimited weight."""
+_NEWTON_STEPS, _HALVINGS = 50, 30
+_NEAR, _THERE = 1e-6, 1e-14
+"""What is left to gain where whole steps are safe, and rounding hides whether they climb; and
+where the next one, which squares what is left, is the last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,17 +182,43 @@ def _cox(outcome: Array, event: Array | None, design: Array) -> _Fit:
         raise _Degenerate("a duration is negative")
     share = _event_share(event, design.shape[1], censored=False)
     model = PHReg(outcome, design, status=event, ties="efron")
-    result = model.fit(maxiter=50, disp=0)
-    covariance = np.asarray(result.cov_params())
-    score = np.asarray(model.score(result.params))
-    # Half the Newton decrement: what the log likelihood still has to gain.
-    to_gain = 0.5 * float(score @ covariance @ score)
+    coefficients, covariance, to_gain = _climb(model, design.shape[1])
     return _Fit(
-        float(result.params[-1]),
+        float(coefficients[-1]),
         float(covariance[-1, -1]),
         to_gain < 1e-9,
         1.0 / (len(outcome) * share),
     )
+
+
+def _climb(model: Any, size: int) -> tuple[Array, Array, float]:
+    """The maximum of a log likelihood by Newton's steps, halved until they climb.
+
+    Whole steps, statsmodels' own, jump over the maximum where a covariate has a long tail (light
+    chains of 20 where most have 1), and never come back.
+
+    Returns:
+        Coefficients, their covariance, and half the Newton decrement: what the log likelihood
+        still has to gain.
+    """
+    at: Array = np.zeros(size)
+    height = float(model.loglike(at))
+    for _ in range(_NEWTON_STEPS):
+        score = np.asarray(model.score(at), dtype=np.float64)
+        hessian = np.asarray(model.hessian(at), dtype=np.float64)
+        covariance: Array = np.asarray(np.linalg.inv(-hessian), dtype=np.float64)
+        step = covariance @ score
+        to_gain = 0.5 * float(score @ step)
+        for _ in range(_HALVINGS if not abs(to_gain) <= _NEAR else 0):
+            reached = float(model.loglike(at + step))
+            if reached >= height:
+                height = reached
+                break
+            step = step / 2
+        at = at + step
+        if abs(to_gain) <= _THERE:
+            break
+    return at, covariance, to_gain
 
 
 def _poisson(outcome: Array, event: Array | None, design: Array) -> _Fit:

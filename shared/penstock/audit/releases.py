@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.audit.worlds import Bools, Target
+from penstock.encoding import Outcome
 from penstock.models.tables import latent_noise, margins
 from penstock.models.tables.moments import moment_event, noisy_moments
 from penstock.models.tables.outcome import Hazard, noisy_score, outcome_event
@@ -172,12 +173,14 @@ def moments(scale: float) -> Target:
 
 def outcome(scale: float) -> Target:
     """A hazard's score: rows at its largest residual, all covariates alike, far beyond the clip."""
-    rows_each, d, sigma = 2, 5, 0.5 * scale
-    others = d - 2
+    rows_each, d, sigma = 2, 6, 0.5 * scale
+    others = d - 3
     times = np.array([-1.0, 1.0])
-    hazard = Hazard(0, 1, [2, 3, 4], times, times + 1, np.zeros(others), np.eye(others))
-    # Censored at the end, at a risk of e⁴: each entry is -2e⁴, the clip about 2.
-    values, covariates = np.tile([1.0, -1.0, 1.0, 1.0, 1.0], (1, rows_each, 1)), np.ones(d - 1)
+    whole = Outcome(0, 1, 2)
+    hazard = Hazard(whole, [3, 4, 5], times, times + 1, np.zeros(others), np.eye(others))
+    # Event-free at the end, at a risk of e⁴: each entry is -2e⁴, the clip about 2.
+    values = np.tile([0.0, -1.0, 1.0, 1.0, 1.0, 1.0], (1, rows_each, 1))
+    covariates = np.ones(d - 2)
 
     def scores(person: bool, runs: int, noise: NoiseSource) -> Array:
         present = np.full((1, rows_each), person)

@@ -24,6 +24,7 @@ from penstock.analyst.answers import cost, returned
 from penstock.analyst.keyfile import read_private
 from penstock.analyst.waiting import wait_for_end
 from penstock.checks import Checks
+from penstock.cli.advice import show_suggestions
 from penstock.cli.console import done, emit_json, err, escape, friendly, say, table
 from penstock.errors import InvalidInput, JobFailed, PenstockError, Problem, Unreachable
 from penstock.mechanisms import MECHANISMS, Gibbs, Trajectory
@@ -197,6 +198,7 @@ def check(
     if as_json:
         emit_json(found.to_dict())
         return
+    show_suggestions(found.schema)
     done(f"{path}: {found.name}, {len(found.sites)} sites, quorum {found.quorum}")
     say(f"  {found.mechanism.name} {cost(found)}")
     for line in returned(found):

@@ -18,9 +18,22 @@ from penstock.schema.columns import (
     read_columns,
 )
 from penstock.schema.compare import compare
-from penstock.schema.tables import check_coded, from_arrow, to_arrow
+from penstock.schema.suggestions import (
+    Suggestion,
+    follow_suggestions,
+    suggest_for,
+    suggest_modelling,
+)
+from penstock.schema.tables import (
+    END_WIDTH,
+    check_coded,
+    end_follow_up,
+    from_arrow,
+    to_arrow,
+)
 
 __all__ = [
+    "END_WIDTH",
     "KINDS",
     "LARGEST",
     "LEVELS_PUBLIC",
@@ -35,9 +48,14 @@ __all__ = [
     "Column",
     "Floats",
     "Schema",
+    "Suggestion",
     "check_coded",
     "compare",
+    "end_follow_up",
+    "follow_suggestions",
     "from_arrow",
     "read_columns",
+    "suggest_for",
+    "suggest_modelling",
     "to_arrow",
 ]

@@ -48,6 +48,29 @@ def check_coded(coded: Mapping[str, npt.ArrayLike], schema: Schema) -> Coded:
     return arrays
 
 
+END_WIDTH = 1e-9
+"""Share of the follow-up, in a duration without decimals, that is its end: times are computed."""
+
+
+def end_follow_up(coded: Mapping[str, npt.ArrayLike], schema: Schema) -> Coded:
+    """The same table, seen no longer than each duration's follow-up.
+
+    Who is followed for longer than ``upper`` (by more than rounding to the column's decimals
+    explains) has the time ``upper`` and no event: what happens later has not happened yet, known or
+    not. All else stays as it is; rows do not depend on each other.
+    """
+    seen = {name: np.asarray(values, dtype=np.float64) for name, values in coded.items()}
+    for column in schema.columns:
+        if column.event is None or column.event not in seen or column.name not in seen:
+            continue
+        upper = column.bounds[1]
+        slack = END_WIDTH * upper if column.decimals is None else 0.5 / 10.0**column.decimals
+        later = seen[column.name] > upper + slack
+        seen[column.name] = np.where(later, upper, seen[column.name])
+        seen[column.event] = np.where(later, 0.0, seen[column.event])
+    return seen
+
+
 def to_arrow(coded: Mapping[str, npt.ArrayLike], schema: Schema) -> pa.Table:
     """A coded table as people read it.
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 from scipy.stats import qmc
 
+from penstock.encoding import Outcome
 from penstock.models.flow import training
 from penstock.models.flow.engine import make_flow
 from penstock.models.sliced_wasserstein.body import Sliced
@@ -49,7 +50,7 @@ _SEED = 0
 class Encoding(Protocol):
     """What a fit needs of :class:`penstock.encoding.Encoding`; (d,) is the public box.
 
-    ``outcomes``: the coordinates of durations and their events, in pairs; ``levels``: of each
+    ``outcomes``: the coordinates of durations, their events and ends; ``levels``: of each
     coordinate that holds levels alone, their points.
     """
 
@@ -60,7 +61,7 @@ class Encoding(Protocol):
     def high(self) -> Array: ...
 
     @property
-    def outcomes(self) -> tuple[tuple[int, int], ...]: ...
+    def outcomes(self) -> tuple[Outcome, ...]: ...
 
     @property
     def levels(self) -> Mapping[int, Array]: ...
@@ -236,7 +237,7 @@ class _Fit:
         sobol = qmc.Sobol(plan.d, seed=_SEED)
         self._latents = ndtri(sobol.random_base2(_MATCH_POWER))
         # Linear moments in place of those of normal scores are near enough to start a match from.
-        spread = gaussian(self._moments, self._counts.rows).matrix
+        spread = gaussian(self._moments, self._counts.rows, self._seen.margins.unclear).matrix
         start = Affine(spread, np.zeros(plan.d))
         self._start = self._matched(start.apply(self._latents)).after(start)
         self.inside = self._start.invert(self._seen.margins.to_scores(self._values))
@@ -253,14 +254,16 @@ class _Fit:
         """The map that gives a sample of normal scores the released moments."""
         radius, observe = self._plan.stages.radius, self._seen.observe
         rows, sd = self._counts.rows, self._plan.stages.moment_sd / self._counts.rows
-        return match_moments(self._moments, rows, radius, sample, lambda y: observe(y)[1], sd)
+        held = self._seen.margins.unclear
+        return match_moments(self._moments, rows, radius, sample, lambda y: observe(y)[1], sd, held)
 
     def _moved(self, sample: Array, match: Affine) -> Affine:
         """``match``, and after it what gives the sample the released scores of the outcomes."""
         stages, outcomes, counts = self._plan.stages, self._encoding.outcomes, self._counts
-        for outcome, halves in zip(outcomes, counts.split, strict=True):
-            edges = self._seen.edges(outcome[0])
-            hazard = Hazard.estimate(outcome, halves, edges, self._moments / counts.rows)
+        for outcome, halves, ended in zip(outcomes, counts.split, counts.ended, strict=True):
+            edges = self._seen.edges(outcome.duration)
+            known = self._moments / counts.rows
+            hazard = Hazard.estimate(outcome, halves, float(ended), edges, known)
             near = match.apply(sample)
             theta = hazard.coefficients(*self._seen.observe(near))
             total = noisy_score(

@@ -5,7 +5,8 @@ sensitivity holds in the machine's arithmetic, not only on paper. Everything aft
 post-processing.
 
 * :func:`noisy_histograms` counts each column on a fixed grid over the public box. A duration is
-  counted apart for events and for censored times, at no further cost: a row is in one of the two.
+  counted apart for events, for times censored before the end of follow-up, and for who is
+  event-free at the end, at no further cost: a row is in one of the three.
 * :func:`standardise` takes each column's mean and sd from them: *linear* scores, in which moments
   are measured, since regressions are linear in the columns as they are.
 * :class:`Margins` takes each column's whole distribution: *normal* scores, in which the density
@@ -24,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
-from penstock.encoding import level_noise
+from penstock.encoding import Outcome, level_noise, nowhere_noise
 from penstock.models.tables.moments import Affine
 from penstock.privacy.discrete import add_discrete_gaussian, exact_positive, grid_sd
 from penstock.privacy.events import DiscreteGaussian
@@ -33,8 +34,8 @@ from penstock.privacy.sensitivity import histogram
 
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
-Outcomes = Sequence[tuple[int, int]]
-"""Pairs of coordinates: a duration, and its event (above 0: it happened)."""
+Outcomes = Sequence[Outcome]
+"""Coordinates of durations, each with its event's and its end's (above 0: it is so)."""
 Levels = Mapping[int, Array]
 """Of each coordinate that holds levels alone, their points; at most BINS of them are counted so."""
 
@@ -52,6 +53,10 @@ of a column, and of a duration's half."""
 _WIDTHS = (1.0, 2.0, 4.0, 8.0)
 """Widths of the kernels, in bins, that smooth counts which do not stand out by themselves."""
 
+_WIDER, _APART, _MOST = (16.0,), 2.0, 0.9
+"""Of a duration's times: one more width; by how many sds of its noise a smoothed count stands out,
+and what share of the times is to. Frozen on simulated times (Weibull, log-normal)."""
+
 _EMPTY = 1e-7
 """Share of a bin that is not kept: the maps keep their inverses."""
 
@@ -64,13 +69,17 @@ class Counts:
     """Noisy counts.
 
     Args:
-        bins: (d, BINS), of each column; of levels, in its first places.
-        split: (m, 2, BINS), of each duration: censored times, then events.
+        bins: (d, BINS), of each column; of levels, in its first places. Of a duration, without the
+            rows that are event-free at its end; of its end, the event-free rows before it and at
+            it, then the events.
+        split: (m, 2, BINS), of each duration: times censored before the end, then events.
+        ended: (m,), rows that are event-free at the end, of two counts the mean.
         rows: the number of rows present, by all counts; sd: of each count's noise.
     """
 
     bins: Array
     split: Array
+    ended: Array
     rows: float
     sd: float
 
@@ -81,7 +90,7 @@ def histogram_event(
     """What :func:`noisy_histograms` is charged as; ``outcomes``: how many durations are split."""
     sensitivity = histogram(d + 1, rows_per_person)
     grid = grid_sd(_histogram_variance(sigma, d, rows_per_person), 1.0)
-    count = BINS * (d + outcomes) + 1
+    count = BINS * (d + outcomes) + outcomes + 1
     return DiscreteGaussian(sigma, 1, "margins", sensitivity, grid, count)
 
 
@@ -105,7 +114,7 @@ def noisy_histograms(
         rows: (n, k, d); present: (n, k). Values are clamped to the box; NaN counts at its centre.
         low, high: (d,), the public box.
         sigma: noise multiplier, or None for no noise (public rows, ``empirical`` class).
-        outcomes: durations whose histograms are split by their events.
+        outcomes: durations whose histograms are split by their events and ends.
         levels: coordinates that are counted by level: fewer counts, hence less noise.
 
     Sensitivity: :func:`penstock.privacy.sensitivity.histogram` of d + 1 (each column, and the total
@@ -113,11 +122,18 @@ def noisy_histograms(
     """
     n, k, d = rows.shape
     inside, there = clamp(rows, low, high).reshape(-1, d), present.ravel()
-    split, cells = dict(outcomes), []
+    split, ends = {o.duration: o for o in outcomes}, {o.end: o for o in outcomes}
+    cells = []
     for j, x in enumerate(inside.T):
-        count, place = _places(x, low[j], high[j], (levels or {}).get(j))
+        if j in ends:
+            happened, ended = outcome_states(inside, ends[j])
+            count, place = 3, np.where(happened, 2, ended.astype(np.intp))
+        else:
+            count, place = _places(x, low[j], high[j], (levels or {}).get(j))
         if j in split:
-            count, place = 2 * count, place + count * (inside[:, split[j]] > 0)
+            happened, ended = outcome_states(inside, split[j])
+            place = np.where(ended, 2 * BINS, place + BINS * happened)
+            count = 2 * BINS + 1
         # Absent rows are counted, too, in a cell of their own.
         cells.append(np.bincount(np.where(there, place, count), minlength=count + 1)[:count])
     whole = np.append(np.concatenate(cells), np.count_nonzero(there))
@@ -127,11 +143,19 @@ def noisy_histograms(
         flat = add_discrete_gaussian(whole, _histogram_variance(sigma, d, k), noise, unit=1.0)
     parts = np.split(flat[:-1], np.cumsum([len(c) for c in cells])[:-1])
     bins = np.zeros((d, BINS))
-    for row, part in zip(bins, parts, strict=True):
-        row[: min(len(part), BINS)] = part.reshape(-1, min(len(part), BINS)).sum(axis=0)
-    halves = [parts[j].reshape(2, BINS) for j, _ in outcomes]
+    for j, (row, part) in enumerate(zip(bins, parts, strict=True)):
+        own = part[:-1] if j in split else part
+        row[: min(len(own), BINS)] = own.reshape(-1, min(len(own), BINS)).sum(axis=0)
+    halves = [parts[o.duration][:-1].reshape(2, BINS) for o in outcomes]
+    at_end = np.array([(parts[o.duration][-1] + parts[o.end][1]) / 2 for o in outcomes])
     total = _rows(float(flat[-1]), parts, sd, n * k)
-    return Counts(bins, np.array(halves).reshape(-1, 2, BINS), total, sd)
+    return Counts(bins, np.array(halves).reshape(-1, 2, BINS), at_end, total, sd)
+
+
+def outcome_states(x: Array, outcome: Outcome) -> tuple[Bools, Bools]:
+    """Of values (…, d): whether the event happened, and whether the end came first, (…,)."""
+    happened = np.asarray(x[..., outcome.event] > 0)
+    return happened, np.asarray(~happened & (x[..., outcome.end] > 0))
 
 
 def _rows(counted: float, parts: Sequence[Array], sd: float, most: int) -> float:
@@ -163,14 +187,19 @@ class Margins:
     r"""Column by column from values to normal scores, s = Φ⁻¹(F(x)), and back.
 
     F is the distribution function of a noisy histogram, linear within bins. A duration's F is that
-    of its event's half, where both show their shape, so that event and duration have their joint
-    distribution whatever the scores; its event's coordinate is mapped back before it.
+    of its event's half, where both show their shape, and at the end of follow-up that of the public
+    noise which stands there for a time. The end's F is that of the rows without an event; those
+    with one have not reached it. So event, end and duration have their joint distribution whatever
+    the scores; the event's coordinate is mapped back first, then the end's.
 
     Args:
         counts: as released; low, high: (d,), the public box; outcomes, levels: as counted.
 
     Attributes:
         whole: (d, BINS + 1), F at the bins' edges, of all rows.
+        unclear: ends of durations that hardly anybody reached, or missed, as far as one can tell:
+            whoever has no event reaches them with one chance, and nothing is known of on whom else
+            that depends.
     """
 
     def __init__(
@@ -185,19 +214,45 @@ class Margins:
         uniform = np.arange(BINS + 1) / BINS
         # A duration as a whole is counted in two parts, hence with twice the variance.
         sds = np.full(len(low), counts.sd)
-        sds[[j for j, _ in outcomes]] *= math.sqrt(2)
+        sds[[o.duration for o in outcomes]] *= math.sqrt(2)
         self.whole = np.stack(
             [_cumulative(bins, sd, uniform) for bins, sd in zip(counts.bins, sds, strict=True)]
         )
         for j, points in (levels or {}).items():
             if len(points) <= BINS:
                 self.whole[j] = _of_levels(counts.bins[j, : len(points)], points, self._edges[j])
-        self._halves: dict[int, tuple[int, Array, Array]] = {}
-        for (j, event), halves in zip(outcomes, counts.split, strict=True):
-            # Halves of which one does not show its shape would contradict each other.
-            if halves.sum(axis=1).min() > _HALF_SHAPED * counts.sd:
-                own = [_cumulative(half, counts.sd, self.whole[j], 0.0) for half in halves]
-                self._halves[j] = (event, own[0], own[1])
+        self._outcomes = tuple(outcomes)
+        self._states: dict[int, tuple[Array, Array, Array]] = {}
+        self.unclear: tuple[int, ...] = tuple(
+            outcome.end
+            for outcome, ended in zip(outcomes, counts.ended, strict=True)
+            if not min(ended, counts.bins[outcome.end, 0]) > _CERTAIN * counts.sd
+        )
+        for outcome, halves, ended in zip(outcomes, counts.split, counts.ended, strict=True):
+            self._split(outcome, halves, ended, counts)
+
+    def _split(self, outcome: Outcome, halves: Array, ended: float, counts: Counts) -> None:
+        """F of a duration and of its end where: censored earlier, event-free at the end, event."""
+        j, end, sd = outcome.duration, outcome.end, counts.sd * math.sqrt(2)
+        rest, edges = self.whole[j], np.linspace(-1.0, 1.0, BINS + 1)
+        if counts.bins[j].sum() > _HALF_SHAPED * sd:
+            rest = _times(counts.bins[j], sd)
+        nowhere = _strictly(nowhere_noise(edges))
+        censored = happened = rest
+        # Halves of which one does not show its shape would contradict each other.
+        if halves.sum(axis=1).min() > _HALF_SHAPED * counts.sd:
+            censored, happened = (_times(half, counts.sd) for half in halves)
+        self._states[j] = censored, nowhere, happened
+        share = min(max(ended / counts.rows, 0.0), 1.0)
+        self.whole[j] = share * nowhere + (1 - share) * rest
+        signs = np.array([-1.0, 1.0])
+
+        def of_end(no: float, yes: float) -> Array:
+            return _of_levels(np.array([no, yes]), signs, self._edges[end])
+
+        free = of_end(float(counts.bins[end, 0]), ended)
+        self._states[end] = free, free, of_end(1.0, 0.0)
+        self.whole[end] = of_end(counts.rows - ended, ended)
 
     def to_scores(self, x: Array) -> Array:
         """(…, d) values in the box to scores."""
@@ -224,28 +279,26 @@ class Margins:
 
     def _curves(self, x: Array, j: int) -> list[tuple[Bools, Array]]:
         """Which rows (…,) are under which F of column j."""
-        if j not in self._halves:
+        if j not in self._states:
             return [(np.ones(x.shape[:-1], dtype=np.bool_), self.whole[j])]
-        event, censored, happened = self._halves[j]
-        events = np.asarray(x[..., event] > 0)
-        return [(events, happened), (~events, censored)]
+        [outcome] = (o for o in self._outcomes if j in (o.duration, o.end))
+        happened, ended = outcome_states(x, outcome)
+        masks = (~happened & ~ended, ended, happened)
+        return list(zip(masks, self._states[j], strict=True))
 
     def to_values(self, s: Array) -> Array:
         """(…, d) scores to values in the box; NaN stays NaN."""
-        u, x = np.clip(ndtr(s), _TAIL, 1 - _TAIL), np.empty_like(s)
-        for j, (edges, whole) in enumerate(zip(self._edges, self.whole, strict=True)):
-            if j not in self._halves:
-                x[..., j] = np.interp(u[..., j], whole, edges)
-        for j, (event, censored, happened) in self._halves.items():
-            x[..., j] = np.where(
-                x[..., event] > 0,
-                np.interp(u[..., j], happened, self._edges[j]),
-                np.interp(u[..., j], censored, self._edges[j]),
-            )
+        u, x = np.clip(ndtr(s), _TAIL, 1 - _TAIL), np.zeros_like(s)
+        last = [o.end for o in self._outcomes] + [o.duration for o in self._outcomes]
+        for j in (*(j for j in range(s.shape[-1]) if j not in self._states), *last):
+            value = x[..., j].copy()
+            for who, f in self._curves(x, j):
+                value = np.where(who, np.interp(u[..., j], f, self._edges[j]), value)
+            x[..., j] = value
         return x
 
 
-def _cumulative(bins: Array, sd: float, otherwise: Array, shaped: float = _SHAPED) -> Array:
+def _cumulative(bins: Array, sd: float, otherwise: Array) -> Array:
     """The distribution function at the bins' edges, (BINS + 1,), strictly rising from 0 to 1.
 
     A bin is kept where it stands out of the noise, and so are its neighbours, one after the other,
@@ -265,7 +318,7 @@ def _cumulative(bins: Array, sd: float, otherwise: Array, shaped: float = _SHAPE
     total = share.sum()
     if not total > _PLACED * sd:
         return otherwise
-    if not total > shaped * sd:
+    if not total > _SHAPED * sd:
         centre = float(share @ np.arange(BINS)) / total
         spread = math.sqrt(float(share @ (np.arange(BINS) - centre) ** 2) / total + 1 / 12)
         share = np.diff(ndtr((np.arange(BINS + 1) - 0.5 - centre) / spread))
@@ -274,19 +327,41 @@ def _cumulative(bins: Array, sd: float, otherwise: Array, shaped: float = _SHAPE
     return cumulative
 
 
+def _times(bins: Array, sd: float) -> Array:
+    """The distribution function of a duration's half that shows its shape.
+
+    Times lie thin over all of a follow-up: what stands out bin by bin would be some of the peaks,
+    noise's among them, and the rest lost. So they are smoothed as a whole, as little as lets most
+    of them stand out.
+    """
+    for kernel in (np.eye(BINS), *_kernels(_WIDTHS + _WIDER)):
+        smooth, noise = kernel @ bins, sd * np.linalg.norm(kernel, axis=1)
+        if smooth[smooth > _APART * noise].sum() > _MOST * bins.sum():
+            break
+    share = np.where(smooth > noise, smooth, 0.0)
+    risen = np.append(0.0, np.cumsum(share / max(share.sum(), _EMPTY) + _EMPTY))
+    cumulative: Array = risen / risen[-1]
+    return cumulative
+
+
 def _of_levels(counts: Array, points: Array, edges: Array) -> Array:
     """The same of levels: each has its noisy share, and the public shape of its noise."""
     share = np.maximum(counts, 0.0) + _EMPTY
-    risen = (share / share.sum()) @ level_noise(points, edges) + _EMPTY * np.arange(len(edges))
+    return _strictly((share / share.sum()) @ level_noise(points, edges))
+
+
+def _strictly(risen: Array) -> Array:
+    """A distribution function at the bins' edges, strictly rising from 0 to 1."""
+    risen = risen + _EMPTY * np.arange(len(risen))
     cumulative: Array = risen / risen[-1]
     return cumulative
 
 
 @cache
-def _kernels() -> list[Array]:
+def _kernels(widths: tuple[float, ...] = _WIDTHS) -> list[Array]:
     """Gaussian smoothing (BINS, BINS) of rising width, rows adding up to 1."""
     apart = np.arange(BINS)[:, None] - np.arange(BINS)
-    kernels = [np.exp(-0.5 * (apart / width) ** 2) for width in _WIDTHS]
+    kernels = [np.exp(-0.5 * (apart / width) ** 2) for width in widths]
     return [kernel / kernel.sum(axis=1, keepdims=True) for kernel in kernels]
 
 

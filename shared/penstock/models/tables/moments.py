@@ -9,7 +9,7 @@ clipping nor rounding biases what it bounds. Everything after the noise is post-
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -157,10 +157,23 @@ def _row_unit(radius: float) -> float:
     return math.ldexp(1.0, math.frexp(radius)[1] - _BITS)
 
 
-def gaussian(moments: Array, rows: float) -> Affine:
-    """The affine map from standard Gaussians to one with the released (clipped) moments."""
-    mean, covariance = mean_and_covariance(moments / rows)
-    return Affine(power(covariance, 0.5), mean)
+def gaussian(moments: Array, rows: float, held: Collection[int] = ()) -> Affine:
+    """The affine map from standard Gaussians to one with the released (clipped) moments.
+
+    Coordinates that are ``held`` stay standard, and independent of all others.
+    """
+    d = len(moments) - 1
+    moved = [j for j in range(d) if j not in held]
+    mean, covariance = mean_and_covariance(_only(moments / rows, moved))
+    matrix, shift = np.eye(d), np.zeros(d)
+    matrix[np.ix_(moved, moved)], shift[moved] = power(covariance, 0.5), mean
+    return Affine(matrix, shift)
+
+
+def _only(moments: Array, coordinates: list[int]) -> Array:
+    """The second moments of some coordinates."""
+    at = [*coordinates, len(moments) - 1]
+    return moments[np.ix_(at, at)]
 
 
 def match_moments(
@@ -170,6 +183,7 @@ def match_moments(
     sample: Array,
     observe: Callable[[Array], Array] | None = None,
     sd: float = 0.0,
+    held: Collection[int] = (),
 ) -> Affine:
     r"""The affine map that gives a model's sample, seen as the rows were, the released moments.
 
@@ -184,26 +198,30 @@ def match_moments(
         sample: (N, d) scores drawn from the model, N large.
         observe: scores as the model makes them to scores as a row has them: decode, encode again.
         sd: of the noise on each mean moment; it bounds how far the map goes.
+        held: coordinates that stay as they are, since nothing is known of them: noise alone would
+            carry them away, and what is mixed with them.
     """
     d, sd = sample.shape[1], max(sd, 1e-9)
+    moved = [j for j in range(d) if j not in held]
     stretch = float(np.clip(_STRETCH_SIGNAL / sd, *_STRETCH))
     most = float(np.clip(_SHIFT_SIGNAL / sd, *_SHIFT))
-    goal_mean, goal_cov = mean_and_covariance(moments / rows)
-    matrix, shift = np.eye(d), np.zeros(d)
+    goal_mean, goal_cov = mean_and_covariance(_only(moments / rows, moved))
+    matrix, shift, step = np.eye(d), np.zeros(d), np.eye(d)
     spread = sample.std(axis=0) + 1e-6
     for _ in range(_MATCH_ROUNDS):
         y = sample @ matrix.T + shift
         # A threshold hides a column's scale, so that nothing would stop it from drifting.
         drift = np.maximum(y.std(axis=0) / spread, 1e-6)
-        keep = np.clip(drift, 0.5, 2.0) / drift
+        keep = (np.clip(drift, 0.5, 2.0) / drift)[moved]
         y = _clipped(y if observe is None else observe(y), radius)
-        mean, cov = mean_and_covariance(y.T @ y / len(y))
+        mean, cov = mean_and_covariance(_only(y.T @ y / len(y), moved))
         root, inverse = power(cov, 0.5), power(cov, -0.5)
-        step = (inverse @ power(root @ goal_cov @ root, 0.5) @ inverse) * keep[:, None]
+        transport = inverse @ power(root @ goal_cov @ root, 0.5) @ inverse
+        step[np.ix_(moved, moved)] = transport * keep[:, None]
         # Moments that are mostly noise can lie where no sample gets: the chase must end somewhere,
         # and the map must keep its inverse.
         matrix = _within(step @ matrix, 1 / stretch, stretch)
-        shift = np.clip(shift + goal_mean - mean, -most, most)
+        shift[moved] = np.clip(shift[moved] + goal_mean - mean, -most, most)
     return Affine(matrix, shift)
 
 

@@ -23,7 +23,8 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.models.tables.margins import between
+from penstock.encoding import Outcome
+from penstock.models.tables.margins import between, outcome_states
 from penstock.models.tables.moments import (
     Affine,
     clip_rows,
@@ -51,16 +52,16 @@ _MOST_MOVE = 1.0
 
 
 def outcome_clip(d: int) -> float:
-    """C for d coordinates, of which two are the outcome's."""
-    return _CLIP * math.sqrt(d - 1)
+    """C for d coordinates, of which three are the outcome's: of d - 2 entries."""
+    return _CLIP * math.sqrt(d - 2)
 
 
 def outcome_event(sigma: float, d: int, outcomes: int) -> DiscreteGaussian:
     """What :func:`noisy_score` is charged as, for all outcomes together."""
     sensitivity = outcome_clip(d) * math.sqrt(outcomes)
-    _, unit = whole_vectors(np.zeros((0, d - 1)), np.zeros(0, dtype=bool), outcome_clip(d))
+    _, unit = whole_vectors(np.zeros((0, d - 2)), np.zeros(0, dtype=bool), outcome_clip(d))
     grid = grid_sd(_variance(sigma, d, outcomes), unit)
-    return DiscreteGaussian(sigma, 1, "outcome", sensitivity, grid, outcomes * (d - 1))
+    return DiscreteGaussian(sigma, 1, "outcome", sensitivity, grid, outcomes * (d - 2))
 
 
 def _variance(sigma: float, d: int, outcomes: int) -> Fraction:
@@ -73,13 +74,12 @@ class Hazard:
     """A duration's cumulative hazard Λ, from its histograms; the covariates' centre and whitening.
 
     Args:
-        duration, event: coordinates of values; covariates: all others.
+        outcome: coordinates of values; covariates: all others.
         times, cumulative: Λ at the bins' edges, linear between.
         centre, whiten: of the covariates' linear scores.
     """
 
-    duration: int
-    event: int
+    outcome: Outcome
     covariates: list[int]
     times: Array
     cumulative: Array
@@ -88,30 +88,32 @@ class Hazard:
 
     @classmethod
     def estimate(
-        cls, outcome: tuple[int, int], halves: Array, times: Array, moments: Array
+        cls, outcome: Outcome, halves: Array, ended: float, times: Array, moments: Array
     ) -> Hazard:
         """Nelson & Aalen's estimate from noisy counts (2, bins), censored and events.
 
         Args:
+            ended: noisy count of who is event-free at the end: at risk all along.
             times: (bins + 1,) edges, of values; moments: as released, over the number of rows.
         """
         counts = np.maximum(halves, 0.0)
         total = counts.sum(axis=0)
-        at_risk = np.cumsum(total[::-1])[::-1] - total / 2
-        least = max(_LEAST_AT_RISK * float(total.sum()), 1.0)
+        at_risk = np.cumsum(total[::-1])[::-1] - total / 2 + max(ended, 0.0)
+        least = max(_LEAST_AT_RISK * (float(total.sum()) + max(ended, 0.0)), 1.0)
         jumps = np.minimum(counts[1] / np.maximum(at_risk, least), 1.0)
         covariates = [j for j in range(len(moments) - 1) if j not in outcome]
         mean, covariance = mean_and_covariance(moments)
         whiten = power(covariance[np.ix_(covariates, covariates)], -0.5)
         cumulative = np.append(0.0, np.cumsum(jumps))
-        return cls(*outcome, covariates, times, cumulative, mean[covariates], whiten)
+        return cls(outcome, covariates, times, cumulative, mean[covariates], whiten)
 
     def parts(self, values: Array, scores: Array) -> tuple[Array, Array, Array]:
         """(1, z), the event as 0 or 1, and Λ(t), of rows of values and linear scores (n, d)."""
         z = (scores[:, self.covariates] - self.centre) @ self.whiten
-        happened = (values[:, self.event] > 0).astype(np.float64)
-        reached = between(values[:, self.duration], self.times, self.cumulative)
-        return np.column_stack([np.ones(len(z)), z]), happened, reached
+        happened, ended = outcome_states(values, self.outcome)
+        reached = between(values[:, self.outcome.duration], self.times, self.cumulative)
+        reached = np.where(ended, self.cumulative[-1], reached)
+        return np.column_stack([np.ones(len(z)), z]), happened.astype(np.float64), reached
 
     def coefficients(self, values: Array, scores: Array) -> Array:
         """θ of a sample: Poisson regression of the event, offset log Λ(t), by Newton's steps."""
@@ -125,7 +127,7 @@ class Hazard:
         return theta
 
     def scores_of(self, values: Array, scores: Array, theta: Array) -> Array:
-        """Each row's score s, (n, d - 1), unclipped."""
+        """Each row's score s, (n, d - 2), unclipped."""
         z, happened, reached = self.parts(values, scores)
         score: Array = z * (happened - reached * _risk(z, theta))[:, None]
         return score
@@ -146,7 +148,7 @@ def noisy_score(
     noise: NoiseSource,
     outcomes: int,
 ) -> Array:
-    """Σ over persons of their rows' summed scores, clipped to C, with noise; (d - 1,).
+    """Σ over persons of their rows' summed scores, clipped to C, with noise; (d - 2,).
 
     Args:
         values, scores: (n, k, d), in the box, and their linear scores; present: (n, k).
@@ -160,7 +162,7 @@ def noisy_score(
     n, k, d = values.shape
     clip = outcome_clip(d)
     flat = hazard.scores_of(values.reshape(n * k, d), scores.reshape(n * k, d), theta)
-    each = np.where(present[..., None], flat.reshape(n, k, d - 1), 0.0).sum(axis=1)
+    each = np.where(present[..., None], flat.reshape(n, k, d - 2), 0.0).sum(axis=1)
     someone = np.asarray(present.max(axis=1))
     whole, unit = whole_vectors(clip_rows(each, clip), someone, clip)
     total = whole.sum(axis=0)
@@ -181,7 +183,7 @@ def match_score(
     """The map that moves a sample's durations, by its covariates, until its mean score is ``goal``.
 
     Args:
-        goal: (d - 1,), the released sum over the number of rows; sd: of its noise, per entry.
+        goal: (d - 2,), the released sum over the number of rows; sd: of its noise, per entry.
         sample: (N, d), scores as the model makes them.
         observe: those scores to values and linear scores as rows have them.
     """
@@ -190,17 +192,17 @@ def match_score(
     apart = sample[:, others] - centre
     whiten = power(apart.T @ apart / len(apart), -0.5)
     design = np.column_stack([np.ones(len(sample)), apart @ whiten])
-    clip = outcome_clip(d)
+    clip, duration = outcome_clip(d), hazard.outcome.duration
 
     def mean_score(move: Array) -> Array:
         moved = sample.copy()
-        moved[:, hazard.duration] += design @ move
+        moved[:, duration] += design @ move
         mean: Array = clip_rows(hazard.scores_of(*observe(moved), theta), clip).mean(axis=0)
         return mean
 
-    move = np.zeros(d - 1)
+    move = np.zeros(d - 2)
     before = mean_score(move)
-    nudge = np.append(0.1, np.zeros(d - 2))
+    nudge = np.append(0.1, np.zeros(d - 3))
     # Longer durations lower the residuals: the slope is negative, and the same for all entries.
     slope = min(float((mean_score(nudge) - before)[0]) / 0.1, -0.02)
     weight = _MODEL_ERROR**2 / (_MODEL_ERROR**2 + sd**2)
@@ -208,6 +210,6 @@ def match_score(
     for _ in range(_MOVE_ROUNDS):
         move = np.clip(move + 0.7 * (aim - mean_score(move)) / slope, -_MOST_MOVE, _MOST_MOVE)
     matrix, shift = np.eye(d), np.zeros(d)
-    matrix[hazard.duration, others] = whiten @ move[1:]
-    shift[hazard.duration] = move[0] - centre @ whiten @ move[1:]
+    matrix[duration, others] = whiten @ move[1:]
+    shift[duration] = move[0] - centre @ whiten @ move[1:]
     return Affine(matrix, shift)

@@ -1,0 +1,16 @@
+"""Advice on a schema, for whoever writes one: nothing of it stops anybody."""
+
+from __future__ import annotations
+
+from penstock.cli.console import err
+from penstock.schema import Schema, suggest_for
+
+
+def show_suggestions(schema: Schema) -> None:
+    """What columns could do with, by what is declared of them alone."""
+    found = suggest_for(schema)
+    for suggestion in found:
+        err.print("  ·", str(suggestion), markup=False)
+    if found:
+        what = 'suggested from what is declared, never from rows; scale = "linear" says no'
+        err.print(f"    {what}", markup=False)
