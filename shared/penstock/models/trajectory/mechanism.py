@@ -44,7 +44,7 @@ Whole = NDArray[np.int64]
 _PUBLIC_SPREAD = 0.2
 """Of a public start, in half widths of the box."""
 
-_PATHS_AT_ONCE = 1 << 22
+_PATHS_AT_ONCE = 1 << 20
 """Numbers of paths that are computed at a time."""
 
 
