@@ -19,6 +19,7 @@ import numpy as np
 
 from penstock.estimands import Estimand
 from penstock.mechanisms import Gibbs, Maf, Mechanism, SlicedWasserstein, Trajectory
+from penstock.models.memory import Memory, memory
 from penstock.models.plans import plan
 from penstock.privacy.events import to_dict
 from penstock.schema import Column, Schema
@@ -95,6 +96,12 @@ def asked(mechanism: Mechanism, of: Schema, **changed: object) -> Study:
         "expires": "2026-12-01T00:00:00Z",
     }
     return Study(**(values | changed))  # type: ignore[arg-type]
+
+
+def foreseen(study: Study, persons: int, threads: int = 1) -> Memory:
+    """What its memory is planned to be."""
+    planned = plan(study.mechanism, study.schema, persons, study.privacy, study.estimands)
+    return memory(planned, study.schema, threads=threads)
 
 
 def weigh(
@@ -178,13 +185,3 @@ def _watched(pid: int | None, every: float = 0.01):  # type: ignore[no-untyped-d
     finally:
         done.set()
         thread.join()
-
-
-if __name__ == "__main__":
-    import sys
-
-    name, persons, columns = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-    threads = int(sys.argv[4]) if len(sys.argv) > 4 else 1
-    of = schema(columns, visits=name == "trajectory")
-    study = asked(MECHANISMS[name](), of)
-    print(name, persons, columns, threads, weigh(study, persons, threads=threads))

@@ -538,6 +538,8 @@ class Gate:
         except (OSError, ValueError, PenstockError) as error:
             self._refuse_if_stopped()
             log.error("request %s failed its rehearsal: %s", admission.request_id[:12], error)
+            why = error.value if isinstance(error, JobFailed) else error
+            self.jobs.note(admission.request_id, str(why))
             raise refuse("rehearsal") from None
         return self._rehearsed[known]
 
@@ -644,6 +646,7 @@ class Gate:
     def _burn(self, job: Job, why: str) -> None:
         code = ROLLED_BACK if self.watch.stopped else "interrupted" if self.stopping else "failed"
         if self._settle(job.request_id, JobState.FAILED, code):
+            self.jobs.note(job.request_id, why)
             log.warning("request %s burnt: %s", job.request_id[:12], why)
 
     def _settle(self, request_id: str, state: JobState, code: str = "") -> bool:

@@ -216,7 +216,7 @@ def _information(
         sd = plan.information * plan.rows * cap * posterior.squared / plan.persons
         matrix = shrunk(matrix, sd, plan.dimension - plan.asked.columns)
         other = sd * math.sqrt(2 * plan.dimension)
-        share = _share_of_start(curvature, spread, other)
+        share = share_of_start(curvature, spread, other)
         blended = share * curvature + (1 - share) * matrix
         return Known(blended, math.hypot(share * spread, (1 - share) * other), 1.0)
 
@@ -231,7 +231,7 @@ def _information(
     return Known(curvature, spread, share * posterior.limit**2)
 
 
-def _share_of_start(curvature: Array, spread: float, other: float) -> float:
+def share_of_start(curvature: Array, spread: float, other: float) -> float:
     """How much of the curvature at the start goes into that at the iterate, by the noise on both;
     the former is taken to be off by :data:`_DRIFT` of itself."""
     drift = _DRIFT * max(float(np.diag(curvature).mean()), 0.0)
@@ -256,17 +256,17 @@ def corrected(
     prior = posterior.prior_curvature(theta)
     ridge = posterior.ridge * np.eye(p)
     free = definite(known.curvature + prior - ridge)
-    estimate: Array = start + _onward(plan, free, ridge, ended)[0] @ (theta - start)
+    estimate: Array = start + carried(plan, free, ridge, ended)[0] @ (theta - start)
     # Noise on the curvature may hide that there is less of it.
     less = definite(free - known.spread / 2 * np.eye(p))
-    onward, noise = _onward(plan, less, ridge, ended)
+    onward, noise = carried(plan, less, ridge, ended)
     covariance = onward @ noise @ onward.T * sensitivity**2
     covariance += known.dispersion * np.linalg.inv(less) / plan.persons
     return estimate, (covariance + covariance.T) / 2
 
 
-def _onward(plan: Plan, free: Array, ridge: Array, ended: Ended) -> tuple[Array, Array]:
-    """G⁻¹H(I-Π)⁻¹, and S for Δ = 1."""
+def carried(plan: Plan, free: Array, ridge: Array, ended: Ended) -> tuple[Array, Array]:
+    """G⁻¹H(I-Π)⁻¹, by which what the chain ended with goes into the answer; and S for Δ = 1."""
     chain = propagate(plan.schedule, free + ridge, ended.preconditioners)
     forget = np.linalg.inv(np.eye(len(free)) - chain.bias)
     onward: Array = np.asarray(np.linalg.solve(free, (free + ridge) @ forget))
