@@ -15,8 +15,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from penstock.estimands import Estimand
 from penstock.mechanisms import Gibbs, Maf, Mechanism, SlicedWasserstein, Trajectory
 from penstock.models.memory import Memory, memory

@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from penstock import __version__
-from penstock.errors import InvalidInput, PrivacyError, Problem, Refused
+from penstock.errors import Hopeless, InvalidInput, PrivacyError, Problem, Refused
 from penstock.models.memory import GB, memory
-from penstock.models.plans import Plan, plan
+from penstock.models.plans import Plan, plan, require_worth
 from penstock.released import shape_of
 from penstock.schema import Schema, compare
 from penstock.study import Study
@@ -136,7 +136,11 @@ def consider(signed: SignedStudy, facts: SiteFacts) -> Admission:
     if shape.rows * len(shape.names) > MAX_CELLS:
         raise refuse("wire-limit")
     try:
-        planned = plan(study.mechanism, study.schema, persons, study.privacy, study.estimands)
+        asked = (study.mechanism, study.schema, persons, study.privacy, study.estimands)
+        planned = plan(*asked)
+        require_worth(*asked)
+    except Hopeless as error:
+        raise refuse("hopeless", str(error)) from error
     except (PrivacyError, InvalidInput) as error:
         raise refuse("plan", str(error)) from error
     if not planned.events:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from penstock.estimands import Estimand
 from penstock.mechanisms import Gibbs, Mechanism, Trajectory
 from penstock.models.gibbs import plan as gibbs
+from penstock.models.gibbs import worth
 from penstock.models.tables import plan as tables
 from penstock.models.trajectory import plan as trajectory
 from penstock.schema import Schema
@@ -37,3 +38,19 @@ def plan(
     if isinstance(mechanism, Trajectory):
         return trajectory.plan(mechanism, schema, persons, privacy)
     return tables.plan(mechanism, schema, persons, privacy)
+
+
+def require_worth(
+    mechanism: Mechanism,
+    schema: Schema,
+    persons: int,
+    privacy: PrivacyRequest,
+    estimands: Sequence[Estimand] = (),
+) -> None:
+    """Refuse what would say nothing whatever the rows are, by public numbers alone.
+
+    Raises:
+        Hopeless: an answer that :mod:`penstock.models.gibbs.worth` plans to be noise.
+    """
+    if isinstance(mechanism, Gibbs):
+        worth.require_worth(mechanism, schema, persons, privacy, estimands)

@@ -86,6 +86,10 @@ CODES: dict[str, tuple[str, str]] = {
     "closed": ("the data set's formal budget has ended", "leave this site out"),
     "no-public-data": ("the site holds no public table for this flow", "ask for `formal`"),
     "plan": ("the mechanism cannot meet this ε with these settings", "raise ε or lower w"),
+    "hopeless": (
+        "the answer would be noise whatever the rows are",
+        "raise ε, ask about fewer columns, or leave this site out",
+    ),
     "wire-limit": ("the release would be larger than the wire allows", "ask for fewer copies"),
     "memory": (
         "the run may need more memory than the site has set aside for it",

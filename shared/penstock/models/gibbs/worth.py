@@ -137,9 +137,10 @@ def planned_width(of: Plan) -> float:
         other = spread(of.information, of.information_size, best.cap_later)
         share = share_of_start(free, start, other)
         known = math.hypot(share * start, (1 - share) * other)
-    step = np.linalg.inv(free + start / 2 * np.eye(p) + ridge)
-    steps = step if of.preconditioned else np.eye(p)
-    ended = Ended(np.zeros(p), (steps,) * of.schedule.steps)
+    step: Array = np.eye(p)
+    if of.preconditioned:
+        step = np.asarray(np.linalg.inv(free + start / 2 * np.eye(p) + ridge))
+    ended = Ended(np.zeros(p), (step,) * of.schedule.steps)
     less = definite(free - known / 2 * np.eye(p))
     forward, noise = carried(of, less, ridge, ended)
     sensitivity = gradient_sensitivity(of) * best.gradient
