@@ -141,7 +141,7 @@ def weigh(
             worker.clean()
 
 
-def resident(pid: int | None, field: str) -> float:
+def resident(pid: int | str | None, field: str) -> float:
     """MB of a process; NaN once it is gone."""
     try:
         for line in Path(f"/proc/{pid}/status").read_text().splitlines():

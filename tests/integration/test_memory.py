@@ -91,7 +91,7 @@ def test_what_cannot_fit_is_refused_before_anything_is_reserved(world):
     policy = site.paths.policy
     policy.write_text(policy.read_text().replace('["maf"]', '["maf", "sliced-wasserstein"]'))
     site.start()
-    large = SlicedWasserstein(copies=1, refits=0, steps=10_000, bases=100)
+    large = SlicedWasserstein(copies=1, refits=0, steps=10_000, bases=512, bins=1024)
     before = site.ledger().seq
     with pytest.raises(Refused) as caught:
         site.submit(world.signed(mechanism=large))

@@ -36,8 +36,8 @@ from scipy.special import ndtr
 from penstock.errors import Hopeless
 from penstock.estimands import Estimand
 from penstock.mechanisms.gibbs import Gibbs
-from penstock.models.gibbs.chain import Ended
-from penstock.models.gibbs.mechanism import carried, share_of_start
+from penstock.models.gibbs.chain import Ended, carried
+from penstock.models.gibbs.curvature import definite, share_of_start
 from penstock.models.gibbs.plan import (
     EXTRA,
     LINEAR,
@@ -49,7 +49,6 @@ from penstock.models.gibbs.plan import (
     squared_bound,
     summary_norm,
 )
-from penstock.models.gibbs.posed import definite
 from penstock.models.gibbs.sums import reach
 from penstock.privacy.accountant import epsilon
 from penstock.schema import Schema
@@ -142,7 +141,7 @@ def planned_width(of: Plan) -> float:
         step = np.asarray(np.linalg.inv(free + start / 2 * np.eye(p) + ridge))
     ended = Ended(np.zeros(p), (step,) * of.schedule.steps)
     less = definite(free - known / 2 * np.eye(p))
-    forward, noise = carried(of, less, ridge, ended)
+    forward, noise = carried(of.schedule, less, ridge, ended)
     sensitivity = gradient_sensitivity(of) * best.gradient
     noisy = forward @ noise @ forward.T * sensitivity**2
     # Of errors with the variance that their model has: the curvature, or 1.
