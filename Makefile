@@ -58,6 +58,7 @@ bundle: setup ## rebuild the bundle that Flower carries, for a new wire version
 # Peers lie beside .venv and without what they ask for, which is there already (torch, numpy, scipy,
 # matplotlib): no pin of theirs can move one of ours.
 PEERS_maf     := zuko==1.6.0 nflows==0.14 opacus==1.6.0
+PEERS_memory  := zuko==1.6.0 opacus==1.6.0
 PEERS_privacy := opendp==0.14.2 deprecated wrapt
 PEERS_swf-digits := scikit-learn==1.9.1 joblib==1.6.0 threadpoolctl==3.8.0 cloudpickle==3.1.2 narwhals==2.29.0
 PEERS         := $(if $(PEERS_$(NAME)),.bench/$(NAME))

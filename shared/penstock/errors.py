@@ -7,6 +7,7 @@
     ├── PrivacyError                  exit 3
     │   ├── InvalidEvent                       an event that must not be accounted (NaN, zero, ...)
     │   ├── BudgetExceeded                     more ε than is left
+    │   ├── Hopeless                           an answer that would be noise, whatever the rows
     │   └── ClaimBroken                        an attack shows more ε than is claimed
     ├── Refused                       exit 4   a site's public refusal of a study; has a code
     ├── SignatureError                exit 5
@@ -146,6 +147,12 @@ class BudgetExceeded(PrivacyError):
     """A charge that does not fit into what is left."""
 
     code = "budget"
+
+
+class Hopeless(PrivacyError):
+    """What would be released says nothing, whatever the rows are: planned from public numbers."""
+
+    code = "hopeless"
 
 
 class ClaimBroken(PrivacyError):

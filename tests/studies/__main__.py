@@ -8,6 +8,7 @@ from importlib import import_module
 STUDIES = {
     "bench": {
         "maf": "tests.studies.bench_maf",
+        "memory": "tests.studies.bench_workers",
         "network": "tests.studies.bench_network",
         "particles": "tests.studies.bench_particles",
         "privacy": "tests.studies.bench_privacy",

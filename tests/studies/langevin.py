@@ -37,10 +37,10 @@ from tests.studies.rows import RESULTS, Row, at_most, write
 
 from penstock.mechanisms.gibbs import Gibbs
 from penstock.models.gibbs import bounds, chain, sums
+from penstock.models.gibbs.curvature import definite, shrunk
 from penstock.models.gibbs.design import read
 from penstock.models.gibbs.mechanism import answer, logistic_ratio, preconditioner
 from penstock.models.gibbs.plan import plan
-from penstock.models.gibbs.posed import definite, shrunk
 from penstock.models.gibbs.posterior import Regression
 from penstock.privacy.accountant import epsilon_pld
 from penstock.privacy.calibration import smallest_scale

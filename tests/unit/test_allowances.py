@@ -221,7 +221,8 @@ def test_each_allowance_is_refused_by_a_code_of_its_own(ledger, code, policy, si
         trust = Trust().add(Signer(PUBLIC, "Ada", epsilon, "2099-01-01T00:00:00Z"))
         state = ledger.state()
         public = ("a", "main", "main", SCHEMA)
-        return SiteFacts(*public, policy, trust, state, state.time, has_public_data=False)
+        machine = {"has_public_data": False, "memory_gb": 8.0, "threads": 1}
+        return SiteFacts(*public, policy, trust, state, state.time, **machine)
 
     def asked(**changes) -> SignedStudy:
         return sign_study(World(Path(), KEY).study(sites=("a",), **changes), KEY)

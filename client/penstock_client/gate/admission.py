@@ -10,8 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from penstock import __version__
-from penstock.errors import InvalidInput, PrivacyError, Problem, Refused
-from penstock.models.plans import Plan, plan
+from penstock.errors import Hopeless, InvalidInput, PrivacyError, Problem, Refused
+from penstock.models.memory import GB, memory
+from penstock.models.plans import Plan, plan, require_worth
 from penstock.released import shape_of
 from penstock.schema import Schema, compare
 from penstock.study import Study
@@ -28,7 +29,10 @@ MAX_CELLS = 200_000_000
 
 @dataclass(frozen=True, slots=True)
 class SiteFacts:
-    """What a decision may depend on."""
+    """What a decision may depend on.
+
+    ``memory_gb``, ``threads``: what the site lets a run have.
+    """
 
     name: str
     federation: str
@@ -39,6 +43,8 @@ class SiteFacts:
     state: State
     now: str
     has_public_data: bool
+    memory_gb: float
+    threads: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,11 +136,16 @@ def consider(signed: SignedStudy, facts: SiteFacts) -> Admission:
     if shape.rows * len(shape.names) > MAX_CELLS:
         raise refuse("wire-limit")
     try:
-        planned = plan(study.mechanism, study.schema, persons, study.privacy, study.estimands)
+        asked = (study.mechanism, study.schema, persons, study.privacy, study.estimands)
+        planned = plan(*asked)
+        require_worth(*asked)
+    except Hopeless as error:
+        raise refuse("hopeless", str(error)) from error
     except (PrivacyError, InvalidInput) as error:
         raise refuse("plan", str(error)) from error
     if not planned.events:
         raise refuse("plan", "nothing would be charged")
+    _within_memory(planned, study, facts)
     charge = Charge(
         id=identity,
         lineage=lineage.name,
@@ -191,6 +202,17 @@ def _within_policy(signed: SignedStudy, policy: Policy, persons: int) -> None:
     least = min(policy.least_epsilon, policy.study_epsilon)
     if privacy.epsilon < least:
         raise refuse("least-epsilon", f"ε at least {least:g}")
+
+
+def _within_memory(planned: Plan, study: Study, facts: SiteFacts) -> None:
+    """What cannot fit would burn its charge: it is refused before, from public numbers alone."""
+    needed = memory(planned, study.schema, facts.dictionary, facts.threads)
+    if not needed.total <= facts.memory_gb * GB:
+        raise refuse(
+            "memory",
+            f"up to {needed.gigabytes:.2g} GB for {planned.persons} persons, of "
+            f"{facts.memory_gb:g} GB",
+        )
 
 
 def _within_ledger(charge: Charge, signer: Signer, facts: SiteFacts) -> None:

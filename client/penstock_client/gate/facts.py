@@ -44,6 +44,8 @@ def read_facts(paths: SitePaths, settings: SiteSettings, state: State, now: str)
         state=state,
         now=max(now, state.time),
         has_public_data=public_snapshot(paths) is not None,
+        memory_gb=settings.memory_gb,
+        threads=settings.threads,
     )
 
 

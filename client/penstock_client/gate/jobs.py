@@ -16,7 +16,8 @@ class Job:
     """A study at this site, from its submission to its release or its end: as it truly stands.
 
     What the network is told of it is :class:`penstock_client.gate.outside.Seen`. Of a cancelled
-    job, ``updated`` is when its signer's wish came.
+    job, ``updated`` is when its signer's wish came. ``note`` is for the steward alone: how a run
+    ended may depend on rows, and nothing of it is told outside.
     """
 
     request_id: str
@@ -28,8 +29,12 @@ class Job:
     code: str
     submitted: str
     updated: str
+    note: str = ""
 
 
+_NOTES = (
+    "CREATE TABLE IF NOT EXISTS job_note (request_id TEXT PRIMARY KEY, note TEXT NOT NULL) STRICT"
+)
 _COLUMNS = "request_id, study_id, signed, lineage, version, state, code, submitted, updated"
 
 
@@ -78,8 +83,26 @@ class Jobs:
                 (str(state), code, now, request_id),
             )
 
+    def note(self, request_id: str, note: str) -> None:
+        """Keep for the steward how a run ended."""
+        with self._database.transaction() as connection:
+            connection.execute(_NOTES)  # a file of before has none
+            connection.execute(
+                "INSERT INTO job_note (request_id, note) VALUES (?, ?) "
+                "ON CONFLICT (request_id) DO UPDATE SET note = excluded.note",
+                (request_id, note),
+            )
+
+    def _notes(self) -> dict[str, str]:
+        there = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'job_note'"
+        if not self._database.query(there):
+            return {}
+        rows = self._database.query("SELECT request_id, note FROM job_note")
+        return {str(request_id): str(note) for request_id, note in rows}
+
     def _select(self, where: str, *values: object) -> list[Job]:
         rows = self._database.query(f"SELECT {_COLUMNS} FROM job {where}", *values)
+        notes = self._notes()
         return [
             Job(
                 request_id=str(r[0]),
@@ -91,6 +114,7 @@ class Jobs:
                 code=str(r[6]),
                 submitted=str(r[7]),
                 updated=str(r[8]),
+                note=notes.get(str(r[0]), ""),
             )
             for r in rows
         ]

@@ -34,17 +34,19 @@ def row(job: Job, progress: tuple[int, int], trust: Trust) -> dict[str, Any]:
         "epsilon": study.to_dict()["privacy"]["epsilon"],  # None for ∞, which JSON has not
         "delta": study.privacy.delta,
         "state": str(job.state),
-        "why": _why(job.code),
+        "why": _why(job),
         "progress": list(progress),
         "submitted": job.submitted,
         "updated": job.updated,
     }
 
 
-def _why(code: str) -> str:
-    if code == SILENT:
+def _why(job: Job) -> str:
+    """What a job's end was, with what only the steward may know of it."""
+    if job.code == SILENT:
         return "you said no; the network is not told"
-    return explain(code)[0] if code else ""
+    meaning = explain(job.code)[0] if job.code else ""
+    return f"{meaning}: {job.note}" if meaning and job.note else meaning
 
 
 def preview(job: Job, signed: SignedStudy, facts: SiteFacts) -> dict[str, Any]:

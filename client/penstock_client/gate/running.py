@@ -272,6 +272,8 @@ class Runner:
         except (OSError, ValueError, PenstockError) as error:
             self._stores.refuse_if_stopped()
             log.error("request %s failed its rehearsal: %s", admission.request_id[:12], error)
+            why = error.value if isinstance(error, JobFailed) else error
+            self._stores.jobs.note(admission.request_id, str(why))
             raise refuse("rehearsal") from None
         return self._rehearsed[known]
 
@@ -384,6 +386,7 @@ class Runner:
             else "failed"
         )
         if self._settle(job.request_id, JobState.FAILED, code):
+            self._stores.jobs.note(job.request_id, why)
             log.warning("request %s burnt: %s", job.request_id[:12], why)
 
     def _settle(self, request_id: str, state: JobState, code: str = "") -> bool:

@@ -7,6 +7,7 @@ import hmac
 import math
 import mmap
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +15,10 @@ from numpy.typing import NDArray
 
 from penstock.schema import Schema
 from penstock_client.files import write_atomic
-from penstock_client.rows.validation import Checked
+
+if TYPE_CHECKING:
+    # Validation is pandas, 40 MB of it, which no worker needs.
+    from penstock_client.rows.validation import Checked
 
 PERSON = "\x00person"
 """The person's index; no dictionary column can have this name."""

@@ -27,10 +27,10 @@ from penstock.models.tables.plan import Plan
 from penstock.privacy.noise import NoiseSource, permutation
 from penstock_client.rows import snapshot
 from penstock_client.rows.sealed import mapped
+from penstock_client.work.ends import confess
 from penstock_client.work.spec import Spec
 from penstock_client.work.worker import (
     Task,
-    confess,
     device_of,
     isolate,
     noise_of,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import shutil
 import signal
@@ -15,6 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 
+from penstock_client.work.ends import told
 from penstock_client.work.rehearsal import Measured
 from penstock_client.work.spec import MEASURED, OUTCOME, READY, REHEARSED, SPEC, TABLE, Spec
 
@@ -43,6 +45,7 @@ class Worker:
         self._process: subprocess.Popen[str] | None = None
         self._channel: socket.socket | None = None
         self._killed = False
+        self._memory_gb = math.nan
 
     def prepare(self, spec: Spec, *, rehearse: bool = True) -> bool:
         """Spawn the process, without a row; whether its rehearsal went well and it waits for them.
@@ -52,6 +55,7 @@ class Worker:
         shutil.rmtree(self._folder, ignore_errors=True)
         self._folder.mkdir(mode=0o700, parents=True)
         (self._folder / SPEC).write_text(json.dumps(asdict(spec)))
+        self._memory_gb = spec.memory_gb
         ours, theirs = socket.socketpair()
         command = [sys.executable, "-m", "penstock_client.work.worker", str(self._folder)]
         with self._lock, theirs:
@@ -116,13 +120,13 @@ class Worker:
                 os.killpg(self._process.pid, signal.SIGKILL)
 
     def why(self) -> str:
-        """The type and place of the worker's error, for the site's own log; never its text."""
+        """How the worker ended, for the site's steward and its log; never an error's text."""
         try:
             outcome = json.loads((self._folder / OUTCOME).read_text())
-            return f"{outcome['error']} at {outcome['where']}"
-        except (OSError, ValueError, KeyError):
-            code = self._process.poll() if self._process is not None else None
-            return f"exit status {code}"
+        except (OSError, ValueError):
+            outcome = None
+        status = self._process.poll() if self._process is not None else None
+        return told(outcome, status, self._memory_gb, self._killed)
 
     def clean(self) -> None:
         """End the process, if it still waits, and remove what it left."""

@@ -18,7 +18,6 @@ import signal
 import socket
 import sys
 import time
-import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from itertools import chain
@@ -41,6 +40,7 @@ from penstock.study import Study
 from penstock_client.rows import snapshot
 from penstock_client.rows.sealed import mapped
 from penstock_client.work import rehearsal
+from penstock_client.work.ends import confess
 from penstock_client.work.spec import MEASURED, OUTCOME, READY, REHEARSED, SPEC, TABLE, Spec
 
 Array = NDArray[np.float64]
@@ -184,12 +184,6 @@ def use_threads(spec: Spec) -> None:
         import torch
 
         torch.set_num_threads(spec.threads)
-
-
-def confess(error: Exception) -> dict[str, str]:
-    """An error's type and its place in our source, without its text, which may quote a row."""
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    return {"error": type(error).__name__, "where": f"{Path(frame.filename).name}:{frame.lineno}"}
 
 
 def _write(path: Path, tables: Iterator[pa.Table]) -> None:

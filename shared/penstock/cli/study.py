@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -51,6 +52,9 @@ T = TypeVar("T")
 
 RESULTS = "results:"
 """Names the bar of what is made of the sites' deliveries; no site has this name."""
+USUAL_MEMORY_GB = 8.0
+"""What a site lets a run have unless its steward says otherwise."""
+
 LARGE = 4_000_000
 """Bytes of a file from which on a progress bar is worth showing."""
 
@@ -193,8 +197,9 @@ def check(
     as_json: AsJson = False,
 ) -> None:
     """Check a study file: every problem at once, with its line."""
-    found = _read_asked(path, no_estimands)
-    _warn_of_delta(found, _persons(joins or []))
+    found, persons = _read_asked(path, no_estimands), _persons(joins or [])
+    _warn_of_delta(found, persons)
+    _plan_for(found, persons)
     if as_json:
         emit_json(found.to_dict())
         return
@@ -233,6 +238,31 @@ def _warn_of_delta(study: Study, persons: dict[str, int]) -> None:
             err.print(
                 f"  ! δ = {delta:g} is above 1/(10 n) at {site}, of {n} persons; a site refuses it "
                 f"by default: ask for at most {advised_delta(n):.2g}",
+                markup=False,
+            )
+
+
+def _plan_for(study: Study, persons: dict[str, int]) -> None:
+    """Plan it for sites whose sizes are known: what they would refuse, and how much memory it is.
+
+    Where the accountants are not installed, which sites have, nothing is planned.
+
+    Raises:
+        Hopeless: its answer would be noise at a site.
+    """
+    if find_spec("autodp") is None:
+        return
+    from penstock.models.memory import GB, memory
+    from penstock.models.plans import plan, require_worth
+
+    for site, n in persons.items():
+        asked = (study.mechanism, study.schema, n, study.privacy, study.estimands)
+        require_worth(*asked)
+        needed = memory(plan(*asked), study.schema)
+        if needed.total > USUAL_MEMORY_GB * GB:
+            err.print(
+                f"  ! needs up to {needed.gigabytes:.2g} GB of memory at {site}, of {n} persons; a "
+                f"site lets a run have {USUAL_MEMORY_GB:g} by default",
                 markup=False,
             )
 

@@ -54,6 +54,9 @@ class Gibbs:
         baseline: of a survival model: ``piecewise`` exponential or ``weibull``.
         pieces: intervals of a piecewise baseline, of equal length within the public follow-up.
 
+    An answer whose interval is planned, from public numbers, to be more than ten times as wide as
+    one without noise is refused by sites before a charge: :mod:`penstock.models.gibbs.worth`.
+
     Raises:
         InvalidInput: with every problem.
     """

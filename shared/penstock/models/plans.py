@@ -47,3 +47,21 @@ def plan(
     from penstock.models.tables import plan as tables
 
     return tables.plan(mechanism, schema, persons, privacy)
+
+
+def require_worth(
+    mechanism: Mechanism,
+    schema: Schema,
+    persons: int,
+    privacy: PrivacyRequest,
+    estimands: Sequence[Estimand] = (),
+) -> None:
+    """Refuse what would say nothing whatever the rows are, by public numbers alone.
+
+    Raises:
+        Hopeless: an answer that :mod:`penstock.models.gibbs.worth` plans to be noise.
+    """
+    if isinstance(mechanism, Gibbs):
+        from penstock.models.gibbs import worth
+
+        worth.require_worth(mechanism, schema, persons, privacy, estimands)

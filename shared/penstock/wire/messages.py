@@ -99,7 +99,15 @@ CODES: dict[str, tuple[str, str]] = {
     "closed": ("the data set's formal budget has ended", "leave this site out"),
     "no-public-data": ("the site holds no public table for this flow", "ask for `formal`"),
     "plan": ("the mechanism cannot meet this ε with these settings", "raise ε or lower w"),
+    "hopeless": (
+        "the answer would be noise whatever the rows are",
+        "raise ε, ask about fewer columns, or leave this site out",
+    ),
     "wire-limit": ("the release would be larger than the wire allows", "ask for fewer copies"),
+    "memory": (
+        "the run may need more memory than the site has set aside for it",
+        "ask for fewer steps, directions, particles or columns, or the site for more `memory_gb`",
+    ),
     "rehearsal": (
         "a rehearsal on synthetic rows of this schema failed at the site; nothing was charged",
         "the site's log says where; sign other settings, or release + 1 once it is mended",

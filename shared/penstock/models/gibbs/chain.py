@@ -235,3 +235,14 @@ def propagate(
         added = (size * sigma) ** 2 * kick
         covariance = turn @ covariance @ turn.T + np.block([[added, added], [added, added]])
     return Propagation(state[:p], covariance[:p, :p])
+
+
+def carried(schedule: Schedule, free: Array, ridge: Array, ended: Ended) -> tuple[Array, Array]:
+    """How an iterate goes into an answer without the ridge: G⁻¹H(I-Π)⁻¹, and S for Δ = 1.
+
+    With G the data's curvature, H = G + λI; Π and S of :func:`propagate`.
+    """
+    chain = propagate(schedule, free + ridge, ended.preconditioners)
+    forget = np.linalg.inv(np.eye(len(free)) - chain.bias)
+    onward: Array = np.asarray(np.linalg.solve(free, (free + ridge) @ forget))
+    return onward, chain.noise

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from penstock.encoding import Encoding
 from penstock.errors import InvalidEvent, InvalidInput, Problem
-from penstock.models.gibbs.chain import Ended, Preconditioner, descend, propagate
+from penstock.models.gibbs.chain import Ended, Preconditioner, carried, descend
+from penstock.models.gibbs.curvature import definite, share_of_start, shrunk
 from penstock.models.gibbs.design import LEAST_SHAPE, Rows, read, reporting
 from penstock.models.gibbs.plan import (
     LINEAR,
@@ -30,10 +31,8 @@ from penstock.models.gibbs.plan import (
 from penstock.models.gibbs.posed import (
     Loss,
     curvature_cap,
-    definite,
     noisy_curvature,
     posed,
-    shrunk,
 )
 from penstock.models.gibbs.posterior import Posterior, Regression
 from penstock.models.gibbs.summaries import Summaries, summarise
@@ -43,9 +42,6 @@ from penstock.privacy.noise import NoiseSource
 
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
-
-_DRIFT = 0.15
-"""By how much of itself the curvature may change from the start to the iterate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +212,7 @@ def _information(
         sd = plan.information * plan.rows * cap * posterior.squared / plan.persons
         matrix = shrunk(matrix, sd, plan.dimension - plan.asked.columns)
         other = sd * math.sqrt(2 * plan.dimension)
-        share = _share_of_start(curvature, spread, other)
+        share = share_of_start(curvature, spread, other)
         blended = share * curvature + (1 - share) * matrix
         return Known(blended, math.hypot(share * spread, (1 - share) * other), 1.0)
 
@@ -229,13 +225,6 @@ def _information(
     sd = plan.information * reach(2, plan.rows)
     share = max(float(total[0]), 0.05 * sd) / max(float(total[1]), sd)
     return Known(curvature, spread, share * posterior.limit**2)
-
-
-def _share_of_start(curvature: Array, spread: float, other: float) -> float:
-    """How much of the curvature at the start goes into that at the iterate, by the noise on both;
-    the former is taken to be off by :data:`_DRIFT` of itself."""
-    drift = _DRIFT * max(float(np.diag(curvature).mean()), 0.0)
-    return other**2 / (other**2 + spread**2 + drift**2)
 
 
 def corrected(
@@ -256,18 +245,10 @@ def corrected(
     prior = posterior.prior_curvature(theta)
     ridge = posterior.ridge * np.eye(p)
     free = definite(known.curvature + prior - ridge)
-    estimate: Array = start + _onward(plan, free, ridge, ended)[0] @ (theta - start)
+    estimate: Array = start + carried(plan.schedule, free, ridge, ended)[0] @ (theta - start)
     # Noise on the curvature may hide that there is less of it.
     less = definite(free - known.spread / 2 * np.eye(p))
-    onward, noise = _onward(plan, less, ridge, ended)
+    onward, noise = carried(plan.schedule, less, ridge, ended)
     covariance = onward @ noise @ onward.T * sensitivity**2
     covariance += known.dispersion * np.linalg.inv(less) / plan.persons
     return estimate, (covariance + covariance.T) / 2
-
-
-def _onward(plan: Plan, free: Array, ridge: Array, ended: Ended) -> tuple[Array, Array]:
-    """G⁻¹H(I-Π)⁻¹, and S for Δ = 1."""
-    chain = propagate(plan.schedule, free + ridge, ended.preconditioners)
-    forget = np.linalg.inv(np.eye(len(free)) - chain.bias)
-    onward: Array = np.asarray(np.linalg.solve(free, (free + ridge) @ forget))
-    return onward, chain.noise

@@ -95,6 +95,11 @@ class Plan:
     epsilon: float
 
     @property
+    def scale(self) -> float:
+        """Noise multiplier of the one Gaussian that all releases together are as."""
+        return self.summaries * math.sqrt(_SHARES.get(self.asked.model, _OTHER_SHARES)[0])
+
+    @property
     def summary_size(self) -> int:
         """Numbers of the summaries: a count, means, mean squares, and what the outcome adds."""
         return 1 + self.asked.columns + sum(self.asked.numeric) + outcome_numbers(self.asked)
@@ -140,17 +145,25 @@ def plan(
         BudgetExceeded: no amount of noise meets ε.
     """
     _check(mechanism, schema, persons, privacy, estimands)
-    asked = question(mechanism, schema, estimands[0])
-    rows, q = schema.max_rows_per_person, asked.columns
-    shares = _SHARES.get(asked.model, _OTHER_SHARES)
-    bound = mechanism.bound if mechanism.bound is not None else math.sqrt(max(q, 1)) + 0.4
 
     def planned(scale: float) -> Plan:
-        return _planned(mechanism, asked, persons, rows, bound, shares, scale)
+        return at_scale(mechanism, schema, persons, estimands, scale)
 
     scale = smallest_scale(lambda s: planned(s).events, privacy.epsilon, privacy.delta)
     found = planned(scale)
     return replace(found, epsilon=epsilon(found.events, privacy.delta))
+
+
+def at_scale(
+    mechanism: Gibbs, schema: Schema, persons: int, estimands: Sequence[Estimand], scale: float
+) -> Plan:
+    """The plan whose releases together are as one Gaussian of noise multiplier ``scale``; its ε is
+    left open."""
+    asked = question(mechanism, schema, estimands[0])
+    rows, q = schema.max_rows_per_person, asked.columns
+    shares = _SHARES.get(asked.model, _OTHER_SHARES)
+    bound = mechanism.bound if mechanism.bound is not None else math.sqrt(max(q, 1)) + 0.4
+    return _planned(mechanism, asked, persons, rows, bound, shares, scale)
 
 
 def _planned(
@@ -162,7 +175,6 @@ def _planned(
     shares: tuple[float, float, float, float],
     scale: float,
 ) -> Plan:
-    """The plan whose releases together are as one Gaussian of noise multiplier ``scale``."""
     summary_share, curvature_share, chain_share, information_share = shares
     mu = math.sqrt(chain_share) / scale
     reach = _reach(asked, persons / scale)

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.models.gibbs.curvature import shrunk
 from penstock.models.gibbs.design import EARLIEST, Rows, exposures
 from penstock.models.gibbs.plan import EXTRA, LINEAR, MOST_HAZARD, Plan, squared_bound
 from penstock.models.gibbs.posterior import Piecewise, Regression, place, weights
@@ -17,11 +18,6 @@ from penstock.privacy.noise import NoiseSource
 
 Array = NDArray[np.float64]
 Loss = Regression | Piecewise
-
-_FLOOR = 0.03
-"""Least eigenvalue of an information, over their mean: noise may have made some negative."""
-_LEAST_DIAGONAL = 0.2
-"""The same of a diagonal's entry, over the mean of its kind."""
 
 
 def posed(
@@ -175,35 +171,3 @@ def _with_events(posterior: Regression, events: float) -> Regression:
     """At least one event, and no more than there are rows."""
     most = float(posterior.persons * posterior.rows)
     return replace(posterior, events=min(max(events, 1.0), most))
-
-
-def shrunk(matrix: Array, sd: float, baseline: int) -> Array:
-    """A noisy curvature, drawn towards a diagonal by as much as is noise; and what is left of it.
-
-    The diagonal is the mean one of the baseline's parameters, and that of the covariates', which
-    are standardised: there is little else to expect. The share is noise's expected square over the
-    square of what lies off that diagonal (Ledoit & Wolf 2004, the noise's variance known).
-
-    Args:
-        sd: of the noise on a number of the diagonal; 1/√2 of it elsewhere.
-        baseline: parameters before the covariates'.
-    """
-    p = len(matrix)
-    diagonal = np.diag(matrix).copy()
-    for part in (slice(0, baseline), slice(baseline, p)):
-        if diagonal[part].size:
-            least = _LEAST_DIAGONAL * max(float(diagonal[part].mean()), 0.0)
-            diagonal[part] = np.maximum(diagonal[part], least)
-    off = matrix - np.diag(np.diag(matrix))
-    expected = sd**2 * p * (p - 1) / 2
-    kept = 1 - min(1.0, expected / max(float((off**2).sum()), 1e-300))
-    found: Array = np.diag(diagonal) + kept * off
-    return found
-
-
-def definite(matrix: Array) -> Array:
-    """Eigenvalues floored: noise may have made them negative."""
-    values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
-    typical = max(float(values.mean()), 1e-6)
-    found: Array = (vectors * np.maximum(values, _FLOOR * typical)) @ vectors.T
-    return found

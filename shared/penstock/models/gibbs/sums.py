@@ -22,7 +22,7 @@ from penstock.privacy.noise import NoiseSource
 Array = NDArray[np.float64]
 
 UNIT = 2.0**-30
-_NUMBERS_AT_ONCE = 1 << 21
+_NUMBERS_AT_ONCE = 1 << 19
 
 Contributions = Callable[[slice], Array]
 """Of the rows of a slice, (rows, m), each of norm at most 1."""

@@ -8,6 +8,7 @@
 `directions`       those for tables: pairs of columns first
 `goals`            what each step moves towards, and how far
 `particles`        one step of the flow, exactly, for particles on any device
+`arithmetic`       what a flow computes with: numpy on a CPU, else torch
 `flow`             the flow as a fixed map, from standard Gaussians to rows
 `body`             all of it as the body of a table's fit
 ================== ============================================================================

@@ -15,19 +15,15 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 from scipy.stats import qmc
 
+from penstock.models.sliced_wasserstein.arithmetic import HELD, Numbers, Stage, arithmetic
 from penstock.models.sliced_wasserstein.goals import Goal, Schedule
-from penstock.models.sliced_wasserstein.particles import into_ball
-
-if TYPE_CHECKING:
-    import torch
 
 Array = NDArray[np.float64]
 
@@ -42,24 +38,6 @@ _REACH = 4.0
 
 _AT_ONCE = 1 << 12
 _AT_ONCE_ELSEWHERE = 1 << 18
-
-
-@dataclass(frozen=True, slots=True)
-class _Stage:
-    theta: torch.Tensor
-    back: torch.Tensor
-    low: float
-    scale: float
-    shift: torch.Tensor
-    slope: torch.Tensor
-    spread: float
-
-    def move(self, x: torch.Tensor) -> torch.Tensor:
-        """(d, m) points, moved."""
-        at = ((self.theta @ x - self.low) * self.scale).clamp_(0, self.shift.shape[1] - 1e-3)
-        cell = at.long()
-        by = self.shift.gather(1, cell) + self.slope.gather(1, cell) * (at - cell)
-        return x + self.back @ by
 
 
 class SlicedFlow:
@@ -86,19 +64,19 @@ class SlicedFlow:
         start: tuple[Array, Array] | None = None,
         radius: float | None = None,
     ) -> None:
-        import torch
-
-        self._dtype = torch.float32 if precision == "single" else torch.float64
-        self._device, self._seed, self.d = device, seed, d
+        self._arithmetic = arithmetic(device, precision)
+        self._at_once = _AT_ONCE if device == "cpu" else _AT_ONCE_ELSEWHERE
+        self._seed, self.d = seed, d
         matrix, shift = (np.eye(d), np.zeros(d)) if start is None else start
-        self._matrix, self._shift = self._tensor(matrix), self._tensor(shift[:, None])
-        self._radius, self._stages = radius, list[_Stage]()
+        numbers = self._arithmetic.numbers
+        self._matrix, self._shift = numbers(matrix), numbers(shift[:, None])
+        self._radius, self._stages = radius, list[Stage]()
         quasi = qmc.Sobol(d, seed=seed).random_base2(_REFERENCE_POWER)
         x, drawn = self._begin(ndtri(quasi)), np.random.default_rng(self._seed)
         for goal, size in zip(steps, schedule.sizes().tolist(), strict=True):
             spread = math.sqrt(2 * schedule.diffusion * size)
             stage = self._stage(goal, size, spread, x)
-            x = self._settled(stage.move(x), spread, drawn)
+            x = self._moved(stage, x, drawn)
             self._stages.append(stage)
 
     def from_latent(self, z: Array) -> Array:
@@ -108,47 +86,39 @@ class SlicedFlow:
         """
         found = np.empty_like(z)
         drawn = np.random.default_rng([self._seed, zlib.crc32(z.tobytes())])
-        size = _AT_ONCE if self._device == "cpu" else _AT_ONCE_ELSEWHERE
-        for at in range(0, len(z), size):
-            x = self._begin(z[at : at + size])
+        for at in range(0, len(z), self._at_once):
+            x = self._begin(z[at : at + self._at_once])
             for stage in self._stages:
-                x = self._settled(stage.move(x), stage.spread, drawn)
-            found[at : at + size] = x.T.cpu().numpy()
+                x = self._moved(stage, x, drawn)
+            found[at : at + self._at_once] = self._arithmetic.values(x)
         return found
 
-    def _tensor(self, values: ArrayLike) -> torch.Tensor:
-        import torch
+    def _begin(self, z: Array) -> Any:
+        return self._kept(self._arithmetic.begin(self._matrix, self._shift, z))
 
-        array = np.ascontiguousarray(values)
-        return torch.as_tensor(array, dtype=self._dtype, device=self._device)
-
-    def _begin(self, z: Array) -> torch.Tensor:
-        return self._kept(self._matrix @ self._tensor(z.T) + self._shift)
-
-    def _settled(self, x: torch.Tensor, spread: float, drawn: np.random.Generator) -> torch.Tensor:
-        if spread:
-            x = x + self._tensor(spread * drawn.standard_normal(tuple(x.shape)))
+    def _moved(self, stage: Stage, x: Any, drawn: np.random.Generator) -> Any:
+        x = self._arithmetic.move(stage, x)
+        if stage.spread:
+            x = self._arithmetic.add(x, stage.spread * drawn.standard_normal(tuple(x.shape)))
         return self._kept(x)
 
-    def _kept(self, x: torch.Tensor) -> torch.Tensor:
-        return x if self._radius is None else into_ball(x, self._radius)
+    def _kept(self, x: Any) -> Any:
+        return x if self._radius is None else self._arithmetic.into_ball(x, self._radius)
 
-    def _stage(self, goal: Goal, size: float, spread: float, x: torch.Tensor) -> _Stage:
+    def _stage(self, goal: Goal, size: float, spread: float, x: Any) -> Stage:
         """The displacements of one step, from where the reference particles x are."""
-        theta = self._tensor(goal.theta.T)
-        projected = (theta @ x).cpu().numpy().astype(np.float64)
+        numbers = self._arithmetic.numbers
+        theta = numbers(goal.theta.T)
+        projected = self._arithmetic.projected(theta, x)
         margin = _REACH * goal.smoothing
         low, high = float(projected.min()) - margin, float(projected.max()) + margin
         width = max(high - low, 1e-6) / _CELLS
-        cells = np.clip(((projected - low) / width).astype(np.intp), 0, _CELLS - 1)
-        first = np.arange(len(cells))[:, None] * _CELLS
-        counts = np.bincount((cells + first).ravel(), minlength=first.size * _CELLS)
-        shares = counts.reshape(len(cells), _CELLS) / projected.shape[1]
+        shares = _shares(projected, low, width)
         edges = low + width * np.arange(_CELLS + 1)
         if goal.smoothing:
             levels = shares @ ndtr((edges - edges[:-1, None] - width / 2) / goal.smoothing)
         else:
-            levels = np.concatenate([np.zeros((len(cells), 1)), shares.cumsum(axis=1)], axis=1)
+            levels = np.concatenate([np.zeros((len(shares), 1)), shares.cumsum(axis=1)], axis=1)
         # At half a particle from either end: quantiles there are not those of the very last.
         half = 0.5 / projected.shape[1]
         goals_ = goal.quantiles(np.clip(levels, half, 1 - half))
@@ -157,12 +127,27 @@ class SlicedFlow:
             goals_ = goals_ @ (kernel / kernel.sum(axis=0))
         shift = size * (goals_ - edges)
         slope = np.diff(shift, axis=1)
-        return _Stage(
+        return Stage(
             theta,
-            self._tensor(goal.back),
+            numbers(goal.back),
             low,
             1 / width,
-            self._tensor(shift[:, :-1]),
-            self._tensor(slope),
+            numbers(shift[:, :-1]),
+            numbers(slope),
             spread,
         )
+
+
+def _shares(projected: Numbers, low: float, width: float) -> Array:
+    """(N, cells): the share of each direction's particles (N, m) that is in each cell."""
+    directions, particles = projected.shape
+    found, at_once = np.empty((directions, _CELLS)), max(1, HELD // particles)
+    for start in range(0, directions, at_once):
+        at = projected[start : start + at_once].astype(np.float64)
+        at -= low
+        at /= width
+        cells = np.clip(at, 0, _CELLS - 1, out=at).astype(np.intp)
+        cells += np.arange(len(cells))[:, None] * _CELLS
+        counts = np.bincount(cells.ravel(), minlength=len(cells) * _CELLS)
+        found[start : start + at_once] = counts.reshape(len(cells), _CELLS) / particles
+    return found

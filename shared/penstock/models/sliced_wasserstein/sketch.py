@@ -45,7 +45,8 @@ Whole = NDArray[np.int64]
 _BITS = 20
 """Of the strategy's entries behind the point."""
 
-_ROWS_AT_ONCE = 1 << 14
+_HELD = 1 << 18
+"""Bound on the numbers (rows · directions) that are computed at once; a row at least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,12 +179,15 @@ def counts(rows: Array, present: Bools, directions: Directions, bins: int) -> Wh
     found = np.zeros(n_directions * bins, dtype=np.int64)
     there = present.reshape(-1, 1)
     # Absent rows are computed too: no float may depend on how many persons there are.
-    for at in range(0, len(flat), _ROWS_AT_ONCE):
-        part = np.nan_to_num(flat[at : at + _ROWS_AT_ONCE], nan=0.0, posinf=1e100, neginf=-1e100)
-        part = np.clip(part, -1e100, 1e100)
-        place = (part @ directions.matrix - directions.low) * scale
-        inside = np.clip(np.floor(place), 0, bins - 1).astype(np.int64) + first
-        inside = np.where(there[at : at + _ROWS_AT_ONCE], inside, len(found))
+    at_once = max(1, _HELD // n_directions)
+    for at in range(0, len(flat), at_once):
+        part = np.nan_to_num(flat[at : at + at_once], nan=0.0, posinf=1e100, neginf=-1e100)
+        place = np.clip(part, -1e100, 1e100) @ directions.matrix
+        place -= directions.low
+        place *= scale
+        inside = np.clip(np.floor(place, out=place), 0, bins - 1, out=place).astype(np.int64)
+        inside += first
+        inside = np.where(there[at : at + at_once], inside, len(found))
         found += np.bincount(inside.ravel(), minlength=len(found) + 1)[:-1]
     return found.reshape(n_directions, bins)
 

@@ -34,10 +34,10 @@ Bools = NDArray[np.bool_]
 Whole = NDArray[np.int64]
 Indices = NDArray[np.intp]
 
-_HELD = {"cpu": 1 << 18}
-_HELD_ELSEWHERE = 1 << 23
-"""Bound on the numbers (rows · particles) that are computed at once: what a cache holds, and what
-fills a GPU."""
+_HELD = {"cpu": (1 << 18, 1 << 20)}
+_HELD_ELSEWHERE = (1 << 23, 1 << 27)
+"""Bounds on the pairs (rows · particles) that are computed at once, and on their coordinates: what
+a cache holds, and what fills a GPU."""
 
 _EDGE = 2.0
 """No box of a unit space reaches so far."""
@@ -132,7 +132,8 @@ class Rows:
         return inside
 
     def _persons_at_once(self, particles: int) -> int:
-        held = _HELD.get(self.device, _HELD_ELSEWHERE)
+        pairs, numbers = _HELD.get(self.device, _HELD_ELSEWHERE)
+        held = min(pairs, numbers // self.d)
         return int(max(16, held // max(self.rows * particles, 1)))
 
     def _part(
@@ -164,9 +165,9 @@ class Rows:
         # Whoever's norm is not a number contributes nothing.
         usable = (there & torch.isfinite(scale)).reshape(-1, 1)
         pull = torch.where(usable, share * (scale.reshape(-1, 1) / h.double()), 0.0)
-        moved = torch.cat([pull * each for each in apart], dim=1)
-        placed = torch.nn.functional.one_hot(at, self.count).double()
-        return placed.T @ moved
+        placed = torch.nn.functional.one_hot(at, self.count).double().T
+        # Coordinate by coordinate: all of them at once would take d times the memory.
+        return torch.cat([placed @ (pull * each) for each in apart], dim=1)
 
     def _scales(self, lengths: torch.Tensor, time: torch.Tensor, clip: float) -> torch.Tensor:
         """(p, k): by how much each row is shortened, with all of its person's; NaN: it is left out.

@@ -44,8 +44,8 @@ Whole = NDArray[np.int64]
 _PUBLIC_SPREAD = 0.2
 """Of a public start, in half widths of the box."""
 
-_PATHS_AT_ONCE = 1 << 22
-"""Numbers of paths that are computed at a time."""
+_PATHS_AT_ONCE, _DECODED_AT_ONCE = 1 << 20, 1 << 17
+"""Numbers of paths that are drawn together, evenly from the particles; and that are decoded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,11 +360,14 @@ def _paths(plan: Plan, encoding: Encoding, model: Model, noise: NoiseSource) -> 
     for first in range(0, plan.paths, at_once):
         size = min(at_once, plan.paths - first)
         z = _walk(plan, model, positions, size, rng)
-        columns = _decoded(
-            plan, encoding, z.reshape(size * plan.path_times, -1), np.tile(times, size)
-        )
         numbers = np.arange(first + 1, first + size + 1, dtype=np.int32)
-        yield Part(0, columns, np.repeat(numbers, plan.path_times))
+        few = max(1, _DECODED_AT_ONCE // (plan.path_times * len(plan.space)))
+        for at in range(0, size, few):
+            part, who = z[at : at + few], numbers[at : at + few]
+            columns = _decoded(
+                plan, encoding, part.reshape(-1, len(plan.space)), np.tile(times, len(who))
+            )
+            yield Part(0, columns, np.repeat(who, plan.path_times))
 
 
 def _rows_of(

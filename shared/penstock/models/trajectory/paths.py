@@ -14,6 +14,9 @@ from penstock.errors import InvalidInput, Problem
 
 Array = NDArray[np.float64]
 
+_HELD = 1 << 17
+"""Bound on the numbers of walks that are computed at once; a path at least."""
+
 
 def couple(particles: Array, reg: ArrayLike, exact: bool = False) -> Array:
     """Optimal transport from the particles of each time point to those of the next.
@@ -102,22 +105,27 @@ def sample_paths(
     seen = np.asarray(times, dtype=np.float64)
     _check(particles, couplings, nodes, seen, temperature, paths)
     chain = _chain(couplings, paths, rng)
-    at = particles[np.arange(len(nodes)), chain]  # (paths, T, d)
-
     grid, place = np.unique(np.concatenate([nodes, seen]), return_inverse=True)
     own, wanted = place[: len(nodes)], place[len(nodes) :]
     d = particles.shape[2]
-    walk = np.zeros((paths, len(grid), d))
     spread = np.sqrt(temperature * np.diff(grid))[:, None]
-    np.cumsum(rng.standard_normal((paths, len(grid) - 1, d)) * spread, axis=1, out=walk[:, 1:])
-    # Each gap's walk, pinned at both ends: what it is off at the right end is taken back linearly.
-    off = at - walk[:, own]
     gap = np.clip(np.searchsorted(own, wanted, side="right") - 1, 0, len(own) - 2)
     share = ((seen - nodes[gap]) / np.diff(nodes)[gap])[:, None]
-    found = walk[:, wanted] + (1 - share) * off[:, gap] + share * off[:, gap + 1]
     nearest = gap + (share[:, 0] == 1)
     hit = nodes[nearest] == seen
-    found[:, hit] = at[:, nearest[hit]]  # a particle to the last digit
+    found, at_once = np.empty((paths, len(seen), d)), max(1, _HELD // (len(grid) * d))
+    for first in range(0, paths, at_once):
+        at = particles[np.arange(len(nodes)), chain[first : first + at_once]]  # (…, T, d)
+        walk = np.zeros((len(at), len(grid), d))
+        steps = rng.standard_normal((len(at), len(grid) - 1, d))
+        steps *= spread
+        np.cumsum(steps, axis=1, out=walk[:, 1:])
+        # Each gap's walk, pinned at both ends: what it is off at the right end is taken back
+        # linearly.
+        off = at - walk[:, own]
+        bridges = walk[:, wanted] + (1 - share) * off[:, gap] + share * off[:, gap + 1]
+        bridges[:, hit] = at[:, nearest[hit]]  # a particle to the last digit
+        found[first : first + at_once] = bridges
     return found
 
 

@@ -1,0 +1,55 @@
+"""What a noisy curvature says: made definite, drawn to a diagonal, blended with another."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+_FLOOR = 0.03
+"""Least eigenvalue of an information, over their mean: noise may have made some negative."""
+_LEAST_DIAGONAL = 0.2
+"""The same of a diagonal's entry, over the mean of its kind."""
+
+_DRIFT = 0.15
+"""By how much of itself the curvature may change from the start to the iterate."""
+
+
+def shrunk(matrix: Array, sd: float, baseline: int) -> Array:
+    """A noisy curvature, drawn towards a diagonal by as much as is noise; and what is left of it.
+
+    The diagonal is the mean one of the baseline's parameters, and that of the covariates', which
+    are standardised: there is little else to expect. The share is noise's expected square over the
+    square of what lies off that diagonal (Ledoit & Wolf 2004, the noise's variance known).
+
+    Args:
+        sd: of the noise on a number of the diagonal; 1/√2 of it elsewhere.
+        baseline: parameters before the covariates'.
+    """
+    p = len(matrix)
+    diagonal = np.diag(matrix).copy()
+    for part in (slice(0, baseline), slice(baseline, p)):
+        if diagonal[part].size:
+            least = _LEAST_DIAGONAL * max(float(diagonal[part].mean()), 0.0)
+            diagonal[part] = np.maximum(diagonal[part], least)
+    off = matrix - np.diag(np.diag(matrix))
+    expected = sd**2 * p * (p - 1) / 2
+    kept = 1 - min(1.0, expected / max(float((off**2).sum()), 1e-300))
+    found: Array = np.diag(diagonal) + kept * off
+    return found
+
+
+def definite(matrix: Array) -> Array:
+    """Eigenvalues floored: noise may have made them negative."""
+    values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
+    typical = max(float(values.mean()), 1e-6)
+    found: Array = (vectors * np.maximum(values, _FLOOR * typical)) @ vectors.T
+    return found
+
+
+def share_of_start(curvature: Array, spread: float, other: float) -> float:
+    """How much of the curvature at the start goes into that at the iterate, by the noise on both;
+    the former is taken to be off by :data:`_DRIFT` of itself."""
+    drift = _DRIFT * max(float(np.diag(curvature).mean()), 0.0)
+    return other**2 / (other**2 + spread**2 + drift**2)

@@ -1,0 +1,119 @@
+"""Memory is planned from public numbers: real workers stay within it, and what cannot fit is told.
+
+Before, a `sliced-wasserstein` of 20 columns held 3.1 GB at n = 450, what did not fit burnt its
+charge, and nobody read why.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.integration.test_rehearsal import PLANTED
+from tests.weighed import LINUX, MECHANISMS, asked, foreseen, schema, weigh
+
+from penstock.errors import Refused
+from penstock.estimands import Estimand
+from penstock.mechanisms import Gibbs, SlicedWasserstein
+from penstock.study import PrivacyRequest
+from penstock_client.cli.common import document
+
+linux = pytest.mark.skipif(not LINUX, reason="the peak is Linux's own count")
+
+MOST_MB = 400
+
+SHORT: dict[str, dict[str, object]] = {
+    "maf": {"copies": 1, "refits": 1, "steps": 3},
+    "sliced-wasserstein": {"copies": 1, "refits": 1},
+    "trajectory": {"copies": 1, "refits": 1, "steps": 4},
+    "gibbs": {},
+}
+"""As long as it takes for a peak: what memory does not depend on is short."""
+
+
+@linux
+@pytest.mark.parametrize(
+    ("name", "persons", "columns", "threads", "changed"),
+    [
+        ("maf", 5000, 20, 1, {}),
+        ("maf", 450, 6, 2, {"flows": 6, "hidden": (96, 96)}),
+        ("sliced-wasserstein", 450, 20, 1, {}),
+        ("sliced-wasserstein", 2000, 6, 2, {"bases": 40, "bins": 128, "steps": 10}),
+        ("sliced-wasserstein", 2000, 8, 1, {"variant": "presampled", "steps": 10}),
+        ("trajectory", 1667, 20, 1, {}),
+        ("trajectory", 200, 5, 1, {"particles": 300}),
+        ("gibbs", 5000, 20, 1, {}),
+    ],
+)
+def test_a_worker_delivers_within_the_memory_that_is_planned(
+    name, persons, columns, threads, changed
+):
+    """It is given no more (``RLIMIT_DATA``), and its peak is no more; nor is the plan idle."""
+    mechanism = replace(MECHANISMS[name](), **(SHORT[name] | changed))
+    of = asked(mechanism, schema(columns, visits=name == "trajectory"))
+    planned = foreseen(of, persons, threads)
+    weighed = weigh(of, persons, threads=threads, memory_gb=planned.gigabytes)
+    assert weighed.whole
+    assert weighed.peak * 1e6 <= planned.total <= 2.5e6 * weighed.peak
+    if (columns, threads, changed) == (20, 1, {}):
+        assert weighed.peak < MOST_MB
+
+
+GREEDY = """
+import numpy as np
+from penstock.models.tables import mechanism
+real = mechanism.draw
+def draw(plan, *args, **kwargs):
+    if plan.copies > 1:  # not in the rehearsal
+        np.ones(2 * 10**9)
+    yield from real(plan, *args, **kwargs)
+mechanism.draw = draw
+"""
+
+
+@linux
+def test_a_run_that_burnt_for_want_of_memory_says_so_to_the_steward_alone(world):
+    site = world.site(settings="\nmemory_gb = 2\n")
+    site.start(driver=PLANTED.format(planted=GREEDY))
+    job = site.submit(world.signed())
+    end = site.wait(job.request_id)
+    assert (end.state, end.code) == ("failed", "failed")
+    assert "memory" not in str(end)
+    (row,) = document(site.paths, "Requests")["requests"]
+    assert "ran out of memory (limit 2 GB)" in row["why"]
+    assert row["outside"] == "failed"
+    (charge,) = site.ledger().charges.values()
+    assert charge.status == "burnt"
+
+
+def test_what_cannot_fit_is_refused_before_anything_is_reserved(world):
+    site = world.site(settings="\nmemory_gb = 1\n")
+    policy = site.paths.policy
+    policy.write_text(policy.read_text().replace('["maf"]', '["maf", "sliced-wasserstein"]'))
+    site.start()
+    large = SlicedWasserstein(copies=1, refits=0, steps=10_000, bases=512, bins=1024)
+    before = site.ledger().seq
+    with pytest.raises(Refused) as caught:
+        site.submit(world.signed(mechanism=large))
+    assert caught.value.reason == "memory"
+    assert "of 1 GB" in str(caught.value)
+    assert "for 200 persons" in str(caught.value)
+    assert site.ledger().seq == before
+    assert document(site.paths, "Requests")["requests"] == []
+
+
+def test_a_hopeless_answer_is_refused_before_anything_is_reserved(world):
+    """n = 200 at ε = .3: the interval would be many times the real one, whatever the rows are."""
+    site = world.site()
+    policy = site.paths.policy
+    policy.write_text(policy.read_text().replace('["maf"]', '["maf", "gibbs"]'))
+    site.start()
+    question = (Estimand("e", "ols", "score", "sbp", adjust=("age", "sex")),)
+    asked_for = {"mechanism": Gibbs(), "estimands": question}
+    before = site.ledger().seq
+    with pytest.raises(Refused) as caught:
+        site.submit(world.signed(**asked_for, privacy=PrivacyRequest(0.3, 1e-5)))
+    assert caught.value.reason == "hopeless"
+    assert "ask for an ε of at least" in str(caught.value)
+    assert site.ledger().seq == before
+    site.submit(world.signed(**asked_for, privacy=PrivacyRequest(2.0, 1e-5)))
