@@ -90,8 +90,8 @@ def init(
     done(f"site {name} in {paths.root}")
     say(f"gate fingerprint {fingerprint(paths.gate_public())}")
     say("next: finish dictionary.toml (bounds, levels and the frame are public knowledge, never")
-    say("      taken from rows), say in recoding.toml where your file writes it otherwise, and edit")
-    say("      policy.toml (it allows one mechanism of four: say which);")
+    say("      taken from rows), say in recoding.toml where your file writes it otherwise,")
+    say("      edit policy.toml (it allows one mechanism of four: say which),")
     say("      then run `penstock site check`")
 
 
