@@ -193,3 +193,32 @@ def test_affine_maps_compose_and_invert() -> None:
     np.testing.assert_allclose(both.apply(y), second.apply(first.apply(y)), atol=1e-12)
     np.testing.assert_allclose(both.invert(both.apply(y)), y, atol=1e-9)
     assert np.array_equal(Affine.identity(3).apply(y), y)
+
+
+def test_what_nothing_is_known_of_is_not_carried_away_and_carries_nothing() -> None:
+    """A threshold that nobody passes: its released moments are noise, and it moves by that alone.
+
+    Two coordinates have a correlation of .6; a third is never seen to vary with them. Without
+    ``held``, the noise of its moments mixes it with the others.
+    """
+    rng = np.random.default_rng(4)
+    noise = rng.normal(0, 1, 5000)
+
+    def observe(y: Array) -> Array:
+        return np.column_stack([y[:, :2], noise[: len(y)]])
+
+    goal = np.eye(4)
+    goal[0, 1] = goal[1, 0] = 0.6
+    goal[2, :2] = goal[:2, 2] = 0.2  # noise
+    sample = rng.standard_normal((5000, 3))
+    free, held = (
+        match_moments(5000 * goal, 5000.0, 10.0, sample, observe, 1e-4, who) for who in ((), (2,))
+    )
+    np.testing.assert_array_equal(held.matrix[2], [0, 0, 1])
+    np.testing.assert_array_equal(held.matrix[:2, 2], [0, 0])
+    assert held.shift[2] == 0
+    assert np.abs(free.matrix[:2, 2]).max() > 0.1
+    y = held.apply(sample)
+    assert np.cov(y[:, 0], y[:, 1])[0, 1] == pytest.approx(0.6, abs=0.01)
+    start = gaussian(5000 * goal, 5000.0, (2,))
+    np.testing.assert_array_equal(start.matrix[2], [0, 0, 1])
