@@ -34,7 +34,7 @@ Bools = NDArray[np.bool_]
 Whole = NDArray[np.int64]
 Indices = NDArray[np.intp]
 
-_HELD = {"cpu": (1 << 18, 1 << 20)}
+_HELD = {"cpu": (1 << 17, 1 << 19)}
 _HELD_ELSEWHERE = (1 << 23, 1 << 27)
 """Bounds on the pairs (rows · particles) that are computed at once, and on their coordinates: what
 a cache holds, and what fills a GPU."""
