@@ -38,7 +38,7 @@ SHORT: dict[str, dict[str, object]] = {
         ("maf", 5000, 20, 1, {}),
         ("maf", 450, 6, 2, {"flows": 6, "hidden": (96, 96)}),
         ("sliced-wasserstein", 450, 20, 1, {}),
-        ("sliced-wasserstein", 2000, 6, 2, {"bases": 40, "bins": 128, "steps": 10}),
+        ("sliced-wasserstein", 2000, 6, 2, {"bases": 20, "bins": 64, "steps": 10}),
         ("sliced-wasserstein", 2000, 8, 1, {"variant": "presampled", "steps": 10}),
         ("trajectory", 1667, 20, 1, {}),
         ("trajectory", 200, 5, 1, {"particles": 300}),

@@ -20,6 +20,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
+from importlib.abc import MetaPathFinder
 from itertools import chain
 from pathlib import Path
 
@@ -201,9 +202,18 @@ def _receive(channel: socket.socket) -> int | None:
     return descriptors[0] if descriptors else None
 
 
+class _NoPandas(MetaPathFinder):
+    """Arrow loads pandas wherever it is installed, 45 MB of it, and nothing here needs it."""
+
+    def find_spec(self, name: str, *_: object) -> None:
+        if name == "pandas":
+            raise ModuleNotFoundError("a worker has no pandas", name=name)
+
+
 def main(folder: Path, channel: socket.socket, rehearsed: bool) -> int:
     """Args: rehearsed: whether to rehearse before any row is asked for."""
     parent = os.getppid()
+    sys.meta_path.insert(0, _NoPandas())
     spec = Spec(**json.loads((folder / SPEC).read_text()))
     isolate(spec.memory_gb)
     if os.getppid() != parent:

@@ -52,7 +52,7 @@ _SAMPLE = 1 << 14
 _CELLS, _REFERENCE, _LEVELS, _DEGREES = 256, 1 << 13, 513, 13
 """Of the sliced flow: cells of a step's grid, reference particles, points and kinds of targets."""
 
-_SKETCHED, _PULLED, _SUMMED = 1 << 18, 1 << 20, 1 << 19
+_SKETCHED, _PULLED, _SUMMED = 1 << 18, 1 << 19, 1 << 19
 """Numbers that are computed at once: of a sketch, of particles' pulls, of exact sums."""
 
 _BIG = 300
@@ -169,7 +169,7 @@ def _of_paths(plan: TrajectoryPlan) -> int:
     rows = NUMBER * places * (8 * d + 6 + plan.rows + 2 * plan.start.modes)
     start = _BIG * cells * (d + 1) ** 2
     block = max(_PULLED, 16 * plan.rows * m * d)
-    pulls = 4 * 3 * block + NUMBER * 8 * max(1 << 18, 16 * plan.rows * m)
+    pulls = 4 * 3 * block + NUMBER * 8 * max(1 << 17, 16 * plan.rows * m)
     particles = NUMBER * 12 * times * m * d
     couplings = NUMBER * 14 * (times - 1) * m * m
     return rows + start + pulls + particles + couplings

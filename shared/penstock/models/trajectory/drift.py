@@ -34,10 +34,12 @@ Bools = NDArray[np.bool_]
 Whole = NDArray[np.int64]
 Indices = NDArray[np.intp]
 
-_HELD = {"cpu": (1 << 18, 1 << 20)}
-_HELD_ELSEWHERE = (1 << 23, 1 << 27)
-"""Bounds on the pairs (rows · particles) that are computed at once, and on their coordinates: what
-a cache holds, and what fills a GPU."""
+_HELD = {"cpu": 1 << 17}
+_HELD_ELSEWHERE = 1 << 23
+"""Bound on the pairs (rows · particles) that are computed at once: what a cache holds, and what
+fills a GPU. Where there are more than :data:`_FEW` coordinates, as many fewer."""
+
+_FEW = 4
 
 _EDGE = 2.0
 """No box of a unit space reaches so far."""
@@ -132,8 +134,7 @@ class Rows:
         return inside
 
     def _persons_at_once(self, particles: int) -> int:
-        pairs, numbers = _HELD.get(self.device, _HELD_ELSEWHERE)
-        held = min(pairs, numbers // self.d)
+        held = _HELD.get(self.device, _HELD_ELSEWHERE) * _FEW // max(self.d, _FEW)
         return int(max(16, held // max(self.rows * particles, 1)))
 
     def _part(
