@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,8 +13,8 @@ from typing import Any
 
 from penstock.errors import CoordinatorError
 from penstock.estimands import Estimand
-from penstock.mechanisms import Gibbs, Trajectory
-from penstock.released import PATH
+from penstock.mechanisms import Gibbs, Maf, Trajectory
+from penstock.released import PATH, refits_of_copies
 from penstock.schema import Coded, Schema, from_arrow
 from penstock.study import Study
 from penstock.wire.manifest import Manifest, read_manifest
@@ -25,10 +24,11 @@ from penstock.wire.signed import read_signed_study
 from penstock_server import export
 from penstock_server.dictionary import dictionary
 from penstock_server.lifecycle import Coordinator
-from penstock_server.meta.combine import SiteEstimate, combine, mechanism_variance
+from penstock_server.meta.combine import SiteEstimate, combine
 from penstock_server.meta.estimands import Estimate, estimate
 from penstock_server.meta.floor import variance_floor
 from penstock_server.meta.marginals import Marginals, summarise
+from penstock_server.meta.refits import Measured, spread, widen_sites
 from penstock_server.report.build import build_report, completed
 from penstock_server.report.html import render
 from penstock_server.report.inputs import ReportInputs, SiteInput, SiteRelease
@@ -43,16 +43,18 @@ def build(coordinator: Coordinator, study_id: str, finished: str) -> dict[str, A
     row = coordinator.find(study_id)
     study = read_signed_study(row.signed).study
     parts = coordinator.store.parts(row.id)
-    delivered = {
-        upload.site: SiteInput(
+    delivered, measured = {}, {}
+    for upload in uploads(coordinator, row):
+        measured[upload.site] = measure(upload, study)
+        delivered[upload.site] = SiteInput(
             upload.site,
             str(SiteState.DELIVERED),
-            estimates=estimates(upload, study),
             release=_release(upload.manifest),
             marginals=_marginals(upload, study),
         )
-        for upload in uploads(coordinator, row)
-    }
+    # What one site's refits show says something of the others'.
+    for site, found in widen_sites(measured).items():
+        delivered[site] = replace(delivered[site], estimates=found)
     sites = tuple(delivered.get(part.site) or _absent(part) for part in parts)
     truth = coordinator.store.get("truth")
     report = build_report(
@@ -95,11 +97,13 @@ def _absent(part: SiteRow) -> SiteInput:
     return SiteInput(part.site, str(part.state), part.code, part.detail or remedy or meaning)
 
 
-def estimates(upload: Upload, study: Study) -> dict[str, SiteEstimate]:
-    """Every estimand of one site's release: combined over copies, widened by what refits show."""
+def measure(upload: Upload, study: Study) -> dict[str, Measured]:
+    """Every estimand of one site's release: combined over copies, and what its refits show."""
     if isinstance(study.mechanism, Gibbs):
         return _answered(upload, study)
     manifest = upload.manifest
+    # Persons' own latents, where there are any, are the same in every table.
+    fresh = 1.0 - (study.mechanism.w if isinstance(study.mechanism, Maf) else 0.0)
     copies = [_coded(upload, study.schema, i + 1) for i in range(manifest.copies)]
     refits = [_coded(upload, study.schema, -i - 1) for i in range(manifest.refits)]
     found = {}
@@ -107,11 +111,15 @@ def estimates(upload: Upload, study: Study) -> dict[str, SiteEstimate]:
     with ThreadPool(os.cpu_count() or 1) as pool:
         for estimand in study.estimands:
             one = partial(_estimate, study.schema, estimand)
-            found[estimand.name] = _widened(combine(pool.map(one, copies)), pool.map(one, refits))
+            fitted, again = pool.map(one, copies), pool.map(one, refits)
+            plain = combine(fitted)
+            made_of = fitted if refits_of_copies(manifest.wire) else None
+            shown = spread(plain, again, made_of, fresh=fresh) if refits else None
+            found[estimand.name] = Measured(plain, len(refits), shown)
     return found
 
 
-def _answered(upload: Upload, study: Study) -> dict[str, SiteEstimate]:
+def _answered(upload: Upload, study: Study) -> dict[str, Measured]:
     """The one estimand that a site has answered itself.
 
     The last term is the estimand, per its units already; its variance holds the mechanism's noise.
@@ -123,7 +131,7 @@ def _answered(upload: Upload, study: Study) -> dict[str, SiteEstimate]:
     variance = max(float(covariance[-1, -1]), variance_floor(schema, estimand, most))
     # How many rows are behind it, within the frame, is not released.
     found = SiteEstimate(float(estimates[-1]), variance, variance, None, None, None, 1, 1)
-    return {estimand.name: found}
+    return {estimand.name: Measured(found, 0, None)}
 
 
 def _marginals(upload: Upload, study: Study) -> Marginals | None:
@@ -136,17 +144,6 @@ def _marginals(upload: Upload, study: Study) -> Marginals | None:
 
 def _coded(upload: Upload, schema: Schema, index: int) -> Coded:
     return from_arrow(upload.copy(index), schema)
-
-
-def _widened(plain: SiteEstimate, refits: list[Estimate]) -> SiteEstimate:
-    """A site's estimate with the mechanism's own variance; none where refits cannot show it."""
-    if plain.problem is not None or not refits:
-        return plain
-    added = mechanism_variance(plain, refits)
-    if added is None:
-        problem = "most refits have no estimate, so the mechanism's noise is not known"
-        return replace(plain, estimate=math.nan, variance=math.nan, problem=problem)
-    return replace(plain, variance=plain.variance + added, mechanism_variance=added)
 
 
 def _estimate(schema: Schema, estimand: Estimand, table: Coded) -> Estimate:

@@ -75,7 +75,7 @@ def reported(study: Study, upload: Upload) -> str:
         SiteInput(
             upload.site,
             "delivered",
-            estimates=results.estimates(upload, study),
+            estimates=made.estimates(upload, study),
             release=results._release(upload.manifest),
             marginals=results._marginals(upload, study),
         ),

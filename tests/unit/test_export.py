@@ -178,7 +178,7 @@ def test_the_dictionary_describes_every_file_and_column(name: str, tmp_path: Pat
 def test_an_answers_last_term_is_the_estimate(tmp_path: Path) -> None:
     upload = made.read(ASKED, made.table(ASKED), tmp_path)
     estimates, covariance = upload.answer()
-    found = results.estimates(upload, ASKED)
+    found = made.estimates(upload, ASKED)
     assert list(found) == ["falls"]
     site = found["falls"]
     assert site.estimate == estimates[-1]
@@ -194,14 +194,14 @@ def test_an_answer_cannot_claim_more_than_its_rows_can_know(tmp_path: Path) -> N
     table = shape_of(ASKED, PERSONS).table(columns, {COPY: np.ones(5, np.int32)})
     upload = made.read(ASKED, table, tmp_path)
     floor = variance_floor(SCHEMA, made.QUESTION, 2 * PERSONS)
-    assert results.estimates(upload, ASKED)["falls"].variance == floor > 1e-4
+    assert made.estimates(upload, ASKED)["falls"].variance == floor > 1e-4
 
 
 @pytest.mark.parametrize("name", ["maf", "sliced-wasserstein", "trajectory"])
 def test_estimates_come_from_copies(name: str, tmp_path: Path) -> None:
     study = made.study(made.MECHANISMS[name])
     upload = made.read(study, made.table(study, persons=200), tmp_path, persons=200)
-    found = results.estimates(upload, study)
+    found = made.estimates(upload, study)
     m = study.mechanism.copies
     pressures = [np.asarray(upload.copy(i + 1)["sbp"].to_pylist()) for i in range(m)]
     means = found["mean-sbp"]

@@ -21,13 +21,14 @@ truth and the procedure changes smoothly with it.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import polygamma
 from scipy.stats import norm
 
+from penstock.released import refit_copy
 from penstock_server.meta.combine import SiteEstimate
 from penstock_server.meta.estimands import Estimate
 
@@ -71,7 +72,10 @@ def spread(
     Returns:
         None if fewer than half of the refits have an estimate: nothing can be said then.
     """
-    places = [None] * len(refits) if copies is None else [copies[b % len(copies)] for b in range(len(refits))]
+    places: list[Estimate | None] = [None] * len(refits)
+    if copies is not None:
+        at = [refit_copy(b + 1, len(copies)) - 1 for b in range(len(refits))]
+        places = [copies[place] for place in at]
     pairs = [
         (refit, place)
         for refit, place in zip(refits, places, strict=True)
@@ -94,7 +98,7 @@ def spread(
     return Spread(square, known, 2 * (each + shared) ** 2 / variance, released.n)
 
 
-def shrunk(found: Mapping[Hashable, Mapping[Hashable, Spread]]) -> dict[Hashable, dict[Hashable, Spread]]:
+def shrunk(found: Mapping[str, Mapping[str, Spread]]) -> dict[str, dict[str, Spread]]:
     r"""Spreads of estimands (outer keys) at sites (inner keys), each drawn to what others show.
 
     Noise has one size whatever n is, so that d/u goes as 1/n: with x = S/known, which is 1 + d/u,
@@ -119,6 +123,34 @@ def shrunk(found: Mapping[Hashable, Mapping[Hashable, Spread]]) -> dict[Hashable
             site: _drawn(own, goals[estimand].get(site), prior) for site, own in sites.items()
         }
         for estimand, sites in found.items()
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One estimand at one site: its copies combined, how many refits came, and what they show."""
+
+    plain: SiteEstimate
+    refits: int
+    shown: Spread | None
+
+
+def widen_sites(
+    found: Mapping[str, Mapping[str, Measured]],
+) -> dict[str, dict[str, SiteEstimate]]:
+    """Every site's estimands (site → estimand) with the mechanism's variance, all sites at once."""
+    spreads: dict[str, dict[str, Spread]] = {}
+    for site, estimands in found.items():
+        for name, one in estimands.items():
+            if one.shown is not None and one.plain.problem is None:
+                spreads.setdefault(name, {})[site] = one.shown
+    drawn = shrunk(spreads)
+    return {
+        site: {
+            name: widened(one.plain, drawn.get(name, {}).get(site)) if one.refits else one.plain
+            for name, one in estimands.items()
+        }
+        for site, estimands in found.items()
     }
 
 
@@ -151,7 +183,7 @@ def _good(one: Estimate) -> bool:
     return math.isfinite(one.estimate) and 0 < one.variance < math.inf
 
 
-def _goals(sites: Mapping[Hashable, Spread]) -> dict[Hashable, float]:
+def _goals(sites: Mapping[str, Spread]) -> dict[str, float]:
     """What the sites of one estimand say together of each one's E S; none of a single site."""
     if len(sites) < 2:
         return {}
@@ -162,8 +194,8 @@ def _goals(sites: Mapping[Hashable, Spread]) -> dict[Hashable, float]:
 
 
 def _prior_df(
-    found: Mapping[Hashable, Mapping[Hashable, Spread]],
-    goals: Mapping[Hashable, Mapping[Hashable, float]],
+    found: Mapping[str, Mapping[str, Spread]],
+    goals: Mapping[str, Mapping[str, float]],
 ) -> float:
     """f: how many refits the common line is worth; 0 where nothing can be said."""
     excess, freedom = 0.0, 0

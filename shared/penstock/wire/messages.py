@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-WIRE_VERSION = "1.0"
+WIRE_VERSION = "1.1"
+"""major.minor; 1.1: the refits of a release are made from the rows of its copies, in turn."""
 SERVED_MAJORS = (1,)
 
 MAX_STUDY_BYTES = 1_000_000
