@@ -18,7 +18,7 @@ from penstock.released import PATH, refits_of_copies
 from penstock.schema import Coded, Schema, from_arrow
 from penstock.study import Study
 from penstock.wire.manifest import Manifest, read_manifest
-from penstock.wire.messages import SiteState, StudyState, explain
+from penstock.wire.messages import Copies, SiteState, StudyState, explain
 from penstock.wire.signatures import fingerprint
 from penstock.wire.signed import read_signed_study
 from penstock_server import export
@@ -178,10 +178,11 @@ def _release(m: Manifest) -> SiteRelease:
 # -- pull --------------------------------------------------------------------------------------
 
 
-def pull(coordinator: Coordinator, prefix: str, out: Path, *, all_copies: bool) -> list[Path]:
+def pull(coordinator: Coordinator, prefix: str, out: Path, *, copies: Copies) -> list[Path]:
     """Write report.html, report.json, dictionary.json, and the released tables.
 
-    Those are pooled.parquet and .csv, with one copy unless all are asked for; of a trajectory also
+    Those are pooled.parquet and .csv, with one copy unless all are asked for; with ``refits`` also
+    refits.parquet and .csv, where the study has any; of a trajectory also
     paths and particles (.parquet, .csv) and, where they can be made, couplings.parquet; of an
     answer coefficients.csv and .json instead.
 
@@ -203,11 +204,14 @@ def pull(coordinator: Coordinator, prefix: str, out: Path, *, all_copies: bool) 
     files = [out / n for n in ("report.html", "report.json", "dictionary.json")]
     export.write(files[0], render(report).encode())
     export.write(files[1], json.dumps(report, indent=1, allow_nan=False).encode() + b"\n")
-    described = dictionary(study, report, all_copies=all_copies)
+    described = dictionary(study, report, copies=copies)
     export.write(files[2], json.dumps(described, indent=1, allow_nan=False).encode() + b"\n")
     if isinstance(study.mechanism, Gibbs):
         return files + export.write_answers(uploads(coordinator, row), study, out)
-    files += export.write_pooled(uploads(coordinator, row), out, all_copies=all_copies)
+    every = copies != "one"
+    files += export.write_pooled(uploads(coordinator, row), out, all_copies=every)
+    if copies == "refits" and study.mechanism.refits:
+        files += export.write_refits(uploads(coordinator, row), out)
     if isinstance(study.mechanism, Trajectory):
         files += export.write_paths(uploads(coordinator, row), study, out)
         files += export.write_particles(uploads(coordinator, row), study, out)

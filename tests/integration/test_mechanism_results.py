@@ -91,7 +91,7 @@ def finished(coordinator, name: str) -> str:
 
 @pytest.mark.parametrize("name", WRITTEN)
 def test_every_mechanism_has_its_files(coordinator, name, tmp_path):
-    files = results.pull(coordinator, finished(coordinator, name), tmp_path, all_copies=True)
+    files = results.pull(coordinator, finished(coordinator, name), tmp_path, copies="all")
     assert tuple(f.name for f in files) == (*ALWAYS, *WRITTEN[name])
     assert {f.name for f in tmp_path.iterdir()} == {f.name for f in files} <= set(RESULT_FILES)
     report = json.loads((tmp_path / "report.json").read_text())
@@ -109,7 +109,7 @@ def test_every_mechanism_has_its_files(coordinator, name, tmp_path):
 def test_the_same_files_come_again(coordinator, name, tmp_path):
     study_id = finished(coordinator, name)
     for folder in ("a", "b"):
-        results.pull(coordinator, study_id, tmp_path / folder, all_copies=False)
+        results.pull(coordinator, study_id, tmp_path / folder, copies="one")
     for file in (tmp_path / "a").iterdir():
         assert file.read_bytes() == (tmp_path / "b" / file.name).read_bytes(), file.name
 
@@ -117,7 +117,7 @@ def test_the_same_files_come_again(coordinator, name, tmp_path):
 def test_couplings_that_cannot_be_made_are_left_out_and_said(coordinator, monkeypatch, tmp_path):
     study_id = finished(coordinator, "trajectory")
     monkeypatch.setattr("penstock_server.export.find_spec", lambda name: None)
-    files = results.pull(coordinator, study_id, tmp_path, all_copies=False)
+    files = results.pull(coordinator, study_id, tmp_path, copies="one")
     assert "couplings.parquet" not in {f.name for f in files}
     described = json.loads((tmp_path / "dictionary.json").read_text())
     assert "torch" in described["trajectory"]["couplings"]["missing"]
@@ -149,7 +149,7 @@ def test_a_report_of_the_last_format_can_still_be_pulled(coordinator, tmp_path):
         del estimand["fitted"]
     path.write_text(json.dumps(old))
     try:
-        results.pull(coordinator, study_id, tmp_path, all_copies=False)
+        results.pull(coordinator, study_id, tmp_path, copies="one")
     finally:
         path.write_text(kept)
     jsonschema.Draft202012Validator(report_schema()).validate(
@@ -158,7 +158,7 @@ def test_a_report_of_the_last_format_can_still_be_pulled(coordinator, tmp_path):
 
 
 def test_the_answer_in_the_report_is_the_last_term_of_the_file(coordinator, tmp_path):
-    results.pull(coordinator, finished(coordinator, "gibbs"), tmp_path, all_copies=False)
+    results.pull(coordinator, finished(coordinator, "gibbs"), tmp_path, copies="one")
     report = json.loads((tmp_path / "report.json").read_text())
     found = json.loads((tmp_path / "coefficients.json").read_text())
     assert isinstance(made.MECHANISMS["gibbs"], Gibbs)

@@ -56,8 +56,8 @@ def combine(copies: Sequence[Estimate], *, mechanism_variance: float = 0.0) -> S
     that of drawing the copies (plug-in synthesis with synthetic size = real size). T holds if the
     model contains the truth. By itself it does **not** hold the noise that the private mechanism
     put into the model, nor its bias from clipping: all copies share them, so the copies cannot
-    show them. Refits can (:mod:`penstock_server.meta.refits`). b, the variance between copies, is kept for
-    diagnosis: it estimates ū, and is not part of T.
+    show them. Refits can (:mod:`penstock_server.meta.refits`). b, the variance between copies, is
+    kept for diagnosis: it estimates ū, and is not part of T.
 
     Args:
         copies: the estimates of all released copies, failed ones (NaN) included.
@@ -106,4 +106,3 @@ def combine(copies: Sequence[Estimate], *, mechanism_variance: float = 0.0) -> S
         copies_used=m,
         mechanism_variance=mechanism_variance,
     )
-

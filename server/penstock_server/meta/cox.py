@@ -118,7 +118,7 @@ class _Risk:
         mean -= self.share[:, None] * self._tied(weighted[self.events])
         mean /= below[:, None]
         inverse = 1 / below
-        # Σ 1/φ over events that are no later, added up from the earliest: late ones are the largest.
+        # Σ 1/φ over events that are no later, from the earliest on: late ones are the largest.
         total = np.append(np.cumsum(inverse[::-1])[::-1], 0.0)
         cumulative = total[self.until]
         cumulative[self.events] -= self._tied(self.share * inverse)

@@ -3,9 +3,9 @@
 Tables come from sites and are hostile. Whatever finite or non-finite values they hold, an
 :class:`Estimate` comes back: with a ``problem`` and NaN where the model cannot be fitted.
 
-Cox models have a fit of their own (:mod:`penstock_server.meta.cox`), since every refit of every site
-is fitted: statsmodels' ``PHReg``, with which it agrees as it does with R's survival, takes .3 to .9 s
-for a table of 8,000 rows, and a study of four sites has two hundred.
+Cox models have a fit of their own (:mod:`penstock_server.meta.cox`), since every refit of every
+site is fitted: statsmodels' ``PHReg``, with which it agrees as it does with R's survival, takes .3
+to .9 s for a table of 8,000 rows, and a study of four sites has two hundred.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ and by the mechanism, so that
 
 - about the estimate q of the copy whose rows it was made from: E (θ* − q)² = u + d;
 - where its pseudo-rows were drawn anew (releases of wire 1.0), about q̄:
-  E (θ* − q̄)² = (1 + n*/n) u + d + u/m, which is (2 + 1/m) u + d where the refit counted as many rows
-  as the release did.
+  E (θ* − q̄)² = (1 + n*/n) u + d + u/m, which is (2 + 1/m) u + d where the refit counted as many
+  rows as the release did.
 
 What is known is subtracted, and what is left is cut at 0: d̂ = max(0, S − known). About copies that
 are at hand the same number of refits tells more, since less has to be subtracted.

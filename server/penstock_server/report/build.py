@@ -2,7 +2,8 @@
 
 Headline: DerSimonian–Laird with the Knapp–Hartung interval floored at 1, which holds where sites'
 variances lack the mechanism's noise; the fixed effect with a warning; REML and Paule–Mandel beside
-it. Where refits show that noise, variances have degrees of freedom, and pooling counts with them. JSON has no infinity: a privacy loss that is infinite is the string "inf".
+it. Where refits show that noise, variances have degrees of freedom, and pooling counts with them.
+JSON has no infinity: a privacy loss that is infinite is the string "inf".
 """
 
 from __future__ import annotations
