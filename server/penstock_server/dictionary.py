@@ -35,9 +35,9 @@ REFITS = (
 NO_REFITS = ", and without refits the report cannot add it."
 INTERVALS: Json = {
     "data": "`penstock pull STUDY --refits` writes refits.parquet and refits.csv beside all "
-    "copies: tables that each site made by repeating its whole private procedure, noise and all, on "
-    "the rows of one of its copies. `_refit` numbers them from 1, `_copy` says of which copy a refit "
-    "was made. They are not further copies: they only show how far the mechanism errs.",
+    "copies: tables that each site made by repeating its whole private procedure, noise and all, "
+    "on the rows of one of its copies. `_refit` numbers them from 1, `_copy` says of which copy a "
+    "refit was made. They are not further copies: they only show how far the mechanism errs.",
     "rule": "At each site estimate every copy j (q_j, with variance u_j) and every refit b "
     "(r_b, with variance v_b) by the same analysis; c(b) is the copy that refit b was made of.",
     "estimate": "q = mean of q_j over the m copies; u = mean of u_j",
@@ -50,8 +50,9 @@ INTERVALS: Json = {
     "interval": "q -+ t(nu) sqrt(T), with t(nu) the quantile of Student's t",
     "pooling": "With w = 1/T at each of k sites, h = w/sum(w), L = sum of (1 - h)^2/nu and A = "
     "sum of h (1 - h)/nu: Q = sum of w (q - mean)^2 has mean k - 1 + 2L where all sites share one "
-    "effect, and Q/(k - 1)/(1 + 2 (k - 2) L/(k^2 - 1)) is about F(k - 1, (k^2 - 1)/(3L)) (Welch 1951); the "
-    "weighted mean has variance (1 + 4A)/sum(w) and 1/sum(h^2/nu) degrees of freedom (Meier 1953).",
+    "effect, and Q/(k - 1)/(1 + 2 (k - 2) L/(k^2 - 1)) is about F(k - 1, (k^2 - 1)/(3L)) (Welch "
+    "1951); the weighted mean has variance (1 + 4A)/sum(w) and 1/sum(h^2/nu) degrees of freedom "
+    "(Meier 1953).",
     "report": "The report also draws each site's S to what the other sites show, D/u going as 1/n "
     "(Smyth 2004), which gives more degrees of freedom; without that the rule above is valid, and "
     "its intervals are slightly wider.",

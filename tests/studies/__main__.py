@@ -14,6 +14,7 @@ STUDIES = {
     },
     "reproduce": {
         "audits": "tests.studies.audits",
+        "combining": "tests.studies.combining",
         "coverage": "tests.studies.coverage",
         "frame": "tests.studies.frame",
         "half-circles": "tests.studies.half_circles",

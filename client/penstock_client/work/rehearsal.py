@@ -3,7 +3,8 @@
 A rehearsal is the same code in the same process, on rows drawn from the public dictionary, for the
 public n: a plan that cannot be carried out, a missing package, too little memory or an error of
 ours ends a job before anything was charged. It is short by what makes a release long, its steps
-(two short runs tell what one step takes), copies and refits; all other settings are the study's.
+(two short runs tell what one step takes, and a third, without refits, what a refit takes),
+copies and refits; all other settings are the study's.
 
 What it measures plans the release's time, from public numbers alone: no row was read yet.
 """
@@ -39,12 +40,14 @@ _NOBODY = 20
 class Measured:
     """Seconds that the whole of a short release took, with the fewer and with the more steps.
 
-    ``prepared`` of them went into what is done once: plan and encoding.
+    ``prepared`` of them went into what is done once: plan and encoding. ``bare``: of a release
+    with the fewer steps and without refits; 0 where that was not timed.
     """
 
     prepared: float
     short: float
     long: float
+    bare: float = 0.0
 
 
 def shortened(study: Study, steps: int, refits: int = 1) -> Study:
@@ -68,19 +71,23 @@ def shortened(study: Study, steps: int, refits: int = 1) -> Study:
 def seconds(study: Study, measured: Measured) -> float:
     """What the whole release takes, on the safe side of what was measured.
 
-    T = prepared + r (short - prepared + (steps - 1) · one step), with
-    r = max(1, refits, (copies + refits)/(1 + min(1, refits))). A short release is one fit, at most
-    one refit, and a table of each: r of them hold every fit, refit and table of the whole.
+    T = short + (steps - 1)·s + (refits - 1 + copies - 1)(again + (steps - 1)·s/2), with again =
+    short - bare, what one refit and its table take, and s the step of a fit and a refit together,
+    each of which has half of it. A copy, which is a table only, counts as a refit; ``again`` counts
+    as a quarter of a release at least, lest noise in a difference make refits free. Without refits
+    T = prepared + copies · (short - prepared + (steps - 1)·s).
     """
     mechanism = study.mechanism
     if isinstance(mechanism, Gibbs):
         return max(measured.short, measured.long)
     low, high = (min(steps, mechanism.steps) for steps in (SHORT, LONG))
     step = max(0.0, measured.long - measured.short) / (high - low) if high > low else 0.0
-    one = min(1, mechanism.refits)
-    repeats = max(1.0, mechanism.refits, (mechanism.copies + mechanism.refits) / (1 + one))
-    once = min(measured.prepared, measured.short)
-    return once + repeats * (measured.short - once + (mechanism.steps - low) * step)
+    once, more = min(measured.prepared, measured.short), (mechanism.steps - low) * step
+    if mechanism.refits == 0:
+        return once + mechanism.copies * (measured.short - once + more)
+    again = max(measured.short - measured.bare, (measured.short - once) / 4)
+    repeats = mechanism.refits - 1 + mechanism.copies - 1
+    return measured.short + more + repeats * (again + more / 2)
 
 
 def synthetic_rows(dictionary: Schema, persons: int, k: int, seed: int = 0) -> bytes:

@@ -67,7 +67,7 @@ def fit_cox(time: Array, event: Array, design: Array) -> CoxFit:
         beta, (value, score, information) = beta + step, found
         if gain <= _CLOSE:
             break
-    covariance = np.linalg.inv(information)
+    covariance: Array = np.linalg.inv(information)
     return CoxFit(beta, covariance, 0.5 * float(score @ covariance @ score))
 
 

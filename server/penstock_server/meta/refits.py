@@ -25,8 +25,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.special import polygamma
-from scipy.stats import norm
+from scipy.special import ndtr, polygamma
 
 from penstock.released import refit_copy
 from penstock_server.meta.combine import SiteEstimate
@@ -173,7 +172,7 @@ def widened(plain: SiteEstimate, shown: Spread | None) -> SiteEstimate:
     total = plain.variance + added
     sd = max(shown.square, shown.known) * math.sqrt(2 / shown.df)
     a = min(added / sd, 40.0)
-    below, density = float(norm.cdf(a)), float(norm.pdf(a))
+    below, density = float(ndtr(a)), math.exp(-a * a / 2) / math.sqrt(2 * math.pi)
     cut = (a * a + 1) * below + a * density - (a * below + density) ** 2
     df = 2 * (total / sd) ** 2 / max(cut, 1e-300)
     return replace(plain, variance=total, mechanism_variance=added, df=df)

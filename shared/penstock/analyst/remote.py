@@ -139,7 +139,7 @@ class Remote:
             Unreachable: the connection was lost, and lost again when tried anew.
             CoordinatorError: no results, or what came is not what was announced.
         """
-        params = {"copies": copies}
+        params: dict[str, str] = {"copies": copies}
         base = f"studies/{_name(study)}/files"
         listing = self._json("GET", base, params=params, seconds=MAKING_SECONDS)
         files = self._listed(listing, names)
