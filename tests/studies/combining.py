@@ -2,10 +2,10 @@
 
 Estimates are drawn from the law that the rules assume: sampling variance u = 1 of a table,
 mechanism variance d, m = 10 copies, B = 40 refits of copies. "Site": the interval of one site
-alone, Student's t with Satterthwaite's degrees of freedom. "Before": ten refits with rows of their own,
-ū/m forgotten, a normal quantile. Pooled, k = 4 and 12 sites of 450 to 6 300 persons, d/u as 1/n about
-the ratio named: the fixed effect with Meier's error; plain Hartung-Knapp; the report's headline,
-floored Hartung-Knapp with DerSimonian and Laird's τ²; and how often Q is below .05, by Welch's
+alone, Student's t with Satterthwaite's degrees of freedom. "Before": ten refits with rows of their
+own, ū/m forgotten, a normal quantile. Pooled, k = 4 and 12 sites of 450 to 6 300 persons, d/u as
+1/n about the ratio named: the fixed effect with Meier's error; plain Hartung-Knapp; the report's
+headline, floored Hartung-Knapp with DerSimonian and Laird's τ²; and how often Q is below .05, by Welch's
 reference, and by χ² as if the variances were known. Sites share one effect (τ = 0), or vary as much
 as the mean site errs (τ = 1; Q and the fixed effect do not apply). The floor is not made to hold
 its level but never to be narrower than the fixed effect: it is wide at k = 4.

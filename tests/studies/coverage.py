@@ -3,9 +3,9 @@
 Simulated cohorts after Framingham's men (22 % events), n = 1600, drawn anew for each run; ε = 3 at
 δ = 1e-5 under zero-out; the whole mechanism as a site runs it. The estimand is the log hazard ratio
 per 10 mmHg, whose truth is known. "Plain" intervals hold sampling and synthesis error; "widened"
-ones add the mechanism's own variance, from forty refits, with Student's t. Root mean squared error beside the mean
-standard errors says by how much each is off. (A share of r runs has a standard error of
-√(.95·.05/r).)
+ones add the mechanism's own variance, from forty refits, with Student's t. Root mean squared
+error beside the mean standard errors says by how much each is off. (A share of r runs has
+a standard error of √(.95·.05/r).)
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ def fit_cox(time: Array, event: Array, design: Array) -> CoxFit:
         beta, (value, score, information) = beta + step, found
         if gain <= _CLOSE:
             break
-    covariance: Array = np.linalg.inv(information)
+    covariance = np.asarray(np.linalg.inv(information), dtype=np.float64)
     return CoxFit(beta, covariance, 0.5 * float(score @ covariance @ score))
 
 
