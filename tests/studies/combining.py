@@ -5,10 +5,10 @@ mechanism variance d, m = 10 copies, B = 40 refits of copies. "Site": the interv
 alone, Student's t with Satterthwaite's degrees of freedom. "Before": ten refits with rows of their
 own, ū/m forgotten, a normal quantile. Pooled, k = 4 and 12 sites of 450 to 6 300 persons, d/u as
 1/n about the ratio named: the fixed effect with Meier's error; plain Hartung-Knapp; the report's
-headline, floored Hartung-Knapp with DerSimonian and Laird's τ²; and how often Q is below .05, by Welch's
-reference, and by χ² as if the variances were known. Sites share one effect (τ = 0), or vary as much
-as the mean site errs (τ = 1; Q and the fixed effect do not apply). The floor is not made to hold
-its level but never to be narrower than the fixed effect: it is wide at k = 4.
+headline, floored Hartung-Knapp with DerSimonian and Laird's τ²; and how often Q's p is below .05,
+by Welch's reference, and by χ² as if the variances were known. Sites share one effect (τ = 0), or
+vary as much as the mean site errs (τ = 1; Q and the fixed effect do not apply). The floor is not
+made to hold its level but never to be narrower than the fixed effect: it is wide at k = 4.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from penstock_server.meta.refits import Measured, Spread, spread, widen_sites, w
 
 D_OVER_U = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 10.0, 30.0, 100.0)
 POOLED_AT = (0.0, 0.5, 3.0, 100.0)
-COPIES, REFITS, SITES, POOLS = 10, 40, 40_000, 2000
+COPIES, REFITS, SITES, POOLS = 10, 40, 40_000, 1000
 N_LOW, N_HIGH, N_MEAN = 450, 6300, 2000
 Array = NDArray[np.float64]
 
