@@ -165,3 +165,19 @@ def test_the_answer_in_the_report_is_the_last_term_of_the_file(coordinator, tmp_
     for row, site in zip(report["estimands"][0]["sites"], found["sites"], strict=True):
         assert row["coefficient"]["estimate"] == site["estimates"][found["terms"][-1]]
         assert row["variance"] == site["covariance"][-1][-1]
+
+
+def test_an_analyst_can_pull_refits_and_the_rule_that_combines_them(coordinator, tmp_path):
+    """The rule of dictionary.json, followed step by step, gives a single site's own interval."""
+    study_id = finished(coordinator, "maf")
+    files = results.pull(coordinator, study_id, tmp_path / "all", copies="all")
+    assert not any(file.name.startswith("refits") for file in files)
+    files = results.pull(coordinator, study_id, tmp_path, copies="refits")
+    assert {"refits.parquet", "refits.csv"} <= {file.name for file in files}
+    refits = pd.read_parquet(tmp_path / "refits.parquet")
+    assert list(refits.columns[:3]) == ["_site", "_refit", "_copy"]
+    assert set(zip(refits._refit, refits._copy, strict=True)) == {(1, 0), (2, 0)}  # of wire 1.0
+    rule = json.loads((tmp_path / "dictionary.json").read_text())["intervals"]
+    assert {"square", "known", "variance", "df", "interval", "pooling"} <= rule.keys()
+    with penstock.Client(coordinator.folder) as client:
+        assert len(client.refits(study_id)) == len(refits)
