@@ -41,6 +41,7 @@ from penstock.errors import (
 )
 from penstock.mechanisms import Maf
 from penstock.study import PrivacyRequest
+from penstock.wire.messages import WIRE_VERSION
 from penstock_server import tls
 
 TOKEN = "pst_" + "t" * 43
@@ -169,7 +170,7 @@ def test_a_good_connection(serve, certificates):
     method, path, headers = server.seen[0]
     assert (method, path) == ("GET", "/api/v1/me")
     assert headers["Authorization"] == f"Bearer {TOKEN}"
-    assert headers["Penstock-Wire"] == "1.0"
+    assert headers["Penstock-Wire"] == WIRE_VERSION
 
 
 def test_another_authority(serve, certificates, tmp_path):
