@@ -18,6 +18,9 @@ from penstock.schema import Column, Schema
 from penstock.study import PrivacyRequest, Study
 from penstock.wire.manifest import Manifest
 from penstock.wire.signatures import generate_key, public_hex
+from penstock_server.meta.combine import SiteEstimate
+from penstock_server.meta.refits import widen_sites
+from penstock_server.results import measure
 from penstock_server.uploads import Upload, read_upload
 
 KEY = generate_key()
@@ -191,3 +194,8 @@ def uploads(of: Study, folder: Path) -> list[Upload]:
         )
         for i, s in enumerate(of.sites)
     ]
+
+
+def estimates(found: Upload, of: Study) -> dict[str, SiteEstimate]:
+    """What a report makes of one site's release where no other site delivers."""
+    return widen_sites({found.site: measure(found, of)})[found.site]

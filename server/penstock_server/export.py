@@ -21,12 +21,12 @@ from penstock.mechanisms import Gibbs, Trajectory
 from penstock.mechanisms.gibbs import answer_terms
 from penstock.models.trajectory.paths import couple
 from penstock.models.trajectory.times import times_of, unit_temperature
-from penstock.released import COPY, PATH
+from penstock.released import COPY, PATH, refit_copy, refits_of_copies
 from penstock.schema import Floats, from_arrow
 from penstock.study import Study
 from penstock_server.uploads import Upload
 
-SITE = "_site"
+SITE, REFIT = "_site", "_refit"
 TIME, POINT, PARTICLE = "_time", "_point", "_particle"
 FORMULA_START = tuple("=+-@＝＋－＠\t\r\n")
 """What a spreadsheet may take for a formula's beginning; some read the full-width forms (U+FF1D,
@@ -49,6 +49,21 @@ def write_pooled(uploads: Iterable[Upload], out: Path, *, all_copies: bool) -> l
                 yield _labelled(upload.copy(index), {SITE: upload.site, COPY: index})
 
     return _write(tables(), out, "pooled")
+
+
+def write_refits(uploads: Iterable[Upload], out: Path) -> list[Path]:
+    """Stream all refits, site by site, to Parquet and CSV, each under its number (:data:`REFIT`)
+    and that of the copy whose rows it was made from; 0 of older releases: rows of its own."""
+
+    def tables() -> Iterator[pa.Table]:
+        for upload in uploads:
+            manifest = upload.manifest
+            of_copies = refits_of_copies(manifest.wire)
+            for refit in range(1, manifest.refits + 1):
+                copy = refit_copy(refit, manifest.copies) if of_copies else 0
+                yield _labelled(upload.copy(-refit), {SITE: upload.site, REFIT: refit, COPY: copy})
+
+    return _write(tables(), out, "refits")
 
 
 def _labelled(table: pa.Table, labels: dict[str, str | int]) -> pa.Table:

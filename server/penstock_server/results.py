@@ -7,7 +7,6 @@ The report is made by a process of its own (:mod:`penstock_server.assembly`), fr
 from __future__ import annotations
 
 import json
-import math
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -18,22 +17,23 @@ from typing import Any
 
 from penstock.errors import CoordinatorError
 from penstock.estimands import Estimand
-from penstock.mechanisms import Gibbs, Trajectory
-from penstock.released import PATH
+from penstock.mechanisms import Gibbs, Maf, Trajectory
+from penstock.released import PATH, refits_of_copies
 from penstock.schema import Coded, Schema, from_arrow
 from penstock.study import Study
 from penstock.wire.manifest import Manifest, read_manifest
-from penstock.wire.messages import SiteState, StudyState, explain
+from penstock.wire.messages import Copies, SiteState, StudyState, explain
 from penstock.wire.signatures import fingerprint
 from penstock.wire.signed import read_signed_study
 from penstock_server import export
 from penstock_server.dictionary import dictionary
 from penstock_server.lifecycle import Coordinator, table_path
 from penstock_server.material import Material, gather
-from penstock_server.meta.combine import SiteEstimate, combine, mechanism_variance
+from penstock_server.meta.combine import SiteEstimate, combine
 from penstock_server.meta.estimands import Estimate, estimate
 from penstock_server.meta.floor import variance_floor
 from penstock_server.meta.marginals import Marginals, summarise
+from penstock_server.meta.refits import Measured, spread, widen_sites
 from penstock_server.report.build import build_report, completed
 from penstock_server.report.html import render
 from penstock_server.report.inputs import ReportInputs, SiteInput, SiteRelease
@@ -52,16 +52,20 @@ def build(
         folder: to write into; it exists.
         pooled: told after each site how many are pooled so far.
     """
-    study, delivered = material.study, {}
+    study = material.study
+    delivered, measured = {}, {}
     for upload in _read(material):
+        measured[upload.site] = measure(upload, study)
         delivered[upload.site] = SiteInput(
             upload.site,
             str(SiteState.DELIVERED),
-            estimates=estimates(upload, study),
             release=_release(upload.manifest),
             marginals=_marginals(upload, study),
         )
         pooled(len(delivered))
+    # What one site's refits show says something of the others'.
+    for site, found in widen_sites(measured).items():
+        delivered[site] = replace(delivered[site], estimates=found)
     truth = material.truth or {}
     report = build_report(
         ReportInputs(
@@ -103,11 +107,13 @@ def _absent(part: SiteRow) -> SiteInput:
     return SiteInput(part.site, str(part.state), part.code, part.detail or remedy or meaning)
 
 
-def estimates(upload: Upload, study: Study) -> dict[str, SiteEstimate]:
-    """Every estimand of one site's release: combined over copies, widened by what refits show."""
+def measure(upload: Upload, study: Study) -> dict[str, Measured]:
+    """Every estimand of one site's release: combined over copies, and what its refits show."""
     if isinstance(study.mechanism, Gibbs):
         return _answered(upload, study)
     manifest = upload.manifest
+    # Persons' own latents, where there are any, are the same in every table.
+    fresh = 1.0 - (study.mechanism.w if isinstance(study.mechanism, Maf) else 0.0)
     copies = [_coded(upload, study.schema, i + 1) for i in range(manifest.copies)]
     refits = [_coded(upload, study.schema, -i - 1) for i in range(manifest.refits)]
     found = {}
@@ -115,11 +121,15 @@ def estimates(upload: Upload, study: Study) -> dict[str, SiteEstimate]:
     with ThreadPool(os.cpu_count() or 1) as pool:
         for estimand in study.estimands:
             one = partial(_estimate, study.schema, estimand)
-            found[estimand.name] = _widened(combine(pool.map(one, copies)), pool.map(one, refits))
+            fitted, again = pool.map(one, copies), pool.map(one, refits)
+            plain = combine(fitted)
+            made_of = fitted if refits_of_copies(manifest.wire) else None
+            shown = spread(plain, again, made_of, fresh=fresh) if refits else None
+            found[estimand.name] = Measured(plain, len(refits), shown)
     return found
 
 
-def _answered(upload: Upload, study: Study) -> dict[str, SiteEstimate]:
+def _answered(upload: Upload, study: Study) -> dict[str, Measured]:
     """The one estimand that a site has answered itself.
 
     The last term is the estimand, per its units already; its variance holds the mechanism's noise.
@@ -131,7 +141,7 @@ def _answered(upload: Upload, study: Study) -> dict[str, SiteEstimate]:
     variance = max(float(covariance[-1, -1]), variance_floor(schema, estimand, most))
     # How many rows are behind it, within the frame, is not released.
     found = SiteEstimate(float(estimates[-1]), variance, variance, None, None, None, 1, 1)
-    return {estimand.name: found}
+    return {estimand.name: Measured(found, 0, None)}
 
 
 def _marginals(upload: Upload, study: Study) -> Marginals | None:
@@ -144,17 +154,6 @@ def _marginals(upload: Upload, study: Study) -> Marginals | None:
 
 def _coded(upload: Upload, schema: Schema, index: int) -> Coded:
     return from_arrow(upload.copy(index), schema)
-
-
-def _widened(plain: SiteEstimate, refits: list[Estimate]) -> SiteEstimate:
-    """A site's estimate with the mechanism's own variance; none where refits cannot show it."""
-    if plain.problem is not None or not refits:
-        return plain
-    added = mechanism_variance(plain, refits)
-    if added is None:
-        problem = "most refits have no estimate, so the mechanism's noise is not known"
-        return replace(plain, estimate=math.nan, variance=math.nan, problem=problem)
-    return replace(plain, variance=plain.variance + added, mechanism_variance=added)
 
 
 def _estimate(schema: Schema, estimand: Estimand, table: Coded) -> Estimate:
@@ -189,10 +188,11 @@ def _release(m: Manifest) -> SiteRelease:
 # -- pull --------------------------------------------------------------------------------------
 
 
-def pull(coordinator: Coordinator, prefix: str, out: Path, *, all_copies: bool) -> list[Path]:
+def pull(coordinator: Coordinator, prefix: str, out: Path, *, copies: Copies) -> list[Path]:
     """Write report.html, report.json, dictionary.json, and the released tables.
 
-    Those are pooled.parquet and .csv, with one copy unless all are asked for; of a trajectory also
+    Those are pooled.parquet and .csv, with one copy unless all are asked for; with ``refits`` also
+    refits.parquet and .csv, where the study has any; of a trajectory also
     paths and particles (.parquet, .csv) and, where they can be made, couplings.parquet; of an
     answer coefficients.csv and .json instead.
 
@@ -214,11 +214,14 @@ def pull(coordinator: Coordinator, prefix: str, out: Path, *, all_copies: bool) 
     files = [out / n for n in ("report.html", "report.json", "dictionary.json")]
     export.write(files[0], render(report).encode())
     export.write(files[1], json.dumps(report, indent=1, allow_nan=False).encode() + b"\n")
-    described = dictionary(study, report, all_copies=all_copies)
+    described = dictionary(study, report, copies=copies)
     export.write(files[2], json.dumps(described, indent=1, allow_nan=False).encode() + b"\n")
     if isinstance(study.mechanism, Gibbs):
         return files + export.write_answers(uploads(coordinator, row), study, out)
-    files += export.write_pooled(uploads(coordinator, row), out, all_copies=all_copies)
+    every = copies != "one"
+    files += export.write_pooled(uploads(coordinator, row), out, all_copies=every)
+    if copies == "refits" and study.mechanism.refits:
+        files += export.write_refits(uploads(coordinator, row), out)
     if isinstance(study.mechanism, Trajectory):
         files += export.write_paths(uploads(coordinator, row), study, out)
         files += export.write_particles(uploads(coordinator, row), study, out)

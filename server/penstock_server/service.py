@@ -15,7 +15,7 @@ from typing import Any
 
 from penstock.daemon.certificates import fingerprint as certificate_fingerprint
 from penstock.errors import CoordinatorError
-from penstock.wire.messages import StudyState
+from penstock.wire.messages import Copies, StudyState
 from penstock.wire.signatures import fingerprint
 from penstock_server import tls
 from penstock_server.accesslog import Visitor, here
@@ -259,11 +259,11 @@ class Directory:
     def cancel(self, signed: bytes) -> None:
         self._coordinator.cancel(signed)
 
-    def pull(self, study: str, out: Path, *, all_copies: bool) -> list[Path]:
+    def pull(self, study: str, out: Path, *, copies: Copies) -> list[Path]:
         from penstock_server import results
 
-        found, copies = self._coordinator.find(study), "all" if all_copies else "one"
+        found = self._coordinator.find(study)
         if found.state is StudyState.FINISHED:
             by = here().fields
             self._coordinator.access.write("read", study=found.id, what="*", copies=copies, **by)
-        return results.pull(self._coordinator, found.id, out, all_copies=all_copies)
+        return results.pull(self._coordinator, found.id, out, copies=copies)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 COPY = "_copy"
 """Column of every released table: 1, 2, … are the synthetic copies; -1, -2, … the refits, tables of
-the whole private procedure repeated on rows of the released model; 0 is neither."""
+the whole private procedure repeated on the rows of a copy (:func:`refit_copy`); 0 is neither."""
 
 PATH = "_path"
 """Column of a trajectory's: of what is no copy, the path's number from 1, or -1 for a particle."""
@@ -161,6 +161,21 @@ def shape_of(study: Study, persons: int) -> Shape:
         mechanism.path_times,
         counted=counts_rows(study),
     )
+
+
+def refit_copy(refit: int, copies: int) -> int:
+    """The copy (from 1) from whose rows refit ``refit`` (from 1) is made: the copies in turn."""
+    return (refit - 1) % copies + 1
+
+
+def refits_of_copies(wire: str) -> bool:
+    """Whether a release of this wire version has such refits; before 1.1 each had rows of its own.
+
+    Args:
+        wire: the site's, of the manifest: major.minor.
+    """
+    major, minor = map(int, wire.split("."))
+    return (major, minor) >= (1, 1)
 
 
 def counts_rows(study: Study) -> bool:

@@ -75,7 +75,7 @@ def reported(study: Study, upload: Upload) -> str:
         SiteInput(
             upload.site,
             "delivered",
-            estimates=results.estimates(upload, study),
+            estimates=made.estimates(upload, study),
             release=results._release(upload.manifest),
             marginals=results._marginals(upload, study),
         ),
@@ -83,7 +83,7 @@ def reported(study: Study, upload: Upload) -> str:
     times = {"created": "2026-11-20T08:00:00Z", "finished": "2026-11-21T10:12:00Z"}
     report = build_report(ReportInputs(study, "5" * 64, "finished", sites=sites, **times))
     jsonschema.Draft202012Validator(report_schema()).validate(report)
-    json.dumps(dictionary(study, report, all_copies=True), allow_nan=False)
+    json.dumps(dictionary(study, report, copies="all"), allow_nan=False)
     assert all(e["k"] == 1 for e in report["estimands"]), report["estimands"]
     return render(report)
 

@@ -230,13 +230,13 @@ def test_others_studies_stand_in_nobodys_way(hub):
 def test_reading_results_leaves_a_trace(hub, tmp_path):
     study_id = hub.finished("traced")
     with hub.remote() as ada:
-        ada.pull("traced", tmp_path / "once", all_copies=False)
-        ada.pull("traced", tmp_path / "again", all_copies=False)  # one read, within ten minutes
-        ada.pull("traced", tmp_path / "all", all_copies=True)
+        ada.pull("traced", tmp_path / "once", copies="one")
+        ada.pull("traced", tmp_path / "again", copies="one")  # one read, within ten minutes
+        ada.pull("traced", tmp_path / "all", copies="all")
     with hub.client(hub.admin) as root:
         root.get("/api/v1/studies/traced/uploads/a")
         root.get("/api/v1/studies/traced/files/report.json", headers={"Range": "bytes=0-9"})
-    service.Directory(str(hub.root)).pull("traced", tmp_path / "here", all_copies=False)
+    service.Directory(str(hub.root)).pull("traced", tmp_path / "here", copies="one")
     found = [r for r in records(hub, "read") if r["study"] == study_id]
     by = {who: {(r["what"], r["copies"]) for r in found if r["by"] == who} for who in ("ada", "")}
     names = {f.name for f in (tmp_path / "once").iterdir()}

@@ -442,15 +442,17 @@ def test_names_that_fit_several_studies_are_not_guessed(api, remote):
 
 def test_results_are_pulled_as_from_the_directory(api, remote, tmp_path):
     study_id = api.finished("done")
-    for every in (False, True):
-        here, there = tmp_path / f"here{every}", tmp_path / f"there{every}"
-        files = remote.pull("done", there, all_copies=every)
+    for copies in ("one", "all"):
+        here, there = tmp_path / f"here-{copies}", tmp_path / f"there-{copies}"
+        files = remote.pull("done", there, copies=copies)
         assert [f.name for f in files] == list(TABLES)
         assert sorted(f.name for f in there.iterdir()) == sorted(TABLES)
-        service.Directory(str(api.root)).pull(study_id, here, all_copies=every)
+        service.Directory(str(api.root)).pull(study_id, here, copies=copies)
         for name in TABLES:
             assert (here / name).read_bytes() == (there / name).read_bytes(), name
-        assert len(pd.read_parquet(there / "pooled.parquet")) == PERSONS * (2 if every else 1)
+        assert len(pd.read_parquet(there / "pooled.parquet")) == PERSONS * (
+            2 if copies == "all" else 1
+        )
 
 
 def test_files_are_made_whole_however_many_ask(api):
@@ -499,7 +501,7 @@ def test_a_delivered_table_is_fetched_and_only_that(api):
 def test_an_open_study_has_no_results(api, remote, tmp_path):
     api.study("early")
     with pytest.raises(CoordinatorError, match="the study has no results"):
-        remote.pull("early", tmp_path / "out", all_copies=False)
+        remote.pull("early", tmp_path / "out", copies="one")
     assert not (tmp_path / "out").exists()
 
 
@@ -507,7 +509,7 @@ def test_a_missing_table_is_not_told_by_its_path(api, remote, tmp_path):
     study_id = api.finished("lost")
     api.coordinator.table_path(study_id, "a").unlink()
     with pytest.raises(CoordinatorError, match="a delivered table is gone") as error:
-        remote.pull("lost", tmp_path, all_copies=False)
+        remote.pull("lost", tmp_path, copies="one")
     assert str(api.root) not in str(error.value)
 
 
@@ -636,7 +638,7 @@ def test_trouble_of_its_own_is_not_described(api):
         answer = client.get(f"/api/v1/studies/{study_id}/files?copies=one&x=query-text")
     assert (answer.status_code, answer.content) == (500, b'{"code":"internal"}')
     with api.remote() as remote, pytest.raises(CoordinatorError, match="error of its own"):
-        remote.pull(study_id, api.root / "nowhere", all_copies=False)
+        remote.pull(study_id, api.root / "nowhere", copies="one")
     said = api.log.read_text()
     assert "JSONDecodeError at " in said
     for secret in ("Traceback", "pst_secret", "query-text", study_id):

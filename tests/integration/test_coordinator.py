@@ -114,8 +114,8 @@ def made(world, tmp_path_factory):
     return _made
 
 
-def pull(made, out, *, all_copies=False):
-    results.pull(made["coordinator"], made["study"], out, all_copies=all_copies)
+def pull(made, out, *, copies="one"):
+    results.pull(made["coordinator"], made["study"], out, copies=copies)
     return out
 
 
@@ -137,9 +137,9 @@ def test_the_report_validates(made, tmp_path):
         jsonschema.validate({**report, "sites": [{}]}, schema)
 
 
-@pytest.mark.parametrize(("all_copies", "copies"), [(False, 1), (True, 3)])
-def test_the_pooled_table_holds_every_sites_rows(made, tmp_path, all_copies, copies):
-    table = pq.read_table(pull(made, tmp_path, all_copies=all_copies) / "pooled.parquet")
+@pytest.mark.parametrize(("asked", "copies"), [("one", 1), ("all", 3)])
+def test_the_pooled_table_holds_every_sites_rows(made, tmp_path, asked, copies):
+    table = pq.read_table(pull(made, tmp_path, copies=asked) / "pooled.parquet")
     assert table.column_names == ["_site", "_copy", *SCHEMA.names]
     pairs = list(zip(table["_site"].to_pylist(), table["_copy"].to_pylist(), strict=True))
     report = json.loads((pull(made, tmp_path) / "report.json").read_text())
@@ -161,11 +161,9 @@ def test_the_csv_holds_the_same_rows_without_formulas(made, tmp_path):
     assert [float(line["score"]) for line in lines] == [row["score"] for row in table]
 
 
-@pytest.mark.parametrize(("all_copies", "here"), [(False, 1), (True, 3)])
-def test_the_dictionary_says_what_columns_mean_and_how_copies_combine(
-    made, tmp_path, all_copies, here
-):
-    out = pull(made, tmp_path, all_copies=all_copies)
+@pytest.mark.parametrize(("asked", "here"), [("one", 1), ("all", 3)])
+def test_the_dictionary_says_what_columns_mean_and_how_copies_combine(made, tmp_path, asked, here):
+    out = pull(made, tmp_path, copies=asked)
     found = json.loads((out / "dictionary.json").read_text())
     assert [c["name"] for c in found["columns"]] == ["_site", "_copy", *SCHEMA.names]
     assert (found["copies_released"], found["copies_here"]) == (3, here)
@@ -241,7 +239,7 @@ def test_a_study_that_has_not_finished_has_no_results(world, tmp_path):
     service.enrol(coordinator, json.loads(site.paths.join.read_text()))
     study_id = coordinator.submit(world.signed(schema=SCHEMA, estimands=(ESTIMAND,)).to_bytes())
     with pytest.raises(CoordinatorError, match="no results"):
-        results.pull(coordinator, study_id, tmp_path / "out", all_copies=False)
+        results.pull(coordinator, study_id, tmp_path / "out", copies="one")
     assert not (tmp_path / "out").exists()
 
 
@@ -280,5 +278,5 @@ def test_a_killed_pump_loses_nothing_and_charges_once(world, tmp_path):
     for site in world.sites:
         (charge,) = site.ledger().charges.values()
         assert charge.status == "committed"
-    out = results.pull(coordinator, study_id, tmp_path / "out", all_copies=True)
+    out = results.pull(coordinator, study_id, tmp_path / "out", copies="all")
     assert {p.name for p in out} == FILES

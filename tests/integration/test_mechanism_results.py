@@ -53,7 +53,7 @@ def finished(coordinator, name: str) -> str:
 
 @pytest.mark.parametrize("name", WRITTEN)
 def test_every_mechanism_has_its_files(coordinator, name, tmp_path):
-    files = results.pull(coordinator, finished(coordinator, name), tmp_path, all_copies=True)
+    files = results.pull(coordinator, finished(coordinator, name), tmp_path, copies="all")
     assert tuple(f.name for f in files) == (*ALWAYS, *WRITTEN[name])
     assert {f.name for f in tmp_path.iterdir()} == {f.name for f in files} <= set(RESULT_FILES)
     report = json.loads((tmp_path / "report.json").read_text())
@@ -71,7 +71,7 @@ def test_every_mechanism_has_its_files(coordinator, name, tmp_path):
 def test_the_same_files_come_again(coordinator, name, tmp_path):
     study_id = finished(coordinator, name)
     for folder in ("a", "b"):
-        results.pull(coordinator, study_id, tmp_path / folder, all_copies=False)
+        results.pull(coordinator, study_id, tmp_path / folder, copies="one")
     for file in (tmp_path / "a").iterdir():
         assert file.read_bytes() == (tmp_path / "b" / file.name).read_bytes(), file.name
 
@@ -79,7 +79,7 @@ def test_the_same_files_come_again(coordinator, name, tmp_path):
 def test_couplings_that_cannot_be_made_are_left_out_and_said(coordinator, monkeypatch, tmp_path):
     study_id = finished(coordinator, "trajectory")
     monkeypatch.setattr("penstock_server.export.find_spec", lambda name: None)
-    files = results.pull(coordinator, study_id, tmp_path, all_copies=False)
+    files = results.pull(coordinator, study_id, tmp_path, copies="one")
     assert "couplings.parquet" not in {f.name for f in files}
     described = json.loads((tmp_path / "dictionary.json").read_text())
     assert "torch" in described["trajectory"]["couplings"]["missing"]
@@ -111,7 +111,7 @@ def test_a_report_of_the_last_format_can_still_be_pulled(coordinator, tmp_path):
         del estimand["fitted"]
     path.write_text(json.dumps(old))
     try:
-        results.pull(coordinator, study_id, tmp_path, all_copies=False)
+        results.pull(coordinator, study_id, tmp_path, copies="one")
     finally:
         path.write_text(kept)
     jsonschema.Draft202012Validator(report_schema()).validate(
@@ -120,10 +120,26 @@ def test_a_report_of_the_last_format_can_still_be_pulled(coordinator, tmp_path):
 
 
 def test_the_answer_in_the_report_is_the_last_term_of_the_file(coordinator, tmp_path):
-    results.pull(coordinator, finished(coordinator, "gibbs"), tmp_path, all_copies=False)
+    results.pull(coordinator, finished(coordinator, "gibbs"), tmp_path, copies="one")
     report = json.loads((tmp_path / "report.json").read_text())
     found = json.loads((tmp_path / "coefficients.json").read_text())
     assert isinstance(made.MECHANISMS["gibbs"], Gibbs)
     for row, site in zip(report["estimands"][0]["sites"], found["sites"], strict=True):
         assert row["coefficient"]["estimate"] == site["estimates"][found["terms"][-1]]
         assert row["variance"] == site["covariance"][-1][-1]
+
+
+def test_an_analyst_can_pull_refits_and_the_rule_that_combines_them(coordinator, tmp_path):
+    """The rule of dictionary.json, followed step by step, gives a single site's own interval."""
+    study_id = finished(coordinator, "maf")
+    files = results.pull(coordinator, study_id, tmp_path / "all", copies="all")
+    assert not any(file.name.startswith("refits") for file in files)
+    files = results.pull(coordinator, study_id, tmp_path, copies="refits")
+    assert {"refits.parquet", "refits.csv"} <= {file.name for file in files}
+    refits = pd.read_parquet(tmp_path / "refits.parquet")
+    assert list(refits.columns[:3]) == ["_site", "_refit", "_copy"]
+    assert set(zip(refits._refit, refits._copy, strict=True)) == {(1, 0), (2, 0)}  # of wire 1.0
+    rule = json.loads((tmp_path / "dictionary.json").read_text())["intervals"]
+    assert {"square", "known", "variance", "df", "interval", "pooling"} <= rule.keys()
+    with penstock.Client(coordinator.folder) as client:
+        assert len(client.refits(study_id)) == len(refits)

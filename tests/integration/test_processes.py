@@ -55,7 +55,7 @@ def delivered(federation, study, seconds=180):
 def test_a_study_over_real_processes(federation, tmp_path):
     study = federation.submit("trial")
     delivered(federation, study)
-    files = federation.analyst.pull(study, tmp_path / "out", all_copies=True)
+    files = federation.analyst.pull(study, tmp_path / "out", copies="all")
     assert {f.name for f in files} >= {"report.html", "report.json", "pooled.parquet"}
     pooled = pq.read_table(tmp_path / "out" / "pooled.parquet")
     assert set(pooled["_site"].to_pylist()) == set(SITES)

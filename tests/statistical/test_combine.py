@@ -1,22 +1,35 @@
-"""The combining rule's variance against simulated plug-in synthesis.
+"""The combining rule against simulated plug-in synthesis, and against the rule of before.
 
-R = 8000 repeats. Σ(q̄ − truth)²/(R·E[T]) is χ²(R)/R where T is right; it must lie within ±6
-standard deviations, ±6·√(2/R) = ±.095: a false-alarm rate below 1e-8 for each of the tests.
+No release is made: estimates are drawn from the law that the rule assumes. Every band is six
+standard deviations of what is looked at or more (a false-alarm rate below 1e-8 each, 1e-6 for all),
+seeds are fixed, and the rules of before are planted as twins that must be caught.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.studies.combining import (
+    D_OVER_U,
+    Site,
+    coverage,
+    pooled,
+    refits_drawn_anew,
+    refits_of_copies,
+)
 
-from penstock_server.meta.combine import combine, mechanism_variance
+from penstock_server.meta import pooling
+from penstock_server.meta.combine import combine
 from penstock_server.meta.estimands import Estimate
+from penstock_server.meta.refits import Spread, shrunk, spread, widened
 
 REPEATS, ROWS, COPIES = 8000, 50, 4
 BAND = 6 * math.sqrt(2 / REPEATS)
+"""Σ(q̄ − truth)²/(R·E[T]) is χ²(R)/R where T is right."""
 
 
 def ratio(mechanism_sd: float, told: float) -> tuple[float, float]:
@@ -50,28 +63,182 @@ def test_mechanism_noise_is_covered_only_where_it_is_told(told: float, covers: b
     assert (abs(total - 1.0) < BAND) == covers
 
 
+# What refits show -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make", [refits_drawn_anew, refits_of_copies])
+@pytest.mark.parametrize("d", [0.0, 3.0])
+def test_what_refits_show_has_no_bias_though_copies_are_five(
+    make: Callable[..., Site], d: float
+) -> None:
+    """E(S − known) = d; forgetting ū/m, as before, was off by .2u at m = 5.
+
+    S is known to a relative √(2/B) a site, B = 40, on (2 + d)u; 2000 sites, so the band is
+    6 · .2236 · (2 + d) · 1.1/√2000.
+    """
+    rng, sites = np.random.default_rng(3), 2000
+    found, before = [], []
+    for _ in range(sites):
+        site = make(rng, d, copies=5, refits=40)
+        shown = spread(site.plain, site.refits, site.copies)
+        assert shown is not None
+        found.append(shown.square - shown.known)
+        mean = np.mean([(r.estimate - site.plain.estimate) ** 2 for r in site.refits])
+        before.append(mean - np.mean([r.variance * (1 + r.n / ROWS) for r in site.refits]))
+    band = 6 * math.sqrt(2 / 40) * (2 + d) * 1.1 / math.sqrt(sites)
+    assert abs(np.mean(found) - d) < band
+    if make is refits_drawn_anew and d == 0.0:
+        assert np.mean(before) - d > band  # the twin
+
+
 @pytest.mark.parametrize(("count", "right"), [(ROWS, True), (2 * ROWS, True), (2 * ROWS, False)])
 def test_refits_show_the_mechanisms_variance_whatever_their_own_count(
     count: int, right: bool
 ) -> None:
-    """Pseudo-rows are as many as the copies', a refit's table as many as it counted.
+    """A copy has as many rows as the release counted, a refit's table as many as it counted.
 
-    B = 8000 refits of a mean, by a mechanism of sd .1: mean (θ* - q̄)² has a relative standard error
-    of √(2/B) = .016, .0008 of .05; six of them are the band. The twin takes both for the table's.
+    B = 8000 refits of a mean, by a mechanism of sd .1, S about .03 or .02; six of its standard
+    deviations, √(2/B), are the band. The twin takes the table for one of the copies' size.
     """
     rng, sd = np.random.default_rng(11), 0.1
-    released = combine([Estimate(0.0, 1 / ROWS, ROWS, None, True)] * 4)
+    copy = rng.normal(size=ROWS)
+    made_of = Estimate(copy.mean(), copy.var(ddof=1) / ROWS, ROWS, None, True)
     refits = []
     for _ in range(REPEATS):
-        pseudo = rng.normal(size=ROWS)
-        table = rng.normal(pseudo.mean() + sd * rng.normal(), pseudo.std(ddof=1), count)
-        told = count if right else ROWS
-        refits.append(Estimate(table.mean(), table.var(ddof=1) / count, told, None, True))
-    found = mechanism_variance(released, refits)
-    assert found is not None
-    assert (abs(found - sd**2) < 6 * 0.05 * math.sqrt(2 / REPEATS)) == right
+        table = rng.normal(copy.mean() + sd * rng.normal(), 1.0, count)
+        told = table.var(ddof=1) / (count if right else ROWS)
+        refits.append(Estimate(table.mean(), told, count, None, True))
+    shown = spread(combine([made_of]), refits, [made_of])
+    assert shown is not None
+    within = abs(shown.square - shown.known - sd**2) < 6 * 0.03 * math.sqrt(2 / REPEATS)
+    assert within == right
+
+
+def test_refits_are_compared_with_the_copy_they_were_made_of() -> None:
+    copies = [Estimate(float(j), 1.0, 9, None, True) for j in range(3)]
+    refits = [Estimate(float(b % 3), 1.0, 9, None, True) for b in range(7)]
+    shown = spread(combine(copies), refits, copies)
+    assert shown is not None
+    assert (shown.square, shown.known, shown.df) == (0.0, 1.0, 7.0)
+    # A copy without an estimate takes its refits with it; most of them, and nothing is known.
+    bad = replace(copies[0], estimate=math.nan)
+    assert spread(combine([bad, *copies[1:]]), refits, [bad, *copies[1:]]).df == 4.0  # type: ignore[union-attr]
+    assert spread(combine(copies), refits, [bad, bad, copies[2]]) is None
+
+
+def test_persons_own_latents_are_no_new_sampling() -> None:
+    copies = [Estimate(0.0, 1.0, 9, None, True)]
+    assert spread(combine(copies), copies * 4, copies, fresh=0.25).known == 0.25  # type: ignore[union-attr]
 
 
 def test_an_answer_without_a_count_has_no_refits_to_compare() -> None:
     released = replace(combine([Estimate(0.0, 1.0, 9, None, True)]), n=None)
-    assert mechanism_variance(released, [Estimate(0.0, 1.0, 9, None, True)]) is None
+    assert spread(released, [Estimate(0.0, 1.0, 9, None, True)]) is None
+
+
+# What sites show each other --------------------------------------------------------------------
+
+
+def test_spreads_are_drawn_to_a_line_in_one_over_n_where_sites_agree() -> None:
+    rng, rows = np.random.default_rng(5), [450, 900, 1800, 3600, 6000, 6300]
+    true = [1 + 4500 / n for n in rows]
+    apart, drawn = [], []
+    for _ in range(400):
+        own = {
+            str(n): Spread(e * rng.chisquare(40) / 40, 1.0, 40.0, n)
+            for n, e in zip(rows, true, strict=True)
+        }
+        both = shrunk({"e": own})["e"]
+        apart.append([(own[str(n)].square / e - 1) ** 2 for n, e in zip(rows, true, strict=True)])
+        drawn.append([(both[str(n)].square / e - 1) ** 2 for n, e in zip(rows, true, strict=True)])
+        assert all(40 <= s.df <= 80 for s in both.values())
+    assert np.mean(drawn) < 0.6 * np.mean(apart)
+
+
+def test_spreads_that_disagree_hardly_draw_each_other() -> None:
+    own = {str(i): Spread(10.0 ** (i % 3), 1.0, 40.0, 1000) for i in range(6)}
+    for site, one in shrunk({"e": own})["e"].items():
+        assert 40 <= one.df < 42
+        assert one.square == pytest.approx(own[site].square, rel=0.3)
+
+
+def test_one_site_is_not_drawn_and_a_hostile_one_moves_others_little() -> None:
+    one = {"a": Spread(3.0, 1.0, 40.0, 1000)}
+    assert shrunk({"e": one})["e"] == one
+    honest = {str(i): Spread(2.0 + 0.1 * i, 1.0, 40.0, 1000) for i in range(5)}
+    for square in (0.0, 1e12):
+        found = shrunk({"e": honest | {"x": Spread(square, 1.0, 40.0, 1000)}})["e"]
+        assert all(abs(found[s].square / honest[s].square - 1) < 0.15 for s in honest)
+
+
+# Coverage --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("d", D_OVER_U)
+def test_a_sites_interval_covers_whatever_the_mechanism_adds(d: float) -> None:
+    """40 000 sites, s.e. .0011: .94 to .96 for what is .949 to .959; B = 10 with a normal quantile,
+    the rule of before, covered .911 to .967."""
+    assert 0.94 <= coverage(d, refits=40, repeats=40_000) <= 0.96
+
+
+def test_ten_refits_and_a_normal_quantile_are_caught() -> None:
+    found = [coverage(d, refits=10, repeats=40_000, before=True) for d in (0.0, 3.0, 100.0)]
+    assert found[0] > 0.96
+    assert max(found[1:]) < 0.93
+
+
+@pytest.mark.parametrize("k", [4, 12])
+def test_pooling_knows_that_variances_are_estimated(k: int) -> None:
+    """600 pools of ten refits a site at d/u = 3: within .05 + .036 (four s.e.)."""
+    found = pooled(k, 3.0, refits=10, repeats=600)
+    assert found.q_level < 0.086
+    assert found.fixed > 0.914
+
+
+def test_variances_taken_as_known_see_heterogeneity_that_is_not_there() -> None:
+    """Twelve sites, variances of eight degrees of freedom, 4 000 pools: .05 ± .02 (six s.e.).
+
+    The twin, χ² as before, has some 16 %.
+    """
+    rng = np.random.default_rng(17)
+    welch, known = [], []
+    for _ in range(4000):
+        y, v = rng.normal(size=12), rng.chisquare(8, 12) / 8
+        welch.append(pooling.pool(y, v, method="fixed", degrees=np.full(12, 8.0)).q_p < 0.05)
+        known.append(pooling.pool(y, v, method="fixed").q_p < 0.05)
+    assert abs(np.mean(welch) - 0.05) < 0.02
+    assert np.mean(known) > 0.09
+
+
+def test_known_variances_pool_as_before() -> None:
+    y, v = [0.1, 0.4, -0.2, 0.9, 0.3], [0.04, 0.09, 0.02, 0.1, 0.05]
+    for method in pooling.METHODS:
+        for test in pooling.TESTS:
+            known = pooling.pool(y, v, method=method, test=test)
+            assert known == pooling.pool(y, v, method=method, test=test, degrees=[math.inf] * 5)
+            nearly = pooling.pool(y, v, method=method, test=test, degrees=[1e12] * 5)
+            assert nearly.ci_low == pytest.approx(known.ci_low, abs=1e-8)
+            assert nearly.q_p == pytest.approx(known.q_p, abs=1e-8)
+
+
+def test_two_estimated_variances_are_compared_as_welch_does() -> None:
+    """Against scipy's t test of two means with unequal variances: F(1, f) is t(f) squared."""
+    from scipy import stats
+
+    y, v, n = np.array([0.0, 1.1]), np.array([0.2, 0.1]), np.array([9, 14])
+    found = pooling.pool(y, v, method="fixed", degrees=n - 1)
+    sd = np.sqrt(v * n)
+    t = stats.ttest_ind_from_stats(y[0], sd[0], n[0], y[1], sd[1], n[1], equal_var=False)
+    assert found.q == pytest.approx(t.statistic**2, rel=1e-12)
+    assert found.q_p == pytest.approx(t.pvalue, rel=1e-9)
+
+
+@pytest.mark.parametrize("degrees", [[1.0], [0.0, 1.0], [math.nan, 1.0], [-1.0, 2.0]])
+def test_degrees_must_be_above_zero(degrees: list[float]) -> None:
+    with pytest.raises(Exception, match="degrees"):
+        pooling.pool([0.0, 1.0], [1.0, 1.0], degrees=degrees)
+
+
+def test_nothing_shown_is_a_problem_not_a_zero() -> None:
+    plain = combine([Estimate(0.0, 1.0, 9, None, True)])
+    assert widened(plain, None).problem is not None

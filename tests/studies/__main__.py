@@ -15,6 +15,7 @@ STUDIES = {
     },
     "reproduce": {
         "audits": "tests.studies.audits",
+        "combining": "tests.studies.combining",
         "coverage": "tests.studies.coverage",
         "foreign": "tests.studies.foreign",
         "frame": "tests.studies.frame",

@@ -43,8 +43,9 @@ from penstock.models.tables import mechanism as tables
 from penstock.privacy.noise import SecureNoise, permutation
 from penstock.schema import Column, Schema
 from penstock.study import PrivacyRequest
-from penstock_server.meta.combine import combine, mechanism_variance
+from penstock_server.meta.combine import combine
 from penstock_server.meta.estimands import estimate
+from penstock_server.meta.refits import spread, widened
 from penstock_server.simulate import cvd
 
 Coded = dict[str, NDArray[np.float64]]
@@ -181,11 +182,11 @@ def _answer(
         value, variance = (float(last[c][-1]) for c in ("estimate", f"cov_{len(last['term'])}"))
         return Answer(value - own, value - source.truth, math.nan, math.nan, math.sqrt(variance))
     fits = {p.copy: estimate(dict(p.columns), schema, question) for p in parts}
-    plain = combine([fit for copy, fit in fits.items() if copy > 0])
-    added = mechanism_variance(plain, [fit for copy, fit in fits.items() if copy < 0])
-    if asked.refits == 0:
-        added = 0.0
-    se = math.sqrt(plain.variance + (math.inf if added is None else added))
+    copies = [fits[copy] for copy in sorted(fits) if copy > 0]
+    refits = [fits[copy] for copy in sorted(fits, reverse=True) if copy < 0]
+    plain = combine(copies)
+    wide = widened(plain, spread(plain, refits, copies)) if refits else plain
+    se = math.inf if wide.problem is not None else math.sqrt(wide.variance)
     return Answer(
         plain.estimate - own,
         plain.estimate - source.truth,

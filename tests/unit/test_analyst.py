@@ -41,6 +41,7 @@ from penstock.errors import (
 )
 from penstock.mechanisms import Maf
 from penstock.study import PrivacyRequest
+from penstock.wire.messages import WIRE_VERSION
 from penstock_server import tls
 
 TOKEN = "pst_" + "t" * 43
@@ -169,7 +170,7 @@ def test_a_good_connection(serve, certificates):
     method, path, headers = server.seen[0]
     assert (method, path) == ("GET", "/api/v1/me")
     assert headers["Authorization"] == f"Bearer {TOKEN}"
-    assert headers["Penstock-Wire"] == "1.0"
+    assert headers["Penstock-Wire"] == WIRE_VERSION
 
 
 def test_another_authority(serve, certificates, tmp_path):
@@ -382,7 +383,7 @@ def files(handler, cut=lambda name: 0, listed=None) -> None:
 
 def pull(server: Server, out: Path, **options):
     with Remote(server.url, TOKEN) as client:
-        return client.fetch("trial", RESULT_FILES, out, all_copies=False, **options)
+        return client.fetch("trial", RESULT_FILES, out, copies="one", **options)
 
 
 def test_files_come_whole_with_progress(serve, tmp_path):
@@ -453,7 +454,7 @@ def test_without_names_all_files_of_a_study_come(serve, tmp_path):
     answered = {n: c for n, c in CONTENT.items() if not n.startswith(("pooled", "pa", "coup"))}
     server = serve(lambda h: files(h, listed=listing(answered)))
     with Remote(server.url, TOKEN) as client:
-        found = client.pull("trial", tmp_path / "out", all_copies=False)
+        found = client.pull("trial", tmp_path / "out", copies="one")
     assert [f.name for f in found] == [*ALWAYS, "coefficients.csv", "coefficients.json"]
     short = {n: c for n, c in CONTENT.items() if n != "report.json"}
     server = serve(lambda h: files(h, listed=listing(short)))
@@ -461,7 +462,7 @@ def test_without_names_all_files_of_a_study_come(serve, tmp_path):
         Remote(server.url, TOKEN) as client,
         pytest.raises(CoordinatorError, match=r"no such file.*report\.json"),
     ):
-        client.pull("trial", tmp_path / "none", all_copies=False)
+        client.pull("trial", tmp_path / "none", copies="one")
 
 
 class Directory:
@@ -470,7 +471,7 @@ class Directory:
     def __init__(self, content: dict[str, bytes]) -> None:
         self.content = content
 
-    def pull(self, study: str, out: Path, *, all_copies: bool) -> list[Path]:
+    def pull(self, study: str, out: Path, *, copies: str) -> list[Path]:
         for name, data in self.content.items():
             (out / name).write_bytes(data)
         return [out / name for name in self.content]

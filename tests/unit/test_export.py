@@ -19,7 +19,7 @@ from tests.made import PERSONS, SCHEMA, TRAJECTORY
 from penstock.mechanisms import Gibbs
 from penstock.mechanisms.gibbs import answer_terms
 from penstock.released import COPY, shape_of
-from penstock_server import export, results
+from penstock_server import export
 from penstock_server.dictionary import combining, dictionary
 from penstock_server.meta.floor import variance_floor
 
@@ -105,7 +105,7 @@ def test_why_there_are_no_couplings(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "pairs of particles" in str(export.no_couplings(STUDY))
     monkeypatch.setattr(export, "find_spec", lambda name: None)
     assert "torch" in str(export.no_couplings(STUDY))
-    said = dictionary(STUDY, REPORT, all_copies=True)["trajectory"]["couplings"]
+    said = dictionary(STUDY, REPORT, copies="all")["trajectory"]["couplings"]
     assert said["files"] == []
     assert "torch" in said["missing"]
 
@@ -113,7 +113,7 @@ def test_why_there_are_no_couplings(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_pooled_rows_are_snapshots_only(tmp_path: Path) -> None:
     uploads = made.uploads(STUDY, tmp_path)
     for every, copies in ((False, {1}), (True, {1, 2})):
-        table = pq.read_table(export.write_pooled(uploads, tmp_path, all_copies=every)[0])
+        table = pq.read_table(export.write_pooled(uploads, tmp_path, copies=every)[0])
         assert table.column_names == ["_site", "_copy", *SCHEMA.names]
         assert set(table["_copy"].to_pylist()) == copies
         assert table.num_rows == len(copies) * 2 * sum(u.manifest.persons for u in uploads)
@@ -142,7 +142,7 @@ def test_answers_are_written_with_their_terms(tmp_path: Path) -> None:
 def test_the_dictionary_describes_every_file_and_column(name: str, tmp_path: Path) -> None:
     study = made.study(made.MECHANISMS[name])
     uploads = made.uploads(study, tmp_path)
-    found = dictionary(study, REPORT, all_copies=True)
+    found = dictionary(study, REPORT, copies="all")
     json.dumps(found, allow_nan=False)
     assert found["combining"] == combining(study)
     named = [c["name"] for c in found["columns"]]
@@ -155,7 +155,7 @@ def test_the_dictionary_describes_every_file_and_column(name: str, tmp_path: Pat
         return
     assert "Never stack" in found["combining"]
     assert ("without refits" in found["combining"]) == (study.mechanism.refits == 0)
-    pooled = export.write_pooled(uploads, tmp_path, all_copies=True)
+    pooled = export.write_pooled(uploads, tmp_path, copies="all")
     assert pq.read_schema(pooled[0]).names == named
     for kind, write in (
         ("paths", export.write_paths),
@@ -178,7 +178,7 @@ def test_the_dictionary_describes_every_file_and_column(name: str, tmp_path: Pat
 def test_an_answers_last_term_is_the_estimate(tmp_path: Path) -> None:
     upload = made.read(ASKED, made.table(ASKED), tmp_path)
     estimates, covariance = upload.answer()
-    found = results.estimates(upload, ASKED)
+    found = made.estimates(upload, ASKED)
     assert list(found) == ["falls"]
     site = found["falls"]
     assert site.estimate == estimates[-1]
@@ -194,14 +194,14 @@ def test_an_answer_cannot_claim_more_than_its_rows_can_know(tmp_path: Path) -> N
     table = shape_of(ASKED, PERSONS).table(columns, {COPY: np.ones(5, np.int32)})
     upload = made.read(ASKED, table, tmp_path)
     floor = variance_floor(SCHEMA, made.QUESTION, 2 * PERSONS)
-    assert results.estimates(upload, ASKED)["falls"].variance == floor > 1e-4
+    assert made.estimates(upload, ASKED)["falls"].variance == floor > 1e-4
 
 
 @pytest.mark.parametrize("name", ["maf", "sliced-wasserstein", "trajectory"])
 def test_estimates_come_from_copies(name: str, tmp_path: Path) -> None:
     study = made.study(made.MECHANISMS[name])
     upload = made.read(study, made.table(study, persons=200), tmp_path, persons=200)
-    found = results.estimates(upload, study)
+    found = made.estimates(upload, study)
     m = study.mechanism.copies
     pressures = [np.asarray(upload.copy(i + 1)["sbp"].to_pylist()) for i in range(m)]
     means = found["mean-sbp"]

@@ -139,7 +139,7 @@ FEWER = {1: 50, 2: 50, -1: 57}
 def test_copies_of_a_frame_that_is_not_full_pass(tmp_path: Path) -> None:
     upload = made.read(STUDY, made.table(STUDY, rows_of=FEWER), tmp_path, rows=50)
     assert [upload.copy(i).num_rows for i in (1, 2, -1)] == [50, 50, 57]
-    assert results.estimates(upload, made.study(TRAJECTORY))["mean-sbp"].n == 50
+    assert made.estimates(upload, made.study(TRAJECTORY))["mean-sbp"].n == 50
     assert results._marginals(upload, STUDY).rows == 50
 
 

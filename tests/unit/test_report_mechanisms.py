@@ -44,7 +44,7 @@ def built(study: Any, folder: Path, **changed: Any) -> dict[str, Any]:
         SiteInput(
             upload.site,
             "delivered",
-            estimates=results.estimates(upload, study),
+            estimates=made.estimates(upload, study),
             release=results._release(upload.manifest),
             marginals=results._marginals(upload, study),
         )

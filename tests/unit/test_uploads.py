@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests import made
 
 from penstock.errors import UploadRejected
 from penstock.estimands import Estimand
@@ -25,7 +26,7 @@ from penstock.wire import gate_pb2
 from penstock.wire.canonical import canonical
 from penstock.wire.manifest import MANIFEST, Manifest, sign_manifest
 from penstock.wire.signatures import generate_key, public_hex, sign
-from penstock_server import results, uploads
+from penstock_server import uploads
 from penstock_server.ipc_guard import check_stream
 from penstock_server.meta.estimands import estimate
 from penstock_server.meta.floor import variance_floor
@@ -813,4 +814,4 @@ def test_a_made_up_table_buys_no_weight(shift):
     naive = estimate({"x": x.astype(float), "y": y}, schema, estimand).variance
     floor = variance_floor(schema, estimand, 200)
     assert naive < floor
-    assert results.estimates(upload, study)["e"].within == pytest.approx(floor, rel=1e-12, abs=0)
+    assert made.estimates(upload, study)["e"].within == pytest.approx(floor, rel=1e-12, abs=0)

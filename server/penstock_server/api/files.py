@@ -15,6 +15,7 @@ import anyio
 import anyio.to_thread
 
 from penstock import __version__
+from penstock.wire.messages import Copies
 from penstock_server.lifecycle import Coordinator
 from penstock_server.store import StudyRow
 
@@ -40,31 +41,29 @@ class ResultFiles:
             if not folder.name.endswith(f"-{__version__}") or folder.name.startswith("."):
                 shutil.rmtree(folder, ignore_errors=True)
 
-    async def listing(self, row: StudyRow, *, all_copies: bool) -> list[dict[str, Any]]:
+    async def listing(self, row: StudyRow, *, copies: Copies) -> list[dict[str, Any]]:
         """Name, size and SHA-256 of every file of a finished study.
 
         Raises:
             CoordinatorError: the study has no results.
         """
-        folder = self._folder(row, all_copies)
+        folder = self._folder(row, copies)
         if not await anyio.to_thread.run_sync((folder / LISTING).exists):
-            await anyio.to_thread.run_sync(
-                self._make, row.id, folder, all_copies, limiter=self._making
-            )
+            await anyio.to_thread.run_sync(self._make, row.id, folder, copies, limiter=self._making)
         text = await anyio.to_thread.run_sync((folder / LISTING).read_text)
         found: list[dict[str, Any]] = json.loads(text)
         return found
 
-    async def path(self, row: StudyRow, name: str, *, all_copies: bool) -> Path | None:
+    async def path(self, row: StudyRow, name: str, *, copies: Copies) -> Path | None:
         """One file of the listing, or None: which there are depends on the study's mechanism."""
-        found = await self.listing(row, all_copies=all_copies)
+        found = await self.listing(row, copies=copies)
         listed = any(file["name"] == name for file in found)
-        return self._folder(row, all_copies) / name if listed else None
+        return self._folder(row, copies) / name if listed else None
 
-    def _folder(self, row: StudyRow, all_copies: bool) -> Path:
-        return self._root / f"{row.id}-{'all' if all_copies else 'one'}-{__version__}"
+    def _folder(self, row: StudyRow, copies: Copies) -> Path:
+        return self._root / f"{row.id}-{copies}-{__version__}"
 
-    def _make(self, study_id: str, folder: Path, all_copies: bool) -> None:
+    def _make(self, study_id: str, folder: Path, copies: Copies) -> None:
         if (folder / LISTING).exists():
             return  # made while this request waited
         # Here, not above: the API needs no statistics and no plots until somebody pulls.
@@ -73,7 +72,7 @@ class ResultFiles:
         self._root.mkdir(mode=0o700, exist_ok=True)
         made = Path(tempfile.mkdtemp(prefix=_TEMPORARY, dir=self._root))
         try:
-            files = results.pull(self._coordinator, study_id, made, all_copies=all_copies)
+            files = results.pull(self._coordinator, study_id, made, copies=copies)
             found = [_described(f) for f in files]
             (made / LISTING).write_text(json.dumps(found))
             # Whole or not at all; another process that was faster has made the same files.

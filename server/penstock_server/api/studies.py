@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, cast
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import FileResponse
@@ -17,6 +17,7 @@ from penstock.wire.messages import (
     MAX_STUDY_BYTES,
     SERVED_MAJORS,
     WIRE_VERSION,
+    Copies,
     SiteState,
     StudyState,
 )
@@ -35,7 +36,6 @@ log = logging.getLogger("penstock.api")
 MAX_CANCEL_BYTES = 10_000
 MAX_JOIN_BYTES = 10_000_000
 
-Copies = Literal["one", "all"]
 Signed = Annotated[bytes, Depends(body("signed study", MAX_STUDY_BYTES))]
 Cancellation = Annotated[bytes, Depends(body("cancellation", MAX_CANCEL_BYTES))]
 Join = Annotated[bytes, Depends(body("join record", MAX_JOIN_BYTES))]
@@ -163,7 +163,7 @@ Traced = Annotated[Reads, Depends(_reads)]
 @analyst.get("/studies/{study}/files")
 async def files(row: Row, kept: Results, copies: Copies = "one") -> dict[str, Any]:
     """The result files with size and SHA-256; the first to ask waits until they are made."""
-    return {"study": row.id, "files": await kept.listing(row, all_copies=copies == "all")}
+    return {"study": row.id, "files": await kept.listing(row, copies=copies)}
 
 
 @analyst.get("/studies/{study}/files/{name}")
@@ -173,7 +173,7 @@ async def file(
     """One result file, or a range of it."""
     path = None
     if name in RESULT_FILES:
-        path = await kept.path(row, name, all_copies=copies == "all")
+        path = await kept.path(row, name, copies=copies)
     if path is None:
         raise Answer(404, CoordinatorError("no such file", value=name[:80]))
     await run_in_threadpool(reads.trace, caller, row.id, name, copies)

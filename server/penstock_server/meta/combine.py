@@ -26,6 +26,8 @@ class SiteEstimate:
         copies: copies released.
         copies_used: copies with an estimate, m.
         mechanism_variance: what was added for the mechanism's own noise.
+        df: degrees of freedom of the variance, for Student's t: how well it is known. Infinite
+            where nothing in it was estimated from refits.
         problem: why there is no estimate, or None.
     """
 
@@ -39,6 +41,7 @@ class SiteEstimate:
     copies_used: int
     mechanism_variance: float = 0.0
     problem: str | None = None
+    df: float = math.inf
 
 
 def combine(copies: Sequence[Estimate], *, mechanism_variance: float = 0.0) -> SiteEstimate:
@@ -53,8 +56,8 @@ def combine(copies: Sequence[Estimate], *, mechanism_variance: float = 0.0) -> S
     that of drawing the copies (plug-in synthesis with synthetic size = real size). T holds if the
     model contains the truth. By itself it does **not** hold the noise that the private mechanism
     put into the model, nor its bias from clipping: all copies share them, so the copies cannot
-    show them. Refits can (:func:`mechanism_variance`). b, the variance between copies, is kept for
-    diagnosis: it estimates ū, and is not part of T.
+    show them. Refits can (:mod:`penstock_server.meta.refits`). b, the variance between copies, is
+    kept for diagnosis: it estimates ū, and is not part of T.
 
     Args:
         copies: the estimates of all released copies, failed ones (NaN) included.
@@ -103,37 +106,3 @@ def combine(copies: Sequence[Estimate], *, mechanism_variance: float = 0.0) -> S
         copies_used=m,
         mechanism_variance=mechanism_variance,
     )
-
-
-def mechanism_variance(released: SiteEstimate, refits: Sequence[Estimate]) -> float | None:
-    """What the private mechanism added to the error of ``released``, from refits.
-
-    A refit repeats the whole private procedure, noise and clipping included, on n pseudo-rows drawn
-    from the released model, in which the estimand is known to be near q̄. It counts them with noise
-    of its own, and its estimate θ* is from one table of so many rows, n*. So θ* errs by that
-    table's sampling, of variance u*; by the pseudo-rows', which are n and not n*; and by the
-    mechanism:
-
-        D = max(0, mean (θ* − q̄)² − mean u* (1 + n*/n)).
-
-    The second moment is taken about q̄, not about the mean, so that the bias the procedure adds once
-    more counts too.
-
-    Args:
-        released: the copies, combined: q̄ and n.
-        refits: their estimates, failed ones (NaN) included.
-
-    Returns:
-        D ≥ 0 in squared units of the estimate, with about B degrees of freedom for B refits; None
-        if fewer than half of the refits have an estimate: nothing can be said then.
-
-    Source: parametric bootstrap (Efron & Tibshirani 1993, ch. 6) of a private procedure, which is
-    post-processing (Ferrando, Wang & Sheldon 2022, arXiv 2006.07749). Valid if the model contains
-    the truth and the procedure changes smoothly with it.
-    """
-    good = [r for r in refits if math.isfinite(r.estimate) and 0 < r.variance < math.inf]
-    if not good or 2 * len(good) < len(refits) or not released.n:
-        return None
-    squares = np.mean([(r.estimate - released.estimate) ** 2 for r in good])
-    known = np.mean([r.variance * (1 + r.n / released.n) for r in good])
-    return max(float(squares - known), 0.0)

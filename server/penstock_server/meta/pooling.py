@@ -4,7 +4,11 @@ With estimates y_i and variances v_i of k sites, weights w_i = 1/(v_i + τ²):
 
     μ̂ = Σ w_i y_i / Σ w_i,   se² = 1/Σ w_i,   Q = Σ (y_i − μ̂_FE)²/v_i,
 
-and τ² = 0 (``fixed``), or by DerSimonian–Laird, Paule–Mandel or REML, always cut at 0.
+and τ² = 0 (``fixed``), or by DerSimonian–Laird, Paule–Mandel or REML, always cut at 0. Where the
+v_i are themselves estimates, with degrees of freedom, Q is compared with Welch's reference instead
+of χ², τ² with Q's mean under homogeneity, and standard errors are Meier's
+(:mod:`penstock_server.meta.uncertain`); with infinite ones nothing changes. REML takes the v_i as
+known all the same.
 All values are on the coefficient scale (log hazard ratio, log odds ratio, mean difference).
 
 statsmodels' ``combine_effects(method_re="chi2")`` lets τ² go below 0, and is not used.
@@ -25,9 +29,10 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import optimize, stats
+from scipy import optimize, special
 
 from penstock.errors import InvalidInput, Problem
+from penstock_server.meta.uncertain import Uncertainty
 
 Method = Literal["fixed", "dl", "pm", "reml"]
 Test = Literal["z", "knapp-hartung", "knapp-hartung-floored"]
@@ -47,7 +52,9 @@ class Pooled:
     """One pooled estimate, on the coefficient scale.
 
     ``test`` is the test that was used: with one site, Knapp–Hartung has no degrees of freedom and
-    ``z`` takes its place. ``df`` is None for ``z``. ``statistic`` and ``p_value`` are NaN where the
+    ``z`` takes its place. ``df`` is None for ``z`` with known variances; of estimated ones it is
+    Meier's. ``q_df2``: second degrees of freedom of Q's reference, Welch's F; None if it is χ².
+    ``statistic`` and ``p_value`` are NaN where the
     plain Knapp–Hartung interval collapses to a point. ``i2`` is a fraction in [0, 1]. ``i2`` and
     ``h2`` follow metafor: with the typical within-site variance
     s² = (k−1)Σw/((Σw)²−Σw²), w = 1/v, they are τ²/(τ²+s²) and τ²/s² + 1 with the method's own τ²
@@ -62,7 +69,7 @@ class Pooled:
     level: float
     estimate: float
     se: float
-    df: int | None
+    df: float | None
     statistic: float
     p_value: float
     ci_low: float
@@ -72,6 +79,7 @@ class Pooled:
     tau2: float
     q: float
     q_df: int
+    q_df2: float | None
     q_p: float
     i2: float
     h2: float
@@ -87,7 +95,8 @@ class Influence:
         change: (μ̂ − μ̂₍₋ᵢ₎)/se₍₋ᵢ₎, how far the site moves the pooled estimate, in standard errors
             of the estimate without it.
         residual: (y_i − μ̂₍₋ᵢ₎)/√(v_i + τ²₍₋ᵢ₎ + se₍₋ᵢ₎²), externally studentised.
-        flagged: |residual| > 3 and k ≥ 4.
+        flagged: the residual is as unlikely as a normal one beyond 3, by Student's t with the
+            degrees of freedom of the site's own variance; and k ≥ 4.
     """
 
     without: Pooled
@@ -103,6 +112,7 @@ def pool(
     method: Method = "dl",
     test: Test = "knapp-hartung-floored",
     level: float = 0.95,
+    degrees: ArrayLike | None = None,
 ) -> Pooled:
     """Pool k estimates with their variances.
 
@@ -111,10 +121,15 @@ def pool(
     max(1, q), metafor's "adhoc": on homogeneous data the plain one collapses. The prediction
     interval is μ̂ ± t(k−2)·√(τ²+se²) with the test's own se (Higgins et al. 2009).
 
-    The default, DerSimonian–Laird with the floored Knapp–Hartung interval, is the report's: as
-    long as the variances lack the mechanism's noise, the noise shows as heterogeneity between
-    sites, the fixed effect then covers far below its level, and the floored interval holds
-    about 95 % from five sites on (it is wide at four).
+    Of estimated variances, with Λ and A of :mod:`~penstock_server.meta.uncertain`: ``z`` takes
+    Student's t with Meier's degrees of freedom and se² = (1 + 4A)/Σw; Knapp–Hartung's q is taken
+    times 1 + 4A − 2Λ/(k−1), and the floor is 1 + 4A; to first order in 1/ν these have the mean that
+    Var μ̂ has.
+
+    The default, DerSimonian–Laird with the floored Knapp–Hartung interval, is the report's. Where
+    variances lack the mechanism's noise (no refits), that noise shows as heterogeneity between
+    sites, and the fixed effect covers far below its level. Where they hold it, the floored interval
+    is above its level with few sites (``make reproduce NAME=combining``).
 
     Args:
         estimates: shape (k,), k ≥ 1, finite; coefficient scale.
@@ -122,32 +137,28 @@ def pool(
         method: ``fixed``, ``dl``, ``pm`` or ``reml``. ``fixed`` goes with ``z`` only.
         test: ``z``, ``knapp-hartung`` or ``knapp-hartung-floored``.
         level: coverage of the intervals, in (0, 1).
+        degrees: of freedom of the variances, shape (k,), > 0; infinite where known; None: all are.
 
     Raises:
         InvalidInput: with every problem of the arguments.
     """
-    y, v = _checked(estimates, variances, method, test, level)
+    y, v, nu = _checked(estimates, variances, method, test, level, degrees)
     k = len(y)
     if method == "fixed" or k == 1:
         test = "z"
-    tau2 = 0.0 if k == 1 else _TAU2[method](y, v)
+    tau2 = 0.0 if k == 1 else _TAU2[method](y, v, nu)
     w = 1.0 / (v + tau2)
     total = float(w.sum())
     mu = float(w @ y) / total
-    se2 = 1.0 / total
-    df: int | None = None
-    if test != "z":
-        df = k - 1
-        spread = float(w @ (y - mu) ** 2) / df
-        se2 *= max(1.0, spread) if test == "knapp-hartung-floored" else spread
+    se2, df = _mean_error(y, v, nu, tau2, mu, test)
     se = math.sqrt(se2)
-    reference = stats.norm if df is None else stats.t(df)
-    half = float(reference.ppf(0.5 + level / 2)) * se
+    half = quantile(level, df) * se
     statistic = mu / se if se > 0 else math.nan
     pi_half = None
     if method != "fixed" and k >= 3:
-        pi_half = float(stats.t.ppf(0.5 + level / 2, k - 2)) * math.sqrt(tau2 + se2)
-    q, i2, h2 = _heterogeneity(y, v, tau2, method)
+        pi_half = quantile(level, k - 2) * math.sqrt(tau2 + se2)
+    unknown = Uncertainty.of(v, 0.0, nu)
+    q, i2, h2 = _heterogeneity(y, v, tau2, method, unknown)
     return Pooled(
         method=method,
         test=test,
@@ -157,7 +168,7 @@ def pool(
         se=se,
         df=df,
         statistic=statistic,
-        p_value=float(2 * reference.sf(abs(statistic))),
+        p_value=2 * _tail(abs(statistic), df),
         ci_low=mu - half,
         ci_high=mu + half,
         pi_low=None if pi_half is None else mu - pi_half,
@@ -165,11 +176,36 @@ def pool(
         tau2=tau2,
         q=q,
         q_df=k - 1,
-        q_p=float(stats.chi2.sf(q, k - 1)) if k > 1 else 1.0,
+        q_df2=unknown.q_df2(k) if unknown.homogeneity > 0 else None,
+        q_p=unknown.q_p(q, k) if k > 1 else 1.0,
         i2=i2,
         h2=h2,
         weights=tuple(float(x) for x in w / total),
     )
+
+
+def _mean_error(
+    y: Array, v: Array, nu: Array, tau2: float, mu: float, test: Test
+) -> tuple[float, float | None]:
+    """The squared standard error of μ̂, and its degrees of freedom; None: the normal."""
+    w, k, unknown = 1.0 / (v + tau2), len(y), Uncertainty.of(v, tau2, nu)
+    total, least = float(w.sum()), 1.0 + 4 * unknown.mean
+    if test == "z":
+        return least / total, unknown.df if math.isfinite(unknown.df) else None
+    spread = float(w @ (y - mu) ** 2) / (k - 1)
+    spread *= max(least - 2 * unknown.homogeneity / (k - 1), 0.0)
+    return (max(least, spread) if test == "knapp-hartung-floored" else spread) / total, k - 1
+
+
+def quantile(level: float, df: float | None) -> float:
+    """What Student's t (None, or infinite: the normal) exceeds on either side with 1 − level."""
+    if df is None or math.isinf(df):
+        return float(special.ndtri(0.5 + level / 2))
+    return float(special.stdtrit(df, 0.5 + level / 2))
+
+
+def _tail(x: float, df: float | None) -> float:
+    return float(special.ndtr(-x) if df is None else special.stdtr(df, -x))
 
 
 def poolable(estimate: float, variance: float) -> bool:
@@ -187,53 +223,66 @@ def leave_one_out(
     method: Method = "dl",
     test: Test = "knapp-hartung-floored",
     level: float = 0.95,
+    degrees: ArrayLike | None = None,
 ) -> tuple[Pooled, ...]:
     """The k pooled results with one site left out each, in the order of the sites.
 
     Empty for k = 1. Arguments and errors as for :func:`pool`.
     """
-    y, v = _checked(estimates, variances, method, test, level)
+    y, v, nu = _checked(estimates, variances, method, test, level, degrees)
     if len(y) == 1:
         return ()
-    return tuple(
-        pool(np.delete(y, i), np.delete(v, i), method=method, test=test, level=level)
-        for i in range(len(y))
-    )
+
+    def without(i: int) -> Pooled:
+        rest = (np.delete(part, i) for part in (y, v))
+        return pool(*rest, method=method, test=test, level=level, degrees=np.delete(nu, i))
+
+    return tuple(without(i) for i in range(len(y)))
 
 
 def influence(
-    estimates: ArrayLike, variances: ArrayLike, *, method: Method = "dl"
+    estimates: ArrayLike,
+    variances: ArrayLike,
+    *,
+    method: Method = "dl",
+    degrees: ArrayLike | None = None,
 ) -> tuple[Influence, ...]:
     """How much each site moves the pooled estimate; flags those beyond their leave-one-out limit.
 
     Standard errors are those of test ``z``, as in metafor's ``rstudent``. A site is flagged if its
-    externally studentised residual is beyond 3 and there are at least 4 sites. A flag asks for a
+    externally studentised residual is beyond 3 (of an estimated variance, beyond what Student's t
+    exceeds as rarely) and there are at least 4 sites. A flag asks for a
     look: it is not a reason to leave the site out. Two outlying sites can mask each other, as τ²
     without one of them still holds the other. Empty for k = 1.
 
     Raises:
         InvalidInput: as :func:`pool`.
     """
-    y, v = _checked(estimates, variances, method, "z", 0.95)
+    y, v, nu = _checked(estimates, variances, method, "z", 0.95, degrees)
     k = len(y)
-    whole = pool(y, v, method=method, test="z")
+    whole = pool(y, v, method=method, test="z", degrees=nu)
     found = []
     if k == 1:
         return ()
-    for yi, vi, without in zip(y, v, leave_one_out(y, v, method=method, test="z"), strict=True):
+    rest = leave_one_out(y, v, method=method, test="z", degrees=nu)
+    level = 1 - 2 * _tail(FLAG_RESIDUAL, None)
+    limits = [FLAG_RESIDUAL if math.isinf(df) else quantile(level, df) for df in nu]
+    for yi, vi, limit, without in zip(y, v, limits, rest, strict=True):
         residual = float((yi - without.estimate) / math.sqrt(vi + without.tau2 + without.se**2))
         found.append(
             Influence(
                 without=without,
                 change=(whole.estimate - without.estimate) / without.se,
                 residual=residual,
-                flagged=k >= FLAG_MIN_SITES and abs(residual) > FLAG_RESIDUAL,
+                flagged=bool(k >= FLAG_MIN_SITES and abs(residual) > limit),
             )
         )
     return tuple(found)
 
 
-def _heterogeneity(y: Array, v: Array, tau2: float, method: Method) -> tuple[float, float, float]:
+def _heterogeneity(
+    y: Array, v: Array, tau2: float, method: Method, unknown: Uncertainty
+) -> tuple[float, float, float]:
     """Cochran's Q, I² (fraction) and H² as :class:`Pooled` defines them."""
     df = len(y) - 1
     if df == 0:
@@ -241,20 +290,22 @@ def _heterogeneity(y: Array, v: Array, tau2: float, method: Method) -> tuple[flo
     w = 1.0 / v
     q = float(w @ (y - (w @ y) / w.sum()) ** 2)
     if method == "fixed":
-        return q, max(0.0, 1.0 - df / q) if q > 0 else 0.0, q / df
+        mean = unknown.expected_q(len(y))
+        return q, max(0.0, 1.0 - mean / q) if q > 0 else 0.0, q / mean
     typical = df * float(w.sum()) / _cross(w)
     return q, tau2 / (tau2 + typical), tau2 / typical + 1.0
 
 
-def _tau2_fixed(y: Array, v: Array) -> float:
+def _tau2_fixed(y: Array, v: Array, nu: Array) -> float:
     return 0.0
 
 
-def _tau2_dl(y: Array, v: Array) -> float:
-    """DerSimonian & Laird 1986, eq. 8: (Q − (k−1))/(Σw − Σw²/Σw), cut at 0."""
+def _tau2_dl(y: Array, v: Array, nu: Array) -> float:
+    """DerSimonian & Laird 1986, eq. 8: (Q − E Q)/(Σw − Σw²/Σw), cut at 0; E Q = k − 1 if known."""
     w = 1.0 / v
     q = float(w @ (y - (w @ y) / w.sum()) ** 2)
-    return max(0.0, (q - (len(y) - 1)) * float(w.sum()) / _cross(w))
+    mean = Uncertainty.of(v, 0.0, nu).expected_q(len(y))
+    return max(0.0, (q - mean) * float(w.sum()) / _cross(w))
 
 
 def _cross(w: Array) -> float:
@@ -269,18 +320,23 @@ def _residual_q(tau2: float, y: Array, v: Array) -> float:
     return float(w @ (y - (w @ y) / w.sum()) ** 2)
 
 
-def _tau2_pm(y: Array, v: Array) -> float:
-    """Paule & Mandel 1982: the root of Q(τ²) = k−1, or 0 where Q(0) is below it already.
+def _tau2_pm(y: Array, v: Array, nu: Array) -> float:
+    """Paule & Mandel 1982: the root of Q(τ²) = E Q(τ²), or 0 where Q(0) is below it already.
 
-    Q decreases in τ², and Q(τ²) ≤ Σ(y−ȳ)²/τ², which gives the bracket.
+    E Q = k − 1 of known variances, and more of estimated ones. Q decreases in τ², and
+    Q(τ²) ≤ Σ(y−ȳ)²/τ², which gives the bracket.
     """
     df = len(y) - 1
-    if _residual_q(0.0, y, v) <= df:
+
+    def excess(tau2: float) -> float:
+        return _residual_q(tau2, y, v) - Uncertainty.of(v, tau2, nu).expected_q(len(y))
+
+    if excess(0.0) <= 0:
         return 0.0
     high = float(((y - y.mean()) ** 2).sum()) / df
-    if _residual_q(high, y, v) >= df:  # equality up to rounding: v is negligible beside τ²
+    if excess(high) >= 0:  # equality up to rounding: v is negligible beside τ²
         return high
-    return _root(lambda t: _residual_q(t, y, v) - df, 0.0, high, v)
+    return _root(excess, 0.0, high, v)
 
 
 def _reml_score(tau2: float, y: Array, v: Array) -> float:
@@ -297,8 +353,8 @@ def _reml_log_likelihood(tau2: float, y: Array, v: Array) -> float:
     return 0.5 * (float(np.log(w).sum()) - math.log(total) - fit)
 
 
-def _tau2_reml(y: Array, v: Array) -> float:
-    """The global maximum of the restricted likelihood over τ² ≥ 0.
+def _tau2_reml(y: Array, v: Array, nu: Array) -> float:
+    """The global maximum of the restricted likelihood over τ² ≥ 0, the variances taken as known.
 
     The likelihood can have several maxima. It is scanned on a logarithmic grid, and each sign
     change of the score from + to − is refined by bracketing.
@@ -331,10 +387,16 @@ _TAU2 = {"fixed": _tau2_fixed, "dl": _tau2_dl, "pm": _tau2_pm, "reml": _tau2_rem
 
 
 def _checked(
-    estimates: ArrayLike, variances: ArrayLike, method: str, test: str, level: float
-) -> tuple[Array, Array]:
+    estimates: ArrayLike,
+    variances: ArrayLike,
+    method: str,
+    test: str,
+    level: float,
+    degrees: ArrayLike | None,
+) -> tuple[Array, Array, Array]:
     y = np.asarray(estimates, dtype=np.float64)
     v = np.asarray(variances, dtype=np.float64)
+    nu = np.full(v.shape, math.inf) if degrees is None else np.asarray(degrees, dtype=np.float64)
     problems: list[Problem] = []
     if method not in METHODS:
         problems.append(Problem("method", "unknown", value=method, bound=_one_of(METHODS)))
@@ -352,6 +414,8 @@ def _checked(
             )
         )
     else:
+        if nu.shape != v.shape or not (nu > 0).all():
+            problems.append(Problem("degrees", "not one number above 0 for each variance"))
         if not np.isfinite(y).all():
             problems.append(Problem("estimates", "not finite", remedy="leave failed sites out"))
         if not (np.isfinite(v).all() and (v > 0).all()):
@@ -366,7 +430,7 @@ def _checked(
             )
     if problems:
         raise InvalidInput("pooling", problems)
-    return y, v
+    return y, v, nu
 
 
 def _one_of(names: Sequence[str]) -> str:

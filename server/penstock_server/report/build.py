@@ -1,8 +1,9 @@
 """From sites' estimates to the report: one JSON-able dict, described by report.schema.json.
 
-Headline: DerSimonian–Laird with the Knapp–Hartung interval floored at 1, because per-site
-variances do not contain the mechanism's noise yet; the fixed effect with a warning; REML and
-Paule–Mandel beside it. JSON has no infinity: a privacy loss that is infinite is the string "inf".
+Headline: DerSimonian–Laird with the Knapp–Hartung interval floored at 1, which holds where sites'
+variances lack the mechanism's noise; the fixed effect with a warning; REML and Paule–Mandel beside
+it. Where refits show that noise, variances have degrees of freedom, and pooling counts with them.
+JSON has no infinity: a privacy loss that is infinite is the string "inf".
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import math
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import resources
-from statistics import NormalDist
 from typing import Any
 
 from penstock.estimands import LOG_MODELS, Estimand
@@ -27,7 +27,7 @@ from penstock_server.report.trajectory import trajectory
 __all__ = ["ReportInputs", "SiteInput", "SiteRelease", "build_report", "report_schema"]
 
 FORMAT = "penstock.report"
-FORMAT_VERSION = "1.2"
+FORMAT_VERSION = "1.3"
 LEVEL = 0.95
 
 Json = dict[str, Any]
@@ -43,7 +43,7 @@ def build_report(inputs: ReportInputs) -> Json:
     study = inputs.study
     delivered = [site for site in inputs.sites if site.release is not None]
     estimands = [_estimand(e, inputs, delivered) for e in study.estimands]
-    known = any(s.mechanism_variance > 0 for site in delivered for s in site.estimates.values())
+    known = any(math.isfinite(s.df) for site in delivered for s in site.estimates.values())
     return {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
@@ -194,15 +194,14 @@ def _estimand(estimand: Estimand, inputs: ReportInputs, delivered: Sequence[Site
 def _pooled(sites: Sequence[SiteEstimate]) -> dict[str, pooling.Pooled]:
     if not sites:
         return {}
-    y, v = [s.estimate for s in sites], [s.variance for s in sites]
-    results = {
-        "random": pooling.pool(y, v, method="dl", level=LEVEL),
-        "fixed": pooling.pool(y, v, method="fixed", level=LEVEL),
-    }
+    y, v, df = ([getattr(s, name) for s in sites] for name in ("estimate", "variance", "df"))
+    methods: dict[str, pooling.Method] = {"random": "dl", "fixed": "fixed"}
     if len(sites) > 1:
-        results["reml"] = pooling.pool(y, v, method="reml", level=LEVEL)
-        results["pm"] = pooling.pool(y, v, method="pm", level=LEVEL)
-    return results
+        methods |= {"reml": "reml", "pm": "pm"}
+    return {
+        name: pooling.pool(y, v, method=method, level=LEVEL, degrees=df)
+        for name, method in methods.items()
+    }
 
 
 def _site_rows(
@@ -213,7 +212,9 @@ def _site_rows(
 ) -> list[Json]:
     """One row per site that delivered: its estimate, weight and influence, or its problem."""
     y, v = [e.estimate for e in good.values()], [e.variance for e in good.values()]
-    effects = dict(zip(good, pooling.influence(y, v), strict=True)) if len(good) > 1 else {}
+    known = [e.df for e in good.values()]
+    moved = pooling.influence(y, v, degrees=known) if len(good) > 1 else ()
+    effects = dict(zip(good, moved, strict=False))
     positions = {name: i for i, name in enumerate(good)}
     rows = []
     for name, e in found.items():
@@ -227,12 +228,13 @@ def _site_rows(
         }
         if name in good:
             e = good[name]
-            half = _normal_quantile(LEVEL) * math.sqrt(e.variance)
+            half = pooling.quantile(LEVEL, e.df) * math.sqrt(e.variance)
             i = positions[name]
             row |= {
                 "coefficient": _interval(e.estimate, e.estimate - half, e.estimate + half),
                 "value": _shown(e.estimate, e.estimate - half, e.estimate + half, log),
                 "variance": e.variance,
+                "df": e.df if math.isfinite(e.df) else None,
                 "within": e.within,
                 "between": e.between,
                 "mechanism_variance": e.mechanism_variance,
@@ -282,7 +284,15 @@ def _result(p: pooling.Pooled, log: bool) -> Json:
 
 
 def _heterogeneity(p: pooling.Pooled) -> Json:
-    return {"q": p.q, "df": p.q_df, "p": p.q_p, "i2": p.i2, "h2": p.h2, "tau2": p.tau2}
+    return {
+        "q": p.q,
+        "df": p.q_df,
+        "df2": p.q_df2,
+        "p": p.q_p,
+        "i2": p.i2,
+        "h2": p.h2,
+        "tau2": p.tau2,
+    }
 
 
 def _truth(truth: float, head: pooling.Pooled | None, log: bool) -> Json:
@@ -424,7 +434,3 @@ def _show(coefficient: float, log: bool) -> float:
 
 def _epsilon(value: float | None) -> float | str | None:
     return "inf" if value is not None and math.isinf(value) else value
-
-
-def _normal_quantile(level: float) -> float:
-    return NormalDist().inv_cdf(0.5 + level / 2)

@@ -234,9 +234,10 @@ def _table_limits(mechanism_variance: bool) -> list[str]:
         "Intervals include sampling error (how the real cohort would vary) and synthesis error "
         "(how the synthetic copies vary).",
         "Intervals of sites also include the noise and bias that the privacy mechanism adds, as "
-        "refits show them: each site repeated its whole private procedure on rows of its released "
-        "model, which costs no privacy. That holds if the model can describe the cohort, and is "
-        "itself an estimate from a few refits."
+        "refits show them: each site repeated its whole private procedure on its synthetic "
+        "tables, which costs no privacy. That holds if the model can describe the cohort. It is "
+        "estimated from so many refits, and drawn towards what the other sites' refits show, so "
+        "that intervals are those of Student's t, and heterogeneity is judged with that in mind."
         if mechanism_variance
         else "Intervals of sites do not include the noise that the privacy mechanism added to the "
         "fitted model, nor its bias from clipping and encoding. That noise differs from site to "

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from penstock.errors import PenstockError
+from penstock.wire.messages import Copies
 
 GROUP = "penstock.coordinators"
 
@@ -24,6 +25,8 @@ RESULT_FILES = (
     *ALWAYS,
     "pooled.parquet",
     "pooled.csv",
+    "refits.parquet",
+    "refits.csv",
     "paths.parquet",
     "paths.csv",
     "particles.parquet",
@@ -56,7 +59,7 @@ class Coordinator(Protocol):
     def cancel(self, signed: bytes) -> None:
         """Hand in a signed cancellation."""
 
-    def pull(self, study: str, out: Path, *, all_copies: bool) -> list[Path]:
+    def pull(self, study: str, out: Path, *, copies: Copies) -> list[Path]:
         """Write the report and what was released into ``out``; returns the files."""
 
 
@@ -72,7 +75,7 @@ class Fetching(Protocol):
         names: Collection[str] | None,
         out: Path,
         *,
-        all_copies: bool,
+        copies: Copies,
         received: Received | None = None,
     ) -> list[Path]:
         """Write these files of :data:`RESULT_FILES` into ``out``; all of them or none.

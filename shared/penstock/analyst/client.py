@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any
 
 import pandas as pd
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -23,11 +23,10 @@ from penstock.analyst.waiting import wait_for_end
 from penstock.errors import CoordinatorError, InvalidInput, JobFailed, Problem
 from penstock.study import Study
 from penstock.toml import parse_study, read_file
-from penstock.wire.messages import StudyState
+from penstock.wire.messages import COPIES, Copies, StudyState
 from penstock.wire.signatures import private_from_pem
 from penstock.wire.signed import sign_cancel, sign_study
 
-Copies = Literal["one", "all"]
 Key = Ed25519PrivateKey | str | Path
 
 
@@ -161,7 +160,7 @@ class Client:
             CoordinatorError: the study has no results.
         """
         with tempfile.TemporaryDirectory() as folder:
-            path = self._one(study, "report.json", Path(folder), all_copies=False)
+            path = self._one(study, "report.json", Path(folder), copies="one")
             found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         return found
 
@@ -175,7 +174,18 @@ class Client:
         Raises:
             CoordinatorError: the study has no results.
         """
-        return self._table(study, "pooled.parquet", all_copies=_all(copies))
+        return self._table(study, "pooled.parquet", copies=_known(copies))
+
+    def refits(self, study: str) -> pd.DataFrame:
+        """The refits of all sites: ``_site``, ``_refit``, ``_copy``, then the columns.
+
+        Tables of the whole private procedure, repeated on the rows of the copy ``_copy``: they show
+        the mechanism's own noise. ``dictionary.json`` says how (``intervals``).
+
+        Raises:
+            CoordinatorError: the study has no results, or no refits.
+        """
+        return self._table(study, "refits.parquet", copies="refits")
 
     def paths(self, study: str) -> pd.DataFrame:
         """The paths of a trajectory study: ``_site``, ``_path``, ``_time``, then the columns.
@@ -203,7 +213,7 @@ class Client:
             CoordinatorError: the study has no results, or released tables.
         """
         with tempfile.TemporaryDirectory() as folder:
-            path = self._one(study, "coefficients.json", Path(folder), all_copies=False)
+            path = self._one(study, "coefficients.json", Path(folder), copies="one")
             found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         return found
 
@@ -213,30 +223,35 @@ class Client:
         Most mechanisms release tables (pooled.parquet, pooled.csv), a trajectory also paths and
         particles, and ``gibbs`` coefficients only.
 
+        Args:
+            copies: ``"one"``, ``"all"``, or ``"refits"``: all, and the refits that show the
+                mechanism's own noise (refits.parquet, refits.csv).
+
         Returns:
             The files.
         """
-        return self._coordinator.pull(study, Path(out), all_copies=_all(copies))
+        return self._coordinator.pull(study, Path(out), copies=_known(copies))
 
-    def _table(self, study: str, name: str, *, all_copies: bool = False) -> pd.DataFrame:
+    def _table(self, study: str, name: str, *, copies: Copies = "one") -> pd.DataFrame:
         with tempfile.TemporaryDirectory() as folder:
-            return pd.read_parquet(self._one(study, name, Path(folder), all_copies=all_copies))
+            return pd.read_parquet(self._one(study, name, Path(folder), copies=copies))
 
-    def _one(self, study: str, name: str, folder: Path, *, all_copies: bool) -> Path:
+    def _one(self, study: str, name: str, folder: Path, *, copies: Copies) -> Path:
         if isinstance(self._coordinator, Fetching):
-            self._coordinator.fetch(study, (name,), folder, all_copies=all_copies)
+            self._coordinator.fetch(study, (name,), folder, copies=copies)
         else:
-            files = self._coordinator.pull(study, folder, all_copies=all_copies)
+            files = self._coordinator.pull(study, folder, copies=copies)
             if name not in {file.name for file in files}:
                 raise CoordinatorError("the study has no such file", value=name)
         return folder / name
 
 
-def _all(copies: str) -> bool:
-    if copies not in ("one", "all"):
-        problem = Problem("copies", "unknown", value=repr(copies), bound="'one' or 'all'")
+def _known(copies: Copies) -> Copies:
+    if copies not in COPIES:
+        bound = ", ".join(map(repr, COPIES))
+        problem = Problem("copies", "unknown", value=repr(copies), bound=bound)
         raise InvalidInput("pull", [problem])
-    return copies == "all"
+    return copies
 
 
 def _parsed(path: Path) -> Study:

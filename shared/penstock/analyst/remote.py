@@ -22,7 +22,7 @@ from penstock.analyst import ALWAYS, RESULT_FILES, Received, trouble
 from penstock.analyst.logins import address, checked, loopback
 from penstock.checks import NAME
 from penstock.errors import CoordinatorError, InvalidInput, Problem, Unreachable
-from penstock.wire.messages import WIRE_VERSION
+from penstock.wire.messages import WIRE_VERSION, Copies
 
 TIMEOUT = httpx.Timeout(connect=10.0, read=60.0, write=60.0, pool=10.0)
 MAKING_SECONDS = 900.0
@@ -121,8 +121,8 @@ class Remote:
 
     # -- files -----------------------------------------------------------------------------------
 
-    def pull(self, study: str, out: Path, *, all_copies: bool) -> list[Path]:
-        return self.fetch(study, None, out, all_copies=all_copies)
+    def pull(self, study: str, out: Path, *, copies: Copies) -> list[Path]:
+        return self.fetch(study, None, out, copies=copies)
 
     def fetch(
         self,
@@ -130,7 +130,7 @@ class Remote:
         names: Collection[str] | None,
         out: Path,
         *,
-        all_copies: bool,
+        copies: Copies,
         received: Received | None = None,
     ) -> list[Path]:
         """Write these files into ``out``; what was there before stays until all have come whole.
@@ -139,7 +139,7 @@ class Remote:
             Unreachable: the connection was lost, and lost again when tried anew.
             CoordinatorError: no results, or what came is not what was announced.
         """
-        params = {"copies": "all" if all_copies else "one"}
+        params: dict[str, str] = {"copies": copies}
         base = f"studies/{_name(study)}/files"
         listing = self._json("GET", base, params=params, seconds=MAKING_SECONDS)
         files = self._listed(listing, names)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar, cast
 
 import typer
 from rich.progress import (
@@ -41,7 +41,7 @@ from penstock.toml import (
 )
 from penstock.toml.templates import DEADLINE_HOURS
 from penstock.wire.canonical import read_json
-from penstock.wire.messages import SiteState, StudyState
+from penstock.wire.messages import Copies, SiteState, StudyState
 from penstock.wire.signatures import fingerprint, private_from_pem
 from penstock.wire.signed import sign_cancel, sign_study
 
@@ -441,22 +441,27 @@ def pull(
     copies: Annotated[
         str, typer.Option(help="'one' (the first synthetic copy) or 'all', for inference.")
     ] = "one",
+    refits: Annotated[
+        bool, typer.Option("--refits", help="All copies and the refits, for full intervals.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Fetch the report (report.html, report.json, dictionary.json) and what sites released.
 
-    Synthetic tables are pooled.parquet and pooled.csv; a trajectory has paths and particles,
+    Synthetic tables are pooled.parquet and pooled.csv; with --refits there are refits.parquet and
+    refits.csv beside them, and dictionary.json has the rule that makes intervals of your own
+    estimates from both. A trajectory has paths and particles,
     too, and gibbs has coefficients.csv and coefficients.json instead.
     """
     if copies not in ("one", "all"):
         problem = Problem("--copies", "unknown", value=copies, bound="one or all")
         raise InvalidInput("pull", [problem])
-    remote, every = connect(coordinator), copies == "all"
+    remote, wanted = connect(coordinator), cast(Copies, "refits" if refits else copies)
     if isinstance(remote, Fetching):
         with _downloads() as received:
-            files = remote.fetch(study, None, out, all_copies=every, received=received)
+            files = remote.fetch(study, None, out, copies=wanted, received=received)
     else:
-        files = remote.pull(study, out, all_copies=every)
+        files = remote.pull(study, out, copies=wanted)
     if as_json:
         emit_json({"files": [str(f) for f in files]})
         return

@@ -20,8 +20,9 @@ class Maf:
 
     Attributes:
         copies: synthetic data sets per site, 1 to 100.
-        refits: how often a site repeats its whole private procedure on rows of its released model,
-            0 to 100, to show the mechanism's own noise; free of budget. 0: intervals lack it.
+        refits: how often a site repeats its whole private procedure on the rows of its copies, in
+            turn, 0 to 100, to show the mechanism's own noise; free of budget. 0: intervals lack it;
+            from 30 on they hold what they say (``make reproduce NAME=combining``).
         w: share of the latent that is the person's own, 0 <= w < 1; 0 samples the flow.
         latent_clip: radius to which latents are clipped where w > 0.
         steps: training steps, 1 to 10000.
@@ -41,7 +42,7 @@ class Maf:
     rate: float = 1.0
     flows: int = 2
     hidden: tuple[int, ...] = (32,)
-    refits: int = 10
+    refits: int = 40
 
     def __post_init__(self) -> None:
         check = Checks("mechanism")

@@ -40,7 +40,7 @@ class SlicedWasserstein:
     name: ClassVar[str] = "sliced-wasserstein"
     variant: str = "sketch"
     copies: int = 10
-    refits: int = 10
+    refits: int = 40
     steps: int = 120
     bases: int | None = None
     bins: int | None = None

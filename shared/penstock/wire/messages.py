@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Literal, get_args
 
-WIRE_VERSION = "1.0"
+WIRE_VERSION = "1.1"
+"""major.minor; 1.1: the refits of a release are made from the rows of its copies, in turn."""
 SERVED_MAJORS = (1,)
 
 MAX_STUDY_BYTES = 1_000_000
@@ -13,6 +15,10 @@ PART_BYTES = 1_000_000
 """Tables leave a gate in parts of at most this size; gRPC refuses messages over 4 MB."""
 PIECE_BYTES = 8_000_000
 """Of a table in one message between site and coordinator: a broken line costs at most this."""
+
+Copies = Literal["one", "all", "refits"]
+COPIES: tuple[Copies, ...] = get_args(Copies)
+"""What of a study's tables an analyst fetches: the first copy, all of them, or refits, too."""
 
 
 class JobState(StrEnum):

@@ -29,7 +29,7 @@ count, since no stage saw the rows: its tables have n·k rows, null ones among t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,10 +37,11 @@ from numpy.typing import NDArray
 
 from penstock.errors import InvalidInput, Problem
 from penstock.models.flow import training
-from penstock.models.tables.fitting import Encoding, Model, fit, fit_many
+from penstock.models.tables.fitting import REFIT_MATCH_POWER, Encoding, Model, fit, fit_many
 from penstock.models.tables.latent_noise import inject, likely_present, thinned
 from penstock.models.tables.plan import Plan
 from penstock.privacy.noise import NoiseSource, child, permutation
+from penstock.released import refit_copy
 
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -58,8 +59,10 @@ class Release:
     Args:
         copies: drawn from the one model that was fitted on the rows.
         refits: one table each from models that were fitted, by the same private procedure, on
-            rows drawn from that model: a parametric bootstrap, in which nothing but the released
-            model is looked at, and which is therefore free (post-processing).
+            the rows of a copy, the copies in turn: a parametric bootstrap, in which nothing but
+            released rows is looked at, and which is therefore free (post-processing). About the
+            copy's own estimate a refit's varies less than about the mean of all, so that as many
+            refits tell more of the mechanism (``penstock_server.meta.refits``).
     """
 
     copies: list[Array]
@@ -116,9 +119,11 @@ def draw(
     tick = _counter(plan.stages.body.steps * (1 + plan.refits), progress)
     model = fit(plan, encoding, *seen, noise, tick(), device, threads)
     latents = _latents(plan, model, rows)
+    copies = []
     for index in range(plan.copies):
-        yield index + 1, _draw(plan, model, latents, present, noise)
-    refits = _refits(plan, encoding, model, noise, tick, device, threads)
+        copies.append(_draw(plan, model, latents, present, noise))
+        yield index + 1, copies[-1]
+    refits = _refits(plan, encoding, model, copies, noise, tick, device, threads)
     for index, table in enumerate(refits):
         yield -index - 1, table
 
@@ -185,21 +190,25 @@ def _refits(
     plan: Plan,
     encoding: Encoding,
     model: Model,
+    copies: Sequence[Array],
     noise: NoiseSource,
     tick: Callable[[], training.Progress | None],
     device: str,
     threads: int,
 ) -> Iterator[Array]:
-    """Tables from models fitted on rows of ``model``, in which no private row is looked at."""
+    """Tables from models fitted on rows of ``copies``, in which no private row is looked at."""
     made = 0
     # A GPU computes many fits as one; on a CPU each thread has one, and memory holds no more.
     at_once = threads if device == "cpu" else max(1, _HELD // (plan.persons * plan.rows))
     while made < plan.refits:
         sources = [child(noise) for _ in range(min(at_once, plan.refits - made))]
-        drawn = [_rows_of(plan, encoding, model, source) for source in sources]
+        of = [copies[refit_copy(made + i + 1, len(copies)) - 1] for i in range(len(sources))]
+        drawn = [_rows_of(plan, encoding, *one) for one in zip(of, sources, strict=True)]
         models = [model] * len(drawn)
         if plan.guarantee != "public-flow":  # there the model is the same whatever the rows
-            models = fit_many(plan, encoding, drawn, sources, tick(), device, threads)
+            models = fit_many(
+                plan, encoding, drawn, sources, tick(), device, threads, REFIT_MATCH_POWER
+            )
         for again, (rows, present), source in zip(models, drawn, sources, strict=True):
             latents = _latents(plan, again, rows)
             yield _draw(plan, again, latents, present, source)
@@ -207,13 +216,18 @@ def _refits(
 
 
 def _rows_of(
-    plan: Plan, encoding: Encoding, model: Model, noise: NoiseSource
+    plan: Plan, encoding: Encoding, copy: Array, noise: NoiseSource
 ) -> tuple[Array, Bools]:
-    """Rows (persons, k, d) drawn from a model, as many of them present as it was fitted on."""
+    """Rows (persons, k, d) of a copy, as it is released: decoded, encoded again, in random places.
+
+    All n·k places are computed, whatever the copy's count.
+    """
     most = plan.persons * plan.rows
-    values = _by_parts(model.to_values, noise.normal((most, plan.d)))
+    places = permutation(most, noise)[: len(copy)]
+    values, drawn = np.tile(copy[:1], (most, 1)), np.zeros(most, dtype=bool)
+    values[places], drawn[places] = copy, True
     again, there = encoding.encode(encoding.decode(values), noise.generator())
-    there[permutation(most, noise)[: most - size(plan, model)]] = False
+    there &= drawn
     rows = np.where(there[:, None], again, 0.0)
     shape = (plan.persons, plan.rows)
     return rows.reshape(*shape, plan.d), there.reshape(shape)

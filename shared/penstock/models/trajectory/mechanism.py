@@ -19,7 +19,7 @@ centred in the public box. They may all be of one time point, or of as many as t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -36,6 +36,7 @@ from penstock.models.trajectory.paths import couple, sample_paths
 from penstock.models.trajectory.plan import Plan
 from penstock.models.trajectory.start import Marginals, released
 from penstock.privacy.noise import NoiseSource, child, permutation
+from penstock.released import refit_copy
 
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -96,21 +97,23 @@ def run(
     tick = _counter(plan.dynamics.steps * (1 + plan.refits), progress)
     where = (device, dtype, threads)
     model = fit(plan, encoding, rows, present, noise, tick, *where)
-    for copy in range(1, plan.copies + 1):
-        yield _snapshots(plan, encoding, model, copy, noise)
+    # The first of a table's rows are released: all are kept, for no time depends on how many.
+    copies = [table(plan, encoding, model, noise) for _ in range(plan.copies)]
+    for copy, drawn in enumerate(copies, start=1):
+        yield _snapshots(plan, model, drawn, copy)
     yield _particles(plan, encoding, model)
     yield from _paths(plan, encoding, model, noise)
     for refit in range(1, plan.refits + 1):
         source = child(noise)
-        drawn, there = _rows_of(plan, encoding, model, source)
-        again = fit(plan, encoding, drawn, there, source, tick, *where)
-        yield _snapshots(plan, encoding, again, -refit, source)
+        made_of = copies[refit_copy(refit, plan.copies) - 1]
+        pseudo, there = _rows_of(plan, encoding, model, made_of, source)
+        again = fit(plan, encoding, pseudo, there, source, tick, *where)
+        yield _snapshots(plan, again, table(plan, encoding, again, source), -refit)
 
 
-def _snapshots(plan: Plan, encoding: Encoding, model: Model, copy: int, noise: NoiseSource) -> Part:
-    """A table with as many rows as the model was fitted on, as released."""
-    # All n·k are drawn, whatever the count: no time depends on it.
-    columns, count = table(plan, encoding, model, noise), size(plan, model)
+def _snapshots(plan: Plan, model: Model, columns: Mapping[str, Array], copy: int) -> Part:
+    """A table's first rows, as many as the model was fitted on, as released."""
+    count = size(plan, model)
     kept = {name: values[:count] for name, values in columns.items()}
     return Part(copy, kept, np.zeros(count, dtype=np.int32))
 
@@ -371,16 +374,18 @@ def _paths(plan: Plan, encoding: Encoding, model: Model, noise: NoiseSource) -> 
 
 
 def _rows_of(
-    plan: Plan, encoding: Encoding, model: Model, noise: NoiseSource
+    plan: Plan,
+    encoding: Encoding,
+    model: Model,
+    drawn: Mapping[str, Array],
+    noise: NoiseSource,
 ) -> tuple[Array, Bools]:
-    """Rows (persons, k, d) drawn from a model, as many of them present as it was fitted on.
+    """Rows (persons, k, d) of a copy, ``drawn`` from the model: those that are released.
 
     A person's rows are at different times, as far as there are any: visits are.
     """
-    most = plan.persons * plan.rows
-    drawn = table(plan, encoding, model, noise)
     again, there = encoding.encode(drawn, noise.generator())
-    there[permutation(most, noise)[: most - size(plan, model)]] = False
+    there[size(plan, model) :] = False
     order = np.argsort(drawn[plan.times.column.name], kind="stable")
     order = order.reshape(plan.rows, plan.persons).T
     return np.where(there[order][..., None], again[order], 0.0), there[order]
