@@ -296,7 +296,7 @@ def test_a_proxy_that_cannot_be_used(monkeypatch):
             "application/json",
             b'{"code":"coordinator","message":"x","bound":"majors 3"}',
             Unreachable,
-            r"wire 1.0 here; there majors 3\): upgrade the older",
+            r"wire 1.1 here; there majors 3\): upgrade the older",
         ),
     ],
 )

@@ -155,7 +155,7 @@ def test_the_dictionary_describes_every_file_and_column(name: str, tmp_path: Pat
         return
     assert "Never stack" in found["combining"]
     assert ("without refits" in found["combining"]) == (study.mechanism.refits == 0)
-    pooled = export.write_pooled(uploads, tmp_path, copies="all")
+    pooled = export.write_pooled(uploads, tmp_path, all_copies=True)
     assert pq.read_schema(pooled[0]).names == named
     for kind, write in (
         ("paths", export.write_paths),
