@@ -453,8 +453,6 @@ def test_without_names_all_files_of_a_study_come(serve, tmp_path):
     """Which files there are depends on the mechanism; the report's are always there."""
     others = ("pooled", "refits", "pa", "coup")
     answered = {n: c for n, c in CONTENT.items() if not n.startswith(others)}
-        n: c for n, c in CONTENT.items() if not n.startswith(("pooled", "refits", "pa", "coup"))
-    }
     server = serve(lambda h: files(h, listed=listing(answered)))
     with Remote(server.url, TOKEN) as client:
         found = client.pull("trial", tmp_path / "out", copies="one")
