@@ -296,7 +296,7 @@ def test_a_proxy_that_cannot_be_used(monkeypatch):
             "application/json",
             b'{"code":"coordinator","message":"x","bound":"majors 3"}',
             Unreachable,
-            r"wire 1.0 here; there majors 3\): upgrade the older",
+            r"wire 1.1 here; there majors 3\): upgrade the older",
         ),
     ],
 )
@@ -451,7 +451,8 @@ def test_names_from_a_server_are_no_paths(serve, tmp_path):
 
 def test_without_names_all_files_of_a_study_come(serve, tmp_path):
     """Which files there are depends on the mechanism; the report's are always there."""
-    answered = {n: c for n, c in CONTENT.items() if not n.startswith(("pooled", "pa", "coup"))}
+    others = ("pooled", "refits", "pa", "coup")
+    answered = {n: c for n, c in CONTENT.items() if not n.startswith(others)}
     server = serve(lambda h: files(h, listed=listing(answered)))
     with Remote(server.url, TOKEN) as client:
         found = client.pull("trial", tmp_path / "out", copies="one")

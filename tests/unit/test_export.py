@@ -113,7 +113,7 @@ def test_why_there_are_no_couplings(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_pooled_rows_are_snapshots_only(tmp_path: Path) -> None:
     uploads = made.uploads(STUDY, tmp_path)
     for every, copies in ((False, {1}), (True, {1, 2})):
-        table = pq.read_table(export.write_pooled(uploads, tmp_path, copies=every)[0])
+        table = pq.read_table(export.write_pooled(uploads, tmp_path, all_copies=every)[0])
         assert table.column_names == ["_site", "_copy", *SCHEMA.names]
         assert set(table["_copy"].to_pylist()) == copies
         assert table.num_rows == len(copies) * 2 * sum(u.manifest.persons for u in uploads)
@@ -155,7 +155,7 @@ def test_the_dictionary_describes_every_file_and_column(name: str, tmp_path: Pat
         return
     assert "Never stack" in found["combining"]
     assert ("without refits" in found["combining"]) == (study.mechanism.refits == 0)
-    pooled = export.write_pooled(uploads, tmp_path, copies="all")
+    pooled = export.write_pooled(uploads, tmp_path, all_copies=True)
     assert pq.read_schema(pooled[0]).names == named
     for kind, write in (
         ("paths", export.write_paths),
