@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from penstock import __version__
 from penstock.errors import Hopeless, InvalidInput, PrivacyError, Problem, Refused
-from penstock.models.memory import GB, memory
 from penstock.models.plans import Plan, plan, require_worth
 from penstock.released import shape_of
 from penstock.schema import Schema, compare
@@ -206,6 +205,9 @@ def _within_policy(signed: SignedStudy, policy: Policy, persons: int) -> None:
 
 def _within_memory(planned: Plan, study: Study, facts: SiteFacts) -> None:
     """What cannot fit would burn its charge: it is refused before, from public numbers alone."""
+    # With the mechanisms' plans: half a second that the start of a site would wait for.
+    from penstock.models.memory import GB, memory
+
     needed = memory(planned, study.schema, facts.dictionary, facts.threads)
     if not needed.total <= facts.memory_gb * GB:
         raise refuse(

@@ -34,10 +34,6 @@ not identified: (quasi-)separation makes it grow without limit, collinearity to 
 MIN_RESIDUAL = 1e-8
 """Share of the outcome's variance that must be left over by a linear model: a table that is an
 exact linear function would otherwise buy unlimited weight."""
-_NEWTON_STEPS, _HALVINGS = 50, 30
-_NEAR, _THERE = 1e-6, 1e-14
-"""What is left to gain where whole steps are safe, and rounding hides whether they climb; and
-where the next one, which squares what is left, is the last."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,9 @@ T   the mechanism's own work; times as many fits as run at once where it says so
 ==  ============================================================================================
 
 n: public number of persons; k, K: rows per person of the study and of the site's dictionary; C:
-columns; d: coordinates of the encoding. Copies, refits and the steps of ``maf``, ``trajectory`` and
-``gibbs`` are not in it: one after the other takes no more than one.
+columns; d: coordinates of the encoding. Refits and the steps of ``maf``, ``trajectory`` and
+``gibbs`` are not in it: one after the other takes no more than one. Copies are kept for the refits
+that are made from their rows.
 
 All of it bounds the peak of the whole process, as resident memory and as what a limit on its data
 (``RLIMIT_DATA``) counts; on a CPU. It is not what is taken: a quarter to a half of it is room for
@@ -103,17 +104,22 @@ def memory(
         work, program = _of_answer(plan), PROGRAM
         released = places * columns * 2
     elif isinstance(plan, TrajectoryPlan):
-        work, program = _of_paths(plan), PROGRAM + TORCH
+        work, program = _of_paths(plan) + _of_copies(plan, d), PROGRAM + TORCH
         released += 2 * min(plan.paths * plan.path_times * d, 1 << 20)
         released += 14 * max(plan.path_times * d, 1 << 17)
     else:
-        work, program = _of_tables(plan, threads), PROGRAM
+        work, program = _of_tables(plan, threads) + _of_copies(plan, d), PROGRAM
     return Memory(
         program=program + threads * PER_THREAD,
         rows=NUMBER * laid_out,
         released=NUMBER * released,
         work=work,
     )
+
+
+def _of_copies(plan: TablePlan | TrajectoryPlan, d: int) -> int:
+    """Copies from whose rows refits are made."""
+    return NUMBER * plan.copies * plan.persons * plan.rows * d if plan.refits else 0
 
 
 def _coordinates(plan: plans.Plan, schema: Schema) -> int:

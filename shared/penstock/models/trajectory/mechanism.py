@@ -98,9 +98,10 @@ def run(
     where = (device, dtype, threads)
     model = fit(plan, encoding, rows, present, noise, tick, *where)
     # The first of a table's rows are released: all are kept, for no time depends on how many.
-    copies = [table(plan, encoding, model, noise) for _ in range(plan.copies)]
-    for copy, drawn in enumerate(copies, start=1):
-        yield _snapshots(plan, model, drawn, copy)
+    copies = []
+    for copy in range(1, plan.copies + 1):
+        copies.append(table(plan, encoding, model, noise))
+        yield _snapshots(plan, model, copies[-1], copy)
     yield _particles(plan, encoding, model)
     yield from _paths(plan, encoding, model, noise)
     for refit in range(1, plan.refits + 1):
