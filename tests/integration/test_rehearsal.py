@@ -160,8 +160,8 @@ def test_the_estimate_holds_every_fit_refit_and_table(copies, refits, steps, tim
         return measure([(label, 3.0 + at) for label, at in marks(copies, refits, steps)], 3.0)
 
     few = min(copies, 2), min(refits, 1)
-    short = measured(*few, min(SHORT, steps))
-    longer = measured(1, 0, min(LONG, steps)).first
+    short = measured(*few, steps if steps <= LONG else SHORT)
+    longer = measured(1, 0, LONG).first
     checked = checking * sum(few)
     found = seconds(
         _study(Maf(copies=copies, refits=refits, steps=steps)),

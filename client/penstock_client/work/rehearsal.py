@@ -27,7 +27,7 @@ FEW_PERSONS = 50
 """Of the first try, which also loads what is loaded lazily."""
 
 SHORT, LONG = 1, 65
-"""Steps of the runs that are timed."""
+"""Steps of the runs that are timed. A study of no more than the longer is run with all of them."""
 
 COPIES, REFITS = 2, 1
 """Of the run that times them: a first copy, a further one, a refit."""
@@ -80,21 +80,27 @@ def shortened(
     return replace(study, mechanism=short)
 
 
+def few_steps(study: Study) -> bool:
+    """Whether a short run has all steps of the study."""
+    mechanism = study.mechanism
+    return isinstance(mechanism, Gibbs) or mechanism.steps <= LONG
+
+
 def seconds(study: Study, measured: Measured) -> float:
     """What the whole release takes, by what its parts took.
 
     T = first + rest + (c - 1) · copy + r · refit + (1 + r)(s - SHORT) · step + t · checked
-    for c copies, r refits and s steps, where step = (longer - first)/(min(LONG, s) - SHORT), and t
-    is how many times the tables of the short release they are.
+    for c copies, r refits and s steps, where step = (longer - first)/(LONG - SHORT), and t is how
+    many times the tables of the short release they are. With few steps there is no term of them.
     """
     mechanism = study.mechanism
     once = measured.first + measured.rest
     if isinstance(mechanism, Gibbs):
         return once + measured.checked
-    c, r, s = mechanism.copies, mechanism.refits, mechanism.steps
-    low, high = min(SHORT, s), min(LONG, s)
-    step = max(0.0, measured.longer - measured.first) / (high - low) if high > low else 0.0
-    fits = r * measured.refit + (1 + r) * (s - low) * step
+    c, r = mechanism.copies, mechanism.refits
+    more = 0 if few_steps(study) else mechanism.steps - SHORT
+    step = max(0.0, measured.longer - measured.first) / (LONG - SHORT)
+    fits = r * measured.refit + (1 + r) * more * step
     times = (c + r) / (min(COPIES, c) + min(REFITS, r))
     return once + (c - 1) * measured.copy + fits + times * measured.checked
 

@@ -151,11 +151,11 @@ def rehearse(spec: Spec, folder: Path) -> rehearsal.Measured:
         _write(folder / REHEARSED, timed(produce(asked, rows, lambda _done, _of: None)))
         return rehearsal.measure([*marks, (0, time.perf_counter())], began)
 
-    # What is loaded lazily is loaded once, and is no part of what a fit takes.
+    if rehearsal.few_steps(study):
+        return run(rehearsal.shortened(study, rehearsal.LONG), spec.persons)
+    # What is loaded lazily is loaded once, and is no part of what a step takes.
     alone = rehearsal.shortened(study, copies=1, refits=0)
     run(alone, min(spec.persons, rehearsal.FEW_PERSONS))
-    if alone.mechanism == study.mechanism:
-        return run(study, spec.persons)
     long = run(rehearsal.shortened(study, rehearsal.LONG, copies=1, refits=0), spec.persons)
     return replace(run(rehearsal.shortened(study), spec.persons), longer=long.first)
 
