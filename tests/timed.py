@@ -93,7 +93,7 @@ class Slow:
         return True
 
     def measured(self) -> rehearsal.Measured:
-        return rehearsal.Measured(first=6.0, longer=6.0, copy=1.0, refit=2.0)
+        return rehearsal.Measured(first=6.0, copy=1.0, refit=2.0)
 
     def run(self, rows: int, progress: Callable[[int, int], None]) -> Path | None:
         assert self.spec is not None

@@ -872,7 +872,7 @@ def test_a_client_does_all_that_an_analyst_does(api, home):
         assert len(client.pooled("pandas", copies="all")) == COPIES * len(rows) == COPIES * PERSONS
         assert len(client.pull("pandas", home / "out")) == len(TABLES)
         assert {"python", "pandas"} <= {s["name"] for s in client.studies()}
-        with pytest.raises(InvalidInput, match="'one' or 'all'"):
+        with pytest.raises(InvalidInput, match="'one', 'all', 'refits'"):
             client.pooled("pandas", copies="some")  # type: ignore[arg-type]
 
 

@@ -76,11 +76,11 @@ def test_nothing_that_leaves_holds_a_canary(world, site):
 UNCHECKED = """
 import logging, sys
 from pathlib import Path
-from penstock_client.gate import gate, service
+from penstock_client.gate import running, service
 from penstock_client.site import SitePaths, read_settings
 
 logging.basicConfig(level=logging.INFO)
-gate.require_certified = lambda *_: None
+running.require_certified = lambda *_: None
 paths = SitePaths(Path(sys.argv[1]))
 service.serve(paths, read_settings(paths))
 """

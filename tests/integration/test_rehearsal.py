@@ -14,14 +14,14 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.conftest import FAST, SCHEMA, World
+from tests.conftest import SCHEMA, World
 from tests.timed import Slow, Timed
 
 from penstock.mechanisms import Gibbs, Maf
 from penstock.schema import Column, Schema
 from penstock_client.rows.snapshot import by_person, load, recode
 from penstock_client.work import rehearsal
-from penstock_client.work.rehearsal import LONG, SHORT, Measured, measure, seconds, shortened
+from penstock_client.work.rehearsal import LONG, SHORT, Timing, seconds, shortened
 
 # The real service; an error is planted in what its workers import.
 PLANTED = """
@@ -141,34 +141,47 @@ TIMES = st.tuples(*[st.floats(0.001, 100)] * 7)
 
 
 @settings(deadline=None, derandomize=True, max_examples=200)
-@given(st.integers(1, 100), st.integers(0, 100), st.integers(1, 10_000), TIMES)
-def test_the_estimate_holds_every_fit_refit_and_table(copies, refits, steps, times):
-    """A release is prepared once; then a fit, refits, and a table of each and of each copy."""
+@given(st.integers(1, 100), st.integers(0, 100), st.integers(1, 10_000), TIMES, st.booleans())
+def test_the_estimate_holds_every_fit_refit_and_table(copies, refits, steps, times, told):
+    """A release is prepared once; then a fit, refits, and a table of each and of each copy.
+
+    ``told``: whether a mechanism tells of its steps one by one, or of all of them at the end.
+    """
     once, fit, again, draw, one, paths, checking = times
+    now = [3.0]
 
-    def marks(copies, refits, steps):
-        """Each part's label, and when it was made; the end."""
-        moment = once + fit + one * steps + draw
-        yield 1, moment
-        for copy in range(2, copies + 1):
-            yield copy, (moment := moment + draw)
-        yield 0, (moment := moment + paths)
+    def release(copies, refits, steps):
+        """It takes its time, and tells of its steps and parts."""
+        timing = Timing(lambda: now[0])
+        now[0] += once + fit
+        for step in range(1, steps + 1):
+            now[0] += one
+            if told or step == steps:
+                timing.step(step, steps)
+        for copy in range(1, copies + 1):
+            now[0] += draw
+            timing.part(copy)
+        now[0] += paths
+        timing.part(0)
         for refit in range(1, refits + 1):
-            yield -refit, (moment := moment + again + one * steps + draw)
-
-    def measured(copies, refits, steps):
-        return measure([(label, 3.0 + at) for label, at in marks(copies, refits, steps)], 3.0)
+            now[0] += again + one * steps + draw
+            timing.part(-refit)
+        timing.part(0)
+        return timing
 
     few = min(copies, 2), min(refits, 1)
-    short = measured(*few, steps if steps <= LONG else SHORT)
-    longer = measured(1, 0, LONG).first
-    checked = checking * sum(few)
-    found = seconds(
+    if steps <= LONG:
+        found = release(*few, steps).measured()
+    else:
+        found = release(*few, SHORT).measured(release(1, 0, LONG))
+    began = now[0]
+    release(copies, refits, steps)
+    planned = seconds(
         _study(Maf(copies=copies, refits=refits, steps=steps)),
-        replace(short, longer=longer, checked=checked),
+        replace(found, checked=checking * sum(few), pace=1.7),
     )
-    truth = list(marks(copies, refits, steps))[-1][1] + checking * (copies + refits)
-    assert found == pytest.approx(truth, rel=1e-6)
+    truth = 1.7 * (now[0] - began) + checking * (copies + refits)
+    assert planned == pytest.approx(truth, rel=1e-6)
 
 
 def _study(mechanism):
@@ -176,7 +189,12 @@ def _study(mechanism):
 
 
 def test_noise_in_what_is_measured_never_shortens_the_estimate_below_one_run():
-    assert seconds(_study(FAST), Measured(first=1.0, longer=0.5)) >= 1.0
+    short, long = Timing(lambda: 1.0), Timing(lambda: 0.5)
+    for timing in (short, long):
+        timing.part(1)
+    found = replace(short.measured(long), first=1.0)
+    assert found.step == 0
+    assert seconds(_study(Maf()), found) >= 1.0
 
 
 def test_a_rehearsal_is_kept_for_the_same_study_again(world):

@@ -2,9 +2,9 @@
 
 Weibull times, followed for five years; about .6 of the persons are event-free at the end, and a
 few were lost earlier. Before the end was an atom, a tenth of the rows were there after synthesis.
-Copies are means over 3 × 2000 rows: of a share of .6 they have an sd of .006 from being samples,
-and about .006 more from the noise, so that .03 is three to four; of the events, a quarter of
-the rows, 5 % are some 2.5. Seeds are fixed.
+Copies are means over 3 × 6000 rows: of a share of .6 they have an sd of .004 from being samples,
+and about .002 more from the noise, so that .03 is six; of the events, a quarter of the rows, 5 %
+are four. Seeds are fixed.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def released(name: str, rows: Coded, seed: int) -> Coded:
 
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_who_is_event_free_at_the_end_of_follow_up_is_so_in_the_copies(name: str) -> None:
-    rows = trial(2000, 60.0, 1)
+    rows = trial(6000, 60.0, 1)
     made, real = released(name, rows, 2), followed(rows)
     (ended, events), (wanted, happened) = end_and_events(made), end_and_events(real)
     assert 0.55 < wanted < 0.7

@@ -12,7 +12,8 @@ What it measures plans the release's time, from public numbers alone: no row was
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -42,21 +43,27 @@ _NOBODY = 20
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What the parts of short releases took, in seconds.
+    """What the parts of short releases took, in seconds of the processor.
+
+    What a busy machine adds to the clock's time here and there would be multiplied with the part
+    it falls upon. So parts are told by processor time, and what the clock makes of them by one
+    ratio of the whole.
 
     Attributes:
         first: from the start to the first copy, with :data:`SHORT` steps: all that is done once.
-        longer: the same with :data:`LONG` steps.
+        step: of a fit.
         copy: a further copy; refit: a fit on rows of the model, and its table.
         rest: all else that is done once, such as paths and the end of the file.
-        checked: looking through the short release again, at the gate.
+        pace: seconds of the clock for one of the processor (all its cores).
+        checked: looking through the short release again, at the gate: by the clock.
     """
 
     first: float
-    longer: float
+    step: float = 0.0
     copy: float = 0.0
     refit: float = 0.0
     rest: float = 0.0
+    pace: float = 1.0
     checked: float = 0.0
 
 
@@ -89,35 +96,68 @@ def few_steps(study: Study) -> bool:
 def seconds(study: Study, measured: Measured) -> float:
     """What the whole release takes, by what its parts took.
 
-    T = first + rest + (c - 1) · copy + r · refit + (1 + r)(s - SHORT) · step + t · checked
-    for c copies, r refits and s steps, where step = (longer - first)/(LONG - SHORT), and t is how
-    many times the tables of the short release they are. With few steps there is no term of them.
+    T = pace (first + rest + (c - 1) · copy + r · refit + (1 + r)(s - SHORT) · step) + t · checked
+    for c copies, r refits and s steps, where t is how many times the tables of the short release
+    they are. With few steps there is no term of them.
     """
     mechanism = study.mechanism
     once = measured.first + measured.rest
     if isinstance(mechanism, Gibbs):
-        return once + measured.checked
+        return measured.pace * once + measured.checked
     c, r = mechanism.copies, mechanism.refits
     more = 0 if few_steps(study) else mechanism.steps - SHORT
-    step = max(0.0, measured.longer - measured.first) / (LONG - SHORT)
-    fits = r * measured.refit + (1 + r) * more * step
+    fits = r * measured.refit + (1 + r) * more * measured.step
     times = (c + r) / (min(COPIES, c) + min(REFITS, r))
-    return once + (c - 1) * measured.copy + fits + times * measured.checked
+    parts = once + (c - 1) * measured.copy + fits
+    return measured.pace * parts + times * measured.checked
 
 
-def measure(marks: Sequence[tuple[int, float]], began: float) -> Measured:
-    """Sort the moments at which a short release's parts were made, by their labels.
+class Timing:
+    """The moments at which a short release's steps and parts were made, by processor time."""
 
-    Args:
-        marks: of each part its label (:class:`penstock.models.parts.Part`) and when it was made.
-    """
-    took = {"copy": 0.0, "refit": 0.0, "rest": 0.0}
-    (_, first), *others = marks
-    before = first
-    for label, moment in others:
-        took["refit" if label < 0 else "copy" if label > 0 else "rest"] += moment - before
-        before = moment
-    return Measured(first - began, first - began, **took)
+    def __init__(self, clock: Callable[[], float] = time.process_time) -> None:
+        self._clock = clock
+        self._began = clock()
+        self._parts: list[tuple[int, float]] = []
+        self._steps: list[tuple[int, float]] = []
+
+    def step(self, done: int, _of: int) -> None:
+        """So many steps are done: a mechanism's progress."""
+        self._steps.append((done, self._clock()))
+
+    def part(self, label: int) -> None:
+        """A part (:class:`penstock.models.parts.Part`) was made; 0 also at the end."""
+        self._parts.append((label, self._clock()))
+
+    @property
+    def first(self) -> float:
+        """Seconds to the first part."""
+        return self._parts[0][1] - self._began
+
+    def measured(self, long: Timing | None = None) -> Measured:
+        """What the parts took.
+
+        Args:
+            long: of a run that differs in its steps: :data:`LONG` in place of :data:`SHORT`. Where
+                it told of its steps one by one, they are what is measured; elsewhere it is the
+                difference of the two runs.
+        """
+        took = {"copy": 0.0, "refit": 0.0, "rest": 0.0}
+        (_, before), *others = self._parts
+        for label, moment in others:
+            took["refit" if label < 0 else "copy" if label > 0 else "rest"] += moment - before
+            before = moment
+        step = 0.0 if long is None else long._between_steps()
+        if long is not None and step is None:
+            step = max(0.0, long.first - self.first) / (LONG - SHORT)
+        return Measured(self.first, step or 0.0, **took)
+
+    def _between_steps(self) -> float | None:
+        """Seconds of a step; None where they were not told of one by one."""
+        if not self._steps or self._steps[-1][0] <= self._steps[0][0]:
+            return None
+        (one, then), (last, now) = self._steps[0], self._steps[-1]
+        return (now - then) / (last - one)
 
 
 def synthetic_rows(dictionary: Schema, persons: int, k: int, seed: int = 0) -> bytes:

@@ -134,30 +134,41 @@ def rehearse(spec: Spec, folder: Path) -> rehearsal.Measured:
     study = Study.from_dict(spec.study)
     dictionary, k = Schema.from_dict(spec.dictionary), study.schema.max_rows_per_person
 
-    def run(short: Study, persons: int) -> rehearsal.Measured:
+    began = _clocks()
+
+    def run(short: Study, persons: int) -> rehearsal.Timing:
         charged = plan(short.mechanism, short.schema, persons, short.privacy, short.estimands)
         events = [to_dict(e) for e in charged.events]
         asked = replace(spec, study=short.to_dict(), persons=persons, events=events)
         rows = rehearsal.synthetic_rows(dictionary, persons, k)
-        marks: list[tuple[int, float]] = []
+        timing = rehearsal.Timing()
 
         def timed(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
             for table in tables:
                 yield table
-                label = int(table[COPY][0].as_py()) if len(table) else 0
-                marks.append((label, time.perf_counter()))  # its writing included
+                timing.part(int(table[COPY][0].as_py()) if len(table) else 0)
 
-        began = time.perf_counter()
-        _write(folder / REHEARSED, timed(produce(asked, rows, lambda _done, _of: None)))
-        return rehearsal.measure([*marks, (0, time.perf_counter())], began)
+        _write(folder / REHEARSED, timed(produce(asked, rows, timing.step)))
+        timing.part(0)
+        return timing
 
-    if rehearsal.few_steps(study):
-        return run(rehearsal.shortened(study, rehearsal.LONG), spec.persons)
-    # What is loaded lazily is loaded once, and is no part of what a step takes.
-    alone = rehearsal.shortened(study, copies=1, refits=0)
-    run(alone, min(spec.persons, rehearsal.FEW_PERSONS))
-    long = run(rehearsal.shortened(study, rehearsal.LONG, copies=1, refits=0), spec.persons)
-    return replace(run(rehearsal.shortened(study), spec.persons), longer=long.first)
+    def measured() -> rehearsal.Measured:
+        if rehearsal.few_steps(study):
+            return run(rehearsal.shortened(study, rehearsal.LONG), spec.persons).measured()
+        # What is loaded lazily is loaded once, and is no part of what a step takes.
+        alone = rehearsal.shortened(study, copies=1, refits=0)
+        run(alone, min(spec.persons, rehearsal.FEW_PERSONS))
+        long = run(rehearsal.shortened(study, rehearsal.LONG, copies=1, refits=0), spec.persons)
+        return run(rehearsal.shortened(study), spec.persons).measured(long)
+
+    found = measured()
+    wall, processor = (now - then for now, then in zip(_clocks(), began, strict=True))
+    return replace(found, pace=wall / processor)
+
+
+def _clocks() -> tuple[float, float]:
+    """Seconds of the clock, and of the processor."""
+    return time.perf_counter(), time.process_time()
 
 
 _GPU_DRIVERS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")

@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, cast
 
@@ -250,15 +249,16 @@ def _plan_for(study: Study, persons: dict[str, int]) -> None:
     Raises:
         Hopeless: its answer would be noise at a site.
     """
-    if find_spec("autodp") is None:
-        return
     from penstock.models.memory import GB, memory
     from penstock.models.plans import plan, require_worth
 
     for site, n in persons.items():
         asked = (study.mechanism, study.schema, n, study.privacy, study.estimands)
-        require_worth(*asked)
-        needed = memory(plan(*asked), study.schema)
+        try:
+            require_worth(*asked)
+            needed = memory(plan(*asked), study.schema)
+        except ModuleNotFoundError:
+            return
         if needed.total > USUAL_MEMORY_GB * GB:
             err.print(
                 f"  ! needs up to {needed.gigabytes:.2g} GB of memory at {site}, of {n} persons; a "
