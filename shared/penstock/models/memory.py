@@ -38,7 +38,7 @@ MB = 10**6
 GB = 2**30
 """As ``memory_gb`` counts."""
 
-PROGRAM, TORCH = 230 * MB, 160 * MB
+PROGRAM, TORCH = 280 * MB, 160 * MB
 """What a worker holds before it has seen a row; and what torch adds."""
 
 PER_THREAD = 50 * MB
