@@ -122,9 +122,9 @@ def _slope(mechanism: Mechanism) -> Scenario:
     )
 
 
-REFITS = 20
-"""Half of what studies have by default, so that the demo ends within three minutes on two cores:
-the mechanism's variance is known to fewer degrees of freedom, and intervals say so."""
+REFITS = 12
+"""Fewer than studies have by default, so that the demo ends within three minutes on two cores: the
+mechanism's variance is known to fewer degrees of freedom, and intervals are as much wider."""
 
 _SCENARIOS: dict[str, Callable[[], Scenario]] = {
     "maf": lambda: _hazard(Maf(refits=REFITS)),
