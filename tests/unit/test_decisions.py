@@ -97,6 +97,26 @@ def test_a_decision_that_cannot_be_recorded_is_not_carried_out(world, site, gate
     assert gate.stores.jobs.get(job.request_id).state is JobState.AWAITING
 
 
+def test_what_the_network_asks_reads_nothing_of_how_runs_ended(world, site, gate, monkeypatch):
+    """A note is written at a run's true end: not even the time of an answer may tell of it."""
+    data, asked = world.signed().to_bytes(), []
+    job = gate.submit(data)
+    gate.stores.jobs.note(job.request_id, "ran out of memory")
+    query = gate.stores.database.query
+
+    def listening(text: str, *values: object):
+        asked.append(text)
+        return query(text, *values)
+
+    monkeypatch.setattr(gate.stores.database, "query", listening)
+    gate.poll(job.request_id)
+    gate.submit(data)
+    assert asked
+    assert not any("job_note" in text for text in asked)
+    gate.requests()  # the steward's
+    assert any("job_note" in text for text in asked)
+
+
 def test_a_reservation_names_the_decisions_that_led_to_it(world, site, gate):
     job = gate.submit(world.signed().to_bytes())
     gate.approve(job.request_id)

@@ -193,9 +193,12 @@ class Gate:
     def requests(self) -> list[dict[str, Any]]:
         """Every job with its study's question and price, as it stands, and as it looks outside."""
         outside, trust = self.stores.outside(), read_trust(self.stores.paths.trust)
+        notes = self.stores.jobs.notes()
         return [
             {
-                **preview.row(job, self.progress(job.request_id), trust),
+                **preview.row(
+                    job, self.progress(job.request_id), trust, notes.get(job.request_id, "")
+                ),
                 "outside": str(outside.see(job).state),
             }
             for job in self.stores.jobs.all()
@@ -210,7 +213,8 @@ class Gate:
         job = self.find(request_id)
         facts = self.stores.facts()
         signed = read_signed_study(job.signed)
-        shown = preview.preview(job, signed, facts)
+        note = self.stores.jobs.notes().get(job.request_id, "")
+        shown = preview.preview(job, signed, facts, note)
         return shown | (
             {"warning": SEEDED} if self.stores.settings.insecure_seed is not None else {}
         )

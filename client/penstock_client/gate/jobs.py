@@ -16,8 +16,7 @@ class Job:
     """A study at this site, from its submission to its release or its end: as it truly stands.
 
     What the network is told of it is :class:`penstock_client.gate.outside.Seen`. Of a cancelled
-    job, ``updated`` is when its signer's wish came. ``note`` is for the steward alone: how a run
-    ended may depend on rows, and nothing of it is told outside.
+    job, ``updated`` is when its signer's wish came.
     """
 
     request_id: str
@@ -29,7 +28,6 @@ class Job:
     code: str
     submitted: str
     updated: str
-    note: str = ""
 
 
 _NOTES = (
@@ -93,7 +91,12 @@ class Jobs:
                 (request_id, note),
             )
 
-    def _notes(self) -> dict[str, str]:
+    def notes(self) -> dict[str, str]:
+        """How runs ended, by request: for the steward alone, since it may depend on rows.
+
+        No part of a :class:`Job`: what the network asks for is read without it, so that not even
+        the time of an answer tells whether there is one.
+        """
         there = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'job_note'"
         if not self._database.query(there):
             return {}
@@ -102,7 +105,6 @@ class Jobs:
 
     def _select(self, where: str, *values: object) -> list[Job]:
         rows = self._database.query(f"SELECT {_COLUMNS} FROM job {where}", *values)
-        notes = self._notes()
         return [
             Job(
                 request_id=str(r[0]),
@@ -114,7 +116,6 @@ class Jobs:
                 code=str(r[6]),
                 submitted=str(r[7]),
                 updated=str(r[8]),
-                note=notes.get(str(r[0]), ""),
             )
             for r in rows
         ]

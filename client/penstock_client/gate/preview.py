@@ -19,8 +19,12 @@ from penstock_client.policy import Trust
 RECALL = "Released data cannot be recalled; a person's withdrawal applies to later releases only."
 
 
-def row(job: Job, progress: tuple[int, int], trust: Trust) -> dict[str, Any]:
-    """One line of `site requests`; ``signer_label`` is empty where trust was taken back."""
+def row(job: Job, progress: tuple[int, int], trust: Trust, note: str) -> dict[str, Any]:
+    """One line of `site requests`; ``signer_label`` is empty where trust was taken back.
+
+    Args:
+        note: how its run ended, where that is known.
+    """
     signed = read_signed_study(job.signed)
     study = signed.study
     return {
@@ -34,27 +38,27 @@ def row(job: Job, progress: tuple[int, int], trust: Trust) -> dict[str, Any]:
         "epsilon": study.to_dict()["privacy"]["epsilon"],  # None for ∞, which JSON has not
         "delta": study.privacy.delta,
         "state": str(job.state),
-        "why": _why(job),
+        "why": _why(job.code, note),
         "progress": list(progress),
         "submitted": job.submitted,
         "updated": job.updated,
     }
 
 
-def _why(job: Job) -> str:
+def _why(code: str, note: str) -> str:
     """What a job's end was, with what only the steward may know of it."""
-    if job.code == SILENT:
+    if code == SILENT:
         return "you said no; the network is not told"
-    meaning = explain(job.code)[0] if job.code else ""
-    return f"{meaning}: {job.note}" if meaning and job.note else meaning
+    meaning = explain(code)[0] if code else ""
+    return f"{meaning}: {note}" if meaning and note else meaning
 
 
-def preview(job: Job, signed: SignedStudy, facts: SiteFacts) -> dict[str, Any]:
+def preview(job: Job, signed: SignedStudy, facts: SiteFacts, note: str) -> dict[str, Any]:
     """The question, the columns, the cost by every account, and the ledger before and after."""
     study = signed.study
     lineage = facts.state.joint(job.lineage)
     shown: dict[str, Any] = {
-        **row(job, (0, 0), facts.trust),
+        **row(job, (0, 0), facts.trust, note),
         "columns": [c.name for c in study.schema.columns],
         "estimands": [
             f"{e.name}: {e.model} {e.outcome} ~ {' + '.join((e.term, *e.adjust))}"

@@ -16,7 +16,7 @@ import math
 from datetime import datetime, timedelta
 
 MARGIN = 1.5
-"""Planned over estimated, which is above the truth already: for a machine that is busier."""
+"""Planned over estimated: for a machine that is busier than it was in the rehearsal."""
 
 SETTLING = 0.25
 """Seconds before a slot within which what ends waits for the next one: all that follows an end

@@ -2,9 +2,8 @@
 
 A rehearsal is the same code in the same process, on rows drawn from the public dictionary, for the
 public n: a plan that cannot be carried out, a missing package, too little memory or an error of
-ours ends a job before anything was charged. It is short by what makes a release long: steps (two
-runs tell what one takes), copies and refits (each is timed as it is made). All other settings are
-the study's.
+ours ends a job before anything was charged. It is short by what makes a release long: steps, copies
+and refits, each of which is timed as it is made. All other settings are the study's.
 
 What it measures plans the release's time, from public numbers alone: no row was read yet.
 """
@@ -52,7 +51,7 @@ class Measured:
     Attributes:
         first: from the start to the first copy, with :data:`SHORT` steps: all that is done once.
         step: of a fit.
-        copy: a further copy; refit: a fit on rows of the model, and its table.
+        copy: a further copy; refit: a fit on the rows of a copy, and its table.
         rest: all else that is done once, such as paths and the end of the file.
         pace: seconds of the clock for one of the processor (all its cores).
         checked: looking through the short release again, at the gate: by the clock.

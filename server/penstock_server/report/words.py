@@ -235,9 +235,9 @@ def _table_limits(mechanism_variance: bool) -> list[str]:
         "(how the synthetic copies vary).",
         "Intervals of sites also include the noise and bias that the privacy mechanism adds, as "
         "refits show them: each site repeated its whole private procedure on its synthetic "
-        "tables, which costs no privacy. That holds if the model can describe the cohort. It is "
-        "estimated from so many refits, and drawn towards what the other sites' refits show, so "
-        "that intervals are those of Student's t, and heterogeneity is judged with that in mind."
+        "tables, which costs no privacy. That holds if the model can describe the cohort. A "
+        "site has only so many refits, so what they show is an estimate, and is drawn towards what "
+        "the other sites' refits show. Intervals (Student's t) and heterogeneity allow for that."
         if mechanism_variance
         else "Intervals of sites do not include the noise that the privacy mechanism added to the "
         "fitted model, nor its bias from clipping and encoding. That noise differs from site to "

@@ -118,8 +118,8 @@ def memory(
 
 
 def _of_copies(plan: TablePlan | TrajectoryPlan, d: int) -> int:
-    """Copies from whose rows refits are made."""
-    return NUMBER * plan.copies * plan.persons * plan.rows * d if plan.refits else 0
+    """Copies from whose rows refits are made, the first ones."""
+    return NUMBER * min(plan.copies, plan.refits) * plan.persons * plan.rows * d
 
 
 def _coordinates(plan: plans.Plan, schema: Schema) -> int:

@@ -119,11 +119,13 @@ def draw(
     tick = _counter(plan.stages.body.steps * (1 + plan.refits), progress)
     model = fit(plan, encoding, *seen, noise, tick(), device, threads)
     latents = _latents(plan, model, rows)
-    copies = []
+    kept = []
     for index in range(plan.copies):
-        copies.append(_draw(plan, model, latents, present, noise))
-        yield index + 1, copies[-1]
-    refits = _refits(plan, encoding, model, copies, noise, tick, device, threads)
+        table = _draw(plan, model, latents, present, noise)
+        if index < plan.refits:  # later ones have no refit made from them
+            kept.append(table)
+        yield index + 1, table
+    refits = _refits(plan, encoding, model, kept, noise, tick, device, threads)
     for index, table in enumerate(refits):
         yield -index - 1, table
 
@@ -202,7 +204,7 @@ def _refits(
     at_once = threads if device == "cpu" else max(1, _HELD // (plan.persons * plan.rows))
     while made < plan.refits:
         sources = [child(noise) for _ in range(min(at_once, plan.refits - made))]
-        of = [copies[refit_copy(made + i + 1, len(copies)) - 1] for i in range(len(sources))]
+        of = [copies[refit_copy(made + i + 1, plan.copies) - 1] for i in range(len(sources))]
         drawn = [_rows_of(plan, encoding, *one) for one in zip(of, sources, strict=True)]
         models = [model] * len(drawn)
         if plan.guarantee != "public-flow":  # there the model is the same whatever the rows

@@ -98,15 +98,17 @@ def run(
     where = (device, dtype, threads)
     model = fit(plan, encoding, rows, present, noise, tick, *where)
     # The first of a table's rows are released: all are kept, for no time depends on how many.
-    copies = []
+    kept = []
     for copy in range(1, plan.copies + 1):
-        copies.append(table(plan, encoding, model, noise))
-        yield _snapshots(plan, model, copies[-1], copy)
+        drawn = table(plan, encoding, model, noise)
+        if copy <= plan.refits:  # later ones have no refit made from them
+            kept.append(drawn)
+        yield _snapshots(plan, model, drawn, copy)
     yield _particles(plan, encoding, model)
     yield from _paths(plan, encoding, model, noise)
     for refit in range(1, plan.refits + 1):
         source = child(noise)
-        made_of = copies[refit_copy(refit, plan.copies) - 1]
+        made_of = kept[refit_copy(refit, plan.copies) - 1]
         pseudo, there = _rows_of(plan, encoding, model, made_of, source)
         again = fit(plan, encoding, pseudo, there, source, tick, *where)
         yield _snapshots(plan, again, table(plan, encoding, again, source), -refit)
