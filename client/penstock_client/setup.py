@@ -124,7 +124,7 @@ def init(
     if not paths.policy.exists():
         write_atomic(paths.policy, TEMPLATE.encode())
     if not paths.dictionary.exists():
-        draft = dictionary_draft(seen.guesses, said, roles, seen.dates)
+        draft = dictionary_draft(seen.guesses, said, roles, tuple(seen.dates))
         write_atomic(paths.dictionary, draft.encode())
     if not paths.recoding.exists():
         write_atomic(paths.recoding, seen.recoding().encode())

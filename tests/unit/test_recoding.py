@@ -533,14 +533,25 @@ def test_what_a_file_shows_is_its_layout_and_kinds_and_no_value(tmp_path):
         "Fecha": "binary",
         "Colesterol": "continuous",
     }
-    assert seen.dates == ("Fecha",)
+    assert seen.dates == {"Fecha": "Fecha"}
     text = seen.recoding()
     said = text.partition('[source]\ndelimiter = ";"  # guessed')[2]
     assert 'from = "Edad (años)"' in said
     assert not any(value in said for value in ("z7", "61", "5,25", "03.04"))
-    draft = dictionary_draft(seen.guesses, None, None, seen.dates)
+    draft = dictionary_draft(seen.guesses, None, None, tuple(seen.dates))
     assert "# Dates, of which recoding.toml makes times: Fecha" in draft
     assert "[columns.Fecha]" not in draft
+
+
+def test_dates_are_not_drafted_as_columns_whatever_the_file_calls_them(tmp_path):
+    """The draft had a column of levels for dates whose name no dictionary can have."""
+    path = tmp_path / "a.csv"
+    path.write_text("Alter;letzter Kontakt\n61;03.04.2020\n71;13.04.2020\n")
+    seen = look_at(path)
+    assert seen.dates == {"letzter_Kontakt": "letzter Kontakt"}
+    assert "(use `since`): letzter Kontakt\n" in seen.recoding()
+    draft = dictionary_draft(seen.guesses, None, None, tuple(seen.dates))
+    assert "[columns.letzter_Kontakt]" not in draft
 
 
 def test_a_drafted_recoding_parses_and_says_what_was_seen(tmp_path):

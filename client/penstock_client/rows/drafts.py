@@ -67,13 +67,13 @@ class Seen:
 
     Attributes:
         guesses: a kind for each column, by the name that it would have in a dictionary.
-        dates: columns that seem to hold dates, by their names in the file.
+        dates: columns that seem to hold dates, by the same names, with those in the file.
         layout, decimal_commas: how the file seems to be laid out.
         names: in the file, of columns whose names no dictionary can have.
     """
 
     guesses: Mapping[str, Guess] = field(default_factory=dict)
-    dates: tuple[str, ...] = ()
+    dates: Mapping[str, str] = field(default_factory=dict)
     layout: Layout = field(default_factory=Layout)
     decimal_commas: bool = False
     names: Mapping[str, str] = field(default_factory=dict)
@@ -91,7 +91,7 @@ class Seen:
         parts = [table("source", said, dict.fromkeys(said, note))] if said else []
         parts += [table(f"columns.{key(n)}", {"from": raw}) for n, raw in self.names.items()]
         if self.dates:
-            listed = ", ".join(" ".join(name.split()) for name in self.dates)
+            listed = ", ".join(" ".join(name.split()) for name in self.dates.values())
             parts.append(f"# Columns that seem to hold dates (use `since`): {listed}\n")
         return "\n".join([_RECODING, *parts])
 
@@ -112,8 +112,8 @@ def look_at(path: Path) -> Seen:
         plain = [t.replace(",", ".") for t in texts] if commas else texts
         guessed = infer_kind(raw, plain)
         guesses[names[raw]] = guessed
-    dates = tuple(raw for raw, texts in cells.items() if holds_dates(texts))
-    renamed = {name: raw for raw, name in names.items() if raw != name and raw not in dates}
+    dates = {names[raw]: raw for raw, texts in cells.items() if holds_dates(texts)}
+    renamed = {name: raw for raw, name in names.items() if raw != name and name not in dates}
     return Seen(guesses, dates, layout, commas, renamed)
 
 
