@@ -39,7 +39,8 @@ from penstock_server import results, service
 from penstock_server.simulate import visits
 
 VERIFY = Path(__file__).parents[2] / "deploy" / "verify_ledger.py"
-PERSONS = {"a": 150, "b": 60}
+PERSONS = {"a": 600, "b": 60}
+"""Enough at a for all nine visits to keep some: with one alone there would be no slope."""
 SCHEMA = visits.schema()
 SLOPE = visits.estimand()
 SWF = SlicedWasserstein(copies=2, refits=2, steps=4, bases=2, bins=8, batch=30)
