@@ -19,7 +19,15 @@ from tests.early import before_noise, distance, has_unit_variance, scaled_varian
 from penstock.encoding import Encoding, Outcome
 from penstock.errors import InvalidEvent
 from penstock.models.tables import margins
-from penstock.models.tables.margins import BINS, Counts, Margins, histogram_event, noisy_histograms
+from penstock.models.tables.margins import (
+    BINS,
+    Counts,
+    Margins,
+    histogram_event,
+    noisy_histograms,
+    outcome_counts,
+    time_cells,
+)
 from penstock.privacy import sensitivity
 from penstock.privacy.noise import SeededNoise
 from penstock.schema import Column, Schema
@@ -76,7 +84,9 @@ def test_the_sensitivity_is_exactly_what_is_charged(
         event = histogram_event(1.0, d, k, len(outcomes))
         # Of an end three cells; the charge, which knows of no levels, names no fewer.
         m = len(outcomes)
-        assert len(seen[0][0]) == BINS * d + m * (1 + 3) + 1 <= event.size
+        times = time_cells(2 * k, sensitivity.histogram(d + 1, k))
+        cells = BINS * (d - 2 * m) + m * (2 * times + 1 + 3) + 1
+        assert len(seen[0][0]) == cells <= event.size
         assert event.size == BINS * (d + m) + m + 1
         worst = max(worst, math.sqrt(moved))
 
@@ -105,6 +115,39 @@ def test_a_duration_is_counted_by_its_event_and_its_end() -> None:
     three = [(~happened & ~ended).sum(), ended.sum(), happened.sum()]
     np.testing.assert_array_equal(counts.bins[3, :4], [*three, 0])
     assert (counts.ended, counts.rows) == (ended.sum(), 400)
+
+
+def test_times_have_fewer_cells_where_noise_is_larger() -> None:
+    """Cells are public: of n and of the noise. In the middle of a curve each adds its own noise."""
+    assert [time_cells(n, 10.0) for n in (1, 450, 1600, 6300, 10**6)] == [8, 8, 32, 64, 64]
+    assert time_cells(700, 0.0) == BINS
+
+    def noise_of_a_curve(cells: int) -> float:
+        curve = np.linspace(0, 700, cells + 1)
+        counts = np.diff(curve) + np.random.default_rng(1).normal(0, 12.0, (500, cells))
+        risen = counts.cumsum(axis=1)
+        return float((risen[:, cells // 2 - 1] / risen[:, -1]).std())
+
+    assert noise_of_a_curve(time_cells(700, 12.0)) < 0.6 * noise_of_a_curve(BINS)
+
+
+def test_the_states_of_an_outcome_are_counted_by_all_that_tells_of_them() -> None:
+    rng, wanted, sd = np.random.default_rng(2), np.array([150.0, 100.0, 450.0]), 10.0
+    outcome, levels = Outcome(0, 1, 2), {1: np.array([-1.0, 1.0])}
+    found = []
+    for _ in range(800):
+        bins = np.zeros((3, BINS))
+        bins[2, :3] = wanted + rng.normal(0, sd, 3)
+        bins[1, :2] = np.array([250, 450]) + rng.normal(0, sd, 2)
+        ended = (bins[2, 1] + 100 + rng.normal(0, sd)) / 2
+        counts = Counts(bins, np.zeros((1, 2, 8)), np.array([ended]), 700.0, sd)
+        found.append(outcome_counts(counts, 0, outcome, levels))
+    assert np.sum(found, axis=1) == pytest.approx(700.0)
+    np.testing.assert_allclose(np.mean(found, axis=0), wanted, atol=1.5)
+    # One count of the events alone has sd 10.
+    assert np.std(found, axis=0)[2] < 6.5
+    exact = Counts(bins * 0, np.zeros((1, 2, 8)), np.array([0.0]), 700.0, 0.0)
+    assert (outcome_counts(exact, 0, outcome, levels) > 0).all()
 
 
 def test_levels_are_counted_one_by_one() -> None:

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
+from scipy.special import ndtri
 from tests.early import before_noise, distance, has_unit_variance, scaled_variance, wild
 
 from penstock.encoding import Outcome
@@ -27,6 +28,7 @@ from penstock.models.tables.outcome import (
     noisy_score,
     outcome_clip,
     outcome_event,
+    restore_shares,
 )
 from penstock.privacy.noise import SeededNoise
 
@@ -334,8 +336,39 @@ def test_the_match_reaches_its_goal(setting: Setting) -> None:
     known, theta, sample = setting.known, setting.theta, setting.sample
     assert np.abs(mean_score(known, theta, sample) - setting.goal).max() > 0.05
     moved = setting.match(setting.goal, 0.0).apply(sample)
-    np.testing.assert_allclose(mean_score(known, theta, moved), setting.goal, atol=1e-3)
+    found = mean_score(known, theta, moved)
+    np.testing.assert_allclose(found[1:], setting.goal[1:], atol=1e-3)
     assert np.array_equal(np.delete(moved, TIME, axis=1), np.delete(sample, TIME, axis=1))
+
+
+def test_the_match_leaves_times_where_the_margins_have_them(setting: Setting) -> None:
+    """However far the first entry's goal lies: it once moved all times, and survival with them."""
+    far = setting.goal + np.append(0.3, np.zeros(D - 3))
+    moved = setting.match(far, 0.0).apply(setting.sample)
+    assert np.abs(moved - setting.sample).max() > 0.05
+    for who in (setting.sample[:, EVENT] > 0, setting.sample[:, EVENT] <= 0):
+        before, after = setting.sample[who, TIME], moved[who, TIME]
+        assert abs(after.mean() - before.mean()) < 0.12
+        assert after.std() == pytest.approx(before.std(), rel=0.05)
+
+
+@pytest.mark.parametrize("shares", [(0.2, 0.3, 0.5), (0.7, 0.2, 0.1), (0.05, 0.9, 0.05)])
+def test_an_outcomes_states_get_the_shares_that_were_counted(shares: tuple[float, ...]) -> None:
+    rng = np.random.default_rng(8)
+    sample = rng.normal(size=(20_000, D)) @ np.linalg.cholesky(0.6 * np.eye(D) + 0.4).T + 0.2
+    found = restore_shares(OUTCOME, np.array(shares) * 700, sample).apply(sample)
+    event = found[:, EVENT] > ndtri(1 - shares[2])
+    end = ~event & (found[:, END] > ndtri(shares[0] / (shares[0] + shares[1])))
+    np.testing.assert_allclose([end.mean(), event.mean()], shares[1:], atol=2e-4)
+    others = [j for j in range(D) if j not in (EVENT, END)]
+    np.testing.assert_array_equal(found[:, others], sample[:, others])
+
+
+@given(counts=hnp.arrays(np.float64, 3, elements=st.floats(1e-7, 1e6)), size=st.integers(1, 40))
+def test_shares_of_whatever_was_counted_move_a_sample_little(counts: Array, size: int) -> None:
+    found = restore_shares(OUTCOME, counts, cohort(size, np.zeros(2), 5))
+    assert np.isfinite(found.shift).all()
+    assert np.abs(found.shift).max() <= 1
 
 
 def test_a_fit_to_the_matched_sample_is_near_that_to_the_rows(setting: Setting) -> None:
@@ -369,7 +402,7 @@ def test_whatever_was_released_the_map_is_finite_and_invertible(goal: Array, sd:
     np.testing.assert_allclose(match.invert(match.apply(sample)), sample, atol=1e-9)
 
 
-def test_durations_without_covariates_are_matched_too() -> None:
+def test_durations_without_covariates_stay_where_they_are() -> None:
     values = cohort(500, np.zeros(2), 6)[:, :3]
     known = Hazard.estimate(OUTCOME, *histograms(values), moments_of(values))
 
@@ -377,9 +410,5 @@ def test_durations_without_covariates_are_matched_too() -> None:
         return (clamp(y, LOW[:3], HIGH[:3]),) * 2
 
     theta = known.coefficients(values, values)
-    there = np.ones((500, 1), dtype=bool)
-    total = noisy_score(known, values[:, None], values[:, None], there, theta, None, QUIET, 1)
-    match = match_score(known, theta, total / 500 + 0.05, 0.0, values, observe)
-    after = known.scores_of(*observe(match.apply(values)), theta)
-    mean = clip_rows(after, outcome_clip(3)).mean(axis=0)
-    np.testing.assert_allclose(mean, total / 500 + 0.05, atol=1e-3)
+    match = match_score(known, theta, np.full(1, 0.05), 0.0, values, observe)
+    np.testing.assert_allclose(match.apply(values), values, atol=1e-12)

@@ -24,15 +24,15 @@ from penstock.models.flow.engine import make_flow
 from penstock.models.sliced_wasserstein.body import Sliced
 from penstock.models.sliced_wasserstein.flow import SlicedFlow
 from penstock.models.tables.margins import (
-    BINS,
     Counts,
     Margins,
     clamp,
     noisy_histograms,
+    outcome_counts,
     standardise,
 )
 from penstock.models.tables.moments import Affine, gaussian, match_moments, noisy_moments
-from penstock.models.tables.outcome import Hazard, match_score, noisy_score
+from penstock.models.tables.outcome import Hazard, match_score, noisy_score, restore_shares
 from penstock.models.tables.plan import Plan
 from penstock.models.tables.stages import Autoregressive, Body
 from penstock.privacy.noise import NoiseSource
@@ -266,8 +266,11 @@ class _Fit:
     def _moved(self, sample: Array, match: Affine) -> Affine:
         """``match``, and after it what gives the sample the released scores of the outcomes."""
         stages, outcomes, counts = self._plan.stages, self._encoding.outcomes, self._counts
-        for outcome, halves, ended in zip(outcomes, counts.split, counts.ended, strict=True):
-            edges = self._seen.edges(outcome.duration)
+        for i, outcome in enumerate(outcomes):
+            halves, ended = counts.split[i], counts.ended[i]
+            states = outcome_counts(counts, i, outcome, self._encoding.levels)
+            match = restore_shares(outcome, states, match.apply(sample)).after(match)
+            edges = self._seen.edges(outcome.duration, halves.shape[1])
             known = self._moments / counts.rows
             hazard = Hazard.estimate(outcome, halves, float(ended), edges, known)
             near = match.apply(sample)
@@ -305,6 +308,6 @@ class _Seen:
         values = self._encoding.encode(decoded, np.random.default_rng(self._seed))[0]
         return values, self.linear.invert(values)
 
-    def edges(self, j: int) -> Array:
-        """The edges of a column's bins."""
-        return np.linspace(self._encoding.low[j], self._encoding.high[j], BINS + 1)
+    def edges(self, j: int, cells: int) -> Array:
+        """The edges of as many even cells of a column."""
+        return np.linspace(self._encoding.low[j], self._encoding.high[j], cells + 1)

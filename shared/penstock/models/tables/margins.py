@@ -46,16 +46,19 @@ _CERTAIN, _LIKELY = 3.5, 0.5
 """By how many sds a count stands out of its noise, and stands out a little. A column's many empty
 bins would else hold a handful of rows each, far from all others, where they would weigh most."""
 
-_PLACED, _SHAPED, _HALF_SHAPED = 20.0, 80.0, 50.0
-"""How many sds of a count's noise there must be rows, for a mean and an sd, and for a shape: that
-of a column, and of a duration's half."""
+_PLACED, _SHAPED = 20.0, 80.0
+"""How many sds of a count's noise there must be rows, for a column's mean and sd, and its shape."""
 
 _WIDTHS = (1.0, 2.0, 4.0, 8.0)
 """Widths of the kernels, in bins, that smooth counts which do not stand out by themselves."""
 
-_WIDER, _APART, _MOST = (16.0,), 2.0, 0.9
-"""Of a duration's times: one more width; by how many sds of its noise a smoothed count stands out,
-and what share of the times is to. Frozen on simulated times (Weibull, log-normal)."""
+_CELLS, _FEWEST, _APART, _MOST = 0.8, 3, 2.0, 0.9
+"""Of a duration's times: how many cells there are, in units of (rows/sd)^(2/3), and at least, as a
+power of two; by how many sds of its noise a smoothed count stands out, and what share of the times
+is to. Frozen on simulated times (Weibull, log-normal, with a cured share)."""
+
+_SHOWN = 3.0
+"""How many sds of the noise on its sum there must be rows in a duration's half, for its shape."""
 
 _EMPTY = 1e-7
 """Share of a bin that is not kept: the maps keep their inverses."""
@@ -72,7 +75,8 @@ class Counts:
         bins: (d, BINS), of each column; of levels, in its first places. Of a duration, without the
             rows that are event-free at its end; of its end, the event-free rows before it and at
             it, then the events.
-        split: (m, 2, BINS), of each duration: times censored before the end, then events.
+        split: (m, 2, cells), of each duration: times censored before the end, then events, in as
+            many even cells as :func:`time_cells` says.
         ended: (m,), rows that are event-free at the end, of two counts the mean.
         rows: the number of rows present, by all counts; sd: of each count's noise.
     """
@@ -121,6 +125,8 @@ def noisy_histograms(
     number of rows), zero-out of one person. A row counts once per column, split or not.
     """
     n, k, d = rows.shape
+    sd = 0.0 if sigma is None else sigma * histogram(d + 1, k)
+    times = time_cells(n * k, sd)
     inside, there = clamp(rows, low, high).reshape(-1, d), present.ravel()
     split, ends = {o.duration: o for o in outcomes}, {o.end: o for o in outcomes}
     cells = []
@@ -132,24 +138,65 @@ def noisy_histograms(
             count, place = _places(x, low[j], high[j], (levels or {}).get(j))
         if j in split:
             happened, ended = outcome_states(inside, split[j])
-            place = np.where(ended, 2 * BINS, place + BINS * happened)
-            count = 2 * BINS + 1
+            place = place * times // BINS
+            place = np.where(ended, 2 * times, place + times * happened)
+            count = 2 * times + 1
         # Absent rows are counted, too, in a cell of their own.
         cells.append(np.bincount(np.where(there, place, count), minlength=count + 1)[:count])
     whole = np.append(np.concatenate(cells), np.count_nonzero(there))
-    flat, sd = whole.astype(np.float64), 0.0
+    flat = whole.astype(np.float64)
     if sigma is not None:
-        sd = sigma * histogram(d + 1, k)
         flat = add_discrete_gaussian(whole, _histogram_variance(sigma, d, k), noise, unit=1.0)
     parts = np.split(flat[:-1], np.cumsum([len(c) for c in cells])[:-1])
     bins = np.zeros((d, BINS))
     for j, (row, part) in enumerate(zip(bins, parts, strict=True)):
-        own = part[:-1] if j in split else part
-        row[: min(len(own), BINS)] = own.reshape(-1, min(len(own), BINS)).sum(axis=0)
-    halves = [parts[o.duration][:-1].reshape(2, BINS) for o in outcomes]
+        if j in split:
+            row[:] = np.repeat(part[:-1].reshape(2, times).sum(axis=0), BINS // times)
+            row[:] *= times / BINS
+        else:
+            row[: len(part)] = part
+    halves = [parts[o.duration][:-1].reshape(2, times) for o in outcomes]
     at_end = np.array([(parts[o.duration][-1] + parts[o.end][1]) / 2 for o in outcomes])
     total = _rows(float(flat[-1]), parts, sd, n * k)
-    return Counts(bins, np.array(halves).reshape(-1, 2, BINS), at_end, total, sd)
+    return Counts(bins, np.array(halves).reshape(-1, 2, times), at_end, total, sd)
+
+
+def time_cells(rows: int, sd: float) -> int:
+    """In how many even cells the times of a duration's half are counted: a power of two.
+
+    What a survival curve asks is how many came before a time. Half of c noisy cells put √c·sd/2 on
+    that share of the rows; wide cells blur the times by 1/c. The sum is least near (rows/sd)^(2/3).
+
+    Args:
+        rows: of the frame; sd: of each count's noise. Both are public.
+    """
+    wanted = _CELLS * (rows / sd) ** (2 / 3) if sd > 0 else float(BINS)
+    return 2 ** min(max(round(math.log2(max(wanted, 1.0))), _FEWEST), BINS.bit_length() - 1)
+
+
+def outcome_counts(
+    counts: Counts, index: int, outcome: Outcome, levels: Levels | None = None
+) -> Array:
+    """Rows censored before the end, event-free at it, and with the event: (3,), ≥ 0.
+
+    By least squares of all that was counted of them, so that they add up to the number of rows.
+    """
+    end = counts.bins[outcome.end]
+    told = [
+        (1, 0, 0, end[0], 1.0),
+        (0, 1, 0, counts.ended[index], 0.5),
+        (0, 0, 1, end[2], 1.0),
+        (1, 1, 1, counts.rows, 0.25),
+    ]
+    if outcome.event in (levels or {}):
+        no, yes = counts.bins[outcome.event, :2]
+        told += [(1, 1, 0, no, 1.0), (0, 0, 1, yes, 1.0)]
+    found = np.array(told, dtype=np.float64)
+    weight = 1 / np.sqrt(found[:, 4:])
+    solved = np.linalg.lstsq(found[:, :3] * weight, found[:, 3] * weight[:, 0], rcond=None)[0]
+    positive = np.maximum(solved, 0.0) + _EMPTY
+    whole: Array = positive * (counts.rows / positive.sum())
+    return whole
 
 
 def outcome_states(x: Array, outcome: Outcome) -> tuple[Bools, Bools]:
@@ -228,31 +275,38 @@ class Margins:
             for outcome, ended in zip(outcomes, counts.ended, strict=True)
             if not min(ended, counts.bins[outcome.end, 0]) > _CERTAIN * counts.sd
         )
-        for outcome, halves, ended in zip(outcomes, counts.split, counts.ended, strict=True):
-            self._split(outcome, halves, ended, counts)
+        for i, outcome in enumerate(outcomes):
+            states = outcome_counts(counts, i, outcome, levels)
+            self._split(outcome, counts.split[i], states, counts)
+            if outcome.event in (levels or {}):
+                points = (levels or {})[outcome.event]
+                known = np.array([counts.rows - states[2], states[2]])
+                self.whole[outcome.event] = _of_levels(known, points, self._edges[outcome.event])
 
-    def _split(self, outcome: Outcome, halves: Array, ended: float, counts: Counts) -> None:
+    def _split(self, outcome: Outcome, halves: Array, states: Array, counts: Counts) -> None:
         """F of a duration and of its end where: censored earlier, event-free at the end, event."""
-        j, end, sd = outcome.duration, outcome.end, counts.sd * math.sqrt(2)
+        j, end = outcome.duration, outcome.end
+        noise = counts.sd * math.sqrt(halves.shape[1])
         rest, edges = self.whole[j], np.linspace(-1.0, 1.0, BINS + 1)
-        if counts.bins[j].sum() > _HALF_SHAPED * sd:
-            rest = _times(counts.bins[j], sd)
+        if counts.bins[j].sum() > _SHOWN * noise * math.sqrt(2):
+            rest = _times(halves.sum(axis=0), counts.sd * math.sqrt(2))
         nowhere = _strictly(nowhere_noise(edges))
-        censored = happened = rest
-        # Halves of which one does not show its shape would contradict each other.
-        if halves.sum(axis=1).min() > _HALF_SHAPED * counts.sd:
-            censored, happened = (_times(half, counts.sd) for half in halves)
+        # A half that does not show its shape has that of all times.
+        censored, happened = (
+            _times(half, counts.sd) if count > _SHOWN * noise else rest
+            for half, count in zip(halves, states[[0, 2]], strict=True)
+        )
         self._states[j] = censored, nowhere, happened
-        share = min(max(ended / counts.rows, 0.0), 1.0)
+        share = states[1] / counts.rows
         self.whole[j] = share * nowhere + (1 - share) * rest
         signs = np.array([-1.0, 1.0])
 
         def of_end(no: float, yes: float) -> Array:
             return _of_levels(np.array([no, yes]), signs, self._edges[end])
 
-        free = of_end(float(counts.bins[end, 0]), ended)
+        free = of_end(states[0], states[1])
         self._states[end] = free, free, of_end(1.0, 0.0)
-        self.whole[end] = of_end(counts.rows - ended, ended)
+        self.whole[end] = of_end(counts.rows - states[1], states[1])
 
     def to_scores(self, x: Array) -> Array:
         """(…, d) values in the box to scores."""
@@ -334,14 +388,14 @@ def _times(bins: Array, sd: float) -> Array:
     noise's among them, and the rest lost. So they are smoothed as a whole, as little as lets most
     of them stand out.
     """
-    for kernel in (np.eye(BINS), *_kernels(_WIDTHS + _WIDER)):
+    cells = len(bins)
+    for kernel in (np.eye(cells), *_kernels(cells)):
         smooth, noise = kernel @ bins, sd * np.linalg.norm(kernel, axis=1)
         if smooth[smooth > _APART * noise].sum() > _MOST * bins.sum():
             break
     share = np.where(smooth > noise, smooth, 0.0)
-    risen = np.append(0.0, np.cumsum(share / max(share.sum(), _EMPTY) + _EMPTY))
-    cumulative: Array = risen / risen[-1]
-    return cumulative
+    risen = np.append(0.0, np.cumsum(share / max(share.sum(), _EMPTY)))
+    return _strictly(np.interp(np.linspace(0, 1, BINS + 1), np.linspace(0, 1, cells + 1), risen))
 
 
 def _of_levels(counts: Array, points: Array, edges: Array) -> Array:
@@ -358,10 +412,10 @@ def _strictly(risen: Array) -> Array:
 
 
 @cache
-def _kernels(widths: tuple[float, ...] = _WIDTHS) -> list[Array]:
-    """Gaussian smoothing (BINS, BINS) of rising width, rows adding up to 1."""
-    apart = np.arange(BINS)[:, None] - np.arange(BINS)
-    kernels = [np.exp(-0.5 * (apart / width) ** 2) for width in widths]
+def _kernels(cells: int = BINS) -> list[Array]:
+    """Gaussian smoothing (cells, cells) of rising width, rows adding up to 1."""
+    apart = np.arange(cells)[:, None] - np.arange(cells)
+    kernels = [np.exp(-0.5 * (apart / width) ** 2) for width in _WIDTHS]
     return [kernel / kernel.sum(axis=1, keepdims=True) for kernel in kernels]
 
 

@@ -7,10 +7,10 @@ and θ from a model's sample, each row has the score of a proportional hazards m
 .. math:: s = (1, z)\,\bigl(e - Λ(t)\,e^{θ^\top (1, z)}\bigr),
 
 with z the whitened covariates. Its sum over persons, each clipped to a norm C, is released with
-noise once. The sample is then moved in its durations until its own clipped scores have the same
-mean: a fit to the sample then has, to first order, the coefficients of a fit to the rows (indirect
-inference: Gourieroux, Monfort & Renault 1993). θ need only be near, since it is the same on both
-sides.
+noise once. The sample's durations are then moved, by the covariates, until its own clipped scores
+have the same mean: a fit to the sample then has, to first order, the coefficients of a fit to the
+rows (indirect inference: Gourieroux, Monfort & Renault 1993). θ need only be near, since it is the
+same on both sides.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtri
 
 from penstock.encoding import Outcome
 from penstock.models.tables.margins import between, outcome_states
@@ -172,6 +173,35 @@ def noisy_score(
     return add_discrete_gaussian(total, _variance(sigma, d, outcomes), noise, unit=unit)
 
 
+def restore_shares(outcome: Outcome, counts: Array, sample: Array) -> Affine:
+    """The map that gives a sample the counted shares of an outcome's states.
+
+    Moments leave means to their own noise, which is larger than that of counts, and a model its
+    own. So the event's and the end's normal scores are shifted until as many rows are beyond their
+    thresholds as were counted.
+
+    Args:
+        counts: (3,), rows censored before the end, event-free at it, and with the event; > 0.
+        sample: (N, d), normal scores as the model makes them.
+    """
+    d = sample.shape[1]
+    shift = np.zeros(d)
+    free = np.ones(len(sample), dtype=np.bool_)
+    # The end is that of the rows without an event.
+    states = (
+        (outcome.event, counts[2] / counts.sum()),
+        (outcome.end, counts[1] / counts[:2].sum()),
+    )
+    for j, share in states:
+        threshold = ndtri(1 - share)
+        by = threshold - np.quantile(sample[free, j], 1 - share)
+        shift[j] = np.clip(by, -_MOST_MOVE, _MOST_MOVE)
+        free &= sample[:, j] + shift[j] <= threshold
+        if not free.any():
+            break
+    return Affine(np.eye(d), shift)
+
+
 def match_score(
     hazard: Hazard,
     theta: Array,
@@ -182,34 +212,47 @@ def match_score(
 ) -> Affine:
     """The map that moves a sample's durations, by its covariates, until its mean score is ``goal``.
 
+    All entries but the first are brought there. That one is a matter of the durations themselves,
+    which the margins know better: they keep their mean and sd, and as far as lines tell, their
+    means with and without the event.
+
     Args:
         goal: (d - 2,), the released sum over the number of rows; sd: of its noise, per entry.
         sample: (N, d), scores as the model makes them.
         observe: those scores to values and linear scores as rows have them.
     """
-    d, others = sample.shape[1], hazard.covariates
-    centre = sample[:, others].mean(axis=0)
-    apart = sample[:, others] - centre
+    d, others, duration = sample.shape[1], hazard.covariates, hazard.outcome.duration
+    states = [hazard.outcome.event, hazard.outcome.end]
+    clip, times = outcome_clip(d), sample[:, duration]
+    known = np.column_stack([np.ones(len(sample)), sample[:, states]])
+    line = np.linalg.lstsq(known, sample[:, others], rcond=None)[0]
+    apart = sample[:, others] - known @ line
     whiten = power(apart.T @ apart / len(apart), -0.5)
-    design = np.column_stack([np.ones(len(sample)), apart @ whiten])
-    clip, duration = outcome_clip(d), hazard.outcome.duration
+    design, middle, spread = apart @ whiten, float(times.mean()), float(times.std())
 
-    def mean_score(move: Array) -> Array:
+    def scale_of(move: Array) -> float:
+        return spread / max(float((times + design @ move).std()), 1e-9)
+
+    def mean_score(changed: Array) -> Array:
         moved = sample.copy()
-        moved[:, duration] += design @ move
+        moved[:, duration] = changed
         mean: Array = clip_rows(hazard.scores_of(*observe(moved), theta), clip).mean(axis=0)
         return mean
 
-    move = np.zeros(d - 2)
-    before = mean_score(move)
-    nudge = np.append(0.1, np.zeros(d - 3))
+    before = mean_score(times)
     # Longer durations lower the residuals: the slope is negative, and the same for all entries.
-    slope = min(float((mean_score(nudge) - before)[0]) / 0.1, -0.02)
+    slope = min(float((mean_score(times + 0.1) - before)[0]) / 0.1, -0.02)
     weight = _MODEL_ERROR**2 / (_MODEL_ERROR**2 + sd**2)
     aim = before + weight * (goal - before)
+    move = np.zeros(d - 3)
     for _ in range(_MOVE_ROUNDS):
-        move = np.clip(move + 0.7 * (aim - mean_score(move)) / slope, -_MOST_MOVE, _MOST_MOVE)
+        changed = middle + scale_of(move) * (times - middle + design @ move)
+        by = 0.7 * (aim - mean_score(changed))[1:] / slope
+        move = np.clip(move + by, -_MOST_MOVE, _MOST_MOVE)
+    scale, tilt = scale_of(move), whiten @ move
     matrix, shift = np.eye(d), np.zeros(d)
-    matrix[duration, others] = whiten @ move[1:]
-    shift[duration] = move[0] - centre @ whiten @ move[1:]
+    matrix[duration, duration] = scale
+    matrix[duration, others] = scale * tilt
+    matrix[duration, states] = -scale * (line[1:] @ tilt)
+    shift[duration] = (1 - scale) * middle - scale * float(line[0] @ tilt)
     return Affine(matrix, shift)
