@@ -266,14 +266,19 @@ class World:
 
 
 LONGEST = (
-    "integration/test_demo.py",
     "integration/test_processes.py",
+    "integration/test_demo.py",
+    "integration/test_namespaces.py",
     "integration/test_cli.py",
+    "integration/test_mechanisms_end_to_end.py",
     "statistical/test_audit.py",
+    "laws/test_constant_work.py",
     "laws/test_replay.py",
+    "contract/test_columns.py",
     "unit/test_recovery.py",
 )
-"""Files of more than a quarter of a minute: what begins last should be short."""
+"""Files of more than a quarter of a minute, the longest of each kind first: what begins last should
+be short."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -285,14 +290,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         files.setdefault(item.path, []).append(item)
     waiting, computing, short = [], [], []
-    for path in sorted(files, key=lambda f: "/".join(f.parts[-2:]) not in LONGEST):
-        long = "/".join(path.parts[-2:]) in LONGEST
-        kind = path.parent.name
+    first = {name: rank for rank, name in enumerate(LONGEST)}
+    for path in sorted(files, key=lambda f: first.get(_name(f), len(LONGEST))):
+        long, kind = _name(path) in first, path.parent.name
         place = waiting if kind == "integration" else short if kind == "unit" and not long else None
         (computing if place is None else place).append(path)
     turns = zip_longest(waiting, computing)
     order = [*(f for pair in turns for f in pair if f is not None), *short]
     items[:] = [item for f in order for item in files[f]]
+
+
+def _name(path: Path) -> str:
+    return "/".join(path.parts[-2:])
 
 
 @pytest.fixture

@@ -427,6 +427,7 @@ def _drawn(variance: Fraction, size: int, source: NoiseSource) -> list[int]:
 
 COARSE = (
     (fitting, "_MATCH_POWER", 5),
+    (fitting, "_REFIT_MATCH_POWER", 4),
     (moments, "_MATCH_ROUNDS", 3),
     (outcome, "_MOVE_ROUNDS", 3),
     (flow, "_REFERENCE_POWER", 5),

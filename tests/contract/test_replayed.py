@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from dataclasses import fields
 
+import numpy as np
 import pytest
-from tests.replay import seams
-from tests.replayed import LOOKS, STUDIES, planned
+from scipy.stats import qmc
+from tests.replay import run, seams
+from tests.replayed import LOOKS, STUDIES, coarsely, others, planned
 
 from penstock import mechanisms
+from penstock.encoding import Encoding
 from penstock.estimands import MODELS
 from penstock.mechanisms import MECHANISMS, gibbs, maf, sliced_wasserstein, trajectory
 from penstock.privacy.events import (
@@ -82,3 +85,23 @@ def test_every_place_in_a_mechanism_that_adds_noise_is_looked_at() -> None:
     }
     modules = {m.__name__ for m, _, _ in seams() if m.__name__.startswith("penstock.models.")}
     assert looked == {name.rpartition(".")[2] for name in modules}
+
+
+@pytest.mark.parametrize("name", ["maf", "sliced-wasserstein"])
+def test_a_replay_is_coarse(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A setting that is bound before it is made smaller once cost the suite a third of its time."""
+    powers, draw = [], qmc.Sobol.random_base2
+
+    def counted(sobol: qmc.Sobol, m: int) -> object:
+        powers.append(m)
+        return draw(sobol, m)
+
+    monkeypatch.setattr(qmc.Sobol, "random_base2", counted)
+    study = STUDIES[name][0]
+    assert study.mechanism.refits
+    rng = np.random.default_rng(0)
+    everybody = others(study.schema, study.persons, "mixed", rng)
+    with coarsely():
+        run(planned(study), Encoding(study.schema), everybody)
+    assert powers
+    assert max(powers) <= 5

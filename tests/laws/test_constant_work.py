@@ -213,6 +213,7 @@ class World:
 def few_public_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Quasi-random rows, at which matches and flows look: fewer do here."""
     monkeypatch.setattr(fitting, "_MATCH_POWER", 6)
+    monkeypatch.setattr(fitting, "_REFIT_MATCH_POWER", 6)
     monkeypatch.setattr(sliced_flow, "_REFERENCE_POWER", 6)
 
 

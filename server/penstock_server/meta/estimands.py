@@ -16,7 +16,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import statsmodels.api as sm
 from numpy.typing import NDArray
 
 from penstock.errors import PenstockError
@@ -145,10 +144,13 @@ def _fitted(
 
 
 def _ols(outcome: Array, event: Array | None, design: Array) -> _Fit:
+    # Here, as below: statsmodels takes a second to load, which a Cox model need not wait for.
+    from statsmodels.regression.linear_model import OLS
+
     spread = float(np.std(outcome))
     if not 1e-10 * float(np.abs(outcome).max()) < spread < math.inf:
         raise _Degenerate("the outcome is constant or overflows")
-    result = sm.OLS((outcome - outcome.mean()) / spread, design).fit()
+    result = OLS((outcome - outcome.mean()) / spread, design).fit()
     if not float(result.ssr) > MIN_RESIDUAL * len(outcome):
         raise _Degenerate("the outcome is a linear function of the columns")
     covariance = np.asarray(result.cov_params())
@@ -158,8 +160,10 @@ def _ols(outcome: Array, event: Array | None, design: Array) -> _Fit:
 
 
 def _logistic(outcome: Array, event: Array | None, design: Array) -> _Fit:
+    from statsmodels.discrete.discrete_model import Logit
+
     share = _event_share(outcome, design.shape[1] - 1)
-    result = sm.Logit(outcome, design).fit(method="newton", maxiter=50, tol=1e-10, disp=0)
+    result = Logit(outcome, design).fit(method="newton", maxiter=50, tol=1e-10, disp=0)
     covariance = np.asarray(result.cov_params())
     return _Fit(
         float(result.params[-1]),
@@ -186,13 +190,16 @@ def _cox(outcome: Array, event: Array | None, design: Array) -> _Fit:
 
 def _poisson(outcome: Array, event: Array | None, design: Array) -> _Fit:
     """Log-linear model of counts with variance = mean (McCullagh & Nelder 1989, chapter 6)."""
+    from statsmodels.genmod.families import Poisson
+    from statsmodels.genmod.generalized_linear_model import GLM
+
     counted = _counted(outcome)
     if counted is None:
         raise _Degenerate("the outcome is not a count")
     columns = design.shape[1] - 1
     if counted < max(1, columns):
         raise _Degenerate(f"too few events: {counted} for {columns} columns")
-    model = sm.GLM(outcome, design, family=sm.families.Poisson())
+    model = GLM(outcome, design, family=Poisson())
     result = model.fit(maxiter=100, tol=1e-12)
     covariance = np.asarray(result.cov_params())
     score = np.asarray(model.score(result.params))

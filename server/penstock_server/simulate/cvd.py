@@ -37,7 +37,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from scipy import optimize, special
-from scipy.stats import qmc
 
 from penstock.errors import InvalidInput, Problem
 from penstock.estimands import Estimand
@@ -317,6 +316,8 @@ def calibrate(cohort: Cohort, log_hr_per_10: float = LOG_HR) -> Calibration:
     if not -1 <= log_hr_per_10 <= 1:
         raise _invalid("log_hr_per_10", "must lie between -1 and 1", log_hr_per_10)
     points = 1024
+    from scipy.stats import qmc  # a second that no other command waits for
+
     uniform = qmc.Sobol(4, scramble=False).random(points) + 0.5 / points  # the first point is 0
     log_risk = _log_risk(cohort, _recorded(cohort, special.ndtri(uniform)), log_hr_per_10)
     target = np.array([cohort.event_rate, *cohort.time])

@@ -40,7 +40,7 @@ from penstock.privacy.noise import NoiseSource
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
-_MATCH_POWER, REFIT_MATCH_POWER = 14, 12
+_MATCH_POWER, _REFIT_MATCH_POWER = 14, 12
 """A match looks at 2¹⁴ quasi-random rows, that of a refit at the first 2¹² of them: where it ends
 differs by a small part of a table's sampling error, and takes a quarter of the time."""
 
@@ -154,12 +154,14 @@ def fit_many(
     progress: training.Progress | None = None,
     device: str = "cpu",
     threads: int = 1,
-    match_power: int = _MATCH_POWER,
+    refits: bool = False,
 ) -> list[Model]:
     """:func:`fit` of each table with its own source: each is a release of its own.
 
-    ``match_power``: a match looks at two to its power quasi-random rows.
+    ``refits``: the tables are copies, and a match looks at fewer quasi-random rows.
     """
+    # Read here and not as a default, which would be bound before a test can make it smaller.
+    match_power = _REFIT_MATCH_POWER if refits else _MATCH_POWER
 
     def begin(table: tuple[Array, Bools], noise: NoiseSource) -> _Fit:
         return _Fit(plan, encoding, *table, noise, match_power)

@@ -37,7 +37,7 @@ from numpy.typing import NDArray
 
 from penstock.errors import InvalidInput, Problem
 from penstock.models.flow import training
-from penstock.models.tables.fitting import REFIT_MATCH_POWER, Encoding, Model, fit, fit_many
+from penstock.models.tables.fitting import Encoding, Model, fit, fit_many
 from penstock.models.tables.latent_noise import inject, likely_present, thinned
 from penstock.models.tables.plan import Plan
 from penstock.privacy.noise import NoiseSource, child, permutation
@@ -208,9 +208,7 @@ def _refits(
         drawn = [_rows_of(plan, encoding, *one) for one in zip(of, sources, strict=True)]
         models = [model] * len(drawn)
         if plan.guarantee != "public-flow":  # there the model is the same whatever the rows
-            models = fit_many(
-                plan, encoding, drawn, sources, tick(), device, threads, REFIT_MATCH_POWER
-            )
+            models = fit_many(plan, encoding, drawn, sources, tick(), device, threads, refits=True)
         for again, (rows, present), source in zip(models, drawn, sources, strict=True):
             latents = _latents(plan, again, rows)
             yield _draw(plan, again, latents, present, source)
