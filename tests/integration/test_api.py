@@ -49,10 +49,12 @@ from penstock.errors import (
     SignatureError,
     Unfinished,
 )
+from penstock.estimands import Estimand
 from penstock.mechanisms import Maf
 from penstock.privacy.events import RELATION, Gaussian, to_dict
 from penstock.schema import Column, Schema, to_arrow
 from penstock.study import PrivacyRequest, Study
+from penstock.toml import study_toml
 from penstock.wire.canonical import canonical
 from penstock.wire.manifest import Manifest, sign_manifest
 from penstock.wire.messages import MAX_STUDY_BYTES, SiteState
@@ -854,8 +856,8 @@ def run(*args: object, code: int = 0, stdin: str = "") -> str:
 def test_a_client_does_all_that_an_analyst_does(api, home):
     study = replace(STUDY, name="python")
     with penstock.Client() as client:
-        study_id = client.submit(study, ANALYST)
-        assert client.submit(study, home / "ada.key") == study_id
+        study_id = client.submit(study, ANALYST, no_estimands=True)
+        assert client.submit(study, home / "ada.key", no_estimands=True) == study_id
         assert client.status("python")["state"] == "open"
         with pytest.raises(Unfinished, match="has not ended yet"):
             client.wait("python", timeout=0)
@@ -874,6 +876,25 @@ def test_a_client_does_all_that_an_analyst_does(api, home):
         assert {"python", "pandas"} <= {s["name"] for s in client.studies()}
         with pytest.raises(InvalidInput, match="'one', 'all', 'refits'"):
             client.pooled("pandas", copies="some")  # type: ignore[arg-type]
+
+
+def test_a_client_handed_in_a_study_without_estimands_that_a_command_refuses(api, home):
+    study, file = replace(STUDY, name="empty"), home / "empty.toml"
+    file.write_text(study_toml(study))
+    with penstock.Client() as client:
+        for given, what in ((study, "study empty"), (file, str(file))):
+            with pytest.raises(InvalidInput, match="the report would answer nothing") as caught:
+                client.submit(given, ANALYST)
+            assert caught.value.what == what
+            (problem,) = caught.value.problems
+            assert "no_estimands=True" in (problem.remedy or "")
+        assert "empty" not in {s["name"] for s in client.studies()}
+        mean = Estimand("age", "mean", "age")
+        asking = client.submit(replace(study, name="asking", estimands=(mean,)), ANALYST)
+        assert client.submit(file, ANALYST, no_estimands=True) != asking
+        for name in ("empty", "asking"):
+            assert client.status(name)["state"] == "open"
+            client.cancel(name, ANALYST)
 
 
 def test_a_study_whose_results_are_made_says_how_far_they_are(api, home):

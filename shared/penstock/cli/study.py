@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, cast
@@ -28,8 +29,8 @@ from penstock.cli.advice import show_suggestions
 from penstock.cli.console import done, emit_json, err, escape, friendly, say, table
 from penstock.errors import InvalidInput, JobFailed, PenstockError, Problem, Unreachable
 from penstock.mechanisms import MECHANISMS, Gibbs, Trajectory
-from penstock.schema import Schema
-from penstock.study import DELTA_TIMES_PERSONS, Study, advised_delta
+from penstock.schema import Schema, suggest_for
+from penstock.study import DELTA_TIMES_PERSONS, Study, advised_delta, require_estimands
 from penstock.toml import (
     mechanism_for,
     parse_dictionary,
@@ -177,10 +178,8 @@ def _read_asked(path: Path, no_estimands: bool) -> Study:
         InvalidInput: with every problem of the file; or there is no estimand.
     """
     found = _read(path)
-    if not (found.estimands or no_estimands):
-        what = "there is none: sites would be charged, and the report would answer nothing"
-        remedy = "Add [[estimands]]; or give --no-estimands, if what sites release is all you want"
-        raise InvalidInput(str(path), [Problem("estimands", what, remedy=remedy)])
+    if not no_estimands:
+        require_estimands(found, str(path), "give --no-estimands")
     return found
 
 
@@ -200,7 +199,8 @@ def check(
     _warn_of_delta(found, persons)
     _plan_for(found, persons)
     if as_json:
-        emit_json(found.to_dict())
+        suggestions = [asdict(s) for s in suggest_for(found.schema)]
+        emit_json(found.to_dict() | {"suggestions": suggestions})
         return
     show_suggestions(found.schema)
     done(f"{path}: {found.name}, {len(found.sites)} sites, quorum {found.quorum}")
