@@ -28,6 +28,7 @@ from penstock.toml.writer import value
 from penstock.wire.canonical import canonical
 from penstock.wire.messages import SERVED_MAJORS, WIRE_VERSION
 from penstock.wire.signatures import fingerprint, generate_key, private_to_pem, public_hex
+from penstock_client import recoded
 from penstock_client.files import write_atomic
 from penstock_client.gate.facts import certified_dictionary
 from penstock_client.gate.recovery import STOPPED, find
@@ -404,7 +405,9 @@ def certify(
                     reason=declared.reason,
                 )
             ledger.fix_unit(settings.lineage, unit)
-            _record(paths, settings, number, persons, print_of_rows, declared)
+            recoding = checked.recoding.text
+            prints = (print_of_rows, recoded.fingerprint(recoding, secret))
+            _record(paths, settings, number, persons, prints, declared)
             # First: who is in a version that the ledger holds is always known.
             keep(paths.identities, settings.lineage, everybody)
             # Without its dictionary the gate answers "not ready": rows are never read with
@@ -413,6 +416,7 @@ def certify(
             certified.unlink(missing_ok=True)
             # Rows first, record second: a version in the ledger always has its rows.
             save(paths.snapshots, settings.lineage, number, data)
+            recoded.keep(paths.snapshots, settings.lineage, number, recoding)
             if not known:
                 ledger.add_version(
                     settings.lineage,
@@ -440,10 +444,14 @@ def _record(
     settings: SiteSettings,
     number: int,
     persons: int,
-    print_of_rows: str,
+    prints: tuple[str, str | None],
     declared: Declared,
 ) -> None:
-    """The steward's word, and whose it was; of the rows nothing but what the ledger holds."""
+    """The steward's word, and whose it was; of the rows nothing but what the ledger holds.
+
+    Args:
+        prints: keyed fingerprints of the rows, and of the recoding by which they were read.
+    """
     with opened(paths, settings.name) as decisions:
         decisions.notice(paths)
         decisions.append(
@@ -453,7 +461,8 @@ def _record(
             lineage=settings.lineage,
             version=number,
             persons=persons,
-            fingerprint=print_of_rows,
+            fingerprint=prints[0],
+            recoding=prints[1],
             declared=declared.said(),
         )
 
@@ -501,7 +510,7 @@ def _refuse_if_restored(paths: SitePaths, ledger: Ledger) -> None:
 
 
 def _forget(paths: SitePaths, lineage: str, number: int) -> None:
-    """Rows of earlier versions are no longer needed, and are not kept."""
+    """Rows of earlier versions are no longer needed, and are not kept; their recodings are."""
     for older in range(1, number):
         path_of(paths.snapshots, lineage, older).unlink(missing_ok=True)
 

@@ -6,6 +6,7 @@ Seven of twelve files of a real trial had to be rewritten by hand before they co
 from __future__ import annotations
 
 import datetime
+import hashlib
 import json
 import os
 import pty
@@ -259,6 +260,64 @@ def test_the_same_file_and_recoding_are_the_same_version(home: Path) -> None:
     assert "version 2 of main" in penstock("site", "check", "-d", folder)
     turned = [1 - v for v in truth()["died"]]
     assert rows_of(folder, 2)["died"] == turned
+
+
+def test_nobody_knew_by_which_recoding_a_version_was_made(home: Path) -> None:
+    """recoding.toml was edited, or gone: what 1 and 2 had meant in the rows went with it."""
+    folder, data = made(home, "coded")
+    path, kept = folder / "recoding.toml", folder / "snapshots" / "main-1.recoding.toml"
+    penstock("site", "check", "-d", folder)
+    first = path.read_text()
+    path.write_text(first.replace("{ 1 = 0, 2 = 1 }", "{ 1 = 1, 2 = 0 }"))
+    penstock("site", "check", "-d", folder)
+    path.unlink()
+    assert not (folder / "snapshots" / "main-1.arrow").exists()
+    assert kept.stat().st_mode & 0o777 == 0o600
+    for version, text in ((1, first), (2, first.replace("{ 1 = 0, 2 = 1 }", "{ 1 = 1, 2 = 0 }"))):
+        shown = penstock("site", "recoding", version, "-d", folder)
+        assert shown.startswith(f"main version {version}, certified 20")
+        assert shown.endswith(f"by this recoding.toml:\n{text}")
+    newest = json.loads(penstock("site", "recoding", "--json", "-d", folder))
+    assert (newest["lineage"], newest["version"]) == ("main", 2)
+    assert newest["text"] == text
+    # A file that needs none is a version without one.
+    table = truth()
+    table["sex"] = table["sex"].map({0: "male", 1: "female"})
+    table.to_csv(data, index=False)
+    penstock("site", "check", "-d", folder)
+    assert "no recoding.toml" in penstock("site", "recoding", "-d", folder)
+    assert [p.name for p in sorted((folder / "snapshots").glob("*.recoding.toml"))] == [
+        "main-1.recoding.toml", "main-2.recoding.toml"
+    ]  # fmt: skip
+    said = penstock("site", "recoding", 4, "-d", folder, code=2)
+    assert "was not certified here, got 4; 1, 2, 3" in said
+
+
+def test_a_recoding_that_is_kept_leaves_with_nothing_and_is_not_believed_when_changed(home) -> None:
+    folder, _ = made(home, "coded")
+    penstock("site", "check", "-d", folder)
+    kept = folder / "snapshots" / "main-1.recoding.toml"
+    decided = json.loads(penstock("site", "ledger", "decisions", "--json", "-d", folder))[-1]
+    assert re.fullmatch("[0-9a-f]{64}", decided["recoding"])
+    # Keyed: whoever is given the decisions cannot try out what may stand in the file.
+    assert decided["recoding"] != hashlib.sha256(kept.read_bytes()).hexdigest()
+    shown = penstock("site", "ledger", "decisions", "-d", folder)
+    assert f"recoding {decided['recoding'][:12]}" in " ".join(shown.split())
+    penstock("site", "ledger", "export", home / "l.json", "--decisions", "-d", folder)
+    public = (home / "l.json").read_text() + (folder / "join.json").read_text()
+    assert "chol_mgdl" not in public
+    # The same rows by another text are the same version: the newest text is the one that is kept.
+    path = folder / "recoding.toml"
+    path.write_text(path.read_text() + "# a comment\n")
+    penstock("site", "check", "-d", folder)
+    assert json.loads(penstock("site", "recoding", "--json", "-d", folder))["text"].endswith(
+        "# a comment\n"
+    )
+    kept.write_text(kept.read_text().replace("{ 1 = 0, 2 = 1 }", "{ 1 = 1, 2 = 0 }"))
+    said = penstock("site", "recoding", "-d", folder, code=7)
+    assert "not the recoding by which the version was certified" in said
+    kept.unlink()
+    assert "is gone" in penstock("site", "recoding", "-d", folder, code=1)
 
 
 def test_sex_coded_1_and_2_was_certified_as_nothing(home: Path) -> None:

@@ -21,7 +21,7 @@ from penstock.study import DELTA_TIMES_PERSONS
 from penstock.toml import Roles, guess_person
 from penstock.toml.writer import key
 from penstock.wire.signatures import fingerprint
-from penstock_client import setup
+from penstock_client import recoded, setup
 from penstock_client.cli.common import AsJson, Reason, SiteDir, open_site
 from penstock_client.join import Invite, accept, check_site, read_invite
 from penstock_client.network import NetworkPaths, node_fingerprint
@@ -297,6 +297,35 @@ def _recoding_to_write(paths: SitePaths, name: str, values: Sequence[str]) -> li
         f"[columns.{key(name)}]",
         f"values = {{ {blanks} }}",
     ]
+
+
+@friendly
+def recoding(
+    version: Annotated[
+        int | None, typer.Argument(help="Of the data set; the newest if not given.")
+    ] = None,
+    lineage: Annotated[
+        str | None, typer.Option(help="Another data set than the one in site.toml.")
+    ] = None,
+    directory: SiteDir = Path(),
+    as_json: AsJson = False,
+) -> None:
+    """By which recoding a version was made: the text of recoding.toml as it was certified by.
+
+    It stays at the site. Versions, and who certified them, are in `penstock site ledger decisions`.
+    """
+    paths, settings = open_site(directory)
+    found = recoded.find(paths, lineage or settings.lineage, version)
+    if as_json:
+        emit_json(asdict(found))
+        return
+    when = found.time[:16].replace("T", " ")
+    what = f"{found.lineage} version {found.version}, certified {when} UTC"
+    if found.text is None:
+        say(f"{what}: there was no recoding.toml, and columns were read as they are")
+        return
+    err.print(f"{what}, by this recoding.toml:", markup=False)
+    sys.stdout.write(found.text)
 
 
 @friendly
