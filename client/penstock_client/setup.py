@@ -61,6 +61,7 @@ lineage = "main"
 # threads = 1
 # device = "auto"       # cpu, cuda, or auto
 # public_data = ""      # a PUBLIC table with the same columns, for public-flow releases
+# public_recoding = ""  # how that table says them, as recoding.toml does of yours; may be that file
 """
 
 MAX_CODEBOOK_BYTES = 20_000_000
@@ -218,14 +219,14 @@ def inspect(
     new_frame: bool = False,
     allow_empty: Collection[str] = (),
 ) -> tuple[Checked, DictionaryFile]:
-    """Validate the rows, and the declared frame, against the dictionary; writes nothing.
+    """Validate the rows, the declared frame and a public table; writes nothing.
 
     Args:
         new_frame: the steward declares another frame than the data set had so far.
         allow_empty: columns that may be without a single known value.
 
     Raises:
-        InvalidInput: dictionary or recoding has problems, or the file cannot be read.
+        InvalidInput: dictionary or a recoding has problems, or a file cannot be read.
     """
     before = known_frame(paths, settings.lineage)
     dictionary = read_dictionary(paths, before)
@@ -239,6 +240,7 @@ def inspect(
         allow_empty=allow_empty,
         secret=private_to_pem(paths.key()),
     )
+    checked = replace(checked, public=_check_public(paths, settings, checked, allow_empty))
     if before not in (None, dictionary.persons) and not new_frame:
         message = f"persons = {dictionary.persons}, and {settings.lineage} has a frame of {before}"
         remedy = (
@@ -363,7 +365,11 @@ def certify(
     check_reason(declared.reason)
     policy = read_policy(paths.policy)
     persons = _frame(checked)
-    public = _public_rows(paths, settings, checked)
+    public = None
+    if checked.public is not None:
+        source = str(data_path(paths, settings.public_data))
+        require_clean(source, checked.public, accept=accept)
+        public = to_bytes(checked.public)
     data = to_bytes(checked)
     key = paths.key()
     meaning = canonical(checked.dictionary.to_dict())
@@ -522,17 +528,49 @@ def _frame(checked: Checked) -> int:
     return checked.persons
 
 
-def _public_rows(paths: SitePaths, settings: SiteSettings, checked: Checked) -> bytes | None:
-    """The public table, if there is one, checked against the same dictionary."""
+def _check_public(
+    paths: SitePaths, settings: SiteSettings, checked: Checked, allow_empty: Collection[str]
+) -> Checked | None:
+    """The public table, if there is one, against the same dictionary.
+
+    The site's own recoding is never taken for it: it is about one file, and would turn codes that
+    are right in another one into other codes, without a word. A public table has a recoding of its
+    own, which may be the same file, or the dictionary's words; what is in neither is found.
+    """
     if not settings.public_data:
+        if settings.public_recoding:
+            remedy = "Remove it, or name the table in public_data"
+            problem = Problem("public_recoding", "is about no table", remedy=remedy)
+            raise InvalidInput(str(paths.settings), [problem])
         return None
     source = data_path(paths, settings.public_data)
     if source.exists() and source.samefile(data_path(paths, settings.data)):
         problem = Problem("public_data", "is the private file", remedy="Name a public table")
         raise InvalidInput(str(paths.settings), [problem])
-    public = check(read_batches(source), checked.dictionary, others=checked.others)
-    require_clean(str(source), public, accept=True)
-    return to_bytes(public)
+    recoding, said_in = NOTHING_RECODED, "a file that public_recoding names in site.toml"
+    if settings.public_recoding:
+        said_in = settings.public_recoding
+        text = read_file(data_path(paths, said_in))
+        recoding = parse_recoding(text, checked.dictionary, str(data_path(paths, said_in)))
+
+    def named(text: str) -> str:
+        return text.replace("recoding.toml", said_in)
+
+    try:
+        found = check(
+            read_batches(source, recoding.layout),
+            checked.dictionary,
+            others=checked.others,
+            recoding=recoding,
+            allow_empty=allow_empty,
+        )
+    except InvalidInput as error:
+        problems = [replace(p, remedy=named(p.remedy or "") or None) for p in error.problems]
+        raise InvalidInput(error.what, problems) from None
+    findings = [
+        replace(f, message=named(f.message), remedy=named(f.remedy)) for f in found.findings
+    ]
+    return replace(found, findings=tuple(findings))
 
 
 def join_record(paths: SitePaths, settings: SiteSettings, checked: Checked) -> dict[str, Any]:

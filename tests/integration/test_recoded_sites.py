@@ -350,8 +350,8 @@ def test_a_typo_in_a_recoding_is_named_with_its_line(home: Path) -> None:
     assert re.search(r"line \d+: columns.cholesterol.tims: is not a known key. Did you mean", said)
 
 
-def test_a_public_table_is_not_recoded(home: Path) -> None:
-    """A recoding is about the site's file: a public table has the dictionary's own words."""
+def test_a_public_table_is_not_recoded_as_the_sites_file_is(home: Path) -> None:
+    """A recoding is about one file: a public table has its own, or the dictionary's words."""
     folder, _ = made(home, "german")
     table = truth()
     table["sex"] = table["sex"].map({0: "male", 1: "female"})
@@ -361,6 +361,69 @@ def test_a_public_table_is_not_recoded(home: Path) -> None:
     penstock("site", "check", "-d", folder)
     kept, _ = snapshot.load((folder / "snapshots" / "public.arrow").read_bytes())
     assert kept["sex"].tolist() == truth()["sex"].tolist()
+
+
+def public_table(folder: Path, text: str, settings: str = "") -> None:
+    (folder / "public.csv").write_text(text)
+    path = folder / "site.toml"
+    path.write_text(path.read_text() + f'\npublic_data = "public.csv"\n{settings}')
+
+
+def public_rows(folder: Path) -> dict[str, list[float]]:
+    kept, _ = snapshot.load((folder / "snapshots" / "public.arrow").read_bytes())
+    return {name: values.tolist() for name, values in kept.items()}
+
+
+def test_a_public_table_of_another_layout_could_not_be_recoded(home: Path) -> None:
+    folder, _ = made(home, "german")
+    recoding = coded(home / "public.csv")
+    said_of = home / "german" / "public-recoding.toml"
+    public_table(folder, (home / "public.csv").read_text())
+    said = penstock("site", "check", "-d", folder, code=2)
+    # Not the site's recoding.toml, which is about another file.
+    assert "public.csv, by the dictionary's own words: 120 rows" in said
+    assert "cholesterol: column missing from the file" in said
+    assert "public_recoding in site.toml names a recoding of this table" in said
+    assert "in recoding.toml" not in said
+    path = folder / "site.toml"
+    path.write_text(path.read_text() + 'public_recoding = "public-recoding.toml"\n')
+    assert "No such file" in penstock("site", "check", "-d", folder, code=1)
+    said_of.write_text(recoding.replace("times =", "tims ="))
+    said = penstock("site", "check", "-d", folder, code=2)
+    assert re.search(r"public-recoding.toml.*\n.*line \d+: columns.cholesterol.tims", said)
+    said_of.write_text(recoding)
+    said = penstock("site", "check", "-d", folder)
+    assert f"public table public.csv, by public-recoding.toml: {N} rows" in said
+    found, expected = public_rows(folder), truth()
+    for column, values in found.items():
+        np.testing.assert_allclose(values, expected[column], rtol=1e-12, err_msg=column)
+
+
+def test_what_a_public_table_says_otherwise_was_clamped_and_lost_in_silence(home: Path) -> None:
+    folder, _ = made(home, "german")
+    table = truth()
+    table["sex"] = table["sex"].map({0: "male", 1: "female"}).where(table["age"] > 40, "unknown")
+    table["cholesterol"] = table["cholesterol"].where(table["age"] > 40, 240.0)
+    public_table(folder, table.to_csv(index=False))
+    said = penstock("site", "check", "-d", folder, code=2)
+    assert "outside the levels; they become missing" in said
+    assert "say in a file that public_recoding names in site.toml what they mean" in said
+    assert "outside [1, 20]; they are clamped" in said
+    assert "nothing was certified: add --accept" in said
+    assert f"{folder}/public.csv" in said
+    assert not (folder / "join.json").exists()
+    document = json.loads(penstock("site", "check", "--json", "--accept", "-d", folder))
+    assert document["findings"] == []
+    assert {f["column"] for f in document["public"]["findings"]} == {"sex", "cholesterol"}
+    assert document["version"] == 1
+
+
+def test_a_recoding_of_no_public_table_is_a_mistake(home: Path) -> None:
+    folder, _ = made(home, "german")
+    path = folder / "site.toml"
+    path.write_text(path.read_text() + '\npublic_recoding = "recoding.toml"\n')
+    said = penstock("site", "check", "-d", folder, code=2)
+    assert "public_recoding: is about no table" in said
 
 
 # -- drafts ------------------------------------------------------------------------------------

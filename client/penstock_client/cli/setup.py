@@ -194,11 +194,14 @@ def check(
         return
     empty = tuple(allow_empty or ())
     checked, _ = setup.inspect(paths, settings, new_frame=new_frame, allow_empty=empty)
-    standing = checked.standing(accept=accept)
+    tables = [checked] if checked.public is None else [checked, checked.public]
+    standing = [one for one in tables if one.standing(accept=accept)]
     if settings.insecure_seed is not None:
         err.print("  !", SEEDED, markup=False)
     if not as_json:
         _show_findings(checked)
+        if checked.public is not None:
+            _show_public(settings, checked.public)
         show_suggestions(checked.dictionary)
         _warn_of_delta(paths, checked.persons or 0)
     version = None
@@ -215,6 +218,12 @@ def check(
                 "suggestions": [asdict(s) for s in suggest_for(checked.dictionary)],
                 "unused": list(checked.unused),
                 "without": checked.without,
+                "public": checked.public
+                and {
+                    "rows": checked.public.rows,
+                    "findings": [asdict(f) for f in checked.public.findings],
+                    "unused": list(checked.public.unused),
+                },
                 "version": version,
             }
         )
@@ -222,12 +231,13 @@ def check(
         done(f"certified as version {version} of {settings.lineage}; public n = {checked.persons}")
         say(f"{paths.join} is what the coordinator enrols")
     if dry_run:
-        raise typer.Exit(2 if checked.fatal else 0)
+        raise typer.Exit(2 if any(one.fatal for one in tables) else 0)
     if standing:
         what = "add --accept to clamp and map as said, or correct the file"
-        if checked.fatal:
+        if any(one.fatal for one in standing):
             what = "correct what is marked ✗, in the file or in dictionary.toml"
-        source = str(setup.data_path(paths, settings.data))
+        named = settings.data if checked.standing(accept=accept) else settings.public_data
+        source = str(setup.data_path(paths, named))
         raise InvalidInput(source, [Problem("", f"nothing was certified: {what}")])
 
 
@@ -261,6 +271,19 @@ def _show_findings(checked: Checked) -> None:
         err.print("  !", f"{what} to a study of all columns", markup=False)
     if checked.findings:
         err.print("    which values lie outside, --values shows you, in a terminal only")
+
+
+def _show_public(settings: SiteSettings, public: Checked) -> None:
+    """What was found in the public table, which is fitted in place of the rows."""
+    how = settings.public_recoding or "the dictionary's own words"
+    say(f"public table {settings.public_data}, by {how}: {public.rows} rows")
+    if public.unused:
+        err.print("  not in the dictionary:", ", ".join(public.unused), markup=False)
+    for finding in public.findings:
+        err.print("  ✗" if finding.fatal else "  !", str(finding), markup=False)
+    if public.findings and not settings.public_recoding:
+        what = "says it otherwise? public_recoding in site.toml names a recoding of this table"
+        err.print("   ", what, markup=False)
 
 
 def _show_values(paths: SitePaths, settings: SiteSettings, *, as_json: bool) -> None:

@@ -48,6 +48,7 @@ class Checked:
             columns; columns that are nullable need not be known.
         everybody: who is in the rows, as keyed hashes; only where the gate's key was given.
         recoding: by which the file was read.
+        public: the same of the site's public table, if it has one.
     """
 
     findings: tuple[Finding, ...]
@@ -62,6 +63,7 @@ class Checked:
     without: int = 0
     everybody: Identities | None = field(default=None, repr=False, compare=False)
     recoding: Recoding = field(default=NOTHING_RECODED, repr=False, compare=False)
+    public: Checked | None = field(default=None, repr=False, compare=False)
 
     @property
     def fatal(self) -> bool:
