@@ -255,8 +255,9 @@ def _plan_for(study: Study, persons: dict[str, int]) -> None:
     for site, n in persons.items():
         asked = (study.mechanism, study.schema, n, study.privacy, study.estimands)
         try:
-            require_worth(*asked)
-            needed = memory(plan(*asked), study.schema)
+            planned = plan(*asked)
+            require_worth(planned, study.mechanism, study.schema, study.privacy, study.estimands)
+            needed = memory(planned, study.schema)
         except ModuleNotFoundError:
             return
         if needed.total > USUAL_MEMORY_GB * GB:
