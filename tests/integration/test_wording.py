@@ -242,6 +242,28 @@ def test_unknown_commands_suggested_nothing(line, words):
     assert text.count("Did you mean") == words.count("Did you mean")  # and once
 
 
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("study check --json", "Missing argument 'PATH'"),
+        ("study check s.toml --jsn --json", "No such option"),
+        ("study chek --json s.toml", "No such command 'chek'"),
+        ("stduy check --json", "No such command 'stduy'"),
+        ("site ledger show --json extra", "Got unexpected extra argument"),
+        ("site ledger what-if --epsilon much --json", "'much' is not a valid float"),
+    ],
+)
+def test_a_mistyped_command_printed_no_json(line, words):
+    """A script that asked for JSON got an empty document for its own mistake, and for no other."""
+    said = penstock(*line.split(), code=2)
+    error = json.loads(said.out)["error"]
+    assert (error["code"], error["exit_code"]) == ("invalid-input", 2)
+    (problem,) = error["problems"]
+    assert words in problem["message"]
+    assert "Usage:" in said.err
+    assert penstock(*[w for w in line.split() if w != "--json"], code=2).out == ""
+
+
 def kinds(base: type[PenstockError]) -> Iterator[type[PenstockError]]:
     yield base
     for kind in base.__subclasses__():

@@ -14,6 +14,7 @@ from typer.core import TyperGroup
 
 from penstock import __version__
 from penstock.checks import closest
+from penstock.cli.console import usage_as_json
 from penstock.cli.exits import EPILOG
 
 GROUP = "penstock.commands"
@@ -50,6 +51,15 @@ class LazyGroup(TyperGroup):
             raise click.UsageError(_unknown(args[0], self.list_commands(ctx)), ctx) from None
         finally:
             self._resolving = False
+
+    def invoke(self, ctx: click.Context) -> Any:
+        as_json = "--json" in ctx.args
+        try:
+            return super().invoke(ctx)
+        except click.UsageError as error:
+            if as_json:
+                usage_as_json(error)
+            raise
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         found = _entry_points()
