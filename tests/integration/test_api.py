@@ -299,6 +299,7 @@ ANALYSTS = (
     ("POST", "studies"),
     ("GET", "studies/x"),
     ("POST", "studies/x/cancel"),
+    ("POST", "studies/x/close"),
     ("GET", "studies/x/files"),
     ("GET", "studies/x/files/report.html"),
     ("GET", "studies/x/uploads/a"),
@@ -403,11 +404,34 @@ def test_a_study_is_handed_in_watched_and_cancelled(api, remote):
         remote.cancel(sign_cancel(study_id, STRANGER).to_bytes())
 
 
-def test_a_cancellation_is_of_the_study_in_the_path(api):
-    first, second = api.study("one"), api.study("two")
+def test_a_study_is_closed_by_its_owner_once_its_quorum_is_there(api, remote, home):
+    study_id = api.study("slow")
+    with pytest.raises(CoordinatorError, match="too few sites have delivered"):
+        remote.close_study(sign_cancel(study_id, ANALYST).to_bytes())
+    assert "penstock study close" not in run("study", "status", "slow")
+    with api.store.begin() as c:
+        api.store.update_part(c, study_id, "a", state=str(SiteState.DELIVERED))
+    assert "its quorum is there: `penstock study close`" in run("study", "status", "slow")
+    with pytest.raises(NotAllowed, match="not bound to your account"):
+        remote.close_study(sign_cancel(study_id, STRANGER).to_bytes())
+    said = run("study", "close", "slow", "-k", home / "ada.key")
+    assert "is closed with 1 of 2 sites; pooling" in said
+    with penstock.Client() as client:  # the same again changes nothing
+        client.close_study("slow", ANALYST)
+    (late,) = [s for s in remote.status("slow")["sites"] if s["site"] == "b"]
+    assert (late["state"], late["code"]) == ("timed-out", "late")
+    assert "nothing is charged" in run("study", "status", "slow").replace("\n", " ")
+    remote.cancel(sign_cancel(study_id, ANALYST).to_bytes())
+    with pytest.raises(CoordinatorError, match="ended already"):
+        remote.close_study(sign_cancel(study_id, ANALYST).to_bytes())
+
+
+@pytest.mark.parametrize("verb", ["cancel", "close"])
+def test_a_cancellation_is_of_the_study_in_the_path(api, verb):
+    first, second = api.study(f"one-{verb}"), api.study(f"two-{verb}")
     with api.client(api.analyst) as client:
         wish = sign_cancel(first, ANALYST).to_bytes()
-        answer = client.post(f"/api/v1/studies/{second}/cancel", content=wish)
+        answer = client.post(f"/api/v1/studies/{second}/{verb}", content=wish)
     assert answer.status_code == 409
     with api.remote() as remote:
         assert {remote.status(s)["state"] for s in (first, second)} == {"open"}

@@ -156,6 +156,18 @@ class Client:
         study_id = self._coordinator.status(study)["study"]
         self._coordinator.cancel(sign_cancel(study_id, _private(key)).to_bytes())
 
+    def close_study(self, study: str, key: Key) -> None:
+        """Finish a study of yours now, with the sites that have delivered: at least its quorum.
+
+        Sites that have not begun are told so, and charge nothing. What a site has reserved for a
+        run in progress stays charged, and what it makes stays there.
+
+        Raises:
+            CoordinatorError: fewer have delivered than its quorum, or it ended without results.
+        """
+        study_id = self._coordinator.status(study)["study"]
+        self._coordinator.close_study(sign_cancel(study_id, _private(key)).to_bytes())
+
     # -- results ---------------------------------------------------------------------------------
 
     def report(self, study: str) -> dict[str, Any]:

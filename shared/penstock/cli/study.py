@@ -342,6 +342,9 @@ def _show(found: dict[str, Any]) -> None:
         say(f"  {found['note']}")
     if found["state"] == StudyState.OPEN:
         say(f"  sites have until {found['deadline'][:16].replace('T', ' ')} UTC")
+        there = sum(s["state"] == SiteState.DELIVERED for s in found["sites"])
+        if there >= found["quorum"]:
+            say("  its quorum is there: `penstock study close` finishes it now, without the others")
     table(
         "",
         ("site", "state", "progress", "code", "what it means, and what to do"),
@@ -421,6 +424,22 @@ def _bars(ask: Callable[[], dict[str, Any]], found: dict[str, Any], every: float
                 progress.update(bars[RESULTS], completed=share, state=_state(status))
 
         return wait_for_end(ask, every=every, first=found, seen=seen, away=_away)
+
+
+@app.command("close")
+@friendly
+def close_study(study: StudyName, key: KeyFile, coordinator: Where = None) -> None:
+    """Finish a study now, with the sites that have delivered: at least its quorum.
+
+    Sites that have not begun are told so, and charge nothing. What a site has
+    reserved for a run in progress stays charged, and its release stays there.
+    """
+    remote = connect(coordinator)
+    study_id = remote.status(study)["study"]
+    remote.close_study(sign_cancel(study_id, private_from_pem(read_private(key))).to_bytes())
+    found = remote.status(study_id)
+    there = sum(s["state"] == SiteState.DELIVERED for s in found["sites"])
+    done(f"{study_id[:12]} is closed with {there} of {len(found['sites'])} sites; {found['state']}")
 
 
 @app.command()
