@@ -79,7 +79,8 @@ def study() -> None:
     """Ask a question of many sites.
 
     In this order: `penstock login`, `penstock key new`, study new, (edit the
-    file), check, submit, status --wait; then `penstock pull`.
+    file), check, submit, status --wait; then `penstock pull`. With a quorum,
+    close goes on without sites that are late.
     """
 
 
