@@ -16,7 +16,6 @@ from penstock.errors import BudgetExceeded, InvalidInput, PrivacyError, Problem
 from penstock.estimands import Estimand
 from penstock.mechanisms import Mechanism
 from penstock.models.plans import plan
-from penstock.models.refusals import refusals
 from penstock.privacy.accountant import epsilon
 from penstock.privacy.calibration import smallest_scale
 from penstock.privacy.events import (
@@ -141,6 +140,9 @@ def synthetic(
         planned = plan(mechanism, schema, persons, asked, estimands)
 
         def refused() -> list[tuple[str, str]]:
+            # With the mechanisms' plans: half a second that every command would wait for.
+            from penstock.models.refusals import refusals
+
             found = refusals(
                 planned,
                 mechanism,
