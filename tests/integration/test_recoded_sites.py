@@ -293,7 +293,9 @@ def test_nobody_knew_by_which_recoding_a_version_was_made(home: Path) -> None:
     assert "was not certified here, got 4; 1, 2, 3" in said
 
 
-def test_a_recoding_that_is_kept_leaves_with_nothing_and_is_not_believed_when_changed(home) -> None:
+def test_a_recoding_that_is_kept_leaves_with_nothing_and_is_not_believed_when_changed(
+    home: Path,
+) -> None:
     folder, _ = made(home, "coded")
     penstock("site", "check", "-d", folder)
     kept = folder / "snapshots" / "main-1.recoding.toml"
