@@ -28,6 +28,7 @@ from penstock.toml.writer import value
 from penstock.wire.canonical import canonical
 from penstock.wire.messages import SERVED_MAJORS, WIRE_VERSION
 from penstock.wire.signatures import fingerprint, generate_key, private_to_pem, public_hex
+from penstock_client import recoded
 from penstock_client.files import write_atomic
 from penstock_client.gate.facts import certified_dictionary
 from penstock_client.gate.recovery import STOPPED, find
@@ -60,6 +61,7 @@ lineage = "main"
 # threads = 1
 # device = "auto"       # cpu, cuda, or auto
 # public_data = ""      # a PUBLIC table with the same columns, for public-flow releases
+# public_recoding = ""  # how that table says them, as recoding.toml does of yours; may be that file
 """
 
 MAX_CODEBOOK_BYTES = 20_000_000
@@ -217,14 +219,14 @@ def inspect(
     new_frame: bool = False,
     allow_empty: Collection[str] = (),
 ) -> tuple[Checked, DictionaryFile]:
-    """Validate the rows, and the declared frame, against the dictionary; writes nothing.
+    """Validate the rows, the declared frame and a public table; writes nothing.
 
     Args:
         new_frame: the steward declares another frame than the data set had so far.
         allow_empty: columns that may be without a single known value.
 
     Raises:
-        InvalidInput: dictionary or recoding has problems, or the file cannot be read.
+        InvalidInput: dictionary or a recoding has problems, or a file cannot be read.
     """
     before = known_frame(paths, settings.lineage)
     dictionary = read_dictionary(paths, before)
@@ -238,6 +240,7 @@ def inspect(
         allow_empty=allow_empty,
         secret=private_to_pem(paths.key()),
     )
+    checked = replace(checked, public=_check_public(paths, settings, checked, allow_empty))
     if before not in (None, dictionary.persons) and not new_frame:
         message = f"persons = {dictionary.persons}, and {settings.lineage} has a frame of {before}"
         remedy = (
@@ -362,7 +365,11 @@ def certify(
     check_reason(declared.reason)
     policy = read_policy(paths.policy)
     persons = _frame(checked)
-    public = _public_rows(paths, settings, checked)
+    public = None
+    if checked.public is not None:
+        source = str(data_path(paths, settings.public_data))
+        require_clean(source, checked.public, accept=accept)
+        public = to_bytes(checked.public)
     data = to_bytes(checked)
     key = paths.key()
     meaning = canonical(checked.dictionary.to_dict())
@@ -404,7 +411,9 @@ def certify(
                     reason=declared.reason,
                 )
             ledger.fix_unit(settings.lineage, unit)
-            _record(paths, settings, number, persons, print_of_rows, declared)
+            recoding = checked.recoding.text
+            prints = (print_of_rows, recoded.fingerprint(recoding, secret))
+            _record(paths, settings, number, persons, prints, declared)
             # First: who is in a version that the ledger holds is always known.
             keep(paths.identities, settings.lineage, everybody)
             # Without its dictionary the gate answers "not ready": rows are never read with
@@ -413,6 +422,7 @@ def certify(
             certified.unlink(missing_ok=True)
             # Rows first, record second: a version in the ledger always has its rows.
             save(paths.snapshots, settings.lineage, number, data)
+            recoded.keep(paths.snapshots, settings.lineage, number, recoding)
             if not known:
                 ledger.add_version(
                     settings.lineage,
@@ -440,10 +450,14 @@ def _record(
     settings: SiteSettings,
     number: int,
     persons: int,
-    print_of_rows: str,
+    prints: tuple[str, str | None],
     declared: Declared,
 ) -> None:
-    """The steward's word, and whose it was; of the rows nothing but what the ledger holds."""
+    """The steward's word, and whose it was; of the rows nothing but what the ledger holds.
+
+    Args:
+        prints: keyed fingerprints of the rows, and of the recoding by which they were read.
+    """
     with opened(paths, settings.name) as decisions:
         decisions.notice(paths)
         decisions.append(
@@ -453,7 +467,8 @@ def _record(
             lineage=settings.lineage,
             version=number,
             persons=persons,
-            fingerprint=print_of_rows,
+            fingerprint=prints[0],
+            recoding=prints[1],
             declared=declared.said(),
         )
 
@@ -501,7 +516,7 @@ def _refuse_if_restored(paths: SitePaths, ledger: Ledger) -> None:
 
 
 def _forget(paths: SitePaths, lineage: str, number: int) -> None:
-    """Rows of earlier versions are no longer needed, and are not kept."""
+    """Rows of earlier versions are no longer needed, and are not kept; their recodings are."""
     for older in range(1, number):
         path_of(paths.snapshots, lineage, older).unlink(missing_ok=True)
 
@@ -513,17 +528,49 @@ def _frame(checked: Checked) -> int:
     return checked.persons
 
 
-def _public_rows(paths: SitePaths, settings: SiteSettings, checked: Checked) -> bytes | None:
-    """The public table, if there is one, checked against the same dictionary."""
+def _check_public(
+    paths: SitePaths, settings: SiteSettings, checked: Checked, allow_empty: Collection[str]
+) -> Checked | None:
+    """The public table, if there is one, against the same dictionary.
+
+    The site's own recoding is never taken for it: it is about one file, and would turn codes that
+    are right in another one into other codes, without a word. A public table has a recoding of its
+    own, which may be the same file, or the dictionary's words; what is in neither is found.
+    """
     if not settings.public_data:
+        if settings.public_recoding:
+            remedy = "Remove it, or name the table in public_data"
+            problem = Problem("public_recoding", "is about no table", remedy=remedy)
+            raise InvalidInput(str(paths.settings), [problem])
         return None
     source = data_path(paths, settings.public_data)
     if source.exists() and source.samefile(data_path(paths, settings.data)):
         problem = Problem("public_data", "is the private file", remedy="Name a public table")
         raise InvalidInput(str(paths.settings), [problem])
-    public = check(read_batches(source), checked.dictionary, others=checked.others)
-    require_clean(str(source), public, accept=True)
-    return to_bytes(public)
+    recoding, said_in = NOTHING_RECODED, "a file that public_recoding names in site.toml"
+    if settings.public_recoding:
+        said_in = settings.public_recoding
+        text = read_file(data_path(paths, said_in))
+        recoding = parse_recoding(text, checked.dictionary, str(data_path(paths, said_in)))
+
+    def named(text: str) -> str:
+        return text.replace("recoding.toml", said_in)
+
+    try:
+        found = check(
+            read_batches(source, recoding.layout),
+            checked.dictionary,
+            others=checked.others,
+            recoding=recoding,
+            allow_empty=allow_empty,
+        )
+    except InvalidInput as error:
+        problems = [replace(p, remedy=named(p.remedy or "") or None) for p in error.problems]
+        raise InvalidInput(error.what, problems) from None
+    findings = [
+        replace(f, message=named(f.message), remedy=named(f.remedy)) for f in found.findings
+    ]
+    return replace(found, findings=tuple(findings))
 
 
 def join_record(paths: SitePaths, settings: SiteSettings, checked: Checked) -> dict[str, Any]:

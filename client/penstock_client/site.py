@@ -183,6 +183,8 @@ class SiteSettings:
         data: the CSV or Parquet file, relative to the site's directory unless absolute.
         lineage: the steward's name for the data set; new rows stay in the same lineage.
         public_data: an optional public table for ``public-flow`` releases; never private rows.
+        public_recoding: the file that says how that table is laid out; without one, it has the
+            dictionary's own words.
         memory_gb: the worker's memory limit.
         device: ``cpu``, ``cuda``, or ``auto`` (a GPU if there is one).
         insecure_seed: simulation only; marks every release as not private.
@@ -193,6 +195,7 @@ class SiteSettings:
     data: str
     lineage: str
     public_data: str = ""
+    public_recoding: str = ""
     memory_gb: float = 8.0
     threads: int = 1
     device: str = "auto"
@@ -241,8 +244,8 @@ def _check_settings(check: Checks, given: dict[str, Any]) -> None:
     for name, value in given.items():
         if name in patterns:
             check.pattern(name, value, *patterns[name])
-        elif name in ("data", "public_data"):
-            check.text(name, value, 4096, empty=name == "public_data")
+        elif name in ("data", "public_data", "public_recoding"):
+            check.text(name, value, 4096, empty=name != "data")
         elif name == "memory_gb":
             check.number(name, value, "1 to 4096", least=1, most=4096)
         elif name == "threads":

@@ -15,6 +15,7 @@ key-remove    ``account``, ``key``
 enrol         ``site``, ``persons``, ``gate_key``
 submit        ``study``, ``name``, ``signer``, ``readers``
 cancel        ``study``
+close         ``study``: its results are made of what was delivered, before its deadline
 pool          ``study``: its results, which could not be made, are to be made again
 read          ``study``, ``what`` (a file's name, ``uploads/SITE``, or ``*``), ``copies``
 wrong-tokens  ``since``, ``until``, ``count``, ``addresses`` (``address`` and ``count`` of the most

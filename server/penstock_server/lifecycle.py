@@ -235,6 +235,59 @@ class Coordinator:
                     self._set(c, part, SiteState.CANCELLED, "cancelled")
             self.store.end_study(c, row.id, StudyState.CANCELLED, moment)
 
+    def close(self, data: bytes, by: Visitor | None = None) -> None:
+        """Have results made now, of what was delivered, if an open study's signer says so.
+
+        Sites that are not known to have begun get the signed cancellation, as they can check no
+        other word of the analyst's: what has not begun there costs nothing. A run that is under way
+        is charged already, and goes on: its end tells nobody more than it does in any other study.
+        What is delivered later changes nothing here. All of it is one transaction, as at the
+        deadline; a study that is closed already stays as it is.
+
+        Args:
+            data: a signed cancellation of the study.
+            by: who hands it in; None for whoever holds the directory.
+
+        Raises:
+            CoordinatorError: unknown study, another signer, no quorum, or ended without results.
+        """
+        wish = read_signed_cancel(data)
+        row = self.store.study(wish.study_id)
+        if row is None:
+            raise CoordinatorError("no such study", value=_text(wish.study_id, 64))
+        if read_signed_study(row.signed).signer != wish.signer:
+            raise CoordinatorError("only a study's own signer can close it")
+        moment, quorum = stamp(self._clock()), _quorum(row)
+        with self.store.begin() as c:
+            state = self.store.lock_study(c, row.id)
+            if state in (StudyState.POOLING, StudyState.FINISHED):
+                return
+            if state is not StudyState.OPEN:
+                raise CoordinatorError("the study has ended already", value=state)
+            parts = self.store.parts(row.id)
+            delivered = _delivered(parts)
+            if delivered < quorum:
+                raise CoordinatorError(
+                    "too few sites have delivered to close the study",
+                    value=delivered,
+                    bound=f"a quorum of {quorum}",
+                    remedy="wait for more, or cancel it",
+                )
+            self.access.append(c, "close", study=row.id, **(by or here()).fields)
+            self.leases.open(c, row.id, moment, delivered)
+            for part in parts:
+                if not part.state.final:
+                    self._leave_out(c, part, data, moment)
+        log.info("study %s: closed with %d of %d sites", row.name, delivered, len(parts))
+
+    def _leave_out(self, c: Any, part: SiteRow, cancellation: bytes, moment: str) -> None:
+        """End the part of a site that is late; one that has begun is not told to stop."""
+        # Progress shows from the charge on, and not before.
+        begun = part.state is SiteState.RUNNING and part.steps > 0
+        if not begun:
+            self.store.send(c, part.study_id, part.site, "cancel", cancellation, moment)
+        self._set(c, part, SiteState.TIMED_OUT, "late-run" if begun else "late")
+
     def find(self, prefix: str, account: str | None = None) -> StudyRow:
         """The one study whose id begins with, or whose name is, ``prefix``.
 
@@ -385,7 +438,9 @@ class Coordinator:
         elif verb == "collect":
             self._collected(c, part, reply, upload)
         elif reply.state == JobState.DELIVERED:
-            self._update(c, part, request_id=reply.request_id)
+            steps = max(part.steps, 1)
+            done = {"request_id": reply.request_id, "step": steps, "steps": steps}
+            self._update(c, part, state=str(SiteState.RUNNING), **done)
             self._next(c, part, "collect", reply.request_id, 0)
         elif reply.state in (JobState.AWAITING, JobState.QUEUED, JobState.RUNNING):
             self._set(

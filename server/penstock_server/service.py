@@ -259,6 +259,9 @@ class Directory:
     def cancel(self, signed: bytes) -> None:
         self._coordinator.cancel(signed)
 
+    def close_study(self, signed: bytes) -> None:
+        self._coordinator.close(signed)
+
     def pull(self, study: str, out: Path, *, copies: Copies) -> list[Path]:
         from penstock_server import results
 

@@ -183,6 +183,25 @@ class Study:
         )
 
 
+def require_estimands(study: Study, what: str, remedy: str) -> None:
+    """Refuse a study that asks nothing: sites would be charged for a report without an answer.
+
+    A study without estimands is valid: its analyst may want what sites release, and no more. Only
+    that has to be meant.
+
+    Args:
+        what: the study's file, or what else it is called where its problems are listed.
+        remedy: how whoever means it says so.
+
+    Raises:
+        InvalidInput: there are none.
+    """
+    if not study.estimands:
+        message = "there is none: sites would be charged, and the report would answer nothing"
+        remedy = f"Add [[estimands]]; or {remedy}, if what sites release is all you want"
+        raise InvalidInput(what, [Problem("estimands", message, remedy=remedy)])
+
+
 def parse_time(text: str) -> datetime:
     """An RFC 3339 time in UTC with whole seconds, as ``2026-11-21T00:00:00Z``.
 

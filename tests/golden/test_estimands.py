@@ -24,6 +24,7 @@ from penstock.estimands import Estimand
 from penstock.schema import Column, Schema
 from penstock_server.meta.combine import combine
 from penstock_server.meta.estimands import Estimate, estimate
+from penstock_server.meta.refits import Spread, spread, widened
 
 Array = NDArray[np.float64]
 DATA = Path(__file__).parent / "data"
@@ -350,10 +351,12 @@ def test_copies_combine_by_plug_in_synthesis() -> None:
     assert (got.n, got.events, got.copies, got.copies_used) == (100, 40, 3, 3)
 
 
-def test_a_known_mechanism_variance_is_added() -> None:
-    got = combine([copy(0.1), copy(0.2)], mechanism_variance=0.5)
+def test_a_mechanism_variance_that_refits_show_is_added() -> None:
+    plain = combine([copy(0.1), copy(0.2)])
+    assert plain.mechanism_variance == 0
+    got = widened(plain, Spread(0.54, 0.04, 1e12, 100))
     assert got.variance == pytest.approx(0.04 * 1.5 + 0.5)
-    assert got.mechanism_variance == 0.5
+    assert got.mechanism_variance == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize(("failed", "usable"), [(0, True), (2, True), (3, False), (4, False)])
@@ -369,10 +372,22 @@ def test_the_reason_of_a_failed_site_is_kept() -> None:
     assert got.problem == "2 of 2 copies have no estimate: the fit did not converge"
 
 
-@pytest.mark.parametrize("value", [-1e-9, math.nan, math.inf])
-def test_a_mechanism_variance_must_be_finite_and_not_negative(value: float) -> None:
-    with pytest.raises(PenstockError):
-        combine([copy(0.1)], mechanism_variance=value)
+@pytest.mark.parametrize("square", [0.0, 0.02, 0.04])
+def test_a_mechanism_variance_is_never_negative(square: float) -> None:
+    plain = combine([copy(0.1)])
+    got = widened(plain, Spread(square, 0.04, 40.0, 100))
+    assert (got.mechanism_variance, got.variance) == (0.0, plain.variance)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_mechanism_variance_is_finite_or_a_problem(value: float) -> None:
+    copies = [copy(0.1), copy(0.2)]
+    for failed, known in ((1, True), (2, False)):
+        refits = [copy(value)] * failed + [copy(0.3)] * (2 - failed)
+        got = widened(combine(copies), spread(combine(copies), refits, copies))
+        assert math.isfinite(got.mechanism_variance)
+        assert math.isfinite(got.variance) == known
+        assert (got.problem is None) == known
 
 
 def test_no_copies_are_an_error() -> None:

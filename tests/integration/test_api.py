@@ -49,10 +49,12 @@ from penstock.errors import (
     SignatureError,
     Unfinished,
 )
+from penstock.estimands import Estimand
 from penstock.mechanisms import Maf
 from penstock.privacy.events import RELATION, Gaussian, to_dict
 from penstock.schema import Column, Schema, to_arrow
 from penstock.study import PrivacyRequest, Study
+from penstock.toml import study_toml
 from penstock.wire.canonical import canonical
 from penstock.wire.manifest import Manifest, sign_manifest
 from penstock.wire.messages import MAX_STUDY_BYTES, SiteState
@@ -297,6 +299,7 @@ ANALYSTS = (
     ("POST", "studies"),
     ("GET", "studies/x"),
     ("POST", "studies/x/cancel"),
+    ("POST", "studies/x/close"),
     ("GET", "studies/x/files"),
     ("GET", "studies/x/files/report.html"),
     ("GET", "studies/x/uploads/a"),
@@ -401,11 +404,34 @@ def test_a_study_is_handed_in_watched_and_cancelled(api, remote):
         remote.cancel(sign_cancel(study_id, STRANGER).to_bytes())
 
 
-def test_a_cancellation_is_of_the_study_in_the_path(api):
-    first, second = api.study("one"), api.study("two")
+def test_a_study_is_closed_by_its_owner_once_its_quorum_is_there(api, remote, home):
+    study_id = api.study("slow")
+    with pytest.raises(CoordinatorError, match="too few sites have delivered"):
+        remote.close_study(sign_cancel(study_id, ANALYST).to_bytes())
+    assert "penstock study close" not in run("study", "status", "slow")
+    with api.store.begin() as c:
+        api.store.update_part(c, study_id, "a", state=str(SiteState.DELIVERED))
+    assert "its quorum is there: `penstock study close`" in run("study", "status", "slow")
+    with pytest.raises(NotAllowed, match="not bound to your account"):
+        remote.close_study(sign_cancel(study_id, STRANGER).to_bytes())
+    said = run("study", "close", "slow", "-k", home / "ada.key")
+    assert "is closed with 1 of 2 sites; pooling" in said
+    with penstock.Client() as client:  # the same again changes nothing
+        client.close_study("slow", ANALYST)
+    (late,) = [s for s in remote.status("slow")["sites"] if s["site"] == "b"]
+    assert (late["state"], late["code"]) == ("timed-out", "late")
+    assert "nothing is charged" in run("study", "status", "slow").replace("\n", " ")
+    remote.cancel(sign_cancel(study_id, ANALYST).to_bytes())
+    with pytest.raises(CoordinatorError, match="ended already"):
+        remote.close_study(sign_cancel(study_id, ANALYST).to_bytes())
+
+
+@pytest.mark.parametrize("verb", ["cancel", "close"])
+def test_a_cancellation_is_of_the_study_in_the_path(api, verb):
+    first, second = api.study(f"one-{verb}"), api.study(f"two-{verb}")
     with api.client(api.analyst) as client:
         wish = sign_cancel(first, ANALYST).to_bytes()
-        answer = client.post(f"/api/v1/studies/{second}/cancel", content=wish)
+        answer = client.post(f"/api/v1/studies/{second}/{verb}", content=wish)
     assert answer.status_code == 409
     with api.remote() as remote:
         assert {remote.status(s)["state"] for s in (first, second)} == {"open"}
@@ -854,8 +880,8 @@ def run(*args: object, code: int = 0, stdin: str = "") -> str:
 def test_a_client_does_all_that_an_analyst_does(api, home):
     study = replace(STUDY, name="python")
     with penstock.Client() as client:
-        study_id = client.submit(study, ANALYST)
-        assert client.submit(study, home / "ada.key") == study_id
+        study_id = client.submit(study, ANALYST, no_estimands=True)
+        assert client.submit(study, home / "ada.key", no_estimands=True) == study_id
         assert client.status("python")["state"] == "open"
         with pytest.raises(Unfinished, match="has not ended yet"):
             client.wait("python", timeout=0)
@@ -874,6 +900,25 @@ def test_a_client_does_all_that_an_analyst_does(api, home):
         assert {"python", "pandas"} <= {s["name"] for s in client.studies()}
         with pytest.raises(InvalidInput, match="'one', 'all', 'refits'"):
             client.pooled("pandas", copies="some")  # type: ignore[arg-type]
+
+
+def test_a_client_handed_in_a_study_without_estimands_that_a_command_refuses(api, home):
+    study, file = replace(STUDY, name="empty"), home / "empty.toml"
+    file.write_text(study_toml(study))
+    with penstock.Client() as client:
+        for given, what in ((study, "study empty"), (file, str(file))):
+            with pytest.raises(InvalidInput, match="the report would answer nothing") as caught:
+                client.submit(given, ANALYST)
+            assert caught.value.what == what
+            (problem,) = caught.value.problems
+            assert "no_estimands=True" in (problem.remedy or "")
+        assert "empty" not in {s["name"] for s in client.studies()}
+        mean = Estimand("age", "mean", "age")
+        asking = client.submit(replace(study, name="asking", estimands=(mean,)), ANALYST)
+        assert client.submit(file, ANALYST, no_estimands=True) != asking
+        for name in ("empty", "asking"):
+            assert client.status(name)["state"] == "open"
+            client.cancel(name, ANALYST)
 
 
 def test_a_study_whose_results_are_made_says_how_far_they_are(api, home):

@@ -615,6 +615,7 @@ def test_a_sound_study_is_read_back(study):
     said = penstock("study", "check", study).out
     assert "may be read by you, bob, carol and the coordinator's admins" in said
     document = json.loads(penstock("study", "check", "--json", study).out)
+    assert document.pop("suggestions") == []
     assert document == json.loads(canonical(parse_study(study.read_text()).to_dict()))
 
 

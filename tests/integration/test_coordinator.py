@@ -11,6 +11,7 @@ import sys
 import time
 from importlib.resources import files
 
+import grpc
 import jsonschema
 import numpy as np
 import pyarrow.parquet as pq
@@ -24,6 +25,8 @@ from penstock.privacy.events import from_dict
 from penstock.schema import Column, Schema
 from penstock.wire import gate_pb2, gate_pb2_grpc
 from penstock.wire.calls import connect
+from penstock.wire.signed import sign_cancel
+from penstock_client.cli.common import document
 from penstock_client.ledger.database import Database
 from penstock_client.ledger.ledger import Ledger
 from penstock_server import results, service
@@ -241,6 +244,45 @@ def test_a_study_that_has_not_finished_has_no_results(world, tmp_path):
     with pytest.raises(CoordinatorError, match="no results"):
         results.pull(coordinator, study_id, tmp_path / "out", copies="one")
     assert not (tmp_path / "out").exists()
+
+
+def test_a_study_is_closed_without_a_site_whose_steward_has_not_looked(world, tmp_path):
+    coordinator = prepare(world, tmp_path / "c", approval="by-hand")
+    asked = world.signed(schema=SCHEMA, estimands=(ESTIMAND,), quorum=1)
+    study_id = coordinator.submit(asked.to_bytes())
+    first, second = world.sites
+    wish = sign_cancel(study_id, world.analyst).to_bytes()
+
+    def states():
+        return {p.site: str(p.state) for p in coordinator.store.parts(study_id)}
+
+    def waits():
+        return set(states().values()) == {"awaiting-approval"}
+
+    run(coordinator, gates(world), stop=waits)
+    with pytest.raises(CoordinatorError, match="too few sites have delivered"):
+        coordinator.close(wish)
+    requests = {p.site: p.request_id for p in coordinator.store.parts(study_id)}
+    approve(first, requests[first.name])
+    run(coordinator, gates(world), stop=lambda: states()[first.name] == "delivered")
+    assert states()[second.name] == "awaiting-approval"
+    coordinator.close(wish)
+    run(coordinator, gates(world), stop=lambda: ended(coordinator, study_id))
+    status = coordinator.status(study_id)
+    assert status["state"] == "finished", status
+    run(coordinator, gates(world), stop=lambda: not coordinator.store.due("9"))
+    # The site was told: its steward can say yes no more, and nothing was charged there.
+    (job,) = document(second.paths, "Requests")["requests"]
+    assert job["state"] == "cancelled"
+    with pytest.raises(grpc.RpcError):
+        approve(second, requests[second.name])
+    assert second.ledger().charges == {}
+    assert len(first.ledger().charges) == 1
+    out = tmp_path / "out"
+    results.pull(coordinator, study_id, out, copies="one")
+    report = json.loads((out / "report.json").read_text())
+    (late,) = report["missing"]
+    assert (late["site"], late["state"], late["code"]) == (second.name, "timed-out", "late")
 
 
 def test_a_killed_pump_loses_nothing_and_charges_once(world, tmp_path):

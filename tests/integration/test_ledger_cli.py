@@ -20,18 +20,24 @@ from tests.ledgers import DIGESTS
 from typer.testing import CliRunner
 
 from penstock.cli.main import app
-from penstock.errors import InvalidInput
+from penstock.errors import InvalidInput, Refused
+from penstock.estimands import Estimand
+from penstock.mechanisms import Gibbs, SlicedWasserstein
 from penstock.privacy.accountant import epsilon
 from penstock.privacy.events import Gaussian, PoissonGaussian, Unbounded, from_dict, to_dict
-from penstock.toml import study_template
+from penstock.study import PrivacyRequest
+from penstock.toml import study_template, study_toml
 from penstock.wire.signatures import generate_key, public_hex, sign
 from penstock_client.cli import budget
+from penstock_client.gate.admission import consider
+from penstock_client.gate.facts import read_facts
 from penstock_client.ledger import picture, whatif
 from penstock_client.ledger.budget import summary
 from penstock_client.ledger.database import Database
 from penstock_client.ledger.ledger import RECORD, Charge, Ledger
 from penstock_client.ledger.state import State
 from penstock_client.policy import read_policy, read_trust
+from penstock_client.site import SitePaths, read_settings
 
 RELEASE = (Gaussian(8.0), PoissonGaussian(0.02, 2.0, 50))
 PRICE = epsilon(RELEASE, 1e-5)
@@ -378,6 +384,42 @@ def study(steward, world, tmp_path) -> Path:
     path = tmp_path / "study.toml"
     path.write_text(text)
     return path
+
+
+def test_what_if_promised_what_a_gate_refuses(steward, world, tmp_path):
+    """Noise, and what does not fit: said by what-if in the words of the gate's refusal."""
+    question = (Estimand("e", "ols", "score", "sbp", adjust=("age", "sex")),)
+    large = SlicedWasserstein(copies=1, refits=0, steps=10_000, bases=512, bins=1024)
+    policy, settings = steward.root / "policy.toml", steward.root / "site.toml"
+    names = '["maf", "gibbs", "sliced-wasserstein"]'
+    policy.write_text(policy.read_text().replace('["maf"]', names))
+    settings.write_text(settings.read_text() + "\nmemory_gb = 1\n")
+    lineage = steward.ledger.state()
+    paths = SitePaths(steward.root)
+    facts = read_facts(paths, read_settings(paths), lineage, "2026-06-01T00:00:00Z")
+    signer = next(iter(facts.trust.signers.values()))
+    for code, words, changes in (
+        ("hopeless", "ask for an ε of at least", {"mechanism": Gibbs(), "estimands": question}),
+        ("memory", "for 200 persons, of 1 GB", {"mechanism": large}),
+    ):
+        signed = world.signed(privacy=PrivacyRequest(0.3, 1e-5), name=code, **changes)
+        with pytest.raises(Refused) as caught:
+            consider(signed, facts)
+        assert caught.value.reason == code
+        path = tmp_path / f"{code}.toml"
+        path.write_text(study_toml(signed.study))
+        found = steward.json("what-if", "--study", path, "--signer", signer.label)
+        assert not found["admitted"]
+        (refusal,) = found["refusals"]
+        assert refusal["reason"] == code
+        assert words in refusal["why"]
+        assert refusal["why"] in str(caught.value)
+        assert (found["releases_left"], found["releases_fit"]) == (0, False)
+        said = steward("what-if", "--study", path).out
+        assert "would be refused" in said
+        assert f"{code}: " in said
+        # No ε makes room; a larger one makes an answer.
+        assert (found["largest_epsilon"] > 0.3) is (code == "hopeless")
 
 
 def test_what_if_of_a_study_file(steward, study):

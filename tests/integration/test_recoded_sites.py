@@ -6,6 +6,7 @@ Seven of twelve files of a real trial had to be rewritten by hand before they co
 from __future__ import annotations
 
 import datetime
+import hashlib
 import json
 import os
 import pty
@@ -261,6 +262,66 @@ def test_the_same_file_and_recoding_are_the_same_version(home: Path) -> None:
     assert rows_of(folder, 2)["died"] == turned
 
 
+def test_nobody_knew_by_which_recoding_a_version_was_made(home: Path) -> None:
+    """recoding.toml was edited, or gone: what 1 and 2 had meant in the rows went with it."""
+    folder, data = made(home, "coded")
+    path, kept = folder / "recoding.toml", folder / "snapshots" / "main-1.recoding.toml"
+    penstock("site", "check", "-d", folder)
+    first = path.read_text()
+    path.write_text(first.replace("{ 1 = 0, 2 = 1 }", "{ 1 = 1, 2 = 0 }"))
+    penstock("site", "check", "-d", folder)
+    path.unlink()
+    assert not (folder / "snapshots" / "main-1.arrow").exists()
+    assert kept.stat().st_mode & 0o777 == 0o600
+    for version, text in ((1, first), (2, first.replace("{ 1 = 0, 2 = 1 }", "{ 1 = 1, 2 = 0 }"))):
+        shown = penstock("site", "recoding", version, "-d", folder)
+        assert shown.startswith(f"main version {version}, certified 20")
+        assert shown.endswith(f"by this recoding.toml:\n{text}")
+    newest = json.loads(penstock("site", "recoding", "--json", "-d", folder))
+    assert (newest["lineage"], newest["version"]) == ("main", 2)
+    assert newest["text"] == text
+    # A file that needs none is a version without one.
+    table = truth()
+    table["sex"] = table["sex"].map({0: "male", 1: "female"})
+    table.to_csv(data, index=False)
+    penstock("site", "check", "-d", folder)
+    assert "no recoding.toml" in penstock("site", "recoding", "-d", folder)
+    assert [p.name for p in sorted((folder / "snapshots").glob("*.recoding.toml"))] == [
+        "main-1.recoding.toml", "main-2.recoding.toml"
+    ]  # fmt: skip
+    said = penstock("site", "recoding", 4, "-d", folder, code=2)
+    assert "was not certified here, got 4; 1, 2, 3" in said
+
+
+def test_a_recoding_that_is_kept_leaves_with_nothing_and_is_not_believed_when_changed(
+    home: Path,
+) -> None:
+    folder, _ = made(home, "coded")
+    penstock("site", "check", "-d", folder)
+    kept = folder / "snapshots" / "main-1.recoding.toml"
+    decided = json.loads(penstock("site", "ledger", "decisions", "--json", "-d", folder))[-1]
+    assert re.fullmatch("[0-9a-f]{64}", decided["recoding"])
+    # Keyed: whoever is given the decisions cannot try out what may stand in the file.
+    assert decided["recoding"] != hashlib.sha256(kept.read_bytes()).hexdigest()
+    shown = penstock("site", "ledger", "decisions", "-d", folder)
+    assert f"recoding {decided['recoding'][:12]}" in " ".join(shown.split())
+    penstock("site", "ledger", "export", home / "l.json", "--decisions", "-d", folder)
+    public = (home / "l.json").read_text() + (folder / "join.json").read_text()
+    assert "chol_mgdl" not in public
+    # The same rows by another text are the same version: the newest text is the one that is kept.
+    path = folder / "recoding.toml"
+    path.write_text(path.read_text() + "# a comment\n")
+    penstock("site", "check", "-d", folder)
+    assert json.loads(penstock("site", "recoding", "--json", "-d", folder))["text"].endswith(
+        "# a comment\n"
+    )
+    kept.write_text(kept.read_text().replace("{ 1 = 0, 2 = 1 }", "{ 1 = 1, 2 = 0 }"))
+    said = penstock("site", "recoding", "-d", folder, code=7)
+    assert "not the recoding by which the version was certified" in said
+    kept.unlink()
+    assert "is gone" in penstock("site", "recoding", "-d", folder, code=1)
+
+
 def test_sex_coded_1_and_2_was_certified_as_nothing(home: Path) -> None:
     """759 persons would have contributed nothing, and nobody was told."""
     folder, _ = made(home, "coded")
@@ -291,8 +352,8 @@ def test_a_typo_in_a_recoding_is_named_with_its_line(home: Path) -> None:
     assert re.search(r"line \d+: columns.cholesterol.tims: is not a known key. Did you mean", said)
 
 
-def test_a_public_table_is_not_recoded(home: Path) -> None:
-    """A recoding is about the site's file: a public table has the dictionary's own words."""
+def test_a_public_table_is_not_recoded_as_the_sites_file_is(home: Path) -> None:
+    """A recoding is about one file: a public table has its own, or the dictionary's words."""
     folder, _ = made(home, "german")
     table = truth()
     table["sex"] = table["sex"].map({0: "male", 1: "female"})
@@ -302,6 +363,69 @@ def test_a_public_table_is_not_recoded(home: Path) -> None:
     penstock("site", "check", "-d", folder)
     kept, _ = snapshot.load((folder / "snapshots" / "public.arrow").read_bytes())
     assert kept["sex"].tolist() == truth()["sex"].tolist()
+
+
+def public_table(folder: Path, text: str, settings: str = "") -> None:
+    (folder / "public.csv").write_text(text)
+    path = folder / "site.toml"
+    path.write_text(path.read_text() + f'\npublic_data = "public.csv"\n{settings}')
+
+
+def public_rows(folder: Path) -> dict[str, list[float]]:
+    kept, _ = snapshot.load((folder / "snapshots" / "public.arrow").read_bytes())
+    return {name: values.tolist() for name, values in kept.items()}
+
+
+def test_a_public_table_of_another_layout_could_not_be_recoded(home: Path) -> None:
+    folder, _ = made(home, "german")
+    recoding = coded(home / "public.csv")
+    said_of = home / "german" / "public-recoding.toml"
+    public_table(folder, (home / "public.csv").read_text())
+    said = penstock("site", "check", "-d", folder, code=2)
+    # Not the site's recoding.toml, which is about another file.
+    assert "public.csv, by the dictionary's own words: 120 rows" in said
+    assert "cholesterol: column missing from the file" in said
+    assert "public_recoding in site.toml names a recoding of this table" in said
+    assert "in recoding.toml" not in said
+    path = folder / "site.toml"
+    path.write_text(path.read_text() + 'public_recoding = "public-recoding.toml"\n')
+    assert "No such file" in penstock("site", "check", "-d", folder, code=1)
+    said_of.write_text(recoding.replace("times =", "tims ="))
+    said = penstock("site", "check", "-d", folder, code=2)
+    assert re.search(r"public-recoding.toml.*\n.*line \d+: columns.cholesterol.tims", said)
+    said_of.write_text(recoding)
+    said = penstock("site", "check", "-d", folder)
+    assert f"public table public.csv, by public-recoding.toml: {N} rows" in said
+    found, expected = public_rows(folder), truth()
+    for column, values in found.items():
+        np.testing.assert_allclose(values, expected[column], rtol=1e-12, err_msg=column)
+
+
+def test_what_a_public_table_says_otherwise_was_clamped_and_lost_in_silence(home: Path) -> None:
+    folder, _ = made(home, "german")
+    table = truth()
+    table["sex"] = table["sex"].map({0: "male", 1: "female"}).where(table["age"] > 40, "unknown")
+    table["cholesterol"] = table["cholesterol"].where(table["age"] > 40, 240.0)
+    public_table(folder, table.to_csv(index=False))
+    said = penstock("site", "check", "-d", folder, code=2)
+    assert "outside the levels; they become missing" in said
+    assert "say in a file that public_recoding names in site.toml what they mean" in said
+    assert "outside [1, 20]; they are clamped" in said
+    assert "nothing was certified: add --accept" in said
+    assert f"{folder}/public.csv" in said
+    assert not (folder / "join.json").exists()
+    document = json.loads(penstock("site", "check", "--json", "--accept", "-d", folder))
+    assert document["findings"] == []
+    assert {f["column"] for f in document["public"]["findings"]} == {"sex", "cholesterol"}
+    assert document["version"] == 1
+
+
+def test_a_recoding_of_no_public_table_is_a_mistake(home: Path) -> None:
+    folder, _ = made(home, "german")
+    path = folder / "site.toml"
+    path.write_text(path.read_text() + '\npublic_recoding = "recoding.toml"\n')
+    said = penstock("site", "check", "-d", folder, code=2)
+    assert "public_recoding: is about no table" in said
 
 
 # -- drafts ------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from tests.integration.test_cli import DICTIONARY, penstock, replace, site, spoi
 
 from penstock.cli.exits import EXITS
 from penstock.errors import PenstockError
-from penstock.schema import Column, Schema
+from penstock.schema import HOW_SUGGESTED, Column, Schema
 from penstock.toml import dictionary_toml, parse_study
 from penstock.wire.messages import explain
 from penstock_client.policy import read_policy
@@ -78,6 +78,31 @@ def test_a_bad_file_checked_as_json_printed_none(home):
     assert said.err.startswith("error:")  # people read it there, as before
     missing = penstock("study", "check", "--json", home / "no.toml", code=1)
     assert "No such file" in json.loads(missing.out)["error"]["message"]
+
+
+NODES = '[columns.nodes]\nkind = "integer"\nlower = 0\nupper = 60\n'
+ADVICE = 'nodes: consider scale = "log", spike = 0 (a count from 0 to 60)'
+
+
+def test_a_draft_and_a_script_were_told_nothing_of_how_a_column_is_best_modelled(home):
+    study = draft(home, dictionary=DICTIONARY + "\n" + NODES)
+    text = study.read_text()
+    assert f"{NODES}# {ADVICE}\n" in text
+    assert text.count("consider") == 1
+    assert text.count(HOW_SUGGESTED) == 1
+    study.write_text(text + ESTIMAND)
+    said = penstock("study", "check", study).err
+    assert ADVICE in said
+    assert HOW_SUGGESTED in said
+    (found,) = json.loads(penstock("study", "check", "--json", study).out)["suggestions"]
+    why = "a count from 0 to 60"
+    assert found == {"column": "nodes", "keys": {"scale": "log", "spike": 0}, "why": why}
+    # Whoever follows it, or says no, hears no more of it.
+    for answer in ('scale = "log"\nspike = 0\n', 'scale = "linear"\n'):
+        study.write_text(text.replace(f"# {ADVICE}\n", answer) + ESTIMAND)
+        assert json.loads(penstock("study", "check", "--json", study).out)["suggestions"] == []
+    study.unlink()
+    assert HOW_SUGGESTED not in draft(home).read_text()
 
 
 VISITS = Schema(
@@ -215,6 +240,28 @@ def test_unknown_commands_suggested_nothing(line, words):
     text = re.sub(r"[│\s]+", " ", said.err)
     assert words in text
     assert text.count("Did you mean") == words.count("Did you mean")  # and once
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("study check --json", "Missing argument 'PATH'"),
+        ("study check s.toml --jsn --json", "No such option"),
+        ("study chek --json s.toml", "No such command 'chek'"),
+        ("stduy check --json", "No such command 'stduy'"),
+        ("site ledger show --json extra", "Got unexpected extra argument"),
+        ("site ledger what-if --epsilon much --json", "'much' is not a valid float"),
+    ],
+)
+def test_a_mistyped_command_printed_no_json(line, words):
+    """A script that asked for JSON got an empty document for its own mistake, and for no other."""
+    said = penstock(*line.split(), code=2)
+    error = json.loads(said.out)["error"]
+    assert (error["code"], error["exit_code"]) == ("invalid-input", 2)
+    (problem,) = error["problems"]
+    assert words in problem["message"]
+    assert "Usage:" in said.err
+    assert penstock(*[w for w in line.split() if w != "--json"], code=2).out == ""
 
 
 def kinds(base: type[PenstockError]) -> Iterator[type[PenstockError]]:

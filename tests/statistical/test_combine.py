@@ -40,10 +40,10 @@ def ratio(mechanism_sd: float, told: float) -> tuple[float, float]:
         real = rng.normal(size=ROWS)
         centre = real.mean() + mechanism_sd * rng.normal()
         copies = rng.normal(centre, real.std(ddof=1), size=(COPIES, ROWS))
-        site = combine(
-            [Estimate(c.mean(), c.var(ddof=1) / ROWS, ROWS, None, True) for c in copies],
-            mechanism_variance=told**2,
-        )
+        made = [Estimate(c.mean(), c.var(ddof=1) / ROWS, ROWS, None, True) for c in copies]
+        # As many refits would tell it exactly.
+        shown = Spread(made[0].variance + told**2, made[0].variance, 1e12, ROWS)
+        site = widened(combine(made), shown)
         errors.append(site.estimate**2)
         totals.append(site.variance)
         withins.append(site.within)

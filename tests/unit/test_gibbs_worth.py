@@ -20,7 +20,9 @@ from typer.testing import CliRunner
 from penstock.cli.main import app
 from penstock.errors import Hopeless
 from penstock.estimands import Estimand
-from penstock.mechanisms import Gibbs, Maf
+from penstock.mechanisms import Gibbs, Maf, Mechanism
+from penstock.models import plans
+from penstock.models.gibbs import worth
 from penstock.models.gibbs.design import read
 from penstock.models.gibbs.mechanism import answer
 from penstock.models.gibbs.plan import plan
@@ -58,9 +60,17 @@ def width(persons: int, epsilon: float, estimand: Estimand = HAZARD, **settings:
     return planned_width(plan(mechanism, SCHEMA, persons, privacy(epsilon), (estimand,)))
 
 
+def judge(
+    mechanism: Mechanism, persons: int, epsilon: float, estimands: tuple[Estimand, ...]
+) -> None:
+    asked = privacy(epsilon)
+    planned = plans.plan(mechanism, SCHEMA, persons, asked, estimands)
+    require_worth(planned, mechanism, SCHEMA, asked, estimands)
+
+
 def refusal(persons: int, epsilon: float, estimand: Estimand = HAZARD) -> str:
     with pytest.raises(Hopeless) as caught:
-        require_worth(Gibbs(), SCHEMA, persons, privacy(epsilon), (estimand,))
+        judge(Gibbs(), persons, epsilon, (estimand,))
     return str(caught.value)
 
 
@@ -70,7 +80,7 @@ def test_what_is_hopeless_is_refused_with_the_epsilon_or_the_persons_that_would_
     assert 1 < epsilon < 3
     assert 450 < persons < 2000
     for n, of in ((450, epsilon), (int(persons), 1.0)):
-        require_worth(Gibbs(), SCHEMA, n, privacy(of), (HAZARD,))
+        judge(Gibbs(), n, of, (HAZARD,))
     # And not much less would have done.
     refusal(450, 0.9 * epsilon)
     refusal(int(0.9 * persons), 1.0)
@@ -116,7 +126,21 @@ def test_answers_are_as_wide_as_was_planned(persons: int, epsilon: float) -> Non
 
 
 def test_other_mechanisms_are_not_asked() -> None:
-    require_worth(Maf(), SCHEMA, 20, privacy(0.1), ())
+    judge(Maf(), 20, 0.1, ())
+
+
+def test_a_study_is_planned_once_to_be_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was planned again, 30 ms, to be judged by the plan that lay there."""
+    from penstock.models.gibbs import plan as gibbs
+
+    asked, planned = privacy(1.0), plan(Gibbs(), SCHEMA, 6000, privacy(1.0), (HAZARD,))
+
+    def again(*_: object) -> None:
+        raise AssertionError("planned a second time")
+
+    for module in (plans, gibbs, worth):
+        monkeypatch.setattr(module, "plan", again, raising=False)
+    require_worth(planned, Gibbs(), SCHEMA, asked, (HAZARD,))
 
 
 def test_study_check_refuses_a_hopeless_question_where_a_sites_size_is_known(

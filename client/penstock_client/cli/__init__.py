@@ -25,6 +25,7 @@ def site() -> None:
 
 app.command()(setup.init)
 app.command()(setup.check)
+app.command()(setup.recoding)
 app.command()(setup.join)
 app.command()(daemon.start)
 app.command()(daemon.stop)

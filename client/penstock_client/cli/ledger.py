@@ -175,7 +175,8 @@ def _subject(one: Mapping[str, Any]) -> str:
         return f"request {one['request'][:12]}" + (" (silently)" if one.get("silent") else "")
     if kind == "certify":
         declared = "".join(f", {name.replace('_', ' ')}" for name in one["declared"])
-        return f"{one['lineage']} version {one['version']}{declared}"
+        recoding = f", recoding {one['recoding'][:12]}" if one.get("recoding") else ""
+        return f"{one['lineage']} version {one['version']}{recoding}{declared}"
     if kind == "trust-add":
         return f"{one['signer']['label']}, ε {one['signer']['epsilon']:g}"
     if kind == "trust-revoke":

@@ -21,7 +21,7 @@ from penstock.study import DELTA_TIMES_PERSONS
 from penstock.toml import Roles, guess_person
 from penstock.toml.writer import key
 from penstock.wire.signatures import fingerprint
-from penstock_client import setup
+from penstock_client import recoded, setup
 from penstock_client.cli.common import AsJson, Reason, SiteDir, open_site
 from penstock_client.join import Invite, accept, check_site, read_invite
 from penstock_client.network import NetworkPaths, node_fingerprint
@@ -194,11 +194,14 @@ def check(
         return
     empty = tuple(allow_empty or ())
     checked, _ = setup.inspect(paths, settings, new_frame=new_frame, allow_empty=empty)
-    standing = checked.standing(accept=accept)
+    tables = [checked] if checked.public is None else [checked, checked.public]
+    standing = [one for one in tables if one.standing(accept=accept)]
     if settings.insecure_seed is not None:
         err.print("  !", SEEDED, markup=False)
     if not as_json:
         _show_findings(checked)
+        if checked.public is not None:
+            _show_public(settings, checked.public)
         show_suggestions(checked.dictionary)
         _warn_of_delta(paths, checked.persons or 0)
     version = None
@@ -215,6 +218,12 @@ def check(
                 "suggestions": [asdict(s) for s in suggest_for(checked.dictionary)],
                 "unused": list(checked.unused),
                 "without": checked.without,
+                "public": checked.public
+                and {
+                    "rows": checked.public.rows,
+                    "findings": [asdict(f) for f in checked.public.findings],
+                    "unused": list(checked.public.unused),
+                },
                 "version": version,
             }
         )
@@ -222,12 +231,13 @@ def check(
         done(f"certified as version {version} of {settings.lineage}; public n = {checked.persons}")
         say(f"{paths.join} is what the coordinator enrols")
     if dry_run:
-        raise typer.Exit(2 if checked.fatal else 0)
+        raise typer.Exit(2 if any(one.fatal for one in tables) else 0)
     if standing:
         what = "add --accept to clamp and map as said, or correct the file"
-        if checked.fatal:
+        if any(one.fatal for one in standing):
             what = "correct what is marked ✗, in the file or in dictionary.toml"
-        source = str(setup.data_path(paths, settings.data))
+        named = settings.data if checked.standing(accept=accept) else settings.public_data
+        source = str(setup.data_path(paths, named))
         raise InvalidInput(source, [Problem("", f"nothing was certified: {what}")])
 
 
@@ -261,6 +271,19 @@ def _show_findings(checked: Checked) -> None:
         err.print("  !", f"{what} to a study of all columns", markup=False)
     if checked.findings:
         err.print("    which values lie outside, --values shows you, in a terminal only")
+
+
+def _show_public(settings: SiteSettings, public: Checked) -> None:
+    """What was found in the public table, which is fitted in place of the rows."""
+    how = settings.public_recoding or "the dictionary's own words"
+    say(f"public table {settings.public_data}, by {how}: {public.rows} rows")
+    if public.unused:
+        err.print("  not in the dictionary:", ", ".join(public.unused), markup=False)
+    for finding in public.findings:
+        err.print("  ✗" if finding.fatal else "  !", str(finding), markup=False)
+    if public.findings and not settings.public_recoding:
+        what = "says it otherwise? public_recoding in site.toml names a recoding of this table"
+        err.print("   ", what, markup=False)
 
 
 def _show_values(paths: SitePaths, settings: SiteSettings, *, as_json: bool) -> None:
@@ -297,6 +320,35 @@ def _recoding_to_write(paths: SitePaths, name: str, values: Sequence[str]) -> li
         f"[columns.{key(name)}]",
         f"values = {{ {blanks} }}",
     ]
+
+
+@friendly
+def recoding(
+    version: Annotated[
+        int | None, typer.Argument(help="Of the data set; the newest if not given.")
+    ] = None,
+    lineage: Annotated[
+        str | None, typer.Option(help="Another data set than the one in site.toml.")
+    ] = None,
+    directory: SiteDir = Path(),
+    as_json: AsJson = False,
+) -> None:
+    """By which recoding a version was made: the text of recoding.toml as it was certified by.
+
+    It stays at the site. Versions, and who certified them, are in `penstock site ledger decisions`.
+    """
+    paths, settings = open_site(directory)
+    found = recoded.find(paths, lineage or settings.lineage, version)
+    if as_json:
+        emit_json(asdict(found))
+        return
+    when = found.time[:16].replace("T", " ")
+    what = f"{found.lineage} version {found.version}, certified {when} UTC"
+    if found.text is None:
+        say(f"{what}: there was no recoding.toml, and columns were read as they are")
+        return
+    err.print(f"{what}, by this recoding.toml:", markup=False)
+    sys.stdout.write(found.text)
 
 
 @friendly

@@ -11,7 +11,6 @@ from penstock.checks import Checks
 from penstock.cli.console import emit_json, friendly, number, say, table
 from penstock.errors import InvalidInput, Problem
 from penstock.mechanisms import Gibbs, Maf, SlicedWasserstein, Trajectory, read
-from penstock.schema import Schema
 from penstock.study import PrivacyRequest
 from penstock.toml import parse_dictionary, parse_study, read_file
 from penstock_client.cli.common import AsJson, SiteDir, open_site
@@ -20,7 +19,7 @@ from penstock_client.gate.facts import certified_dictionary
 from penstock_client.ledger import whatif
 from penstock_client.ledger.ledger import utc_now
 from penstock_client.policy import Signer, Trust, read_policy, read_trust
-from penstock_client.site import SitePaths
+from penstock_client.site import SitePaths, SiteSettings
 
 PLAIN = "gaussian"
 
@@ -72,7 +71,7 @@ def what_if(
     by = None if signer is None else whatif.find_signer(trust, signer)
     persons = whatif.find_lineage(state, settings.lineage).versions[-1].persons
     if study is not None:
-        question = _of_file(study, persons, by)
+        question = _of_file(study, persons, _machine(paths, settings), by)
     else:
         asked = PrivacyRequest(
             1.0 if epsilon is None else epsilon, policy.study_delta if delta is None else delta
@@ -81,7 +80,10 @@ def what_if(
             question = whatif.one_number(asked.epsilon, asked.delta, by)
         else:
             made = read({"name": mechanism, **options})
-            question = whatif.synthetic(made, _dictionary(paths), persons, asked, signer=by)
+            machine = _machine(paths, settings)
+            question = whatif.synthetic(
+                made, machine.dictionary, persons, asked, machine, signer=by
+            )
     now = max(utc_now(), state.time)
     found = whatif.answer(question, state, policy, settings.lineage, now=now, releases=releases) | {
         "signer_known": by is not None or not trust.signers
@@ -102,18 +104,21 @@ def _check_options(mechanism: str, study: Path | None, priced: bool, tuned: bool
     check.done()
 
 
-def _dictionary(paths: SitePaths) -> Schema:
-    """The columns as certified, for the mechanism's price."""
+def _machine(paths: SitePaths, settings: SiteSettings) -> whatif.Machine:
+    """The columns as certified, and what a run may have, as an admission takes them."""
     path = certified_dictionary(paths)
     if not path.exists():
         remedy = "Run `penstock site check`"
         raise InvalidInput("ledger what-if", [Problem("", "not certified yet", remedy=remedy)])
-    return parse_dictionary(read_file(path)).schema
+    dictionary = parse_dictionary(read_file(path)).schema
+    return whatif.Machine(dictionary, settings.memory_gb, settings.threads)
 
 
-def _of_file(path: Path, persons: int, signer: Signer | None) -> whatif.Question:
+def _of_file(
+    path: Path, persons: int, machine: whatif.Machine, signer: Signer | None
+) -> whatif.Question:
     try:
-        return whatif.of_study(parse_study(read_file(path)), persons, signer)
+        return whatif.of_study(parse_study(read_file(path)), persons, machine, signer)
     except InvalidInput as error:
         raise InvalidInput(str(path), error.problems) from None
 

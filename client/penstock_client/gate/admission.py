@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from penstock import __version__
-from penstock.errors import Hopeless, InvalidInput, PrivacyError, Problem, Refused
-from penstock.models.plans import Plan, plan, require_worth
+from penstock.errors import InvalidInput, PrivacyError, Problem, Refused
+from penstock.models.plans import Plan, plan
 from penstock.released import shape_of
 from penstock.schema import Schema, compare
 from penstock.study import Study
@@ -135,16 +135,12 @@ def consider(signed: SignedStudy, facts: SiteFacts) -> Admission:
     if shape.rows * len(shape.names) > MAX_CELLS:
         raise refuse("wire-limit")
     try:
-        asked = (study.mechanism, study.schema, persons, study.privacy, study.estimands)
-        planned = plan(*asked)
-        require_worth(*asked)
-    except Hopeless as error:
-        raise refuse("hopeless", str(error)) from error
+        planned = plan(study.mechanism, study.schema, persons, study.privacy, study.estimands)
     except (PrivacyError, InvalidInput) as error:
         raise refuse("plan", str(error)) from error
     if not planned.events:
         raise refuse("plan", "nothing would be charged")
-    _within_memory(planned, study, facts)
+    _sensible(planned, study, facts)
     charge = Charge(
         id=identity,
         lineage=lineage.name,
@@ -203,18 +199,22 @@ def _within_policy(signed: SignedStudy, policy: Policy, persons: int) -> None:
         raise refuse("least-epsilon", f"ε at least {least:g}")
 
 
-def _within_memory(planned: Plan, study: Study, facts: SiteFacts) -> None:
-    """What cannot fit would burn its charge: it is refused before, from public numbers alone."""
+def _sensible(planned: Plan, study: Study, facts: SiteFacts) -> None:
+    """What would be noise, or could not fit, is refused before it is charged."""
     # With the mechanisms' plans: half a second that the start of a site would wait for.
-    from penstock.models.memory import GB, memory
+    from penstock.models.refusals import refusals
 
-    needed = memory(planned, study.schema, facts.dictionary, facts.threads)
-    if not needed.total <= facts.memory_gb * GB:
-        raise refuse(
-            "memory",
-            f"up to {needed.gigabytes:.2g} GB for {planned.persons} persons, of "
-            f"{facts.memory_gb:g} GB",
-        )
+    for code, detail in refusals(
+        planned,
+        study.mechanism,
+        study.schema,
+        study.privacy,
+        study.estimands,
+        dictionary=facts.dictionary,
+        memory_gb=facts.memory_gb,
+        threads=facts.threads,
+    ):
+        raise refuse(code, detail)
 
 
 def _within_ledger(charge: Charge, signer: Signer, facts: SiteFacts) -> None:

@@ -10,7 +10,8 @@ was decided. Kinds:
 
 ============  ==================================================================================
 open          the chain's birth: site and gate key
-certify       rows were certified: data set, version, persons, and what was declared
+certify       rows were certified: data set, version, persons, by which recoding, and what was
+              declared
 approve       a waiting request may run
 reject        it may not; ``silent`` where the network is not told
 trust-add     an analyst's key was pinned: its label, ε and last day

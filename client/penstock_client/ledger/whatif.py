@@ -43,13 +43,40 @@ _HALVINGS = 10
 Events = tuple[Event, ...]
 
 
+def _nothing() -> list[tuple[str, str]]:
+    return []
+
+
+@dataclass(frozen=True, slots=True)
+class Priced:
+    """What an ε would buy.
+
+    Attributes:
+        events: what would be charged for it.
+        refusals: asked when they are wanted, why it would be refused before any charge is looked
+            at, as an admission says it: codes and details.
+    """
+
+    events: Events
+    refusals: Callable[[], list[tuple[str, str]]] = _nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What a site's runs have: its dictionary, and the limits that it sets them."""
+
+    dictionary: Schema
+    memory_gb: float
+    threads: int
+
+
 @dataclass(frozen=True, slots=True)
 class Question:
     """What might be asked.
 
     Attributes:
         epsilon, delta: asked, zero-out with public n.
-        price: from an ε to what would be charged for it.
+        price: from an ε to what would be charged for it, and what speaks against it.
         mechanism, guarantee: as in a study.
         study: its name, for the allowance that a study has over all its releases; or empty.
         signer: who would sign it; without one no signer's allowance is looked at.
@@ -57,7 +84,7 @@ class Question:
 
     epsilon: float
     delta: float
-    price: Callable[[float], Events]
+    price: Callable[[float], Priced]
     mechanism: str
     guarantee: str = "formal"
     study: str = ""
@@ -88,8 +115,9 @@ def one_number(epsilon: float, delta: float, signer: Signer | None = None) -> Qu
     """
     check_budget(epsilon, delta)
 
-    def price(at: float) -> Events:
-        return (Gaussian(smallest_scale(lambda s: (Gaussian(s),), at, delta), label="one number"),)
+    def price(at: float) -> Priced:
+        scale = smallest_scale(lambda s: (Gaussian(s),), at, delta)
+        return Priced((Gaussian(scale, label="one number"),))
 
     return Question(epsilon, delta, price, "gaussian", signer=signer)
 
@@ -99,6 +127,7 @@ def synthetic(
     schema: Schema,
     persons: int,
     privacy: PrivacyRequest,
+    machine: Machine,
     *,
     estimands: Sequence[Estimand] = (),
     study: str = "",
@@ -106,8 +135,27 @@ def synthetic(
 ) -> Question:
     """A release by one of Penstock's mechanisms, priced as an admission prices it."""
 
-    def price(at: float) -> Events:
-        return plan(mechanism, schema, persons, replace(privacy, epsilon=at), estimands).events
+    def price(at: float) -> Priced:
+        asked = replace(privacy, epsilon=at)
+        planned = plan(mechanism, schema, persons, asked, estimands)
+
+        def refused() -> list[tuple[str, str]]:
+            # With the mechanisms' plans: half a second that every command would wait for.
+            from penstock.models.refusals import refusals
+
+            found = refusals(
+                planned,
+                mechanism,
+                schema,
+                asked,
+                estimands,
+                dictionary=machine.dictionary,
+                memory_gb=machine.memory_gb,
+                threads=machine.threads,
+            )
+            return list(found)
+
+        return Priced(planned.events, refused)
 
     return Question(
         privacy.epsilon,
@@ -120,13 +168,16 @@ def synthetic(
     )
 
 
-def of_study(study: Study, persons: int, signer: Signer | None = None) -> Question:
+def of_study(
+    study: Study, persons: int, machine: Machine, signer: Signer | None = None
+) -> Question:
     """What a study would ask of a site with so many persons."""
     return synthetic(
         study.mechanism,
         study.schema,
         persons,
         study.privacy,
+        machine,
         estimands=study.estimands,
         study=study.name,
         signer=signer,
@@ -172,17 +223,18 @@ def answer(
     if not 1 <= releases <= MOST_RELEASES:
         problem = Problem("", "out of range", value=str(releases), bound=f"1 to {MOST_RELEASES:,}")
         raise InvalidInput("--releases", [problem])
-    events = question.price(question.epsilon)
+    priced = question.price(question.epsilon)
+    events = priced.events
     unbounded = any(is_unbounded(e) for e in events)
-    refusals = _refusals(question, policy, found)
+    refused = [*_refusals(question, policy, found), *priced.refusals()]
     open_ = not (found.closed or found.exhausted)
     limits = _limits(question, found, others, policy, now) if open_ else []
     rows = []
     for limit in limits:
         rows.append(_row(limit, events))
         if not unbounded and not limit.filter.admits(limit.spent, events):
-            refusals.append((limit.reason, _why(limit, events)))
-    most = 0 if refusals else min((r["more"] for r in rows), default=0)
+            refused.append((limit.reason, _why(limit, events)))
+    most = 0 if refused else min((r["more"] for r in rows), default=0)
     persons = found.versions[-1].persons
     largest, binding = (None, "") if unbounded else _largest(question, limits, policy, found)
     spent_now = None if found.closed else found.filter.spent(found.events())
@@ -195,14 +247,14 @@ def answer(
         "delta": question.delta,
         "signer": question.signer.label if question.signer else None,
         "epsilon": None if unbounded else epsilon(events, question.delta),
-        "admitted": not refusals,
-        "refusals": [{"reason": reason, "why": why} for reason, why in refusals],
+        "admitted": not refused,
+        "refusals": [{"reason": reason, "why": why} for reason, why in refused],
         "spent_before": found.epsilon if found.exhausted else spent_now,
         "spent_after": None if unbounded or not rows else rows[0]["after_epsilon"],
-        "ends_formal_budget": unbounded and not refusals,
+        "ends_formal_budget": unbounded and not refused,
         "limits": [{**r, "more": _counted(r["more"])} for r in rows],
         "releases": releases,
-        "releases_fit": not refusals and (unbounded or releases <= most),
+        "releases_fit": not refused and (unbounded or releases <= most),
         "releases_left": None if unbounded else _counted(most),
         "largest_epsilon": largest,
         "largest_limit": binding,
@@ -341,14 +393,17 @@ def _largest(
         return 0.0, ""
 
     def trial(at: float) -> int:
-        """-1: too little for the mechanism; 0: it fits; 1: too much."""
+        """-1: too little for the mechanism, or for an answer; 0: it fits; 1: too much."""
         try:
-            events = question.price(at)
+            priced = question.price(at)
         except BudgetExceeded:
             return -1
+        events = priced.events
         refusing = [x.what for x in limits if not x.filter.admits(x.spent, events)]
         binding[:] = refusing or binding
-        return 1 if refusing else 0
+        if refusing:
+            return 1
+        return -1 if priced.refusals() else 0
 
     binding: list[str] = []
 

@@ -89,11 +89,13 @@ class Recoding:
     Attributes:
         rules: by the dictionary's column; the person column may have one, too.
         general: what holds for every column without a rule of its own.
+        text: as the steward wrote it; None where nobody wrote one.
     """
 
     layout: Layout = PLAIN
     rules: Mapping[str, Rule] = field(default_factory=dict)
     general: Rule = field(default_factory=lambda: Rule(()))
+    text: str | None = field(default=None, repr=False, compare=False)
 
     def rule(self, name: str) -> Rule:
         """How a column of the dictionary is read."""
@@ -168,7 +170,7 @@ def parse_recoding(text: str, schema: Schema, what: str = "recoding") -> Recodin
             check.problems += within(where, own.problems)
     if schema.person is not None:
         rules[schema.person] = _of_persons(rules.get(schema.person), schema.person, general)
-    recoding = Recoding(layout, rules, general)
+    recoding = Recoding(layout, rules, general, text)
     if not check.problems:
         _refuse_shared(check, recoding, schema)
         _refuse_codes_for_all(check, recoding, schema)

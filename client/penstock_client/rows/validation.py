@@ -47,6 +47,8 @@ class Checked:
         without: persons without one complete row, who would contribute nothing to a study of all
             columns; columns that are nullable need not be known.
         everybody: who is in the rows, as keyed hashes; only where the gate's key was given.
+        recoding: by which the file was read.
+        public: the same of the site's public table, if it has one.
     """
 
     findings: tuple[Finding, ...]
@@ -60,6 +62,8 @@ class Checked:
     others: Mapping[str, str] = field(default_factory=dict)
     without: int = 0
     everybody: Identities | None = field(default=None, repr=False, compare=False)
+    recoding: Recoding = field(default=NOTHING_RECODED, repr=False, compare=False)
+    public: Checked | None = field(default=None, repr=False, compare=False)
 
     @property
     def fatal(self) -> bool:
@@ -178,6 +182,7 @@ class _Reading:
             self._others,
             counted - len(np.unique(person[complete])) if coded else 0,
             None if self._everybody is None else self._everybody.done(),
+            self._recoding,
         )
 
 

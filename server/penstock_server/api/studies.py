@@ -143,6 +143,22 @@ def cancel(
     return {"study": row.id}
 
 
+@analyst.post("/studies/{study}/close")
+def close(
+    row: Row, signed: Cancellation, caller: Caller, coordinator: Studies, accounts: Accounts
+) -> dict[str, Any]:
+    """Have results made of what was delivered; sites that have not begun are cancelled."""
+    wish = read_signed_cancel(signed)
+    if wish.study_id != row.id:
+        raise CoordinatorError(
+            "the wish to close is of another study", value=wish.study_id[:64], bound=row.id
+        )
+    accounts.check_signer(caller.account, wish.signer)
+    coordinator.close(signed, caller)
+    log.info("study %s closed through %s", row.id[:12], caller.account)
+    return {"study": row.id}
+
+
 # -- results -----------------------------------------------------------------------------------
 
 

@@ -18,7 +18,8 @@ class SiteEstimate:
 
     Attributes:
         estimate: q̄, mean of the copies' estimates; NaN where there is a problem.
-        variance: T = ū(1 + 1/m) + mechanism variance; NaN where there is a problem.
+        variance: T = ū(1 + 1/m), and the mechanism variance once it is known; NaN where there is a
+            problem.
         within: ū, mean of the copies' variances.
         between: b, sample variance of the copies' estimates; None with a single copy.
         n: complete rows per copy (rounded mean); None of an answer, which does not tell.
@@ -44,40 +45,35 @@ class SiteEstimate:
     df: float = math.inf
 
 
-def combine(copies: Sequence[Estimate], *, mechanism_variance: float = 0.0) -> SiteEstimate:
+def combine(copies: Sequence[Estimate]) -> SiteEstimate:
     """Combine m copies of n rows each, all drawn from *one* fitted private model.
 
     q̄ = mean of the estimates, ū = mean of the variances (each at n rows, as many as the site has,
     by a noisy count: one that is off by a share of x leaves standard errors off by x/2),
 
-        T = ū (1 + 1/m) + mechanism_variance.
+        T = ū (1 + 1/m).
 
     The model is fitted once and plugged in: ū is the sampling variance of the real cohort, ū/m
     that of drawing the copies (plug-in synthesis with synthetic size = real size). T holds if the
     model contains the truth. By itself it does **not** hold the noise that the private mechanism
     put into the model, nor its bias from clipping: all copies share them, so the copies cannot
-    show them. Refits can (:mod:`penstock_server.meta.refits`). b, the variance between copies, is
-    kept for diagnosis: it estimates ū, and is not part of T.
+    show them. Refits can, and add it (:func:`penstock_server.meta.refits.widened`). b, the variance
+    between copies, is kept for diagnosis: it estimates ū, and is not part of T.
 
     Args:
         copies: the estimates of all released copies, failed ones (NaN) included.
-        mechanism_variance: ≥ 0, finite; squared units of the estimate.
 
     Returns:
         The site's estimate; NaN with a problem if fewer than half of the copies have one.
 
     Raises:
-        PenstockError: no copies, or a mechanism variance that is not ≥ 0 and finite.
+        PenstockError: no copies.
 
     Source: Raab, Nowok & Dibben, "Practical data synthesis for large samples", Journal of Privacy
     and Confidentiality 7 (2016–2017) 67–97, section 3 (k = n).
     """
     if not copies:
         raise PenstockError("no copies to combine")
-    if not 0 <= mechanism_variance < math.inf:
-        raise PenstockError(
-            "not a mechanism variance", value=mechanism_variance, bound="finite and >= 0"
-        )
     good = [c for c in copies if math.isfinite(c.estimate) and 0 < c.variance < math.inf]
     m = len(good)
     seen = good or list(copies)
@@ -90,19 +86,16 @@ def combine(copies: Sequence[Estimate], *, mechanism_variance: float = 0.0) -> S
         if reasons:
             problem += f": {'; '.join(reasons)}"
         nan = math.nan
-        return SiteEstimate(
-            nan, nan, nan, None, n, events, len(copies), m, mechanism_variance, problem
-        )
+        return SiteEstimate(nan, nan, nan, None, n, events, len(copies), m, problem=problem)
     estimates = np.array([c.estimate for c in good])
     within = float(np.mean([c.variance for c in good]))
     return SiteEstimate(
         estimate=float(estimates.mean()),
-        variance=within * (1.0 + 1.0 / m) + mechanism_variance,
+        variance=within * (1.0 + 1.0 / m),
         within=within,
         between=float(estimates.var(ddof=1)) if m > 1 else None,
         n=n,
         events=events,
         copies=len(copies),
         copies_used=m,
-        mechanism_variance=mechanism_variance,
     )

@@ -59,6 +59,9 @@ class Coordinator(Protocol):
     def cancel(self, signed: bytes) -> None:
         """Hand in a signed cancellation."""
 
+    def close_study(self, signed: bytes) -> None:
+        """Finish a study with what was delivered; who has not begun gets the cancellation."""
+
     def pull(self, study: str, out: Path, *, copies: Copies) -> list[Path]:
         """Write the report and what was released into ``out``; returns the files."""
 

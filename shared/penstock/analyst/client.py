@@ -21,7 +21,7 @@ from penstock.analyst import (
 from penstock.analyst.keyfile import read_private
 from penstock.analyst.waiting import wait_for_end
 from penstock.errors import CoordinatorError, InvalidInput, JobFailed, Problem
-from penstock.study import Study
+from penstock.study import Study, require_estimands
 from penstock.toml import parse_study, read_file
 from penstock.wire.messages import COPIES, Copies, StudyState
 from penstock.wire.signatures import private_from_pem
@@ -82,23 +82,28 @@ class Client:
 
     # -- studies ---------------------------------------------------------------------------------
 
-    def submit(self, study: Study | str | Path, key: Key) -> str:
+    def submit(self, study: Study | str | Path, key: Key, *, no_estimands: bool = False) -> str:
         """Sign a study here, with your key, and hand it in.
 
         Args:
             study: a :class:`penstock.study.Study`, or the path of its TOML file.
             key: your private key, or the path of its file (0600); it goes nowhere.
+            no_estimands: what sites release is wanted, and no report's answer.
 
         Returns:
             The study's id.
 
         Raises:
-            InvalidInput: the study has problems; all of them are listed.
+            InvalidInput: the study has problems, and all of them are listed; or it has no
+                estimands, and nobody said that none are wanted.
             NotAllowed: the key is not bound to your account at the coordinator.
             CoordinatorError: expired, unknown sites, a schema that a site does not carry, readers
                 without an account, or too many open studies.
         """
         found = study if isinstance(study, Study) else _parsed(Path(study))
+        if not no_estimands:
+            what = f"study {found.name}" if isinstance(study, Study) else str(study)
+            require_estimands(found, what, "call submit(…, no_estimands=True)")
         return self._coordinator.submit(sign_study(found, _private(key)).to_bytes())
 
     def studies(self) -> list[dict[str, Any]]:
@@ -150,6 +155,18 @@ class Client:
         """End a study of yours. What a site has reserved for a run in progress stays charged."""
         study_id = self._coordinator.status(study)["study"]
         self._coordinator.cancel(sign_cancel(study_id, _private(key)).to_bytes())
+
+    def close_study(self, study: str, key: Key) -> None:
+        """Finish a study of yours now, with the sites that have delivered: at least its quorum.
+
+        Sites that have not begun are told so, and charge nothing. What a site has reserved for a
+        run in progress stays charged, and what it makes stays there.
+
+        Raises:
+            CoordinatorError: fewer have delivered than its quorum, or it ended without results.
+        """
+        study_id = self._coordinator.status(study)["study"]
+        self._coordinator.close_study(sign_cancel(study_id, _private(key)).to_bytes())
 
     # -- results ---------------------------------------------------------------------------------
 

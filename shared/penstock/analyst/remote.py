@@ -111,6 +111,10 @@ class Remote:
         study = json.loads(signed)["cancel"]
         self._record("POST", f"studies/{_name(study)}/cancel", signed, keys=("study",))
 
+    def close_study(self, signed: bytes) -> None:
+        study = json.loads(signed)["cancel"]
+        self._record("POST", f"studies/{_name(study)}/close", signed, keys=("study",))
+
     def sites(self) -> list[dict[str, Any]]:
         """The enrolled sites."""
         return self._list("sites")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.cli.console import err
-from penstock.schema import Schema, suggest_for
+from penstock.schema import HOW_SUGGESTED, Schema, suggest_for
 
 
 def show_suggestions(schema: Schema) -> None:
@@ -12,5 +12,4 @@ def show_suggestions(schema: Schema) -> None:
     for suggestion in found:
         err.print("  ·", str(suggestion), markup=False)
     if found:
-        what = 'suggested from what is declared, never from rows; scale = "linear" says no'
-        err.print(f"    {what}", markup=False)
+        err.print(f"    {HOW_SUGGESTED}", markup=False)

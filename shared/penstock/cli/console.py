@@ -16,7 +16,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from penstock.errors import PenstockError
+from penstock.errors import InvalidInput, PenstockError, Problem
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -77,6 +77,16 @@ def _stop(text: str, code: int, document: dict[str, Any] | None = None) -> NoRet
     err.print("error:", style="bold red", end=" ")
     err.print(text, markup=False)
     raise typer.Exit(code) from None
+
+
+def usage_as_json(error: click.UsageError) -> None:
+    """What is wrong with a command line, as a script that asked for JSON reads every error.
+
+    People read it on standard error, where click says it.
+    """
+    what = error.ctx.command_path if error.ctx is not None else "penstock"
+    found = InvalidInput(what, [Problem("", error.format_message())])
+    emit_json({"error": {"exit_code": found.exit_code, **found.to_dict()}})
 
 
 def emit_json(value: Any) -> None:

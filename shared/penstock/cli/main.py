@@ -14,6 +14,7 @@ from typer.core import TyperGroup
 
 from penstock import __version__
 from penstock.checks import closest
+from penstock.cli.console import usage_as_json
 from penstock.cli.exits import EPILOG
 
 GROUP = "penstock.commands"
@@ -23,7 +24,7 @@ HELP = {
     "demo": "See all of it work: simulated hospitals, real processes, real TLS, one report.",
     "key": "Make the key that signs your studies, and show its fingerprint.",
     "login": "Keep a coordinator's address and your token for the commands below.",
-    "study": "Ask a question of many sites: new, check, submit, status, cancel.",
+    "study": "Ask a question of many sites: new, check, submit, status, close, cancel.",
     "pull": "Fetch a study's report and its pooled synthetic data.",
     "logout": "Forget a saved login.",
     "site": "Keep a site: init, check, join, trust, start, requests, approve, ledger, doctor.",
@@ -50,6 +51,15 @@ class LazyGroup(TyperGroup):
             raise click.UsageError(_unknown(args[0], self.list_commands(ctx)), ctx) from None
         finally:
             self._resolving = False
+
+    def invoke(self, ctx: click.Context) -> Any:
+        as_json = "--json" in ctx.args
+        try:
+            return super().invoke(ctx)
+        except click.UsageError as error:
+            if as_json:
+                usage_as_json(error)
+            raise
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         found = _entry_points()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, cast
@@ -28,8 +29,8 @@ from penstock.cli.advice import show_suggestions
 from penstock.cli.console import done, emit_json, err, escape, friendly, say, table
 from penstock.errors import InvalidInput, JobFailed, PenstockError, Problem, Unreachable
 from penstock.mechanisms import MECHANISMS, Gibbs, Trajectory
-from penstock.schema import Schema
-from penstock.study import DELTA_TIMES_PERSONS, Study, advised_delta
+from penstock.schema import Schema, suggest_for
+from penstock.study import DELTA_TIMES_PERSONS, Study, advised_delta, require_estimands
 from penstock.toml import (
     mechanism_for,
     parse_dictionary,
@@ -78,7 +79,8 @@ def study() -> None:
     """Ask a question of many sites.
 
     In this order: `penstock login`, `penstock key new`, study new, (edit the
-    file), check, submit, status --wait; then `penstock pull`.
+    file), check, submit, status --wait; then `penstock pull`. With a quorum,
+    close goes on without sites that are late.
     """
 
 
@@ -177,10 +179,8 @@ def _read_asked(path: Path, no_estimands: bool) -> Study:
         InvalidInput: with every problem of the file; or there is no estimand.
     """
     found = _read(path)
-    if not (found.estimands or no_estimands):
-        what = "there is none: sites would be charged, and the report would answer nothing"
-        remedy = "Add [[estimands]]; or give --no-estimands, if what sites release is all you want"
-        raise InvalidInput(str(path), [Problem("estimands", what, remedy=remedy)])
+    if not no_estimands:
+        require_estimands(found, str(path), "give --no-estimands")
     return found
 
 
@@ -200,7 +200,8 @@ def check(
     _warn_of_delta(found, persons)
     _plan_for(found, persons)
     if as_json:
-        emit_json(found.to_dict())
+        suggestions = [asdict(s) for s in suggest_for(found.schema)]
+        emit_json(found.to_dict() | {"suggestions": suggestions})
         return
     show_suggestions(found.schema)
     done(f"{path}: {found.name}, {len(found.sites)} sites, quorum {found.quorum}")
@@ -255,8 +256,9 @@ def _plan_for(study: Study, persons: dict[str, int]) -> None:
     for site, n in persons.items():
         asked = (study.mechanism, study.schema, n, study.privacy, study.estimands)
         try:
-            require_worth(*asked)
-            needed = memory(plan(*asked), study.schema)
+            planned = plan(*asked)
+            require_worth(planned, study.mechanism, study.schema, study.privacy, study.estimands)
+            needed = memory(planned, study.schema)
         except ModuleNotFoundError:
             return
         if needed.total > USUAL_MEMORY_GB * GB:
@@ -341,6 +343,9 @@ def _show(found: dict[str, Any]) -> None:
         say(f"  {found['note']}")
     if found["state"] == StudyState.OPEN:
         say(f"  sites have until {found['deadline'][:16].replace('T', ' ')} UTC")
+        there = sum(s["state"] == SiteState.DELIVERED for s in found["sites"])
+        if there >= found["quorum"]:
+            say("  its quorum is there: `penstock study close` finishes it now, without the others")
     table(
         "",
         ("site", "state", "progress", "code", "what it means, and what to do"),
@@ -420,6 +425,22 @@ def _bars(ask: Callable[[], dict[str, Any]], found: dict[str, Any], every: float
                 progress.update(bars[RESULTS], completed=share, state=_state(status))
 
         return wait_for_end(ask, every=every, first=found, seen=seen, away=_away)
+
+
+@app.command("close")
+@friendly
+def close_study(study: StudyName, key: KeyFile, coordinator: Where = None) -> None:
+    """Finish a study now, with the sites that have delivered: at least its quorum.
+
+    Sites that have not begun are told so, and charge nothing. What a site has
+    reserved for a run in progress stays charged, and its release stays there.
+    """
+    remote = connect(coordinator)
+    study_id = remote.status(study)["study"]
+    remote.close_study(sign_cancel(study_id, private_from_pem(read_private(key))).to_bytes())
+    found = remote.status(study_id)
+    there = sum(s["state"] == SiteState.DELIVERED for s in found["sites"])
+    done(f"{study_id[:12]} is closed with {there} of {len(found['sites'])} sites; {found['state']}")
 
 
 @app.command()

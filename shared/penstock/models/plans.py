@@ -50,18 +50,24 @@ def plan(
 
 
 def require_worth(
+    planned: Plan,
     mechanism: Mechanism,
     schema: Schema,
-    persons: int,
     privacy: PrivacyRequest,
     estimands: Sequence[Estimand] = (),
 ) -> None:
     """Refuse what would say nothing whatever the rows are, by public numbers alone.
 
+    Args:
+        planned: what :func:`plan` made of the same.
+
     Raises:
         Hopeless: an answer that :mod:`penstock.models.gibbs.worth` plans to be noise.
     """
     if isinstance(mechanism, Gibbs):
+        from penstock.models.gibbs import plan as gibbs
         from penstock.models.gibbs import worth
 
-        worth.require_worth(mechanism, schema, persons, privacy, estimands)
+        if not isinstance(planned, gibbs.Plan):
+            raise TypeError("this is no plan of gibbs")
+        worth.require_worth(planned, mechanism, schema, privacy, estimands)

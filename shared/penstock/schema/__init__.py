@@ -19,6 +19,7 @@ from penstock.schema.columns import (
 )
 from penstock.schema.compare import compare
 from penstock.schema.suggestions import (
+    HOW_SUGGESTED,
     Suggestion,
     follow_suggestions,
     suggest_for,
@@ -34,6 +35,7 @@ from penstock.schema.tables import (
 
 __all__ = [
     "END_WIDTH",
+    "HOW_SUGGESTED",
     "KINDS",
     "LARGEST",
     "LEVELS_PUBLIC",

@@ -23,6 +23,9 @@ _MAGNITUDES = 1.5
 """Orders of magnitude between a concentration's bounds, or between its upper bound and a
 hundredth of it where the lower one is 0, from which it bunches."""
 
+HOW_SUGGESTED = 'suggested from what is declared, never from rows; scale = "linear" says no'
+"""Said below suggestions, wherever they are shown."""
+
 _STEPS = 2000
 """Steps within the bounds that suggested decimals give at least."""
 

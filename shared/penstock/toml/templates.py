@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 
 from penstock.estimands import MODELS, Estimand
 from penstock.mechanisms import Maf, Mechanism, settings
-from penstock.schema import Column, Schema
+from penstock.schema import HOW_SUGGESTED, Column, Schema, suggest_for, suggest_modelling
 from penstock.study import DELTA, PrivacyRequest, Study
 from penstock.toml.writer import key, table, value
 
@@ -140,7 +140,8 @@ def study_toml(study: Study) -> str:
             "# Whose rows: person names the column that identifies a person, if there is one.\n"
             + table("table", _person(study.schema)),
             "# The columns, as in the sites' dictionaries; bounds may be narrower.\n"
-            + "\n".join(map(_column, study.schema.columns)),
+            + (f"# {HOW_SUGGESTED}\n" if suggest_for(study.schema) else "")
+            + "\n".join(_column(c) + _advice(c) for c in study.schema.columns),
         ]
     )
 
@@ -205,6 +206,12 @@ def _column(column: Column) -> str:
     if column.kind == "event":
         del shown["levels"]
     return table(f"columns.{key(column.name)}", shown)
+
+
+def _advice(column: Column) -> str:
+    """What the column could do with, as a comment below it."""
+    found = suggest_modelling(column)
+    return "" if found is None else f"# {found}\n"
 
 
 def _all(part: PrivacyRequest) -> dict[str, object]:

@@ -127,6 +127,16 @@ CODES: dict[str, tuple[str, str]] = {
     "cancelled": ("cancelled by the analyst", ""),
     "rejected": ("the steward said no", "talk to the site"),
     "no-answer": ("the site did not answer before the deadline", "talk to the site"),
+    "late": (
+        "its analyst closed the study, and the site was not known to have begun: it was told so, "
+        "and where no run had begun nothing is charged",
+        "ask it in a study of its own",
+    ),
+    "late-run": (
+        "its analyst closed the study while the site worked on it: what it reserved stays charged, "
+        "and what it made stays at the site",
+        "give a site that has begun its time: `penstock study status` shows its progress",
+    ),
     "unreachable": ("the site could not be reached", "ask the site whether its gate runs"),
     "gate-away": (
         "the site is connected, but its gate does not answer",

@@ -45,7 +45,6 @@ from penstock.models.gibbs.plan import (
     Plan,
     at_scale,
     gradient_sensitivity,
-    plan,
     squared_bound,
     summary_norm,
 )
@@ -79,19 +78,21 @@ class _Expected:
 
 
 def require_worth(
+    found: Plan,
     mechanism: Gibbs,
     schema: Schema,
-    persons: int,
     privacy: PrivacyRequest,
     estimands: Sequence[Estimand],
 ) -> None:
     """Refuse an answer whose planned width is above :data:`MOST_WIDE`; reads no row.
 
+    Args:
+        found: the plan of all that follows.
+
     Raises:
         Hopeless: says which ε, or how many persons, would do.
     """
-    found = plan(mechanism, schema, persons, privacy, estimands)
-    width = planned_width(found)
+    width, persons = planned_width(found), found.persons
     if width <= MOST_WIDE:
         return
 

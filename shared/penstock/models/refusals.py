@@ -1,0 +1,45 @@
+"""What keeps a plan from being carried out, from public numbers alone.
+
+One rule for all who ask: a gate refuses by it before anything is charged, and `ledger what-if`
+says by it what the gate would say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from penstock.errors import Hopeless
+from penstock.estimands import Estimand
+from penstock.mechanisms import Mechanism
+from penstock.models.memory import GB, memory
+from penstock.models.plans import Plan, require_worth
+from penstock.schema import Schema
+from penstock.study import PrivacyRequest
+
+
+def refusals(
+    planned: Plan,
+    mechanism: Mechanism,
+    schema: Schema,
+    privacy: PrivacyRequest,
+    estimands: Sequence[Estimand] = (),
+    *,
+    dictionary: Schema,
+    memory_gb: float,
+    threads: int,
+) -> Iterator[tuple[str, str]]:
+    """Every reason, as the code of a refusal (:data:`penstock.wire.messages.CODES`) and details.
+
+    Args:
+        planned: what :func:`penstock.models.plans.plan` made of what follows.
+        dictionary: the site's; memory_gb, threads: what it lets a run have.
+    """
+    try:
+        require_worth(planned, mechanism, schema, privacy, estimands)
+    except Hopeless as error:
+        yield "hopeless", str(error)
+    # What cannot fit would burn its charge.
+    needed = memory(planned, schema, dictionary, threads)
+    if not needed.total <= memory_gb * GB:
+        persons = f"for {planned.persons} persons, of {memory_gb:g} GB"
+        yield "memory", f"up to {needed.gigabytes:.2g} GB {persons}"
