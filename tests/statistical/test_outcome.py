@@ -349,7 +349,7 @@ def test_the_match_leaves_times_where_the_margins_have_them(setting: Setting) ->
     for who in (setting.sample[:, EVENT] > 0, setting.sample[:, EVENT] <= 0):
         before, after = setting.sample[who, TIME], moved[who, TIME]
         assert abs(after.mean() - before.mean()) < 0.12
-        assert after.std() == pytest.approx(before.std(), rel=0.05)
+        assert after.std() == pytest.approx(before.std(), rel=0.1)
 
 
 @pytest.mark.parametrize("shares", [(0.2, 0.3, 0.5), (0.7, 0.2, 0.1), (0.05, 0.9, 0.05)])
