@@ -34,6 +34,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -43,6 +44,7 @@ from tests.studies.bench_network import parts_of
 from tests.studies.rows import Row, write
 from tests.weighed import MB
 
+from penstock.cli.console import say
 from penstock.models.memory import memory
 from penstock.models.plans import plan
 from penstock.study import PrivacyRequest, advised_delta
@@ -127,14 +129,17 @@ class Clinics(Twelve):
 
 def run() -> Path:
     """Both federations, and all studies."""
-    hospitals = [replace(SCENARIOS[m](), study=m) for m in ("maf", "sliced-wasserstein", "gibbs")]
+    hospitals = [replace(SCENARIOS[m](), study=m) for m in ("gibbs", "maf", "sliced-wasserstein")]
     clinics = replace(
         SCENARIOS["trajectory"](),
         study="trajectory",
         sites=tuple(f"clinic-{place + 1:02}" for place in range(SITES)),
         schema=visits.schema(VISITS),
     )
-    rows = [*_federation(Hospitals, hospitals), *_federation(Clinics, [clinics])]
+    rows = []
+    for row in chain(_federation(Hospitals, hospitals), _federation(Clinics, [clinics])):
+        say(f"  {row.what}: {row.ours:.4g}")
+        rows.append(row)
     total = psutil.virtual_memory().total / 1e9
     machine = f"{os.cpu_count()} cores, {total:.3g} GB of memory."
     return write("twelve", rows, f"{(__doc__ or '').strip()}\n\n{machine}")
@@ -150,9 +155,8 @@ def _federation(kind: type[Twelve], studies: list[Scenario]) -> Iterator[Row]:
             began = time.monotonic()
             made.start()
             where = f"{SITES} {kind.__name__.lower()}"
-            yield Row(
-                f"{where}: simulated, set up and online (s)", time.monotonic() - began, None, 1
-            )
+            taken = time.monotonic() - began
+            yield Row(f"{where}: simulated, set up and online (s)", taken, None, 1)
             yield from _idle(where)
             for asked in studies:
                 yield from _study(made, asked)
