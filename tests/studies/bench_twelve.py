@@ -59,7 +59,9 @@ from penstock_server.simulate.files import frame
 SITES = 12
 PERSONS = tuple(round(float(n)) for n in np.geomspace(450, 6300, SITES))
 EPSILON, VISITS, SEED = 3.0, 3, 1
-IDLE_SECONDS, SETTLE_SECONDS = 60.0, 15.0
+IDLE_SECONDS, SETTLE_SECONDS = 60.0, 60.0
+"""Sites look for messages every second for a while after they came, and then every three."""
+
 STUDY_SECONDS = 2400.0
 """After so long a study is given up, and everything ended."""
 

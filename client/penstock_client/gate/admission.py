@@ -8,6 +8,7 @@ clock go in. Nothing computed from rows does, so that a refusal tells nobody abo
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from penstock import __version__
 from penstock.errors import Hopeless, InvalidInput, PrivacyError, Problem, Refused
@@ -21,6 +22,9 @@ from penstock.wire.signed import SignedStudy
 from penstock_client.ledger.allowances import AllowanceExceeded
 from penstock_client.ledger.ledger import Charge, Lineage, State, admit
 from penstock_client.policy import Policy, Signer, Trust
+
+if TYPE_CHECKING:
+    from penstock.models.memory import Memory
 
 MAX_CELLS = 200_000_000
 """A release of more cells than this is refused; it would outgrow a coordinator's memory."""
@@ -144,7 +148,10 @@ def consider(signed: SignedStudy, facts: SiteFacts) -> Admission:
         raise refuse("plan", str(error)) from error
     if not planned.events:
         raise refuse("plan", "nothing would be charged")
-    _within_memory(planned, study, facts)
+    # With the mechanisms' plans: half a second that the start of a site would wait for.
+    from penstock.models.memory import memory
+
+    within_memory(memory(planned, study.schema, facts.dictionary, facts.threads), planned, facts)
     charge = Charge(
         id=identity,
         lineage=lineage.name,
@@ -203,13 +210,13 @@ def _within_policy(signed: SignedStudy, policy: Policy, persons: int) -> None:
         raise refuse("least-epsilon", f"ε at least {least:g}")
 
 
-def _within_memory(planned: Plan, study: Study, facts: SiteFacts) -> None:
-    """What cannot fit would burn its charge: it is refused before, from public numbers alone."""
-    # With the mechanisms' plans: half a second that the start of a site would wait for.
-    from penstock.models.memory import GB, memory
+def within_memory(needed: Memory, planned: Plan, facts: SiteFacts) -> None:
+    """What cannot fit would burn its charge: it is refused before, from public numbers alone.
 
-    needed = memory(planned, study.schema, facts.dictionary, facts.threads)
-    if not needed.total <= facts.memory_gb * GB:
+    Raises:
+        Refused: it needs more than the site lets a run have.
+    """
+    if not needed.gigabytes <= facts.memory_gb:
         raise refuse(
             "memory",
             f"up to {needed.gigabytes:.2g} GB for {planned.persons} persons, of "
