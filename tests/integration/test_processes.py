@@ -217,12 +217,14 @@ def test_a_locked_database_delays_a_study_and_loses_no_answer(federation):
     """A site's answer was dropped, and the site asked again after a quarter of an hour only."""
     database = Folder(federation.folder(COORDINATOR)).superlink_database
     log = federation.folder(COORDINATOR) / "log" / "superlink.log"
-    before = log.read_text().count("has to wait")
+    before = log.read_text().count("database is locked")
     study = federation.submit("locked")
     federation.reached(study, "a", "running", "delivered")
     with contextlib.closing(sqlite3.connect(database, isolation_level=None)) as held:
         held.execute("BEGIN IMMEDIATE")
-        federation.until(lambda: log.read_text().count("has to wait") > before, "a call to wait")
+        federation.until(
+            lambda: log.read_text().count("database is locked") > before, "a call to wait"
+        )
         held.execute("ROLLBACK")
     delivered(federation, study, 120)
 

@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 
 import uvicorn
-from fastapi import Request
+from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 from flwr.common.constant import ISOLATION_MODE_PROCESS, TRANSPORT_TYPE_GRPC_RERE
 from flwr.superlink.cli.flower_superlink import SuperLinkLifespan
@@ -42,12 +42,21 @@ def main(root: Path) -> None:
     folder = Folder(root)
     make_secret(folder.secret)
     folder.superlink_socket.unlink(missing_ok=True)
-    app = create_app(_settings(folder), SuperLinkLifespan)
-    app.add_exception_handler(OperationalError, _busy)
     config = uvicorn.Config(
-        app, uds=str(folder.superlink_socket), access_log=False, log_level="warning", workers=1
+        make_app(folder),
+        uds=str(folder.superlink_socket),
+        access_log=False,
+        log_level="warning",
+        workers=1,
     )
     uvicorn.Server(config).run()
+
+
+def make_app(folder: Folder) -> FastAPI:
+    """Flower's own app; a database that cannot be written to now is 503."""
+    app = create_app(_settings(folder), SuperLinkLifespan)
+    app.add_exception_handler(OperationalError, _busy)
+    return app
 
 
 def _busy(request: Request, error: Exception) -> JSONResponse:
