@@ -254,13 +254,12 @@ def test_an_attack_that_cannot_fit_is_refused_before_it_starts(world, site, fast
 
 
 def test_an_attack_that_runs_out_of_memory_says_so(world, site, fast):
-    request = asked(world, site, fast)
+    request = asked(world, site, fast, flows=8, hidden=(1024, 1024))
     with specified(site.paths, read_settings(site.paths), request) as (spec, rows):
         with pytest.raises(JobFailed) as caught:
-            run_attack(replace(spec, memory_gb=0.2), rows, 1, lambda _done, _of: None)
+            run_attack(replace(spec, memory_gb=0.4), rows, 1, lambda _done, _of: None)
     assert "nothing was charged or kept" in str(caught.value)
-    assert "memory" in str(caught.value)
-    assert "limit 0.2 GB" in str(caught.value)
+    assert "ran out of memory (limit 0.4 GB)" in str(caught.value)
 
 
 def endless(world, site, fast):
