@@ -452,7 +452,7 @@ def _found(folder: str) -> Iterator[tuple[str, psutil.Process]]:
             continue
         if any(w.endswith("leash.py") for w in words):
             continue
-        kind = _kind(words)
+        kind = kind_of(words)
         if kind is not None:
             yield kind, process
 
@@ -461,7 +461,8 @@ def _found_pids(folder: str, kind: str) -> dict[str, int]:
     return {k: p.pid for k, p in _found(folder) if k == kind}
 
 
-def _kind(words: Sequence[str]) -> str | None:
+def kind_of(words: Sequence[str]) -> str | None:
+    """Which of :data:`KINDS` a command line is."""
     text = " ".join(words)
     for kind, commands in KINDS.items():
         if any(f"-m {' '.join(c)} " in f"{text} " for c in commands):

@@ -5,6 +5,7 @@ Linux only: the peak is the kernel's own count (``VmHWM``), looked at until the 
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import tempfile
@@ -15,13 +16,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
+
 from penstock.estimands import Estimand
 from penstock.mechanisms import Gibbs, Maf, Mechanism, SlicedWasserstein, Trajectory
-from penstock.models.memory import Memory, memory
+from penstock.models.memory import Memory, attack_memory, memory
 from penstock.models.plans import plan
+from penstock.models.tables.plan import Plan as TablePlan
 from penstock.privacy.events import to_dict
 from penstock.schema import Column, Schema
 from penstock.study import PrivacyRequest, Study
+from penstock_client.gate import attack
 from penstock_client.work.launcher import Worker
 from penstock_client.work.rehearsal import synthetic_rows
 from penstock_client.work.spec import Spec
@@ -102,6 +107,14 @@ def foreseen(study: Study, persons: int, threads: int = 1) -> Memory:
     return memory(planned, study.schema, threads=threads)
 
 
+def foreseen_of_attack(study: Study, persons: int, threads: int = 1) -> Memory:
+    """What the memory of an attack on its release is planned to be."""
+    planned = plan(study.mechanism, study.schema, persons, study.privacy, study.estimands)
+    if not isinstance(planned, TablePlan):
+        raise TypeError("the attacks know synthetic tables only")
+    return attack_memory(planned, study.schema, threads=threads)
+
+
 def weigh(
     study: Study, persons: int, *, threads: int = 1, memory_gb: float = 64.0, rehearse: bool = False
 ) -> Weight:
@@ -110,20 +123,8 @@ def weigh(
     Raises:
         RuntimeError: it failed.
     """
-    planned = plan(study.mechanism, study.schema, persons, study.privacy, study.estimands)
-    spec = Spec(
-        study=study.to_dict(),
-        dictionary=study.schema.to_dict(),
-        events=[to_dict(e) for e in planned.events],
-        public=None,
-        persons=persons,
-        device="cpu",
-        threads=threads,
-        memory_gb=memory_gb,
-        insecure_seed=None,
-    )
-    rows = synthetic_rows(study.schema, persons, study.schema.max_rows_per_person)
-    with tempfile.TemporaryDirectory() as folder, _rows_of(rows) as descriptor:
+    spec = _spec(study, persons, threads, memory_gb)
+    with tempfile.TemporaryDirectory() as folder, _rows(study, persons) as descriptor:
         worker = Worker(Path(folder) / "job")
         try:
             if not worker.prepare(spec, rehearse=rehearse):
@@ -141,6 +142,49 @@ def weigh(
             worker.clean()
 
 
+def weigh_attack(
+    study: Study, persons: int, *, swept: bool = False, memory_gb: float = 64.0
+) -> float:
+    """Peak MB of the process that attacks a study once, for a steward's eyes.
+
+    Raises:
+        JobFailed: it failed.
+    """
+    spec, peak, over = _spec(study, persons, 1, memory_gb), [0.0], threading.Event()
+
+    def look() -> None:
+        while not over.wait(0.01):
+            for child in psutil.Process().children():
+                with contextlib.suppress(psutil.Error):
+                    if "penstock_client.work.attacker" in child.cmdline():
+                        peak.append(resident(child.pid, "VmHWM"))
+
+    thread = threading.Thread(target=look)
+    with _rows(study, persons) as descriptor:
+        thread.start()
+        try:
+            attack.run(spec, descriptor, 1, lambda _step, _of: None, swept=swept)
+        finally:
+            over.set()
+            thread.join()
+    return max(p for p in peak if not math.isnan(p))
+
+
+def _spec(study: Study, persons: int, threads: int, memory_gb: float) -> Spec:
+    planned = plan(study.mechanism, study.schema, persons, study.privacy, study.estimands)
+    return Spec(
+        study=study.to_dict(),
+        dictionary=study.schema.to_dict(),
+        events=[to_dict(e) for e in planned.events],
+        public=None,
+        persons=persons,
+        device="cpu",
+        threads=threads,
+        memory_gb=memory_gb,
+        insecure_seed=None,
+    )
+
+
 def resident(pid: int | str | None, field: str) -> float:
     """MB of a process; NaN once it is gone."""
     try:
@@ -153,8 +197,9 @@ def resident(pid: int | str | None, field: str) -> float:
 
 
 @contextmanager
-def _rows_of(data: bytes):  # type: ignore[no-untyped-def]
-    """A descriptor of sealed rows."""
+def _rows(study: Study, persons: int):  # type: ignore[no-untyped-def]
+    """A descriptor of simulated rows."""
+    data = synthetic_rows(study.schema, persons, study.schema.max_rows_per_person)
     descriptor = os.memfd_create("rows")
     try:
         with os.fdopen(descriptor, "wb", closefd=False) as file:

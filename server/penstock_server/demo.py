@@ -53,7 +53,9 @@ _VARIABLES = (
 )
 """Of the person who runs the demo; its own processes are told where to look."""
 
-READY_SECONDS = 120.0
+READY_SECONDS, READY_SECONDS_EACH = 90.0, 15.0
+"""How long the daemons may take to come up: for any number of sites, and more for each of them."""
+
 STOP_SECONDS = 30.0
 POLICY = """\
 mechanisms = ["maf", "sliced-wasserstein", "trajectory", "gibbs"]
@@ -126,7 +128,7 @@ REFITS = 12
 """Fewer than studies have by default, so that the demo ends within three minutes on two cores: the
 mechanism's variance is known to fewer degrees of freedom, and intervals are as much wider."""
 
-_SCENARIOS: dict[str, Callable[[], Scenario]] = {
+SCENARIOS: dict[str, Callable[[], Scenario]] = {
     "maf": lambda: _hazard(Maf(refits=REFITS)),
     "sliced-wasserstein": lambda: _hazard(SlicedWasserstein(refits=REFITS)),
     "trajectory": lambda: _slope(Trajectory(time="visit")),
@@ -160,7 +162,7 @@ def demo(
     check = Checks("demo")
     check.choice("--mechanism", mechanism, MECHANISMS)
     check.done()
-    scenario = _SCENARIOS[mechanism]()
+    scenario = SCENARIOS[mechanism]()
     check.whole("--sites", sites, 2, len(scenario.sites))
     check.number("--epsilon", epsilon, "a finite number above 0", above=0)
     check.done()
@@ -170,7 +172,7 @@ def demo(
     began = time.monotonic()
     try:
         with ExitStack() as stack:
-            _Demo(work, out, scenario, epsilon, seed, stack).run()
+            Demo(work, out, scenario, epsilon, seed, stack).run()
     finally:
         if keep:
             say(f"sites and coordinator are kept in {work}")
@@ -179,8 +181,14 @@ def demo(
     say(f"took {time.monotonic() - began:.0f} s; nothing is left running")
 
 
-class _Demo:
-    """One run; processes end with ``stack``."""
+class Demo:
+    """One run; processes end with ``stack``.
+
+    Args:
+        work: a short path, in which everything happens; out: where results go.
+        epsilon: of a study, at each site; studies: so many of them fit into a site's budget.
+        seed: of the simulated cohorts.
+    """
 
     def __init__(
         self,
@@ -190,9 +198,12 @@ class _Demo:
         epsilon: float,
         seed: int,
         stack: ExitStack,
+        studies: int = 1,
     ) -> None:
         self.work, self.out, self.scenario = work, out, scenario
         self.epsilon, self.seed, self.stack = epsilon, seed, stack
+        # Sampled steps weigh more at the order of the data set's budget than by themselves.
+        self.total = 2.0 * studies * epsilon
         self.port = _free_port()
         self.url = f"https://localhost:{self.port}"
         # The analyst's login of the demo is kept apart from the person's own.
@@ -202,10 +213,18 @@ class _Demo:
         self.children: dict[str, subprocess.Popen[bytes]] = {}
 
     def run(self) -> None:
-        asked, sites = self.scenario, self.scenario.sites
-        say(f"1. Simulate {len(sites)} cohorts with a known {asked.known}")
-        names = [a for name in sites for a in ("--site", name)]
-        self.command("simulate", asked.simulate, "--out", "data", "--seed", str(self.seed), *names)
+        """From simulated rows to a report."""
+        self.start()
+        self.ask(self.scenario)
+        say("7. Pull the pooled results and the report")
+        self.command("pull", self.scenario.study, "--out", str(self.out.resolve()))
+        self.answer()
+
+    def start(self) -> None:
+        """Simulate, and set coordinator, sites and analyst up, until all of them are heard of."""
+        sites = self.scenario.sites
+        say(f"1. Simulate {len(sites)} cohorts with a known {self.scenario.known}")
+        self.simulate()
         say(f"2. Start the coordinator: its one port is {self.url}, over TLS")
         where = ("-d", "coordinator")
         at = ("--name", "localhost", "--bind", "127.0.0.1", "--port", str(self.port))
@@ -222,15 +241,21 @@ class _Demo:
             self.process("site", "start", "--dir", name)
         self.log_in()
         self.await_sites()
+
+    def simulate(self) -> None:
+        """Write rows and dictionary of each site, and the truth, below ``data``."""
+        names = [a for name in self.scenario.sites for a in ("--site", name)]
+        kind, seed = self.scenario.simulate, str(self.seed)
+        self.command("simulate", kind, "--out", "data", "--seed", seed, *names)
+
+    def ask(self, asked: Scenario, seconds: float | None = None) -> None:
+        """Hand in a study, and wait for its end; no longer than so many seconds."""
         say(f"5. The analyst signs a study at ε = {self.epsilon:g} and hands it in")
-        (self.work / "study.toml").write_text(self.study())
+        (self.work / "study.toml").write_text(self.study(asked))
         self.command("study", "submit", "study.toml", "-k", "analyst.key")
         what = "coefficients" if isinstance(asked.mechanism, Gibbs) else "synthetic rows"
         say(f"6. Each site draws under its ledger, and releases {what} only")
-        self.command("study", "status", asked.study, "--wait", show=True)
-        say("7. Pull the pooled results and the report")
-        self.command("pull", asked.study, "--out", str(self.out.resolve()))
-        self.answer()
+        self.command("study", "status", asked.study, "--wait", show=True, seconds=seconds)
 
     def log_in(self) -> None:
         """The admin makes a token, and the analyst keeps it; it is on no command line."""
@@ -250,17 +275,16 @@ class _Demo:
         shutil.copy(source / "dictionary.toml", site)
         data = str(source / "data.csv")
         self.command("site", "init", *at, "--name", name, "--from", data)
-        policy = POLICY.format(epsilon=float(self.epsilon), total=float(2 * self.epsilon))
+        policy = POLICY.format(epsilon=float(self.epsilon), total=self.total)
         (site / "policy.toml").write_text(policy)
         self.command("site", "check", *at, "--accept")
-        # Sampled steps weigh more at the order of the data set's budget than by themselves.
-        allowed = str(2 * self.epsilon)
-        trust = ("--label", "analyst", "--epsilon", allowed, "--expires", "2099-12-31")
+        allowed = ("--epsilon", str(self.total), "--expires", "2099-12-31")
+        trust = ("--label", "analyst", *allowed)
         self.command("site", "trust", "add", "analyst.pub", *at, *trust)
 
-    def study(self) -> str:
+    def study(self, asked: Scenario) -> str:
+        """The study's text, before it is signed."""
         moment = datetime.now(UTC).replace(microsecond=0)
-        asked = self.scenario
         joins = self.work.glob("*/join.json")
         persons = max(json.loads(path.read_text())["persons"] for path in joins)
         return study_template(
@@ -294,7 +318,9 @@ class _Demo:
 
     # -- processes -----------------------------------------------------------------------------
 
-    def command(self, *args: str, show: bool = False, text: str = "") -> str:
+    def command(
+        self, *args: str, show: bool = False, text: str = "", seconds: float | None = None
+    ) -> str:
         """Run one `penstock` command to its end; its output is shown if it fails."""
         streams = None if show else subprocess.PIPE
         process = subprocess.run(
@@ -306,6 +332,7 @@ class _Demo:
             stderr=streams,
             text=True,
             check=False,
+            timeout=seconds,
         )
         if process.returncode:
             if not show:
@@ -344,14 +371,15 @@ class _Demo:
 
     def await_that(self, done: Callable[[], bool], problem: str) -> None:
         """Wait for a condition; if a daemon ended instead, say what it said."""
-        deadline = time.monotonic() + READY_SECONDS
+        patience = READY_SECONDS + READY_SECONDS_EACH * len(self.scenario.sites)
+        deadline = time.monotonic() + patience
         while not done():
             for name, child in self.children.items():
                 if child.poll() is not None:
                     said = (self.work / f"{name}.log").read_text()
                     raise JobFailed(f"{name} ended", value=said[-500:])
             if time.monotonic() > deadline:
-                raise JobFailed(problem, value=f"after {READY_SECONDS:g} s", remedy="see --keep")
+                raise JobFailed(problem, value=f"after {patience:g} s", remedy="see --keep")
             time.sleep(0.5)
 
 

@@ -24,7 +24,8 @@ MAX_CALLS = 64
 MAX_COLLECTS = 16
 MAX_BYTES = 4_000_000
 AWAY = "gate-away"
-DESCRIBE_SECONDS = 60.0
+DESCRIBE_SECONDS = 120.0
+"""Between two greetings of a site that is asked nothing: each is a packet there and back."""
 
 
 class Pump:

@@ -233,6 +233,35 @@ def test_an_attack_that_fails_says_where_and_nothing_of_the_rows(world, site, fa
     assert canaries(str(caught.value).encode()) == []
 
 
+def test_an_attack_that_cannot_fit_is_refused_before_it_starts(world, site, fast):
+    """By the rule of releases: this one was asked for while the site set more memory aside."""
+    request = asked(world, site, fast, flows=8, hidden=(1024, 1024))
+    settings = site.paths.settings
+    text = settings.read_text()
+    settings.write_text(f"{text}\nmemory_gb = 1\n")
+    before = files(site)
+    try:
+        done = attack(site, request[:12])
+    finally:
+        settings.write_text(text)
+    assert done.returncode == 4, done.stderr
+    said = done.stderr.decode()
+    assert f"for {PEOPLE} persons, of 1 GB" in " ".join(said.split())
+    assert "memory_gb" in said
+    settings.write_text(f"{text}\nmemory_gb = 1\n")
+    assert files(site) == before
+    settings.write_text(text)
+
+
+def test_an_attack_that_runs_out_of_memory_says_so(world, site, fast):
+    request = asked(world, site, fast, flows=8, hidden=(1024, 1024))
+    with specified(site.paths, read_settings(site.paths), request) as (spec, rows):
+        with pytest.raises(JobFailed) as caught:
+            run_attack(replace(spec, memory_gb=0.4), rows, 1, lambda _done, _of: None)
+    assert "nothing was charged or kept" in str(caught.value)
+    assert "ran out of memory (limit 0.4 GB)" in str(caught.value)
+
+
 def endless(world, site, fast):
     """A running attack: the steward's command, and the attacker that it started."""
     request = asked(world, site, fast, steps=10_000)

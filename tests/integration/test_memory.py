@@ -10,7 +10,16 @@ from dataclasses import replace
 
 import pytest
 from tests.integration.test_rehearsal import PLANTED
-from tests.weighed import LINUX, MECHANISMS, asked, foreseen, schema, weigh
+from tests.weighed import (
+    LINUX,
+    MECHANISMS,
+    asked,
+    foreseen,
+    foreseen_of_attack,
+    schema,
+    weigh,
+    weigh_attack,
+)
 
 from penstock.errors import Refused
 from penstock.estimands import Estimand
@@ -57,6 +66,28 @@ def test_a_worker_delivers_within_the_memory_that_is_planned(
     assert weighed.peak * 1e6 <= planned.total <= 2.5e6 * weighed.peak
     if (columns, threads, changed) == (20, 1, {}):
         assert weighed.peak < MOST_MB
+
+
+@linux
+@pytest.mark.parametrize(
+    ("persons", "columns", "visits", "swept", "changed"),
+    [
+        (5000, 20, False, False, {}),
+        (450, 6, False, True, {"flows": 6, "hidden": (96, 96)}),
+        (700, 12, True, True, {}),
+    ],
+)
+def test_an_attack_stays_within_the_memory_that_is_planned_for_it(
+    persons, columns, visits, swept, changed
+):
+    """Of `preview --attack` and `--sweep-w`: a process beside a worker, given no more than that."""
+    mechanism = replace(MECHANISMS["maf"](), **(SHORT["maf"] | changed))
+    of = asked(mechanism, schema(columns, visits=visits))
+    planned = foreseen_of_attack(of, persons)
+    peak = weigh_attack(of, persons, swept=swept, memory_gb=planned.gigabytes)
+    assert peak * 1e6 <= planned.total <= 2.5e6 * peak
+    if (columns, changed) == (20, {}):
+        assert peak < MOST_MB
 
 
 GREEDY = """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import socket
+import sqlite3
 import time
 from dataclasses import replace
 
@@ -16,6 +17,7 @@ from tests.federation import COORDINATOR, Federation, penstock, small_disk
 from tests.studies.bench_network import running
 
 from penstock_client.network import NetworkPaths
+from penstock_server.folder import Folder
 
 SITES = ("a", "b", "c")
 ONCE = dict.fromkeys(SITES, 1)
@@ -209,6 +211,22 @@ def test_a_full_disk_at_the_coordinator_delays_a_study_and_loses_nothing(federat
         assert federation.analyst.status(study)["state"] == "open"
         give_room()
         delivered(federation, study)
+
+
+def test_a_locked_database_delays_a_study_and_loses_no_answer(federation):
+    """A site's answer was dropped, and the site asked again after a quarter of an hour only."""
+    database = Folder(federation.folder(COORDINATOR)).superlink_database
+    log = federation.folder(COORDINATOR) / "log" / "superlink.log"
+    before = log.read_text().count("database is locked")
+    study = federation.submit("locked")
+    federation.reached(study, "a", "running", "delivered")
+    with contextlib.closing(sqlite3.connect(database, isolation_level=None)) as held:
+        held.execute("BEGIN IMMEDIATE")
+        federation.until(
+            lambda: log.read_text().count("database is locked") > before, "a call to wait"
+        )
+        held.execute("ROLLBACK")
+    delivered(federation, study, 120)
 
 
 def restore(federation, name):

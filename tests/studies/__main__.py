@@ -12,6 +12,7 @@ STUDIES = {
         "network": "tests.studies.bench_network",
         "particles": "tests.studies.bench_particles",
         "privacy": "tests.studies.bench_privacy",
+        "twelve": "tests.studies.bench_twelve",
     },
     "reproduce": {
         "audits": "tests.studies.audits",

@@ -51,7 +51,7 @@ from penstock.wire.signatures import generate_key
 from penstock.wire.signed import sign_study
 from penstock_server import service
 from penstock_server.folder import Folder
-from penstock_server.store import study_site_table
+from penstock_server.store import Store, study_site_table
 
 REAL = ("r0", "r1", "r2", "r3")
 MANY = tuple(f"s{i:02}" for i in range(30))
@@ -144,6 +144,18 @@ def until(done: Callable[[], bool], seconds: float, what: str, pause: float = 0.
 # -- the coordinator and its studies -----------------------------------------------------------
 
 
+def parts_of(store: Store, studies: Sequence[str]) -> dict[tuple[str, str], tuple[str, float]]:
+    """State of every site's part in studies, and when it came to be."""
+    t = study_site_table.c
+    query = sa.select(t.study_id, t.site, t.state, t.updated).where(t.study_id.in_(studies))
+    with store.reading() as c:
+        rows = c.execute(query).all()
+    return {
+        (study, site): (state, datetime.fromisoformat(updated).timestamp())
+        for study, site, state, updated in rows
+    }
+
+
 class World:
     """A coordinator with all sites enrolled, its studies, and what the store says of them."""
 
@@ -183,14 +195,7 @@ class World:
 
     def parts(self, studies: Sequence[str]) -> dict[tuple[str, str], tuple[str, float]]:
         """State of every site's part in studies, and when it came to be."""
-        t = study_site_table.c
-        query = sa.select(t.study_id, t.site, t.state, t.updated).where(t.study_id.in_(studies))
-        with self.coordinator.store.reading() as c:
-            rows = c.execute(query).all()
-        return {
-            (study, site): (state, datetime.fromisoformat(updated).timestamp())
-            for study, site, state, updated in rows
-        }
+        return parts_of(self.coordinator.store, studies)
 
     def delivered(self, studies: Sequence[str], seconds: float) -> dict[tuple[str, str], float]:
         """Wait until all sites have delivered to all of these studies; when each did."""

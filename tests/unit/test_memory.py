@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.weighed import MECHANISMS, asked, foreseen, schema
+from tests.weighed import MECHANISMS, asked, foreseen, foreseen_of_attack, schema
 
 from penstock.mechanisms import Gibbs, SlicedWasserstein
 from penstock_client.work.ends import confess, told
@@ -47,6 +47,17 @@ def test_it_grows_with_what_takes_memory_and_with_nothing_else(name: str) -> Non
         assert foreseen(study(name, refits=1), 450, threads).total == one
         alone = [foreseen(study(name, copies=c, refits=0), 450, 1).total for c in (1, 10)]
         assert alone[0] == alone[1]
+
+
+def test_an_attack_is_one_fit_without_a_release_and_with_its_scores() -> None:
+    small, large = (foreseen_of_attack(study("maf"), persons) for persons in (450, 50_000))
+    assert small.released == large.released == 0
+    assert large.total > small.total
+    assert small.total < 450 * MB
+    # One fit is held at once, and no copies: neither threads nor refits bring more of them.
+    assert foreseen_of_attack(study("maf", refits=1), 450).total == small.total
+    assert foreseen_of_attack(study("maf"), 450, threads=4).work == small.work
+    assert large.work > foreseen(study("maf", copies=1, refits=0), 50_000).work
 
 
 def test_steps_and_directions_of_a_sliced_flow_are_in_it() -> None:

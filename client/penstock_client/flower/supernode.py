@@ -36,10 +36,11 @@ log = logging.getLogger("penstock.supernode")
 
 HEARTBEAT_SECONDS = 15
 """A SuperNode that was killed is let in again after twice this, not after Flower's minute."""
-PACE = ((4, 0.3), (40, 1.0))
+PACE = ((4, 0.3), (12, 1.0))
 IDLE_SECONDS = 3.0
 """Seconds between two looks for messages: short for so many looks after a message, then Flower's
-own. A look costs a signature and three processes' work."""
+own. A look costs a signature and three processes' work; a site that is asked nothing is greeted
+now and then, and is not to look more often for that."""
 
 
 def main(folder: Path) -> None:

@@ -31,7 +31,10 @@ from penstock.audit.tradeoff import (
 )
 from penstock.errors import InvalidInput, JobFailed, PenstockError, Problem
 from penstock.mechanisms import Maf
+from penstock.models.memory import attack_memory
 from penstock.models.plans import plan
+from penstock.models.refusals import shortage, within
+from penstock.models.tables.plan import Plan as TablePlan
 from penstock.pictures import check_picture
 from penstock.privacy.events import to_dict
 from penstock.wire.signatures import private_to_pem
@@ -44,6 +47,7 @@ from penstock_client.ledger.ledger import Ledger, utc_now
 from penstock_client.rows import snapshot
 from penstock_client.rows.sealed import require_certified, sealed
 from penstock_client.site import SitePaths, SiteSettings
+from penstock_client.work.ends import told
 from penstock_client.work.launcher import environment
 from penstock_client.work.spec import Spec
 
@@ -115,7 +119,8 @@ def specified(
     what the ledger certified, as they are for a release.
 
     Raises:
-        Refused: an unknown request, or a site that is not ready.
+        Refused: an unknown request, a site that is not ready, or one that sets too little memory
+            aside, by the rule that releases are refused by.
         NotCertified: the rows that lie here are not those that were certified.
         PenstockError: the request's version of the rows is no longer kept, or its mechanism is one
             that the attacks do not know.
@@ -148,6 +153,11 @@ def specified(
     public = public_snapshot(paths)
     wants_public = study.privacy.guarantee == "public-flow"
     planned = plan(study.mechanism, study.schema, version.persons, study.privacy, study.estimands)
+    if not isinstance(planned, TablePlan):
+        raise TypeError("the attacks know synthetic tables only")
+    needed = attack_memory(planned, study.schema, facts.dictionary, facts.threads)
+    if not within(needed, facts.memory_gb):
+        raise refuse("memory", shortage(needed, planned.persons, facts.memory_gb))
     with contextlib.ExitStack() as held:
         found = held.enter_context(sealed(rows))
         require_certified(found, facts.dictionary, private_to_pem(paths.key()), version.fingerprint)
@@ -181,7 +191,8 @@ def run(
 
     Raises:
         InvalidInput: repeats out of bounds.
-        JobFailed: the attacker ended early; only the type and place of its error are known.
+        JobFailed: the attacker ended early; only the type and place of its error are known, and
+            whether memory had run out.
     """
     if not 1 <= repeats <= MOST_REPEATS:
         problem = Problem("repeats", "out of bounds", None, str(repeats), f"1 to {MOST_REPEATS}")
@@ -221,7 +232,7 @@ def run(
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
     if code != 0 or not isinstance(said, dict):
-        why = f"{said['error']} at {said['where']}" if isinstance(said, dict) else f"status {code}"
+        why = told(said if isinstance(said, dict) else None, code, spec.memory_gb, killed=False)
         raise JobFailed("the attack ended early; nothing was charged or kept", value=why)
     return Outcome(said["persons"], repeats, said["w"], Tradeoff.from_dict(said["table"]))
 

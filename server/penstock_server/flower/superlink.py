@@ -4,23 +4,35 @@
 
 Its control API has no accounts and its runtime API hands out tasks, so neither is ever on a port:
 the api passes ``/v1/fleet`` through, where every request is signed by an enrolled node's key.
+
+Where its database is locked for longer than it waits, as on a machine with far more to do than
+cores, Flower would answer 500, and a site's SuperNode would drop its answer: the coordinator then
+waits a quarter of an hour before it asks again. Here it is 503, and tried again.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from pathlib import Path
 
 import uvicorn
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse
 from flwr.common.constant import ISOLATION_MODE_PROCESS, TRANSPORT_TYPE_GRPC_RERE
 from flwr.superlink.cli.flower_superlink import SuperLinkLifespan
 from flwr.superlink.config_loader import SuperLinkLifespanConfig, load_control_authn_plugin
 from flwr.superlink.main import create_app
+from sqlalchemy.exc import OperationalError
 
 from penstock.daemon import logs
 from penstock.daemon.flower import make_secret
 from penstock_server.folder import Folder
+
+log = logging.getLogger("penstock.superlink")
+
+AGAIN_SECONDS = 1
 
 
 def main(root: Path) -> None:
@@ -30,11 +42,28 @@ def main(root: Path) -> None:
     folder = Folder(root)
     make_secret(folder.secret)
     folder.superlink_socket.unlink(missing_ok=True)
-    app = create_app(_settings(folder), SuperLinkLifespan)
     config = uvicorn.Config(
-        app, uds=str(folder.superlink_socket), access_log=False, log_level="warning", workers=1
+        make_app(folder),
+        uds=str(folder.superlink_socket),
+        access_log=False,
+        log_level="warning",
+        workers=1,
     )
     uvicorn.Server(config).run()
+
+
+def make_app(folder: Folder) -> FastAPI:
+    """Flower's own app; a database that cannot be written to now is 503."""
+    app = create_app(_settings(folder), SuperLinkLifespan)
+    app.add_exception_handler(OperationalError, _busy)
+    return app
+
+
+def _busy(request: Request, error: Exception) -> JSONResponse:
+    """Nothing was written; whoever asked is to ask again."""
+    cause = getattr(error, "orig", None)
+    log.warning("%s has to wait: %s", request.url.path, cause)
+    return JSONResponse({"detail": "busy"}, 503, {"Retry-After": str(AGAIN_SECONDS)})
 
 
 def _settings(folder: Folder) -> SuperLinkLifespanConfig:

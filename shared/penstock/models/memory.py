@@ -15,9 +15,14 @@ columns; d: coordinates of the encoding. Refits and the steps of ``maf``, ``traj
 that are made from their rows.
 
 All of it bounds the peak of the whole process, as resident memory and as what a limit on its data
-(``RLIMIT_DATA``) counts; on a CPU. It is not what is taken: a quarter to a half of it is room for
-what an allocator leaves unused. :mod:`tests.integration.test_memory` holds it against real workers
-that are given no more. Nothing here depends on a row, so that a refusal tells of none.
+(``RLIMIT_DATA``) counts; on a CPU. It is not what is taken: a quarter to a half of it, and more for
+``gibbs``, is room for what an allocator leaves unused. :mod:`tests.integration.test_memory` holds
+it against real workers that are given no more. Nothing here depends on a row, so that a refusal
+tells of none.
+
+The process that attacks a release for a steward's eyes (``preview --attack``) takes memory of its
+own, :func:`attack_memory`: one fit at a time, no released rows, and the scores of those who were,
+or were not, in it.
 """
 
 from __future__ import annotations
@@ -55,6 +60,10 @@ _CELLS, _REFERENCE, _LEVELS, _DEGREES = 256, 1 << 13, 513, 13
 
 _SKETCHED, _PULLED, _SUMMED = 1 << 18, 1 << 19, 1 << 19
 """Numbers that are computed at once: of a sketch, of particles' pulls, of exact sums."""
+
+_SCORED, _SCORES = 8, 20 * MB
+"""Of an attack: tables of rows and latents that are held besides a fit's, and what does not grow
+with them: distances and likelihoods of a part at a time, and the libraries that compute them."""
 
 _BIG = 300
 """Bytes of a number that noise is added to exactly: Python's own whole numbers and fractions."""
@@ -94,11 +103,7 @@ def memory(
         threads: that the site lets a run have; as many fits are held at once.
     """
     columns, places = len(schema.columns), plan.persons * plan.rows
-    own = dictionary or schema
-    held = plan.persons * max(own.max_rows_per_person, plan.rows)
-    stored = 3 * held * (len(own.columns) + 1)
     d = _coordinates(plan, schema)
-    laid_out = stored + places * (columns + 5 * d + 4)
     released = places * (columns * 4 + 2 * d)
     if isinstance(plan, GibbsPlan):
         work, program = _of_answer(plan), PROGRAM
@@ -111,10 +116,35 @@ def memory(
         work, program = _of_tables(plan, threads) + _of_copies(plan, d), PROGRAM
     return Memory(
         program=program + threads * PER_THREAD,
-        rows=NUMBER * laid_out,
+        rows=_of_rows(plan, schema, dictionary or schema, d),
         released=NUMBER * released,
         work=work,
     )
+
+
+def attack_memory(
+    plan: TablePlan, schema: Schema, dictionary: Schema | None = None, threads: int = 1
+) -> Memory:
+    """What the process takes at most that attacks such a release, at however many w.
+
+    Args: as of :func:`memory`; only one fit is held at once, whatever ``threads`` is.
+    """
+    d = plan.d
+    scored = NUMBER * _SCORED * plan.persons * plan.rows * d + _SCORES
+    return Memory(
+        program=PROGRAM + threads * PER_THREAD,
+        rows=_of_rows(plan, schema, dictionary or schema, d),
+        released=0,
+        work=_of_tables(plan, 1) + scored,
+    )
+
+
+def _of_rows(plan: plans.Plan, schema: Schema, dictionary: Schema, d: int) -> int:
+    """The certified rows by the site's dictionary, and laid out by the study's schema."""
+    held = plan.persons * max(dictionary.max_rows_per_person, plan.rows)
+    stored = 3 * held * (len(dictionary.columns) + 1)
+    places = plan.persons * plan.rows
+    return NUMBER * (stored + places * (len(schema.columns) + 5 * d + 4))
 
 
 def _of_copies(plan: TablePlan | TrajectoryPlan, d: int) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from penstock.errors import Hopeless
 from penstock.estimands import Estimand
 from penstock.mechanisms import Mechanism
-from penstock.models.memory import GB, memory
+from penstock.models.memory import Memory, memory
 from penstock.models.plans import Plan, require_worth
 from penstock.schema import Schema
 from penstock.study import PrivacyRequest
@@ -40,6 +40,15 @@ def refusals(
         yield "hopeless", str(error)
     # What cannot fit would burn its charge.
     needed = memory(planned, schema, dictionary, threads)
-    if not needed.total <= memory_gb * GB:
-        persons = f"for {planned.persons} persons, of {memory_gb:g} GB"
-        yield "memory", f"up to {needed.gigabytes:.2g} GB {persons}"
+    if not within(needed, memory_gb):
+        yield "memory", shortage(needed, planned.persons, memory_gb)
+
+
+def within(needed: Memory, memory_gb: float) -> bool:
+    """Whether a site lets a run have as much."""
+    return needed.gigabytes <= memory_gb
+
+
+def shortage(needed: Memory, persons: int, memory_gb: float) -> str:
+    """What is said of a run that needs more."""
+    return f"up to {needed.gigabytes:.2g} GB for {persons} persons, of {memory_gb:g} GB"
