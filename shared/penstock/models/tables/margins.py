@@ -171,7 +171,7 @@ def time_cells(rows: int, sd: float) -> int:
         rows: of the frame; sd: of each count's noise. Both are public.
     """
     wanted = _CELLS * (rows / sd) ** (2 / 3) if sd > 0 else float(BINS)
-    return 2 ** min(max(round(math.log2(max(wanted, 1.0))), _FEWEST), BINS.bit_length() - 1)
+    return 1 << min(max(round(math.log2(max(wanted, 1.0))), _FEWEST), BINS.bit_length() - 1)
 
 
 def outcome_counts(
