@@ -12,27 +12,21 @@ waits a quarter of an hour before it asks again. Here it is 503, and tried again
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import uvicorn
-from fastapi import FastAPI, Request
-from fastapi.responses import JSONResponse
 from flwr.common.constant import ISOLATION_MODE_PROCESS, TRANSPORT_TYPE_GRPC_RERE
 from flwr.superlink.cli.flower_superlink import SuperLinkLifespan
 from flwr.superlink.config_loader import SuperLinkLifespanConfig, load_control_authn_plugin
 from flwr.superlink.main import create_app
-from sqlalchemy.exc import OperationalError
 
 from penstock.daemon import logs
 from penstock.daemon.flower import make_secret
+from penstock_server.api.busy import ask_again
 from penstock_server.folder import Folder
-
-log = logging.getLogger("penstock.superlink")
-
-AGAIN_SECONDS = 1
 
 
 def main(root: Path) -> None:
@@ -52,18 +46,9 @@ def main(root: Path) -> None:
     uvicorn.Server(config).run()
 
 
-def make_app(folder: Folder) -> FastAPI:
-    """Flower's own app; a database that cannot be written to now is 503."""
-    app = create_app(_settings(folder), SuperLinkLifespan)
-    app.add_exception_handler(OperationalError, _busy)
-    return app
-
-
-def _busy(request: Request, error: Exception) -> JSONResponse:
-    """Nothing was written; whoever asked is to ask again."""
-    cause = getattr(error, "orig", None)
-    log.warning("%s has to wait: %s", request.url.path, cause)
-    return JSONResponse({"detail": "busy"}, 503, {"Retry-After": str(AGAIN_SECONDS)})
+def make_app(folder: Folder) -> Any:
+    """Flower's own app; where its database cannot be written to, it says to ask again."""
+    return ask_again(create_app(_settings(folder), SuperLinkLifespan))
 
 
 def _settings(folder: Folder) -> SuperLinkLifespanConfig:

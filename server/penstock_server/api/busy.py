@@ -1,0 +1,27 @@
+"""What Flower's own app answers where its database cannot be written to now: to ask again."""
+
+from __future__ import annotations
+
+import logging
+
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse
+from sqlalchemy.exc import OperationalError
+
+log = logging.getLogger("penstock.superlink")
+
+AGAIN_SECONDS = 1
+
+
+def ask_again(app: FastAPI) -> FastAPI:
+    """The same app, which answers 503 where its database is locked, or its disk full.
+
+    It would answer 500, as to a mistake of its own; nodes try again after 503 alone.
+    """
+    app.add_exception_handler(OperationalError, _busy)
+    return app
+
+
+def _busy(request: Request, error: Exception) -> JSONResponse:
+    log.warning("%s has to wait: %s", request.url.path, getattr(error, "orig", None))
+    return JSONResponse({"detail": "busy"}, 503, {"Retry-After": str(AGAIN_SECONDS)})
