@@ -62,8 +62,8 @@ def find(paths: SitePaths, lineage: str, version: int | None = None) -> Recoded:
 
     Raises:
         InvalidInput: no such version was certified.
-        PenstockError: nobody kept the recoding: an older Penstock certified the version, or the
-            file is gone.
+        PenstockError: nothing was certified, or nobody kept the recoding: an older Penstock
+            certified the version, or the file is gone.
         LedgerError: the file is not the one that was certified by.
     """
     made = {
@@ -71,9 +71,13 @@ def find(paths: SitePaths, lineage: str, version: int | None = None) -> Recoded:
         for one in decisions.read(paths)
         if one["kind"] == "certify" and one["lineage"] == lineage
     }
-    number = max(made, default=0) if version is None else version
+    if not made:
+        raise PenstockError(
+            "nothing has been certified yet", value=lineage, remedy="run `penstock site check`"
+        )
+    number = max(made) if version is None else version
     if number not in made:
-        known = ", ".join(map(str, sorted(made))) or "none: run `penstock site check`"
+        known = ", ".join(map(str, sorted(made)))
         problem = Problem("", "was not certified here", value=str(number), bound=known)
         raise InvalidInput(f"version of {lineage}", [problem])
     one, path = made[number], path_of(paths.snapshots, lineage, number)

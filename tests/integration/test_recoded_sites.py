@@ -266,6 +266,8 @@ def test_nobody_knew_by_which_recoding_a_version_was_made(home: Path) -> None:
     """recoding.toml was edited, or gone: what 1 and 2 had meant in the rows went with it."""
     folder, data = made(home, "coded")
     path, kept = folder / "recoding.toml", folder / "snapshots" / "main-1.recoding.toml"
+    said = penstock("site", "recoding", "-d", folder, code=None)
+    assert "nothing has been certified yet" in said
     penstock("site", "check", "-d", folder)
     first = path.read_text()
     path.write_text(first.replace("{ 1 = 0, 2 = 1 }", "{ 1 = 1, 2 = 0 }"))
