@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 from scipy.stats import qmc
 
-from penstock.encoding import Outcome
+from penstock.encoding import Dither, KeptDither, Outcome
 from penstock.models.flow import training
 from penstock.models.flow.engine import make_flow
 from penstock.models.sliced_wasserstein.body import Sliced
@@ -68,7 +68,7 @@ class Encoding(Protocol):
     def levels(self) -> Mapping[int, Array]: ...
 
     def encode(
-        self, coded: Mapping[str, Array], rng: np.random.Generator, /
+        self, coded: Mapping[str, Array], rng: np.random.Generator | Dither, /
     ) -> tuple[Array, Bools]: ...
 
     def decode(self, rows: Array, /) -> Mapping[str, Array]: ...
@@ -296,7 +296,8 @@ class _Seen:
     """What the noisy histograms say of the columns, and how a model's scores look as rows do."""
 
     def __init__(self, encoding: Encoding, counts: Counts, seed: int) -> None:
-        self._encoding, self._seed = encoding, seed
+        self._encoding = encoding
+        self._dither = KeptDither(np.random.default_rng(seed))
         columns = (encoding.low, encoding.high, encoding.outcomes, encoding.levels)
         self.linear = standardise(counts, *columns)
         self.margins = Margins(counts, *columns)
@@ -304,10 +305,10 @@ class _Seen:
     def observe(self, y: Array) -> tuple[Array, Array]:
         """Normal scores as a model makes them to values, and their linear scores, as rows have.
 
-        One seed for all rounds of a match: it looks at differences.
+        One noise for all rounds of a match: it looks at differences. Always as many scores.
         """
-        decoded = self._encoding.decode(self.margins.to_values(y))
-        values = self._encoding.encode(decoded, np.random.default_rng(self._seed))[0]
+        decoded = self._encoding.decode(self.margins.to_values(y, own=True))
+        values = self._encoding.encode(decoded, self._dither.again())[0]
         return values, self.linear.invert(values)
 
     def edges(self, j: int, cells: int) -> Array:
