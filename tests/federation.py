@@ -50,7 +50,8 @@ KINDS = {
 }
 PERSONS = 120
 PLENTY = 1000.0
-TICK_SECONDS = 0.05
+TICK_LEAST, TICK_AT_MOST = 0.05, 0.2
+"""Seconds between two looks, longer the longer there was nothing: a look costs up to 11 ms."""
 
 
 def free_port(host: str = "127.0.0.1") -> int:
@@ -402,10 +403,11 @@ class Federation:
 
     def until(self, done: Callable[[], bool], what: str, seconds: float = 120) -> None:
         """Poll; when it takes too long, fail with what every process has said last."""
-        limit = time.monotonic() + seconds
+        limit, tick = time.monotonic() + seconds, TICK_LEAST
         while not done():
             assert time.monotonic() < limit, f"waited for {what}\n{self.logs()}"
-            time.sleep(TICK_SECONDS)
+            time.sleep(tick)
+            tick = min(1.2 * tick, TICK_AT_MOST)
 
     def logs(self, lines: int = 15) -> str:
         """The last lines of every log."""

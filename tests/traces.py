@@ -18,7 +18,7 @@ import threading
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from types import CodeType, FrameType
+from types import FrameType
 from typing import Any
 
 from numpy._core import _multiarray_umath
@@ -120,21 +120,23 @@ class _Tensors(TorchDispatchMode):
         return out
 
 
-def _ours(code: CodeType) -> bool:
-    return f"{os.sep}penstock{os.sep}" in code.co_filename or "penstock_client" in code.co_filename
+@cache
+def _ours(filename: str) -> bool:
+    return f"{os.sep}penstock{os.sep}" in filename or "penstock_client" in filename
+
+
+def _begin(frame: FrameType, kind: str, argument: Any) -> None:
+    """The first event of another thread."""
+    _set_handler(_capsule())  # numpy's is each thread's own
+    sys.setprofile(_profile)
+    _profile(frame, kind, argument)
 
 
 def _profile(frame: FrameType, kind: str, argument: Any) -> None:
-    if not getattr(_local, "handled", False):
-        _local.handled = True
-        _set_handler(_capsule())  # numpy's is each thread's own
-    if kind == "call" and _ours(frame.f_code):
+    if kind == "call" and _ours(frame.f_code.co_filename):
         _note("call", frame.f_code.co_qualname if sys.version_info >= (3, 11) else "")
-    elif kind == "c_call" and _ours(frame.f_code):
+    elif kind == "c_call" and _ours(frame.f_code.co_filename):
         _note("c", getattr(argument, "__qualname__", ""))
-
-
-_local = threading.local()
 
 
 def trace_of(act: Callable[[], object]) -> list[list[Event]]:
@@ -143,11 +145,11 @@ def trace_of(act: Callable[[], object]) -> list[list[Event]]:
     Others must not run at the same time: their events would come in any order.
     """
     global _main
-    _main, _local.handled = threading.get_ident(), True
+    _main = threading.get_ident()
     main, others = list[Event](), list[Event]()
     before = _set_handler(_capsule())
     _traces.update({True: main, False: others})
-    threading.setprofile(_profile)
+    threading.setprofile(_begin)
     sys.setprofile(_profile)
     try:
         with _Tensors():
@@ -169,7 +171,7 @@ def opcodes_of(act: Callable[[], object]) -> int:
         return local
 
     def begin(frame: FrameType, kind: str, argument: Any) -> Any:
-        if not _ours(frame.f_code):
+        if not _ours(frame.f_code.co_filename):
             return None
         frame.f_trace_opcodes, frame.f_trace_lines = True, False
         return local

@@ -48,7 +48,7 @@ flow a degenerate direction to waste its budget on.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
@@ -160,7 +160,7 @@ class Encoding:
         return levels
 
     def encode(
-        self, coded: Mapping[str, npt.ArrayLike], rng: np.random.Generator
+        self, coded: Mapping[str, npt.ArrayLike], rng: np.random.Generator | Dither
     ) -> tuple[Floats, Bools]:
         """Encode a coded table.
 
@@ -169,7 +169,7 @@ class Encoding:
 
         Args:
             coded: the schema's columns, each of length n.
-            rng: the source of dequantisation noise.
+            rng: the source of dequantisation noise, or noise that is kept for the next time.
 
         Returns:
             ``X`` (n, d) float64, finite, within [low, high]; and ``present`` (n,) bool, False
@@ -183,6 +183,7 @@ class Encoding:
         n = len(next(iter(arrays.values())))
         x = np.empty((n, self.d))
         present = np.ones(n, dtype=np.bool_)
+        noise = Dither(rng) if isinstance(rng, np.random.Generator) else rng
         for column, part, where in self._parts:
             values = column.snap(arrays[column.name])
             missing = np.isnan(values)
@@ -190,16 +191,16 @@ class Encoding:
             if isinstance(part, _Numbers) and column.event is not None:
                 # Where nobody knows of an event, nobody knows that there was none.
                 free = self.schema[column.event].snap(arrays[column.event]) == 0
-                block = part.encode(known, rng, free & ~missing)
+                block = part.encode(known, noise, free & ~missing)
             else:
-                block = part.encode(known, rng)
+                block = part.encode(known, noise)
             if column.nullable:
-                imputed = _ball(rng, n, block.shape[1], part.half)
+                imputed = noise.ball(n, block.shape[1], part.half)
                 if column.event is not None:
-                    imputed[:, -1] = block[:, -1]
+                    imputed = np.column_stack([imputed[:, :-1], block[:, -1]])
                 block = np.where(missing[:, None], imputed, block)
                 sign = np.where(missing, -1.0, 1.0)
-                x[:, where.stop] = sign + _ball(rng, n, 1, 1.0)[:, 0]
+                x[:, where.stop] = sign + noise.ball(n, 1, 1.0)[:, 0]
             else:
                 present &= ~missing
             x[:, where] = block
@@ -243,6 +244,59 @@ class Encoding:
             for column, part, where in self._parts
             if column.event is not None and isinstance(part, _Numbers)
         ]
+
+
+class Dither:
+    """Dequantisation noise, drawn as an encoding asks for it: for each column, whatever its values.
+
+    Args:
+        rng: its source.
+    """
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        self._rng = rng
+
+    def ball(self, n: int, k: int, half: float) -> Floats:
+        """(n, k), of :func:`_ball`."""
+        return _ball(self._rng, n, k, half)
+
+    def uniform(self, n: int) -> Floats:
+        """(n,), between 0 and 1."""
+        return self._rng.random(n)
+
+
+class KeptDither(Dither):
+    """The same noise at every use: what is drawn at the first one is kept for those that follow.
+
+    For one encoding and one number of rows, which ask for the same arrays in the same order.
+    """
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        super().__init__(rng)
+        self._kept: list[Floats] = []
+        self._next = 0
+
+    def again(self) -> KeptDither:
+        """From the first array on."""
+        self._next = 0
+        return self
+
+    def ball(self, n: int, k: int, half: float) -> Floats:
+        return self._keep((n, k), lambda: super(KeptDither, self).ball(n, k, half))
+
+    def uniform(self, n: int) -> Floats:
+        return self._keep((n,), lambda: super(KeptDither, self).uniform(n))
+
+    def _keep(self, shape: tuple[int, ...], draw: Callable[[], Floats]) -> Floats:
+        if self._next == len(self._kept):
+            made = draw()
+            made.setflags(write=False)
+            self._kept.append(made)
+        found = self._kept[self._next]
+        if found.shape != shape:
+            raise ValueError(f"kept noise is of shape {found.shape}, and {shape} is asked for")
+        self._next += 1
+        return found
 
 
 class _Numbers:
@@ -300,7 +354,7 @@ class _Numbers:
             found.append(Dim(f"{name}=end", name, "end"))
         return found
 
-    def encode(self, values: Floats, rng: np.random.Generator, free: Bools | None = None) -> Floats:
+    def encode(self, values: Floats, noise: Dither, free: Bools | None = None) -> Floats:
         """``free``: of a duration, whose event is known not to have happened."""
         if self.column.grid is None:
             ended = values > self.before_end
@@ -310,14 +364,14 @@ class _Numbers:
             step = np.rint(values * self.unit) - self.start
             spiked = step == self.spike  # then any step will do: it is not looked at
             step = np.minimum(step - (step > self.spike), self.size - 1)
-            z = self._to_box(step + 0.5 + _STEP * (rng.random(values.shape) - 0.5))
+            z = self._to_box(step + 0.5 + _STEP * (noise.uniform(len(values)) - 0.5))
         signs = [spiked] if self.spiked else []
         signs += [] if free is None else [ended & free]
         if not signs:
             return z[:, None]
-        nowhere = _ball(rng, len(z), 1, self.half)[:, 0]
+        nowhere = noise.ball(len(z), 1, self.half)[:, 0]
         block = [np.where(np.any(signs, axis=0), nowhere, z)]
-        block += [np.where(sign, 1.0, -1.0) + _ball(rng, len(z), 1, 1.0)[:, 0] for sign in signs]
+        block += [np.where(sign, 1.0, -1.0) + noise.ball(len(z), 1, 1.0)[:, 0] for sign in signs]
         return np.column_stack(block)
 
     def decode(self, block: Floats) -> Floats:
@@ -367,9 +421,9 @@ class _Levels:
             return [Dim(name, name, "value")]
         return [Dim(f"{name}[{i + 1}]", name, "level") for i in range(width)]
 
-    def encode(self, values: Floats, rng: np.random.Generator) -> Floats:
-        noise = _ball(rng, len(values), self.points.shape[1], self.half)
-        return np.asarray(self.points[values.astype(np.int64)] + noise, dtype=np.float64)
+    def encode(self, values: Floats, noise: Dither) -> Floats:
+        away = noise.ball(len(values), self.points.shape[1], self.half)
+        return np.asarray(self.points[values.astype(np.int64)] + away, dtype=np.float64)
 
     def decode(self, block: Floats) -> Floats:
         # The nearest point: ‖x - p‖² without ‖x‖², which is the same for all.

@@ -1,10 +1,14 @@
 """The three guarantee classes, through a real gate: what they cost, and what they end."""
 
 import json
+import shutil
+import tempfile
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.conftest import World
 
 from penstock.errors import Refused
 from penstock.privacy.accountant import epsilon
@@ -17,6 +21,20 @@ from penstock_client.cli.reading import read_ledger
 from penstock_client.ledger.budget import summary
 
 
+@pytest.fixture(scope="module")
+def formal():
+    """A world with one site, for what is formal or refused: no study ends another's budget."""
+    root = Path(tempfile.mkdtemp(prefix="pk-"))
+    made = World(root)
+    try:
+        made.site(total=20.0, allowance=20.0).start()
+        yield made
+    finally:
+        for site in made.sites:
+            site.close()
+        shutil.rmtree(root, ignore_errors=True)
+
+
 def manifest_of(site, signed):
     job = site.submit(signed)
     end = site.wait(job.request_id)
@@ -24,11 +42,10 @@ def manifest_of(site, signed):
     return json.loads(site.collect(job.request_id)[0])["manifest"]
 
 
-def test_formal_with_injection_charges_flow_and_injection_within_one_epsilon(world, fast):
-    site = world.site()
-    site.start()
+def test_formal_with_injection_charges_flow_and_injection_within_one_epsilon(formal, fast):
+    [site] = formal.sites
     mechanism = replace(fast, copies=1, w=0.05, latent_clip=2.0)
-    made = manifest_of(site, world.signed(mechanism=mechanism))
+    made = manifest_of(site, formal.signed(name="injected", mechanism=mechanism))
     events = [from_dict(e) for e in made["events"]]
     labels = [e.label for e in events]
     assert labels == ["margins", "moments", "flow, DP-SGD", "latent noise injection"]
@@ -36,24 +53,23 @@ def test_formal_with_injection_charges_flow_and_injection_within_one_epsilon(wor
     assert epsilon(events, 1e-5) == pytest.approx(made["epsilon_autodp"], rel=1e-9)
 
 
-def test_every_copy_of_an_injection_is_charged(world, fast):
-    site = world.site()
-    site.start()
+def test_every_copy_of_an_injection_is_charged(formal, fast):
+    [site] = formal.sites
     one = replace(fast, copies=1, w=0.01, latent_clip=2.0)
     costs = [
-        manifest_of(site, world.signed(name=f"c{m}", mechanism=replace(one, copies=m)))
+        manifest_of(site, formal.signed(name=f"c{m}", mechanism=replace(one, copies=m)))
         for m in (1, 3)
     ]
     assert costs[1]["injection_epsilon"] > costs[0]["injection_epsilon"]
 
 
-def test_an_injection_that_alone_costs_more_than_asked_is_refused(world, fast):
-    site = world.site()
-    site.start()
+def test_an_injection_that_alone_costs_more_than_asked_is_refused(formal, fast):
+    [site] = formal.sites
+    before = site.ledger().charges
     with pytest.raises(Refused, match="use w below") as caught:
-        site.submit(world.signed(mechanism=replace(fast, w=0.9)))
+        site.submit(formal.signed(name="too-much", mechanism=replace(fast, w=0.9)))
     assert caught.value.reason == "plan"
-    assert not site.ledger().charges
+    assert site.ledger().charges == before
 
 
 def test_public_flow_charges_the_injection_alone(world, fast):
@@ -79,13 +95,12 @@ def test_public_flow_charges_the_injection_alone(world, fast):
     assert made["epsilon_autodp"] == made["injection_epsilon"] <= 2.0
 
 
-def test_public_flow_needs_public_rows(world, fast):
-    site = world.site()
-    site.start()
+def test_public_flow_needs_public_rows(formal, fast):
+    [site] = formal.sites
     mechanism = replace(fast, copies=1, w=0.05, latent_clip=2.0)
     asked = PrivacyRequest(2.0, 1e-5, "public-flow")
     with pytest.raises(Refused) as caught:
-        site.submit(world.signed(mechanism=mechanism, privacy=asked))
+        site.submit(formal.signed(name="no-public", mechanism=mechanism, privacy=asked))
     assert caught.value.reason == "no-public-data"
 
 
@@ -118,11 +133,10 @@ def test_empirical_is_refused_unless_the_site_allows_it(world, fast):
     assert caught.value.reason == "guarantee"
 
 
-def test_poisson_sampling_runs_and_is_charged_as_such(world, fast):
-    site = world.site()
-    site.start()
+def test_poisson_sampling_runs_and_is_charged_as_such(formal, fast):
+    [site] = formal.sites
     mechanism = replace(fast, sampling="poisson", rate=0.2)
-    made = manifest_of(site, world.signed(mechanism=mechanism))
+    made = manifest_of(site, formal.signed(name="poisson", mechanism=mechanism))
     assert any(e["kind"] == "poisson-gaussian" and e["rate"] == 0.2 for e in made["events"])
     assert made["epsilon_pld"] <= made["epsilon_autodp"] <= 2.0
 

@@ -901,7 +901,7 @@ def federation() -> Iterator[Federation]:
         run("study", "new", "a/join.json", "--name", "s1", "--site", "a", "--site", "b")
         path = home / "study.toml"
         path.write_text(path.read_text() + ESTIMAND)
-        small = {"steps": "12", "copies": "3", "flows": "2", "hidden": "[8]"}
+        small = {"steps": "12", "copies": "3", "refits": "2", "flows": "2", "hidden": "[8]"}
         titled = {"title": '"Pressure and score"', "readers": '["bob"]'}
         run.write_study("s1", epsilon="2", **titled, **small)
         shutil.move(home / "s1.toml", path)

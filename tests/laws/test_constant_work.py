@@ -209,16 +209,18 @@ class World:
             list(release(self.plan, self.encoding, rows, present, noise))
 
 
-@pytest.fixture(autouse=True)
-def few_public_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True, scope="module")
+def few_public_rows() -> Iterator[None]:
     """Quasi-random rows, at which matches and flows look: fewer do here."""
-    monkeypatch.setattr(fitting, "_MATCH_POWER", 6)
-    monkeypatch.setattr(fitting, "_REFIT_MATCH_POWER", 6)
-    monkeypatch.setattr(sliced_flow, "_REFERENCE_POWER", 6)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(fitting, "_MATCH_POWER", 6)
+        patched.setattr(fitting, "_REFIT_MATCH_POWER", 6)
+        patched.setattr(sliced_flow, "_REFERENCE_POWER", 6)
+        yield
 
 
-@pytest.fixture(params=CASES)
-def world(request: pytest.FixtureRequest) -> World:
+@pytest.fixture(params=CASES, scope="module")
+def world(few_public_rows: None, request: pytest.FixtureRequest) -> World:
     made = World(CASES[request.param])
     made.run(coded_rows())  # what is cached is cached now
     return made

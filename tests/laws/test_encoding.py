@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from penstock.encoding import TRUNCATE, Encoding, simplex
+from penstock.encoding import TRUNCATE, Encoding, KeptDither, simplex
 from penstock.errors import InvalidInput
 from penstock.schema import LEVEL_KINDS, SCALES, Column, Schema, end_follow_up
 
@@ -470,3 +470,24 @@ def test_other_shapes_are_refused(shape: tuple[int, ...]) -> None:
 def test_other_tables_are_refused(coded: dict[str, npt.ArrayLike]) -> None:
     with pytest.raises(InvalidInput):
         Encoding(Schema((Column("a", "binary"),))).encode(coded, np.random.default_rng(8))
+
+
+@given(columns(), st.integers(0, 2**32))
+def test_kept_noise_is_what_would_be_drawn_again(column: Column, seed: int) -> None:
+    schema, rng = schema_of(column), np.random.default_rng(seed)
+    encoding = Encoding(schema)
+    kept = KeptDither(np.random.default_rng(seed))
+    for _ in range(3):  # whatever the rows
+        coded = encoding.decode(rng.uniform(encoding.low, encoding.high, (5, encoding.d)))
+        drawn, _ = encoding.encode(coded, np.random.default_rng(seed))
+        np.testing.assert_array_equal(encoding.encode(coded, kept.again())[0], drawn)
+
+
+def test_kept_noise_is_for_one_number_of_rows() -> None:
+    encoding, kept = (
+        Encoding(schema_of(Column("x", "binary"))),
+        KeptDither(np.random.default_rng(0)),
+    )
+    encoding.encode({"x": [0.0, 1.0]}, kept)
+    with pytest.raises(ValueError, match="kept noise is of shape"):
+        encoding.encode({"x": [0.0]}, kept.again())

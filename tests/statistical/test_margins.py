@@ -274,6 +274,16 @@ def test_wild_scores_have_values_in_the_box() -> None:
     assert np.isnan(maps.to_values(np.full((1, 3), np.nan))).all()
 
 
+def test_a_models_own_scores_have_the_same_values() -> None:
+    """Each is looked up under its own F alone, which saves time and changes no bit."""
+    rng, outcomes, x = np.random.default_rng(3), (Outcome(0, 1, 2),), skewed(2000)
+    end = np.where(rng.random(2000) < 0.5, 1.0, -1.0) + level_noise_of(rng, 2000)
+    maps = Margins(counted(np.column_stack([x, end]), outcomes), *box(3), outcomes)
+    scores = rng.normal(0, 1.5, (3000, 3))
+    scores[:3] = np.nan, -np.inf, np.inf
+    np.testing.assert_array_equal(maps.to_values(scores, own=True), maps.to_values(scores))
+
+
 @pytest.mark.parametrize("swapped", [False, True])
 def test_time_and_event_keep_their_joint_distribution(swapped: bool) -> None:
     """Whatever the scores' dependence; here none. Halves taken for each other would show."""

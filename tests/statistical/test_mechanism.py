@@ -14,7 +14,7 @@ import pytest
 from numpy.typing import NDArray
 from tests.statistical.test_moments import correlated
 
-from penstock.encoding import Encoding, Outcome
+from penstock.encoding import Dither, Encoding, Outcome
 from penstock.errors import BudgetExceeded, InvalidInput
 from penstock.estimands import Estimand
 from penstock.mechanisms import Maf
@@ -48,7 +48,7 @@ class Box:
         self.levels: Mapping[int, Array] = {}
 
     def encode(
-        self, coded: Mapping[str, Array], rng: np.random.Generator
+        self, coded: Mapping[str, Array], rng: np.random.Generator | Dither
     ) -> tuple[Array, NDArray[np.bool_]]:
         return coded["x"], np.ones(len(coded["x"]), dtype=bool)
 

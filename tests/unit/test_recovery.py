@@ -462,9 +462,9 @@ OPERATIONS = st.tuples(
 
 
 def perform(site: Site, name: str, number: int) -> None:
-    names = list(site.state().lineages)
     databases = [c for c in site.copies if c.suffix == ".db"]
     if name in ("release", "fail"):
+        names = list(site.state().lineages)
         site.release(SIGMAS[number], names[number % len(names)], keep=name == "release")
     elif name == "backup":
         site.backup()

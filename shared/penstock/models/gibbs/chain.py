@@ -222,18 +222,15 @@ def propagate(
     matrices = [identity] * schedule.steps if preconditioners is None else preconditioners
     # State (θ - θ*, v).
     state = np.vstack([identity, zero])
-    covariance = np.zeros((2 * p, 2 * p))
+    covariance, turn = np.zeros((2 * p, 2 * p)), np.zeros((2 * p, 2 * p))
+    turn[:p, p:] = turn[p:, p:] = schedule.momentum * identity
     for size, sigma, matrix in zip(schedule.sizes, schedule.multipliers, matrices, strict=True):
         drift, kick = matrix @ hessian, matrix @ matrix.T
-        turn = np.block(
-            [
-                [identity - size * drift, schedule.momentum * identity],
-                [-size * drift, schedule.momentum * identity],
-            ]
-        )
+        turn[:p, :p], turn[p:, :p] = identity - size * drift, -size * drift
         state = turn @ state
-        added = (size * sigma) ** 2 * kick
-        covariance = turn @ covariance @ turn.T + np.block([[added, added], [added, added]])
+        covariance = turn @ covariance @ turn.T
+        # To all four blocks: a kick moves θ by as much as v.
+        covariance.reshape(2, p, 2, p)[:] += ((size * sigma) ** 2 * kick)[:, None]
     return Propagation(state[:p], covariance[:p, :p])
 
 

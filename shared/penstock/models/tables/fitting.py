@@ -8,7 +8,7 @@ that follows a stage's noise is post-processing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 from scipy.stats import qmc
 
-from penstock.encoding import Outcome
+from penstock.encoding import Dither, KeptDither, Outcome
 from penstock.models.flow import training
 from penstock.models.flow.engine import make_flow
 from penstock.models.sliced_wasserstein.body import Sliced
@@ -68,7 +68,7 @@ class Encoding(Protocol):
     def levels(self) -> Mapping[int, Array]: ...
 
     def encode(
-        self, coded: Mapping[str, Array], rng: np.random.Generator, /
+        self, coded: Mapping[str, Array], rng: np.random.Generator | Dither, /
     ) -> tuple[Array, Bools]: ...
 
     def decode(self, rows: Array, /) -> Mapping[str, Array]: ...
@@ -260,7 +260,7 @@ class _Fit:
 
     def _matched(self, sample: Array) -> Affine:
         """The map that gives a sample of normal scores the released moments."""
-        radius, observe = self._plan.stages.radius, self._seen.observe
+        radius, observe = self._plan.stages.radius, self._seen.observer()
         rows, sd = self._counts.rows, self._plan.stages.moment_sd / self._counts.rows
         held = self._seen.margins.unclear
         return match_moments(self._moments, rows, radius, sample, lambda y: observe(y)[1], sd, held)
@@ -268,6 +268,7 @@ class _Fit:
     def _moved(self, sample: Array, match: Affine) -> Affine:
         """``match``, and after it what gives the sample the released scores of the outcomes."""
         stages, outcomes, counts = self._plan.stages, self._encoding.outcomes, self._counts
+        observe = self._seen.observer()
         for i, outcome in enumerate(outcomes):
             halves, ended = counts.split[i], counts.ended[i]
             states = outcome_counts(counts, i, outcome, self._encoding.levels)
@@ -276,7 +277,7 @@ class _Fit:
             known = self._moments / counts.rows
             hazard = Hazard.estimate(outcome, halves, float(ended), edges, known)
             near = match.apply(sample)
-            theta = hazard.coefficients(*self._seen.observe(near))
+            theta = hazard.coefficients(*observe(near))
             total = noisy_score(
                 hazard,
                 self._values,
@@ -288,7 +289,7 @@ class _Fit:
                 len(outcomes),
             )
             goal, sd = total / counts.rows, stages.outcome_sd / counts.rows
-            match = match_score(hazard, theta, goal, sd, near, self._seen.observe).after(match)
+            match = match_score(hazard, theta, goal, sd, near, observe).after(match)
         return match
 
 
@@ -301,14 +302,19 @@ class _Seen:
         self.linear = standardise(counts, *columns)
         self.margins = Margins(counts, *columns)
 
-    def observe(self, y: Array) -> tuple[Array, Array]:
+    def observer(self) -> Callable[[Array], tuple[Array, Array]]:
         """Normal scores as a model makes them to values, and their linear scores, as rows have.
 
-        One seed for all rounds of a match: it looks at differences.
+        One noise for all rounds of a match, which looks at differences: always as many scores.
         """
-        decoded = self._encoding.decode(self.margins.to_values(y))
-        values = self._encoding.encode(decoded, np.random.default_rng(self._seed))[0]
-        return values, self.linear.invert(values)
+        dither = KeptDither(np.random.default_rng(self._seed))
+
+        def observe(y: Array) -> tuple[Array, Array]:
+            decoded = self._encoding.decode(self.margins.to_values(y, own=True))
+            values = self._encoding.encode(decoded, dither.again())[0]
+            return values, self.linear.invert(values)
+
+        return observe
 
     def edges(self, j: int, cells: int) -> Array:
         """The edges of as many even cells of a column."""

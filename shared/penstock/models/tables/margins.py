@@ -337,17 +337,28 @@ class Margins:
             return [(np.ones(x.shape[:-1], dtype=np.bool_), self.whole[j])]
         [outcome] = (o for o in self._outcomes if j in (o.duration, o.end))
         happened, ended = outcome_states(x, outcome)
+        if j == outcome.end:  # that of all rows without an event
+            free, _, with_event = self._states[j]
+            return [(~happened, free), (happened, with_event)]
         masks = (~happened & ~ended, ended, happened)
         return list(zip(masks, self._states[j], strict=True))
 
-    def to_values(self, s: Array) -> Array:
-        """(…, d) scores to values in the box; NaN stays NaN."""
+    def to_values(self, s: Array, *, own: bool = False) -> Array:
+        """(…, d) scores to values in the box; NaN stays NaN.
+
+        Args:
+            own: whether these are a model's own, made of releases and of nothing else. Only then
+                may the work depend on them, and each row is looked up under its own F alone.
+        """
         u, x = np.clip(ndtr(s), _TAIL, 1 - _TAIL), np.zeros_like(s)
         last = [o.end for o in self._outcomes] + [o.duration for o in self._outcomes]
         for j in (*(j for j in range(s.shape[-1]) if j not in self._states), *last):
-            value = x[..., j].copy()
-            for who, f in self._curves(x, j):
-                value = np.where(who, np.interp(u[..., j], f, self._edges[j]), value)
+            curves, value = self._curves(x, j), x[..., j].copy()
+            for who, f in curves:
+                if own and len(curves) > 1:
+                    value[who] = np.interp(u[who, j], f, self._edges[j])
+                else:
+                    value = np.where(who, np.interp(u[..., j], f, self._edges[j]), value)
             x[..., j] = value
         return x
 
