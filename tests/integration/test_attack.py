@@ -268,7 +268,12 @@ def endless(world, site, fast):
     before = files(site)
     line, environment, passing = command(site, request, "--attack", "--repeats", "100")
     process = subprocess.Popen(
-        line, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        line,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        # Where tests run in the background of a shell, they ignore it, and so would this.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     me, deadline = psutil.Process(process.pid), time.monotonic() + 60
     while not (children := me.children()):
