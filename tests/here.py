@@ -9,7 +9,10 @@ from pathlib import Path
 
 import grpc
 import pyarrow as pa
+from tests.timed import table_of
 
+from penstock.mechanisms import Gibbs, Trajectory
+from penstock.study import Study
 from penstock.wire import gate_pb2_grpc
 from penstock_client.gate.gate import Gate
 from penstock_client.gate.running import Runner
@@ -19,19 +22,25 @@ from penstock_client.rows.sealed import mapped
 from penstock_client.site import SitePaths, read_settings
 from penstock_client.work import worker
 from penstock_client.work.launcher import Worker
-from penstock_client.work.rehearsal import Measured
+from penstock_client.work.rehearsal import Measured, shortened
 from penstock_client.work.spec import TABLE, Spec
 
 
 class WorkerHere(Worker):
-    """What a worker's process does, done here."""
+    """What a worker's process does, done here; a made-up table stands for most rehearsals."""
 
     _spec: Spec
+    _found: Measured
 
     def prepare(self, spec: Spec, *, rehearse: bool = True) -> bool:
         self._folder.mkdir(parents=True)
         self._spec = spec
-        self._found = worker.rehearse(spec, self._folder)
+        self._found = Measured(first=0.1)
+        study = shortened(Study.from_dict(spec.study))
+        if rehearse and isinstance(study.mechanism, Gibbs | Trajectory):
+            self._found = worker.rehearse(spec, self._folder)
+        elif rehearse:
+            table_of(study, spec.persons, self.rehearsed)
         return True
 
     def measured(self) -> Measured:
