@@ -274,6 +274,7 @@ LONGEST = (
     "statistical/test_audit.py",
     "laws/test_constant_work.py",
     "laws/test_replay.py",
+    "golden/test_mechanisms.py",
     "contract/test_columns.py",
     "unit/test_recovery.py",
 )

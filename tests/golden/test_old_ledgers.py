@@ -1,19 +1,34 @@
-"""Ledgers of the first format open, verify, are used, and go on in the second."""
+"""Ledgers of the first format open, verify, are used, and go on in the second.
+
+And so do a site and a coordinator that version 0.1.0 wrote (ledgers of format 2, a store of format
+4), which holds later versions, and other orders of the source, against it.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import shutil
 import sqlite3
+import tempfile
+import time
+from dataclasses import replace
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
+from tests.golden.mechanisms import differences
+from tests.here import GateHere
 from tests.ledgers import DIGESTS
+from typer.testing import CliRunner
 
+from penstock.cli.main import app
 from penstock.errors import BudgetExceeded, InvalidInput, LedgerError
 from penstock.privacy.events import Gaussian, NoisyDescent
-from penstock.wire.signatures import private_from_pem, public_hex
+from penstock.wire.messages import JobState
+from penstock.wire.signatures import generate_key, private_from_pem, public_hex
+from penstock.wire.signed import read_signed_study, sign_study
 from penstock_client import setup
 from penstock_client.gate.jobs import Jobs
 from penstock_client.ledger import decisions as kept
@@ -23,10 +38,14 @@ from penstock_client.ledger.chain import FORMAT
 from penstock_client.ledger.database import Database
 from penstock_client.ledger.ledger import Charge, Ledger
 from penstock_client.ledger.state import Unit
+from penstock_client.policy import Signer, read_trust, write_trust
 from penstock_client.setup import Declared
-from penstock_client.site import read_settings
+from penstock_client.site import SitePaths, read_settings
+from penstock_server import results, service
+from penstock_server.material import gather
 
 DATA = Path(__file__).parent / "data" / "ledger-1"
+SITE, HUB = DATA.with_name("ledger-2") / "site", DATA.with_name("coordinator-4")
 KEY = private_from_pem((DATA / "gate.pem").read_bytes())
 PUBLIC = public_hex(KEY)
 
@@ -206,3 +225,114 @@ def test_a_site_with_an_old_ledger_is_certified_again(world):
     assert state.lineages["main"].unit == Unit(None, 1)
     assert len(state.charges) == 3
     assert kept.read(paths)[-1]["reason"] == "the declared frame"
+
+
+# -- a site and a coordinator of version 0.1.0 -------------------------------------------------
+
+
+@pytest.fixture
+def site():
+    """A copy of the site; in a short folder, for the sake of its sockets."""
+    root = Path(tempfile.mkdtemp(prefix="pk-"))
+    paths = SitePaths(root / "site")
+    shutil.copytree(SITE, paths.root)
+    paths.make()
+    for path in (paths.gate_key, paths.database, paths.decisions):
+        path.chmod(0o600)  # which git does not keep
+    yield paths
+    shutil.rmtree(root)
+
+
+@contextlib.contextmanager
+def gate_of(paths: SitePaths):
+    here = GateHere(paths)
+    try:
+        yield here.gate
+    finally:
+        here.close()
+
+
+def told(*words: object) -> str:
+    done = CliRunner().invoke(app, [str(w) for w in words])
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def verified(paths: SitePaths, tmp_path: Path) -> dict:
+    """What `ledger verify` says of a site, and of its export, and the auditor's script likewise."""
+    found = json.loads(told("site", "ledger", "verify", "--json", "-d", paths.root))
+    export = tmp_path / f"{found['head']}.json"
+    told("site", "ledger", "export", export, "--decisions", "-d", paths.root)
+    assert "decisions, chain and signatures whole" in told("site", "ledger", "verify", export)
+    theirs = script.verify(json.loads(export.read_text()), paths.gate_public())
+    assert theirs["ok"], theirs["problems"]
+    assert found["ok"]
+    return found
+
+
+def statuses(paths: SitePaths) -> list[str]:
+    database = Database(paths.database, read_only=True)
+    with contextlib.closing(database):
+        state = Ledger(database, None).verify(paths.gate_public())
+    return [c.status for c in state.charges.values()]
+
+
+DECISIONS = ["open", "policy", "certify", "policy", "trust", "reject", "approve"]
+
+
+def test_a_site_of_0_1_0_is_verified_as_it_was_left(site, tmp_path):
+    found = verified(site, tmp_path)
+    assert (found["records"], found["charges"], found["decisions"]) == (9, 3, len(DECISIONS))
+    assert statuses(site) == ["committed", "burnt", "reserved"]
+    assert [d["kind"] for d in kept.read(site)] == DECISIONS
+    reasons = {d["kind"]: d["reason"] for d in kept.read(site)}
+    assert (reasons["approve"], reasons["reject"]) == ("as agreed", "not ours")
+
+
+def test_a_site_of_0_1_0_answers_as_before_and_is_charged_anew(site, tmp_path):
+    (release,) = site.releases.iterdir()
+    with contextlib.closing(Database(site.database, read_only=True)) as database:
+        (job,) = [j for j in Jobs(database).all() if j.state is JobState.DELIVERED]
+    asked = read_signed_study(job.signed).study
+    analyst = generate_key()
+    signer = Signer(public_hex(analyst), "another", 5.0, "2099-12-31T00:00:00Z")
+    write_trust(site.trust, read_trust(site.trust).add(signer))
+    with gate_of(site) as gate:
+        assert statuses(site) == ["committed", "burnt", "burnt"]  # what a killed gate left open
+        # Asked again, it answers with the bytes that it gave then, at no cost.
+        assert gate.submit(job.signed).request_id == job.request_id == release.name
+        manifest, _, parts = gate.collect(job.request_id)
+        assert manifest == (SITE / "releases" / release.name / "manifest.json").read_bytes()
+        assert b"".join(parts) == (SITE / "releases" / release.name / "table.arrow").read_bytes()
+        # And what is asked for the first time is decided, charged and made.
+        again = sign_study(replace(asked, name="again"), analyst)
+        request = gate.submit(again.to_bytes()).request_id
+        gate.approve(request, reason="once more")
+        limit = time.monotonic() + 120
+        while gate.poll(request).state is not JobState.DELIVERED:
+            assert time.monotonic() < limit, gate.requests()
+            time.sleep(0.05)
+        assert statuses(site) == ["committed", "burnt", "burnt", "committed"]
+    assert verified(site, tmp_path)["charges"] == 4
+    assert [d["kind"] for d in kept.read(site)][len(DECISIONS) :] == ["trust", "approve"]
+
+
+def test_a_coordinator_of_0_1_0_has_its_study_pulled_and_pools_it_as_before(tmp_path):
+    root = tmp_path / "hub"
+    shutil.copytree(HUB, root)
+    (root / "access.key").chmod(0o600)
+    with contextlib.closing(sqlite3.connect(root / "coordinator.db")) as database:
+        database.executescript((HUB / "store.sql").read_text())
+    hub = service.open_coordinator(root, upgrade=False)
+    (row,) = hub.store.studies()
+    assert (row.name, hub.status("trial")["state"]) == ("trial", "finished")
+    told("pull", "trial", "--out", tmp_path / "out", "--refits", "-c", root)
+    pulled = json.loads((tmp_path / "out" / "report.json").read_text())
+    (known,) = [json.loads(p.read_text()) for p in HUB.glob("studies/*/report.json")]
+    assert pulled == known
+    rows = {n: len(pq.read_table(tmp_path / "out" / f"{n}.parquet")) for n in ("pooled", "refits")}
+    assert rows == {"pooled": 194, "refits": 113}
+    (tmp_path / "again").mkdir()
+    built = results.build(gather(hub, row, row.finished), tmp_path / "again")
+    assert differences(json.loads(json.dumps(built)), known) == []
+    hub.store.close()
