@@ -82,10 +82,13 @@ def test_who_is_event_free_at_the_end_of_follow_up_is_so_in_the_copies(name: str
 
 def test_earlier_censoring_keeps_its_times() -> None:
     """A third are lost on the way: their times are not those of the end, nor of the events."""
-    rows = trial(2000, 8.0, 3)
-    made, real = released("maf", rows, 4), followed(rows)
-    assert abs(end_and_events(made)[0] - end_and_events(real)[0]) < 0.03
-    early = [t["t"][(t["d"] == 0) & (t["t"] < UPPER)] for t in (made, real)]
-    assert 0.25 < len(early[1]) / 2000 < 0.45
-    shares = [np.histogram(t, 5, (0, UPPER))[0] / len(t) for t in early]
-    assert np.abs(shares[0] - shares[1]).max() < 0.08
+    errors = []
+    for seed in range(3, 7):
+        rows = trial(2000, 8.0, seed)
+        made, real = released("maf", rows, seed + 1), followed(rows)
+        assert abs(end_and_events(made)[0] - end_and_events(real)[0]) < 0.03
+        early = [t["t"][(t["d"] == 0) & (t["t"] < UPPER)] for t in (made, real)]
+        assert 0.25 < len(early[1]) / 2000 < 0.45
+        shares = [np.histogram(t, 5, (0, UPPER))[0] / len(t) for t in early]
+        errors.append(np.abs(shares[0] - shares[1]).max())
+    assert np.mean(errors) < 0.07
