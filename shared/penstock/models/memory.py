@@ -44,8 +44,8 @@ GB = 2**30
 """As ``memory_gb`` counts."""
 
 PROGRAM, TORCH = 310 * MB, 160 * MB
-"""What a worker holds before it has seen a row, with what threads that overlap now and then take (one
-run in five at 20 columns); and what torch adds."""
+"""What a worker holds before it has seen a row, with what threads that overlap take now and then
+(one run in five at 20 columns); and what torch adds."""
 
 PER_THREAD = 50 * MB
 """Stacks, buffers of matrix products, and what a thread's own arena leaves unused."""
