@@ -43,9 +43,8 @@ MB = 10**6
 GB = 2**30
 """As ``memory_gb`` counts."""
 
-PROGRAM, TORCH = 310 * MB, 160 * MB
-"""What a worker holds before it has seen a row, with what threads that overlap take now and then
-(one run in five at 20 columns); and what torch adds."""
+PROGRAM, TORCH = 280 * MB, 160 * MB
+"""What a worker holds before it has seen a row; and what torch adds."""
 
 PER_THREAD = 50 * MB
 """Stacks, buffers of matrix products, and what a thread's own arena leaves unused."""
@@ -165,7 +164,7 @@ def _of_tables(plan: TablePlan, threads: int) -> int:
     """Fits that run at once, each with its rows, its match and its body, and one model besides."""
     places, d = plan.persons * plan.rows, plan.d
     body = plan.stages.body
-    fit = NUMBER * (11 * places * d + 14 * _SAMPLE * d)
+    fit = NUMBER * (11 * places * d + 24 * _SAMPLE * d)
     if isinstance(body, Sliced):
         kept, fitted = _of_sliced(body, places)
     elif isinstance(body, Autoregressive):
