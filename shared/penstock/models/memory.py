@@ -115,11 +115,16 @@ def memory(
     else:
         work, program = _of_tables(plan, threads) + _of_copies(plan, d), PROGRAM
     return Memory(
-        program=program + threads * PER_THREAD,
+        program=program + _of_threads(threads),
         rows=_of_rows(plan, schema, dictionary or schema, d),
         released=NUMBER * released,
         work=work,
     )
+
+
+def _of_threads(threads: int) -> int:
+    """A pool's only thread has an arena beside the main one's, now and then."""
+    return PER_THREAD * max(2 * threads, 3) // 2
 
 
 def attack_memory(
@@ -132,7 +137,7 @@ def attack_memory(
     d = plan.d
     scored = NUMBER * _SCORED * plan.persons * plan.rows * d + _SCORES
     return Memory(
-        program=PROGRAM + threads * PER_THREAD,
+        program=PROGRAM + _of_threads(threads),
         rows=_of_rows(plan, schema, dictionary or schema, d),
         released=0,
         work=_of_tables(plan, 1) + scored,
