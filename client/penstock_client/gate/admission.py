@@ -140,7 +140,7 @@ def consider(signed: SignedStudy, facts: SiteFacts) -> Admission:
         raise refuse("plan", str(error)) from error
     if not planned.events:
         raise refuse("plan", "nothing would be charged")
-    _sensible(planned, study, facts)
+    _require_worth_and_memory(planned, study, facts)
     charge = Charge(
         id=identity,
         lineage=lineage.name,
@@ -199,7 +199,7 @@ def _within_policy(signed: SignedStudy, policy: Policy, persons: int) -> None:
         raise refuse("least-epsilon", f"ε at least {least:g}")
 
 
-def _sensible(planned: Plan, study: Study, facts: SiteFacts) -> None:
+def _require_worth_and_memory(planned: Plan, study: Study, facts: SiteFacts) -> None:
     """What would be noise, or could not fit, is refused before it is charged."""
     # With the mechanisms' plans: half a second that the start of a site would wait for.
     from penstock.models.refusals import refusals

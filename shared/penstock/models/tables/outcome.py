@@ -213,7 +213,7 @@ def match_score(
     """The map that moves a sample's durations, by its covariates, until its mean score is ``goal``.
 
     All entries but the first are brought there. That one is a matter of the durations themselves,
-    which the margins know better: they keep their mean and sd, and as far as lines tell, their
+    which the margins know better: they keep their mean and sd, and roughly (by a linear fit) their
     means with and without the event.
 
     Args:
