@@ -217,13 +217,7 @@ class Coordinator:
         Raises:
             CoordinatorError: unknown or ended study, or another signer.
         """
-        cancel = read_signed_cancel(data)
-        row = self.store.study(cancel.study_id)
-        if row is None:
-            raise CoordinatorError("no such study", value=_text(cancel.study_id, 64))
-        if read_signed_study(row.signed).signer != cancel.signer:
-            raise CoordinatorError("only a study's own signer can cancel it")
-        moment = stamp(self._clock())
+        row, moment = self._study_of(data, "cancel"), stamp(self._clock())
         with self.store.begin() as c:
             state = self.store.lock_study(c, row.id)
             if state is None or state.final:
@@ -251,13 +245,8 @@ class Coordinator:
         Raises:
             CoordinatorError: unknown study, another signer, no quorum, or ended without results.
         """
-        wish = read_signed_cancel(data)
-        row = self.store.study(wish.study_id)
-        if row is None:
-            raise CoordinatorError("no such study", value=_text(wish.study_id, 64))
-        if read_signed_study(row.signed).signer != wish.signer:
-            raise CoordinatorError("only a study's own signer can close it")
-        moment, quorum = stamp(self._clock()), _quorum(row)
+        row, moment = self._study_of(data, "close"), stamp(self._clock())
+        quorum = _quorum(row)
         with self.store.begin() as c:
             state = self.store.lock_study(c, row.id)
             if state in (StudyState.POOLING, StudyState.FINISHED):
@@ -279,6 +268,16 @@ class Coordinator:
                 if not part.state.final:
                     self._leave_out(c, part, data, moment)
         log.info("study %s: closed with %d of %d sites", row.name, delivered, len(parts))
+
+    def _study_of(self, data: bytes, verb: str) -> StudyRow:
+        """The study that a signed cancellation is of; only its own signer's word counts."""
+        wish = read_signed_cancel(data)
+        row = self.store.study(wish.study_id)
+        if row is None:
+            raise CoordinatorError("no such study", value=_text(wish.study_id, 64))
+        if read_signed_study(row.signed).signer != wish.signer:
+            raise CoordinatorError(f"only a study's own signer can {verb} it")
+        return row
 
     def _leave_out(self, c: Any, part: SiteRow, cancellation: bytes, moment: str) -> None:
         """End the part of a site that is late; one that has begun is not told to stop."""

@@ -130,14 +130,9 @@ def cancel(
     row: Row, signed: Cancellation, caller: Caller, coordinator: Studies, accounts: Accounts
 ) -> dict[str, Any]:
     """Hand in a signed cancellation; the same one again changes nothing."""
-    wish = read_signed_cancel(signed)
-    if wish.study_id != row.id:
-        raise CoordinatorError(
-            "the cancellation is of another study", value=wish.study_id[:64], bound=row.id
-        )
-    accounts.check_signer(caller.account, wish.signer)
+    signer = _read_signer(row, signed, caller, accounts)
     again = row.state is StudyState.CANCELLED
-    if not (again and read_signed_study(row.signed).signer == wish.signer):
+    if not (again and read_signed_study(row.signed).signer == signer):
         coordinator.cancel(signed, caller)
         log.info("study %s cancelled through %s", row.id[:12], caller.account)
     return {"study": row.id}
@@ -148,15 +143,21 @@ def close(
     row: Row, signed: Cancellation, caller: Caller, coordinator: Studies, accounts: Accounts
 ) -> dict[str, Any]:
     """Have results made of what was delivered; sites that have not begun are cancelled."""
-    wish = read_signed_cancel(signed)
-    if wish.study_id != row.id:
-        raise CoordinatorError(
-            "the wish to close is of another study", value=wish.study_id[:64], bound=row.id
-        )
-    accounts.check_signer(caller.account, wish.signer)
+    _read_signer(row, signed, caller, accounts)
     coordinator.close(signed, caller)
     log.info("study %s closed through %s", row.id[:12], caller.account)
     return {"study": row.id}
+
+
+def _read_signer(row: StudyRow, signed: bytes, caller: Caller, accounts: Accounts) -> str:
+    """Whose word a signed cancellation of this study is: a key that is bound to the account."""
+    wish = read_signed_cancel(signed)
+    if wish.study_id != row.id:
+        raise CoordinatorError(
+            "the cancellation is of another study", value=wish.study_id[:64], bound=row.id
+        )
+    accounts.check_signer(caller.account, wish.signer)
+    return wish.signer
 
 
 # -- results -----------------------------------------------------------------------------------
