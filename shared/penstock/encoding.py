@@ -233,7 +233,7 @@ class Encoding:
         for (column, part, _), (_, _, end) in zip(self._durations(), self.outcomes, strict=True):
             free = coded[column.event or ""] == 0
             time = coded[column.name]
-            time = np.where(free, np.minimum(time, part.before_end), time)
+            time = np.where(free, part.censor(time), time)
             reached = free & (rows[:, end] > 0) & ~np.isnan(time)
             coded[column.name] = np.where(reached, part.end, time)
         return coded
@@ -345,6 +345,11 @@ class _Numbers:
         if last - self.start == self.spike and last > self.start:
             last -= 1  # a spike is reached by its own coordinate alone
         return float(self.column.snap(last / self.unit))
+
+    def censor(self, times: Floats) -> Floats:
+        """Times of those censored before the end: a spike beside the end is kept."""
+        kept = times == self.column.spike if self.spiked else np.zeros(len(times), dtype=np.bool_)
+        return np.where(kept, times, np.minimum(times, self.before_end))
 
     def dims(self) -> list[Dim]:
         name, found = self.column.name, [Dim(self.column.name, self.column.name, "value")]
