@@ -13,7 +13,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-KERNEL := $(wildcard shared/penstock/models/flow/kernel*.cpp shared/penstock/models/flow/kernel*.h)
+KERNEL := $(wildcard shared/penstock/mechanisms/flow/kernel*.cpp shared/penstock/mechanisms/flow/kernel*.h)
 
 $(VENV)/.ready: pyproject.toml constraints.txt $(KERNEL)
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Penstock needs Python 3.11 or newer")'
@@ -53,7 +53,7 @@ proto: setup ## regenerate the gate's gRPC code
 	cd shared && ../$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. --grpc_python_out=. penstock/wire/gate.proto
 
 bundle: setup ## rebuild the bundle that Flower carries, for a new wire version
-	$(BIN)/python -m tests.bundle
+	$(BIN)/python -m tests.support.bundle
 
 # Peers lie beside .venv and without what they ask for, which is there already (torch, numpy, scipy,
 # matplotlib): no pin of theirs can move one of ours.
@@ -76,4 +76,4 @@ reproduce: setup $(PEERS:=/.ready) ## NAME=…: one study of the methods; writes
 
 clean: ## remove what make made
 	rm -rf $(VENV) $(LINT) .bench dist build penstock-demo
-	rm -f shared/penstock/models/flow/kernel-*.so
+	rm -f shared/penstock/mechanisms/flow/kernel-*.so

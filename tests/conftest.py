@@ -20,21 +20,22 @@ import grpc
 import numpy as np
 import pytest
 
-from penstock.errors import GateUnavailable, Refused
-from penstock.estimands import Estimand
+from penstock.base.errors import GateUnavailable, Refused
 from penstock.mechanisms import Maf, Mechanism
+from penstock.privacy.request import PrivacyRequest
+from penstock.questions.estimands import Estimand
 from penstock.schema import Column, Schema
-from penstock.study import PrivacyRequest, Study
-from penstock.toml import dictionary_toml
+from penstock.study.study import Study
+from penstock.study.toml import dictionary_toml
 from penstock.wire import gate_pb2, gate_pb2_grpc
 from penstock.wire.calls import connect, failure
 from penstock.wire.signatures import generate_key, public_hex
 from penstock.wire.signed import SignedStudy, sign_study
-from penstock_client import setup
 from penstock_client.ledger.database import Database
 from penstock_client.ledger.ledger import Ledger, State
-from penstock_client.policy import Signer, Trust, write_trust
-from penstock_client.site import SitePaths, read_settings
+from penstock_client.onboarding import setup
+from penstock_client.site.paths import SitePaths, read_settings
+from penstock_client.site.policy import Signer, Trust, write_trust
 
 POLICY = """\
 mechanisms = ["maf"]

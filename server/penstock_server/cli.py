@@ -11,15 +11,15 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
+from penstock.base.errors import InvalidInput, Problem
 from penstock.cli.console import done, emit_json, friendly, say, table
-from penstock.errors import InvalidInput, Problem
 from penstock.wire.canonical import read_json
 from penstock.wire.signatures import fingerprint
-from penstock_server import service
-from penstock_server.accesslog import verified
+from penstock_server.access.accesslog import verified
 from penstock_server.api.commands import token_app
-from penstock_server.doctor import doctor
-from penstock_server.options import CoordinatorDir
+from penstock_server.operate import service
+from penstock_server.operate.doctor import doctor
+from penstock_server.operate.options import CoordinatorDir
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 simulate_app = typer.Typer(
@@ -256,7 +256,7 @@ def pool(
 @friendly
 def start(directory: CoordinatorDir = Path("coordinator")) -> None:
     """Run the coordinator in the foreground, until Ctrl-C. Safe to kill and start again."""
-    from penstock_server.daemon import serve
+    from penstock_server.operate.daemon import serve
 
     def tell(text: str) -> None:
         say(f"{time.strftime('%H:%M:%S')} {text}")

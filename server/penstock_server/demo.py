@@ -27,14 +27,14 @@ from typing import Annotated
 
 import typer
 
-from penstock.checks import Checks
+from penstock.base.checks import Checks
+from penstock.base.errors import JobFailed
 from penstock.cli.console import done, err, friendly, say
-from penstock.errors import JobFailed
-from penstock.estimands import Estimand
 from penstock.mechanisms import MECHANISMS, Gibbs, Maf, Mechanism, SlicedWasserstein, Trajectory
+from penstock.privacy.request import advised_delta
+from penstock.questions.estimands import Estimand
 from penstock.schema import Schema
-from penstock.study import advised_delta
-from penstock.toml import study_template
+from penstock.study.toml import study_template
 from penstock_server.report.draw import to_file
 from penstock_server.report.forest import forest_png
 from penstock_server.report.html import plot_of

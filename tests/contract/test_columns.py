@@ -11,18 +11,18 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.replayed import anybody, coarsely
+from tests.support.replayed import anybody, coarsely
 
-from penstock.encoding import Encoding
-from penstock.estimands import COVARIATES, MODELS, Estimand
 from penstock.mechanisms import Gibbs, Maf, Mechanism, SlicedWasserstein, Trajectory
-from penstock.mechanisms.trajectory import TIME_KINDS
-from penstock.models.parts import Part
-from penstock.models.plans import plan
-from penstock.models.release import release
-from penstock.privacy.noise import SeededNoise
+from penstock.mechanisms.parts import Part
+from penstock.mechanisms.plans import plan
+from penstock.mechanisms.release import release
+from penstock.mechanisms.trajectory.settings import TIME_KINDS
+from penstock.privacy.noise.sources import SeededNoise
+from penstock.privacy.request import PrivacyRequest
+from penstock.questions.estimands import COVARIATES, MODELS, Estimand
 from penstock.schema import KINDS, MAX_LEVELS, Coded, Column, Schema
-from penstock.study import PrivacyRequest
+from penstock.schema.encoding import Encoding
 
 PERSONS = 12
 

@@ -6,11 +6,13 @@ import math
 import typing
 
 import pytest
-from tests.kinds import BOUNDED, FIELDS, LESS_NOISE, MORE_NOISE, make
+from tests.support.kinds import BOUNDED, FIELDS, LESS_NOISE, MORE_NOISE, make
 
-from penstock.errors import InvalidEvent
-from penstock.privacy import events, pld
-from penstock.privacy.accountant import epsilon, epsilon_pld
+from penstock.base.errors import InvalidEvent
+from penstock.privacy import events
+from penstock.privacy.accounting import pld
+from penstock.privacy.accounting.accountant import epsilon, epsilon_pld
+from penstock.privacy.accounting.renyi import delta_off_top, renyi, renyi_total
 from penstock.privacy.events import (
     FixedSizeGaussian,
     Gaussian,
@@ -22,7 +24,6 @@ from penstock.privacy.events import (
     latent_injection,
     to_dict,
 )
-from penstock.privacy.renyi import delta_off_top, renyi, renyi_total
 
 DELTA = 1e-6
 ORDERS = (1.25, 2.0, 6.0, 6.5, 40.0)

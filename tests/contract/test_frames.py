@@ -6,16 +6,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests import made
-from tests.made import SCHEMA, TRAJECTORY
+from tests.support import made
+from tests.support.made import SCHEMA, TRAJECTORY
 
-from penstock.encoding import Encoding
 from penstock.mechanisms import Gibbs, Maf, Mechanism, SlicedWasserstein
-from penstock.models.plans import plan
-from penstock.models.release import release
-from penstock.privacy.noise import SeededNoise
+from penstock.mechanisms.plans import plan
+from penstock.mechanisms.release import release
+from penstock.privacy.noise.sources import SeededNoise
+from penstock.privacy.request import PrivacyRequest
 from penstock.schema import Schema
-from penstock.study import PrivacyRequest
+from penstock.schema.encoding import Encoding
 from penstock_client.rows.snapshot import by_person
 
 COUNT, FRAME = 400, 1000

@@ -13,28 +13,28 @@ import jsonschema
 import numpy as np
 import pyarrow as pa
 import pytest
-from tests import made
-from tests.made import SCHEMA, TRAJECTORY
+from tests.support import made
+from tests.support.made import SCHEMA, TRAJECTORY
 
-from penstock.encoding import Encoding
-from penstock.estimands import Estimand
 from penstock.mechanisms import Gibbs, Maf, Mechanism, SlicedWasserstein
-from penstock.models.plans import plan
-from penstock.models.release import release
-from penstock.privacy.accountant import epsilon, epsilon_pld
+from penstock.mechanisms.plans import plan
+from penstock.mechanisms.release import release
+from penstock.mechanisms.released import shape_of
+from penstock.privacy.accounting.accountant import epsilon, epsilon_pld
 from penstock.privacy.events import RELATION, to_dict
-from penstock.privacy.noise import SeededNoise
-from penstock.released import shape_of
+from penstock.privacy.noise.sources import SeededNoise
+from penstock.questions.estimands import Estimand
 from penstock.schema import Column
-from penstock.study import Study
+from penstock.schema.encoding import Encoding
+from penstock.study.study import Study
 from penstock.wire.manifest import sign_manifest
 from penstock.wire.signatures import public_hex
-from penstock_server import export, results
-from penstock_server.dictionary import dictionary
+from penstock_server.intake.uploads import Upload, check_manifest
 from penstock_server.report.build import ReportInputs, SiteInput, build_report, report_schema
 from penstock_server.report.html import render
-from penstock_server.store import Site
-from penstock_server.uploads import Upload, check_manifest
+from penstock_server.results import export, results
+from penstock_server.results.codebook import dictionary
+from penstock_server.store.store import Site
 
 PERSONS = 300
 QUICK = replace(TRAJECTORY, steps=4, paths=20, subsample=None)

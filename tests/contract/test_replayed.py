@@ -10,13 +10,15 @@ from dataclasses import fields
 import numpy as np
 import pytest
 from scipy.stats import qmc
-from tests.replay import run, seams
-from tests.replayed import LOOKS, STUDIES, coarsely, others, planned
+from tests.support.replay import run, seams
+from tests.support.replayed import LOOKS, STUDIES, coarsely, others, planned
 
 from penstock import mechanisms
-from penstock.encoding import Encoding
-from penstock.estimands import MODELS
-from penstock.mechanisms import MECHANISMS, gibbs, maf, sliced_wasserstein, trajectory
+from penstock.mechanisms import MECHANISMS
+from penstock.mechanisms.gibbs import settings as gibbs
+from penstock.mechanisms.maf import settings as maf
+from penstock.mechanisms.sliced_wasserstein import settings as sliced_wasserstein
+from penstock.mechanisms.trajectory import settings as trajectory
 from penstock.privacy.events import (
     DiscreteGaussian,
     FixedSizeGaussian,
@@ -24,7 +26,9 @@ from penstock.privacy.events import (
     NoisyDescent,
     PoissonGaussian,
 )
-from penstock.study import GUARANTEES
+from penstock.privacy.request import GUARANTEES
+from penstock.questions.estimands import MODELS
+from penstock.schema.encoding import Encoding
 
 CHOICES = {
     "maf": {"sampling": maf.SAMPLINGS},
@@ -83,7 +87,7 @@ def test_every_place_in_a_mechanism_that_adds_noise_is_looked_at() -> None:
         for study in studies
         for look in LOOKS[name](planned(study))
     }
-    modules = {m.__name__ for m, _, _ in seams() if m.__name__.startswith("penstock.models.")}
+    modules = {m.__name__ for m, _, _ in seams() if m.__name__.startswith("penstock.mechanisms.")}
     assert looked == {name.rpartition(".")[2] for name in modules}
 
 

@@ -38,19 +38,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from tests.conftest import TestSite, World
-from tests.here import GateHere
-from tests.local import network
+from tests.support.here import GateHere
+from tests.support.local import network
 
-from penstock.estimands import Estimand
 from penstock.mechanisms import MECHANISMS, Gibbs, Maf, Mechanism, SlicedWasserstein, Trajectory
+from penstock.privacy.request import PrivacyRequest
+from penstock.questions.estimands import Estimand
 from penstock.schema import Column, Schema
-from penstock.study import PrivacyRequest, Study
+from penstock.study.study import Study
 from penstock_client.ledger import decisions
 from penstock_client.ledger.database import Database
 from penstock_client.ledger.ledger import Ledger
-from penstock_server import results, service
-from penstock_server.lifecycle import Coordinator
-from penstock_server.material import gather
+from penstock_server.operate import service
+from penstock_server.results import results
+from penstock_server.results.material import gather
+from penstock_server.studies.lifecycle import Coordinator
 
 DATA = Path(__file__).parent / "data" / "mechanisms"
 SEED, PERSONS = 7, 60

@@ -9,9 +9,9 @@ import math
 
 import pytest
 
-from penstock.errors import InvalidEvent
-from penstock.privacy import accountant, gaussian
-from penstock.privacy.accountant import epsilon, epsilon_pld
+from penstock.base.errors import InvalidEvent
+from penstock.privacy.accounting import accountant, gaussian
+from penstock.privacy.accounting.accountant import epsilon, epsilon_pld
 from penstock.privacy.events import (
     DistributedGaussian,
     Gaussian,

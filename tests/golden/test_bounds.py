@@ -20,8 +20,8 @@ from dp_accounting.rdp import RdpAccountant
 from scipy.special import logsumexp
 from scipy.stats import binom
 
-from penstock.errors import InvalidEvent
-from penstock.privacy import gaussian, sampling, shuffling
+from penstock.base.errors import InvalidEvent
+from penstock.privacy.accounting import gaussian, sampling, shuffling
 from penstock.privacy.events import NoisyDescent, ShuffledGaussian, shuffled_injection
 
 

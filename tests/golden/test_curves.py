@@ -12,7 +12,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from penstock.privacy import accountant, curves, gaussian, pld, renyi, sampling
+from penstock.privacy.accounting import accountant, curves, gaussian, pld, renyi, sampling
 from penstock.privacy.events import (
     DiscreteGaussian,
     FixedSizeGaussian,

@@ -19,12 +19,12 @@ import pytest
 from lifelines import CoxPHFitter
 from numpy.typing import NDArray
 
-from penstock.errors import PenstockError
-from penstock.estimands import Estimand
+from penstock.base.errors import PenstockError
+from penstock.questions.estimands import Estimand
 from penstock.schema import Column, Schema
-from penstock_server.meta.combine import combine
-from penstock_server.meta.estimands import Estimate, estimate
-from penstock_server.meta.refits import Spread, spread, widened
+from penstock_server.analysis.combine import combine
+from penstock_server.analysis.estimands import Estimate, estimate
+from penstock_server.analysis.refits import Spread, spread, widened
 
 Array = NDArray[np.float64]
 DATA = Path(__file__).parent / "data"

@@ -12,8 +12,8 @@ import math
 import pytest
 from mpmath import findroot, log, mp, mpf, sqrt
 
-from penstock.errors import InvalidEvent
-from penstock.models.gibbs import bounds
+from penstock.base.errors import InvalidEvent
+from penstock.mechanisms.gibbs import bounds
 
 KAPPA, D, ZETA, DELTA = 26.0, 10, 1.0, 1e-5
 

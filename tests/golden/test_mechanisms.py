@@ -24,12 +24,12 @@ from tests.golden.mechanisms import (
     table_record,
 )
 
-from penstock.models.plans import plan
+from penstock.mechanisms.plans import plan
 from penstock.privacy.events import to_dict
 from penstock.schema import Schema
-from penstock.study import Study
+from penstock.study.study import Study
 from penstock_client.rows import snapshot
-from penstock_client.site import SitePaths
+from penstock_client.site.paths import SitePaths
 from penstock_client.work import worker
 from penstock_client.work.spec import Spec
 

@@ -19,17 +19,16 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from tests.golden.mechanisms import differences
-from tests.here import GateHere
-from tests.ledgers import DIGESTS
+from tests.support.here import GateHere
+from tests.support.ledgers import DIGESTS
 from typer.testing import CliRunner
 
+from penstock.base.errors import BudgetExceeded, InvalidInput, LedgerError
 from penstock.cli.main import app
-from penstock.errors import BudgetExceeded, InvalidInput, LedgerError
 from penstock.privacy.events import Gaussian, NoisyDescent
 from penstock.wire.messages import JobState
 from penstock.wire.signatures import generate_key, private_from_pem, public_hex
 from penstock.wire.signed import read_signed_study, sign_study
-from penstock_client import setup
 from penstock_client.gate.jobs import Jobs
 from penstock_client.ledger import decisions as kept
 from penstock_client.ledger import replay
@@ -38,11 +37,13 @@ from penstock_client.ledger.chain import FORMAT
 from penstock_client.ledger.database import Database
 from penstock_client.ledger.ledger import Charge, Ledger
 from penstock_client.ledger.state import Unit
-from penstock_client.policy import Signer, read_trust, write_trust
-from penstock_client.setup import Declared
-from penstock_client.site import SitePaths, read_settings
-from penstock_server import results, service
-from penstock_server.material import gather
+from penstock_client.onboarding import setup
+from penstock_client.onboarding.setup import Declared
+from penstock_client.site.paths import SitePaths, read_settings
+from penstock_client.site.policy import Signer, read_trust, write_trust
+from penstock_server.operate import service
+from penstock_server.results import results
+from penstock_server.results.material import gather
 
 DATA = Path(__file__).parent / "data" / "ledger-1"
 SITE, HUB = DATA.with_name("ledger-2") / "site", DATA.with_name("coordinator-4")

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.errors import InvalidInput
-from penstock_server.meta import pooling
+from penstock.base.errors import InvalidInput
+from penstock_server.analysis import pooling
 
 ORACLE: dict[str, Any] = json.loads(
     (Path(__file__).parent / "data" / "meta_analysis.json").read_text(encoding="utf-8")

@@ -21,16 +21,16 @@ from tests.integration.test_api import (
 from typer.testing import CliRunner
 
 import penstock
+from penstock.base.errors import CoordinatorError, NotAllowed
 from penstock.cli.main import app as commands
-from penstock.errors import CoordinatorError, NotAllowed
-from penstock.toml import study_toml
+from penstock.study.toml import study_toml
 from penstock.wire.signatures import fingerprint, generate_key, private_to_pem, public_hex
 from penstock.wire.signed import sign_cancel, sign_study
-from penstock_server import doctor, service
-from penstock_server.accesslog import Visitor, verified
-from penstock_server.lifecycle import now, stamp
-from penstock_server.store import SCHEMA_VERSION
-from penstock_server.tokens import Role, Tokens
+from penstock_server.access.accesslog import Visitor, verified
+from penstock_server.access.tokens import Role, Tokens
+from penstock_server.operate import doctor, service
+from penstock_server.store.store import SCHEMA_VERSION
+from penstock_server.studies.lifecycle import now, stamp
 
 BOB, EVE = generate_key(), generate_key()
 OLD_STORE = Path(__file__).parents[1] / "golden" / "data" / "coordinator-2.sql"

@@ -34,14 +34,13 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from flwr.common.constant import TIMESTAMP_HEADER
 from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER, FLEET_HTTP_SIGNATURE_HEADER
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes, sign_message
-from tests.local import finish
+from tests.support.local import finish
 from typer.testing import CliRunner
 
 import penstock
 from penstock.analyst import ALWAYS
 from penstock.analyst.remote import Remote
-from penstock.cli.main import app as commands
-from penstock.errors import (
+from penstock.base.errors import (
     CoordinatorError,
     InvalidInput,
     JobFailed,
@@ -49,22 +48,24 @@ from penstock.errors import (
     SignatureError,
     Unfinished,
 )
-from penstock.estimands import Estimand
+from penstock.cli.main import app as commands
 from penstock.mechanisms import Maf
 from penstock.privacy.events import RELATION, Gaussian, to_dict
+from penstock.privacy.request import PrivacyRequest
+from penstock.questions.estimands import Estimand
 from penstock.schema import Column, Schema, to_arrow
-from penstock.study import PrivacyRequest, Study
-from penstock.toml import study_toml
+from penstock.study.study import Study
+from penstock.study.toml import study_toml
 from penstock.wire.canonical import canonical
 from penstock.wire.manifest import Manifest, sign_manifest
 from penstock.wire.messages import MAX_STUDY_BYTES, SiteState
 from penstock.wire.signatures import fingerprint, generate_key, private_to_pem, public_hex
 from penstock.wire.signed import sign_cancel, sign_study
-from penstock_server import service
+from penstock_server.access.tokens import Role, Tokens
 from penstock_server.api import serve
-from penstock_server.folder import Folder
-from penstock_server.lifecycle import now, stamp
-from penstock_server.tokens import Role, Tokens
+from penstock_server.operate import service
+from penstock_server.store.folder import Folder
+from penstock_server.studies.lifecycle import now, stamp
 
 ANALYST, STRANGER = generate_key(), generate_key()
 GATES = {name: generate_key() for name in ("a", "b", "c")}

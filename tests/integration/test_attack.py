@@ -24,25 +24,26 @@ from tests.integration.test_canaries import CANARY_ID, CANARY_NUMBER, canaries
 from typer.testing import CliRunner
 
 from penstock.audit.tradeoff import DIRECT, GRID, LATENT
+from penstock.base.errors import JobFailed
 from penstock.cli.main import app
-from penstock.encoding import Encoding
-from penstock.errors import JobFailed
-from penstock.estimands import Estimand
-from penstock.models.tables.plan import plan
+from penstock.mechanisms.tables.plan import plan
 from penstock.privacy.events import to_dict
-from penstock.privacy.noise import SeededNoise
+from penstock.privacy.noise.sources import SeededNoise
+from penstock.privacy.request import PrivacyRequest
+from penstock.questions.estimands import Estimand
 from penstock.schema import Column, Schema
-from penstock.study import PrivacyRequest, Study
+from penstock.schema.encoding import Encoding
+from penstock.study.study import Study
 from penstock.wire.signed import sign_study
-from penstock_client.files import write_atomic
+from penstock_client.attack.attacker import _sweep, _trial
+from penstock_client.attack.inference import run as run_attack
+from penstock_client.attack.inference import specified
 from penstock_client.gate.admission import consider
-from penstock_client.gate.attack import run as run_attack
-from penstock_client.gate.attack import specified
 from penstock_client.gate.facts import read_facts
 from penstock_client.ledger.ledger import utc_now
 from penstock_client.rows.sealed import mapped
-from penstock_client.site import read_settings
-from penstock_client.work.attacker import _sweep, _trial
+from penstock_client.site.files import write_atomic
+from penstock_client.site.paths import read_settings
 from penstock_client.work.worker import Task
 
 PEOPLE = 240

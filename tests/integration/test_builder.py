@@ -14,17 +14,18 @@ from pathlib import Path
 
 import psutil
 import pytest
-from tests.federation import penstock, small_disk
 from tests.integration.test_certified_rows import DUMPABLE
-from tests.local import deliver, hub
+from tests.support.federation import penstock, small_disk
+from tests.support.local import deliver, hub
 
 from penstock.wire.messages import StudyState
 from penstock.wire.signatures import generate_key
 from penstock.wire.signed import sign_cancel
-from penstock_server import doctor, material, results, service
-from penstock_server.builder import MAKING, Builder
-from penstock_server.leases import Leases
-from penstock_server.lifecycle import now, stamp
+from penstock_server.operate import doctor, service
+from penstock_server.operate.builder import MAKING, Builder
+from penstock_server.results import material, results
+from penstock_server.store.leases import Leases
+from penstock_server.studies.lifecycle import now, stamp
 
 ANALYST = generate_key()
 GOLDEN = Path(__file__).parents[1] / "golden" / "data" / "coordinator-3"
@@ -99,7 +100,7 @@ def assembly(builder):
     def running():
         with contextlib.suppress(psutil.Error):
             for child in builder.children(recursive=True):
-                if "penstock_server.assembly" in child.cmdline() and "leash" not in str(
+                if "penstock_server.results.assembly" in child.cmdline() and "leash" not in str(
                     child.cmdline()
                 ):
                     return child
@@ -138,7 +139,7 @@ def test_a_process_without_secrets_makes_the_bytes_that_were_made_before(coordin
 def test_what_makes_results_leaves_no_core_dump_and_opens_no_socket(tmp_path):
     code = """
 from pathlib import Path
-from penstock_server.assembly import main
+from penstock_server.results.assembly import main
 found = main(Path(sys.argv[1]))
 told()
 import socket

@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from penstock.estimands import Estimand
+from penstock.questions.estimands import Estimand
 from penstock.schema import Column, Schema
 from penstock.wire import gate_pb2, gate_pb2_grpc
 from penstock.wire.calls import connect
@@ -77,7 +77,7 @@ UNCHECKED = """
 import logging, sys
 from pathlib import Path
 from penstock_client.gate import running, service
-from penstock_client.site import SitePaths, read_settings
+from penstock_client.site.paths import SitePaths, read_settings
 
 logging.basicConfig(level=logging.INFO)
 running.require_certified = lambda *_: None

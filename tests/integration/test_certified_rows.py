@@ -12,16 +12,16 @@ import sys
 
 import pytest
 from tests.conftest import rows_csv
-from tests.timed import Slow, Timed
+from tests.support.timed import Slow, Timed
 from typer.testing import CliRunner
 
 from penstock.cli.main import app
 from penstock.wire.signatures import private_to_pem
-from penstock_client import setup
 from penstock_client.gate.facts import certified_dictionary
+from penstock_client.onboarding import setup
 from penstock_client.rows import sealed as rows_sealed
 from penstock_client.rows.sealed import NotCertified, mapped, require_certified, sealed
-from penstock_client.site import read_settings
+from penstock_client.site.paths import read_settings
 
 linux = pytest.mark.skipif(not rows_sealed.SEALS, reason="no sealed memory here")
 
@@ -197,7 +197,7 @@ told()
 GATE = """
 from pathlib import Path
 from penstock_client.gate import service
-from penstock_client.site import SitePaths, read_settings
+from penstock_client.site.paths import SitePaths, read_settings
 def made(*_):
     told()
     raise SystemExit

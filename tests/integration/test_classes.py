@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 from tests.conftest import World
 
-from penstock.errors import Refused
-from penstock.privacy.accountant import epsilon
+from penstock.base.errors import Refused
+from penstock.privacy.accounting.accountant import epsilon
 from penstock.privacy.events import from_dict
-from penstock.study import PrivacyRequest
+from penstock.privacy.request import PrivacyRequest
 from penstock.wire import gate_pb2
-from penstock_client import daemon, doctor
 from penstock_client.cli.common import document
 from penstock_client.cli.reading import read_ledger
 from penstock_client.ledger.budget import summary
+from penstock_client.operate import daemon, doctor
 
 
 @pytest.fixture(scope="module")

@@ -23,16 +23,16 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
+from penstock.base.errors import SignatureError
 from penstock.cli.main import app
-from penstock.errors import SignatureError
 from penstock.schema import Column, Schema
-from penstock.toml import dictionary_toml, parse_study
+from penstock.study.toml import dictionary_toml, parse_study
 from penstock.wire.canonical import canonical
-from penstock_client import setup
 from penstock_client.ledger.database import Database, exclusive
 from penstock_client.ledger.ledger import Ledger, State
-from penstock_client.site import SitePaths
-from penstock_server.service import Directory
+from penstock_client.onboarding import setup
+from penstock_client.site.paths import SitePaths
+from penstock_server.operate.service import Directory
 
 SCHEMA = Schema(
     (

@@ -16,12 +16,12 @@ import jsonschema
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from tests.local import ended, network, run
+from tests.support.local import ended, network, run
 
-from penstock.errors import CoordinatorError
-from penstock.estimands import Estimand
-from penstock.privacy.accountant import epsilon
+from penstock.base.errors import CoordinatorError
+from penstock.privacy.accounting.accountant import epsilon
 from penstock.privacy.events import from_dict
+from penstock.questions.estimands import Estimand
 from penstock.schema import Column, Schema
 from penstock.wire import gate_pb2, gate_pb2_grpc
 from penstock.wire.calls import connect
@@ -29,7 +29,8 @@ from penstock.wire.signed import sign_cancel
 from penstock_client.cli.common import document
 from penstock_client.ledger.database import Database
 from penstock_client.ledger.ledger import Ledger
-from penstock_server import results, service
+from penstock_server.operate import service
+from penstock_server.results import results
 
 PERSONS = {"a": 120, "b": 90}
 FORMULA = "=1+1"
@@ -294,7 +295,7 @@ def test_a_killed_pump_loses_nothing_and_charges_once(world, tmp_path):
         env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
         places = [f"{s.name}={s.paths.gate_socket}" for s in world.sites]
         return subprocess.Popen(
-            [sys.executable, "-m", "tests.local", str(folder), *places], env=env
+            [sys.executable, "-m", "tests.support.local", str(folder), *places], env=env
         )
 
     def waiting():

@@ -7,14 +7,14 @@ import os
 from dataclasses import replace
 
 import pytest
-from tests.ledgers import DIGESTS
+from tests.support.ledgers import DIGESTS
 from typer.testing import CliRunner
 
 from penstock.cli.main import app
-from penstock.privacy.accountant import epsilon_pld
+from penstock.privacy.accounting.accountant import epsilon_pld
 from penstock.privacy.events import Gaussian
-from penstock.study import advised_delta
-from penstock.toml import study_toml
+from penstock.privacy.request import advised_delta
+from penstock.study.toml import study_toml
 from penstock_client.ledger.database import Database
 from penstock_client.ledger.ledger import Charge, Ledger
 

@@ -15,13 +15,15 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from penstock.daemon import certificates, checkup, reach
-from penstock.daemon.checkup import FAIL, OK, WARN, Row
-from penstock.models.flow import kernel
-from penstock_client import doctor as site_doctor
-from penstock_client.network import NetworkPaths
-from penstock_server import doctor as server_doctor
-from penstock_server import service, tls
+from penstock.mechanisms.flow import kernel
+from penstock.processes import certificates, checkup
+from penstock.processes import reachability as reach
+from penstock.processes.checkup import FAIL, OK, WARN, Row
+from penstock_client.operate import doctor as site_doctor
+from penstock_client.site.network_side import NetworkPaths
+from penstock_server.install import tls
+from penstock_server.operate import doctor as server_doctor
+from penstock_server.operate import service
 
 ALL_PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
 
@@ -586,11 +588,11 @@ def run_command(module, *arguments):
 
 def test_the_site_command(world):
     site = world.site()
-    status, text = run_command("penstock_client.doctor", "--dir", site.paths.root, "--json")
+    status, text = run_command("penstock_client.operate.doctor", "--dir", site.paths.root, "--json")
     assert {row["check"] for row in json.loads(text)} >= {"site", "data", "device", "coordinator"}
     assert status == 0, text
     site.paths.gate_key.chmod(0o644)
-    status, text = run_command("penstock_client.doctor", "--dir", site.paths.root)
+    status, text = run_command("penstock_client.operate.doctor", "--dir", site.paths.root)
     assert status == 10
     assert f"Run chmod 600 {site.paths.gate_key}" in text
 
@@ -671,10 +673,10 @@ def test_no_coordinator_at_all(tmp_path):
 
 
 def test_the_server_command(made):
-    status, text = run_command("penstock_server.doctor", "-d", made, "--json")
+    status, text = run_command("penstock_server.operate.doctor", "-d", made, "--json")
     assert status == 0
     assert all(set(row) == {"check", "state", "found", "remedy"} for row in json.loads(text))
     (made / "tls" / "ca.key").chmod(0o640)
-    status, text = run_command("penstock_server.doctor", "-d", made)
+    status, text = run_command("penstock_server.operate.doctor", "-d", made)
     assert status == 10
     assert "chmod 600" in text

@@ -32,9 +32,9 @@ from tests.integration.test_api import (
     sign_call,
 )
 
-from penstock_server import service
 from penstock_server.api import serve
-from penstock_server.folder import Folder
+from penstock_server.operate import service
+from penstock_server.store.folder import Folder
 
 CROWD = 270
 CALL_SECONDS = 2.0

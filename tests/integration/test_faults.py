@@ -6,17 +6,17 @@ import time
 
 import pytest
 
-from penstock.errors import GateUnavailable, LedgerError, Refused
-from penstock_client.daemon import preflight
+from penstock.base.errors import GateUnavailable, LedgerError, Refused
 from penstock_client.ledger.database import Database
 from penstock_client.ledger.ledger import Ledger, State
+from penstock_client.operate.daemon import preflight
 
 # The real service in a process whose files cannot grow: what a full disk looks like to SQLite.
 FULL_DISK = """
 import resource, signal, sys
 from pathlib import Path
 from penstock_client.gate import service
-from penstock_client.site import SitePaths, read_settings
+from penstock_client.site.paths import SitePaths, read_settings
 
 paths = SitePaths(Path(sys.argv[1]))
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -57,7 +57,7 @@ import os, signal, sys
 from pathlib import Path
 from penstock_client.gate import service
 from penstock_client.ledger.ledger import Ledger
-from penstock_client.site import SitePaths, read_settings
+from penstock_client.site.paths import SitePaths, read_settings
 
 original = Ledger.reserve
 

@@ -14,9 +14,9 @@ from dataclasses import replace
 import psutil
 import pytest
 
-from penstock.errors import GateUnavailable, Refused
+from penstock.base.errors import GateUnavailable, Refused
 from penstock.mechanisms import SlicedWasserstein
-from penstock.study import PrivacyRequest
+from penstock.privacy.request import PrivacyRequest
 from penstock.wire import gate_pb2, gate_pb2_grpc
 from penstock.wire.calls import connect
 from penstock.wire.signatures import generate_key
@@ -30,7 +30,7 @@ from pathlib import Path
 from penstock_client.gate import gate, release, service
 from penstock_client.work import launcher
 from penstock_client.ledger.ledger import Ledger
-from penstock_client.site import SitePaths, read_settings
+from penstock_client.site.paths import SitePaths, read_settings
 
 def die(*args, **kwargs):
     os.kill(os.getpid(), signal.SIGKILL)

@@ -35,17 +35,17 @@ from flwr.supercore.primitives.asymmetric import public_key_to_bytes, sign_messa
 from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supercore.task_identity import TaskIdentity
 from flwr.supernode.fleet_http_client import FleetHttpClient
-from tests.federation import COORDINATOR, Federation
 from tests.integration.test_canaries import SCHEMA, canaries, csv_with_canaries
+from tests.support.federation import COORDINATOR, Federation
 
-from penstock.daemon.flower import MESSAGE_TYPE, acquire, beating, pack, task_client, unpack
-from penstock.estimands import Estimand
-from penstock_client.network import NetworkPaths
-from penstock_server import packets
-from penstock_server.flower import runner
-from penstock_server.flower.control import Control, bundle, node_key_bytes
-from penstock_server.flower.grid import COMPONENT, UnixGrid
-from penstock_server.folder import Folder
+from penstock.processes.flower import MESSAGE_TYPE, acquire, beating, pack, task_client, unpack
+from penstock.questions.estimands import Estimand
+from penstock_client.site.network_side import NetworkPaths
+from penstock_server.store.folder import Folder
+from penstock_server.transport import packets
+from penstock_server.transport.flower import runner
+from penstock_server.transport.flower.control import Control, bundle, node_key_bytes
+from penstock_server.transport.flower.grid import COMPONENT, UnixGrid
 
 QUESTION = {"schema": SCHEMA, "estimands": (Estimand("e", "ols", "y", "x"),)}
 PROJECT = """\
@@ -172,7 +172,7 @@ def test_a_node_with_another_key_is_refused(federation, tmp_path):
         (stranger.root / path.name).write_bytes(path.read_bytes())
     with open(tmp_path / "out", "wb") as out:
         process = subprocess.Popen(
-            [sys.executable, "-m", "penstock_client.flower.supernode", str(stranger.root)],
+            [sys.executable, "-m", "penstock_client.operate.flower.supernode", str(stranger.root)],
             stdout=out,
             stderr=out,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},

@@ -16,17 +16,17 @@ from typing import Any
 
 import pytest
 from rich.console import Console
-from tests.ledgers import DIGESTS
+from tests.support.ledgers import DIGESTS
 from typer.testing import CliRunner
 
+from penstock.base.errors import InvalidInput, Refused
 from penstock.cli.main import app
-from penstock.errors import InvalidInput, Refused
-from penstock.estimands import Estimand
 from penstock.mechanisms import Gibbs, SlicedWasserstein
-from penstock.privacy.accountant import epsilon
+from penstock.privacy.accounting.accountant import epsilon
 from penstock.privacy.events import Gaussian, PoissonGaussian, Unbounded, from_dict, to_dict
-from penstock.study import PrivacyRequest
-from penstock.toml import study_template, study_toml
+from penstock.privacy.request import PrivacyRequest
+from penstock.questions.estimands import Estimand
+from penstock.study.toml import study_template, study_toml
 from penstock.wire.signatures import generate_key, public_hex, sign
 from penstock_client.cli import budget
 from penstock_client.gate.admission import consider
@@ -36,8 +36,8 @@ from penstock_client.ledger.budget import summary
 from penstock_client.ledger.database import Database
 from penstock_client.ledger.ledger import RECORD, Charge, Ledger
 from penstock_client.ledger.state import State
-from penstock_client.policy import read_policy, read_trust
-from penstock_client.site import SitePaths, read_settings
+from penstock_client.site.paths import SitePaths, read_settings
+from penstock_client.site.policy import read_policy, read_trust
 
 RELEASE = (Gaussian(8.0), PoissonGaussian(0.02, 2.0, 50))
 PRICE = epsilon(RELEASE, 1e-5)

@@ -8,16 +8,16 @@ import jsonschema
 import numpy as np
 import pandas as pd
 import pytest
-from tests import made
-from tests.local import deliver, finish, hub
+from tests.support import made
+from tests.support.local import deliver, finish, hub
 
 import penstock
 from penstock.analyst import ALWAYS, RESULT_FILES
-from penstock.errors import CoordinatorError
+from penstock.base.errors import CoordinatorError
 from penstock.mechanisms import Gibbs
 from penstock.wire.signatures import generate_key
-from penstock_server import results
 from penstock_server.report.build import report_schema
+from penstock_server.results import results
 
 ANALYST = generate_key()
 WRITTEN = {
@@ -78,7 +78,7 @@ def test_the_same_files_come_again(coordinator, name, tmp_path):
 
 def test_couplings_that_cannot_be_made_are_left_out_and_said(coordinator, monkeypatch, tmp_path):
     study_id = finished(coordinator, "trajectory")
-    monkeypatch.setattr("penstock_server.export.find_spec", lambda name: None)
+    monkeypatch.setattr("penstock_server.results.export.find_spec", lambda name: None)
     files = results.pull(coordinator, study_id, tmp_path, copies="one")
     assert "couplings.parquet" not in {f.name for f in files}
     described = json.loads((tmp_path / "dictionary.json").read_text())

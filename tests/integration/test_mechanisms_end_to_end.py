@@ -20,22 +20,23 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.conftest import FAST, World
-from tests.local import network, run
+from tests.support.local import network, run
 
-from penstock.errors import InvalidInput, Refused
-from penstock.estimands import Estimand
+from penstock.base.errors import InvalidInput, Refused
 from penstock.mechanisms import MECHANISMS, Gibbs, SlicedWasserstein, Trajectory
-from penstock.mechanisms.gibbs import answer_terms
-from penstock.models.plans import plan
-from penstock.privacy.accountant import epsilon
+from penstock.mechanisms.gibbs.settings import answer_terms
+from penstock.mechanisms.plans import plan
+from penstock.mechanisms.released import shape_of
+from penstock.privacy.accounting.accountant import epsilon
 from penstock.privacy.events import from_dict
-from penstock.released import shape_of
+from penstock.privacy.request import PrivacyRequest
+from penstock.questions.estimands import Estimand
 from penstock.schema import Schema
-from penstock.study import PrivacyRequest
 from penstock.wire.signed import SignedStudy
 from penstock_client.ledger.database import Database
 from penstock_client.ledger.ledger import Ledger
-from penstock_server import results, service
+from penstock_server.operate import service
+from penstock_server.results import results
 from penstock_server.simulate import visits
 
 VERIFY = Path(__file__).parents[2] / "deploy" / "verify_ledger.py"

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 from tests.integration.test_rehearsal import PLANTED
-from tests.weighed import (
+from tests.support.weighed import (
     LINUX,
     MECHANISMS,
     asked,
@@ -21,10 +21,10 @@ from tests.weighed import (
     weigh_attack,
 )
 
-from penstock.errors import Refused
-from penstock.estimands import Estimand
+from penstock.base.errors import Refused
 from penstock.mechanisms import Gibbs, SlicedWasserstein
-from penstock.study import PrivacyRequest
+from penstock.privacy.request import PrivacyRequest
+from penstock.questions.estimands import Estimand
 from penstock_client.cli.common import document
 
 linux = pytest.mark.skipif(not LINUX, reason="the peak is Linux's own count")
@@ -92,7 +92,7 @@ def test_an_attack_stays_within_the_memory_that_is_planned_for_it(
 
 GREEDY = """
 import numpy as np
-from penstock.models.tables import mechanism
+from penstock.mechanisms.tables import mechanism
 real = mechanism.draw
 def draw(plan, *args, **kwargs):
     if plan.copies > 2:  # not in the rehearsal

@@ -14,11 +14,11 @@ import threading
 
 import pytest
 from flwr.proto.control_pb2 import ListNodesRequest
-from tests.federation import COORDINATOR, Federation, small_disk
+from tests.support.federation import COORDINATOR, Federation, small_disk
 
-from penstock_client.network import NetworkPaths
-from penstock_server.flower.control import Control, node_key_bytes
-from penstock_server.folder import Folder
+from penstock_client.site.network_side import NetworkPaths
+from penstock_server.store.folder import Folder
+from penstock_server.transport.flower.control import Control, node_key_bytes
 
 SITES = ("a", "b")
 MACHINES = (COORDINATOR, *SITES)

@@ -23,11 +23,11 @@ import pytest
 from tests.conftest import SCHEMA, TestSite, World, rows_csv
 from typer.testing import CliRunner
 
+from penstock.base.errors import LedgerError
 from penstock.cli.main import app
-from penstock.errors import LedgerError
 from penstock.wire import gate_pb2
-from penstock_client import setup
-from penstock_client.site import SitePaths, read_settings
+from penstock_client.onboarding import setup
+from penstock_client.site.paths import SitePaths, read_settings
 
 LABEL = "HIV index case, 3 March 1987"
 N = 120

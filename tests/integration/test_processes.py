@@ -13,11 +13,11 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 from tests.conftest import FAST
-from tests.federation import COORDINATOR, Federation, penstock, small_disk
 from tests.studies.bench_network import running
+from tests.support.federation import COORDINATOR, Federation, penstock, small_disk
 
-from penstock_client.network import NetworkPaths
-from penstock_server.folder import Folder
+from penstock_client.site.network_side import NetworkPaths
+from penstock_server.store.folder import Folder
 
 SITES = ("a", "b", "c")
 ONCE = dict.fromkeys(SITES, 1)

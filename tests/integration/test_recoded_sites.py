@@ -26,9 +26,9 @@ import pytest
 from typer.testing import CliRunner
 
 from penstock.cli.main import app
-from penstock_client import setup
+from penstock_client.onboarding import setup
 from penstock_client.rows import snapshot
-from penstock_client.site import SitePaths, read_settings
+from penstock_client.site.paths import SitePaths, read_settings
 
 N = 120
 DICTIONARY = """\

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.conftest import SCHEMA, World
-from tests.timed import Slow, Timed
+from tests.support.timed import Slow, Timed
 
 from penstock.mechanisms import Gibbs, Maf
 from penstock.schema import Column, Schema
@@ -28,7 +28,7 @@ PLANTED = """
 import logging, sys
 from pathlib import Path
 from penstock_client.gate import service
-from penstock_client.site import SitePaths, read_settings
+from penstock_client.site.paths import SitePaths, read_settings
 
 folder = Path(sys.argv[1]).parent / "planted"
 folder.mkdir()
@@ -41,14 +41,14 @@ service.serve(paths, read_settings(paths))
 
 BUG = """
 import numpy as np
-from penstock.models.tables import mechanism
+from penstock.mechanisms.tables import mechanism
 def draw(*args, **kwargs):
     raise np.linalg.LinAlgError("Singular matrix")
     yield
 mechanism.draw = draw
 """
 NO_ROW = """
-from penstock.models.tables import mechanism
+from penstock.mechanisms.tables import mechanism
 real = mechanism.draw
 def draw(*args, **kwargs):
     for label, table in real(*args, **kwargs):
@@ -57,7 +57,7 @@ mechanism.draw = draw
 """
 MISSING = """
 import sys
-sys.modules["penstock.models.tables.fitting"] = None
+sys.modules["penstock.mechanisms.tables.fitting"] = None
 """
 
 

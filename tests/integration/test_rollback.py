@@ -10,14 +10,14 @@ import pytest
 from tests.conftest import TestSite, rows_csv
 from typer.testing import CliRunner
 
+from penstock.base.errors import Refused
 from penstock.cli.main import app
-from penstock.errors import Refused
 from penstock.wire import gate_pb2
 from penstock.wire.canonical import canonical
 from penstock.wire.manifest import read_manifest, sign_manifest
 from penstock.wire.signatures import generate_key, public_hex
 from penstock_client.cli.common import document, steward
-from penstock_client.site import SitePaths
+from penstock_client.site.paths import SitePaths
 
 
 def describe(site, manifest=b""):

@@ -18,14 +18,19 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from typer.testing import CliRunner
 
+from penstock.base.errors import InvalidInput, PenstockError, SignatureError
 from penstock.cli.main import app
-from penstock.daemon import certificates
-from penstock.errors import InvalidInput, PenstockError, SignatureError
+from penstock.processes import certificates
 from penstock.wire.signatures import fingerprint
-from penstock_client import daemon
-from penstock_client.join import FORMAT
 from penstock_client.ledger.database import exclusive, holder
-from penstock_client.network import Coordinator, NetworkPaths, node_fingerprint, read_public_line
+from penstock_client.onboarding.join import FORMAT
+from penstock_client.operate import daemon
+from penstock_client.site.network_side import (
+    Coordinator,
+    NetworkPaths,
+    node_fingerprint,
+    read_public_line,
+)
 
 
 def penstock(*args, code=0):

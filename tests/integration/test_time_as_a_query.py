@@ -15,10 +15,10 @@ from dataclasses import replace
 import psutil
 import pytest
 from tests.conftest import rows_csv
-from tests.timed import AWAY, PLANNED, SLOT, Timed
+from tests.support.timed import AWAY, PLANNED, SLOT, Timed
 
-from penstock.errors import Refused
-from penstock.study import PrivacyRequest
+from penstock.base.errors import Refused
+from penstock.privacy.request import PrivacyRequest
 from penstock.wire import gate_pb2
 from penstock.wire.signed import sign_cancel
 from penstock_client.cli.common import document

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.ledgers import DIGESTS, ROWS
+from tests.support.ledgers import DIGESTS, ROWS
 
-from penstock.privacy.accountant import epsilon_pld
+from penstock.privacy.accounting.accountant import epsilon_pld
 from penstock.privacy.events import (
     RELATION,
     Approximate,
@@ -207,7 +207,7 @@ def test_a_whole_ledger_is_ok_and_costs_what_penstock_says(ledger, export, tmp_p
 @pytest.mark.parametrize("event", EVERY_KIND, ids=lambda e: e.kind)
 @pytest.mark.parametrize("order", [1.5, 2.0, 3.375, 12.0])
 def test_every_kind_of_event_has_the_divergence_that_penstock_charges(event, order):
-    from penstock.privacy.renyi import renyi
+    from penstock.privacy.accounting.renyi import renyi
 
     stratum, found = script.read_event(to_dict(event))
     assert stratum is None

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 from tests.integration.test_cli import DICTIONARY, penstock, replace, site, spoilt
 
+from penstock.base.errors import PenstockError
 from penstock.cli.exits import EXITS
-from penstock.errors import PenstockError
 from penstock.schema import HOW_SUGGESTED, Column, Schema
-from penstock.toml import dictionary_toml, parse_study
+from penstock.study.toml import dictionary_toml, parse_study
 from penstock.wire.messages import explain
-from penstock_client.policy import read_policy
-from penstock_client.site import SitePaths
+from penstock_client.site.paths import SitePaths
+from penstock_client.site.policy import read_policy
 
 DOCS = Path(__file__).parents[2] / "docs"
 

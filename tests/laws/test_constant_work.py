@@ -20,24 +20,24 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from tests.traces import code_of, instructions_of, opcodes_of, trace_of
+from tests.support.traces import code_of, instructions_of, opcodes_of, trace_of
 
-from penstock.encoding import Encoding
-from penstock.estimands import Estimand
 from penstock.mechanisms import Gibbs, Maf, SlicedWasserstein, Trajectory
-from penstock.models.flow import kernel, training
-from penstock.models.flow.architecture import Architecture, active
-from penstock.models.flow.engine import make_flow
-from penstock.models.gibbs import chain, sums
-from penstock.models.plans import plan
-from penstock.models.release import release
-from penstock.models.sliced_wasserstein import batches, sketch
-from penstock.models.sliced_wasserstein import flow as sliced_flow
-from penstock.models.tables import fitting, margins, moments, outcome
-from penstock.models.trajectory import dynamics, start
-from penstock.privacy.noise import NOBODY, SeededNoise, batch_size, poisson_batch
+from penstock.mechanisms.flow import kernel, training
+from penstock.mechanisms.flow.architecture import Architecture, active
+from penstock.mechanisms.flow.engine import make_flow
+from penstock.mechanisms.gibbs import chain, sums
+from penstock.mechanisms.plans import plan
+from penstock.mechanisms.release import release
+from penstock.mechanisms.sliced_wasserstein import batches, sketch
+from penstock.mechanisms.sliced_wasserstein import flow as sliced_flow
+from penstock.mechanisms.tables import fitting, margins, moments, outcome
+from penstock.mechanisms.trajectory import dynamics, start
+from penstock.privacy.noise.sources import NOBODY, SeededNoise, batch_size, poisson_batch
+from penstock.privacy.request import PrivacyRequest
+from penstock.questions.estimands import Estimand
 from penstock.schema import Column, Schema
-from penstock.study import PrivacyRequest
+from penstock.schema.encoding import Encoding
 from penstock_client.rows.snapshot import by_person
 
 Array = NDArray[np.float64]

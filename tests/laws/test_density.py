@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy import stats
-from tests.engines import perturbed
+from tests.support.engines import perturbed
 
-from penstock.encoding import Encoding
-from penstock.models.flow.architecture import Architecture
-from penstock.models.tables.fitting import Model
-from penstock.models.tables.margins import BINS, Margins, noisy_histograms
-from penstock.models.tables.moments import Affine
-from penstock.privacy.noise import SeededNoise
+from penstock.mechanisms.flow.architecture import Architecture
+from penstock.mechanisms.tables.fitting import Model
+from penstock.mechanisms.tables.margins import BINS, Margins, noisy_histograms
+from penstock.mechanisms.tables.moments import Affine
+from penstock.privacy.noise.sources import SeededNoise
 from penstock.schema import Column, Schema
+from penstock.schema.encoding import Encoding
 
 Array = NDArray[np.float64]
 

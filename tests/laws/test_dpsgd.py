@@ -12,19 +12,19 @@ import pytest
 import torch
 from numpy.typing import NDArray
 from scipy import stats
-from tests.engines import BACKENDS, KERNEL, perturbed
+from tests.support.engines import BACKENDS, KERNEL, perturbed
 
-from penstock.errors import InvalidInput
-from penstock.models.flow import reference
-from penstock.models.flow import training as dpsgd
-from penstock.models.flow.architecture import Architecture, active, public_clip, weights
-from penstock.models.flow.clipping import inner_clip
-from penstock.models.flow.engine import Flow, make_flow
-from penstock.models.flow.reference import TorchFlows
-from penstock.models.flow.training import Training, fit, fit_many
-from penstock.privacy import noise as noises
+from penstock.base.errors import InvalidInput
+from penstock.mechanisms.flow import reference
+from penstock.mechanisms.flow import training as dpsgd
+from penstock.mechanisms.flow.architecture import Architecture, active, public_clip, weights
+from penstock.mechanisms.flow.clipping import inner_clip
+from penstock.mechanisms.flow.engine import Flow, make_flow
+from penstock.mechanisms.flow.reference import TorchFlows
+from penstock.mechanisms.flow.training import Training, fit, fit_many
 from penstock.privacy.events import Gaussian, PoissonGaussian
-from penstock.privacy.noise import SeededNoise, add_gaussian, poisson_sample
+from penstock.privacy.noise import sources as noises
+from penstock.privacy.noise.sources import SeededNoise, add_gaussian, poisson_sample
 
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]

@@ -11,9 +11,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from penstock.encoding import TRUNCATE, Encoding, KeptDither, simplex
-from penstock.errors import InvalidInput
+from penstock.base.errors import InvalidInput
 from penstock.schema import LEVEL_KINDS, SCALES, Column, Schema, end_follow_up
+from penstock.schema.encoding import TRUNCATE, Encoding, KeptDither, simplex
 
 CUTOFF = 5.6  # |z| of a two-sided test with a false-alarm rate of 2e-8
 

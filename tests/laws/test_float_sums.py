@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from tests.engines import BACKENDS, perturbed
+from tests.support.engines import BACKENDS, perturbed
 
-from penstock.errors import InvalidEvent
-from penstock.models.flow.architecture import Architecture
-from penstock.models.flow.clipping import inner_clip
-from penstock.models.trajectory.drift import Rows
+from penstock.base.errors import InvalidEvent
+from penstock.mechanisms.flow.architecture import Architecture
+from penstock.mechanisms.flow.clipping import inner_clip
+from penstock.mechanisms.trajectory.drift import Rows
 from penstock.privacy.sensitivity import float_room
 
 Array = NDArray[np.float64]

@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 from scipy.stats import chi2
 from tests.studies.denoise import denoised
 
-from penstock.errors import InvalidEvent
-from penstock.models.gibbs import chain
-from penstock.models.gibbs.chain import Schedule
-from penstock.privacy.accountant import epsilon_pld
+from penstock.base.errors import InvalidEvent
+from penstock.mechanisms.gibbs import chain
+from penstock.mechanisms.gibbs.chain import Schedule
+from penstock.privacy.accounting.accountant import epsilon_pld
 from penstock.privacy.events import Gaussian, NoisyDescent
-from penstock.privacy.noise import SeededNoise
+from penstock.privacy.noise.sources import SeededNoise
 
 Array = NDArray[np.float64]
 HESSIAN = np.array([[1.0, 0.3], [0.3, 0.4]])

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from penstock.errors import InvalidEvent
-from penstock.models.gibbs import sums
-from penstock.models.gibbs.design import LEAST_SHAPE
-from penstock.models.gibbs.posterior import Piecewise, Regression, place, weights
-from penstock.privacy.noise import SeededNoise
+from penstock.base.errors import InvalidEvent
+from penstock.mechanisms.gibbs import sums
+from penstock.mechanisms.gibbs.design import LEAST_SHAPE
+from penstock.mechanisms.gibbs.posterior import Piecewise, Regression, place, weights
+from penstock.privacy.noise.sources import SeededNoise
 
 Array = NDArray[np.float64]
 Posterior = Regression | Piecewise

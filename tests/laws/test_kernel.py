@@ -18,15 +18,15 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from tests.engines import gaussian_rows, perturbed
+from tests.support.engines import gaussian_rows, perturbed
 
-from penstock.errors import InvalidInput
-from penstock.models.flow import kernel
-from penstock.models.flow.architecture import Architecture, active
-from penstock.models.flow.engine import Flow, make_flow
-from penstock.models.flow.kernel import LEVELS, SWITCH, KernelFlow
-from penstock.models.flow.training import Training, fit
-from penstock.privacy.noise import SeededNoise
+from penstock.base.errors import InvalidInput
+from penstock.mechanisms.flow import kernel
+from penstock.mechanisms.flow.architecture import Architecture, active
+from penstock.mechanisms.flow.engine import Flow, make_flow
+from penstock.mechanisms.flow.kernel import LEVELS, SWITCH, KernelFlow
+from penstock.mechanisms.flow.training import Training, fit
+from penstock.privacy.noise.sources import SeededNoise
 
 Array = NDArray[np.float64]
 
@@ -301,8 +301,8 @@ CONFINED = """
 from penstock_client.work.worker import isolate
 isolate(1.0)
 import numpy as np
-from penstock.models.flow.architecture import Architecture
-from penstock.models.flow.kernel import KernelFlow
+from penstock.mechanisms.flow.architecture import Architecture
+from penstock.mechanisms.flow.kernel import KernelFlow
 print(KernelFlow(Architecture(3)).log_prob(np.zeros((1, 3)))[0])
 """
 

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import stats
 
-from penstock.errors import InvalidInput
-from penstock.models.tables.latent_noise import clip_latents, inject, likely_present, thinned
-from penstock.privacy import noise
+from penstock.base.errors import InvalidInput
+from penstock.mechanisms.tables.latent_noise import clip_latents, inject, likely_present, thinned
 from penstock.privacy.events import Gaussian, latent_injection
-from penstock.privacy.noise import SeededNoise
+from penstock.privacy.noise import sources as noise
+from penstock.privacy.noise.sources import SeededNoise
 
 ALL = np.ones(6, dtype=bool)
 LATENTS = arrays(np.float64, (6, 3), elements=st.floats(width=64))

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from tests.engines import BACKENDS, gaussian_rows, perturbed
+from tests.support.engines import BACKENDS, gaussian_rows, perturbed
 from torch import Tensor
 
-from penstock.errors import InvalidInput
-from penstock.models.flow import engine
-from penstock.models.flow.architecture import (
+from penstock.base.errors import InvalidInput
+from penstock.mechanisms.flow import engine
+from penstock.mechanisms.flow.architecture import (
     Architecture,
     active,
     project,
@@ -26,8 +26,8 @@ from penstock.models.flow.architecture import (
     starting_parameters,
     weights,
 )
-from penstock.models.flow.engine import make_flow
-from penstock.models.flow.reference import BOX, Block, TorchFlow
+from penstock.mechanisms.flow.engine import make_flow
+from penstock.mechanisms.flow.reference import BOX, Block, TorchFlow
 
 Array = NDArray[np.float64]
 
@@ -237,9 +237,9 @@ def test_the_spectral_bound_bounds_a_blocks_lipschitz_constant() -> None:
 @pytest.mark.skipif(engine.why_no_kernel() is not None, reason=str(engine.why_no_kernel()))
 def test_with_the_kernel_nobody_waits_for_torch() -> None:
     code = (
-        "import sys, penstock.models.tables.mechanism\n"
-        "from penstock.models.flow.engine import make_flow\n"
-        "from penstock.models.flow.architecture import Architecture\n"
+        "import sys, penstock.mechanisms.tables.run\n"
+        "from penstock.mechanisms.flow.engine import make_flow\n"
+        "from penstock.mechanisms.flow.architecture import Architecture\n"
         "make_flow(Architecture(2))\n"
         "sys.exit('torch' in sys.modules)"
     )

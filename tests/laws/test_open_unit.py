@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy.special import ndtri
 
-from penstock.privacy.noise import _open_unit
+from penstock.privacy.noise.sources import _open_unit
 
 EXTREME = np.array(
     [(1 << 64) - 1 - k for k in range(3 << 12)]

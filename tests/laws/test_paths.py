@@ -13,8 +13,8 @@ import numpy as np
 import ot
 import pytest
 
-from penstock.errors import InvalidInput
-from penstock.models.trajectory.paths import couple, sample_paths
+from penstock.base.errors import InvalidInput
+from penstock.mechanisms.trajectory.paths import couple, sample_paths
 
 T, M, D, PATHS = 4, 6, 2, 20_000
 NODES = np.array([0.0, 0.2, 0.5, 1.0])

@@ -1,6 +1,7 @@
 """The law of replay: nothing leaves that is not charged, and what is charged is no less than it is.
 
-See :mod:`tests.replay`. Exact, so that there is no false alarm; faults of one per cent are caught.
+See :mod:`tests.support.replay`. Exact, so that there is no false alarm; faults of one per cent are
+caught.
 """
 
 from __future__ import annotations
@@ -16,21 +17,21 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from tests.faults import at_each_step, replaced
-from tests.replay import Broken, Fault, Ran, run
-from tests.replayed import STUDIES, Study, coarsely, hold_whole, others, planned, reached
+from tests.support.faults import at_each_step, replaced
+from tests.support.replay import Broken, Fault, Ran, run
+from tests.support.replayed import STUDIES, Study, coarsely, hold_whole, others, planned, reached
 
-from penstock.encoding import Encoding
-from penstock.models.flow import training
-from penstock.models.gibbs import chain, sums
-from penstock.models.gibbs import mechanism as gibbs
-from penstock.models.parts import Part
-from penstock.models.sliced_wasserstein import batches, body, sketch
-from penstock.models.tables import fitting, latent_noise, margins, moments, outcome
-from penstock.models.tables import mechanism as tables
-from penstock.models.trajectory import dynamics, start
-from penstock.models.trajectory import mechanism as trajectory
+from penstock.mechanisms.flow import training
+from penstock.mechanisms.gibbs import chain, sums
+from penstock.mechanisms.gibbs import run as gibbs
+from penstock.mechanisms.parts import Part
+from penstock.mechanisms.sliced_wasserstein import batches, body, sketch
+from penstock.mechanisms.tables import fitting, latent_noise, margins, moments, outcome
+from penstock.mechanisms.tables import run as tables
+from penstock.mechanisms.trajectory import dynamics, start
+from penstock.mechanisms.trajectory import run as trajectory
 from penstock.privacy.events import NoisyDescent
+from penstock.schema.encoding import Encoding
 
 SEEN = 0.99**2
 """A claim that is understated by one per cent is exceeded by whoever reaches this share of it."""

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.stats import norm
 
-from penstock.errors import InvalidEvent
+from penstock.base.errors import InvalidEvent
 from penstock.privacy import sensitivity
 from penstock.privacy.events import latent_injection, shuffled_injection
 

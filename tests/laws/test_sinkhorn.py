@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.optimize import linear_sum_assignment
 
-from penstock.errors import InvalidInput
-from penstock.models.trajectory.sinkhorn import EVERY, sinkhorn
+from penstock.base.errors import InvalidInput
+from penstock.mechanisms.trajectory.sinkhorn import EVERY, sinkhorn
 
 M, D, GAPS = 12, 3, 4
 

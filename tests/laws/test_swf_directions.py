@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from penstock.models.sliced_wasserstein.directions import paired_stack, rounds
+from penstock.mechanisms.sliced_wasserstein.directions import paired_stack, rounds
 
 
 @pytest.mark.parametrize("d", range(2, 13))

@@ -11,16 +11,16 @@ import torch
 from numpy.typing import NDArray
 from scipy.stats import norm
 
-from penstock.errors import InvalidInput
-from penstock.models.sliced_wasserstein.flow import SlicedFlow
-from penstock.models.sliced_wasserstein.goals import Goal, Schedule, goals, least_squares
-from penstock.models.sliced_wasserstein.particles import (
+from penstock.base.errors import InvalidInput
+from penstock.mechanisms.sliced_wasserstein.flow import SlicedFlow
+from penstock.mechanisms.sliced_wasserstein.goals import Goal, Schedule, goals, least_squares
+from penstock.mechanisms.sliced_wasserstein.particles import (
     Particles,
     _place_by_numpy,
     _place_by_torch,
     sample_quantiles,
 )
-from penstock.models.sliced_wasserstein.targets import Targets
+from penstock.mechanisms.sliced_wasserstein.targets import Targets
 from penstock.privacy.sensitivity import orthonormal_stack
 
 Array = NDArray[np.float64]

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 from scipy.stats import norm
-from tests.early import before_noise, distance, wild
+from tests.support.early import before_noise, distance, wild
 
-from penstock.errors import InvalidEvent
-from penstock.models.sliced_wasserstein import sketch
-from penstock.models.sliced_wasserstein.sketch import (
+from penstock.base.errors import InvalidEvent
+from penstock.mechanisms.sliced_wasserstein import sketch
+from penstock.mechanisms.sliced_wasserstein.sketch import (
     Directions,
     counts,
     event_of,
@@ -25,10 +25,10 @@ from penstock.models.sliced_wasserstein.sketch import (
     sketch_event,
     strategy,
 )
-from penstock.models.sliced_wasserstein.targets import LEVELS, REACH, predicted
+from penstock.mechanisms.sliced_wasserstein.targets import LEVELS, REACH, predicted
 from penstock.privacy import sensitivity
-from penstock.privacy.discrete import grid_sd
-from penstock.privacy.noise import SeededNoise
+from penstock.privacy.noise.discrete import grid_sd
+from penstock.privacy.noise.sources import SeededNoise
 from penstock.privacy.sensitivity import orthonormal_stack
 
 Array = NDArray[np.float64]

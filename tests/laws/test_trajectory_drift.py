@@ -15,14 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
-from tests.early import wild
+from tests.support.early import wild
 
-from penstock.errors import InvalidInput
-from penstock.models.trajectory import drift, dynamics
-from penstock.models.trajectory.drift import Rows
-from penstock.models.trajectory.dynamics import descend
-from penstock.models.trajectory.plan import Dynamics
-from penstock.privacy.noise import NOBODY, SeededNoise
+from penstock.base.errors import InvalidInput
+from penstock.mechanisms.trajectory import drift, dynamics
+from penstock.mechanisms.trajectory.drift import Rows
+from penstock.mechanisms.trajectory.dynamics import descend
+from penstock.mechanisms.trajectory.plan import Dynamics
+from penstock.privacy.noise.sources import NOBODY, SeededNoise
 from penstock.privacy.sensitivity import clip_jointly
 
 Array = NDArray[np.float64]

@@ -15,25 +15,25 @@ from typing import get_args
 
 import numpy as np
 import pytest
-from tests.faults import EXPECTED_RATE, realised_batch, realised_pulls
 from tests.laws import test_dpsgd as laws
-from tests.twins import TWINS, Twin, mixture
-from tests.twins import gaussian as exact_gaussian
+from tests.support.faults import EXPECTED_RATE, realised_batch, realised_pulls
+from tests.support.twins import TWINS, Twin, mixture
+from tests.support.twins import gaussian as exact_gaussian
 from typer.testing import CliRunner
 
 from penstock.audit import plot, worlds
 from penstock.audit.bounds import GATE, Bound
 from penstock.audit.targets import NAMES, TRAINED, build
 from penstock.audit.worlds import Finding, Target, audit, check, guess
+from penstock.base.errors import BudgetExceeded, ClaimBroken, InvalidInput
 from penstock.cli.audit import app
-from penstock.errors import BudgetExceeded, ClaimBroken, InvalidInput
 from penstock.mechanisms import MECHANISMS
-from penstock.models.trajectory.drift import Rows
-from penstock.models.trajectory.dynamics import descend
-from penstock.models.trajectory.plan import Dynamics
-from penstock.privacy import gaussian
+from penstock.mechanisms.trajectory.drift import Rows
+from penstock.mechanisms.trajectory.dynamics import descend
+from penstock.mechanisms.trajectory.plan import Dynamics
+from penstock.privacy.accounting import gaussian
 from penstock.privacy.events import Gaussian, OnStratum, Release, Unbounded
-from penstock.privacy.noise import SecureNoise, SeededNoise
+from penstock.privacy.noise.sources import SecureNoise, SeededNoise
 
 FEWER = {
     "gaussian": 200_000,

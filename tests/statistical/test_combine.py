@@ -22,10 +22,10 @@ from tests.studies.combining import (
     refits_of_copies,
 )
 
-from penstock_server.meta import pooling
-from penstock_server.meta.combine import combine
-from penstock_server.meta.estimands import Estimate
-from penstock_server.meta.refits import Spread, shrunk, spread, widened
+from penstock_server.analysis import pooling
+from penstock_server.analysis.combine import combine
+from penstock_server.analysis.estimands import Estimate
+from penstock_server.analysis.refits import Spread, shrunk, spread, widened
 
 REPEATS, ROWS, COPIES = 8000, 50, 4
 BAND = 6 * math.sqrt(2 / REPEATS)

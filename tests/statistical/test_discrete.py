@@ -23,9 +23,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
 
-from penstock.errors import InvalidEvent
-from penstock.privacy import discrete
-from penstock.privacy.discrete import (
+from penstock.base.errors import InvalidEvent
+from penstock.privacy.noise import discrete
+from penstock.privacy.noise.discrete import (
     add_discrete_gaussian,
     discrete_gaussian,
     discrete_laplace,
@@ -33,7 +33,7 @@ from penstock.privacy.discrete import (
     grid_sd,
     rounding_sensitivity,
 )
-from penstock.privacy.noise import Integers, SecureNoise, SeededNoise
+from penstock.privacy.noise.sources import Integers, SecureNoise, SeededNoise
 
 FALSE_ALARM = 1e-7
 Z = 5.6

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from penstock.encoding import Encoding
 from penstock.mechanisms import Maf, Mechanism, SlicedWasserstein
-from penstock.models.plans import plan
-from penstock.models.release import release
-from penstock.privacy.noise import SeededNoise
+from penstock.mechanisms.plans import plan
+from penstock.mechanisms.release import release
+from penstock.privacy.noise.sources import SeededNoise
+from penstock.privacy.request import PrivacyRequest
 from penstock.schema import Coded, Column, Schema
-from penstock.study import PrivacyRequest
+from penstock.schema.encoding import Encoding
 
 Array = NDArray[np.float64]
 UPPER = 5.0

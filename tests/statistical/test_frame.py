@@ -12,16 +12,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from penstock.encoding import Encoding
-from penstock.estimands import Estimand
 from penstock.mechanisms import Gibbs, Maf, Mechanism, SlicedWasserstein, Trajectory
-from penstock.models.plans import plan
-from penstock.models.release import release
-from penstock.privacy.noise import SeededNoise
+from penstock.mechanisms.plans import plan
+from penstock.mechanisms.release import release
+from penstock.privacy.noise.sources import SeededNoise
+from penstock.privacy.request import PrivacyRequest
+from penstock.questions.estimands import Estimand
 from penstock.schema import Column, Schema
-from penstock.study import PrivacyRequest
-from penstock_server.meta.combine import SiteEstimate, combine
-from penstock_server.meta.estimands import estimate
+from penstock.schema.encoding import Encoding
+from penstock_server.analysis.combine import SiteEstimate, combine
+from penstock_server.analysis.estimands import estimate
 
 Coded = dict[str, np.ndarray]
 N = 1000

@@ -15,17 +15,17 @@ from numpy.typing import NDArray
 from scipy.stats import binom
 from tests.studies.questions import ESTIMANDS, SCHEMA, simulate, truth
 
-from penstock.encoding import Encoding
-from penstock.errors import InvalidEvent, InvalidInput
-from penstock.mechanisms.gibbs import Gibbs
-from penstock.models.gibbs.chain import Schedule
-from penstock.models.gibbs.design import read
-from penstock.models.gibbs.mechanism import answer, check_smooth, run
-from penstock.models.gibbs.plan import Plan, gradient_sensitivity, plan
-from penstock.models.gibbs.posed import posed
-from penstock.models.gibbs.summaries import summarise
-from penstock.privacy.noise import SeededNoise
-from penstock.study import PrivacyRequest
+from penstock.base.errors import InvalidEvent, InvalidInput
+from penstock.mechanisms.gibbs.chain import Schedule
+from penstock.mechanisms.gibbs.design import read
+from penstock.mechanisms.gibbs.plan import Plan, gradient_sensitivity, plan
+from penstock.mechanisms.gibbs.posed import posed
+from penstock.mechanisms.gibbs.run import answer, check_smooth, run
+from penstock.mechanisms.gibbs.settings import Gibbs
+from penstock.mechanisms.gibbs.summaries import summarise
+from penstock.privacy.noise.sources import SeededNoise
+from penstock.privacy.request import PrivacyRequest
+from penstock.schema.encoding import Encoding
 
 Array = NDArray[np.float64]
 MODELS = tuple(ESTIMANDS)

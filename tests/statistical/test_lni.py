@@ -23,9 +23,9 @@ from tests.studies.lni import (
     ratio_auc,
 )
 
-from penstock.models.flow.architecture import Architecture
-from penstock.models.flow.training import Training
-from penstock.privacy.gaussian import delta as gaussian_delta
+from penstock.mechanisms.flow.architecture import Architecture
+from penstock.mechanisms.flow.training import Training
+from penstock.privacy.accounting.gaussian import delta as gaussian_delta
 
 Z = 5.6
 """|z| above this happens by chance once in 4e7 (two-sided, 2e-8)."""

@@ -11,9 +11,9 @@ from tests.studies import lni_cohorts, lni_meta
 from tests.studies.lni import auc
 from tests.studies.lni_meta import MEAN, TRAINING, W
 
-from penstock.estimands import Estimand
+from penstock.questions.estimands import Estimand
 from penstock.schema import Column, Schema
-from penstock_server.meta.estimands import estimate
+from penstock_server.analysis.estimands import estimate
 
 
 @pytest.fixture(scope="module")

@@ -14,12 +14,11 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 from scipy import stats
 from scipy.special import ndtri
-from tests.early import before_noise, distance, has_unit_variance, scaled_variance, wild
+from tests.support.early import before_noise, distance, has_unit_variance, scaled_variance, wild
 
-from penstock.encoding import Encoding, Outcome
-from penstock.errors import InvalidEvent
-from penstock.models.tables import margins
-from penstock.models.tables.margins import (
+from penstock.base.errors import InvalidEvent
+from penstock.mechanisms.tables import margins
+from penstock.mechanisms.tables.margins import (
     BINS,
     Counts,
     Margins,
@@ -29,8 +28,9 @@ from penstock.models.tables.margins import (
     time_cells,
 )
 from penstock.privacy import sensitivity
-from penstock.privacy.noise import SeededNoise
+from penstock.privacy.noise.sources import SeededNoise
 from penstock.schema import Column, Schema
+from penstock.schema.encoding import Encoding, Outcome
 
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]

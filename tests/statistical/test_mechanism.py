@@ -14,23 +14,23 @@ import pytest
 from numpy.typing import NDArray
 from tests.statistical.test_moments import correlated
 
-from penstock.encoding import Dither, Encoding, Outcome
-from penstock.errors import BudgetExceeded, InvalidInput
-from penstock.estimands import Estimand
+from penstock.base.errors import BudgetExceeded, InvalidInput
 from penstock.mechanisms import Maf
-from penstock.models.tables import fitting
-from penstock.models.tables.margins import BINS
-from penstock.models.tables.mechanism import run
-from penstock.models.tables.moments import Affine
-from penstock.models.tables.outcome import match_score, outcome_clip
-from penstock.models.tables.plan import Plan, plan, plan_columns
-from penstock.models.tables.stages import tune
-from penstock.privacy.accountant import epsilon
+from penstock.mechanisms.tables import fitting
+from penstock.mechanisms.tables.margins import BINS
+from penstock.mechanisms.tables.moments import Affine
+from penstock.mechanisms.tables.outcome import match_score, outcome_clip
+from penstock.mechanisms.tables.plan import Plan, plan, plan_columns
+from penstock.mechanisms.tables.run import run
+from penstock.mechanisms.tables.stages import tune
+from penstock.privacy.accounting.accountant import epsilon
 from penstock.privacy.events import DiscreteGaussian, Gaussian, PoissonGaussian, Unbounded
-from penstock.privacy.noise import SecureNoise, SeededNoise
+from penstock.privacy.noise.sources import SecureNoise, SeededNoise
+from penstock.privacy.request import PrivacyRequest
+from penstock.questions.estimands import Estimand
 from penstock.schema import Column, Schema
-from penstock.study import PrivacyRequest
-from penstock_server.meta.estimands import estimate
+from penstock.schema.encoding import Dither, Encoding, Outcome
+from penstock_server.analysis.estimands import estimate
 from penstock_server.simulate import cvd
 
 Array = NDArray[np.float64]
@@ -437,7 +437,7 @@ def test_plan_reads_the_schema_alone() -> None:
 
 def test_plan_needs_no_torch() -> None:
     # The gate prices studies and must not hold a tensor library.
-    code = "import sys, penstock.models.tables.plan; sys.exit('torch' in sys.modules)"
+    code = "import sys, penstock.mechanisms.tables.plan; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

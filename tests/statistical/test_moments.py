@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
-from tests.early import has_unit_variance, scaled_variance, wild
+from tests.support.early import has_unit_variance, scaled_variance, wild
 
-from penstock.errors import InvalidEvent
-from penstock.models.tables import moments
-from penstock.models.tables.moments import (
+from penstock.base.errors import InvalidEvent
+from penstock.mechanisms.tables import moments
+from penstock.mechanisms.tables.moments import (
     Affine,
     gaussian,
     match_moments,
@@ -24,7 +24,7 @@ from penstock.models.tables.moments import (
     whole_vectors,
 )
 from penstock.privacy import sensitivity
-from penstock.privacy.noise import SeededNoise
+from penstock.privacy.noise.sources import SeededNoise
 
 Array = NDArray[np.float64]
 

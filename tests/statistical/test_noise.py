@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 from scipy.stats import kstest
 
-from penstock.errors import InvalidEvent
-from penstock.privacy.noise import (
+from penstock.base.errors import InvalidEvent
+from penstock.privacy.noise.sources import (
     GRID_BITS,
     NoiseSource,
     SecureNoise,

@@ -15,14 +15,13 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 from scipy.special import ndtri
-from tests.early import before_noise, distance, has_unit_variance, scaled_variance, wild
+from tests.support.early import before_noise, distance, has_unit_variance, scaled_variance, wild
 
-from penstock.encoding import Outcome
-from penstock.errors import InvalidEvent
-from penstock.models.tables import outcome
-from penstock.models.tables.margins import BINS, clamp
-from penstock.models.tables.moments import Affine, clip_rows
-from penstock.models.tables.outcome import (
+from penstock.base.errors import InvalidEvent
+from penstock.mechanisms.tables import outcome
+from penstock.mechanisms.tables.margins import BINS, clamp
+from penstock.mechanisms.tables.moments import Affine, clip_rows
+from penstock.mechanisms.tables.outcome import (
     Hazard,
     match_score,
     noisy_score,
@@ -30,7 +29,8 @@ from penstock.models.tables.outcome import (
     outcome_event,
     restore_shares,
 )
-from penstock.privacy.noise import SeededNoise
+from penstock.privacy.noise.sources import SeededNoise
+from penstock.schema.encoding import Outcome
 
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]

@@ -21,7 +21,7 @@ import pytest
 from lifelines import CoxPHFitter
 from scipy import stats
 
-from penstock.errors import InvalidInput
+from penstock.base.errors import InvalidInput
 from penstock_server.simulate import cvd
 
 Z = 5.6

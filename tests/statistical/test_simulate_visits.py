@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from penstock.base.errors import InvalidInput
 from penstock.cli.main import app
-from penstock.errors import InvalidInput
 from penstock_server.simulate import visits
 
 Z = 5.6

@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 from scipy.stats import ks_2samp
 
-from penstock.encoding import Encoding
-from penstock.errors import InvalidInput
+from penstock.base.errors import InvalidInput
 from penstock.mechanisms import SlicedWasserstein
-from penstock.models.sliced_wasserstein.body import Sliced
-from penstock.models.tables import mechanism
-from penstock.models.tables.plan import plan, plan_columns
-from penstock.privacy.accountant import epsilon
-from penstock.privacy.noise import SeededNoise
+from penstock.mechanisms.sliced_wasserstein.body import Sliced
+from penstock.mechanisms.tables import run as mechanism
+from penstock.mechanisms.tables.plan import plan, plan_columns
+from penstock.privacy.accounting.accountant import epsilon
+from penstock.privacy.noise.sources import SeededNoise
+from penstock.privacy.request import PrivacyRequest
 from penstock.schema import Column, Schema
-from penstock.study import PrivacyRequest
+from penstock.schema.encoding import Encoding
 
 SCHEMA = Schema(
     (

@@ -12,28 +12,28 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from tests.early import has_unit_variance, scaled_variance
+from tests.support.early import has_unit_variance, scaled_variance
 
-from penstock.errors import InvalidEvent
-from penstock.models.sliced_wasserstein import batches, sketch
-from penstock.models.sliced_wasserstein.batches import (
+from penstock.base.errors import InvalidEvent
+from penstock.mechanisms.sliced_wasserstein import batches, sketch
+from penstock.mechanisms.sliced_wasserstein.batches import (
     clipped,
     presampled,
     presampled_event,
     resampled,
     resampled_event,
 )
-from penstock.models.sliced_wasserstein.flow import SlicedFlow
-from penstock.models.sliced_wasserstein.goals import Goal, Schedule
-from penstock.models.sliced_wasserstein.sketch import (
+from penstock.mechanisms.sliced_wasserstein.flow import SlicedFlow
+from penstock.mechanisms.sliced_wasserstein.goals import Goal, Schedule
+from penstock.mechanisms.sliced_wasserstein.sketch import (
     Directions,
     noisy_sketch,
     sketch_event,
     strategy,
 )
-from penstock.privacy.accountant import epsilon
+from penstock.privacy.accounting.accountant import epsilon
 from penstock.privacy.events import FixedSizeGaussian, Gaussian
-from penstock.privacy.noise import NoiseSource, SeededNoise, add_gaussian
+from penstock.privacy.noise.sources import NoiseSource, SeededNoise, add_gaussian
 from penstock.privacy.sensitivity import orthonormal_stack
 
 Array = NDArray[np.float64]

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from penstock.encoding import Encoding
-from penstock.errors import InvalidInput
+from penstock.base.errors import InvalidInput
 from penstock.mechanisms import Trajectory
-from penstock.models.parts import Part
-from penstock.models.trajectory.mechanism import fit, half_widths, run, unit_rows
-from penstock.models.trajectory.plan import Plan, plan
-from penstock.privacy.noise import SeededNoise
+from penstock.mechanisms.parts import Part
+from penstock.mechanisms.trajectory.plan import Plan, plan
+from penstock.mechanisms.trajectory.run import fit, half_widths, run, unit_rows
+from penstock.privacy.noise.sources import SeededNoise
+from penstock.privacy.request import PrivacyRequest
 from penstock.schema import Column, Schema
-from penstock.study import PrivacyRequest
+from penstock.schema.encoding import Encoding
 
 Array = NDArray[np.float64]
 

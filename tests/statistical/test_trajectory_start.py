@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
-from tests.early import before_noise, distance, has_unit_variance, scaled_variance, wild
+from tests.support.early import before_noise, distance, has_unit_variance, scaled_variance, wild
 
-from penstock.models.trajectory import start as module
-from penstock.models.trajectory.start import (
+from penstock.mechanisms.trajectory import start as module
+from penstock.mechanisms.trajectory.start import (
     ROUNDS,
     Start,
     contributions,
@@ -24,7 +24,7 @@ from penstock.models.trajectory.start import (
     rounded,
     smooth,
 )
-from penstock.privacy.noise import SeededNoise
+from penstock.privacy.noise.sources import SeededNoise
 
 Array = NDArray[np.float64]
 Whole = NDArray[np.int64]

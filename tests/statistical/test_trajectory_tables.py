@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock.encoding import Encoding
 from penstock.mechanisms import Trajectory
-from penstock.models.trajectory.mechanism import Model, table
-from penstock.models.trajectory.plan import plan
-from penstock.privacy.noise import SeededNoise
+from penstock.mechanisms.trajectory.plan import plan
+from penstock.mechanisms.trajectory.run import Model, table
+from penstock.privacy.noise.sources import SeededNoise
+from penstock.privacy.request import PrivacyRequest
 from penstock.schema import Column, Schema
-from penstock.study import PrivacyRequest
+from penstock.schema.encoding import Encoding
 
 SCHEMA = Schema((Column("visit", "integer", 1, 3), Column("x", "continuous", 0, 100)))
 PERSONS, TABLES = 400, 400

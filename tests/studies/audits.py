@@ -19,13 +19,13 @@ import sys
 from pathlib import Path
 
 from tests.studies.rows import RESULTS, Row, write
-from tests.twins import TWINS
+from tests.support.twins import TWINS
 
 from penstock.audit.bounds import GATE
 from penstock.audit.plot import draw
 from penstock.audit.targets import NAMES, build
 from penstock.audit.worlds import Finding, audit
-from penstock.privacy.noise import SecureNoise, SeededNoise
+from penstock.privacy.noise.sources import SecureNoise, SeededNoise
 
 MORE = {
     "gaussian": 10_000_000,

@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from tests.studies.rows import Row
 
-from penstock.models.flow.architecture import Architecture
-from penstock.models.flow.engine import Flow, make_flow
-from penstock.models.flow.training import Training, fit, fit_many
-from penstock.privacy.noise import SecureNoise
+from penstock.mechanisms.flow.architecture import Architecture
+from penstock.mechanisms.flow.engine import Flow, make_flow
+from penstock.mechanisms.flow.training import Training, fit, fit_many
+from penstock.privacy.noise.sources import SecureNoise
 
 N, D, FLOWS, HIDDEN, BATCH, EPOCHS, SAMPLES = 2000, 7, 4, 64, 256, 100, 100_000
 CLIP, SIGMA = 5.0, 20.0

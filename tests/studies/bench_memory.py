@@ -63,7 +63,7 @@ def _our_private(n: int) -> object:
 
 
 def _our_samples(n: int) -> object:
-    from penstock.models.flow.engine import make_flow
+    from penstock.mechanisms.flow.engine import make_flow
 
     return make_flow(flow.architecture(), backend="kernel").from_latent(_latents(n))
 

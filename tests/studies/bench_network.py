@@ -44,14 +44,15 @@ from tests.studies.network_sites import (
 )
 from tests.studies.rows import Row, write
 
-from penstock.daemon.supervisor import flower_environment
 from penstock.mechanisms import Maf
-from penstock.study import PrivacyRequest, Study
+from penstock.privacy.request import PrivacyRequest
+from penstock.processes.supervisor import flower_environment
+from penstock.study.study import Study
 from penstock.wire.signatures import generate_key
 from penstock.wire.signed import sign_study
-from penstock_server import service
-from penstock_server.folder import Folder
-from penstock_server.store import Store, study_site_table
+from penstock_server.operate import service
+from penstock_server.store.folder import Folder
+from penstock_server.store.store import Store, study_site_table
 
 REAL = ("r0", "r1", "r2", "r3")
 MANY = tuple(f"s{i:02}" for i in range(30))
@@ -60,13 +61,13 @@ ROUNDS, QUEUED = 50, 200
 PROBES = 12
 TICKS = os.sysconf("SC_CLK_TCK")
 KINDS = {
-    "superlink": "penstock_server.flower.superlink",
-    "coordinator's runner": "penstock_server.flower.runner",
-    "builder": "penstock_server.builder",
-    "results": "penstock_server.assembly",
+    "superlink": "penstock_server.transport.flower.superlink",
+    "coordinator's runner": "penstock_server.transport.flower.runner",
+    "builder": "penstock_server.operate.builder",
+    "results": "penstock_server.results.assembly",
     "api": "penstock_server.api.serve",
-    "supernode": "penstock_client.flower.supernode",
-    "site's runner": "penstock_client.flower.runner",
+    "supernode": "penstock_client.operate.flower.supernode",
+    "site's runner": "penstock_client.operate.flower.runner",
     "simulated sites": "tests.studies.network_sites",
 }
 

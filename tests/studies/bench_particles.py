@@ -33,7 +33,7 @@ from tests.studies import bench_particles_scaling as scaling
 from tests.studies import bench_particles_works as works
 from tests.studies.rows import RESULTS, Row, write
 
-from penstock.models.trajectory.paths import couple, sample_paths
+from penstock.mechanisms.trajectory.paths import couple, sample_paths
 
 REPEATS = 9
 PATHS, PATH_TIMES, TEMPERATURE = 500, 91, 0.02

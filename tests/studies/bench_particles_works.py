@@ -12,8 +12,8 @@ import torch
 from numpy.typing import NDArray
 from ot.batch import solve_batch
 
-from penstock.models.sliced_wasserstein.particles import Particles, sample_quantiles
-from penstock.models.trajectory.sinkhorn import sinkhorn
+from penstock.mechanisms.sliced_wasserstein.particles import Particles, sample_quantiles
+from penstock.mechanisms.trajectory.sinkhorn import sinkhorn
 
 Array = NDArray[np.float64]
 Works = dict[str, Callable[[], object]]

@@ -22,8 +22,8 @@ from tests.studies.bench_flow import CLIP, FLOWS, HIDDEN, RATE, SIGMA, architect
 from torch import Tensor, nn
 from torch.nn import functional
 
-from penstock.models.flow.architecture import Architecture, starting_blocks
-from penstock.privacy.noise import SecureNoise, add_gaussian, poisson_sample
+from penstock.mechanisms.flow.architecture import Architecture, starting_blocks
+from penstock.privacy.noise.sources import SecureNoise, add_gaussian, poisson_sample
 
 
 @dataclass(frozen=True, slots=True)

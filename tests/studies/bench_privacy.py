@@ -18,14 +18,14 @@ from pathlib import Path
 import numpy as np
 import torch
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from tests.ledgers import DIGESTS, ROWS
 from tests.studies.rows import Row, write
+from tests.support.ledgers import DIGESTS, ROWS
 
-from penstock.privacy import accountant, renyi
-from penstock.privacy.discrete import discrete_gaussian
+from penstock.privacy.accounting import accountant, renyi
 from penstock.privacy.events import DiscreteGaussian, Event, PoissonGaussian
 from penstock.privacy.filters import best_order
-from penstock.privacy.noise import SecureNoise
+from penstock.privacy.noise.discrete import discrete_gaussian
+from penstock.privacy.noise.sources import SecureNoise
 from penstock_client.ledger.database import Database
 from penstock_client.ledger.ledger import Ledger
 from penstock_client.ledger.state import Charge

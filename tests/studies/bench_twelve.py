@@ -39,20 +39,20 @@ from pathlib import Path
 
 import numpy as np
 import psutil
-from tests.federation import kind_of
 from tests.studies.bench_network import parts_of
 from tests.studies.rows import Row, write
-from tests.weighed import MB
+from tests.support.federation import kind_of
+from tests.support.weighed import MB
 
 from penstock.cli.console import say
-from penstock.models.memory import memory
-from penstock.models.plans import plan
-from penstock.study import PrivacyRequest, advised_delta
+from penstock.mechanisms.memory import memory
+from penstock.mechanisms.plans import plan
+from penstock.privacy.request import PrivacyRequest, advised_delta
 from penstock_client.ledger.database import Database
 from penstock_client.ledger.ledger import Charge, Ledger
-from penstock_client.site import SitePaths
-from penstock_server import service
+from penstock_client.site.paths import SitePaths
 from penstock_server.demo import SCENARIOS, Demo, Scenario
+from penstock_server.operate import service
 from penstock_server.simulate import cvd, visits
 from penstock_server.simulate.files import frame
 

@@ -34,7 +34,7 @@ from pathlib import Path
 import numpy as np
 from tests.studies.particle_plots import LINES, RULE
 from tests.studies.rows import RESULTS, Row, write
-from tests.weighed import (
+from tests.support.weighed import (
     MB,
     MECHANISMS,
     asked,

@@ -23,11 +23,11 @@ from numpy.typing import NDArray
 from tests.studies.lni import over_runs
 from tests.studies.rows import Row, write
 
-from penstock.released import refit_copy
-from penstock_server.meta import pooling
-from penstock_server.meta.combine import SiteEstimate, combine
-from penstock_server.meta.estimands import Estimate
-from penstock_server.meta.refits import Measured, Spread, spread, widen_sites, widened
+from penstock.mechanisms.released import refit_copy
+from penstock_server.analysis import pooling
+from penstock_server.analysis.combine import SiteEstimate, combine
+from penstock_server.analysis.estimands import Estimate
+from penstock_server.analysis.refits import Measured, Spread, spread, widen_sites, widened
 
 D_OVER_U = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 10.0, 30.0, 100.0)
 POOLED_AT = (0.0, 0.5, 3.0, 100.0)

@@ -17,16 +17,16 @@ import numpy as np
 from tests.studies.lni import over_runs
 from tests.studies.rows import Row, at_most, write
 
-from penstock.encoding import Encoding
 from penstock.mechanisms import Maf
-from penstock.models.tables.mechanism import run as release
-from penstock.models.tables.plan import plan
-from penstock.privacy.noise import SecureNoise
-from penstock.study import PrivacyRequest
-from penstock_server.meta.combine import combine
-from penstock_server.meta.estimands import estimate
-from penstock_server.meta.pooling import quantile
-from penstock_server.meta.refits import spread, widened
+from penstock.mechanisms.tables.plan import plan
+from penstock.mechanisms.tables.run import run as release
+from penstock.privacy.noise.sources import SecureNoise
+from penstock.privacy.request import PrivacyRequest
+from penstock.schema.encoding import Encoding
+from penstock_server.analysis.combine import combine
+from penstock_server.analysis.estimands import estimate
+from penstock_server.analysis.pooling import quantile
+from penstock_server.analysis.refits import spread, widened
 from penstock_server.simulate import cvd
 
 RUNS, N, EPSILON, Z = 100, 1600, 3.0, 1.959964

@@ -46,18 +46,18 @@ from scipy.special import ndtr, ndtri
 from tests.studies.lni import over_runs
 from tests.studies.rows import Row, write
 
-from penstock.encoding import Encoding
-from penstock.estimands import Estimand
 from penstock.mechanisms import Maf, Mechanism, SlicedWasserstein
-from penstock.models.plans import plan
-from penstock.models.release import release
+from penstock.mechanisms.plans import plan
+from penstock.mechanisms.release import release
 from penstock.privacy.calibration import smallest_scale
 from penstock.privacy.events import Gaussian
-from penstock.privacy.noise import NoiseSource, SecureNoise, add_gaussian
+from penstock.privacy.noise.sources import NoiseSource, SecureNoise, add_gaussian
+from penstock.privacy.request import PrivacyRequest
 from penstock.privacy.sensitivity import histogram
+from penstock.questions.estimands import Estimand
 from penstock.schema import Coded, Column, Schema, end_follow_up, follow_suggestions
-from penstock.study import PrivacyRequest
-from penstock_server.meta.estimands import estimate
+from penstock.schema.encoding import Encoding
+from penstock_server.analysis.estimands import estimate
 
 Array = NDArray[np.float64]
 EPSILON, COPIES, SITES, LEAST_SPLIT = 3.0, 5, 4, 800

@@ -34,18 +34,18 @@ from numpy.typing import NDArray
 from tests.studies.lni import over_runs
 from tests.studies.rows import Row, at_most, write
 
-from penstock.encoding import Encoding
-from penstock.estimands import Estimand
 from penstock.mechanisms import Gibbs, Maf, Mechanism
-from penstock.models.plans import plan
-from penstock.models.release import release
-from penstock.models.tables import mechanism as tables
-from penstock.privacy.noise import SecureNoise, permutation
+from penstock.mechanisms.plans import plan
+from penstock.mechanisms.release import release
+from penstock.mechanisms.tables import run as tables
+from penstock.privacy.noise.sources import SecureNoise, permutation
+from penstock.privacy.request import PrivacyRequest
+from penstock.questions.estimands import Estimand
 from penstock.schema import Column, Schema
-from penstock.study import PrivacyRequest
-from penstock_server.meta.combine import combine
-from penstock_server.meta.estimands import estimate
-from penstock_server.meta.refits import spread, widened
+from penstock.schema.encoding import Encoding
+from penstock_server.analysis.combine import combine
+from penstock_server.analysis.estimands import estimate
+from penstock_server.analysis.refits import spread, widened
 from penstock_server.simulate import cvd
 
 Coded = dict[str, NDArray[np.float64]]

@@ -37,17 +37,17 @@ from tests.studies import particle_plots
 from tests.studies.lni import over_runs
 from tests.studies.rows import RESULTS, at_most, write
 
-from penstock.encoding import Encoding
 from penstock.mechanisms import Trajectory
-from penstock.models.trajectory import mechanism
-from penstock.models.trajectory.paths import couple, sample_paths
-from penstock.models.trajectory.plan import Plan, plan
-from penstock.privacy.accountant import epsilon_pld
+from penstock.mechanisms.trajectory import run as mechanism
+from penstock.mechanisms.trajectory.paths import couple, sample_paths
+from penstock.mechanisms.trajectory.plan import Plan, plan
+from penstock.privacy.accounting.accountant import epsilon_pld
 from penstock.privacy.calibration import smallest_scale
 from penstock.privacy.events import Gaussian
-from penstock.privacy.noise import SeededNoise
+from penstock.privacy.noise.sources import SeededNoise
+from penstock.privacy.request import PrivacyRequest
 from penstock.schema import Column, Schema
-from penstock.study import PrivacyRequest
+from penstock.schema.encoding import Encoding
 
 Array = NDArray[np.float64]
 

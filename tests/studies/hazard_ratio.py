@@ -30,23 +30,23 @@ from scipy.stats import ks_2samp, norm, qmc
 from tests.studies.lni import over_runs
 from tests.studies.rows import Row, at_most, write
 
-from penstock.encoding import Encoding
 from penstock.mechanisms import Maf
-from penstock.models.tables import fitting
-from penstock.models.tables.margins import clamp, noisy_histograms, standardise
-from penstock.models.tables.moments import (
+from penstock.mechanisms.tables import fitting
+from penstock.mechanisms.tables.margins import clamp, noisy_histograms, standardise
+from penstock.mechanisms.tables.moments import (
     Affine,
     gaussian,
     match_moments,
     mean_and_covariance,
     noisy_moments,
 )
-from penstock.models.tables.plan import plan
-from penstock.models.tables.stages import tune
+from penstock.mechanisms.tables.plan import plan
+from penstock.mechanisms.tables.stages import tune
 from penstock.privacy.calibration import smallest_scale
 from penstock.privacy.events import Gaussian
-from penstock.privacy.noise import SecureNoise
-from penstock.study import PrivacyRequest
+from penstock.privacy.noise.sources import SecureNoise
+from penstock.privacy.request import PrivacyRequest
+from penstock.schema.encoding import Encoding
 from penstock_server.simulate import cvd
 
 Array = NDArray[np.float64]

@@ -14,7 +14,8 @@ Zero-out, public n, δ = 1e-5 throughout. Tuned on other seeds, frozen, then run
   tables, 200 runs each; the share of 90 % intervals that hold the truth, and the error over that of
   the estimate from the rows themselves. "Holds": the share is at least .9 less 2 s.e.
 - Steps that the theorems of Ganesh & Talwar 2020 would ask for (ε, δ) of a Gibbs posterior of the
-  same problem (κ = 26), each with its constants as worked out in `penstock.models.gibbs.bounds`.
+  same problem (κ = 26), each with its constants as worked out in
+  `penstock.mechanisms.gibbs.bounds`.
 """
 
 from __future__ import annotations
@@ -35,18 +36,18 @@ from tests.studies.lni import COLOURS, GREY, INK, RULE, over_runs
 from tests.studies.questions import ESTIMANDS, SCHEMA, fitted, simulate, truth
 from tests.studies.rows import RESULTS, Row, at_most, write
 
-from penstock.mechanisms.gibbs import Gibbs
-from penstock.models.gibbs import bounds, chain, sums
-from penstock.models.gibbs.curvature import definite, shrunk
-from penstock.models.gibbs.design import read
-from penstock.models.gibbs.mechanism import answer, logistic_ratio, preconditioner
-from penstock.models.gibbs.plan import plan
-from penstock.models.gibbs.posterior import Regression
-from penstock.privacy.accountant import epsilon_pld
+from penstock.mechanisms.gibbs import bounds, chain, sums
+from penstock.mechanisms.gibbs.curvature import definite, shrunk
+from penstock.mechanisms.gibbs.design import read
+from penstock.mechanisms.gibbs.plan import plan
+from penstock.mechanisms.gibbs.posterior import Regression
+from penstock.mechanisms.gibbs.run import answer, logistic_ratio, preconditioner
+from penstock.mechanisms.gibbs.settings import Gibbs
+from penstock.privacy.accounting.accountant import epsilon_pld
 from penstock.privacy.calibration import smallest_scale
 from penstock.privacy.events import Gaussian
-from penstock.privacy.noise import NoiseSource, SeededNoise
-from penstock.study import PrivacyRequest
+from penstock.privacy.noise.sources import NoiseSource, SeededNoise
+from penstock.privacy.request import PrivacyRequest
 
 Array = NDArray[np.float64]
 

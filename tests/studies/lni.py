@@ -21,10 +21,10 @@ from scipy.linalg import solve_triangular
 from scipy.stats import rankdata
 
 from penstock.audit.membership import Density, closest, direct_ratio, likelihood_ratio
-from penstock.models.flow.architecture import Architecture
-from penstock.models.flow.engine import Flow, make_flow
-from penstock.models.flow.training import Training, fit
-from penstock.privacy.noise import SeededNoise
+from penstock.mechanisms.flow.architecture import Architecture
+from penstock.mechanisms.flow.engine import Flow, make_flow
+from penstock.mechanisms.flow.training import Training, fit
+from penstock.privacy.noise.sources import SeededNoise
 
 Array = NDArray[np.float64]
 Task = TypeVar("Task")

@@ -47,8 +47,8 @@ from tests.studies.lni import (
 )
 from tests.studies.rows import RESULTS, Row, write
 
-from penstock.models.flow.architecture import Architecture
-from penstock.models.flow.training import Training
+from penstock.mechanisms.flow.architecture import Architecture
+from penstock.mechanisms.flow.training import Training
 
 Array = NDArray[np.float64]
 

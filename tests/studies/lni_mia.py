@@ -67,10 +67,10 @@ from tests.studies.lni_correlation import ARCH, RHO, correlation, simulate, trai
 from tests.studies.rows import RESULTS, Row, write
 
 from penstock.audit.membership import RATES, pairing, roc
-from penstock.models.flow.architecture import Architecture
-from penstock.privacy.accountant import epsilon
+from penstock.mechanisms.flow.architecture import Architecture
+from penstock.privacy.accounting.accountant import epsilon
+from penstock.privacy.accounting.gaussian import epsilon as gaussian_epsilon
 from penstock.privacy.events import latent_injection
-from penstock.privacy.gaussian import epsilon as gaussian_epsilon
 
 Array = NDArray[np.float64]
 

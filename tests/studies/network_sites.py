@@ -34,17 +34,17 @@ from flwr.supercore.inflatable.inflatable_object import (
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents, pull_objects
 from flwr.supernode import fleet_http_connection
 
-from penstock.daemon.flower import pack, unpack
-from penstock.privacy import accountant
+from penstock.privacy.accounting import accountant
 from penstock.privacy.events import RELATION, Gaussian, to_dict
+from penstock.processes.flower import pack, unpack
 from penstock.schema import Column, Schema, to_arrow
 from penstock.wire import gate_pb2, gate_pb2_grpc
 from penstock.wire.manifest import Manifest, sign_manifest
 from penstock.wire.messages import PART_BYTES, PIECE_BYTES
 from penstock.wire.signatures import generate_key, private_from_pem, private_to_pem, public_hex
 from penstock.wire.signed import read_signed_study
-from penstock_client.flower.supernode import HEARTBEAT_SECONDS, Pace
-from penstock_client.network import Coordinator, NetworkPaths
+from penstock_client.operate.flower.supernode import HEARTBEAT_SECONDS, Pace
+from penstock_client.site.network_side import Coordinator, NetworkPaths
 
 FEDERATION, PERSONS, DELTA = "bench", 2000, 1e-5
 EVENTS = (Gaussian(9.0),)

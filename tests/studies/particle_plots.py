@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from penstock.errors import InvalidInput, Problem
-from penstock.pictures import check_picture
-from penstock.released import COPY, PATH
+from penstock.base.errors import InvalidInput, Problem
+from penstock.base.pictures import check_picture
+from penstock.mechanisms.released import COPY, PATH
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

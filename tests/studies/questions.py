@@ -6,7 +6,7 @@ import numpy as np
 import statsmodels.api as sm
 from numpy.typing import NDArray
 
-from penstock.estimands import Estimand
+from penstock.questions.estimands import Estimand
 from penstock.schema import Column, Schema
 
 Array = NDArray[np.float64]

@@ -66,10 +66,10 @@ from tests.studies.swf_digits_images import (
 )
 from tests.studies.swf_digits_methods import Moments, Presampled, Resampled, Sketched
 
-from penstock.privacy.accountant import epsilon_pld
+from penstock.privacy.accounting.accountant import epsilon_pld
 from penstock.privacy.calibration import smallest_scale
 from penstock.privacy.events import Event, Gaussian
-from penstock.privacy.noise import NoiseSource, SeededNoise
+from penstock.privacy.noise.sources import NoiseSource, SeededNoise
 
 Array = NDArray[np.float64]
 Scores = dict[tuple[str, float], tuple[float, float]]

@@ -16,7 +16,7 @@ from tests.studies.swf_digits_methods import Resampled
 from torch import Tensor, nn
 
 from penstock.privacy.events import Event
-from penstock.privacy.noise import NoiseSource
+from penstock.privacy.noise.sources import NoiseSource
 
 Array = NDArray[np.float64]
 

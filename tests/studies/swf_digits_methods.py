@@ -14,20 +14,20 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.models.sliced_wasserstein.batches import (
+from penstock.mechanisms.sliced_wasserstein.batches import (
     presampled,
     presampled_event,
     resampled,
     resampled_event,
 )
-from penstock.models.sliced_wasserstein.flow import SlicedFlow
-from penstock.models.sliced_wasserstein.goals import Goal, Schedule, goals
-from penstock.models.sliced_wasserstein.sketch import Directions, noisy_sketch, sketch_event
-from penstock.models.sliced_wasserstein.targets import REACH, predicted
-from penstock.models.sliced_wasserstein.tuning import tune
-from penstock.models.tables.moments import Affine, gaussian, moment_event, noisy_moments
+from penstock.mechanisms.sliced_wasserstein.flow import SlicedFlow
+from penstock.mechanisms.sliced_wasserstein.goals import Goal, Schedule, goals
+from penstock.mechanisms.sliced_wasserstein.sketch import Directions, noisy_sketch, sketch_event
+from penstock.mechanisms.sliced_wasserstein.targets import REACH, predicted
+from penstock.mechanisms.sliced_wasserstein.tuning import tune
+from penstock.mechanisms.tables.moments import Affine, gaussian, moment_event, noisy_moments
 from penstock.privacy.events import Event
-from penstock.privacy.noise import NoiseSource
+from penstock.privacy.noise.sources import NoiseSource
 from penstock.privacy.sensitivity import orthonormal_stack
 
 Array = NDArray[np.float64]

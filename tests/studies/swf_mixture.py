@@ -33,17 +33,17 @@ from numpy.typing import NDArray
 from tests.studies.lni import COLOURS, GREY, INK, mean_se, over_runs
 from tests.studies.rows import RESULTS, Row, at_most, write
 
-from penstock.models.sliced_wasserstein.batches import presampled, resampled, resampled_event
-from penstock.models.sliced_wasserstein.flow import SlicedFlow
-from penstock.models.sliced_wasserstein.goals import Schedule, goals, least_squares
-from penstock.models.sliced_wasserstein.particles import Particles
-from penstock.models.sliced_wasserstein.sketch import Directions, counts, noisy_sketch
-from penstock.models.sliced_wasserstein.targets import REACH, Targets, predicted
-from penstock.models.sliced_wasserstein.tuning import tune
-from penstock.models.tables.moments import mean_and_covariance, noisy_moments
+from penstock.mechanisms.sliced_wasserstein.batches import presampled, resampled, resampled_event
+from penstock.mechanisms.sliced_wasserstein.flow import SlicedFlow
+from penstock.mechanisms.sliced_wasserstein.goals import Schedule, goals, least_squares
+from penstock.mechanisms.sliced_wasserstein.particles import Particles
+from penstock.mechanisms.sliced_wasserstein.sketch import Directions, counts, noisy_sketch
+from penstock.mechanisms.sliced_wasserstein.targets import REACH, Targets, predicted
+from penstock.mechanisms.sliced_wasserstein.tuning import tune
+from penstock.mechanisms.tables.moments import mean_and_covariance, noisy_moments
 from penstock.privacy.calibration import smallest_scale
 from penstock.privacy.events import Gaussian
-from penstock.privacy.noise import NoiseSource, SecureNoise, add_gaussian
+from penstock.privacy.noise.sources import NoiseSource, SecureNoise, add_gaussian
 from penstock.privacy.sensitivity import histogram, orthonormal_stack
 
 Array = NDArray[np.float64]

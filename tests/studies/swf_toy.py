@@ -27,16 +27,16 @@ from tests.studies.lni import COLOURS, GREY, INK, mean_se, over_runs
 from tests.studies.rows import RESULTS, Row, at_most, write
 from tests.studies.swf_mixture import apart, sliced_quantiles
 
-from penstock.models.sliced_wasserstein.goals import least_squares
-from penstock.models.sliced_wasserstein.particles import Particles
-from penstock.models.sliced_wasserstein.sketch import Directions, noisy_sketch
-from penstock.models.sliced_wasserstein.targets import REACH, predicted
-from penstock.models.sliced_wasserstein.tuning import tune
-from penstock.models.tables.moments import gaussian, noisy_moments
-from penstock.privacy.accountant import epsilon
+from penstock.mechanisms.sliced_wasserstein.goals import least_squares
+from penstock.mechanisms.sliced_wasserstein.particles import Particles
+from penstock.mechanisms.sliced_wasserstein.sketch import Directions, noisy_sketch
+from penstock.mechanisms.sliced_wasserstein.targets import REACH, predicted
+from penstock.mechanisms.sliced_wasserstein.tuning import tune
+from penstock.mechanisms.tables.moments import gaussian, noisy_moments
+from penstock.privacy.accounting.accountant import epsilon
 from penstock.privacy.calibration import smallest_scale
 from penstock.privacy.events import Gaussian
-from penstock.privacy.noise import SecureNoise
+from penstock.privacy.noise.sources import SecureNoise
 from penstock.privacy.sensitivity import orthonormal_projections, orthonormal_stack
 
 Array = NDArray[np.float64]

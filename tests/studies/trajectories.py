@@ -36,18 +36,18 @@ from numpy.typing import NDArray
 from tests.studies.lni import COLOURS, GREY, INK, RULE, over_runs
 from tests.studies.rows import RESULTS, Row, at_most, write
 
-from penstock.encoding import Encoding
 from penstock.mechanisms import Trajectory
-from penstock.models.trajectory.mechanism import Model, draw, fit, half_widths, unit_rows
-from penstock.models.trajectory.paths import sample_paths
-from penstock.models.trajectory.plan import Plan, plan
-from penstock.models.trajectory.start import released
-from penstock.privacy.accountant import epsilon, epsilon_pld
+from penstock.mechanisms.trajectory.paths import sample_paths
+from penstock.mechanisms.trajectory.plan import Plan, plan
+from penstock.mechanisms.trajectory.run import Model, draw, fit, half_widths, unit_rows
+from penstock.mechanisms.trajectory.start import released
+from penstock.privacy.accounting.accountant import epsilon, epsilon_pld
 from penstock.privacy.calibration import smallest_scale
 from penstock.privacy.events import Gaussian
-from penstock.privacy.noise import SecureNoise
+from penstock.privacy.noise.sources import SecureNoise
+from penstock.privacy.request import PrivacyRequest
 from penstock.schema import Column, Schema
-from penstock.study import PrivacyRequest
+from penstock.schema.encoding import Encoding
 
 Array = NDArray[np.float64]
 Whole = NDArray[np.int64]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.models.flow import kernel
+from penstock.mechanisms.flow import kernel
 
 ROOT = Path(__file__).parent.parent.parent
 HEAVY = (
@@ -62,7 +62,7 @@ def compiled(wheel):
 def test_a_wheel_carries_the_kernel_and_says_for_which_system(wheel):
     if kernel.why_not():
         pytest.skip(kernel.why_not())
-    assert "penstock/models/flow/kernel-generic.so" in compiled(wheel)
+    assert "penstock/mechanisms/flow/kernel-generic.so" in compiled(wheel)
     tags = wheel.stem.split("-")[2:]
     assert tags[:2] == ["py3", "none"]
     assert tags[2] != "any"
@@ -81,8 +81,8 @@ def test_a_wheel_without_a_compiler_is_pure_and_computes_on_torch(
 import sys
 sys.path.insert(0, {str(tmp_path)!r})
 import numpy as np
-from penstock.models.flow.architecture import Architecture
-from penstock.models.flow.engine import make_flow
+from penstock.mechanisms.flow.architecture import Architecture
+from penstock.mechanisms.flow.engine import make_flow
 flows = [make_flow(Architecture(2)) for _ in range(2)]
 print(type(flows[0]).__name__, flows[0].to_latent(np.ones((1, 2))).tolist())
 """
@@ -99,8 +99,8 @@ def test_a_kernel_that_is_required_must_compile(tmp_path, monkeypatch):
 
 
 def test_the_build_hook_is_not_shipped(wheel):
-    assert "penstock/models/flow/kernel.cpp" in contents(wheel)
-    assert "penstock/models/flow/build.py" not in contents(wheel)
+    assert "penstock/mechanisms/flow/kernel.cpp" in contents(wheel)
+    assert "penstock/mechanisms/flow/build.py" not in contents(wheel)
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_the_gates_process_imports_no_torch():
     [
         "penstock_client.cli",
         "penstock_client.gate.service",
-        "penstock_client.flower.supernode",
+        "penstock_client.operate.flower.supernode",
         "penstock_server.cli",
     ],
 )
@@ -167,7 +167,7 @@ def test_what_starts_often_waits_for_no_package_that_it_may_not_need(module):
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("module", ["penstock_server.demo", "penstock_server.results"])
+@pytest.mark.parametrize("module", ["penstock_server.demo", "penstock_server.results.results"])
 def test_a_report_waits_for_no_package_of_models_that_it_may_not_fit(module):
     """Half of the time in which `penstock demo` refused a wrong argument went by in these."""
     done = without(("pandas", "scipy.stats", "statsmodels", "matplotlib"), f"import {module}")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from penstock.base.errors import SignatureError
 from penstock.cli.console import number, out, say, table
-from penstock.errors import SignatureError
 from penstock.wire.signatures import fingerprint
 
 WIDTH = 40

@@ -9,11 +9,11 @@ from typing import Annotated, Any
 import grpc
 import typer
 
-from penstock.errors import GateUnavailable, InvalidInput, Problem
+from penstock.base.errors import GateUnavailable, InvalidInput, Problem
 from penstock.wire import gate_pb2, gate_pb2_grpc
 from penstock.wire.calls import connect, failure
 from penstock_client.ledger.decisions import Who
-from penstock_client.site import SitePaths, SiteSettings, read_settings
+from penstock_client.site.paths import SitePaths, SiteSettings, read_settings
 
 RPC_SECONDS = 30.0
 

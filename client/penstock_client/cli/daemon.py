@@ -13,14 +13,14 @@ from typing import Annotated, Any
 
 import typer
 
+from penstock.base.errors import GateUnavailable
 from penstock.cli.console import done, emit_json, err, friendly, say, table
-from penstock.errors import GateUnavailable
 from penstock.wire.signatures import fingerprint
-from penstock_client import daemon
 from penstock_client.cli.common import AsJson, SiteDir, document, open_site, short
 from penstock_client.ledger.database import holder
-from penstock_client.network import NetworkPaths
-from penstock_client.site import SitePaths
+from penstock_client.operate import daemon
+from penstock_client.site.network_side import NetworkPaths
+from penstock_client.site.paths import SitePaths
 
 STOP_SECONDS = 60.0
 

@@ -12,8 +12,8 @@ from typing import Annotated, Any
 
 import typer
 
+from penstock.base.errors import InvalidInput, LedgerError, PenstockError, Problem
 from penstock.cli.console import done, emit_json, friendly, say, table
-from penstock.errors import InvalidInput, LedgerError, PenstockError, Problem
 from penstock.wire.signatures import fingerprint
 from penstock_client.cli.budget import show_lineage
 from penstock_client.cli.common import AsJson, Reason, SiteDir, open_site
@@ -23,7 +23,7 @@ from penstock_client.gate.recovery import Recovered, recover_from, recover_worst
 from penstock_client.ledger import picture, replay
 from penstock_client.ledger.budget import summary
 from penstock_client.ledger.decisions import by_whom, export_of, of_export, read
-from penstock_client.policy import read_policy, read_trust
+from penstock_client.site.policy import read_policy, read_trust
 
 app = typer.Typer(no_args_is_help=True, help="What was spent, what is left, and the proof of it.")
 app.command("what-if")(what_if)

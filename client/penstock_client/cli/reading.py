@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.errors import GateUnavailable
+from penstock.base.errors import GateUnavailable
 from penstock_client.cli.common import document
 from penstock_client.ledger.database import Database
 from penstock_client.ledger.ledger import Ledger, verified
 from penstock_client.ledger.replay import records_of
 from penstock_client.ledger.state import State
-from penstock_client.site import SitePaths
+from penstock_client.site.paths import SitePaths
 
 
 def read_ledger(paths: SitePaths) -> tuple[dict[str, Any], State]:

@@ -10,25 +10,25 @@ from typing import Annotated
 
 import typer
 
-from penstock.checks import nearest, shown
+from penstock.base.checks import nearest, shown
+from penstock.base.errors import InvalidInput, Problem
 from penstock.cli.advice import show_suggestions
 from penstock.cli.console import done, emit_json, err, friendly, say
-from penstock.daemon import certificates
-from penstock.daemon.confinement import forbid_dumps
-from penstock.errors import InvalidInput, Problem
+from penstock.privacy.request import DELTA_TIMES_PERSONS
+from penstock.processes import certificates
+from penstock.processes.confinement import forbid_dumps
 from penstock.schema import suggest_for
-from penstock.study import DELTA_TIMES_PERSONS
-from penstock.toml import Roles, guess_person
-from penstock.toml.writer import key
+from penstock.study.toml import Roles, guess_person
+from penstock.study.toml.writer import key
 from penstock.wire.signatures import fingerprint
-from penstock_client import recoded, setup
 from penstock_client.cli.common import AsJson, Reason, SiteDir, open_site
-from penstock_client.join import Invite, accept, check_site, read_invite
-from penstock_client.network import NetworkPaths, node_fingerprint
-from penstock_client.policy import read_policy
+from penstock_client.onboarding import recoded, setup
+from penstock_client.onboarding.join import Invite, accept, check_site, read_invite
 from penstock_client.rows.drafts import Seen, look_at
 from penstock_client.rows.validation import Checked
-from penstock_client.site import SEEDED, SitePaths, SiteSettings
+from penstock_client.site.network_side import NetworkPaths, node_fingerprint
+from penstock_client.site.paths import SEEDED, SitePaths, SiteSettings
+from penstock_client.site.policy import read_policy
 
 MOST_VALUES = 40
 MOST_MAPPED = 12

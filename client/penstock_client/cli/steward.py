@@ -12,7 +12,7 @@ import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from penstock.cli.console import done, emit_json, err, friendly, number, say, table
-from penstock.daemon.confinement import forbid_dumps
+from penstock.processes.confinement import forbid_dumps
 from penstock.wire import gate_pb2
 from penstock.wire.messages import JobState
 from penstock_client.cli.common import (
@@ -29,7 +29,7 @@ from penstock_client.ledger.decisions import check_reason
 
 if TYPE_CHECKING:  # attacks come with scipy, for which no other command shall wait
     from penstock.audit.membership import Interval
-    from penstock_client.gate.attack import Outcome
+    from penstock_client.attack.inference import Outcome
 
 RequestId = Annotated[str, typer.Argument(help="The request id, or its beginning.")]
 
@@ -103,7 +103,7 @@ def preview(
     """What a request would release and cost, by every account, before and after."""
     paths, settings = open_site(directory)
     if plot is not None:
-        from penstock_client.gate.attack import check_place
+        from penstock_client.attack.inference import check_place
 
         check_place(plot, paths)
     shown = document(paths, "Preview", gate_pb2.JobRequest(request_id=request))
@@ -113,7 +113,7 @@ def preview(
         if as_json:
             emit_json(shown)
         return
-    from penstock_client.gate import attack
+    from penstock_client.attack import inference as attack
 
     forbid_dumps()
     asked = attack.specified(paths, settings, shown["request"])

@@ -7,19 +7,19 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.checks import Checks
+from penstock.base.checks import Checks
+from penstock.base.errors import InvalidInput, Problem
 from penstock.cli.console import emit_json, friendly, number, say, table
-from penstock.errors import InvalidInput, Problem
 from penstock.mechanisms import Gibbs, Maf, SlicedWasserstein, Trajectory, read
-from penstock.study import PrivacyRequest
-from penstock.toml import parse_dictionary, parse_study, read_file
+from penstock.privacy.request import PrivacyRequest
+from penstock.study.toml import parse_dictionary, parse_study, read_file
 from penstock_client.cli.common import AsJson, SiteDir, open_site
 from penstock_client.cli.reading import read_ledger
 from penstock_client.gate.facts import certified_dictionary
 from penstock_client.ledger import whatif
 from penstock_client.ledger.ledger import utc_now
-from penstock_client.policy import Signer, Trust, read_policy, read_trust
-from penstock_client.site import SitePaths, SiteSettings
+from penstock_client.site.paths import SitePaths, SiteSettings
+from penstock_client.site.policy import Signer, Trust, read_policy, read_trust
 
 PLAIN = "gaussian"
 

@@ -10,17 +10,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from penstock import __version__
-from penstock.errors import InvalidInput, PrivacyError, Problem, Refused
-from penstock.models.plans import Plan, plan
-from penstock.released import shape_of
+from penstock.base.errors import InvalidInput, PrivacyError, Problem, Refused
+from penstock.mechanisms.plans import Plan, plan
+from penstock.mechanisms.released import shape_of
 from penstock.schema import Schema, compare
-from penstock.study import Study
+from penstock.study.study import Study
 from penstock.wire.canonical import digest
 from penstock.wire.messages import SERVED_MAJORS, explain
 from penstock.wire.signed import SignedStudy
 from penstock_client.ledger.allowances import AllowanceExceeded
 from penstock_client.ledger.ledger import Charge, Lineage, State, admit
-from penstock_client.policy import Policy, Signer, Trust
+from penstock_client.site.policy import Policy, Signer, Trust
 
 MAX_CELLS = 200_000_000
 """A release of more cells than this is refused; it would outgrow a coordinator's memory."""
@@ -202,7 +202,7 @@ def _within_policy(signed: SignedStudy, policy: Policy, persons: int) -> None:
 def _require_worth_and_memory(planned: Plan, study: Study, facts: SiteFacts) -> None:
     """What would be noise, or could not fit, is refused before it is charged."""
     # With the mechanisms' plans: half a second that the start of a site would wait for.
-    from penstock.models.refusals import refusals
+    from penstock.mechanisms.refusals import refusals
 
     for code, detail in refusals(
         planned,

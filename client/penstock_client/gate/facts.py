@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from penstock import __version__
-from penstock.errors import InvalidInput
+from penstock.base.errors import InvalidInput
 from penstock.schema import Schema
-from penstock.toml import parse_dictionary, read_file
+from penstock.study.toml import parse_dictionary, read_file
 from penstock.wire.messages import SERVED_MAJORS, WIRE_VERSION
 from penstock_client.gate.admission import SiteFacts, refuse
 from penstock_client.ledger.ledger import State
-from penstock_client.policy import Policy, read_policy, read_trust
-from penstock_client.site import SitePaths, SiteSettings
+from penstock_client.site.paths import SitePaths, SiteSettings
+from penstock_client.site.policy import Policy, read_policy, read_trust
 
 log = logging.getLogger("penstock.gate")
 

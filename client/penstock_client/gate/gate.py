@@ -26,8 +26,8 @@ from penstock_client.gate.recovery import STOPPED
 from penstock_client.gate.running import Runner
 from penstock_client.gate.stores import ROLLED_BACK, Stores
 from penstock_client.ledger.decisions import Who
-from penstock_client.policy import read_trust
-from penstock_client.site import SEEDED
+from penstock_client.site.paths import SEEDED
+from penstock_client.site.policy import read_trust
 
 log = logging.getLogger("penstock.gate")
 

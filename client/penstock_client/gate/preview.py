@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.errors import Refused
+from penstock.base.errors import Refused
 from penstock.mechanisms import settings
-from penstock.privacy.accountant import epsilon, epsilon_pld
+from penstock.privacy.accounting.accountant import epsilon, epsilon_pld
 from penstock.privacy.events import to_dict
 from penstock.wire.messages import explain
 from penstock.wire.signatures import fingerprint
@@ -14,7 +14,7 @@ from penstock.wire.signed import SignedStudy, read_signed_study
 from penstock_client.gate.admission import SiteFacts, consider
 from penstock_client.gate.jobs import SILENT, Job
 from penstock_client.ledger.budget import left, spent
-from penstock_client.policy import Trust
+from penstock_client.site.policy import Trust
 
 RECALL = "Released data cannot be recalled; a person's withdrawal applies to later releases only."
 

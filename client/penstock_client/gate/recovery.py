@@ -33,12 +33,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from penstock.errors import LedgerError, PenstockError
+from penstock.base.errors import LedgerError, PenstockError
 from penstock.wire.canonical import canonical, read_json
 from penstock.wire.manifest import MANIFEST
 from penstock.wire.messages import MAX_MANIFEST_BYTES, JobState
 from penstock.wire.signatures import verify
-from penstock_client.files import sync_directory, write_atomic
 from penstock_client.gate import release
 from penstock_client.gate.facts import certified_dictionary
 from penstock_client.gate.jobs import Jobs
@@ -47,7 +46,8 @@ from penstock_client.ledger.database import Database, exclusive
 from penstock_client.ledger.decisions import Who, opened
 from penstock_client.ledger.ledger import EXPORT_FORMAT, Ledger, utc_now, verified
 from penstock_client.ledger.state import State
-from penstock_client.site import SitePaths
+from penstock_client.site.files import sync_directory, write_atomic
+from penstock_client.site.paths import SitePaths
 
 log = logging.getLogger("penstock.gate")
 

@@ -13,17 +13,17 @@ from pathlib import Path
 import pyarrow as pa
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from penstock.errors import JobFailed, PenstockError
-from penstock.privacy.accountant import epsilon, epsilon_pld
+from penstock.base.errors import JobFailed, PenstockError
+from penstock.mechanisms.released import shape_of
+from penstock.privacy.accounting.accountant import epsilon, epsilon_pld
 from penstock.privacy.events import RELATION, injections, to_dict
-from penstock.released import shape_of
 from penstock.wire.manifest import Manifest, read_manifest, sign_manifest
 from penstock.wire.messages import PART_BYTES, WIRE_VERSION
 from penstock.wire.signatures import public_hex
 from penstock.wire.signed import SignedStudy
-from penstock_client.files import sync_directory
 from penstock_client.gate.admission import Admission
 from penstock_client.ledger.ledger import State
+from penstock_client.site.files import sync_directory
 
 MANIFEST_FILE = "manifest.json"
 TABLE_FILE = "table.arrow"

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from penstock.errors import BudgetExceeded, JobFailed, PenstockError, Refused
+from penstock.base.errors import BudgetExceeded, JobFailed, PenstockError, Refused
 from penstock.privacy.events import Unbounded, to_dict
 from penstock.wire.canonical import digest
 from penstock.wire.messages import JobState

@@ -20,8 +20,8 @@ from typing import Any, TypeVar
 
 import grpc
 
-from penstock.daemon.confinement import forbid_dumps
-from penstock.errors import InvalidInput, PenstockError, Refused, SignatureError
+from penstock.base.errors import InvalidInput, PenstockError, Refused, SignatureError
+from penstock.processes.confinement import forbid_dumps
 from penstock.wire import gate_pb2, gate_pb2_grpc
 from penstock.wire.canonical import canonical
 from penstock_client.gate.gate import Gate
@@ -32,7 +32,7 @@ from penstock_client.gate.running import Runner
 from penstock_client.gate.stores import Stores
 from penstock_client.ledger.database import exclusive
 from penstock_client.ledger.decisions import LOST, Who
-from penstock_client.site import SEEDED, SitePaths, SiteSettings
+from penstock_client.site.paths import SEEDED, SitePaths, SiteSettings
 
 log = logging.getLogger("penstock.gate")
 

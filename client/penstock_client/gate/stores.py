@@ -15,7 +15,7 @@ from penstock_client.gate.recovery import Watch
 from penstock_client.ledger.database import Database
 from penstock_client.ledger.decisions import Decisions
 from penstock_client.ledger.ledger import Ledger, utc_now
-from penstock_client.site import SitePaths, SiteSettings
+from penstock_client.site.paths import SitePaths, SiteSettings
 
 ROLLED_BACK = "rolled-back"
 

@@ -16,11 +16,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from penstock.errors import BudgetExceeded, InvalidEvent
+from penstock.base.errors import BudgetExceeded, InvalidEvent
 from penstock.privacy.events import Event
 from penstock.privacy.filters import Filter, best_order
 from penstock_client.ledger.state import Charge, Lineage
-from penstock_client.policy import Policy
+from penstock_client.site.policy import Policy
 
 
 class AllowanceExceeded(BudgetExceeded):

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
 from typing import Any
 
-from penstock.errors import InvalidEvent
-from penstock.privacy.accountant import epsilon, epsilon_pld
+from penstock.base.errors import InvalidEvent
+from penstock.privacy.accounting.accountant import epsilon, epsilon_pld
+from penstock.privacy.accounting.renyi import renyi, to_epsilon
 from penstock.privacy.events import Event, OnStratum, to_dict
 from penstock.privacy.filters import Odometer
-from penstock.privacy.renyi import renyi, to_epsilon
 from penstock_client.ledger.allowances import (
     Allowance,
     AllowanceExceeded,
@@ -27,7 +27,7 @@ from penstock_client.ledger.allowances import (
     year_of,
 )
 from penstock_client.ledger.state import Lineage, State
-from penstock_client.policy import Policy, Trust
+from penstock_client.site.policy import Policy, Trust
 
 
 def spent(lineage: Lineage) -> float | None:

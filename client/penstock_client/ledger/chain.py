@@ -44,7 +44,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from penstock.errors import InvalidEvent, LedgerCorrupt, LedgerError
+from penstock.base.errors import InvalidEvent, LedgerCorrupt, LedgerError
 from penstock.privacy.events import from_dict
 from penstock.wire.canonical import read_json
 from penstock_client.ledger.state import Charge, Lineage, State, Unit, Version

@@ -39,13 +39,13 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from penstock.errors import InvalidInput, LedgerCorrupt, LedgerError, Problem, SignatureError
+from penstock.base.errors import InvalidInput, LedgerCorrupt, LedgerError, Problem, SignatureError
 from penstock.wire.canonical import canonical, read_json
 from penstock.wire.signatures import public_hex, sign, verify
 from penstock_client.ledger.database import Database
 from penstock_client.ledger.ledger import utc_now
 from penstock_client.ledger.state import GENESIS
-from penstock_client.site import SitePaths
+from penstock_client.site.paths import SitePaths
 
 RECORD = "decision-record"
 MAX_TEXT = 100_000

@@ -14,7 +14,7 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from penstock.errors import InvalidEvent, LedgerError, SignatureError
+from penstock.base.errors import InvalidEvent, LedgerError, SignatureError
 from penstock.privacy.events import RELATION, to_dict
 from penstock.privacy.filters import Filter, best_order
 from penstock.wire.canonical import canonical
@@ -30,7 +30,7 @@ from penstock_client.ledger.chain import (
 )
 from penstock_client.ledger.database import Database
 from penstock_client.ledger.state import GENESIS, Charge, Lineage, State, Unit
-from penstock_client.policy import Policy
+from penstock_client.site.policy import Policy
 
 __all__ = ["Charge", "Ledger", "Lineage", "State", "admit", "fold", "utc_now", "verified"]
 

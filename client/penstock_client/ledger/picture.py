@@ -13,8 +13,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from penstock.errors import InvalidInput, Problem
-from penstock.pictures import check_picture
+from penstock.base.errors import InvalidInput, Problem
+from penstock.base.pictures import check_picture
 
 # Blue, vermillion, green and purple after Okabe & Ito: told apart by people with any colour-vision
 # deficiency. Meaning never rests on colour alone: lines differ in style, marks in shape.

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from penstock.errors import BudgetExceeded, LedgerError, PrivacyError
+from penstock.base.errors import BudgetExceeded, LedgerError, PrivacyError
 from penstock.privacy.events import RELATION
 from penstock_client.ledger.chain import step
 from penstock_client.ledger.ledger import EXPORT_FORMAT, verified

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from penstock.errors import BudgetExceeded, InvalidEvent
+from penstock.base.errors import BudgetExceeded, InvalidEvent
 from penstock.privacy.events import Event, OnStratum, is_unbounded
 from penstock.privacy.filters import Filter
 from penstock.schema import MAX_ROWS_PER_PERSON

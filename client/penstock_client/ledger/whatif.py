@@ -11,12 +11,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from penstock.checks import shown
-from penstock.errors import BudgetExceeded, InvalidInput, PrivacyError, Problem
-from penstock.estimands import Estimand
+from penstock.base.checks import shown
+from penstock.base.errors import BudgetExceeded, InvalidInput, PrivacyError, Problem
 from penstock.mechanisms import Mechanism
-from penstock.models.plans import plan
-from penstock.privacy.accountant import epsilon
+from penstock.mechanisms.plans import plan
+from penstock.privacy.accounting.accountant import epsilon
+from penstock.privacy.accounting.renyi import check_budget
 from penstock.privacy.calibration import smallest_scale
 from penstock.privacy.events import (
     Event,
@@ -28,12 +28,13 @@ from penstock.privacy.events import (
 )
 from penstock.privacy.filters import Filter
 from penstock.privacy.numbers import MAX_COUNT
-from penstock.privacy.renyi import check_budget
+from penstock.privacy.request import PrivacyRequest
+from penstock.questions.estimands import Estimand
 from penstock.schema import Schema
-from penstock.study import PrivacyRequest, Study
+from penstock.study.study import Study
 from penstock_client.ledger.allowances import allowances
 from penstock_client.ledger.state import Charge, Lineage, State
-from penstock_client.policy import Policy, Signer, Trust
+from penstock_client.site.policy import Policy, Signer, Trust
 
 MOST_RELEASES = 100_000
 """Counting stops here: who asks for more has no budget to speak of."""
@@ -141,7 +142,7 @@ def synthetic(
 
         def refused() -> list[tuple[str, str]]:
             # With the mechanisms' plans: half a second that every command would wait for.
-            from penstock.models.refusals import refusals
+            from penstock.mechanisms.refusals import refusals
 
             found = refusals(
                 planned,

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from penstock.checks import NAME
-from penstock.toml import Guess, infer_kind
-from penstock.toml.writer import key, table
+from penstock.base.checks import NAME
+from penstock.study.toml import Guess, infer_kind
+from penstock.study.toml.writer import key, table
 from penstock_client.rows.sniffer import has_decimal_commas, holds_dates, sniff
 from penstock_client.rows.sources import SAMPLE_ROWS, Layout, read_batches
 

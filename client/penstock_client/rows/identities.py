@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.errors import LedgerError
+from penstock.base.errors import LedgerError
 from penstock.wire.canonical import canonical
-from penstock_client.files import write_atomic
+from penstock_client.site.files import write_atomic
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -13,10 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from penstock.checks import Checks, closest, nearest, shown, unknown_keys, within
-from penstock.errors import Problem
+from penstock.base.checks import Checks, closest, nearest, shown, unknown_keys, within
+from penstock.base.errors import Problem
 from penstock.schema import NUMBER_KINDS, Column, Schema
-from penstock.toml.reader import as_text, read_toml
+from penstock.study.toml.reader import as_text, read_toml
 from penstock_client.rows.codes import Codes, whole_number
 from penstock_client.rows.dates import FORM_BOUND, ISO, UNITS, DateForm
 from penstock_client.rows.sources import DELIMITERS, ENCODINGS, PLAIN, Layout

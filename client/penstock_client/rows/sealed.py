@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from penstock.errors import PenstockError
+from penstock.base.errors import PenstockError
 from penstock.schema import Schema
 from penstock.wire.canonical import canonical
 from penstock_client.rows.snapshot import keyed_fingerprint

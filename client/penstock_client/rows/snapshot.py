@@ -14,7 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from penstock.schema import Schema
-from penstock_client.files import write_atomic
+from penstock_client.site.files import write_atomic
 
 if TYPE_CHECKING:
     # Validation is pandas, 40 MB of it, which no worker needs.
@@ -107,7 +107,7 @@ def by_person(
     rows as the file has, which is the same for every study.
     """
     # With scipy: half a second that every command of a site would wait for.
-    from penstock.encoding import Encoding
+    from penstock.schema.encoding import Encoding
 
     encoding = Encoding(schema)
     k = schema.max_rows_per_person

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from penstock.errors import InvalidInput, Problem
+from penstock.base.errors import InvalidInput, Problem
 
 if TYPE_CHECKING:
     import pandas as pd

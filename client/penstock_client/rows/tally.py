@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.checks import closest, nearest
+from penstock.base.checks import closest, nearest
 from penstock.schema import Column, Schema
 from penstock_client.rows import codes
 from penstock_client.rows.cells import Cells, read_cells

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.checks import Checks, shown
-from penstock.errors import InvalidInput, Problem
+from penstock.base.checks import Checks, shown
+from penstock.base.errors import InvalidInput, Problem
 from penstock.schema import Schema, end_follow_up
 from penstock_client.rows.cells import read_cells
 from penstock_client.rows.findings import Finding

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from penstock.mechanisms import Gibbs
 from penstock.schema import LEVEL_KINDS, Column, Floats, Schema
-from penstock.study import Study
+from penstock.study.study import Study
 from penstock_client.rows.snapshot import PERSON
 
 FEW_PERSONS = 50
@@ -125,7 +125,7 @@ class Timing:
         self._steps.append((done, self._clock()))
 
     def part(self, label: int) -> None:
-        """A part (:class:`penstock.models.parts.Part`) was made; 0 also at the end."""
+        """A part (:class:`penstock.mechanisms.parts.Part`) was made; 0 also at the end."""
         self._parts.append((label, self._clock()))
 
     @property

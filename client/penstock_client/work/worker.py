@@ -28,16 +28,16 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from penstock.daemon.confinement import forbid_dumps, forbid_network
-from penstock.encoding import Encoding
-from penstock.errors import InvalidEvent
-from penstock.models.flow.engine import why_no_kernel
-from penstock.models.plans import Plan, plan
+from penstock.base.errors import InvalidEvent
+from penstock.mechanisms.flow.engine import why_no_kernel
+from penstock.mechanisms.plans import Plan, plan
+from penstock.mechanisms.released import COPY, shape_of
 from penstock.privacy.events import to_dict
-from penstock.privacy.noise import NoiseSource, SecureNoise, SeededNoise
-from penstock.released import COPY, shape_of
+from penstock.privacy.noise.sources import NoiseSource, SecureNoise, SeededNoise
+from penstock.processes.confinement import forbid_dumps, forbid_network
 from penstock.schema import Schema
-from penstock.study import Study
+from penstock.schema.encoding import Encoding
+from penstock.study.study import Study
 from penstock_client.rows import snapshot
 from penstock_client.rows.sealed import mapped
 from penstock_client.work import rehearsal
@@ -107,7 +107,7 @@ def produce(
     spec: Spec, data: snapshot.Bytes, progress: Callable[[int, int], None]
 ) -> Iterator[pa.Table]:
     """The release's tables, each in random order, decoded by the schema, as they are made."""
-    from penstock.models.release import release
+    from penstock.mechanisms.release import release
 
     noise = noise_of(spec)
     task = prepare(spec, data, noise.generator())

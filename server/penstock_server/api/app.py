@@ -21,7 +21,7 @@ from starlette.routing import Mount
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from penstock import __version__
-from penstock.errors import (
+from penstock.base.errors import (
     CoordinatorError,
     InvalidInput,
     NotAllowed,
@@ -30,8 +30,8 @@ from penstock.errors import (
     SignatureError,
 )
 from penstock.wire.messages import SERVED_MAJORS
-from penstock_server import service
-from penstock_server.accesslog import Unrecorded
+from penstock_server.access.accesslog import Unrecorded
+from penstock_server.access.tokens import Tokens
 from penstock_server.api import studies
 from penstock_server.api.auth import Answer
 from penstock_server.api.bodies import Spool
@@ -40,9 +40,9 @@ from penstock_server.api.fleet import Fleet
 from penstock_server.api.nodes import Nodes
 from penstock_server.api.reads import Reads
 from penstock_server.api.strangers import TALLY_SECONDS, Strangers
-from penstock_server.folder import Folder
-from penstock_server.lifecycle import now, stamp
-from penstock_server.tokens import Tokens
+from penstock_server.operate import service
+from penstock_server.store.folder import Folder
+from penstock_server.studies.lifecycle import now, stamp
 
 log = logging.getLogger("penstock.api")
 

@@ -8,13 +8,13 @@ from typing import Annotated, cast
 
 from fastapi import Depends, Request
 
-from penstock.errors import InvalidInput, NotAllowed, PenstockError, Problem
-from penstock_server.accesslog import Visitor
+from penstock.base.errors import InvalidInput, NotAllowed, PenstockError, Problem
+from penstock_server.access.accesslog import Visitor
+from penstock_server.access.tokens import TOKEN, Role, Token, Tokens
 from penstock_server.api.bodies import Gone, TooLarge, paced
 from penstock_server.api.strangers import Strangers
 from penstock_server.api.visitors import introduce
-from penstock_server.lifecycle import now, stamp
-from penstock_server.tokens import TOKEN, Role, Token, Tokens
+from penstock_server.studies.lifecycle import now, stamp
 
 
 class Answer(Exception):

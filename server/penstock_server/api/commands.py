@@ -9,14 +9,14 @@ from typing import Annotated
 
 import typer
 
+from penstock.base.errors import InvalidInput, Problem
 from penstock.cli.console import done, emit_json, friendly, say, table
 from penstock.cli.key import read_public
-from penstock.errors import InvalidInput, Problem
 from penstock.wire.signatures import fingerprint
-from penstock_server import service
-from penstock_server.lifecycle import now, stamp
-from penstock_server.options import CoordinatorDir
-from penstock_server.tokens import Role, Tokens
+from penstock_server.access.tokens import Role, Tokens
+from penstock_server.operate import service
+from penstock_server.operate.options import CoordinatorDir
+from penstock_server.studies.lifecycle import now, stamp
 
 token_app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 key_app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)

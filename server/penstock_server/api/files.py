@@ -16,8 +16,8 @@ import anyio.to_thread
 
 from penstock import __version__
 from penstock.wire.messages import Copies
-from penstock_server.lifecycle import Coordinator
-from penstock_server.store import StudyRow
+from penstock_server.store.store import StudyRow
+from penstock_server.studies.lifecycle import Coordinator
 
 LISTING = "listing.json"
 _TEMPORARY = ".making-"
@@ -67,7 +67,7 @@ class ResultFiles:
         if (folder / LISTING).exists():
             return  # made while this request waited
         # Here, not above: the API needs no statistics and no plots until somebody pulls.
-        from penstock_server import results
+        from penstock_server.results import results
 
         self._root.mkdir(mode=0o700, exist_ok=True)
         made = Path(tempfile.mkdtemp(prefix=_TEMPORARY, dir=self._root))

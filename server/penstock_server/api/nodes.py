@@ -25,7 +25,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_ssh_public_key,
 )
 
-from penstock.errors import PenstockError
+from penstock.base.errors import PenstockError
 
 log = logging.getLogger("penstock.api")
 

@@ -19,12 +19,13 @@ import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from penstock.errors import CoordinatorError, PenstockError
-from penstock_server import service, tls
+from penstock.base.errors import CoordinatorError, PenstockError
 from penstock_server.api.addresses import party
 from penstock_server.api.app import create_app
 from penstock_server.api.visitors import SCOPE, Visit, Visitors
-from penstock_server.folder import Folder
+from penstock_server.install import tls
+from penstock_server.operate import service
+from penstock_server.store.folder import Folder
 
 log = logging.getLogger("penstock.api")
 

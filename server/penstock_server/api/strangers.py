@@ -14,8 +14,8 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from penstock.errors import PenstockError
-from penstock_server.accesslog import AccessLog
+from penstock.base.errors import PenstockError
+from penstock_server.access.accesslog import AccessLog
 from penstock_server.api.addresses import party
 
 log = logging.getLogger("penstock.api")

@@ -11,7 +11,7 @@ from starlette.concurrency import run_in_threadpool
 
 from penstock import __version__
 from penstock.analyst import RESULT_FILES
-from penstock.errors import CoordinatorError
+from penstock.base.errors import CoordinatorError
 from penstock.wire.canonical import read_json
 from penstock.wire.messages import (
     MAX_STUDY_BYTES,
@@ -23,13 +23,13 @@ from penstock.wire.messages import (
 )
 from penstock.wire.signatures import fingerprint
 from penstock.wire.signed import read_signed_cancel, read_signed_study
-from penstock_server import service
+from penstock_server.access.tokens import Role, Token, Tokens
 from penstock_server.api.auth import Answer, Caller, Person, admin, body, person
 from penstock_server.api.files import ResultFiles
 from penstock_server.api.reads import Reads
-from penstock_server.lifecycle import Coordinator, NoSuchStudy, now, stamp
-from penstock_server.store import StudyRow
-from penstock_server.tokens import Role, Token, Tokens
+from penstock_server.operate import service
+from penstock_server.store.store import StudyRow
+from penstock_server.studies.lifecycle import Coordinator, NoSuchStudy, now, stamp
 
 log = logging.getLogger("penstock.api")
 

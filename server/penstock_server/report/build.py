@@ -15,10 +15,10 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from penstock.estimands import LOG_MODELS, Estimand
 from penstock.mechanisms import Trajectory
-from penstock_server.meta import pooling
-from penstock_server.meta.combine import SiteEstimate
+from penstock.questions.estimands import LOG_MODELS, Estimand
+from penstock_server.analysis import pooling
+from penstock_server.analysis.combine import SiteEstimate
 from penstock_server.report import words
 from penstock_server.report.axis import Scale, decimals_for, ratio
 from penstock_server.report.inputs import ReportInputs, SiteInput, SiteRelease

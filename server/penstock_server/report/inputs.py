@@ -6,10 +6,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from penstock.errors import InvalidInput, Problem
-from penstock.study import Study
-from penstock_server.meta.combine import SiteEstimate
-from penstock_server.meta.marginals import Marginals
+from penstock.base.errors import InvalidInput, Problem
+from penstock.study.study import Study
+from penstock_server.analysis.combine import SiteEstimate
+from penstock_server.analysis.marginals import Marginals
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.mechanisms import Trajectory
-from penstock.models.trajectory.times import Times, times_of
+from penstock.mechanisms.trajectory.times import Times, times_of
 from penstock.schema import LEVEL_KINDS, Column
-from penstock_server.meta import marginals
-from penstock_server.meta.marginals import Marginals
+from penstock_server.analysis import marginals
+from penstock_server.analysis.marginals import Marginals
 from penstock_server.report import words
 from penstock_server.report.inputs import ReportInputs, SiteInput
 from penstock_server.report.marginals import Band, Levels, Marginal

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from penstock.estimands import Estimand
 from penstock.mechanisms import Gibbs, Maf, Mechanism, SlicedWasserstein, Trajectory
-from penstock.released import counts_rows
+from penstock.mechanisms.released import counts_rows
+from penstock.questions.estimands import Estimand
 from penstock.schema import Column, Schema
-from penstock.study import Study
+from penstock.study.study import Study
 
 MEASURES: dict[str, tuple[str, str, str, str]] = {
     # model: measure, short form, what lies left and right of the null value

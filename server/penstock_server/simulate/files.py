@@ -10,7 +10,7 @@ from typing import Any
 import numpy.typing as npt
 
 from penstock.schema import Schema
-from penstock.toml import dictionary_toml
+from penstock.study.toml import dictionary_toml
 
 
 def frame(persons: int) -> int:

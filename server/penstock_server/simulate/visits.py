@@ -29,8 +29,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from penstock.errors import InvalidInput, Problem
-from penstock.estimands import Estimand
+from penstock.base.errors import InvalidInput, Problem
+from penstock.questions.estimands import Estimand
 from penstock.schema import Column, Schema
 from penstock_server.simulate.files import write_rows
 

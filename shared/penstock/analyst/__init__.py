@@ -13,7 +13,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from penstock.errors import PenstockError
+from penstock.base.errors import PenstockError
 from penstock.wire.messages import Copies
 
 GROUP = "penstock.coordinators"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from penstock.mechanisms import Gibbs, Trajectory
-from penstock.mechanisms.gibbs import answer_terms
-from penstock.released import counts_rows
-from penstock.study import Study
+from penstock.mechanisms.gibbs.settings import answer_terms
+from penstock.mechanisms.released import counts_rows
+from penstock.study.study import Study
 
 
 def cost(study: Study) -> str:

@@ -20,9 +20,9 @@ from penstock.analyst import (
 )
 from penstock.analyst.keyfile import read_private
 from penstock.analyst.waiting import wait_for_end
-from penstock.errors import CoordinatorError, InvalidInput, JobFailed, Problem
-from penstock.study import Study, require_estimands
-from penstock.toml import parse_study, read_file
+from penstock.base.errors import CoordinatorError, InvalidInput, JobFailed, Problem
+from penstock.study.study import Study, require_estimands
+from penstock.study.toml import parse_study, read_file
 from penstock.wire.messages import COPIES, Copies, StudyState
 from penstock.wire.signatures import private_from_pem
 from penstock.wire.signed import sign_cancel, sign_study
@@ -86,7 +86,7 @@ class Client:
         """Sign a study here, with your key, and hand it in.
 
         Args:
-            study: a :class:`penstock.study.Study`, or the path of its TOML file.
+            study: a :class:`penstock.study.study.Study`, or the path of its TOML file.
             key: your private key, or the path of its file (0600); it goes nowhere.
             no_estimands: what sites release is wanted, and no report's answer.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from penstock.errors import PenstockError, SignatureError
+from penstock.base.errors import PenstockError, SignatureError
 
 PRIVATE = b"PRIVATE KEY"
 

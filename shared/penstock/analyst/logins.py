@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
-from penstock.errors import InvalidInput, NotAllowed, PenstockError, Problem
+from penstock.base.errors import InvalidInput, NotAllowed, PenstockError, Problem
 
 FORMAT = "penstock-logins/1"
 TOKEN = re.compile(r"pst_[A-Za-z0-9_-]{20,200}")

@@ -20,8 +20,8 @@ import httpx
 from penstock import __version__
 from penstock.analyst import ALWAYS, RESULT_FILES, Received, trouble
 from penstock.analyst.logins import address, checked, loopback
-from penstock.checks import NAME
-from penstock.errors import CoordinatorError, InvalidInput, Problem, Unreachable
+from penstock.base.checks import NAME
+from penstock.base.errors import CoordinatorError, InvalidInput, Problem, Unreachable
 from penstock.wire.messages import WIRE_VERSION, Copies
 
 TIMEOUT = httpx.Timeout(connect=10.0, read=60.0, write=60.0, pool=10.0)

@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from penstock.analyst.logins import loopback
-from penstock.errors import (
+from penstock.base.errors import (
     CoordinatorError,
     NotAllowed,
     PenstockError,

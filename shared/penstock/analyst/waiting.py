@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from penstock.errors import InvalidInput, Problem, Unfinished, Unreachable
+from penstock.base.errors import InvalidInput, Problem, Unfinished, Unreachable
 from penstock.wire.messages import StudyState
 
 GOING_ON = tuple(str(state) for state in StudyState if not state.final)

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 from scipy.stats import beta, binom
 
-from penstock.errors import InvalidInput, Problem
+from penstock.base.errors import InvalidInput, Problem
 
 Array = NDArray[np.float64]
 
@@ -125,7 +125,7 @@ def two_world_gaussian(
 
     Args, Raises: as :func:`two_world`.
     """
-    from penstock.privacy import gaussian
+    from penstock.privacy.accounting import gaussian
 
     _check(delta, confidence)
 
@@ -140,7 +140,7 @@ def two_world_gaussian(
 
 
 class Curve(Protocol):
-    """A claim at every δ: what :class:`penstock.privacy.pld.Whole` is."""
+    """A claim at every δ: what :class:`penstock.privacy.accounting.pld.Whole` is."""
 
     def epsilon(self, delta: float) -> float: ...
 

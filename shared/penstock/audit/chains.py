@@ -14,15 +14,16 @@ from numpy.typing import NDArray
 
 from penstock.audit.releases import DELTA, repeated
 from penstock.audit.worlds import Target
-from penstock.encoding import Encoding
-from penstock.estimands import Estimand
 from penstock.mechanisms import Gibbs
-from penstock.models.gibbs import chain, mechanism
-from penstock.models.gibbs.plan import plan
-from penstock.models.gibbs.posterior import Regression
-from penstock.privacy.noise import NoiseSource
+from penstock.mechanisms.gibbs import chain
+from penstock.mechanisms.gibbs import run as mechanism
+from penstock.mechanisms.gibbs.plan import plan
+from penstock.mechanisms.gibbs.posterior import Regression
+from penstock.privacy.noise.sources import NoiseSource
+from penstock.privacy.request import PrivacyRequest
+from penstock.questions.estimands import Estimand
 from penstock.schema import Column, Schema
-from penstock.study import PrivacyRequest
+from penstock.schema.encoding import Encoding
 
 Array = NDArray[np.float64]
 

@@ -23,8 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from penstock.errors import InvalidInput, Problem
-from penstock.pictures import check_picture
+from penstock.base.errors import InvalidInput, Problem
+from penstock.base.pictures import check_picture
 
 Array = NDArray[np.float64]
 
@@ -451,7 +451,7 @@ def plot_roc(curves: Mapping[str, Array], path: Path, *, title: str, log: bool =
         log: both axes logarithmic, which shows the few who are found with certainty.
 
     Raises:
-        InvalidInput, PenstockError: as :func:`penstock.pictures.check_picture`.
+        InvalidInput, PenstockError: as :func:`penstock.base.pictures.check_picture`.
     """
     check_picture(path)
     from matplotlib.figure import Figure

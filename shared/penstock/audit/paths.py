@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from penstock.audit.releases import DELTA, repeated
 from penstock.audit.worlds import Target
-from penstock.models.trajectory import start as starts
-from penstock.models.trajectory.drift import Rows
-from penstock.models.trajectory.dynamics import descend
-from penstock.models.trajectory.plan import Dynamics
-from penstock.privacy.noise import NoiseSource
+from penstock.mechanisms.trajectory import start as starts
+from penstock.mechanisms.trajectory.drift import Rows
+from penstock.mechanisms.trajectory.dynamics import descend
+from penstock.mechanisms.trajectory.plan import Dynamics
+from penstock.privacy.noise.sources import NoiseSource
 
 Array = NDArray[np.float64]
 

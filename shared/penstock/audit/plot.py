@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from penstock.audit.worlds import Finding
-from penstock.errors import InvalidInput, Problem
-from penstock.pictures import check_picture
+from penstock.base.errors import InvalidInput, Problem
+from penstock.base.pictures import check_picture
 
 _CLAIM: dict[str, Any] = {"marker": "s", "markersize": 10, "fillstyle": "none", "zorder": 4}
 _PLD: dict[str, Any] = {"marker": "D", "markersize": 9, "fillstyle": "none", "zorder": 4}
@@ -25,7 +25,7 @@ def draw(findings: Sequence[Finding], path: Path) -> None:
     """Claimed ε (autodp, PLD) and lower bounds, a row per attack; format by the path's suffix.
 
     Raises:
-        InvalidInput: nothing to draw; or as :func:`penstock.pictures.check_picture`.
+        InvalidInput: nothing to draw; or as :func:`penstock.base.pictures.check_picture`.
     """
     if not findings:
         raise InvalidInput("plot", [Problem("findings", "there are none")])

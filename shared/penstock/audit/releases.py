@@ -14,12 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.audit.worlds import Bools, Target
-from penstock.encoding import Outcome
-from penstock.models.tables import latent_noise, margins
-from penstock.models.tables.moments import moment_event, noisy_moments
-from penstock.models.tables.outcome import Hazard, noisy_score, outcome_event
-from penstock.privacy import discrete
-from penstock.privacy import noise as noises
+from penstock.mechanisms.tables import latent_noise, margins
+from penstock.mechanisms.tables.moments import moment_event, noisy_moments
+from penstock.mechanisms.tables.outcome import Hazard, noisy_score, outcome_event
 from penstock.privacy.events import (
     Approximate,
     DiscreteGaussian,
@@ -32,7 +29,10 @@ from penstock.privacy.events import (
     latent_injection,
     shuffled_injection,
 )
-from penstock.privacy.noise import NoiseSource
+from penstock.privacy.noise import discrete
+from penstock.privacy.noise import sources as noises
+from penstock.privacy.noise.sources import NoiseSource
+from penstock.schema.encoding import Outcome
 
 Array = NDArray[np.float64]
 

@@ -7,15 +7,15 @@ from numpy.typing import NDArray
 
 from penstock.audit.releases import DELTA, repeated
 from penstock.audit.worlds import Target
-from penstock.models.sliced_wasserstein import batches
-from penstock.models.sliced_wasserstein.goals import Goal, Schedule
-from penstock.models.sliced_wasserstein.sketch import (
+from penstock.mechanisms.sliced_wasserstein import batches
+from penstock.mechanisms.sliced_wasserstein.goals import Goal, Schedule
+from penstock.mechanisms.sliced_wasserstein.sketch import (
     Directions,
     event_of,
     noisy_sketch,
     strategy,
 )
-from penstock.privacy.noise import NoiseSource
+from penstock.privacy.noise.sources import NoiseSource
 from penstock.privacy.sensitivity import orthonormal_stack
 
 Array = NDArray[np.float64]

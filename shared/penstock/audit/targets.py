@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from penstock.audit import chains, releases, sketches
 from penstock.audit.worlds import Target
-from penstock.checks import nearest
-from penstock.errors import InvalidInput, PenstockError, Problem
+from penstock.base.checks import nearest
+from penstock.base.errors import InvalidInput, PenstockError, Problem
 from penstock.privacy.calibration import smallest_scale
 
 Builder = Callable[[float], Target]

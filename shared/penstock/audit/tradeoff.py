@@ -28,9 +28,9 @@ from numpy.typing import NDArray
 
 from penstock.audit import membership
 from penstock.audit.membership import EXTREMES, Density, Pairing, Report
-from penstock.errors import InvalidInput, Problem
-from penstock.models.tables.latent_noise import clip_latents
-from penstock.privacy.noise import NoiseSource, permutation
+from penstock.base.errors import InvalidInput, Problem
+from penstock.mechanisms.tables.latent_noise import clip_latents
+from penstock.privacy.noise.sources import NoiseSource, permutation
 
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -305,7 +305,7 @@ class _Ground:
     def release(self, way: str, w: float, z: Array) -> Array:
         """A synthetic table in the rows' own order: it helps no attack, and tells whose is whose.
 
-        As :func:`penstock.models.tables.latent_noise.inject`, with noise that every w shares.
+        As :func:`penstock.mechanisms.tables.latent_noise.inject`, with noise that every w shares.
         """
         if way == DIRECT:
             noisy = math.sqrt(w) * self.off_centre + math.sqrt(1 - w) * self.scale * z

@@ -19,8 +19,8 @@ from penstock.audit.tradeoff import (
     Point,
     Tradeoff,
 )
-from penstock.errors import InvalidInput, Problem
-from penstock.pictures import check_picture
+from penstock.base.errors import InvalidInput, Problem
+from penstock.base.pictures import check_picture
 
 Array = NDArray[np.float64]
 
@@ -49,7 +49,7 @@ def plot_tradeoff(
 
     Raises:
         InvalidInput: nothing was attacked, or there are no such errors; or as
-            :func:`penstock.pictures.check_picture`. PenstockError: nothing here can draw.
+            :func:`penstock.base.pictures.check_picture`. PenstockError: nothing here can draw.
     """
     check_picture(path)
     latent = table.by(LATENT)

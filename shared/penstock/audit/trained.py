@@ -1,9 +1,9 @@
 r"""Worst cases of what is trained: DP-SGD on a flow, and mechanisms for tables as a whole.
 
 The attacker sees every iterate, as the accounting assumes, and nothing but what
-:func:`penstock.models.flow.training.fit` lets anyone see. With a clip of 1e-12 Adam's second moment
-is far below its 1e-8, so that its direction is linear in the gradients, and each noisy gradient can
-be told from two iterates.
+:func:`penstock.mechanisms.flow.training.fit` lets anyone see. With a clip of 1e-12 Adam's second
+moment is far below its 1e-8, so that its direction is linear in the gradients, and each noisy
+gradient can be told from two iterates.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from scipy.spatial import cKDTree
 
 from penstock.audit.releases import DELTA, repeated
 from penstock.audit.worlds import Bools, Target
-from penstock.encoding import Encoding
 from penstock.mechanisms import Maf, SlicedWasserstein
-from penstock.models.flow.architecture import Architecture
-from penstock.models.flow.engine import make_flow
-from penstock.models.flow.training import Training, fit
-from penstock.models.tables import mechanism
-from penstock.models.tables.plan import plan
-from penstock.privacy.noise import NoiseSource
+from penstock.mechanisms.flow.architecture import Architecture
+from penstock.mechanisms.flow.engine import make_flow
+from penstock.mechanisms.flow.training import Training, fit
+from penstock.mechanisms.tables import run as mechanism
+from penstock.mechanisms.tables.plan import plan
+from penstock.privacy.noise.sources import NoiseSource
+from penstock.privacy.request import PrivacyRequest
 from penstock.schema import Column, Schema
-from penstock.study import PrivacyRequest
+from penstock.schema.encoding import Encoding
 
 Array = NDArray[np.float64]
 

@@ -21,9 +21,9 @@ from penstock.audit.bounds import (
     two_world_gaussian,
     two_world_kind,
 )
-from penstock.errors import ClaimBroken, InvalidInput, Problem
-from penstock.privacy import gaussian, pld
-from penstock.privacy.accountant import epsilon, epsilon_pld
+from penstock.base.errors import ClaimBroken, InvalidInput, Problem
+from penstock.privacy.accounting import gaussian, pld
+from penstock.privacy.accounting.accountant import epsilon, epsilon_pld
 from penstock.privacy.events import (
     DiscreteGaussian,
     Event,
@@ -31,7 +31,7 @@ from penstock.privacy.events import (
     Gaussian,
     PoissonGaussian,
 )
-from penstock.privacy.noise import NoiseSource
+from penstock.privacy.noise.sources import NoiseSource
 
 Bools = NDArray[np.bool_]
 Scores = Callable[[bool, int, NoiseSource], Array]
@@ -213,7 +213,7 @@ def _smooth(events: Sequence[Event]) -> list[Event]:
     """Discrete Gaussians as continuous ones, where nobody could tell them apart.
 
     On a grid this fine their chances differ by less than 1e-12 (``indistinct`` in
-    :mod:`penstock.privacy.gaussian`): far less than any number of runs can show.
+    :mod:`penstock.privacy.accounting.gaussian`): far less than any number of runs can show.
     """
     return [
         Gaussian(e.noise_multiplier, e.count)

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
+from penstock.base.errors import PenstockError
+from penstock.base.pictures import check_picture
 from penstock.cli.console import done, emit_json, err, friendly, number, say, table
-from penstock.errors import PenstockError
-from penstock.pictures import check_picture
 
 if TYPE_CHECKING:
     from penstock.audit.worlds import Finding, Kind, Target
@@ -124,7 +124,7 @@ def _run(
     seed: int | None,
 ) -> list[Finding]:
     from penstock.audit import worlds
-    from penstock.privacy.noise import NoiseSource, SecureNoise, SeededNoise
+    from penstock.privacy.noise.sources import NoiseSource, SecureNoise, SeededNoise
 
     noise: NoiseSource = SecureNoise() if seed is None else SeededNoise(seed)
     columns = (

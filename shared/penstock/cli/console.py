@@ -16,7 +16,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from penstock.errors import InvalidInput, PenstockError, Problem
+from penstock.base.errors import InvalidInput, PenstockError, Problem
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -10,8 +10,8 @@ from typing import Annotated
 import typer
 
 from penstock.analyst.keyfile import PRIVATE
+from penstock.base.errors import PenstockError, SignatureError
 from penstock.cli.console import done, friendly, say
-from penstock.errors import PenstockError, SignatureError
 from penstock.wire.signatures import (
     fingerprint,
     generate_key,

@@ -12,9 +12,9 @@ from urllib.parse import urlsplit
 import typer
 
 from penstock.analyst import logins
-from penstock.checks import NAME, NAME_BOUND
+from penstock.base.checks import NAME, NAME_BOUND
+from penstock.base.errors import InvalidInput, PenstockError, Problem
 from penstock.cli.console import done, emit_json, friendly, say
-from penstock.errors import InvalidInput, PenstockError, Problem
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
 logout_app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)

@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from penstock import __version__
-from penstock.checks import closest
+from penstock.base.checks import closest
 from penstock.cli.console import usage_as_json
 from penstock.cli.exits import EPILOG
 

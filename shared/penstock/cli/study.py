@@ -24,14 +24,15 @@ from penstock.analyst import POLL_SECONDS, Fetching, Received, connect
 from penstock.analyst.answers import cost, returned
 from penstock.analyst.keyfile import read_private
 from penstock.analyst.waiting import wait_for_end
-from penstock.checks import Checks
+from penstock.base.checks import Checks
+from penstock.base.errors import InvalidInput, JobFailed, PenstockError, Problem, Unreachable
 from penstock.cli.advice import show_suggestions
 from penstock.cli.console import done, emit_json, err, escape, friendly, say, table
-from penstock.errors import InvalidInput, JobFailed, PenstockError, Problem, Unreachable
 from penstock.mechanisms import MECHANISMS, Gibbs, Trajectory
+from penstock.privacy.request import DELTA_TIMES_PERSONS, advised_delta
 from penstock.schema import Schema, suggest_for
-from penstock.study import DELTA_TIMES_PERSONS, Study, advised_delta, require_estimands
-from penstock.toml import (
+from penstock.study.study import Study, require_estimands
+from penstock.study.toml import (
     mechanism_for,
     parse_dictionary,
     parse_study,
@@ -39,7 +40,7 @@ from penstock.toml import (
     read_file,
     study_template,
 )
-from penstock.toml.templates import DEADLINE_HOURS
+from penstock.study.toml.templates import DEADLINE_HOURS
 from penstock.wire.canonical import read_json
 from penstock.wire.messages import Copies, SiteState, StudyState
 from penstock.wire.signatures import fingerprint, private_from_pem
@@ -250,8 +251,8 @@ def _plan_for(study: Study, persons: dict[str, int]) -> None:
     Raises:
         Hopeless: its answer would be noise at a site.
     """
-    from penstock.models.memory import GB, memory
-    from penstock.models.plans import plan, require_worth
+    from penstock.mechanisms.memory import GB, memory
+    from penstock.mechanisms.plans import plan, require_worth
 
     for site, n in persons.items():
         asked = (study.mechanism, study.schema, n, study.privacy, study.estimands)

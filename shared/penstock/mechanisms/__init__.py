@@ -16,12 +16,12 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from penstock.checks import Checks, record, shown
-from penstock.errors import InvalidInput, Problem
-from penstock.mechanisms.gibbs import Gibbs
-from penstock.mechanisms.maf import Maf
-from penstock.mechanisms.sliced_wasserstein import SlicedWasserstein
-from penstock.mechanisms.trajectory import Trajectory
+from penstock.base.checks import Checks, record, shown
+from penstock.base.errors import InvalidInput, Problem
+from penstock.mechanisms.gibbs.settings import Gibbs
+from penstock.mechanisms.maf.settings import Maf
+from penstock.mechanisms.sliced_wasserstein.settings import SlicedWasserstein
+from penstock.mechanisms.trajectory.settings import Trajectory
 
 __all__ = ["MECHANISMS", "Gibbs", "Maf", "Mechanism", "SlicedWasserstein", "Trajectory", "read"]
 

@@ -2,8 +2,8 @@
 
 Three ways to fix the noise of a mechanism: for a target (ε, δ) (:func:`smallest_scale`), for what
 is left of a budget (:func:`smallest_scale_within`), or given, when its ε is
-:func:`penstock.privacy.accountant.epsilon`. All bisect over our own accountants: autodp's
-calibrators can land above their target.
+:func:`penstock.privacy.accounting.accountant.epsilon`. All bisect over our own accountants:
+autodp's calibrators can land above their target.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from penstock.errors import BudgetExceeded, InvalidEvent
-from penstock.privacy.accountant import epsilon
+from penstock.base.errors import BudgetExceeded, InvalidEvent
+from penstock.privacy.accounting.accountant import epsilon
+from penstock.privacy.accounting.renyi import check_budget
 from penstock.privacy.events import Event
 from penstock.privacy.filters import Filter
-from penstock.privacy.renyi import check_budget
 
 SCALE_LIMIT = 1e6
 
@@ -42,8 +42,8 @@ def smallest_scale(
         target_epsilon: ε > 0, zero-out with public n.
         delta: δ.
         accountant: ε of events at δ. The default gates; with
-            :func:`penstock.privacy.accountant.epsilon_pld` the noise is what a paper would use, and
-            may be refused by a filter.
+            :func:`penstock.privacy.accounting.accountant.epsilon_pld` the noise is what a paper
+            would use, and may be refused by a filter.
 
     Raises:
         BudgetExceeded: no scale up to 1e6 reaches the target: part of the cost does not scale.

@@ -22,7 +22,7 @@ OnStratum            an event on one declared stratum alone        --
 Unbounded            no guarantee                                  --
 ==================== ============================================= ==========================
 
-Costs are in :mod:`penstock.privacy.accountant`; what one person can move, in
+Costs are in :mod:`penstock.privacy.accounting.accountant`; what one person can move, in
 :mod:`penstock.privacy.sensitivity`.
 """
 
@@ -33,7 +33,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import ClassVar, Protocol
 
-from penstock.errors import InvalidEvent
+from penstock.base.errors import InvalidEvent
 from penstock.privacy import sensitivity
 from penstock.privacy.numbers import MAX_PERSONS, positive, share, whole
 
@@ -106,7 +106,7 @@ class DiscreteGaussian(_Event):
     Rényi divergence of order α: at most ``count · α / (2σ²)``, for every vector of whole numbers
     and independent noise in each coordinate (Canonne, Kamath & Steinke 2020, arXiv 2004.00010,
     Thm 14). No floating-point number is drawn, so this is a proof on the machine
-    and not only on paper (:mod:`penstock.privacy.discrete`).
+    and not only on paper (:mod:`penstock.privacy.noise.discrete`).
 
     Args:
         noise_multiplier: σ, noise sd over the L2 sensitivity of the query *rounded to the grid*.
@@ -168,8 +168,8 @@ class FixedSizeGaussian(_Event):
 
     Rényi divergence at whole orders: Wang, Balle & Kasiviswanathan 2019 (arXiv 1808.00087, Thm 9),
     or with the Gaussian's exact moments in it where these are smaller (proved in
-    :mod:`penstock.privacy.sampling`); between them by convexity. Privacy profile: Balle, Barthe &
-    Gaboardi 2018 (arXiv 1807.01647, Thm 9).
+    :mod:`penstock.privacy.accounting.sampling`); between them by convexity. Privacy profile: Balle,
+    Barthe & Gaboardi 2018 (arXiv 1807.01647, Thm 9).
 
     Args:
         batch, population: 1 ≤ batch < population, both public.
@@ -273,7 +273,7 @@ class ShuffledGaussian(_Event):
     Gaussian's exact curve. In random order the table is (ε, ``delta``)-DP, ε from the clones of
     Feldman, McMillan & Talwar 2021 (arXiv 2012.12803v4, Thm 3.2 with 3.1, numerically; Thm 3.8 for
     local_delta > 0), or from one row's own curve at ``delta`` where that is less:
-    :mod:`penstock.privacy.shuffling`. Relation: one person's row replaced by any
+    :mod:`penstock.privacy.accounting.shuffling`. Relation: one person's row replaced by any
     other, which covers zero-out.
 
     Args:

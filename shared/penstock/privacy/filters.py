@@ -9,11 +9,10 @@ from functools import lru_cache
 
 import numpy as np
 
-from penstock.errors import BudgetExceeded, InvalidEvent
-from penstock.privacy.accountant import epsilon
-from penstock.privacy.curves import Array
-from penstock.privacy.events import Event, Gaussian, OnStratum
-from penstock.privacy.renyi import (
+from penstock.base.errors import BudgetExceeded, InvalidEvent
+from penstock.privacy.accounting.accountant import epsilon
+from penstock.privacy.accounting.curves import Array
+from penstock.privacy.accounting.renyi import (
     MIN_DELTA,
     ORDERS,
     check_budget,
@@ -24,6 +23,7 @@ from penstock.privacy.renyi import (
     to_epsilon,
     to_rho,
 )
+from penstock.privacy.events import Event, Gaussian, OnStratum
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,8 +191,8 @@ class Odometer:
     for Rényi filters as rungs). :meth:`Filter.spent` is tighter and no odometer: it is the price of
     what was admitted only if one would have stopped there anyway.
 
-    Readings are made of closed forms (:func:`penstock.privacy.renyi.closed_form`); they decide
-    nothing.
+    Readings are made of closed forms (:func:`penstock.privacy.accounting.renyi.closed_form`); they
+    decide nothing.
 
     Args:
         epsilon: what may be spent. Rungs lie a sixth of an octave apart, from 2⁻⁵ to √2 times that;

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from penstock.errors import InvalidEvent
+from penstock.base.errors import InvalidEvent
 
 MAX_COUNT = 10**9
 MAX_PERSONS = 10**10

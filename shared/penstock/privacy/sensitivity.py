@@ -31,7 +31,7 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from penstock.errors import InvalidEvent
+from penstock.base.errors import InvalidEvent
 from penstock.privacy.numbers import positive, share, whole
 
 Array = NDArray[np.float64]

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from penstock.checks import Checks, nearest, record, shown, unknown_keys, within
-from penstock.errors import InvalidInput, Problem
+from penstock.base.checks import Checks, nearest, record, shown, unknown_keys, within
+from penstock.base.errors import InvalidInput, Problem
 
 KINDS = ("continuous", "integer", "binary", "ordered", "categorical", "duration", "event")
 NUMBER_KINDS = ("continuous", "integer", "duration")

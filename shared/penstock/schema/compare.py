@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from penstock.checks import nearest, shown
-from penstock.errors import Problem
+from penstock.base.checks import nearest, shown
+from penstock.base.errors import Problem
 from penstock.schema.columns import NUMBER_KINDS, Column, Schema
 
 

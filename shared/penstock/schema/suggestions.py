@@ -13,7 +13,7 @@ import math
 import re
 from dataclasses import dataclass, replace
 
-from penstock.errors import InvalidInput
+from penstock.base.errors import InvalidInput
 from penstock.schema.columns import Column, Schema
 
 _WIDE_COUNT = 20.0

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from penstock.checks import Checks, nearest
+from penstock.base.checks import Checks, nearest
 from penstock.schema.columns import LEVEL_KINDS, Coded, Column, Floats, Schema
 
 if TYPE_CHECKING:

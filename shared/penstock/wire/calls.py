@@ -7,7 +7,7 @@ from pathlib import Path
 
 import grpc
 
-from penstock.errors import GateUnavailable, Refused
+from penstock.base.errors import GateUnavailable, Refused
 from penstock.wire.messages import CODES, explain
 
 

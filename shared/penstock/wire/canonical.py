@@ -6,7 +6,7 @@ import hashlib
 import json
 from typing import Any
 
-from penstock.errors import InvalidInput, Problem
+from penstock.base.errors import InvalidInput, Problem
 
 
 def canonical(value: Any) -> bytes:

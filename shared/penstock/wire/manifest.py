@@ -8,7 +8,7 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from penstock.errors import UploadRejected
+from penstock.base.errors import UploadRejected
 from penstock.wire.canonical import canonical, read_json
 from penstock.wire.messages import MAX_MANIFEST_BYTES
 from penstock.wire.signatures import public_hex, sign, verify

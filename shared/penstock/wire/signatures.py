@@ -9,7 +9,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from penstock.errors import SignatureError
+from penstock.base.errors import SignatureError
 
 
 def _message(purpose: str, payload: bytes) -> bytes:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from penstock.errors import InvalidInput, Problem, SignatureError
-from penstock.study import Study
+from penstock.base.errors import InvalidInput, Problem, SignatureError
+from penstock.study.study import Study
 from penstock.wire.canonical import canonical, digest, read_json
 from penstock.wire.messages import MAX_STUDY_BYTES
 from penstock.wire.signatures import public_hex, sign, verify

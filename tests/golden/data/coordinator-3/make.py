@@ -13,13 +13,13 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from tests import made
+from tests.support import made
 
 from penstock.wire.manifest import sign_manifest
 from penstock.wire.messages import SiteState
 from penstock.wire.signatures import generate_key, public_hex
 from penstock.wire.signed import sign_study
-from penstock_server import service
+from penstock_server.operate import service
 
 HERE = Path(__file__).parent
 SITES = ("north", "south")

@@ -28,18 +28,18 @@ from pathlib import Path
 
 from tests.conftest import World
 from tests.golden.mechanisms import MEAN, SLOPE, finish, rows_of, schema_of
-from tests.here import GateHere
-from tests.ledgers import DIGESTS
+from tests.support.here import GateHere
+from tests.support.ledgers import DIGESTS
 
 from penstock.mechanisms import SlicedWasserstein
 from penstock.privacy.events import Gaussian, NoisyDescent
-from penstock.study import PrivacyRequest
+from penstock.privacy.request import PrivacyRequest
 from penstock.wire.messages import JobState
 from penstock_client.ledger import decisions
 from penstock_client.ledger.database import Database
 from penstock_client.ledger.ledger import Charge, Ledger
-from penstock_client.site import SitePaths
-from penstock_server import service
+from penstock_client.site.paths import SitePaths
+from penstock_server.operate import service
 
 HERE = Path(__file__).parent
 HUB = HERE.with_name("coordinator-4")

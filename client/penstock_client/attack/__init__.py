@@ -1,0 +1,1 @@
+"""Membership inference on a request, for the steward's eyes."""

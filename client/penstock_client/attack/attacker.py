@@ -1,0 +1,190 @@
+"""The process that attacks its own site's release before there is one: no network, no files.
+
+Run as ``python -m penstock_client.attack.attacker``. What to do comes on standard input; progress
+and, at the end, aggregates go to standard output, a pipe to the steward's command: however this
+ends, nothing is left behind. As in :mod:`~penstock_client.work.worker`, an error is a type and a
+place.
+
+The protocol of Shen & Tian 2025: of the persons who have rows, 80 % are members, and the rest are
+held out, made null, so that the public n, the plan and its noise are those of the request. The
+mechanism runs on the members; the attacks then score both.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.audit import tradeoff
+from penstock.mechanisms.tables.plan import Plan
+from penstock.privacy.noise.sources import NoiseSource, permutation
+from penstock.schema.encoding import Encoding
+from penstock_client.rows import snapshot
+from penstock_client.rows.sealed import mapped
+from penstock_client.work.ends import confess
+from penstock_client.work.spec import Spec
+from penstock_client.work.worker import (
+    Task,
+    device_of,
+    isolate,
+    noise_of,
+    prepare,
+    use_threads,
+)
+
+Array = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+MOST_CANDIDATES = 10_000
+"""Persons who are scored; drawn at random where there are more."""
+
+_LOOKS = 16
+"""Encodings that are averaged, for a row as an attacker sees it."""
+
+
+def attack(
+    spec: Spec,
+    data: snapshot.Bytes,
+    repeats: int,
+    swept: bool,
+    progress: Callable[[int, int], None],
+) -> dict[str, Any]:
+    """Run the planned mechanism ``repeats`` times, each on other members, and attack each run.
+
+    Args:
+        data: the snapshot's bytes.
+        swept: also release and attack at other w, and with noise on the rows themselves.
+
+    Returns:
+        Aggregates only: ``persons`` who have rows, the plan's ``w``, and the ``table`` of
+        :class:`penstock.audit.tradeoff.Tradeoff`, averaged over the runs.
+    """
+    noise = noise_of(spec)
+    task = prepare(spec, data, noise.generator())
+    grid = sorted({*tradeoff.GRID, _plan(task).w}) if swept else [_plan(task).w]
+    ways = (tradeoff.LATENT, tradeoff.DIRECT) if swept else (tradeoff.LATENT,)
+    stages = _plan(task).stages.body.steps + _plan(task).copies * len(grid) * len(ways)
+    tables = []
+    for index in range(repeats):
+
+        def step(done: int, before: int = index * stages) -> None:
+            progress(before + done, repeats * stages)
+
+        trial = _trial(task, noise, device_of(spec), step)
+        tables.append(_sweep(task, trial, noise, grid, ways, step))
+    return {
+        "persons": int(task.present.any(axis=1).sum()),
+        "w": _plan(task).w,
+        "table": tradeoff.average(tables).to_dict(curves=True),
+    }
+
+
+def _plan(task: Task) -> Plan:
+    if not isinstance(task.plan, Plan):
+        raise TypeError("the attacks know synthetic tables only")
+    return task.plan
+
+
+def _sweep(
+    task: Task,
+    trial: tradeoff.Trial,
+    noise: NoiseSource,
+    grid: Sequence[float],
+    ways: Sequence[str],
+    step: Callable[[int], None],
+) -> tradeoff.Tradeoff:
+    steps = _plan(task).stages.body.steps
+
+    def after(done: int, _: int) -> None:
+        step(steps + done)
+
+    return tradeoff.sweep(trial, noise, grid, ways=ways, progress=after)
+
+
+def _trial(
+    task: Task, noise: NoiseSource, device: str, step: Callable[[int], None]
+) -> tradeoff.Trial:
+    """A model fitted on members, their rows, and everybody's rows to score."""
+    from penstock.mechanisms.tables import fitting
+
+    plan, encoding = _plan(task), task.encoding
+    member = _members(task.present, noise)
+    present = task.present & member[:, None]
+    rows: Array = np.where(present[..., None], task.rows, 0.0)
+    seen = (rows, present) if task.public is None else task.public
+    model = fitting.fit(plan, encoding, *seen, noise, lambda at, _: step(at), device)
+    who, candidates = _candidates(task, noise)
+    persons, person = np.unique(who, return_inverse=True)
+    return tradeoff.Trial(
+        model,
+        rows.reshape(-1, plan.d),
+        present.ravel(),
+        _as_seen(encoding, candidates, noise),
+        person,
+        member[persons],
+        clip=plan.latent_clip,
+        copies=plan.copies,
+        # The model tells how many rows it was fitted on, if not exactly.
+        absent=float(np.clip(1 - model.rows / present.size, 0.0, 0.99)),
+        seen=lambda made: _as_seen(encoding, made, noise),
+    )
+
+
+def _members(present: Bools, noise: NoiseSource) -> Bools:
+    """Who takes part: all but a random fifth of the persons who have rows."""
+    persons = np.flatnonzero(present.any(axis=1))
+    member = np.ones(len(present), dtype=np.bool_)
+    member[persons[tradeoff.held_out(len(persons), noise)]] = False
+    return member
+
+
+def _candidates(task: Task, noise: NoiseSource) -> tuple[NDArray[np.intp], Array]:
+    """Persons to score, one index per row, and those rows; members and others in one fashion."""
+    persons = np.flatnonzero(task.present.any(axis=1))
+    scored = persons[permutation(len(persons), noise)[:MOST_CANDIDATES]]
+    chosen = np.zeros(len(task.present), dtype=np.bool_)
+    chosen[scored] = True
+    usable = task.present & chosen[:, None]
+    return np.nonzero(usable)[0], task.rows[usable]
+
+
+def _as_seen(encoding: Encoding, rows: Array, noise: NoiseSource) -> Array:
+    """Rows as they leave, decoded, and encoded again, with the noise of doing so averaged out."""
+    coded = encoding.decode(rows)
+    total = np.zeros_like(rows)
+    rng = noise.generator()
+    for _ in range(_LOOKS):
+        total += encoding.encode(coded, rng)[0]
+    return total / _LOOKS
+
+
+def main() -> int:
+    asked = json.load(sys.stdin)
+    spec = Spec(**asked["spec"])
+    isolate(spec.memory_gb)
+    if os.getppid() != asked["parent"]:
+        return 1  # The steward's command ended before the death signal was set.
+
+    def say(value: Any) -> None:
+        sys.stdout.write(json.dumps(value) + "\n")
+        sys.stdout.flush()
+
+    try:
+        use_threads(spec)
+        rows = mapped(asked["rows"])
+        found = attack(spec, rows, asked["repeats"], asked["sweep"], lambda at, of: say([at, of]))
+    except Exception as error:
+        say(confess(error))
+        return 1
+    say(found)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

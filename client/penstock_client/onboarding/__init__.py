@@ -1,0 +1,1 @@
+"""Making a site, certifying its rows, and joining a coordinator."""

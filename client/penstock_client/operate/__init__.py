@@ -1,0 +1,1 @@
+"""Running a site: its processes, its doctor, its end of Flower."""

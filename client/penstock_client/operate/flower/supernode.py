@@ -1,0 +1,132 @@
+"""The SuperNode: Flower's connection to the coordinator, with its runtime API on a Unix socket.
+
+``python -m penstock_client.operate.flower.supernode NETWORK_DIRECTORY``
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import uvicorn
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import load_ssh_private_key
+from flwr.common.constant import ISOLATION_MODE_PROCESS
+from flwr.supercore import heartbeat
+from flwr.supercore.inflatable.inflatable_utils import ObjectPullError, pull_objects
+from flwr.supercore.object_store import ObjectStoreFactory
+from flwr.supercore.run import RunNotRunningException
+from flwr.supernode import fleet_http_connection, start_client_internal
+from flwr.supernode.main import create_app
+from flwr.supernode.nodestate import NodeStateFactory
+
+from penstock.base.errors import PenstockError
+from penstock.processes import logs
+from penstock.processes.flower import make_secret
+from penstock_client.operate.flower.link import Link, watched
+from penstock_client.site.network_side import NetworkPaths
+
+log = logging.getLogger("penstock.supernode")
+
+HEARTBEAT_SECONDS = 15
+"""A SuperNode that was killed is let in again after twice this, not after Flower's minute."""
+PACE = ((4, 0.3), (12, 1.0))
+IDLE_SECONDS = 3.0
+"""Seconds between two looks for messages: short for so many looks after a message, then Flower's
+own. A look costs a signature and three processes' work; a site that is asked nothing is greeted
+now and then, and is not to look more often for that."""
+
+
+def main(folder: Path) -> None:
+    """Run until SIGTERM; exits when the coordinator does not know this node."""
+    os.umask(0o077)
+    paths = NetworkPaths(folder)
+    key = load_ssh_private_key(paths.node_key.read_bytes(), None)
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise PenstockError("not a node key", value=paths.node_key, bound="EC P-384")
+    make_secret(paths.secret)
+    state = NodeStateFactory(objectstore_factory=ObjectStoreFactory())
+    _serve(state, paths)
+    _tune(paths)
+    start_client_internal.start_client_internal(
+        state_factory=state,
+        server_address=paths.read_coordinator().address,
+        node_config={},
+        root_certificates=paths.ca.read_bytes(),
+        insecure=False,
+        authentication_keys=(key, key.public_key()),
+        isolation=ISOLATION_MODE_PROCESS,
+        superexec_auth_secret=paths.secret.read_bytes(),
+        runtime_dependency_install=False,
+    )
+
+
+def _serve(state: NodeStateFactory, paths: NetworkPaths) -> None:
+    """The runtime API, for the runner, in a thread that ends with the process."""
+    app = create_app(state_factory=state, superexec_auth_secret=paths.secret.read_bytes())
+    paths.supernode_socket.unlink(missing_ok=True)
+    config = uvicorn.Config(
+        app, uds=str(paths.supernode_socket), access_log=False, log_level="warning", workers=1
+    )
+    server = uvicorn.Server(config)
+    threading.Thread(target=server.run, daemon=True, name="runtime").start()
+    while not server.started:
+        time.sleep(0.05)
+    # uvicorn opens its socket to everybody; the directory is closed too.
+    os.chmod(paths.supernode_socket, 0o600)
+
+
+class Pace:
+    """How long Flower's loop waits: it asks for 3 s without a message, 0.5 s without a reply."""
+
+    def __init__(self) -> None:
+        self._idle = 0
+
+    def sleep(self, seconds: float) -> None:
+        if seconds < 1.0:
+            self._idle = 0
+            time.sleep(0.05)
+            return
+        self._idle += 1
+        time.sleep(next((wait for looks, wait in PACE if self._idle <= looks), IDLE_SECONDS))
+
+
+def _pull(object_ids: list[str], pull_object_fn: Callable[[str], bytes]) -> dict[str, bytes]:
+    """Fetch a message's parts; that its run has ended meanwhile is an error like any other.
+
+    Flower's own class for it is no ``Exception``: its loop would leave the message's task behind,
+    and the runner would wait hours for parts that never come.
+
+    Raises:
+        ObjectPullError: the run has ended, or a part does not come.
+    """
+    try:
+        found: dict[str, bytes] = pull_objects(object_ids, pull_object_fn, initial_backoff=0.05)
+    except RunNotRunningException:
+        raise ObjectPullError("of a message", "its run has ended") from None
+    return found
+
+
+def _tune(paths: NetworkPaths) -> None:
+    # Flower has no settings for these; its modules look the names up when they use them.
+    for module, name, value in (
+        (fleet_http_connection, "FleetHttpClient", watched(Link(paths))),
+        (start_client_internal, "pull_objects", _pull),
+        (start_client_internal, "time", SimpleNamespace(sleep=Pace().sleep)),
+        (fleet_http_connection, "HEARTBEAT_DEFAULT_INTERVAL", HEARTBEAT_SECONDS),
+        (heartbeat, "HEARTBEAT_DEFAULT_INTERVAL", HEARTBEAT_SECONDS),
+    ):
+        if not hasattr(module, name):
+            raise PenstockError("this Flower is another one", value=name, bound="flwr 1.41")
+        setattr(module, name, value)
+
+
+if __name__ == "__main__":
+    logs.to_stderr()
+    main(Path(sys.argv[1]))

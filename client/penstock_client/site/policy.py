@@ -1,0 +1,322 @@
+"""What a site answers: the steward's policy, and the keys the steward trusts."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from penstock.base.checks import Checks, shown, unknown_keys, within
+from penstock.base.errors import InvalidInput, Problem
+from penstock.mechanisms import MECHANISMS
+from penstock.privacy.request import DELTA_TIMES_PERSONS, GUARANTEES
+from penstock.wire.signatures import fingerprint
+from penstock_client.site.files import write_atomic
+from penstock_client.site.paths import read_toml
+
+_KEY = re.compile(r"[0-9a-f]{64}")
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?Z")
+
+TEMPLATE = """\
+# What this site answers. The gate reads this file at every decision.
+
+# Mechanisms that may run here. This file begins with one of four, so that nothing runs here that
+# nobody thought of: a study that asks for another is refused, and its analyst is told which are
+# allowed. To allow more, add their names: mechanisms = ["maf", "gibbs"]. What a release costs is
+# decided by ε, whatever the mechanism; they differ in what leaves:
+#   "maf", "sliced-wasserstein"   a table of synthetic rows
+#   "trajectory"                  rows taken at visits: synthetic rows, and paths through time
+#   "gibbs"                       no rows: the coefficients of one regression
+mechanisms = ["maf"]
+
+# Guarantee classes that may leave.
+# "empirical" releases have NO formal guarantee and end the data set's formal budget for good.
+guarantees = ["formal"]
+
+# "automatic": a study within all limits runs at once; "by-hand": the steward approves each one.
+approval = "by-hand"
+
+# A steward's "no": "told", or "silent": it looks like no answer until the study's deadline.
+reject = "told"
+
+[limits]
+study_epsilon = 3.0      # the most one study may cost
+study_delta = 1e-5
+total_epsilon = 10.0     # the most the data set may ever cost, over all studies and signers
+total_delta = 1e-5       # well below 1/n: 1/(10 n) is a common choice
+# yearly_epsilon = 5.0   # the most it may cost in one calendar year (UTC), within the total
+least_epsilon = 0.05     # the least one release may cost: many cheap ones are many looks
+# Part of total_delta, set aside for mechanisms whose proof has a δ of its own. Fixed, as the total
+# is, when `penstock site check` first records the data set.
+# approximate_delta = 1e-6
+# The most that δ times the number of persons may be, for any study: δ is at most 1/(10 n).
+# delta_times_persons = 0.1
+
+[time]
+# A run's end shows outside when the time that was planned for it is over, and not before; so does
+# the start of the next. Planned times are whole numbers of slots: the longer, the less of a run's
+# true length, which may depend on rows, can ever be seen.
+slot_seconds = 60
+
+# Parts of the data set that share nobody, such as the hospitals of a group. What reads one of them
+# alone is paid by its persons alone. Membership never changes: nobody is ever in two, and nobody
+# ever moves from one to another, also not in later versions of the data. Fixed at the first check.
+# [strata]
+# names = ["north", "south"]
+"""
+
+DEFAULT_SLOT = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """``policy.toml``: (ε, δ) under zero-out with public n.
+
+    Attributes:
+        yearly_epsilon: the most a calendar year may cost (UTC); None for no such limit.
+        approximate_delta: the part of ``total_delta`` for events that take δ off the top.
+        strata: declared parts of the persons. Both are read when the data set begins.
+        least_epsilon: the least a release may cost.
+        slot_seconds: planned times are whole numbers of these.
+        delta_times_persons: the most that a study's δ times n may be: δ is the chance that
+            anything at all is told of a person, and there are n of them.
+    """
+
+    mechanisms: tuple[str, ...]
+    guarantees: tuple[str, ...]
+    approval: str
+    study_epsilon: float
+    study_delta: float
+    total_epsilon: float
+    total_delta: float
+    reject: str = "told"
+    yearly_epsilon: float | None = None
+    approximate_delta: float = 0.0
+    strata: tuple[str, ...] = ()
+    least_epsilon: float = 0.05
+    slot_seconds: float = DEFAULT_SLOT
+    delta_times_persons: float = DELTA_TIMES_PERSONS
+
+    def largest_delta(self, persons: int) -> float:
+        """The δ that a study of ``persons`` persons may ask for at most."""
+        return self.delta_times_persons / persons
+
+
+_TOP = ("mechanisms", "guarantees", "approval", "reject", "limits", "time", "strata")
+_LIMITS = ("study_epsilon", "study_delta", "total_epsilon", "total_delta")
+_OPTIONAL = ("least_epsilon", "yearly_epsilon", "approximate_delta", "delta_times_persons")
+MAX_STRATA = 1000
+
+
+def read_policy(path: Path) -> Policy:
+    """Parse the policy, all problems at once.
+
+    Raises:
+        InvalidInput: missing file, unknown or missing keys, or values out of their domain, each
+            with its line.
+    """
+    values, lines = read_toml(path)
+    check = Checks(str(path))
+    check.problems += unknown_keys(values, _TOP)
+    for name, known in (("mechanisms", MECHANISMS), ("guarantees", GUARANTEES)):
+        _check_list(check, name, values.get(name), known)
+    if "approval" in values:
+        check.choice("approval", values["approval"], ("automatic", "by-hand"))
+    else:
+        check.add("approval", "is missing", bound="automatic or by-hand")
+    check.choice("reject", values.get("reject", "told"), ("told", "silent"))
+    limits = _check_limits(check, values.get("limits"))
+    slot = _check_time(check, values.get("time", {}))
+    strata = _check_strata(check, values.get("strata", {"names": []}))
+    check.problems = lines.locate(check.problems)
+    check.done()
+    return Policy(
+        mechanisms=tuple(values["mechanisms"]),
+        guarantees=tuple(values["guarantees"]),
+        approval=values["approval"],
+        reject=values.get("reject", "told"),
+        strata=strata,
+        slot_seconds=slot,
+        **limits,
+    )
+
+
+def _check_list(check: Checks, name: str, value: object, known: tuple[str, ...]) -> None:
+    if not isinstance(value, list) or not value:
+        check.add(name, "is missing or not a list", bound=f"a list of {', '.join(known)}")
+        return
+    for index, item in enumerate(value, start=1):
+        check.choice(f"{name}[{index}]", item, known)
+
+
+def _check_limits(check: Checks, table: object) -> dict[str, float]:
+    if not isinstance(table, dict):
+        check.add("limits", "is missing or not a table", remedy="Add [limits]")
+        return {}
+    check.problems += within("limits", unknown_keys(table, (*_LIMITS, *_OPTIONAL)))
+    found: dict[str, float] = {}
+    for name in (*_LIMITS, *_OPTIONAL):
+        where = f"limits.{name}"
+        if name not in table:
+            if name in _LIMITS:
+                check.add(where, "is missing")
+            continue
+        if name == "approximate_delta":
+            number = check.number(where, table[name], "0 <= δ < 1", least=0, below=1)
+        elif name == "delta_times_persons":
+            number = check.number(where, table[name], "0 < δ·n <= 1", above=0, most=1)
+        elif name.endswith("delta"):
+            number = check.number(where, table[name], "1e-12 <= δ < 1", least=1e-12, below=1)
+        else:
+            number = check.number(where, table[name], "a finite number above 0", above=0)
+        if number is not None:
+            found[name] = number
+    _check_together(check, found)
+    return found
+
+
+def _check_together(check: Checks, found: Mapping[str, float]) -> None:
+    """What each limit is beside the others; those that are wrong by themselves are not here."""
+    total, yearly = found.get("total_epsilon", math.inf), found.get("yearly_epsilon", math.inf)
+    if found.get("least_epsilon", 0.0) > found.get("study_epsilon", math.inf):
+        check.add(
+            "limits.least_epsilon",
+            "leaves no room for a study",
+            value=f"{found['least_epsilon']:g}",
+            bound=f"at most study_epsilon, {found['study_epsilon']:g}",
+        )
+    for name in ("study_epsilon", "yearly_epsilon"):
+        if found.get(name, 0.0) > total:
+            check.add(
+                f"limits.{name}",
+                "is above what the data set may ever cost",
+                value=f"{found[name]:g}",
+                bound=f"at most total_epsilon, {total:g}",
+            )
+    if found.get("study_epsilon", 0.0) > yearly:
+        check.add(
+            "limits.yearly_epsilon",
+            "leaves no room for a study",
+            value=f"{yearly:g}",
+            bound=f"at least study_epsilon, {found['study_epsilon']:g}",
+        )
+    aside, delta = found.get("approximate_delta", 0.0), found.get("total_delta", 1.0)
+    if aside > delta / 2:
+        check.add(
+            "limits.approximate_delta",
+            "leaves too little of δ for everything else",
+            value=f"{aside:g}",
+            bound=f"at most half of total_delta, {delta:g}",
+        )
+
+
+def _check_time(check: Checks, table: object) -> float:
+    if not isinstance(table, dict):
+        check.add("time", "is not a table", remedy="Write [time]")
+        return DEFAULT_SLOT
+    check.problems += within("time", unknown_keys(table, ("slot_seconds",)))
+    given = table.get("slot_seconds", DEFAULT_SLOT)
+    slot = check.number("time.slot_seconds", given, "0.1 to 86400", least=0.1, most=86_400)
+    return DEFAULT_SLOT if slot is None else slot
+
+
+def _check_strata(check: Checks, table: object) -> tuple[str, ...]:
+    names = table.get("names") if isinstance(table, dict) else None
+    if not isinstance(table, dict) or not isinstance(names, list):
+        check.add("strata", "has no list of names", remedy='Write names = ["north", "south"]')
+        return ()
+    check.problems += within("strata", unknown_keys(table, ("names",)))
+    check.sequence("strata.names", tuple(names), 0, MAX_STRATA)
+    for index, name in enumerate(names, start=1):
+        check.text(f"strata.names[{index}]", name, 200)
+    check.distinct("strata.names", names)
+    return tuple(names)
+
+
+@dataclass(frozen=True, slots=True)
+class Signer:
+    """A pinned analyst.
+
+    Attributes:
+        key: the public key, 64 lower-case hex digits as on the wire.
+        label: who this is, for the steward.
+        epsilon: the most this signer may ever spend here.
+        expires: when the trust ends, RFC 3339 in UTC.
+
+    Raises:
+        InvalidInput: with every problem.
+    """
+
+    key: str
+    label: str
+    epsilon: float
+    expires: str
+
+    def __post_init__(self) -> None:
+        check = Checks(f"signer {shown(self.label)}")
+        check.pattern("key", self.key, _KEY, "64 hex digits: the content of a .pub file")
+        check.text("label", self.label, 80)
+        epsilon = check.number("epsilon", self.epsilon, "a finite number above 0", above=0)
+        check.pattern("expires", self.expires, _TIME, "such as 2027-12-31T23:59:59Z")
+        check.keep(self, epsilon=epsilon)
+        check.done()
+
+    @property
+    def fingerprint(self) -> str:
+        return fingerprint(self.key)
+
+
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """``trust.json``: the pinned signers, by key."""
+
+    signers: Mapping[str, Signer] = field(default_factory=dict)
+
+    def add(self, signer: Signer) -> Trust:
+        """Pin a signer; a key that is pinned already gets the new label, allowance and day."""
+        return Trust({**self.signers, signer.key: signer})
+
+    def revoke(self, text: str) -> Trust:
+        """Remove the signer whose key, fingerprint or label is ``text``."""
+        left = {
+            k: s for k, s in self.signers.items() if text not in (s.key, s.fingerprint, s.label)
+        }
+        if len(left) == len(self.signers):
+            known = ", ".join(s.label for s in self.signers.values()) or "none"
+            raise InvalidInput(
+                "trust", [Problem("signer", "not trusted", value=text, bound=f"known: {known}")]
+            )
+        return Trust(left)
+
+
+def read_trust(path: Path) -> Trust:
+    """Read ``trust.json``; a missing file trusts nobody.
+
+    Raises:
+        InvalidInput: the file is damaged.
+    """
+    try:
+        records = json.loads(path.read_text(encoding="utf-8"))
+        return Trust({r["key"]: Signer(**r) for r in records["signers"]})
+    except FileNotFoundError:
+        return Trust()
+    except InvalidInput as error:
+        raise InvalidInput(str(path), error.problems) from None
+    except (ValueError, KeyError, TypeError) as error:
+        remedy = "Restore it, or remove it and add each signer again"
+        problem = Problem("", "damaged", value=type(error).__name__, remedy=remedy)
+        raise InvalidInput(str(path), [problem]) from None
+
+
+def write_trust(path: Path, trust: Trust) -> None:
+    """Replace ``trust.json`` atomically, mode 0600."""
+    write_atomic(path, trust_text(trust))
+
+
+def trust_text(trust: Trust) -> bytes:
+    """What ``trust.json`` holds."""
+    records = [asdict(s) for s in trust.signers.values()]
+    return json.dumps({"signers": records}, indent=2).encode() + b"\n"

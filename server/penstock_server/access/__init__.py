@@ -1,0 +1,1 @@
+"""Who may come to the coordinator, and who came."""

@@ -1,0 +1,1 @@
+"""A coordinator's directory, and its certificates."""

@@ -1,0 +1,1 @@
+"""What sites upload, hostile until proven."""

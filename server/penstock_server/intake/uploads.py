@@ -1,0 +1,366 @@
+"""What a site sent, checked as if it were hostile, before anything is computed from it."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.base.checks import NAME, SITE, SITE_BOUND, shown
+from penstock.base.errors import InvalidEvent, InvalidInput, SignatureError, UploadRejected
+from penstock.mechanisms import Gibbs, Maf, Trajectory
+from penstock.mechanisms.released import COPY, ESTIMATE, PARTICLE, PATH, TERM, Shape, shape_of
+from penstock.mechanisms.trajectory.times import times_of
+from penstock.privacy.accounting import accountant
+from penstock.privacy.accounting.accountant import epsilon
+from penstock.privacy.events import (
+    RELATION,
+    DiscreteGaussian,
+    Gaussian,
+    NoisyDescent,
+    from_dict,
+    injections,
+)
+from penstock.schema import LARGEST, LEVEL_KINDS, Coded, Floats, Schema, from_arrow
+from penstock.study.study import Study, parse_time
+from penstock.wire.manifest import Manifest, read_manifest
+from penstock.wire.messages import SERVED_MAJORS
+from penstock_server.intake.ipc_guard import check_stream
+from penstock_server.store.store import Site
+
+# A study's sites mostly claim the same events, and a fourth of a second each is the pump's.
+epsilon_pld = lru_cache(maxsize=256)(accountant.epsilon_pld)
+MAX_EVENTS, MAX_SUBSAMPLED = 64, 16
+"""A mechanism charges a handful, or a few for each step of a chain. All but plain Gaussian noise
+cost time to account for, up to half a second each."""
+_PLAIN = (Gaussian, DiscreteGaussian, NoisyDescent)
+MAX_SEQ = 2**53
+ASYMMETRY = 1e-9
+"""How far a covariance may be from symmetric and from positive semidefinite, in correlations: the
+rounding of the numbers that a site computes."""
+_WIRE = re.compile(r"([0-9]{1,4})\.[0-9]{1,4}")
+_HEAD = re.compile(r"[0-9a-f]{64}")
+MAX_VERSION, MAX_SOFTWARE, LABEL = 1_000_000, 32, 100
+_SOFTWARE_VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+!_-]{0,63}")
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """A release that passed every check."""
+
+    site: str
+    manifest: Manifest
+    shape: Shape
+    table: pa.Table
+
+    def copy(self, index: int) -> pa.Table:
+        """Copy ``index`` (from 1), or refit ``-index``, without its labels."""
+        mask = pc.equal(self.table.column(COPY), index)
+        return self.table.filter(mask).drop_columns(list(self.shape.labels))
+
+    def particles(self) -> pa.Table:
+        """A trajectory's particles without labels, ordered by time point."""
+        mask = pc.equal(self.table.column(PATH), PARTICLE)
+        return self.table.filter(mask).drop_columns(list(self.shape.labels))
+
+    def paths(self) -> pa.Table:
+        """A trajectory's paths under their number, each ordered by time."""
+        return self.table.filter(pc.greater(self.table.column(PATH), 0)).drop_columns([COPY])
+
+    def answer(self) -> tuple[Floats, Floats]:
+        """Coefficients (p,) and covariance (p, p), of the mechanism that gives one answer."""
+        coded = from_arrow(self.copy(1), self.shape.schema)
+        return coded[ESTIMATE], _covariance(coded)
+
+
+def size_limit(study: Study, persons: int) -> int:
+    """The most bytes a site's table may have, from the signed study and the enrolled n."""
+    return shape_of(study, persons).bytes()
+
+
+def check_manifest(
+    data: bytes,
+    study: Study,
+    study_id: str,
+    site: Site,
+    *,
+    ledger_seen: Mapping[int, str],
+    ledger_floor: int = 0,
+    simulation: bool,
+) -> Manifest:
+    """Everything about a manifest that can be checked without its table.
+
+    Args:
+        ledger_seen: heads of the site's ledger by position, as earlier manifests showed them.
+        ledger_floor: the last position seen before the site was invited to this study.
+
+    Raises:
+        UploadRejected: naming the first thing that is not what the signed study asked.
+    """
+    try:
+        manifest = read_manifest(data, site.gate_key)
+    except (SignatureError, InvalidInput) as error:
+        raise UploadRejected(str(error)) from None
+    except (ValueError, TypeError, RecursionError):
+        # What JSON can hold and canonical bytes or a manifest cannot: 1e400, half a character.
+        raise UploadRejected("the manifest cannot be read") from None
+    expected: list[tuple[str, object, object]] = [
+        ("study", manifest.study_id, study_id),
+        ("site", manifest.site, site.name),
+        ("release", manifest.release, study.release),
+        ("guarantee", manifest.guarantee, study.privacy.guarantee),
+        ("mechanism", manifest.mechanism, study.mechanism.name),
+        ("copies", manifest.copies, study.mechanism.copies),
+        ("refits", manifest.refits, study.mechanism.refits),
+        ("δ", manifest.delta, study.privacy.delta),
+        ("relation", manifest.relation, RELATION),
+        ("public n", manifest.persons, site.persons),
+    ]
+    for name, got, wanted in expected:
+        if got != wanted:
+            raise UploadRejected(
+                f"the manifest's {name} is not what was asked", value=shown(got), bound=wanted
+            )
+    shape = shape_of(study, site.persons)
+    if not shape.allows(manifest.rows):
+        most = shape.counts[1]
+        raise UploadRejected(
+            "the manifest's rows are not what the public n allows",
+            value=shown(manifest.rows),
+            bound=f"1 to {most}" if shape.counted else most,
+        )
+    try:
+        parse_time(manifest.released_at)
+    except ValueError:
+        raise UploadRejected("the manifest's time is not one") from None
+    wire = _WIRE.fullmatch(manifest.wire)
+    if wire is None or int(wire[1]) not in SERVED_MAJORS:
+        raise UploadRejected("the manifest's wire version is not served", value=manifest.wire[:20])
+    if manifest.insecure_seed and not simulation:
+        raise UploadRejected(
+            "the release was made with a test seed and is not private",
+            remedy="remove insecure_seed from the site's settings",
+        )
+    _check_facts(manifest)
+    _check_ledger(manifest, ledger_seen, ledger_floor)
+    _check_epsilon(manifest, study)
+    return manifest
+
+
+def _check_facts(manifest: Manifest) -> None:
+    """What a site says of its own data set and software: not asked for, so at least bounded."""
+    if not SITE.fullmatch(manifest.lineage):
+        raise UploadRejected(
+            "the manifest's lineage is no name", value=shown(manifest.lineage), bound=SITE_BOUND
+        )
+    if not 1 <= manifest.version <= MAX_VERSION:
+        value, bound = shown(manifest.version), f"1 to {MAX_VERSION}"
+        raise UploadRejected("the manifest's version of the data", value=value, bound=bound)
+    if len(manifest.software) > MAX_SOFTWARE:
+        many, bound = len(manifest.software), f"at most {MAX_SOFTWARE} programs"
+        raise UploadRejected("the manifest's software", value=many, bound=bound)
+    for name, version in manifest.software.items():
+        known = isinstance(version, str) and _SOFTWARE_VERSION.fullmatch(version)
+        if not (known and NAME.fullmatch(name)):
+            value, bound = f"{shown(name)}: {shown(version)}", "names and their versions"
+            raise UploadRejected("the manifest's software", value=value, bound=bound)
+
+
+def _check_epsilon(manifest: Manifest, study: Study) -> None:
+    """The claimed ε are what the claimed events cost, and no more than was asked."""
+    if not 1 <= len(manifest.events) <= MAX_EVENTS:
+        count = len(manifest.events)
+        raise UploadRejected("the manifest's events", value=count, bound=f"1 to {MAX_EVENTS}")
+    formal = study.privacy.guarantee != "empirical"
+    try:
+        events = tuple(from_dict(e) for e in manifest.events)
+        if not all(_is_line(e.label) for e in events):
+            raise UploadRejected("the manifest's events", bound=f"labels: {LABEL} characters")
+        slow = sum(not isinstance(e, _PLAIN) for e in events)
+        if slow > MAX_SUBSAMPLED:
+            bound = f"at most {MAX_SUBSAMPLED} that are not plain Gaussian noise"
+            raise UploadRejected("the manifest's events", value=slow, bound=bound)
+        cost = epsilon(events, manifest.delta)
+        # Before the PLD, whose work grows with ε.
+        if formal != math.isfinite(cost) or (formal and not cost <= study.privacy.epsilon):
+            asked = study.privacy.epsilon if formal else "an unbounded event"
+            raise UploadRejected("the release's ε is not what was asked", value=cost, bound=asked)
+        pld = epsilon_pld(events, manifest.delta)
+        replace_one = epsilon_pld(events, manifest.delta, relation="replace-one")
+        injected = injections(events)
+        injection = epsilon(injected, manifest.delta) if injected else None
+    except InvalidEvent as error:
+        raise UploadRejected(f"the manifest's events: {error.message}") from None
+    except (ArithmeticError, ValueError, TypeError):
+        raise UploadRejected("the manifest's events cannot be accounted for") from None
+    # Convolutions differ a little between versions of dp-accounting.
+    for claimed, recomputed, tolerance in (
+        (manifest.epsilon_autodp, cost, 1e-6),
+        (manifest.epsilon_pld, pld, 1e-3),
+        (manifest.epsilon_replace_one, replace_one, 1e-3),
+    ):
+        value = math.inf if claimed is None else claimed
+        if not (value == recomputed or abs(value - recomputed) <= tolerance * max(1.0, recomputed)):
+            raise UploadRejected(
+                "the claimed ε is not what its events cost", value=shown(value), bound=recomputed
+            )
+    _check_injection(manifest.injection_epsilon, injection, study)
+
+
+def _is_line(label: object) -> bool:
+    return isinstance(label, str) and len(label) <= LABEL and label.isprintable()
+
+
+def _check_injection(claimed: float | None, recomputed: float | None, study: Study) -> None:
+    """The injection's own ε: where one was asked for, and what its events cost."""
+    mechanism = study.mechanism
+    asked = isinstance(mechanism, Maf) and mechanism.w > 0
+    asked = asked and study.privacy.guarantee != "empirical"  # all is in its one event, ε = ∞
+    if asked != (recomputed is not None):
+        what = "one" if asked else "none"
+        raise UploadRejected("the release's latent noise injection", bound=f"{what} was asked for")
+    if claimed is None or recomputed is None:
+        good = claimed is recomputed
+    else:
+        good = abs(claimed - recomputed) <= 1e-6 * max(1.0, recomputed)
+    if not good:
+        raise UploadRejected(
+            "the injection's claimed ε is not what it costs", value=shown(claimed), bound=recomputed
+        )
+
+
+def _check_ledger(manifest: Manifest, seen: Mapping[int, str], floor: int) -> None:
+    """One head per position, and later studies at later positions.
+
+    A ledger that was restored from a backup and went on repeats positions: with another head, or
+    at or before one that was shown before this study existed.
+    """
+    seq, head = manifest.ledger_seq, manifest.ledger_head
+    if not (1 <= seq <= MAX_SEQ and _HEAD.fullmatch(head)):
+        raise UploadRejected("the manifest's ledger position is none")
+    remedy = "the steward must recover the ledger before this site answers again"
+    if seen.get(seq, head) != head:
+        raise UploadRejected(
+            "the site's ledger forked", value=f"another record {seq} was seen", remedy=remedy
+        )
+    if seq <= floor:
+        raise UploadRejected(
+            "the site's ledger went back", value=seq, bound=f"above {floor}", remedy=remedy
+        )
+
+
+def read_upload(site: str, manifest: Manifest, path: Path, study: Study) -> Upload:
+    """Parse and check the table itself.
+
+    Raises:
+        UploadRejected: another file than the manifest's, another shape, or a value out of schema.
+    """
+    shape = shape_of(study, manifest.persons)
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while part := file.read(1 << 20):
+            digest.update(part)
+    if digest.hexdigest() != manifest.table_sha256 or path.stat().st_size != manifest.table_bytes:
+        raise UploadRejected("the table is not the one its manifest names")
+    check_stream(path)
+    try:
+        # Not mapped but read: the numbers that are checked must be the numbers that are used.
+        with pa.OSFile(str(path)) as source, pa.ipc.open_stream(source) as reader:
+            expected = _check_columns(reader.schema, shape)
+            table = reader.read_all()
+        table.validate(full=True)
+    except (pa.ArrowException, OSError, ValueError, TypeError, KeyError):
+        raise UploadRejected("the table cannot be parsed") from None
+    # Without the site's own metadata, which pandas would obey.
+    table = pa.Table.from_arrays(table.columns, schema=expected)
+    rows = shape.copy_rows(table)
+    if rows is None:
+        raise UploadRejected("the table's labels are not those of its copies, refits and paths")
+    if rows != manifest.rows:
+        raise UploadRejected(
+            "the table's copies have not the manifest's rows", value=rows, bound=manifest.rows
+        )
+    coded = _check_values(table.drop_columns(list(shape.labels)), shape.schema)
+    if isinstance(study.mechanism, Trajectory):
+        other = table.column(COPY).to_numpy() == 0
+        _check_times(coded[study.mechanism.time][other], study.mechanism, study.schema)
+    elif isinstance(study.mechanism, Gibbs):
+        _check_answer(coded)
+    return Upload(site, manifest, shape, table)
+
+
+def _check_columns(found: pa.Schema, shape: Shape) -> pa.Schema:
+    """Names, order and types; before any batch is read, which could be of any type and length."""
+    expected = shape.arrow()
+    if found.names != expected.names:
+        raise UploadRejected("the table's columns are not the study's")
+    for field in expected:
+        if found.field(field.name).type != field.type:
+            raise UploadRejected(f"column {field.name} has another type", bound=field.type)
+    return expected
+
+
+def _check_times(found: Floats, mechanism: Trajectory, schema: Schema) -> None:
+    """Particles stand at the study's time points, and paths at its evenly spaced times."""
+    times = times_of(mechanism, schema)
+    points = np.repeat(times.at(times.positions), mechanism.particles)
+    seen = times.at(np.linspace(0.0, 1.0, mechanism.path_times))
+    if not np.array_equal(found, np.concatenate([points, np.tile(seen, mechanism.paths)])):
+        raise UploadRejected("particles or paths are not at the study's times")
+
+
+def _check_answer(coded: Coded) -> None:
+    """Terms in order, and a covariance that can be one."""
+    terms = len(coded[TERM])
+    if not np.array_equal(coded[TERM], np.arange(1, terms + 1)):
+        raise UploadRejected("the answer's terms are not in order")
+    covariance = _covariance(coded)
+    # A number at the bound may have been larger: nothing is known of it.
+    if not (np.abs(np.column_stack([coded[ESTIMATE], covariance])) < LARGEST).all():
+        raise UploadRejected("the answer's numbers are beyond what can be released")
+    variances = np.diagonal(covariance)
+    if not (variances > 0).all():
+        raise UploadRejected("the answer's variances are not all above 0")
+    scale = np.sqrt(variances)
+    with np.errstate(over="ignore"):
+        correlations = covariance / scale[:, None] / scale
+    if not (np.abs(correlations) <= 1 + ASYMMETRY).all():
+        raise UploadRejected("the answer's covariance is not positive semidefinite")
+    if not np.allclose(correlations, correlations.T, rtol=0, atol=ASYMMETRY):
+        raise UploadRejected("the answer's covariance is not symmetric")
+    if not np.linalg.eigvalsh(correlations).min() >= -ASYMMETRY * terms:
+        raise UploadRejected("the answer's covariance is not positive semidefinite")
+
+
+def _covariance(coded: Coded) -> Floats:
+    """The matrix behind the columns of an answer."""
+    return np.column_stack([v for name, v in coded.items() if name not in (TERM, ESTIMATE)])
+
+
+def _check_values(table: pa.Table, schema: Schema) -> Coded:
+    """Levels, bounds, decimals and missing values, by the public schema; the values, coded."""
+    try:
+        coded = from_arrow(table, schema)
+    except (InvalidInput, ValueError, KeyError):
+        raise UploadRejected("the table holds values outside the schema") from None
+    for column in schema.columns:
+        values = coded[column.name]
+        nulls = table.column(column.name).null_count
+        if nulls and not column.nullable:
+            raise UploadRejected(f"column {column.name} holds missing values")
+        known = values[~np.isnan(values)]
+        if len(values) - known.size != nulls:
+            what = "an unknown level" if column.kind in LEVEL_KINDS else "NaN"
+            raise UploadRejected(f"column {column.name} holds {what}")
+        # Also infinite values: they are not what they would be clamped to.
+        if not np.array_equal(column.snap(known), known):
+            raise UploadRejected(f"column {column.name} leaves its bounds or its decimals")
+    return coded

@@ -1,0 +1,1 @@
+"""Running a coordinator: its processes, its doctor."""

@@ -1,0 +1,125 @@
+"""The coordinator's processes: SuperLink, runner, builder and api, under one supervisor."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+from penstock.base.errors import CoordinatorError
+from penstock.processes.supervisor import (
+    Child,
+    Supervisor,
+    flower_environment,
+    plain_environment,
+    python_command,
+)
+from penstock_server.operate import service
+from penstock_server.store.folder import Folder
+
+
+def serve(
+    root: Path, *, tell: Callable[[str], None], ready: Callable[[str], None] = lambda _: None
+) -> None:
+    """Run until SIGTERM or SIGINT. Blocks.
+
+    Args:
+        tell: takes short lines on what the processes do.
+        ready: called with host:port when all of them run.
+
+    Raises:
+        CoordinatorError: none there, it runs already, or its port is taken.
+    """
+    folder, settings = Folder(root), service.read_settings(root)
+    service.open_coordinator(root).store.close()  # a store that cannot be used is told now
+    folder.check()
+    folder.make()
+    with _only_one(folder):
+        if service.renew(root):
+            tell("the server's certificate was renewed")
+        _check_port(settings.bind, settings.port)
+        supervisor = Supervisor(
+            children(folder, settings), tell=tell, on_ready=lambda: ready(settings.address)
+        )
+        supervisor.run()
+
+
+def children(folder: Folder, settings: service.Settings) -> list[Child]:
+    """The four processes, in the order in which they start."""
+    root = str(folder.root)
+    # libpq's own variables: a password file, or how strictly to use TLS.
+    libpq = {k: v for k, v in os.environ.items() if k.startswith("PG")}
+    flower = {**flower_environment(folder.home), **libpq}
+    plain = {**plain_environment(), **libpq}  # it has the store to talk to, and nobody else
+    modules: list[tuple[str, str, dict[str, str], Callable[[Folder], bool]]] = [
+        ("superlink", "penstock_server.transport.flower.superlink", flower, _listens_unix),
+        ("runner", "penstock_server.transport.flower.runner", flower, _pumps),
+        ("builder", "penstock_server.operate.builder", plain, _starts),
+        ("api", "penstock_server.api.serve", flower, partial(_listens, settings=settings)),
+    ]
+    return [
+        Child(
+            name,
+            python_command(module, root),
+            environment=environment,
+            log=folder.logs / f"{name}.log",
+            ready=partial(ready, folder),
+        )
+        for name, module, environment, ready in modules
+    ]
+
+
+def _starts(_: Folder) -> bool:
+    """The builder answers nobody: nothing waits for it but results."""
+    return True
+
+
+def _listens_unix(folder: Folder) -> bool:
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.connect(str(folder.superlink_socket))
+    return True
+
+
+def _pumps(folder: Folder) -> bool:
+    """Whether the runner holds the pump's lock."""
+    try:
+        with service.alone(folder.root):
+            return False
+    except CoordinatorError:
+        return True
+
+
+def _listens(folder: Folder, *, settings: service.Settings) -> bool:
+    host = settings.bind if settings.bind not in ("0.0.0.0", "::", "") else "localhost"
+    with socket.create_connection((host, settings.port), timeout=1.0):
+        return True
+
+
+def _check_port(bind: str, port: int) -> None:
+    """Say that a port is taken before anything starts, instead of trying for ever."""
+    family = socket.AF_INET6 if ":" in bind else socket.AF_INET
+    try:
+        with socket.socket(family) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((bind, port))
+    except OSError as error:
+        raise CoordinatorError(
+            "the port cannot be used",
+            value=f"{bind}:{port}, {error.strerror}",
+            remedy="stop what listens there, or change `port` in coordinator.json",
+        ) from None
+
+
+@contextmanager
+def _only_one(folder: Folder) -> Iterator[None]:
+    """The lock ends with the process, however it ends."""
+    with open(folder.run / "daemon.lock", "a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise CoordinatorError("this coordinator runs already", value=folder.root) from None
+        yield

@@ -1,0 +1,259 @@
+"""`penstock server doctor`: what keeps a coordinator from working."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from penstock.base.errors import PenstockError
+from penstock.cli.console import friendly
+from penstock.processes import certificates
+from penstock.processes import reachability as reach
+from penstock.processes.checkup import (
+    FAIL,
+    OK,
+    WARN,
+    Check,
+    Row,
+    disk,
+    modes,
+    run,
+    show,
+    trouble,
+    versions,
+)
+from penstock.wire.messages import StudyState
+from penstock_server.access.accesslog import AccessLog, verified
+from penstock_server.access.tokens import Role, Tokens
+from penstock_server.install import tls
+from penstock_server.operate import service
+from penstock_server.operate.options import CoordinatorDir
+from penstock_server.store.folder import Folder
+from penstock_server.studies.lifecycle import Coordinator, now, stamp
+
+ONLINE = timedelta(minutes=5)  # a connected site is greeted far more often
+WRONG_SINCE, WRONG_MANY = timedelta(days=7), 100
+"""People mistype; so many wrong tokens are a program's."""
+
+
+def checkup(folder: Path) -> list[Row]:
+    """Everything a coordinator needs on its own machine.
+
+    Args:
+        folder: the coordinator's directory.
+    """
+    root = folder.resolve()
+    here = Folder(root)
+    checks: list[tuple[str, Check]] = [
+        ("coordinator", lambda: _settings(root)),
+        ("modes", lambda: modes(_private(here))),
+        ("disk", lambda: disk(root)),
+        ("versions", lambda: versions(torch=False)),
+    ]
+    if here.settings.exists():
+        checks += [
+            ("store", lambda: _store(root)),
+            ("port", lambda: _port(root)),
+            ("certificate", lambda: _certificate(root)),
+            ("authority", lambda: _authority(here.tls)),
+            ("clock", lambda: _clock(root)),
+            ("sites", lambda: _sites(root)),
+        ]
+    return run(checks)
+
+
+def _private(here: Folder) -> list[Path]:
+    keys = [
+        here.tls / tls.CA_KEY,
+        here.tls / tls.KEY,
+        here.secret,
+        here.settings,
+        here.access_key,
+    ]
+    return [here.root, here.home, *keys]
+
+
+def _settings(root: Path) -> Row:
+    settings = service.read_settings(root)
+    return Row("coordinator", OK, f"reached at {settings.address}")
+
+
+@contextlib.contextmanager
+def _open(root: Path) -> Iterator[Coordinator]:
+    """The coordinator, only to look: a store of the version before stays as it is."""
+    coordinator = service.open_coordinator(root, upgrade=False)
+    try:
+        yield coordinator
+    finally:
+        coordinator.store.close()
+
+
+def _store(root: Path) -> Sequence[Row]:
+    with _open(root) as coordinator:
+        count = len(coordinator.store.sites())
+        answers = Row("store", OK, f"answers, {count} site{'' if count == 1 else 's'} enrolled")
+        rows = [answers, *_accounts(coordinator), *_access(coordinator.access)]
+        return [*rows, *_late(coordinator)]
+
+
+def _accounts(coordinator: Coordinator) -> Sequence[Row]:
+    """Who can hand in studies. Right after an upgrade nobody can: keys were not bound before."""
+    tokens, moment = Tokens(coordinator.store, coordinator.access), stamp(now())
+    analysts = [t.name for t in tokens.list() if t.good(moment) and t.role is Role.ANALYST]
+    signing = tokens.keys().keys() & set(analysts)
+    if not analysts:
+        return []
+    if not signing:
+        remedy = "Run `penstock server token key add NAME THEIR.pub`."
+        what = f"no signing key is bound to any of {', '.join(analysts)}: none can hand in a study"
+        return [Row("accounts", WARN, what, remedy)]
+    reading = len(analysts) - len(signing)
+    return [Row("accounts", OK, f"{len(signing)} sign and hand in studies, {reading} read only")]
+
+
+def _late(coordinator: Coordinator) -> Sequence[Row]:
+    """Studies whose results something keeps from being made."""
+    known = {row.id: row.name for row in coordinator.store.studies_in(StudyState.POOLING)}
+    found = {name: coordinator.leases.look(study_id) for study_id, name in known.items()}
+    remedy = "Mend it: they are tried again by themselves. More is in log/builder.log."
+    return [
+        Row("results", WARN, f"those of {name} are late, because {pooling.trouble}", remedy)
+        for name, pooling in found.items()
+        if pooling is not None and pooling.trouble
+    ]
+
+
+def _access(chain: AccessLog) -> Sequence[Row]:
+    """Whether the access log is whole and can be written, and whether somebody tries tokens."""
+    try:
+        chain.check_key()
+        count = len(verified(chain.rows()))
+    except (PenstockError, OSError) as error:
+        return [trouble("access", error)]
+    rows = [Row("access", OK, f"{count} records, chain and signatures whole")]
+    wrong = chain.wrong_tokens(stamp(now() - WRONG_SINCE))
+    tried = f"{wrong} wrong tokens in the last {WRONG_SINCE.days} days"
+    if wrong >= WRONG_MANY:
+        remedy = "See `penstock server access` for the addresses; no token can be guessed."
+        rows.append(Row("tokens", WARN, tried, remedy))
+    elif wrong:
+        rows.append(Row("tokens", OK, tried))
+    return rows
+
+
+def _ours(root: Path) -> bool:
+    """Whether this coordinator's api answers on its port, with the certificate that is here."""
+    settings = service.read_settings(root)
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.bind, settings.bind)
+    context = certificates.client_context(tls.authority(Folder(root).tls))
+    context.check_hostname = False  # reached by address; the authority is what tells
+    try:
+        with socket.create_connection((host, settings.port), timeout=reach.SECONDS) as raw:
+            with context.wrap_socket(raw):
+                return True
+    except (OSError, ValueError):
+        return False
+
+
+def _port(root: Path) -> Row:
+    settings = service.read_settings(root)
+    family = socket.AF_INET6 if ":" in settings.bind else socket.AF_INET
+    place = f"{settings.bind} port {settings.port}"
+    try:
+        with socket.socket(family) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((settings.bind, settings.port))
+    except PermissionError:
+        remedy = "Choose a port above 1023 in coordinator.json."
+        return Row("port", FAIL, f"{place} may not be used by this user", remedy)
+    except OSError as error:
+        if _ours(root):
+            return Row("port", OK, f"this coordinator answers on {place}")
+        remedy = "Stop what listens there, or change `port` or `bind` in coordinator.json."
+        return Row("port", FAIL, f"{place}: {error.strerror}", remedy)
+    remedy = "Run `penstock server start`."
+    return Row("port", WARN, f"{place} is free: the coordinator does not run", remedy)
+
+
+def _certificate(root: Path) -> Row:
+    settings, folder = service.read_settings(root), Folder(root).tls
+    tls.server_context(folder)  # raises unless key and certificate belong together
+    pem = certificates.read_certificate(folder / tls.CERT)
+    names, left = certificates.names(pem), certificates.days_left(pem)
+    last = f"{certificates.expires(pem):%Y-%m-%d}"
+    renew = "Run `penstock server start` anew: it renews the certificate."
+    if tls.adopted(folder):
+        renew = "Ask who issued it for a new one."
+    if left < 0:
+        return Row("certificate", FAIL, f"expired on {last}", renew)
+    host = settings.names[0]
+    problem = tls.problem(folder, host)
+    if problem:
+        what = f"clients refuse it as {host} ({problem}); it is for {', '.join(names)}"
+        return Row("certificate", FAIL, what, renew)
+    if left < tls.RENEW_DAYS:
+        return Row("certificate", WARN, f"ends on {last}, in {left} days", renew)
+    odd = tls.problem(folder, host, strict=True)
+    if odd:
+        what = f"clients with Python 3.13 or later refuse it ({odd})"
+        return Row("certificate", WARN, what, "Ask who issued it for one that follows RFC 5280.")
+    return Row("certificate", OK, f"for {', '.join(names)}, until {last}")
+
+
+def _authority(folder: Path) -> Row:
+    pem = tls.authority(folder)
+    left, last = certificates.days_left(pem), f"{certificates.expires(pem):%Y-%m-%d}"
+    if left < tls.SERVER_DAYS:
+        state = FAIL if left < 0 else WARN
+        remedy = "Plan a new authority: every site has to join again with a new invite."
+        return Row("authority", state, f"ends on {last}", remedy)
+    whose = "the institution's" if tls.adopted(folder) else "our own"
+    return Row("authority", OK, f"{whose}, until {last}; {certificates.fingerprint(pem)}")
+
+
+def _clock(root: Path) -> Row:
+    """This machine alone cannot tell the time; it can tell that time went backwards."""
+    moment = datetime.now(UTC)
+    pem = certificates.read_certificate(Folder(root).tls / tls.CERT)
+    known = {"the certificate was made": certificates.begins(pem)}
+    with contextlib.suppress(PenstockError):
+        with _open(root) as coordinator:
+            seen = [s.seen for s in coordinator.store.sites().values() if s.seen]
+        if seen:
+            known["a site was last seen"] = datetime.fromisoformat(max(seen))
+    what, latest = max(known.items(), key=lambda item: item[1])
+    shown = f"{moment:%Y-%m-%d %H:%M} UTC"
+    if moment + timedelta(minutes=1) < latest:
+        remedy = "Let this machine's clock follow NTP: sites refuse a clock that is 300 s off."
+        return Row("clock", FAIL, f"{shown}, before {what} ({latest:%Y-%m-%d %H:%M})", remedy)
+    return Row("clock", OK, f"{shown}; sites compare theirs with it")
+
+
+def _sites(root: Path) -> Sequence[Row]:
+    """Which sites were heard of lately; asked only while the coordinator runs."""
+    if not _ours(root):
+        return []
+    with _open(root) as coordinator:
+        sites = coordinator.store.sites().values()
+    moment = now()
+    away = [s.name for s in sites if not s.seen or moment - datetime.fromisoformat(s.seen) > ONLINE]
+    found = f"{len(sites) - len(away)} of {len(sites)} online"
+    if not away:
+        return [Row("sites", OK, found)]
+    remedy = "Ask their stewards to run `penstock site doctor`."
+    return [Row("sites", WARN, f"{found}; away: {', '.join(away)}", remedy)]
+
+
+@friendly
+def doctor(
+    directory: CoordinatorDir = Path("coordinator"),
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
+) -> None:
+    """Find what keeps this coordinator from working, and say what to do. Changes nothing."""
+    raise typer.Exit(show(checkup(directory), as_json))

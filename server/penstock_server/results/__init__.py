@@ -1,0 +1,1 @@
+"""From checked uploads to the report, and to what is pulled."""

@@ -1,0 +1,85 @@
+"""What a study's results are made of, for the process that makes them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from penstock.study.study import Study
+from penstock.wire.messages import SiteState
+from penstock.wire.signed import read_signed_study
+from penstock_server.store.store import SiteRow, StudyRow
+from penstock_server.studies.lifecycle import Coordinator
+
+
+@dataclass(frozen=True, slots=True)
+class Material:
+    """All that a study's results are made of: what the store knows of it, and where tables lie.
+
+    Attributes:
+        signed: the study's signed text.
+        created, finished: when it was taken, and when the last answer was in.
+        parts: each site's, by name.
+        keys: the gate key of each site, in hex.
+        uploads: the folder of the sites' tables.
+        truth: a simulation's, by estimand; None outside one.
+    """
+
+    study_id: str
+    signed: bytes
+    created: str
+    finished: str
+    parts: tuple[SiteRow, ...]
+    keys: Mapping[str, str]
+    uploads: Path
+    truth: Mapping[str, float] | None = None
+
+    @property
+    def study(self) -> Study:
+        return read_signed_study(self.signed).study
+
+    def to_bytes(self) -> bytes:
+        """For a process of its own."""
+        values = asdict(self) | {
+            "signed": self.signed.hex(),
+            "uploads": str(self.uploads),
+            "parts": [
+                {**asdict(p), "manifest": None if p.manifest is None else p.manifest.hex()}
+                for p in self.parts
+            ],
+        }
+        return json.dumps(values).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Material:
+        values = json.loads(data)
+        parts = tuple(
+            SiteRow(
+                **p
+                | {
+                    "state": SiteState(p["state"]),
+                    "manifest": None if p["manifest"] is None else bytes.fromhex(p["manifest"]),
+                }
+            )
+            for p in values["parts"]
+        )
+        signed, uploads = bytes.fromhex(values["signed"]), Path(values["uploads"])
+        return cls(**values | {"parts": parts, "signed": signed, "uploads": uploads})
+
+
+def gather(coordinator: Coordinator, row: StudyRow, finished: str) -> Material:
+    """What a study's results are made of, as the store has it now."""
+    parts = coordinator.store.parts(row.id)
+    sites = coordinator.store.sites()
+    return Material(
+        study_id=row.id,
+        signed=row.signed,
+        created=row.created,
+        finished=finished,
+        parts=tuple(parts),
+        keys={part.site: sites[part.site].gate_key for part in parts},
+        uploads=coordinator.uploads(row.id),
+        truth=coordinator.store.get("truth"),
+    )

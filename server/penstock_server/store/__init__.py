@@ -1,0 +1,1 @@
+"""What the coordinator keeps: one SQL database, and leases in it."""

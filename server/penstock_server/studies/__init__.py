@@ -1,0 +1,1 @@
+"""What people ask: the life of a study."""

@@ -1,0 +1,1 @@
+"""Between the store and the sites: packets, the pump, Flower."""

@@ -1,0 +1,170 @@
+"""The pump: takes messages from the outbox to the sites, and their answers to the inbox.
+
+It holds nothing that matters: kill it anywhere, start another, and what was on its way is asked
+again. Sites do not wait for each other; each has at most one packet on its way.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from penstock.base.errors import UploadRejected
+from penstock_server.store.store import Message, Reply
+from penstock_server.studies.lifecycle import PASSING, Coordinator
+from penstock_server.transport import packets
+from penstock_server.transport.carrier import Network
+
+log = logging.getLogger("penstock.coordinator")
+
+MAX_CALLS = 64
+MAX_COLLECTS = 16
+MAX_BYTES = 4_000_000
+AWAY = "gate-away"
+DESCRIBE_SECONDS = 120.0
+"""Between two greetings of a site that is asked nothing: each is a packet there and back."""
+
+
+class Pump:
+    """Moves messages between a coordinator's store and a network.
+
+    Args:
+        clock: seconds, monotonic.
+    """
+
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        network: Network,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._coordinator, self._network, self._clock = coordinator, network, clock
+        self._store = coordinator.store
+        self._flying: dict[str, list[Message]] = {}
+        self._described: dict[str, float] = {}
+
+    def turn(self) -> int:
+        """Send what is due, take what came, end what is over; returns how much was moved."""
+        moved = self._send() + self._take()
+        self._coordinator.handle_inbox()
+        self._coordinator.close_studies()
+        return moved
+
+    # -- out -----------------------------------------------------------------------------------
+
+    def _send(self) -> int:
+        ready = self._network.ready() - self._flying.keys()
+        due: dict[str, list[Message]] = defaultdict(list)
+        for message in self._store.due(self._coordinator.now(), ready):
+            due[message.site].append(message)
+        going: dict[str, bytes] = {}
+        for site in sorted(ready):
+            messages = _fitting(due[site])
+            greet = self._greets(site, messages)
+            if not messages and not greet:
+                continue
+            sizes = {m.id: packets.here(self._table(m)) for m in messages if m.verb == "collect"}
+            seen = self._store.newest_manifest(site) if greet else None
+            going[site] = packets.packet(messages, sizes, seen)
+            self._flying[site] = messages
+        if going:
+            self._network.send(going)
+        return sum(len(self._flying[site]) for site in going)
+
+    def _greets(self, site: str, messages: Sequence[Message]) -> bool:
+        """Whether a packet begins with ``Describe``: before every study, and now and then."""
+        now = self._clock()
+        if any(m.verb == "submit" for m in messages) or (
+            now - self._described.get(site, float("-inf")) > DESCRIBE_SECONDS
+        ):
+            self._described[site] = now
+            return True
+        return False
+
+    def _table(self, message: Message) -> Any:
+        return self._coordinator.table_path(message.study_id, message.site)
+
+    # -- back ----------------------------------------------------------------------------------
+
+    def _take(self) -> int:
+        came = self._network.receive()
+        for site, data in came:
+            messages = self._flying.pop(site, [])
+            found, trouble = {}, ""
+            if isinstance(data, bytes):
+                found = packets.answers(data)
+            else:
+                trouble = data
+                self._described.pop(site, None)
+            if packets.DESCRIBE in found:
+                self._coordinator.saw_site(site, packets.facts(found[packets.DESCRIBE]))
+            replies = []
+            for message in messages:
+                answer = found.get(message.id)
+                taken = self._one(message, answer) if answer is not None else None
+                if taken is not None:
+                    replies.append((message, taken))
+                elif answer is None or answer.WhichOneof("body") != "piece":
+                    self._coordinator.later(message, trouble or _trouble(answer))
+            self._coordinator.receive(replies)
+        return len(came)
+
+    def _one(self, message: Message, answer: Any) -> Reply | None:
+        """The reply to a message, or None if it is to be sent again."""
+        if message.verb == "collect" and answer.WhichOneof("body") == "piece":
+            return self._piece(message, answer.piece)
+        reply = packets.reply(answer)
+        if reply is None or (not reply.ok and reply.code == AWAY):
+            return None
+        if message.verb == "cancel" and not reply.ok and reply.code in PASSING:
+            return None
+        if message.verb == "collect" and reply.ok:
+            return None  # a job is no answer to it
+        return reply
+
+    def _piece(self, message: Message, piece: Any) -> Reply | None:
+        table = self._table(message)
+        try:
+            whole = packets.add_piece(table, piece, self._coordinator.size_limit(message))
+        except UploadRejected as error:
+            packets.part_of(table).unlink(missing_ok=True)
+            return Reply(ok=False, code="upload-rejected", detail=str(error))
+        except OSError as error:
+            log.warning("%s of %s: %s", message.verb, message.site, error.strerror)
+            self._coordinator.later(message)
+            return None
+        if not whole:
+            return None  # it stays due: the next piece is asked for at once
+        return Reply(
+            ok=True,
+            request_id=message.body.decode(),
+            state="delivered",
+            manifest=bytes(piece.manifest),
+        )
+
+
+def _trouble(answer: Any) -> str:
+    """Why a message is to be sent again, where the site said why."""
+    if answer is None or answer.WhichOneof("body") != "failure":
+        return ""
+    return str(answer.failure.code)
+
+
+def _fitting(messages: Sequence[Message]) -> list[Message]:
+    """The oldest messages that one packet holds, with pieces of a few tables at most."""
+    chosen: list[Message] = []
+    size, collects = 0, 0
+    for message in messages[:MAX_CALLS]:
+        if message.verb == "collect":
+            collects += 1
+            if collects > MAX_COLLECTS:
+                continue
+        size += len(message.body)
+        if chosen and size > MAX_BYTES:
+            break
+        chosen.append(message)
+    return chosen

@@ -1,0 +1,1 @@
+"""What everything stands on: errors, checks of values, pictures' files."""

@@ -1,0 +1,245 @@
+r"""Overdamped and underdamped Langevin chains, what they cost, and where their noise ends up.
+
+A step from θ_t with velocity v_t (v₀ = 0), preconditioner P, step size a_t and momentum m:
+
+.. math:: v_{t+1} = m v_t - a_t P (∇F(θ_t) + ξ_t), \quad θ_{t+1} = θ_t + v_{t+1}, \quad
+   ξ_t ∼ N(0, σ_t^2 Δ^2 I)
+
+with Δ the sensitivity of ∇F, which holds at every θ (:mod:`penstock.mechanisms.gibbs.posterior`),
+so that no record's gradient is clipped. m = 0 is the overdamped (unadjusted) Langevin chain, m > 0
+the underdamped one as it is discretised by the heavy ball. One iterate, the last, is released.
+
+*Accounting.* ``plain`` chains (P = I, equal steps η, equal σ) without momentum contract by
+c = max(|1 - ηλ|, |1 - ηβ|) for both neighbours, and their last iterate alone is seen: μ-GDP by
+:class:`penstock.privacy.events.NoisyDescent`. All others by composition, in which every noisy
+gradient may be seen, so that P may be any function of what was released before. A plain chain takes
+whichever of the two needs less noise.
+
+*Decreasing steps.* On a quadratic with P the inverse of its Hessian, steps
+a_t = s_t/(s_1 + … + s_t) with s_t = 1/σ_t² make the last iterate the mean of all one-step answers,
+weighted by precision: its noise is that of one single gradient released at the whole budget,
+whatever the number of steps, and no Gaussian can do with less where gradients fill an L2 ball.
+Shares s_t that grow forget a poor start.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.base.errors import InvalidEvent
+from penstock.privacy.accounting.curves import descent_squared
+from penstock.privacy.events import Event, Gaussian, NoisyDescent
+from penstock.privacy.noise.sources import NoiseSource, add_gaussian
+
+Array = NDArray[np.float64]
+Gradient = Callable[[Array], Array]
+Preconditioner = Callable[[Array], Array]
+"""P (p, p) at an iterate: from what was released, and from nothing else."""
+
+LABEL = "Langevin chain"
+FAR = 1e6
+"""Iterates are projected onto a ball of this radius, which no estimate comes near: whatever noise
+does, they stay finite. A projection contracts no less (Bok et al. 2024 project, too)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """The public parameters of a chain.
+
+    Args:
+        sizes: a_t, (T,): step sizes.
+        multipliers: σ_t, (T,): noise sd on each number of a gradient over the sensitivity Δ.
+        momentum: m in [0, 1).
+        contraction: c of a plain overdamped chain that is accounted by its last iterate; None:
+            composition.
+    """
+
+    sizes: tuple[float, ...]
+    multipliers: tuple[float, ...]
+    momentum: float = 0.0
+    contraction: float | None = None
+
+    def __post_init__(self) -> None:
+        numbers = (*self.sizes, *self.multipliers)
+        if not (
+            0 < len(self.sizes) == len(self.multipliers)
+            and all(0 < v < math.inf for v in numbers)
+            and 0 <= self.momentum < 1
+        ):
+            raise InvalidEvent("a chain needs positive steps and noise", value=len(self.sizes))
+        equal = len(set(self.sizes)) == 1 and len(set(self.multipliers)) == 1
+        if self.contraction is not None and not (equal and self.momentum == 0):
+            raise InvalidEvent("last iterates are accounted for equal steps without momentum")
+
+    @property
+    def steps(self) -> int:
+        return len(self.sizes)
+
+    def events(self, sensitivity: float) -> tuple[Event, ...]:
+        """What the chain is charged as.
+
+        Args:
+            sensitivity: of a gradient, in units of the bound on a row's own: k/n. That bound
+                follows from what is public or was released before the chain began.
+        """
+        if self.contraction is not None:
+            sigma, c = self.multipliers[0], self.contraction
+            return (NoisyDescent(sigma, c, self.steps, 1, LABEL, sensitivity),)
+        counts: dict[float, int] = {}
+        for sigma in self.multipliers:
+            counts[sigma] = counts.get(sigma, 0) + 1
+        return tuple(Gaussian(sigma, count, LABEL, sensitivity) for sigma, count in counts.items())
+
+
+def contraction(step: float, convexity: float, smoothness: float) -> float:
+    """c = max(|1 - ηλ|, |1 - ηβ|), rounded up; at most 1.
+
+    Raises:
+        InvalidEvent: not 0 < λ ≤ β, or the step is too long: η > 2/β.
+    """
+    if not 0 < convexity <= smoothness < math.inf:
+        raise InvalidEvent("needs 0 < λ <= β", value=f"{convexity}, {smoothness}")
+    if not 0 < step * smoothness <= 2:
+        raise InvalidEvent("a step that does not contract", value=step, bound="2/β at most")
+    c = max(abs(1 - step * convexity), abs(1 - step * smoothness))
+    return min(1.0, c * (1 + 1e-12))
+
+
+def last_iterate(c: float, steps: int) -> float:
+    """σ·μ of the last iterate, as it is charged; at most √T."""
+    return math.sqrt(descent_squared(1.0, c, steps))
+
+
+def plain(
+    steps: int, step: float, convexity: float, smoothness: float, mu: float, momentum: float = 0.0
+) -> Schedule:
+    """Equal steps whose noise makes the chain μ-GDP: by last iterate or composition, the less.
+
+    Args:
+        mu: μ > 0 of the whole chain.
+        convexity, smoothness: λ and β that hold for both neighbours.
+    """
+    composed = math.sqrt(steps) / mu
+    if momentum > 0:
+        return Schedule((step,) * steps, (composed,) * steps, momentum)
+    c = contraction(step, convexity, smoothness)
+    seen_last = last_iterate(c, steps) / mu
+    # A little room: a bound is never taken for the last digit's sake.
+    if seen_last * (1 + 1e-9) < composed:
+        return Schedule((step,) * steps, (seen_last * (1 + 1e-9),) * steps, 0.0, c)
+    return Schedule((step,) * steps, (composed,) * steps)
+
+
+def averaging(steps: int, growth: float, mu: float, momentum: float = 0.0) -> Schedule:
+    """Decreasing steps for a preconditioned chain: shares of the budget grow by ``growth``.
+
+    Args:
+        growth: ≥ 1, of one step's share over the one before it.
+        mu: μ > 0 of the whole chain, by composition.
+        momentum: with it, steps shrink by 1 - m, so that a long run of them goes as far.
+    """
+    shares = np.power(growth, np.arange(steps) - (steps - 1.0))
+    shares /= shares.sum()
+    sizes = (1 - momentum) * shares / np.cumsum(shares)
+    multipliers = 1.0 / (mu * np.sqrt(shares))
+    return Schedule(tuple(sizes.tolist()), tuple(multipliers.tolist()), momentum)
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """Where a chain ended: the last iterate (p,), and the preconditioners of its steps."""
+
+    theta: Array
+    preconditioners: tuple[Array, ...]
+
+
+def descend(
+    gradient: Gradient,
+    start: Array,
+    schedule: Schedule,
+    sensitivity: float,
+    noise: NoiseSource,
+    precondition: Preconditioner | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Ended:
+    """Run a chain; its last iterate is to be released, and no other.
+
+    Args:
+        gradient: ∇F, on private rows; one person moves it by at most ``sensitivity`` at any θ.
+        start: θ₀ (p,), public or released.
+        precondition: of the iterate, which composition lets be seen; None: the identity. A chain
+            that is accounted by its last iterate must have none.
+
+    Raises:
+        InvalidEvent: a preconditioner with last-iterate accounting.
+    """
+    if precondition is not None and schedule.contraction is not None:
+        raise InvalidEvent("last iterates are accounted without a preconditioner")
+    theta = np.array(start, dtype=np.float64)
+    velocity, used, identity = np.zeros_like(theta), [], np.eye(len(theta))
+    for t, (size, sigma) in enumerate(zip(schedule.sizes, schedule.multipliers, strict=True)):
+        matrix = identity if precondition is None else precondition(theta)
+        used.append(matrix)
+        noisy = add_gaussian(gradient(theta), sigma * sensitivity, noise)
+        velocity = schedule.momentum * velocity - size * (matrix @ noisy)
+        theta = theta + velocity
+        theta = theta * min(1.0, FAR / max(float(np.linalg.norm(theta)), 1e-300))
+        if progress is not None:
+            progress(t + 1, schedule.steps)
+    return Ended(theta, tuple(used))
+
+
+@dataclass(frozen=True, slots=True)
+class Propagation:
+    """A chain on a quadratic with Hessian H and minimum θ*: θ_T - θ* = Π(θ₀ - θ*) + noise.
+
+    Attributes:
+        bias: Π (p, p).
+        noise: (p, p) covariance of the noise, for Δ = 1.
+    """
+
+    bias: Array
+    noise: Array
+
+
+def propagate(
+    schedule: Schedule, hessian: Array, preconditioners: Sequence[Array] | None = None
+) -> Propagation:
+    """Exactly where a chain's start and noise end up on a quadratic; elsewhere, linearised.
+
+    Overdamped with equal steps this is the Lyapunov sum Σ_k (I-ηH)^k η²σ² (I-ηH)^k.
+
+    Args:
+        preconditioners: of each step; None: the identity.
+    """
+    p = len(hessian)
+    identity, zero = np.eye(p), np.zeros((p, p))
+    matrices = [identity] * schedule.steps if preconditioners is None else preconditioners
+    # State (θ - θ*, v).
+    state = np.vstack([identity, zero])
+    covariance, turn = np.zeros((2 * p, 2 * p)), np.zeros((2 * p, 2 * p))
+    turn[:p, p:] = turn[p:, p:] = schedule.momentum * identity
+    for size, sigma, matrix in zip(schedule.sizes, schedule.multipliers, matrices, strict=True):
+        drift, kick = matrix @ hessian, matrix @ matrix.T
+        turn[:p, :p], turn[p:, :p] = identity - size * drift, -size * drift
+        state = turn @ state
+        covariance = turn @ covariance @ turn.T
+        # To all four blocks: a kick moves θ by as much as v.
+        covariance.reshape(2, p, 2, p)[:] += ((size * sigma) ** 2 * kick)[:, None]
+    return Propagation(state[:p], covariance[:p, :p])
+
+
+def carried(schedule: Schedule, free: Array, ridge: Array, ended: Ended) -> tuple[Array, Array]:
+    """How an iterate goes into an answer without the ridge: G⁻¹H(I-Π)⁻¹, and S for Δ = 1.
+
+    With G the data's curvature, H = G + λI; Π and S of :func:`propagate`.
+    """
+    chain = propagate(schedule, free + ridge, ended.preconditioners)
+    forget = np.linalg.inv(np.eye(len(free)) - chain.bias)
+    onward: Array = np.asarray(np.linalg.solve(free, (free + ridge) @ forget))
+    return onward, chain.noise

@@ -1,0 +1,254 @@
+"""The ``gibbs`` mechanism: from encoded rows to one question's coefficients and covariance.
+
+Stages and their charges are in :mod:`penstock.mechanisms.gibbs.plan`. Everything after the last
+release is post-processing: the start's and the ridge's part of the answer is taken out (exactly on
+a quadratic, else linearised at the iterate), and the covariance adds the mechanism's noise, carried
+through the chain, to the sampling error.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.polynomial.hermite_e import hermegauss
+from numpy.typing import NDArray
+
+from penstock.base.errors import InvalidEvent, InvalidInput, Problem
+from penstock.mechanisms.gibbs.chain import Ended, Preconditioner, carried, descend
+from penstock.mechanisms.gibbs.curvature import definite, share_of_start, shrunk
+from penstock.mechanisms.gibbs.design import LEAST_SHAPE, Rows, read, reporting
+from penstock.mechanisms.gibbs.plan import (
+    LINEAR,
+    Plan,
+    gradient_sensitivity,
+    largest_bend,
+    narrowed,
+)
+from penstock.mechanisms.gibbs.posed import (
+    Loss,
+    curvature_cap,
+    noisy_curvature,
+    posed,
+)
+from penstock.mechanisms.gibbs.posterior import Posterior, Regression
+from penstock.mechanisms.gibbs.summaries import Summaries, summarise
+from penstock.mechanisms.gibbs.sums import noisy_sum, reach
+from penstock.mechanisms.parts import Part, Progress
+from penstock.privacy.noise.sources import NoiseSource
+from penstock.schema.encoding import Encoding
+
+Array = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What was released of the curvature at the iterate.
+
+    Attributes:
+        curvature: (p, p) of the data, the mean over persons; spread: norm of the noise on it;
+            dispersion: variance of a linear model's residuals, 1 for others.
+    """
+
+    curvature: Array
+    spread: float
+    dispersion: float
+
+
+def run(
+    plan: Plan,
+    encoding: Encoding,
+    rows: Array,
+    present: Bools,
+    noise: NoiseSource,
+    progress: Progress | None = None,
+    device: str = "cpu",
+    threads: int = 1,
+) -> Iterator[Part]:
+    """The answer, as one part: columns ``term``, ``estimate``, ``cov_1`` … ``cov_p``.
+
+    ``term`` numbers them from 1, in the order of
+    :func:`penstock.mechanisms.gibbs.settings.answer_terms`. Relation: zero-out with public n;
+    charged as ``plan.events``. Whatever the rows hold, the answer is finite.
+
+    Args:
+        rows: (n, k, d), encoded; present: (n, k). n and k are the plan's.
+        device: where the chain's gradients are computed, in float64.
+
+    Raises:
+        InvalidInput: shapes that are not the plan's.
+    """
+    shape = (plan.persons, plan.rows, encoding.d)
+    if rows.shape != shape or present.shape != shape[:2]:
+        problem = Problem(
+            "rows", "not of the plan's shape", value=str(rows.shape), bound=str(shape)
+        )
+        raise InvalidInput("run", [problem])
+    coded = encoding.decode(rows.reshape(-1, encoding.d))
+    estimate, covariance = answer(
+        plan, read(plan.asked, coded, present.reshape(-1)), noise, progress, device
+    )
+    columns: dict[str, NDArray[np.generic]] = {
+        "term": np.arange(1.0, len(estimate) + 1),
+        "estimate": estimate,
+    }
+    columns |= {f"cov_{i + 1}": covariance[:, i] for i in range(len(estimate))}
+    yield Part(1, columns)
+
+
+def answer(
+    plan: Plan,
+    rows: Rows,
+    noise: NoiseSource,
+    progress: Progress | None = None,
+    device: str = "cpu",
+) -> tuple[Array, Array]:
+    """Coefficients (p,) and covariance (p, p) on the reporting scale."""
+    charged = gradient_sensitivity(plan)  # as it is recorded: of the plan before it is narrowed
+    seen = summarise(plan, rows, noise)
+    plan = narrowed(plan, seen.count)
+    curvature, spread, posterior = posed(plan, rows, seen, noise, device)
+    check_smooth(plan, posterior)
+    sensitivity = charged * posterior.reach
+    ended = descend(
+        posterior.gradient,
+        posterior.start,
+        plan.schedule,
+        sensitivity,
+        noise,
+        preconditioner(posterior, curvature, spread) if plan.preconditioned else None,
+        progress,
+    )
+    known = _information(plan, rows, seen, posterior, curvature, spread, ended.theta, noise)
+    estimate, covariance = corrected(plan, posterior, ended, known, sensitivity)
+    first = 0 if plan.asked.model != "cox" else plan.dimension - plan.asked.columns
+    if plan.asked.model == "cox":
+        estimate = np.concatenate([[0.0], estimate[first:]])
+        block = np.zeros((len(estimate), len(estimate)))
+        block[1:, 1:] = covariance[first:, first:]
+        covariance = block
+    matrix, shift = reporting(plan.asked, seen.centre, seen.scale, seen.outcome)
+    return matrix @ estimate + shift, matrix @ covariance @ matrix.T
+
+
+def check_smooth(plan: Plan, posterior: Posterior) -> None:
+    """The smoothness that the plan's contraction rests on, whatever the summaries turned out to be.
+
+    Raises:
+        InvalidEvent: the posterior bends more; decided by what is public or released.
+    """
+    claimed = largest_bend(plan.asked, plan.bound, plan.reach)
+    own = plan.rows / LEAST_SHAPE**2 if plan.asked.weibull else 0.0
+    if not plan.rows * posterior.bend + own <= plan.rows * claimed * (1 + 1e-9):
+        raise InvalidEvent("a posterior bends more than was planned", bound=claimed)
+
+
+def preconditioner(
+    posterior: Loss, curvature: Array, spread: float, intercept: bool = True
+) -> Preconditioner:
+    """P at an iterate: the inverse of the curvature that was released at the start, rescaled.
+
+    A logistic model's curvature falls as its linear predictor spreads: by the ratio of E[s(1-s)],
+    s = 1/(1 + e^-z), there to that at the start, for a normal z with the released second moments.
+    Others keep theirs, as their score equations keep E[e^z].
+
+    Args:
+        intercept: whether the rows of a logistic model start with 1; else they are centred.
+    """
+    known = definite(curvature)
+    # Half of what noise may add: longer steps than the curvature bears would not settle.
+    careful = spread / 2 * np.eye(len(known))
+    logistic = isinstance(posterior, Regression) and posterior.family == "logistic"
+    first = float(posterior.start[0]) if intercept else 0.0
+
+    def at(theta: Array) -> Array:
+        ratio = logistic_ratio(known, first, theta, intercept) if logistic else 1.0
+        prior = posterior.prior_curvature(theta)
+        found: Array = np.asarray(np.linalg.inv(ratio * known + careful + prior))
+        return found
+
+    return at
+
+
+def logistic_ratio(curvature: Array, first: float, theta: Array, intercept: bool) -> float:
+    """A logistic model's curvature at θ over that at the start, where every z is ``first``."""
+    moments = curvature / _logistic_bend(first, 0.0)
+    mean = 0.0
+    if intercept:
+        moments = moments / moments[0, 0]
+        mean = float(moments[0] @ theta)
+    variance = float(theta @ moments @ theta) - mean**2
+    ratio = _logistic_bend(mean, variance) / _logistic_bend(first, 0.0)
+    return min(max(ratio, 0.05), 4.0)
+
+
+def _logistic_bend(mean: float, variance: float) -> float:
+    """E[s(1-s)] for a normal linear predictor."""
+    nodes, masses = hermegauss(31)
+    z = np.clip(mean + math.sqrt(max(variance, 0.0)) * nodes, -30.0, 30.0)
+    share = 1.0 / (1.0 + np.exp(-z))
+    return float((share * (1 - share)) @ masses / masses.sum())
+
+
+def _information(
+    plan: Plan,
+    rows: Rows,
+    seen: Summaries,
+    posterior: Loss,
+    curvature: Array,
+    spread: float,
+    theta: Array,
+    noise: NoiseSource,
+) -> Known:
+    """The data's part of the mean Hessian at the iterate, and the dispersion."""
+    if plan.asked.model not in LINEAR or not isinstance(posterior, Regression):
+        cap = curvature_cap(plan, posterior, seen, start=False)
+        matrix, _ = noisy_curvature(
+            plan, posterior, theta, cap, plan.information, noise, start=False
+        )
+        sd = plan.information * plan.rows * cap * posterior.squared / plan.persons
+        matrix = shrunk(matrix, sd, plan.dimension - plan.asked.columns)
+        other = sd * math.sqrt(2 * plan.dimension)
+        share = share_of_start(curvature, spread, other)
+        blended = share * curvature + (1 - share) * matrix
+        return Known(blended, math.hypot(share * spread, (1 - share) * other), 1.0)
+
+    def contributions(part: slice) -> Array:
+        found = posterior.residuals(theta, part) / posterior.limit
+        weight = posterior.weights(part)
+        return np.column_stack([weight * found**2, weight]) / math.sqrt(2)
+
+    total = noisy_sum(len(rows.y), 2, contributions, plan.information, plan.rows, noise)
+    sd = plan.information * reach(2, plan.rows)
+    share = max(float(total[0]), 0.05 * sd) / max(float(total[1]), sd)
+    return Known(curvature, spread, share * posterior.limit**2)
+
+
+def corrected(
+    plan: Plan,
+    posterior: Posterior,
+    ended: Ended,
+    known: Known,
+    sensitivity: float,
+) -> tuple[Array, Array]:
+    r"""From the iterate to an estimate of the unpenalised coefficients, and its covariance.
+
+    With H the Hessian, G = H - λI, and the chain's Π and noise covariance S:
+    θ* = (I-Π)⁻¹(θ_T - Πθ₀) has forgotten the start; θ̂ = θ₀ + G⁻¹H(θ* - θ₀) is one Newton step from
+    there to the minimum without the ridge. Its covariance is that of the chain, carried along, and
+    G⁻¹ times the dispersion over n, the sampling error.
+    """
+    p, start, theta = plan.dimension, posterior.start, ended.theta
+    prior = posterior.prior_curvature(theta)
+    ridge = posterior.ridge * np.eye(p)
+    free = definite(known.curvature + prior - ridge)
+    estimate: Array = start + carried(plan.schedule, free, ridge, ended)[0] @ (theta - start)
+    # Noise on the curvature may hide that there is less of it.
+    less = definite(free - known.spread / 2 * np.eye(p))
+    onward, noise = carried(plan.schedule, less, ridge, ended)
+    covariance = onward @ noise @ onward.T * sensitivity**2
+    covariance += known.dispersion * np.linalg.inv(less) / plan.persons
+    return estimate, (covariance + covariance.T) / 2

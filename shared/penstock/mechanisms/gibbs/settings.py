@@ -1,0 +1,183 @@
+"""Settings of ``gibbs``: the coefficients of one regression, by a Langevin chain."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from penstock.base.checks import Checks
+from penstock.base.errors import Problem
+from penstock.questions.estimands import Estimand
+from penstock.schema import NUMBER_KINDS, Column, Schema
+
+DYNAMICS = ("overdamped", "underdamped")
+BASELINES = ("piecewise", "weibull")
+INTERCEPT = "(intercept)"
+MOST_SLOPE = 1e4
+"""Of a coefficient, by public bounds: released variances end at 1e12."""
+
+MAX_TERMS = 60
+"""Coefficients at most: noise grows with their number, and the information with its square."""
+
+MAX_COUNT = 1000.0
+"""The largest count of a ``poisson`` outcome."""
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One column of the design.
+
+    Attributes:
+        name: as the answer calls it; ``column=level`` for a level against the first one.
+        column: of the schema.
+        level: index of the level that a 0/1 column stands for, or None.
+    """
+
+    name: str
+    column: str
+    level: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Gibbs:
+    """The answer to one question: coefficients and their covariance, no table.
+
+    Attributes:
+        dynamics: ``overdamped`` (noisy gradient descent) or ``underdamped`` (with momentum).
+        steps: of a plain chain, each of the same size; None: a chain that is preconditioned by
+            released second moments, whose length follows from the public n and ε.
+        ridge: λ of the penalty λ/2 ‖θ‖² per person, above 0: strong convexity. What it shrinks is
+            corrected afterwards.
+        bound: L2 norm beyond which a person's standardised covariates lose weight; None: chosen
+            from the number of columns.
+        baseline: of a survival model: ``piecewise`` exponential or ``weibull``.
+        pieces: intervals of a piecewise baseline, of equal length within the public follow-up.
+
+    An answer whose interval is planned, from public numbers, to be more than ten times as wide as
+    one without noise is refused by sites before a charge: :mod:`penstock.mechanisms.gibbs.worth`.
+
+    Raises:
+        InvalidInput: with every problem.
+    """
+
+    name: ClassVar[str] = "gibbs"
+    copies: ClassVar[int] = 1
+    refits: ClassVar[int] = 0
+    dynamics: str = "overdamped"
+    steps: int | None = None
+    ridge: float = 0.01
+    bound: float | None = None
+    baseline: str = "piecewise"
+    pieces: int = 5
+
+    def __post_init__(self) -> None:
+        check = Checks("mechanism")
+        check.choice("dynamics", self.dynamics, DYNAMICS)
+        if self.steps is not None:
+            check.whole("steps", self.steps, 1, 100_000)
+        ridge = check.number("ridge", self.ridge, "above 0, at most 10", above=0, most=10)
+        if self.bound is not None:
+            bound = check.number("bound", self.bound, "above 0, at most 1000", above=0, most=1000)
+            check.keep(self, bound=bound)
+        check.keep(self, ridge=ridge)
+        check.choice("baseline", self.baseline, BASELINES)
+        check.whole("pieces", self.pieces, 1, 50)
+        check.done()
+
+    def problems(self, schema: Schema, estimands: Sequence[Estimand]) -> list[Problem]:
+        """What this study and schema ask that the mechanism cannot do."""
+        check = Checks("mechanism")
+        if len(estimands) != 1:
+            check.add(
+                "name",
+                "answers exactly one question",
+                value=f"{len(estimands)} estimands",
+                bound="1",
+                remedy="Ask for one estimand, or use another mechanism",
+            )
+            return check.problems
+        estimand = estimands[0]
+        if not {estimand.outcome, estimand.term, *estimand.adjust} <= set(schema.names):
+            return check.problems  # said by the study already
+        _check_outcome(check, schema, estimand)
+        _check_size(check, schema, estimand)
+        terms = len(design_terms(schema, estimand))
+        if terms > MAX_TERMS:
+            check.add(
+                "estimand.adjust",
+                "makes too many coefficients",
+                value=str(terms),
+                bound=f"at most {MAX_TERMS}",
+                remedy="Adjust for fewer columns or levels",
+            )
+        return check.problems
+
+
+def _check_outcome(check: Checks, schema: Schema, estimand: Estimand) -> None:
+    outcome = schema[estimand.outcome]
+    if estimand.model == "poisson":
+        lower, upper = outcome.bounds
+        if lower < 0 or upper > MAX_COUNT:
+            check.add(
+                "estimand.outcome",
+                "a count needs bounds that a chain can bear",
+                value=f"{lower:g} to {upper:g}",
+                bound=f"0 to {MAX_COUNT:g}",
+                remedy="Narrow the column's public bounds",
+            )
+
+
+def _check_size(check: Checks, schema: Schema, estimand: Estimand) -> None:
+    """Refuse units in which a coefficient's variance would be too large a number to release."""
+
+    def half_width(column: Column) -> float:
+        return (column.bounds[1] - column.bounds[0]) / 2 if column.kind in NUMBER_KINDS else 0.5
+
+    rise = half_width(schema[estimand.outcome]) if estimand.model in ("ols", "mean") else 1.0
+    names = () if estimand.model == "mean" else (*estimand.adjust, estimand.term)
+    run = min((half_width(schema[name]) for name in names), default=1.0)
+    largest = rise * max(estimand.per, 1.0) / run
+    if not largest <= MOST_SLOPE:
+        check.add(
+            "estimand",
+            "asks for a coefficient that may be too large a number",
+            value=f"{largest:.3g}",
+            bound=f"{MOST_SLOPE:g} by the public bounds",
+            remedy="Give the outcome or the covariates in other units, or ask per fewer of them",
+        )
+
+
+def design_terms(schema: Schema, estimand: Estimand) -> tuple[Term, ...]:
+    """Columns of the design beside the intercept: adjustment columns, then the term, last.
+
+    Numbers as they are, binary columns as 0/1, ordered ones as their level's index, categorical
+    ones as 0/1 columns against the first level; the term's own level comes last.
+    """
+    if estimand.model == "mean":
+        return ()
+    terms: list[Term] = []
+    for name in (*estimand.adjust, estimand.term):
+        column = schema[name]
+        if column.kind != "categorical":
+            terms.append(Term(name, name))
+            continue
+        levels = list(range(1, len(column.levels)))
+        if name == estimand.term and estimand.level in column.levels[1:]:
+            target = column.levels.index(estimand.level)
+            levels.remove(target)
+            levels.append(target)
+        terms += [Term(f"{name}={column.levels[i]}", name, i) for i in levels]
+    return tuple(terms)
+
+
+def answer_terms(schema: Schema, estimand: Estimand, mechanism: Gibbs) -> tuple[str, ...]:
+    """What each row of the answer is about, in order; public, and so is their number p.
+
+    The intercept first (not for cox, whose baseline hazard stays at the site), adjustment columns,
+    then the term, last. A mean has one row, of the outcome's name.
+    """
+    if estimand.model == "mean":
+        return (estimand.outcome,)
+    names = tuple(term.name for term in design_terms(schema, estimand))
+    return names if estimand.model == "cox" else (INTERCEPT, *names)

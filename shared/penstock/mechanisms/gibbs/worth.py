@@ -1,0 +1,211 @@
+r"""Whether an answer will be worth its charge: planned from public numbers alone.
+
+The mechanism's last step makes a covariance of what was released
+(:func:`penstock.mechanisms.gibbs.run.corrected`): chain and curvature noise, carried through, and
+the sampling error. Here the same step is taken with *planning values* in place of what would be
+released: standardised covariates that are uncorrelated, every row present, and an outcome of which
+
+=========  ================================================================================
+ols, mean  errors have variance 1 in units of the outcome's spread: curvature 1
+logistic   every fifth row has it: curvature .16
+poisson    the mean is 1; the ratio below does not depend on it
+cox        every fifth row has the event by the end of follow-up, at an even rate; the released
+           hazard is what the summaries' noise makes of that on average
+=========  ================================================================================
+
+and the width is compared with that of an analysis without noise,
+
+.. math:: W = \sqrt{\frac{V_{\text{noise}} + V_{\text{sampling}}}{V_{\text{sampling}}}}
+
+for the term that is asked about. Where W is above :data:`MOST_WIDE`, an interval would be more than
+ten times as wide as the real one: such an answer is refused before anything is charged. Rarer
+events, missing rows and correlated covariates only widen it further; what is planned depends on no
+row, so that the refusal tells of none.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr
+
+from penstock.base.errors import Hopeless
+from penstock.mechanisms.gibbs.chain import Ended, carried
+from penstock.mechanisms.gibbs.curvature import definite, share_of_start
+from penstock.mechanisms.gibbs.plan import (
+    EXTRA,
+    LINEAR,
+    MOST_HAZARD,
+    Plan,
+    at_scale,
+    gradient_sensitivity,
+    squared_bound,
+    summary_norm,
+)
+from penstock.mechanisms.gibbs.settings import Gibbs
+from penstock.mechanisms.gibbs.sums import reach
+from penstock.privacy.accounting.accountant import epsilon
+from penstock.privacy.request import PrivacyRequest
+from penstock.questions.estimands import Estimand
+from penstock.schema import Schema
+
+Array = NDArray[np.float64]
+
+MOST_WIDE = 10.0
+"""W, above which an answer is refused."""
+
+SHARE = 0.2
+"""Planning value of the share of rows with a logistic model's outcome, or with an event."""
+
+_ROOT = math.sqrt(2 * math.pi)
+
+_MOST_PERSONS, _LEAST_SCALE = 1 << 40, 1e-4
+
+
+@dataclass(frozen=True, slots=True)
+class _Expected:
+    """Planning values: the bound on a row's gradient, on its curvature at the start and at the end,
+    and the curvature that rows have on average."""
+
+    gradient: float
+    cap: float
+    cap_later: float
+    curvature: float
+
+
+def require_worth(
+    found: Plan,
+    mechanism: Gibbs,
+    schema: Schema,
+    privacy: PrivacyRequest,
+    estimands: Sequence[Estimand],
+) -> None:
+    """Refuse an answer whose planned width is above :data:`MOST_WIDE`; reads no row.
+
+    Args:
+        found: the plan of all that follows.
+
+    Raises:
+        Hopeless: says which ε, or how many persons, would do.
+    """
+    width, persons = planned_width(found), found.persons
+    if width <= MOST_WIDE:
+        return
+
+    def wide(persons: int, scale: float) -> bool:
+        other = at_scale(mechanism, schema, persons, estimands, scale)
+        return planned_width(other) > MOST_WIDE
+
+    def cost(scale: float) -> float:
+        return epsilon(at_scale(mechanism, schema, persons, estimands, scale).events, privacy.delta)
+
+    scale = _enough(lambda scale: wide(persons, scale), found.scale)
+    more = "no ε would do" if scale is None else f"ask for an ε of at least {_up(cost(scale)):g}"
+    raise Hopeless(
+        "the answer would be noise: its interval, planned from public numbers, is so many times as"
+        " wide as one without noise",
+        value=f"{width:.3g} times with {persons} persons at ε = {privacy.epsilon:g}",
+        bound=f"at most {MOST_WIDE:g} times",
+        remedy=f"{more}, or ask sites of at least {_persons(wide, found):.6g} persons",
+    )
+
+
+def planned_width(of: Plan) -> float:
+    """W of the formula above; at least 1, and finite."""
+    asked, p, n, k = of.asked, of.dimension, of.persons, of.rows
+    squared, best = squared_bound(asked, of.bound), _expected(of)
+    baseline = p - asked.columns
+    # A baseline's levels share what rows say of it.
+    shares = np.ones(p)
+    shares[:baseline] = 1 / baseline if asked.model == "cox" and not asked.weibull else 1.0
+    free = np.diag(k * best.curvature * shares)
+    ridge = asked.ridge * np.eye(p)
+
+    def spread(sigma: float, size: int, cap: float) -> float:
+        return sigma * reach(size, k) * cap * squared / n * math.sqrt(2 * p)
+
+    start = 0.0
+    if of.curvature is not None:
+        start = spread(of.curvature, of.curvature_size, best.cap)
+        start *= math.sqrt(1 + EXTRA**2) if asked.weibull else 1.0
+    known = start
+    if asked.model not in LINEAR:
+        other = spread(of.information, of.information_size, best.cap_later)
+        share = share_of_start(free, start, other)
+        known = math.hypot(share * start, (1 - share) * other)
+    step: Array = np.eye(p)
+    if of.preconditioned:
+        step = np.asarray(np.linalg.inv(free + start / 2 * np.eye(p) + ridge))
+    ended = Ended(np.zeros(p), (step,) * of.schedule.steps)
+    less = definite(free - known / 2 * np.eye(p))
+    forward, noise = carried(of.schedule, less, ridge, ended)
+    sensitivity = gradient_sensitivity(of) * best.gradient
+    noisy = forward @ noise @ forward.T * sensitivity**2
+    # Of errors with the variance that their model has: the curvature, or 1.
+    sampling = np.linalg.inv(less) / n
+    plain = np.linalg.inv(free) / n
+    found = (noisy + sampling)[-1, -1] / plain[-1, -1]
+    return math.sqrt(float(found))
+
+
+def _expected(of: Plan) -> _Expected:
+    asked, c = of.asked, of.reach
+    squared = squared_bound(asked, of.bound)
+    root, later = math.sqrt(squared), max(1.5, c - 1)
+    if asked.model in LINEAR:
+        return _Expected(c * root, 1.0, 1.0, 1.0)
+    if asked.model == "logistic":
+        bend = SHARE * (1 - SHARE)
+        return _Expected(root, bend, min(0.25, 3 * bend), bend)
+    if asked.model == "poisson":
+        return _Expected(c * root, 1.0, later, 1.0)
+    most = min(MOST_HAZARD, _released_hazard(of))
+    a, x2 = most * (1 + c), squared - 1
+    if asked.weibull:
+        return _Expected(max(1.0, a) * root, most, later * most, SHARE)
+    gradient = math.sqrt(max(max(1.0, a * a) * (1 + x2), 1 + a * a + (a - 1) ** 2 * x2))
+    return _Expected(gradient, most, later * most, SHARE)
+
+
+def _released_hazard(of: Plan) -> float:
+    """Σ over intervals of E[max(events + noise, its sd)] over the time lived through."""
+    j, rows = of.asked.pieces, of.persons * of.rows
+    sd = summary_norm(of.asked) * of.summaries * reach(of.summary_size, of.rows)
+    events, lived = rows * SHARE / j, max(rows * (1 - SHARE / 2), 2 * sd)
+    above = (events - sd) / sd
+    expected = sd + sd * (above * float(ndtr(above)) + math.exp(-above * above / 2) / _ROOT)
+    return j * min(expected / lived, 20.0)
+
+
+def _enough(wide: Callable[[float], bool], scale: float) -> float | None:
+    """Nearly the largest scale of noise that is not too wide; None where the least one is."""
+    low, high = _LEAST_SCALE, scale
+    if wide(low):
+        return None
+    while high / low > 1.01:
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if wide(middle) else (middle, high)
+    return low
+
+
+def _persons(wide: Callable[[int, float], bool], found: Plan) -> float:
+    """Nearly the least number of persons, of whom a plan of this scale is not too wide."""
+    low = high = found.persons
+    while wide(high, found.scale):
+        low, high = high, 2 * high
+        if high > _MOST_PERSONS:
+            return math.inf
+    while high - low > max(1, low // 100):
+        middle = (low + high) // 2
+        low, high = (middle, high) if wide(middle, found.scale) else (low, middle)
+    return _up(high)
+
+
+def _up(value: float) -> float:
+    """To two digits, never below."""
+    unit = 10.0 ** (math.floor(math.log10(value)) - 1)
+    return float(f"{math.ceil(value / unit * (1 - 1e-12)) * unit:.2g}")

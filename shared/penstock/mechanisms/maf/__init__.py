@@ -1,0 +1,1 @@
+"""A masked autoregressive flow, trained privately, and latent noise injection."""

@@ -1,0 +1,54 @@
+"""What keeps a plan from being carried out, from public numbers alone.
+
+One rule for all who ask: a gate refuses by it before anything is charged, and `ledger what-if`
+says by it what the gate would say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from penstock.base.errors import Hopeless
+from penstock.mechanisms import Mechanism
+from penstock.mechanisms.memory import Memory, memory
+from penstock.mechanisms.plans import Plan, require_worth
+from penstock.privacy.request import PrivacyRequest
+from penstock.questions.estimands import Estimand
+from penstock.schema import Schema
+
+
+def refusals(
+    planned: Plan,
+    mechanism: Mechanism,
+    schema: Schema,
+    privacy: PrivacyRequest,
+    estimands: Sequence[Estimand] = (),
+    *,
+    dictionary: Schema,
+    memory_gb: float,
+    threads: int,
+) -> Iterator[tuple[str, str]]:
+    """Every reason, as the code of a refusal (:data:`penstock.wire.messages.CODES`) and details.
+
+    Args:
+        planned: what :func:`penstock.mechanisms.plans.plan` made of what follows.
+        dictionary: the site's; memory_gb, threads: what it lets a run have.
+    """
+    try:
+        require_worth(planned, mechanism, schema, privacy, estimands)
+    except Hopeless as error:
+        yield "hopeless", str(error)
+    # What cannot fit would burn its charge.
+    needed = memory(planned, schema, dictionary, threads)
+    if not within(needed, memory_gb):
+        yield "memory", shortage(needed, planned.persons, memory_gb)
+
+
+def within(needed: Memory, memory_gb: float) -> bool:
+    """Whether a site lets a run have as much."""
+    return needed.gigabytes <= memory_gb
+
+
+def shortage(needed: Memory, persons: int, memory_gb: float) -> str:
+    """What is said of a run that needs more."""
+    return f"up to {needed.gigabytes:.2g} GB for {persons} persons, of {memory_gb:g} GB"

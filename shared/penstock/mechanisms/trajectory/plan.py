@@ -1,0 +1,200 @@
+"""The ``trajectory`` mechanism's plan: from a study and the public n to noise and charges.
+
+Pure and public: no row is read, and no torch is imported, so that the gate can price a study
+before it starts a worker. :mod:`penstock.mechanisms.trajectory.run` carries the plan out.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from penstock.base.errors import InvalidInput, Problem
+from penstock.mechanisms import Trajectory
+from penstock.mechanisms.trajectory.start import Start
+from penstock.mechanisms.trajectory.times import Times, times_of, unit_temperature
+from penstock.privacy.accounting.accountant import epsilon
+from penstock.privacy.calibration import Accountant, smallest_scale
+from penstock.privacy.events import Event, Gaussian, PoissonGaussian
+from penstock.privacy.request import PrivacyRequest
+from penstock.schema import Schema
+from penstock.schema.encoding import Encoding
+
+BANDWIDTH, CLIP = 0.61, 0.55
+"""Kernel width over a time point's spread, by m^(-1/(d+4)) (Scott's rule), and the clip norm over
+√d kernel widths. These and the rest of :func:`_dynamics` were tuned on simulated pen strokes."""
+
+WIDE, WIDE_PUBLIC = 4.0, 10.0
+"""How many times wider the kernel begins: enough to reach rows that the start does not."""
+
+_CALM = 0.2
+"""The most that noise may move a particle in a step, in kernel widths: N counts as at least what
+that takes, so that a time point with few rows stays where it started."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dynamics:
+    """Public parameters of the dynamics.
+
+    Attributes:
+        sigma: noise multiplier; rate: q, 1 for everyone; steps: K; clip: C, in kernel widths.
+        bandwidth: kernel width h over a time point's spread (root mean variance as released).
+        wide: how many times wider the kernel begins; it narrows evenly over the first half.
+        step: a; smoothing: b at most; temperature: τ, in unit space squared per whole duration.
+        heat: √(2c), in kernel widths; 0 leaves the privacy noise as the only diffusion.
+        cool: share of a, b and c that is left at the end.
+        average: over the iterates of this last share of the steps.
+    """
+
+    sigma: float
+    rate: float
+    steps: int
+    clip: float
+    bandwidth: float
+    wide: float
+    step: float
+    smoothing: float
+    temperature: float
+    heat: float
+    cool: float
+    average: float
+
+    def event(self) -> PoissonGaussian | Gaussian:
+        """What all steps are charged as."""
+        if self.rate < 1:
+            return PoissonGaussian(self.rate, self.sigma, self.steps, "particles", self.clip)
+        return Gaussian(self.sigma, self.steps, "particles", self.clip)
+
+    def least_rows(self, particles: int) -> float:
+        """N counts as at least this: below, noise would move particles by more than _CALM·h."""
+        return self.step * particles * self.sigma * self.clip / (self.rate * _CALM)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All public parameters of one run.
+
+    Attributes:
+        guarantee: ``formal``; persons: public n; rows: k, rows per person at most.
+        copies, refits, particles, paths, path_times, exact: as in the study's settings.
+        times: the time points; space: which encoded coordinates move.
+        start, dynamics: what is done to the rows.
+        events: what the run is charged as; epsilon: their ε at the requested δ.
+    """
+
+    guarantee: str
+    persons: int
+    rows: int
+    copies: int
+    refits: int
+    particles: int
+    paths: int
+    path_times: int
+    exact: bool
+    times: Times
+    space: tuple[int, ...]
+    start: Start
+    dynamics: Dynamics
+    events: tuple[Event, ...]
+    epsilon: float
+
+
+def plan(
+    mechanism: Trajectory,
+    schema: Schema,
+    persons: int,
+    privacy: PrivacyRequest,
+    accountant: Accountant = epsilon,
+) -> Plan:
+    """Noise multipliers and charges for a study at a site of ``persons`` persons; reads no row.
+
+    Args:
+        accountant: whose ε the noise is for; the gate's own by default.
+
+    Raises:
+        InvalidInput: the study asks for what this mechanism does not do.
+    """
+    _check(mechanism, schema, persons, privacy)
+    encoding, times = Encoding(schema), times_of(mechanism, schema)
+    space = tuple(i for i, dim in enumerate(encoding.dims) if dim.column != mechanism.time)
+    at = list(space)
+    radius = _radius([float(w) / 4 for w in encoding.high[at] - encoding.low[at]])
+    rows, public = schema.max_rows_per_person, mechanism.start == "public"
+    rounds = Start(1.0, mechanism.modes, radius, len(space), rows, times.count).rounds
+
+    def parts(scale: float) -> tuple[Start, Dynamics]:
+        share = 0.0 if public else mechanism.start_share
+        sigma = None if public else scale * math.sqrt(rounds / share)
+        # A Poisson-sampled step costs about q² of a full one, hence the rate.
+        step = scale * math.sqrt(mechanism.steps / (1 - share)) * mechanism.rate
+        start = Start(sigma, mechanism.modes, radius, len(space), rows, times.count)
+        return start, _dynamics(mechanism, step, len(space), rows)
+
+    def charges(scale: float) -> tuple[Event, ...]:
+        start, dynamics = parts(scale)
+        return (*start.events(), dynamics.event())
+
+    scale = smallest_scale(charges, privacy.epsilon, privacy.delta, accountant=accountant)
+    start, dynamics = parts(scale)
+    events = charges(scale)
+    return Plan(
+        guarantee=privacy.guarantee,
+        persons=persons,
+        rows=rows,
+        copies=mechanism.copies,
+        refits=mechanism.refits,
+        particles=mechanism.particles,
+        paths=mechanism.paths,
+        path_times=mechanism.path_times,
+        exact=mechanism.coupling == "exact",
+        times=times,
+        space=space,
+        start=start,
+        dynamics=dynamics,
+        events=events,
+        epsilon=accountant(events, privacy.delta),
+    )
+
+
+def _dynamics(mechanism: Trajectory, sigma: float, d: int, rows: int) -> Dynamics:
+    return Dynamics(
+        sigma=sigma,
+        rate=mechanism.rate,
+        steps=mechanism.steps,
+        clip=CLIP * math.sqrt(d * rows),  # rows at different times add up as right angles do
+        bandwidth=BANDWIDTH * mechanism.particles ** (-1 / (d + 4)),
+        wide=WIDE_PUBLIC if mechanism.start == "public" else WIDE,
+        step=0.5,
+        smoothing=0.04,
+        temperature=unit_temperature(mechanism),
+        heat=0.06,
+        cool=0.2,
+        average=0.25,
+    )
+
+
+def _radius(half_widths: list[float]) -> float:
+    """To which points of the unit space are clipped before moments are summed.
+
+    The corner of the box; in many dimensions nobody is near one, and 3/4 of the way will do.
+    """
+    corner = math.sqrt(math.fsum(w * w for w in half_widths))
+    return corner * (0.75 + 0.25 * min(1.0, 3 / len(half_widths)))
+
+
+def _check(mechanism: Trajectory, schema: Schema, persons: int, privacy: PrivacyRequest) -> None:
+    """What a study may still ask and this mechanism cannot do."""
+    problems = list(mechanism.problems(schema, ()))
+    if privacy.guarantee != "formal":
+        problems.append(
+            Problem(
+                "privacy.guarantee", "is not to be had", value=privacy.guarantee, bound="formal"
+            )
+        )
+    least = max(mechanism.modes, 1)
+    if not persons >= least:
+        problems.append(
+            Problem("persons", "too few", value=str(persons), bound=f"at least {least}")
+        )
+    if problems:
+        raise InvalidInput("mechanism", problems)

@@ -1,0 +1,187 @@
+"""Settings of ``trajectory``: paths through snapshots, by mean-field Langevin dynamics."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from penstock.base.checks import Checks, nearest, shown
+from penstock.base.errors import Problem
+from penstock.questions.estimands import Estimand
+from penstock.schema import Column, Schema
+
+STARTS = ("gaussian", "k-means", "public")
+COUPLINGS = ("entropic", "exact")
+TIME_KINDS = ("ordered", "integer", "continuous", "duration")
+
+MOST_POINTS = 200
+"""Time points at most."""
+
+MOST_NUMBERS = 20_000_000
+"""Particles · time points · other columns at most: what every step holds and adds noise to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trajectory:
+    """Particles for each time point, coupled from one to the next, and paths through them.
+
+    Attributes:
+        time: the column that says when a row was taken.
+        points: time points T >= 2, into which a column of numbers is binned evenly between its
+            bounds. None: the levels of an ordered column, or each whole number of an integer one.
+        subsample: how many of the time points have particles, both ends among them and the others
+            spread evenly; rows at other times are counted only. None: all.
+        copies: synthetic tables of snapshots, rows as the site's own are; 1 to 100.
+        refits: as in ``maf``.
+        particles: m per time point, 2 to 2000.
+        paths: how many are sampled, 1 to 100000.
+        path_times: at how many evenly spaced times, 2 to 1000.
+        coupling: ``entropic`` or ``exact`` optimal transport between neighbouring time points.
+        start: ``gaussian``: private means and covariances; ``k-means``: private clusters;
+            ``public``: a fixed cloud around the middle of the bounds, without budget.
+        modes: clusters of a ``k-means`` start at each time point, 2 to 100.
+        start_share: share of the budget that the start is given, between 0 and 1.
+        steps, rate: of the dynamics, and the Poisson sampling rate of each.
+        temperature: τ of the diffusion along a path, in units of the encoded columns squared per
+            whole duration.
+
+    Raises:
+        InvalidInput: with every problem.
+    """
+
+    name: ClassVar[str] = "trajectory"
+    time: str
+    points: int | None = None
+    subsample: int | None = None
+    copies: int = 10
+    refits: int = 10
+    particles: int = 50
+    paths: int = 500
+    path_times: int = 91
+    coupling: str = "entropic"
+    start: str = "gaussian"
+    modes: int = 1
+    start_share: float = 0.4
+    steps: int = 60
+    rate: float = 0.2
+    temperature: float = 0.02
+
+    def __post_init__(self) -> None:
+        check = Checks("mechanism")
+        check.pattern("time", self.time)
+        if self.points is not None:
+            check.whole("points", self.points, 2, MOST_POINTS)
+        if self.subsample is not None:
+            check.whole("subsample", self.subsample, 2, MOST_POINTS)
+        check.whole("copies", self.copies, 1, 100)
+        check.whole("refits", self.refits, 0, 100)
+        check.whole("particles", self.particles, 2, 2000)
+        check.whole("paths", self.paths, 1, 100_000)
+        check.whole("path_times", self.path_times, 2, 1000)
+        check.choice("coupling", self.coupling, COUPLINGS)
+        check.choice("start", self.start, STARTS)
+        check.whole("modes", self.modes, 1, 100)
+        if (self.start == "k-means") != (self.modes != 1) and self.start in STARTS:
+            check.add(
+                "modes",
+                "goes with a start by k-means, and that with at least 2",
+                value=shown(self.modes),
+                remedy="Set start = 'k-means' and modes to at least 2, or neither",
+            )
+        check.whole("steps", self.steps, 1, 10_000)
+        share = check.number("start_share", self.start_share, "0 < share < 1", above=0, below=1)
+        rate = check.number("rate", self.rate, "above 0, at most 1", above=0, most=1)
+        # Without diffusion no entropic coupling has a scale.
+        temperature = check.number(
+            "temperature", self.temperature, "0.0001 to 10", least=0.0001, most=10
+        )
+        check.keep(self, rate=rate, temperature=temperature, start_share=share)
+        check.done()
+
+    def problems(self, schema: Schema, estimands: Sequence[Estimand]) -> list[Problem]:
+        """What this study and schema ask that the mechanism cannot do."""
+        check = Checks("mechanism")
+        if self.time not in schema.names:
+            check.add(
+                "time",
+                "is not a column of the study",
+                value=shown(self.time),
+                remedy=nearest(self.time, schema.names),
+            )
+            return check.problems
+        column = schema[self.time]
+        points = self._points(check, column)
+        if column.nullable:
+            check.add("time", "may be missing: a row without a time is no snapshot")
+        if len(schema.names) < 2:
+            check.add("time", "is the only column: nothing moves along it")
+        if points is None or check.problems:
+            return check.problems
+        if self.subsample is not None and self.subsample > points:
+            check.add(
+                "subsample",
+                "is more than there are time points",
+                value=str(self.subsample),
+                bound=f"at most {points}",
+            )
+        if self.modes > self.particles:
+            check.add(
+                "modes",
+                "are more than there are particles",
+                value=str(self.modes),
+                bound=f"at most {self.particles}",
+            )
+        size = points * self.particles * (len(schema.names) - 1)
+        if size > MOST_NUMBERS:
+            check.add(
+                "particles",
+                "are too many for so many time points and columns",
+                value=f"{size} numbers",
+                bound=f"at most {MOST_NUMBERS}",
+            )
+        return check.problems
+
+    def time_points(self, schema: Schema) -> int:
+        """How many time points have particles, in a study without problems.
+
+        Raises:
+            InvalidInput: the study has some.
+        """
+        check = Checks("mechanism")
+        points = self._points(check, schema[self.time])
+        check.done()
+        return self.subsample or points or 0
+
+    def _points(self, check: Checks, column: Column) -> int | None:
+        """How many time points there are, or None where the column has none."""
+        if column.kind not in TIME_KINDS:
+            check.add(
+                "time",
+                f"column {column.name!r} is of kind {column.kind!r}",
+                bound=f"one of {', '.join(TIME_KINDS)}",
+            )
+            return None
+        if column.kind == "ordered":
+            if self.points is not None:
+                check.add("points", "an ordered column's are its levels", remedy="Remove it")
+            return len(column.levels)
+        grid = column.grid
+        values = None if grid is None else grid[1] - grid[0] + 1
+        if self.points is not None:
+            if values is not None and self.points > values:
+                check.add(
+                    "points",
+                    "are more than the column has values",
+                    value=str(self.points),
+                    bound=f"at most {values}",
+                )
+            return self.points
+        if column.kind != "integer" or values is None or not 2 <= values <= MOST_POINTS:
+            check.add(
+                "points",
+                "is missing: into how many time points is the column binned?",
+                bound=f"2 to {MOST_POINTS}",
+            )
+            return None
+        return values

@@ -1,0 +1,1 @@
+"""What releases cost: accountants, each with its theorem."""

@@ -1,0 +1,280 @@
+"""What an analyst asks of a federation: one frozen object with one canonical byte string.
+
+A study that comes over the wire is hostile: :meth:`Study.from_dict` validates all of it and
+refuses unknown keys.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields
+from datetime import datetime
+from typing import Any, TypeVar
+
+from penstock import mechanisms
+from penstock.base.checks import SITE, SITE_BOUND, Checks, record, shown, unknown_keys, within
+from penstock.base.errors import InvalidInput, Problem
+from penstock.mechanisms import Mechanism
+from penstock.privacy.request import PrivacyRequest
+from penstock.questions.estimands import Estimand, estimand_problems
+from penstock.schema import Column, Schema, read_columns
+
+MAX_SITES = 1000
+MAX_ESTIMANDS = 50
+MAX_READERS = 100
+_PARTS = ("schema", "estimands", "privacy", "mechanism")
+_TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
+_WIRE = re.compile(r"(0|[1-9][0-9]{0,3})\.(0|[1-9][0-9]{0,3})")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """A study: what is asked, of whom, at what cost, and until when.
+
+    Attributes:
+        name, federation: names; title: one line of text.
+        sites: names of the sites that are asked, distinct.
+        schema: the columns, without codes for "missing" (those are local to a site).
+        estimands: what the report estimates; may be empty.
+        privacy, mechanism: see there.
+        quorum: the study finishes with at least so many sites, 1 to len(sites).
+        deadline_hours: > 0, hours from the start to when the study closes.
+        not_before, expires: RFC 3339 in UTC, whole seconds: ``2026-11-21T00:00:00Z``.
+        release: index of the release, from 1.
+        max_sites_per_person: in how many sites a person may be, at most; the report composes
+            over it (a number above len(sites) is on the safe side).
+        wire: the wire version that was signed.
+        readers: accounts at the coordinator that may read the study and its results, besides the
+            account that hands it in; distinct names.
+
+    Raises:
+        InvalidInput: with every problem.
+    """
+
+    name: str
+    title: str
+    federation: str
+    sites: tuple[str, ...]
+    schema: Schema
+    estimands: tuple[Estimand, ...]
+    privacy: PrivacyRequest
+    mechanism: Mechanism
+    quorum: int
+    deadline_hours: float
+    not_before: str
+    expires: str
+    release: int = 1
+    max_sites_per_person: int = 1
+    wire: str = "1.0"
+    readers: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        head = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _PARTS}
+        check = Checks(f"study {shown(self.name)}")
+        check.problems += _head_problems(head)
+        parts = (
+            isinstance(self.schema, Schema),
+            isinstance(self.privacy, PrivacyRequest),
+            isinstance(self.mechanism, Mechanism),
+            isinstance(self.estimands, tuple)
+            and all(isinstance(e, Estimand) for e in self.estimands),
+        )
+        if all(parts):
+            numbered = list(enumerate(self.estimands, start=1))
+            check.problems += _question_problems(numbered, self.schema.columns)
+            found = self.mechanism.problems(self.schema, self.estimands)
+            check.problems += within("mechanism", found)
+        else:
+            check.add("", "schema, estimands, privacy or mechanism is of the wrong type")
+        check.done()
+        check.keep(self, deadline_hours=float(self.deadline_hours))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The canonical JSON form; ε = ∞ (guarantee ``empirical``) is null.
+
+        A study without readers has no such field: its bytes, and so its id and its signature, are
+        those of a study from before there were readers.
+        """
+        data: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
+        data["sites"] = list(self.sites)
+        data["readers"] = list(self.readers)
+        if not self.readers:
+            del data["readers"]
+        data["schema"] = self.schema.to_dict()
+        data["estimands"] = [_flat(e) for e in self.estimands]
+        data["mechanism"] = mechanisms.settings(self.mechanism)
+        data["privacy"] = _flat(self.privacy)
+        if self.privacy.epsilon == math.inf:
+            data["privacy"]["epsilon"] = None
+        return data
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Study:
+        """Inverse of :meth:`to_dict`, for anything that was parsed from JSON.
+
+        Raises:
+            InvalidInput: with every problem, whose ``where`` is a path such as
+                ``schema.columns.age.lower`` or ``estimands[1].term``.
+        """
+        if not isinstance(data, Mapping):
+            raise InvalidInput("study", [Problem("", "must be a table", value=shown(data))])
+        problems = unknown_keys(data, [f.name for f in fields(cls)])
+        head = {f.name: data.get(f.name, f.default) for f in fields(cls) if f.name not in _PARTS}
+        absent = [f.name for f in fields(cls) if f.default is MISSING and f.name not in data]
+        problems += [Problem(name, "is missing") for name in absent]
+        head = {k: tuple(v) if isinstance(v, list) else v for k, v in head.items()}
+        problems += [p for p in _head_problems(head) if p.where not in absent]
+        columns, broken, found = read_columns(data.get("schema", {}))
+        if "schema" in data:
+            problems += within("schema", found)
+        estimands = _read_estimands(data.get("estimands", []), problems)
+        if columns or broken:
+            problems += _question_problems(estimands, columns, broken)
+        privacy = _read("privacy", PrivacyRequest, data, problems)
+        mechanism = _read_mechanism(data, problems)
+        if problems or privacy is None or mechanism is None:  # None: its problems are listed
+            raise InvalidInput(f"study {shown(data.get('name'))}", problems)
+        return cls(
+            **head,
+            schema=Schema.from_dict(data["schema"]),
+            estimands=tuple(e for _, e in estimands),
+            privacy=privacy,
+            mechanism=mechanism,
+        )
+
+
+def require_estimands(study: Study, what: str, remedy: str) -> None:
+    """Refuse a study that asks nothing: sites would be charged for a report without an answer.
+
+    A study without estimands is valid: its analyst may want what sites release, and no more. Only
+    that has to be meant.
+
+    Args:
+        what: the study's file, or what else it is called where its problems are listed.
+        remedy: how whoever means it says so.
+
+    Raises:
+        InvalidInput: there are none.
+    """
+    if not study.estimands:
+        message = "there is none: sites would be charged, and the report would answer nothing"
+        remedy = f"Add [[estimands]]; or {remedy}, if what sites release is all you want"
+        raise InvalidInput(what, [Problem("estimands", message, remedy=remedy)])
+
+
+def parse_time(text: str) -> datetime:
+    """An RFC 3339 time in UTC with whole seconds, as ``2026-11-21T00:00:00Z``.
+
+    Raises:
+        ValueError: it is anything else.
+    """
+    if not (isinstance(text, str) and _TIME.fullmatch(text)):
+        raise ValueError("not a UTC time of the form 2026-11-21T00:00:00Z")
+    return datetime.fromisoformat(text)
+
+
+def _head_problems(head: Mapping[str, Any]) -> list[Problem]:
+    """Problems of a study's own fields, all but its parts."""
+    check = Checks("study")
+    for field in ("name", "federation"):
+        check.pattern(field, head[field])
+    check.text("title", head["title"])
+    sites = check.sequence("sites", head["sites"], 1, MAX_SITES)
+    for site in sites or ():
+        check.pattern("sites", site, SITE, SITE_BOUND)
+    check.distinct("sites", sites or ())
+    count = len(sites) if sites is not None else MAX_SITES
+    check.whole("quorum", head["quorum"], 1, count, "At most as many as there are sites")
+    check.whole("max_sites_per_person", head["max_sites_per_person"], 1, MAX_SITES)
+    check.number(
+        "deadline_hours", head["deadline_hours"], "above 0, at most 8760", above=0, most=8760
+    )
+    check.whole("release", head["release"], 1, 1_000_000)
+    check.pattern("wire", head["wire"], _WIRE, "major.minor, such as 1.0")
+    readers = check.sequence("readers", head["readers"], 0, MAX_READERS)
+    for reader in readers or ():
+        check.pattern("readers", reader)
+    check.distinct("readers", readers or ())
+    start, end = (_time(check, field, head[field]) for field in ("not_before", "expires"))
+    if start is not None and end is not None and not start < end:
+        check.add(
+            "expires",
+            "is not after not_before",
+            value=shown(head["expires"]),
+            bound=f"after {head['not_before']}",
+        )
+    return check.problems
+
+
+def _time(check: Checks, field: str, value: Any) -> datetime | None:
+    try:
+        return parse_time(value)
+    except ValueError:
+        bound = "a UTC time of the form 2026-11-21T00:00:00Z"
+        check.add(field, "is not a time", value=shown(value), bound=bound)
+        return None
+
+
+def _question_problems(
+    estimands: Sequence[tuple[int, Estimand]],
+    columns: Sequence[Column],
+    broken: Collection[str] = (),
+) -> list[Problem]:
+    """Problems of numbered estimands and of codes for "missing", given the sound columns."""
+    check = Checks("study")
+    if len(estimands) > MAX_ESTIMANDS:
+        bound = f"at most {MAX_ESTIMANDS}"
+        check.add("estimands", "are too many", value=str(len(estimands)), bound=bound)
+    check.distinct("estimands", [e.name for _, e in estimands])
+    for i, estimand in estimands[:MAX_ESTIMANDS]:
+        found = estimand_problems(estimand, columns, broken)
+        check.problems += within(f"estimands[{i}]", found)
+    for column in columns:
+        if column.missing:
+            check.add(
+                f"schema.columns.{column.name}.missing",
+                "codes for missing values are local to a site's dictionary",
+                remedy="Remove them from the study",
+            )
+    return check.problems
+
+
+def _read_estimands(data: object, problems: list[Problem]) -> list[tuple[int, Estimand]]:
+    if not isinstance(data, list):
+        problems.append(Problem("estimands", "must be a list", value=shown(data)))
+        return []
+    found: list[tuple[int, Estimand]] = []
+    for i, item in enumerate(data[: MAX_ESTIMANDS + 1], start=1):
+        estimand = _read(f"estimands[{i}]", Estimand, {f"estimands[{i}]": item}, problems)
+        if estimand is not None:
+            found.append((i, estimand))
+    return found
+
+
+def _read(name: str, cls: type[T], data: Mapping[str, Any], problems: list[Problem]) -> T | None:
+    """The part ``name`` of a study, or None after its problems were added."""
+    if name not in data:
+        return None  # absent: said already
+    try:
+        return record(cls, data[name], name)
+    except InvalidInput as error:
+        problems += within(name, error.problems)
+        return None
+
+
+def _read_mechanism(data: Mapping[str, Any], problems: list[Problem]) -> Mechanism | None:
+    if "mechanism" not in data:
+        return None  # absent: said already
+    try:
+        return mechanisms.read(data["mechanism"])
+    except InvalidInput as error:
+        problems += within("mechanism", error.problems)
+        return None
+
+
+def _flat(part: Estimand | PrivacyRequest) -> dict[str, Any]:
+    values = {f.name: getattr(part, f.name) for f in fields(part)}
+    return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}

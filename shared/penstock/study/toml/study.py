@@ -1,0 +1,85 @@
+"""A study as an analyst writes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from penstock.base.checks import shown, unknown_keys, within
+from penstock.base.errors import InvalidInput, Problem
+from penstock.study.study import Study
+from penstock.study.toml.dictionary import read_column_tables
+from penstock.study.toml.reader import read_toml
+
+_TABLE = ("person", "max_rows_per_person")
+_PARTS = ("privacy", "mechanism", "estimands")
+_HEAD = tuple(f.name for f in fields(Study) if f.name not in ("schema", "wire", *_PARTS))
+_TOP = ("wire", "study", "table", "privacy", "mechanism", "columns", "estimands")
+
+
+def parse_study(text: str) -> Study:
+    """Parse a study's TOML text.
+
+    ``wire`` stands at the top; ``[study]`` holds the study's own fields; ``[table]`` (optional)
+    ``person`` and ``max_rows_per_person``; ``[columns.NAME]`` the columns as in a dictionary,
+    without codes for missing values; ``[[estimands]]``, ``[privacy]`` and ``[mechanism]`` (all
+    optional keys have defaults) are as in :mod:`penstock.study.study`. Times may be written as text
+    or as TOML times.
+
+    Raises:
+        InvalidInput: with every problem of the file and its line.
+    """
+    values, lines = read_toml(text, "study")
+    problems = unknown_keys(values, _TOP)
+    data: dict[str, Any] = {k: values[k] for k in (*_PARTS, "wire") if k in values}
+    data.setdefault("mechanism", {})
+    data.setdefault("estimands", [])
+    head = _section(values, "study", _HEAD, problems)
+    table = _section(values, "table", _TABLE, problems)
+    data |= {key: _time(value) for key, value in head.items()}
+    columns, written, found = read_column_tables(values.get("columns"))
+    problems += found
+    data["schema"] = {**table, "columns": columns}
+    try:
+        study = Study.from_dict(data)
+    except InvalidInput as error:
+        absent = {s for s in ("study", "columns") if not isinstance(values.get(s), Mapping)}
+        for problem in error.problems:
+            where = _as_written(problem.where, written)
+            # A missing section is one problem, not one for each of its keys.
+            if where.partition(".")[0] not in absent:
+                problems.append(replace(problem, where=where))
+        raise InvalidInput("study", lines.locate(problems)) from None
+    if problems:
+        raise InvalidInput("study", lines.locate(problems))
+    return study
+
+
+def _section(
+    values: Mapping[str, Any], name: str, known: tuple[str, ...], problems: list[Problem]
+) -> dict[str, Any]:
+    """The known keys of a table; what else is in it becomes a problem."""
+    section = values.get(name, {} if name == "table" else None)
+    if not isinstance(section, Mapping):
+        problems.append(Problem(name, "is missing or not a table", remedy=f"Add [{name}]"))
+        return {}
+    problems += within(name, unknown_keys(section, known))
+    return {key: section[key] for key in known if key in section}
+
+
+def _as_written(where: str, written: Mapping[str, str]) -> str:
+    """Where in the TOML text a path of the study's JSON form stands."""
+    top = where.partition(".")[0].partition("[")[0]
+    if top == "schema":
+        path = where.removeprefix("schema.")
+        return f"table.{path}" if path in _TABLE else written.get(path, path)
+    return f"study.{where}" if top in _HEAD else where
+
+
+def _time(value: object) -> object:
+    """TOML's own times as RFC 3339 in UTC; one without a zone is left to be refused."""
+    if isinstance(value, datetime) and value.tzinfo is not None and not value.microsecond:
+        return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return shown(value) if isinstance(value, datetime) else value

@@ -1,0 +1,234 @@
+"""Dictionaries and studies written as TOML that parses back to the same objects."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+
+from penstock.mechanisms import Maf, Mechanism, settings
+from penstock.privacy.request import DELTA, PrivacyRequest
+from penstock.questions.estimands import MODELS, Estimand
+from penstock.schema import HOW_SUGGESTED, Column, Schema, suggest_for, suggest_modelling
+from penstock.study.study import Study
+from penstock.study.toml.writer import key, table, value
+
+DEADLINE_HOURS = 14 * 24.0
+"""Two weeks: a steward who approves by hand, and was away for one, still has time to look."""
+
+_STUDY_NOTES = {
+    "quorum": "finishes with at least so many sites",
+    "deadline_hours": "hours until the study closes; stewards may decide by hand: give them days",
+    "not_before": "UTC; sites answer between these times",
+    "release": "a higher number asks for a new draw, at a new cost",
+    "max_sites_per_person": "in how many of the sites a person may be",
+    "readers": "accounts that may read it besides yours",
+}
+_PRIVACY_NOTES = {
+    "epsilon": "per person, at each site",
+    "delta": "at most 1/(10 n), n the largest site's number of persons",
+    "guarantee": "formal | public-flow | empirical",
+}
+_TABLES_NOTES = {
+    "copies": "synthetic data sets per site, 1 to 100",
+    "refits": "repeats on synthetic rows that show the mechanism's noise, 0 to 100; free of budget",
+}
+_MECHANISM_NOTES: dict[str, dict[str, str]] = {
+    "maf": {
+        **_TABLES_NOTES,
+        "w": "0 samples the flow; above 0 injects latents, at a large cost",
+        "latent_clip": "radius of the latents where w > 0",
+        "steps": "training steps",
+        "sampling": "full | poisson",
+        "rate": "poisson: share of persons in a step",
+        "flows": "layers of the flow",
+        "hidden": "widths of the hidden layers",
+    },
+    "sliced-wasserstein": {
+        **_TABLES_NOTES,
+        "variant": "sketch | resampled | presampled",
+        "steps": "of the flow; resampled pays for each",
+        "bases": "directions are so many orthonormal bases",
+        "bins": "of each distribution function (sketch)",
+        "batch": "rows per step (resampled)",
+        "step": "in units of the step that matches one direction",
+        "diffusion": "entropic term; it earns no privacy",
+    },
+    "trajectory": {
+        **_TABLES_NOTES,
+        "time": "the column that says when a row was taken",
+        "points": "time points, into which a column of numbers is binned",
+        "subsample": "how many of the time points have particles",
+        "particles": "per time point",
+        "paths": "sampled through the particles: a model's draws, not persons' histories",
+        "path_times": "evenly spaced times of each path",
+        "coupling": "entropic | exact",
+        "start": "gaussian | k-means | public",
+        "modes": "k-means: clusters at each time point",
+        "start_share": "of the budget, for the start",
+        "steps": "of the particles",
+        "rate": "share of persons in a step",
+        "temperature": "how rough paths are",
+    },
+    "gibbs": {
+        "dynamics": "overdamped | underdamped",
+        "steps": "of a plain chain",
+        "ridge": "penalty per person; above 0",
+        "bound": "norm beyond which a row's covariates lose weight",
+        "baseline": "of a survival model: piecewise | weibull",
+        "pieces": "intervals of a piecewise baseline",
+    },
+}
+_HEADS = {
+    "maf": "releases synthetic tables, of which any question may be asked.",
+    "sliced-wasserstein": "releases synthetic tables, of which any question may be asked.",
+    "trajectory": "releases tables of snapshots, particles for each time, and paths through them.",
+    "gibbs": "releases one question's coefficients, and no table: exactly one estimand.",
+}
+_ESTIMAND_NOTES = {
+    "model": " | ".join(MODELS),
+    "outcome": "cox: the duration; its event comes from the columns",
+    "term": "of a mean the outcome itself",
+    "per": "the coefficient is reported per this many units",
+}
+_EXAMPLE = f"""\
+# What the report estimates; repeat for each. For example:
+# [[estimands]]
+# name = "effect"
+# model = "ols"        # {" | ".join(MODELS)}
+# outcome = "COLUMN"   # cox: the duration; its event comes from the columns
+# term = "COLUMN"      # not for a mean
+# per = 1
+# adjust = ["COLUMN"]
+"""
+
+
+def dictionary_toml(
+    schema: Schema, persons: int | None = None, others: Mapping[str, str] | None = None
+) -> str:
+    """A site's dictionary; :func:`parse_dictionary` gives the same back.
+
+    Args:
+        persons: the declared frame; a site needs one.
+        others: the level that takes what is none of a column's levels.
+    """
+    frame = {} if persons is None else {"persons": persons}
+    columns = [
+        _column(c) + (_pairs({"other": others[c.name]}) if others and c.name in others else "")
+        for c in schema.columns
+    ]
+    return "\n".join([_pairs(frame | _person(schema)), *columns])
+
+
+def study_toml(study: Study) -> str:
+    """A complete, commented study file; :func:`parse_study` gives the same study back."""
+    head = {
+        f.name: getattr(study, f.name)
+        for f in fields(study)
+        if f.name not in ("schema", "estimands", "privacy", "mechanism", "wire")
+    }
+    estimands = [
+        table("[[estimands]]", _set(e, keep=("per", "adjust")), _ESTIMAND_NOTES if i == 0 else {})
+        for i, e in enumerate(study.estimands)
+    ]
+    return "\n".join(
+        [
+            "# A Penstock study. `penstock study check` reports every problem with its line.\n"
+            + _pairs({"wire": study.wire}),
+            table("study", head, _STUDY_NOTES),
+            table("privacy", _all(study.privacy), _PRIVACY_NOTES),
+            _mechanism(study.mechanism),
+            *(estimands or [_EXAMPLE]),
+            "# Whose rows: person names the column that identifies a person, if there is one.\n"
+            + table("table", _person(study.schema)),
+            "# The columns, as in the sites' dictionaries; bounds may be narrower.\n"
+            + (f"# {HOW_SUGGESTED}\n" if suggest_for(study.schema) else "")
+            + "\n".join(_column(c) + _advice(c) for c in study.schema.columns),
+        ]
+    )
+
+
+def study_template(
+    schema: Schema,
+    *,
+    name: str,
+    sites: Sequence[str],
+    federation: str,
+    not_before: str,
+    expires: str,
+    title: str = "",
+    epsilon: float = 1.0,
+    delta: float = DELTA,
+    quorum: int | None = None,
+    deadline_hours: float = DEADLINE_HOURS,
+    estimands: Sequence[Estimand] = (),
+    mechanism: Mechanism | None = None,
+) -> str:
+    """A study to edit, over a dictionary's columns (without its codes for missing values).
+
+    The quorum is a majority of the sites, and the deadline two weeks, unless given. The text
+    parses, and round trips.
+
+    Raises:
+        InvalidInput: with every problem of what was given.
+    """
+    columns = tuple(replace(c, missing=()) for c in schema.columns)
+    study = Study(
+        name=name,
+        title=title or name,
+        federation=federation,
+        sites=tuple(sites),
+        schema=replace(schema, columns=columns),
+        estimands=tuple(estimands),
+        privacy=PrivacyRequest(epsilon, delta),
+        mechanism=mechanism or Maf(),
+        quorum=len(sites) // 2 + 1 if quorum is None else quorum,
+        deadline_hours=deadline_hours,
+        not_before=not_before,
+        expires=expires,
+    )
+    return study_toml(study)
+
+
+def _pairs(pairs: Mapping[str, object]) -> str:
+    return "".join(f"{key(k)} = {value(v)}\n" for k, v in pairs.items())
+
+
+def _person(schema: Schema) -> dict[str, object]:
+    person: dict[str, object] = {} if schema.person is None else {"person": schema.person}
+    return person | {"max_rows_per_person": schema.max_rows_per_person}
+
+
+def _column(column: Column) -> str:
+    shown = _set(column)
+    del shown["name"]
+    if column.kind == "duration":
+        del shown["lower"]
+        shown["follow_up"] = shown.pop("upper")
+    if column.kind == "event":
+        del shown["levels"]
+    return table(f"columns.{key(column.name)}", shown)
+
+
+def _advice(column: Column) -> str:
+    """What the column could do with, as a comment below it."""
+    found = suggest_modelling(column)
+    return "" if found is None else f"# {found}\n"
+
+
+def _all(part: PrivacyRequest) -> dict[str, object]:
+    return {f.name: getattr(part, f.name) for f in fields(part)}
+
+
+def _mechanism(mechanism: Mechanism) -> str:
+    """All settings; those that are left to the mechanism as comments: TOML has no nothing."""
+    values, notes = settings(mechanism), _MECHANISM_NOTES[mechanism.name]
+    given = {k: v for k, v in values.items() if v is not None}
+    left = [f"# {k} =   # {notes[k]}; chosen for you\n" for k, v in values.items() if v is None]
+    head = f"# {mechanism.name} {_HEADS[mechanism.name]}\n"
+    return head + table("mechanism", given, notes) + "".join(left)
+
+
+def _set(part: Column | Estimand, keep: Sequence[str] = ()) -> dict[str, object]:
+    """The fields that differ from their defaults, and those of ``keep``."""
+    pairs = {f.name: (getattr(part, f.name), f.default) for f in fields(part)}
+    return {k: v for k, (v, default) in pairs.items() if v != default or k in keep}

@@ -1,0 +1,78 @@
+"""A gate, and its worker, in the process of a test: starting processes is most of a small study."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import grpc
+import pyarrow as pa
+from tests.support.timed import table_of
+
+from penstock.mechanisms import Gibbs, Trajectory
+from penstock.study.study import Study
+from penstock.wire import gate_pb2_grpc
+from penstock_client.gate.gate import Gate
+from penstock_client.gate.running import Runner
+from penstock_client.gate.service import GateService
+from penstock_client.gate.stores import Stores
+from penstock_client.rows.sealed import mapped
+from penstock_client.site.paths import SitePaths, read_settings
+from penstock_client.work import worker
+from penstock_client.work.launcher import Worker
+from penstock_client.work.rehearsal import Measured, shortened
+from penstock_client.work.spec import TABLE, Spec
+
+
+class WorkerHere(Worker):
+    """What a worker's process does, done here; a made-up table stands for most rehearsals."""
+
+    _spec: Spec
+    _found: Measured
+
+    def prepare(self, spec: Spec, *, rehearse: bool = True) -> bool:
+        self._folder.mkdir(parents=True)
+        self._spec = spec
+        self._found = Measured(first=0.1)
+        study = shortened(Study.from_dict(spec.study))
+        if rehearse and isinstance(study.mechanism, Gibbs | Trajectory):
+            self._found = worker.rehearse(spec, self._folder)
+        elif rehearse:
+            table_of(study, spec.persons, self.rehearsed)
+        return True
+
+    def measured(self) -> Measured:
+        return self._found
+
+    def run(self, rows: int, progress: Callable[[int, int], None]) -> Path:
+        first, *rest = worker.produce(self._spec, mapped(rows), progress)
+        with pa.OSFile(str(self._folder / TABLE), "wb") as sink:
+            with pa.ipc.new_stream(sink, first.schema) as writer:
+                for table in (first, *rest):
+                    writer.write_table(table)
+        return self._folder / TABLE
+
+
+class GateHere:
+    """A site's gate on its socket."""
+
+    def __init__(self, paths: SitePaths) -> None:
+        self._stores = Stores(paths, read_settings(paths))
+        self._runner = Runner(self._stores, work=WorkerHere)
+        self._runner.recover()
+        self._server = grpc.server(ThreadPoolExecutor(1))
+        self.gate = Gate(self._stores, self._runner)
+        gate_pb2_grpc.add_GateServicer_to_server(GateService(self.gate), self._server)
+        self._server.add_insecure_port(f"unix:{paths.gate_socket}")
+        self._server.start()
+        self._thread = threading.Thread(target=self._runner.run)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._runner.stop()
+        self._server.stop(grace=None).wait()
+        self._thread.join()
+        self._stores.database.close()
+        self._stores.decisions.close()

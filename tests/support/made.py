@@ -1,0 +1,202 @@
+"""Hand-made releases of every mechanism: no site, no worker, tables of made-up rows."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.mechanisms import Gibbs, Maf, Mechanism, SlicedWasserstein, Trajectory
+from penstock.mechanisms.released import COPY, PATH, shape_of
+from penstock.mechanisms.trajectory.times import times_of
+from penstock.privacy.request import PrivacyRequest
+from penstock.questions.estimands import Estimand
+from penstock.schema import Column, Schema
+from penstock.study.study import Study
+from penstock.wire.manifest import Manifest
+from penstock.wire.signatures import generate_key, public_hex
+from penstock_server.analysis.combine import SiteEstimate
+from penstock_server.analysis.refits import widen_sites
+from penstock_server.intake.uploads import Upload, read_upload
+from penstock_server.results.results import measure
+
+KEY = generate_key()
+PERSONS = 40
+SITES = ("north", "south", "west")
+SCHEMA = Schema(
+    (
+        Column("visit", "integer", lower=0, upper=4, label="visit", unit="years"),
+        Column("sbp", "continuous", lower=80, upper=220, decimals=0, unit="mmHg", label="pressure"),
+        Column("chol", "continuous", lower=2, upper=12, decimals=1, nullable=True),
+        Column("smoker", "binary", levels=("no", "yes")),
+        Column("ward", "categorical", levels=("a", "b", "=c")),
+        Column("falls", "integer", lower=0, upper=20),
+    ),
+    person="patient",
+    max_rows_per_person=2,
+)
+QUESTION = Estimand("falls", "poisson", "falls", "smoker", adjust=("sbp", "ward"))
+ESTIMANDS = (QUESTION, Estimand("mean-sbp", "mean", "sbp"), Estimand("smokers", "mean", "smoker"))
+TRAJECTORY = Trajectory(
+    "visit", copies=2, refits=1, particles=6, paths=5, path_times=9, subsample=3
+)
+MECHANISMS: dict[str, Mechanism] = {
+    "maf": Maf(copies=3, refits=2),
+    "sliced-wasserstein": SlicedWasserstein(copies=2, refits=0),
+    "trajectory": TRAJECTORY,
+    "gibbs": Gibbs(),
+}
+
+
+def study(mechanism: Mechanism, **changed: Any) -> Study:
+    values: dict[str, Any] = {
+        "name": "made",
+        "title": "A made-up study",
+        "federation": "net",
+        "sites": SITES,
+        "schema": SCHEMA,
+        "estimands": (QUESTION,) if isinstance(mechanism, Gibbs) else ESTIMANDS,
+        "privacy": PrivacyRequest(2.0, 1e-5),
+        "mechanism": mechanism,
+        "quorum": 1,
+        "deadline_hours": 1.0,
+        "not_before": "2026-11-01T00:00:00Z",
+        "expires": "2026-12-01T00:00:00Z",
+    }
+    return Study(**(values | changed))
+
+
+def rows(
+    rng: np.random.Generator, count: int, visit: np.ndarray | None = None
+) -> dict[str, np.ndarray]:
+    visit = rng.integers(0, 5, count).astype(float) if visit is None else visit
+    smoker = (rng.random(count) < 0.4).astype(float)
+    return {
+        "visit": visit,
+        "sbp": 120 + 4 * visit + rng.normal(0, 8, count),
+        "chol": np.where(rng.random(count) < 0.1, np.nan, rng.normal(5, 1, count)),
+        "smoker": smoker,
+        "ward": rng.integers(0, 3, count).astype(float),
+        "falls": rng.poisson(np.exp(0.5 * smoker)).astype(float),
+    }
+
+
+def table(
+    of: Study, *, persons: int = PERSONS, seed: int = 0, rows_of: Mapping[int, int] | None = None
+) -> pa.Table:
+    """A release as a worker writes it: copies, particles, paths, refits.
+
+    ``rows_of``: of copies and refits that have fewer than the frame has places.
+    """
+    rng, shape, mechanism = np.random.default_rng(seed), shape_of(of, persons), of.mechanism
+    tables = []
+    for copy, count in (dict(shape.counts) | dict(rows_of or {})).items():
+        path = np.zeros(count, dtype=np.int32)
+        if isinstance(mechanism, Gibbs):
+            columns: Mapping[str, np.ndarray] = answer(count, rng)
+        elif copy == 0 and isinstance(mechanism, Trajectory):
+            times = times_of(mechanism, of.schema)
+            seen = times.at(np.linspace(0.0, 1.0, mechanism.path_times))
+            visits = np.repeat(times.at(times.positions), mechanism.particles)
+            visit = np.concatenate([visits, np.tile(seen, mechanism.paths)])
+            columns = {n: v for n, v in rows(rng, count, visit).items() if n in of.schema.names}
+            numbers = np.repeat(np.arange(1, mechanism.paths + 1), mechanism.path_times)
+            path = np.concatenate([np.full(len(visits), -1), numbers]).astype(np.int32)
+        else:
+            columns = {n: v for n, v in rows(rng, count).items() if n in of.schema.names}
+        labels = {COPY: np.full(count, copy, dtype=np.int32), PATH: path}
+        tables.append(shape.table(columns, {name: labels[name] for name in shape.labels}))
+    return pa.concat_tables(tables).combine_chunks()
+
+
+def answer(terms: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    root = rng.normal(size=(terms, terms))
+    covariance = 0.01 * (root @ root.T + np.eye(terms))
+    covariance = (covariance + covariance.T) / 2
+    found = {"term": np.arange(1.0, terms + 1), "estimate": rng.normal(0.3, 0.1, terms)}
+    return found | {f"cov_{i + 1}": covariance[:, i] for i in range(terms)}
+
+
+def stream(made: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, made.schema) as writer:
+        writer.write_table(made)
+    return sink.getvalue().to_pybytes()
+
+
+def manifest(
+    of: Study,
+    data: bytes,
+    *,
+    site: str = "north",
+    persons: int = PERSONS,
+    rows: int | None = None,
+) -> Manifest:
+    return Manifest(
+        wire="1.0",
+        study_id="5" * 64,
+        site=site,
+        request_id="7" * 64,
+        release=1,
+        lineage="main",
+        version=1,
+        persons=persons,
+        rows=shape_of(of, persons).counts[1] if rows is None else rows,
+        copies=of.mechanism.copies,
+        refits=of.mechanism.refits,
+        guarantee="formal",
+        mechanism=of.mechanism.name,
+        events=(),
+        relation="zero-out, public n",
+        delta=1e-5,
+        epsilon_autodp=1.98,
+        epsilon_pld=1.8,
+        epsilon_replace_one=3.7,
+        injection_epsilon=None,
+        table_sha256=hashlib.sha256(data).hexdigest(),
+        table_bytes=len(data),
+        ledger_seq=1,
+        ledger_head="a" * 64,
+        released_at="2026-11-21T08:00:00Z",
+        insecure_seed=False,
+        software={},
+        gate_key=public_hex(KEY),
+    )
+
+
+def read(
+    of: Study,
+    made: pa.Table,
+    folder: Path,
+    *,
+    site: str = "north",
+    persons: int = PERSONS,
+    rows: int | None = None,
+):
+    """A table through all checks of a table; ``rows``: of its copies, where they are fewer."""
+    data, path = stream(made), folder / f"{site}.arrow"
+    path.write_bytes(data)
+    return read_upload(site, manifest(of, data, site=site, persons=persons, rows=rows), path, of)
+
+
+def uploads(of: Study, folder: Path) -> list[Upload]:
+    """One upload a site, of different sizes."""
+    return [
+        read(
+            of,
+            table(of, persons=PERSONS + 20 * i, seed=i),
+            folder,
+            site=s,
+            persons=PERSONS + 20 * i,
+        )
+        for i, s in enumerate(of.sites)
+    ]
+
+
+def estimates(found: Upload, of: Study) -> dict[str, SiteEstimate]:
+    """What a report makes of one site's release where no other site delivers."""
+    return widen_sites({found.site: measure(found, of)})[found.site]

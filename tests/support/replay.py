@@ -1,0 +1,360 @@
+r"""Replay: the real release on neighbouring data sets that are given the same noisy answers.
+
+Every number that leaves a mechanism passes one of two functions on its way to its noise
+(:data:`SEAM`). A *tape* takes their place in every module that uses them. In the first world it
+draws the noise and keeps what was asked and answered; in another it answers the same again, so
+that all that is adaptive goes the same way, and what is *about to be noised* can be compared. Of a
+release of noise multiplier σ, by arrays v_j with noise of sd s_j,
+
+.. math:: \sum_j ‖v_j - v_j'‖² / s_j² ≤ 1/σ²,
+
+in whole numbers where the noise is drawn in whole numbers. There is no statistics in this: it takes
+milliseconds, sees every number, and a claim that is one per cent too small is seen where a person
+reaches it. And since a release is its answers, post-processed, a world with the same answers must
+release the same bytes, whatever its rows are.
+
+What it cannot see: noise that is not what it says (tests/statistical), and persons that nobody
+thought of.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cache
+from types import ModuleType
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.mechanisms.parts import Part
+from penstock.mechanisms.plans import Plan
+from penstock.mechanisms.release import release
+from penstock.privacy.events import DIAMETER, Event, NoisyDescent
+from penstock.privacy.noise import discrete
+from penstock.privacy.noise import sources as noise
+from penstock.privacy.noise.sources import SeededNoise
+from penstock.schema.encoding import Encoding
+
+Array = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+Fault = Callable[[], AbstractContextManager[Any]]
+
+SEAM = (noise.add_gaussian, discrete.add_discrete_gaussian)
+"""Where numbers get their noise."""
+
+_ROUNDING = 1e-8
+"""Sensitivities are rounded up by 1e-12 and more; the law's own sums are rounded, too."""
+
+
+class Broken(AssertionError):
+    """A release is not what it is charged as, or not post-processing of its noisy answers."""
+
+
+class _Enough(Exception):
+    """All that was to be seen has been."""
+
+
+# -- the tape ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Statistic:
+    """What was about to be noised, and what was answered.
+
+    Args:
+        where: the module that asked; value: float64, or Python's whole numbers of a ``unit``.
+        variance: of the noise on each number, in the value's own units squared.
+    """
+
+    where: str
+    value: NDArray[Any]
+    unit: Fraction
+    variance: Fraction
+    answer: Array
+
+    @property
+    def sd(self) -> float:
+        return math.sqrt(self.variance)
+
+    def same(self, other: Statistic) -> bool:
+        """Whether no bit differs."""
+        return bool(np.array_equal(self.value, other.value)) and self.unit == other.unit
+
+    def moved(self, other: Statistic) -> Fraction:
+        """‖v - v'‖² over the noise's variance."""
+        apart = (self.value - other.value).ravel()
+        if self.value.dtype == object:
+            squared = Fraction(sum(a * a for a in apart.tolist()))
+        else:
+            squared = Fraction(math.fsum((apart * apart).tolist()))
+        return squared * self.unit**2 / self.variance
+
+
+@dataclass
+class Tape:
+    """Stands in for :data:`SEAM`.
+
+    Args:
+        given: the statistics of the world whose answers it gives; None: noise.
+        most: after how many questions the run ends, unfinished.
+    """
+
+    given: Sequence[Statistic] | None = None
+    most: float = math.inf
+    seen: list[Statistic] = field(default_factory=list)
+    # Of its own: what is drawn without a look at rows must be the same in all worlds.
+    noise: SeededNoise = field(default_factory=lambda: SeededNoise(1))
+
+    def gaussian(self, where: str) -> Callable[..., Array]:
+        def add(value: Array | float, sd: float, source: noise.NoiseSource) -> Array:
+            array = np.array(value, dtype=np.float64)
+            if not np.isfinite(array).all():
+                raise Broken(f"{where}: a number that is none is about to be released")
+            return self._answer(
+                where, array, Fraction(1), Fraction(sd) ** 2, lambda: SEAM[0](array, sd, self.noise)
+            )
+
+        return add
+
+    def discrete(self, where: str) -> Callable[..., Array]:
+        def add(value: Any, variance: Any, source: noise.NoiseSource, *, unit: float) -> Array:
+            array = np.array(np.asarray(value).tolist(), dtype=object)
+            if not all(isinstance(v, int) for v in array.ravel().tolist()):
+                raise Broken(f"{where}: discrete noise on numbers that are not whole")
+            return self._answer(
+                where,
+                array,
+                Fraction(unit),
+                Fraction(variance),
+                lambda: SEAM[1](value, variance, self.noise, unit=unit),
+            )
+
+        return add
+
+    def _answer(
+        self,
+        where: str,
+        value: NDArray[Any],
+        unit: Fraction,
+        variance: Fraction,
+        noisy: Callable[[], Array],
+    ) -> Array:
+        at = len(self.seen)
+        if self.given is None:
+            answer = noisy()
+        elif at < len(self.given):
+            asked = self.given[at]
+            now = (where, value.shape, unit, variance)
+            if now != (asked.where, asked.value.shape, asked.unit, asked.variance):
+                raise Broken(f"question {at}: {now[:2]}, where another world asks {asked.where}")
+            answer = asked.answer
+        else:
+            raise Broken(f"{where}: asks more than another world does")
+        self.seen.append(Statistic(where, value, unit, variance, answer))
+        if len(self.seen) >= self.most:
+            raise _Enough
+        return answer.copy()
+
+
+@cache
+def seams() -> list[tuple[ModuleType, str, int]]:
+    """Every name in the package under which a function of :data:`SEAM` is called."""
+    modules = [m for name, m in sys.modules.items() if name.startswith("penstock.")]
+    return [
+        (module, name, SEAM.index(value))
+        for module in modules
+        for name, value in vars(module).items()
+        if any(value is real for real in SEAM)
+    ]
+
+
+@contextmanager
+def listening(tape: Tape) -> Iterator[None]:
+    """The tape in the place of the noise, everywhere."""
+    with ExitStack() as stack:
+        for module, name, kind in seams():
+            where = module.__name__.rpartition(".")[2]
+            hear = (tape.gaussian, tape.discrete)[kind]
+            stack.enter_context(patch.object(module, name, hear(where)))
+        yield
+
+
+# -- worlds ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """A data set: rows (n, k, d) as they are encoded, and which are there (n, k)."""
+
+    rows: Array
+    present: Bools
+
+    def without_first(self) -> World:
+        """Person 0 replaced by nothing."""
+        rows, present = self.rows.copy(), self.present.copy()
+        rows[0], present[0] = 0.0, False
+        return World(rows, present)
+
+    def with_first(self, rows: Array, present: Bools) -> World:
+        """Person 0's rows (k, d) replaced by these."""
+        all_rows, all_present = self.rows.copy(), self.present.copy()
+        all_rows[0], all_present[0] = rows, present
+        return World(all_rows, all_present)
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """One run: what was noised, what was released, and how it said that it went on."""
+
+    seen: list[Statistic]
+    parts: list[Part]
+    progress: list[tuple[int, int]]
+
+
+def run(
+    plan: Plan,
+    encoding: Encoding,
+    world: World,
+    given: Ran | None = None,
+    fault: Fault = nullcontext,
+    public: World | None = None,
+    most: float = math.inf,
+) -> Ran:
+    """The release in a world.
+
+    Args:
+        given: the run whose noisy answers it gets.
+        public: rows of the guarantee ``public-flow``.
+        most: after how many questions it ends, unfinished.
+    """
+    tape = Tape(None if given is None else given.seen, most)
+    told: list[tuple[int, int]] = []
+    made: list[Part] = []
+    with listening(tape), fault(), suppress(_Enough):
+        parts = release(
+            plan,
+            encoding,
+            world.rows.copy(),
+            world.present.copy(),
+            SeededNoise(7),
+            progress=lambda done, total: told.append((done, total)),
+            public=None if public is None else (public.rows, public.present),
+        )
+        made.extend(parts)
+    if given is not None and len(tape.seen) < min(most, len(given.seen)):
+        raise Broken(f"asks {len(tape.seen)} questions, another world {len(given.seen)}")
+    return Ran(tape.seen, made, told)
+
+
+# -- the two laws ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Arrays that are noised one after the other and are one release of an event, or several.
+
+    Args:
+        event: as it is charged; where: the module that looks.
+        parts: sd of each array's noise, over the event's σ · sensitivity.
+        releases: how many of the event's count this is.
+        measured: whether the event's sensitivity is in the arrays' own units. Where it is not, the
+            sd is checked by what moves alone.
+    """
+
+    event: Event
+    where: str
+    parts: tuple[float, ...] = (1.0,)
+    releases: int = 1
+    measured: bool = True
+
+    @property
+    def sigma(self) -> float:
+        return float(self.event.noise_multiplier)  # type: ignore[union-attr]
+
+    def reached(self, ours: Sequence[Statistic], theirs: Sequence[Statistic]) -> float:
+        """What moved, squared, over what may.
+
+        Raises:
+            Broken: it is more; another module looked; there was too little noise.
+        """
+        label = f"{self.event.label} ({self.where})"
+        if [s.where for s in ours] != [self.where] * len(self.parts):
+            raise Broken(f"{label}: charged, but {[s.where for s in ours]} looked")
+        if self.measured:
+            for part, seen in zip(self.parts, ours, strict=True):
+                least = part * self.sigma * self.event.sensitivity  # type: ignore[union-attr]
+                if not seen.sd >= least * (1 - _ROUNDING):
+                    raise Broken(f"{label}: noise of sd {seen.sd:.6g}, charged for {least:.6g}")
+        if self.event.relation == DIAMETER:
+            # Whoever takes a place is a row of at most the longest one's length.
+            longest = max(float((s.value**2).sum(axis=1).max()) for s in (*ours, *theirs))
+            moved = Fraction(4 * longest) / ours[0].variance
+        else:
+            moved = sum((a.moved(b) for a, b in zip(ours, theirs, strict=True)), Fraction(0))
+        ratio = float(moved * Fraction(self.sigma) ** 2 / self.releases)
+        if not ratio <= 1 + _ROUNDING:
+            raise Broken(f"{label}: moves {math.sqrt(ratio):.6f} of what it is charged for")
+        return ratio
+
+
+def hold_claims(plan: Plan, looks: Sequence[Look], ours: Ran, theirs: Ran) -> dict[str, float]:
+    """What one person moved of each event, at most, squared, over what is charged.
+
+    Args:
+        looks: in order, as the mechanism says it looks.
+
+    Raises:
+        Broken: too much moved; or what was looked at is not what is charged, one by one. What is
+            noised after the last look, of refits, must not move at all.
+    """
+    charged: Counter[Event] = Counter()
+    paid: Counter[Event] = Counter()
+    for event in plan.events:
+        charged[event] += _releases(event)
+    for look in looks:
+        paid[look.event] += look.releases
+    if paid != charged:
+        raise Broken(f"charged {dict(charged)}, and looked {dict(paid)}")
+    found: dict[str, float] = {}
+    at = 0
+    for look in looks:
+        end = at + len(look.parts)
+        ratio = look.reached(ours.seen[at:end], theirs.seen[at:end])
+        found[look.event.label] = max(found.get(look.event.label, 0.0), ratio)
+        at = end
+    for mine, other in zip(ours.seen[at:], theirs.seen[at:], strict=False):
+        if not mine.same(other):
+            raise Broken(f"{mine.where}: looks at rows, and nobody is charged")
+    return found
+
+
+def _releases(event: Event) -> int:
+    return event.count * (event.steps if isinstance(event, NoisyDescent) else 1)
+
+
+def hold_purity(ours: Ran, theirs: Ran) -> None:
+    """The same answers, the same release, to the last bit.
+
+    Raises:
+        Broken: something of the rows left without noise.
+    """
+    if ours.progress != theirs.progress:
+        raise Broken("progress depends on rows")
+    if [part.copy for part in ours.parts] != [part.copy for part in theirs.parts]:
+        raise Broken("other tables are released")
+    for mine, other in zip(ours.parts, theirs.parts, strict=True):
+        if _bytes(mine) != _bytes(other):
+            raise Broken(f"table {mine.copy} shows more of the rows than its noisy answers")
+
+
+def _bytes(part: Part) -> Mapping[str, bytes]:
+    columns = {**part.columns, **part.labels()}
+    return {name: np.ascontiguousarray(values).tobytes() for name, values in columns.items()}

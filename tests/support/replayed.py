@@ -1,0 +1,445 @@
+"""What is replayed: of every mechanism, studies of every kind, and how each looks at the rows.
+
+A mechanism that has no entry here, or a setting of one whose choices no entry covers, fails
+tests/contract/test_replay.py.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cache
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+from tests.support.replay import Fault, Look, World, hold_claims, hold_purity, run
+
+from penstock.mechanisms import Gibbs, Maf, Mechanism, SlicedWasserstein, Trajectory
+from penstock.mechanisms.gibbs.chain import LABEL
+from penstock.mechanisms.plans import Plan, plan
+from penstock.mechanisms.sliced_wasserstein import flow, targets
+from penstock.mechanisms.tables import fitting, moments, outcome
+from penstock.privacy.noise import discrete
+from penstock.privacy.noise.sources import NoiseSource
+from penstock.privacy.request import PrivacyRequest
+from penstock.questions.estimands import Estimand
+from penstock.schema import Coded, Column, Schema
+from penstock.schema.encoding import Encoding
+from penstock_client.rows.snapshot import by_person
+
+DELTA = 1e-5
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """One study that is replayed, as small as can be.
+
+    Args:
+        epsilon: large enough that a person's extremes stand out of what the noise hides.
+        tight: whether somebody reaches each claim to a per cent. Who that is of a regression's
+            slopes depends on released numbers; nobody here may happen to be it.
+    """
+
+    name: str
+    mechanism: Mechanism
+    schema: Schema
+    epsilon: float = 30.0
+    guarantee: str = "formal"
+    estimand: Estimand | None = None
+    persons: int = 20
+
+    @property
+    def tight(self) -> bool:
+        return self.estimand is None or self.estimand.model == "mean"
+
+    def __str__(self) -> str:
+        return f"{self.mechanism.name}: {self.name}"
+
+
+@cache
+def planned(study: Study) -> Plan:
+    privacy = PrivacyRequest(study.epsilon, DELTA, study.guarantee)
+    asked = () if study.estimand is None else (study.estimand,)
+    return plan(study.mechanism, study.schema, study.persons, privacy, asked)
+
+
+# -- how each mechanism looks at rows ----------------------------------------------------------
+
+_TRIANGLE = (1.0, math.sqrt(0.5))
+"""A symmetric matrix: its diagonal, and with half the variance what is beside it."""
+
+_BODIES = {
+    "flow, DP-SGD": "training",
+    "sketch": "sketch",
+    "noisy projections of all rows": "batches",
+    "noisy projections of a batch": "batches",
+}
+"""What a table's body looks at, and from which module."""
+
+
+def _tables(plan: Any) -> list[Look]:
+    events, looks = {event.label: event for event in plan.events}, []
+    if plan.guarantee == "formal":
+        looks += [Look(events["margins"], "margins"), Look(events["moments"], "moments", _TRIANGLE)]
+        for label, where in _BODIES.items():
+            if label in events:
+                looks += [Look(events[label], where)] * events[label].count
+        if plan.stages.outcomes:
+            looks.append(Look(events["outcome"], "outcome", (1.0,) * plan.stages.outcomes))
+    if plan.w > 0:
+        injection = Look(events["latent noise injection"], "latent_noise", releases=plan.rows)
+        looks += [injection] * plan.copies
+    return looks
+
+
+def _trajectory(plan: Any) -> list[Look]:
+    events = {event.label: event for event in plan.events}
+    looks = [Look(events["particles"], "dynamics")] * plan.dynamics.steps
+    if "start" in events:
+        looks = [Look(events["start"], "start", _TRIANGLE)] * plan.start.rounds + looks
+    return looks
+
+
+def _gibbs(plan: Any) -> list[Look]:
+    events = {event.label: event for event in plan.events}
+    steps = {event.noise_multiplier: event for event in plan.events if event.label == LABEL}
+    # A chain's own unit is the gradient's sensitivity, which follows from the summaries.
+    chain = [Look(steps[s], "chain", measured=False) for s in plan.schedule.multipliers]
+    before = [Look(events[n], "sums") for n in ("summaries", "curvature") if n in events]
+    return [*before, *chain, Look(events["information"], "sums")]
+
+
+LOOKS: dict[str, Callable[[Any], list[Look]]] = {
+    "maf": _tables,
+    "sliced-wasserstein": _tables,
+    "trajectory": _trajectory,
+    "gibbs": _gibbs,
+}
+
+# -- schemas -----------------------------------------------------------------------------------
+
+
+def cohort(k: int) -> Schema:
+    """Of every kind of column."""
+    return Schema(
+        (
+            Column("time", "duration", upper=10, decimals=2, event="died"),
+            Column("died", "event"),
+            Column("age", "continuous", lower=18, upper=100),
+            Column("sex", "binary"),
+            Column("arm", "categorical", levels=("a", "b")),
+            Column("stage", "ordered", levels=("i", "ii", "iii", "iv")),
+            Column("ward", "categorical", levels=("n", "s", "w"), nullable=True),
+            Column("smoked", "integer", lower=0, upper=60, spike=0, scale="log"),
+        ),
+        person="patient",
+        max_rows_per_person=k,
+    )
+
+
+def two_ends(k: int) -> Schema:
+    """Two durations, each with its event."""
+    return Schema(
+        (
+            Column("t1", "duration", upper=5, event="e1"),
+            Column("e1", "event"),
+            Column("t2", "duration", upper=7, event="e2"),
+            Column("e2", "event"),
+            Column("x", "continuous", lower=-1, upper=1),
+        ),
+        person="patient",
+        max_rows_per_person=k,
+    )
+
+
+def visits(k: int) -> Schema:
+    return Schema(
+        (
+            Column("visit", "integer", lower=0, upper=5),
+            Column("x", "continuous", lower=-2, upper=2),
+            Column("y", "continuous", lower=0, upper=50, decimals=1),
+            Column("sex", "binary"),
+            Column("z", "continuous", lower=0, upper=1, nullable=True),
+        ),
+        person="patient",
+        max_rows_per_person=k,
+    )
+
+
+def trial(k: int) -> Schema:
+    """A column for every role in every model."""
+    return Schema(
+        (
+            Column("t", "duration", upper=10, event="d"),
+            Column("d", "event"),
+            Column("a", "continuous", lower=-3, upper=3),
+            Column("b", "binary"),
+            Column("o", "ordered", levels=("p", "q", "r")),
+            Column("g", "categorical", levels=("u", "v", "w")),
+            Column("y", "continuous", lower=-5, upper=5),
+            Column("c", "integer", lower=0, upper=20),
+            Column("q", "continuous", lower=0, upper=1, nullable=True),
+        ),
+        person="patient",
+        max_rows_per_person=k,
+    )
+
+
+# -- studies -----------------------------------------------------------------------------------
+
+
+def _flows() -> Iterator[Study]:
+    for k in (1, 3):
+        full = Maf(copies=2, refits=1, steps=3, hidden=(8,))
+        yield Study(f"full, k = {k}", full, cohort(k))
+        poisson = Maf(copies=1, refits=1, steps=4, hidden=(8,), sampling="poisson", rate=0.6)
+        yield Study(f"poisson, k = {k}", poisson, two_ends(k))
+        injected = Maf(copies=3, refits=1, steps=2, hidden=(8,), w=0.001, latent_clip=2.0)
+        yield Study(f"w > 0, k = {k}", injected, cohort(k), epsilon=60.0)
+        public = Maf(copies=3, refits=1, steps=2, hidden=(8,), w=0.05, latent_clip=1.0)
+        yield Study(f"public flow, k = {k}", public, cohort(k), 60.0, "public-flow")
+    yield Study("little budget", full, cohort(3), epsilon=0.5)
+
+
+def _slices() -> Iterator[Study]:
+    for k in (1, 3):
+        small = {"copies": 2, "refits": 1, "steps": 2, "bases": 2}
+        sketch = SlicedWasserstein("sketch", bins=8, **small)
+        yield Study(f"sketch, k = {k}", sketch, cohort(k))
+        yield Study(f"presampled, k = {k}", SlicedWasserstein("presampled", **small), two_ends(k))
+    resampled = SlicedWasserstein("resampled", batch=7, **small)
+    yield Study("resampled", resampled, cohort(1))
+    everyone = SlicedWasserstein("resampled", batch=100, **small)
+    yield Study("resampled, all at once", everyone, cohort(1))
+
+
+def _paths() -> Iterator[Study]:
+    small = {"copies": 2, "refits": 1, "particles": 8, "paths": 4, "path_times": 3, "steps": 4}
+    for k in (1, 4):
+        for rate in (1.0, 0.5):
+            gaussian = Trajectory("visit", rate=rate, subsample=4, **small)
+            yield Study(f"gaussian, rate {rate}, k = {k}", gaussian, visits(k))
+            means = Trajectory("visit", rate=rate, start="k-means", modes=2, **small)
+            yield Study(f"k-means, rate {rate}, k = {k}", means, visits(k))
+        public = Trajectory("visit", start="public", coupling="exact", **small)
+        yield Study(f"public start, k = {k}", public, visits(k))
+
+
+QUESTIONS = {
+    "mean": Estimand("e", "mean", "y"),
+    "ols": Estimand("e", "ols", "y", "a", adjust=("b", "o", "g", "q")),
+    "logistic": Estimand("e", "logistic", "b", "a", adjust=("o", "g", "q")),
+    "poisson": Estimand("e", "poisson", "c", "a", adjust=("b", "o")),
+    "cox": Estimand("e", "cox", "t", "a", adjust=("b", "o", "g", "q")),
+}
+
+
+def _answers() -> Iterator[Study]:
+    for k in (1, 3):
+        for model, asked in QUESTIONS.items():
+            yield Study(f"{model}, k = {k}", Gibbs(), trial(k), 10.0, estimand=asked)
+            plain = Gibbs(steps=30, ridge=1.0)
+            yield Study(f"{model}, plain, k = {k}", plain, trial(k), 10.0, estimand=asked)
+    heavy, cox = Gibbs("underdamped"), QUESTIONS["cox"]
+    yield Study("cox, underdamped", heavy, trial(3), 10.0, estimand=cox)
+    yield Study("cox, underdamped, plain", Gibbs("underdamped", 12), trial(3), 10.0, estimand=cox)
+    yield Study("cox, weibull", Gibbs(baseline="weibull"), trial(3), 10.0, estimand=cox)
+    yield Study(
+        "cox, weibull, plain", Gibbs(steps=30, baseline="weibull"), trial(1), 10.0, estimand=cox
+    )
+    yield Study("cox, many pieces", Gibbs(pieces=12), trial(1), 10.0, estimand=cox)
+
+
+STUDIES: dict[str, tuple[Study, ...]] = {
+    "maf": tuple(_flows()),
+    "sliced-wasserstein": tuple(_slices()),
+    "trajectory": tuple(_paths()),
+    "gibbs": tuple(_answers()),
+}
+
+# -- rows --------------------------------------------------------------------------------------
+
+
+def _ends(column: Column) -> tuple[float, float]:
+    return (0.0, len(column.levels) - 1.0) if column.levels else column.bounds
+
+
+def anybody(schema: Schema, count: int, rng: np.random.Generator) -> Coded:
+    """Rows without a pattern."""
+    coded: Coded = {}
+    for column in schema.columns:
+        low, high = _ends(column)
+        spread = rng.beta(2, 3, count)
+        coded[column.name] = (
+            np.rint(low + (high - low) * spread) if column.levels else low + (high - low) * spread
+        )
+    return coded
+
+
+def worst_persons(schema: Schema, rng: np.random.Generator, between: int) -> dict[str, Coded]:
+    """Coded rows of one person each, two more than are used: at the ends of what a row can say.
+
+    Args:
+        between: how many there are with numbers on the way from one end to the other.
+    """
+    count = schema.max_rows_per_person + 2
+    low = {c.name: np.full(count, _ends(c)[0]) for c in schema.columns}
+    high = {c.name: np.full(count, _ends(c)[1]) for c in schema.columns}
+    found = {"lowest": low, "highest": high}
+    for number in range(3):
+        found[f"corner {number}"] = {n: (low, high)[rng.integers(2)][n] for n in schema.names}
+    for column in schema.columns:  # late without an event, early with one
+        if column.event is not None:
+            found[f"late {column.name}"] = {**low, column.name: high[column.name]}
+            found[f"early {column.name}"] = {**high, column.name: low[column.name]}
+    for share in np.linspace(0.0, 1.0, between + 2)[1:-1].tolist():
+        way = {n: low[n] + share * (high[n] - low[n]) for n in schema.names if not schema[n].levels}
+        found[f"{share:.2f} of the way"] = {**high, **way}
+        found[f"{share:.2f} of the way, lowest"] = {**low, **way}
+    turn = np.arange(count) % 2 == 1
+    found["turning"] = {n: np.where(turn, low[n], high[n]) for n in schema.names}
+    steps = {c.name: np.arange(count) % 6 * 1.0 for c in schema.columns if c.kind == "integer"}
+    found["spread"] = {**high, **steps}
+    nullable = {c.name: np.full(count, np.nan) for c in schema.columns if c.nullable}
+    found["part missing"] = {**high, **nullable}
+    found["a row missing"] = {n: np.where(turn, np.nan, v) for n, v in high.items()}
+    sign = np.where(turn, -np.inf, np.inf)
+    found["infinite"] = {c.name: high[c.name] if c.levels else sign for c in schema.columns}
+    found["anybody"] = anybody(schema, count, rng)
+    return found
+
+
+def others(schema: Schema, persons: int, kind: str, rng: np.random.Generator) -> World:
+    """Everybody but person 0, who is not there.
+
+    Args:
+        kind: ``mixed``; ``alike``, all at the lower ends, so that whoever differs stands out;
+            ``nobody``, so that person 0 is alone.
+    """
+    k = schema.max_rows_per_person
+    many = rng.integers(1, k + 3, persons)
+    who = np.repeat(np.arange(persons), many)
+    coded = anybody(schema, len(who), rng)
+    if kind == "alike":
+        coded = {c.name: np.full(len(who), _ends(c)[0]) for c in schema.columns}
+    order = rng.permutation(len(who))
+    shuffled = {name: values[order] for name, values in coded.items()}
+    made = World(*by_person(shuffled, who[order], persons, schema, rng))
+    return (
+        World(made.rows * 0.0, made.present & False) if kind == "nobody" else made.without_first()
+    )
+
+
+def neighbours(study: Study, nobody: World, rng: np.random.Generator) -> dict[str, World]:
+    """Worlds in which person 0 is somebody, one way after the other."""
+    schema, k, found = study.schema, study.schema.max_rows_per_person, {}
+    # An answer's slopes are at their steepest somewhere within the bounds.
+    between = 8 if isinstance(study.mechanism, Gibbs) else 0
+    for name, coded in worst_persons(schema, rng, between).items():
+        rows, present = by_person(coded, np.zeros(k + 2, dtype=np.int64), 1, schema, rng)
+        found[name] = nobody.with_first(rows[0], present[0])
+    encoding, there = Encoding(schema), np.ones(k, dtype=np.bool_)
+    for number in range(3):
+        corner = np.where(rng.random(encoding.d) < 0.5, encoding.low, encoding.high)
+        found[f"corner {number} of the box"] = nobody.with_first(np.tile(corner, (k, 1)), there)
+    wild = np.resize([np.inf, 1e300, -np.inf, np.nan, -1e300], nobody.rows.shape[1:])
+    found["no numbers"] = nobody.with_first(wild, there)
+    return found
+
+
+def strangers(study: Study, rng: np.random.Generator) -> dict[str, World]:
+    """Worlds that have nothing in common but their shape."""
+    schema, n = study.schema, study.persons
+    alike = others(schema, n, "alike", rng)
+    extreme = World(np.where(alike.rows > 0, 1e6, -1e6), np.ones_like(alike.present))
+    d = Encoding(schema).d
+    drawn = World(
+        rng.standard_normal((n, schema.max_rows_per_person, d)),
+        rng.random(alike.present.shape) < 0.5,
+    )
+    return {"nobody": others(schema, n, "nobody", rng), "extreme": extreme, "anybody": drawn}
+
+
+# -- the replay --------------------------------------------------------------------------------
+
+
+def reached(
+    study: Study, fault: Fault = nullcontext, seed: int = 0, claimed: Plan | None = None
+) -> dict[str, float]:
+    """Of each event, the most that any person moved, squared, over what is charged.
+
+    Args:
+        claimed: a plan with other events than the study's own.
+
+    Raises:
+        Broken: somebody moved more; or what was looked at is not what is charged.
+    """
+    plan = planned(study) if claimed is None else claimed
+    looks = LOOKS[study.mechanism.name](plan)
+    rng, encoding = np.random.default_rng(seed), Encoding(study.schema)
+    public = _public(study, rng)
+    most = sum(len(look.parts) for look in looks)
+    found = {event.label: 0.0 for event in plan.events}
+    for kind, count in (("mixed", None), ("alike", None), ("nobody", 3)):
+        nobody = others(study.schema, study.persons, kind, rng)
+        first = run(plan, encoding, nobody, None, fault, public, most)
+        for world in list(neighbours(study, nobody, rng).values())[:count]:
+            ran = run(plan, encoding, world, first, fault, public, most)
+            for label, ratio in hold_claims(plan, looks, ran, first).items():
+                found[label] = max(found[label], ratio)
+    return found
+
+
+def hold_whole(study: Study, fault: Fault = nullcontext, seed: int = 0) -> None:
+    """Whole releases, refits and all: nothing leaves but by its noisy answers.
+
+    Raises:
+        Broken: something does; or a refit looks at rows.
+    """
+    plan, looks = planned(study), LOOKS[study.mechanism.name](planned(study))
+    rng, encoding = np.random.default_rng(seed), Encoding(study.schema)
+    public = _public(study, rng)
+    nobody = others(study.schema, study.persons, "mixed", rng)
+    first = run(plan, encoding, nobody, None, fault, public)
+    somebody = neighbours(study, nobody, rng)["highest"]
+    ran = run(plan, encoding, somebody, first, fault, public)
+    hold_claims(plan, looks, ran, first)
+    hold_purity(ran, first)
+    for world in strangers(study, rng).values():
+        hold_purity(run(plan, encoding, world, first, fault, public), first)
+
+
+def _public(study: Study, rng: np.random.Generator) -> World | None:
+    """Rows for the guarantee ``public-flow``."""
+    if study.guarantee != "public-flow":
+        return None
+    return others(study.schema, study.persons, "mixed", rng)
+
+
+def _drawn(variance: Fraction, size: int, source: NoiseSource) -> list[int]:
+    """Whole numbers of about the right size: exact ones take longest of all."""
+    return [round(z) for z in (math.sqrt(variance) * source.normal(size)).tolist()]
+
+
+COARSE = (
+    (fitting, "_MATCH_POWER", 5),
+    (fitting, "_REFIT_MATCH_POWER", 4),
+    (moments, "_MATCH_ROUNDS", 3),
+    (outcome, "_MOVE_ROUNDS", 3),
+    (flow, "_REFERENCE_POWER", 5),
+    (targets, "_ROUNDS", 5),
+    (discrete, "discrete_gaussian", _drawn),
+)
+"""How finely post-processing looks at its own particles, as coarsely as can be; and quick noise."""
+
+
+@contextmanager
+def coarsely() -> Iterator[None]:
+    with ExitStack() as stack:
+        for module, name, value in COARSE:
+            stack.enter_context(patch.object(module, name, value))
+        yield

@@ -1,0 +1,319 @@
+"""What a steward writes: policy.toml, site.toml, trust.json. All problems at once, with lines."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+
+import pytest
+
+from penstock.base.errors import InvalidInput
+from penstock.wire.signatures import fingerprint, generate_key, public_hex
+from penstock_client.onboarding.setup import SETTINGS_TEMPLATE
+from penstock_client.site.files import write_atomic
+from penstock_client.site.paths import SitePaths, SiteSettings, read_settings
+from penstock_client.site.policy import (
+    TEMPLATE,
+    Policy,
+    Signer,
+    Trust,
+    read_policy,
+    read_trust,
+    write_trust,
+)
+
+UNTIL = "2099-12-31T23:59:59.999999Z"
+
+
+def policy_of(folder: Path, text: str) -> Policy:
+    path = folder / "policy.toml"
+    path.write_text(text, encoding="utf-8")
+    return read_policy(path)
+
+
+def problem(folder: Path, text: str) -> str:
+    with pytest.raises(InvalidInput) as error:
+        policy_of(folder, text)
+    assert str(folder / "policy.toml") in str(error.value)
+    return str(error.value)
+
+
+def test_the_drafted_policy_is_sound_and_cautious(tmp_path):
+    assert policy_of(tmp_path, TEMPLATE) == Policy(
+        ("maf",), ("formal",), "by-hand", 3.0, 1e-5, 10.0, 1e-5
+    )
+
+
+def test_a_no_is_told_unless_the_policy_says_otherwise(tmp_path):
+    assert policy_of(tmp_path, TEMPLATE.replace('reject = "told"\n', "")).reject == "told"
+    assert policy_of(tmp_path, TEMPLATE.replace('"told"\n', '"silent"\n')).reject == "silent"
+
+
+@pytest.mark.parametrize("change", ["\ufeff" + TEMPLATE, TEMPLATE.replace("\n", "\r\n")])
+def test_a_policy_saved_on_windows_is_the_same(tmp_path, change):
+    (tmp_path / "policy.toml").write_bytes(change.encode())
+    assert read_policy(tmp_path / "policy.toml") == policy_of(tmp_path, TEMPLATE)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        (
+            "approval =",
+            "aproval =",
+            "line 17: aproval: is not a known key. Did you mean 'approval'",
+        ),
+        ('"by-hand"\n', '"auto"\n', "line 17: approval: is unknown, got 'auto'; one of automatic"),
+        (
+            'reject = "told"',
+            'reject = "loud"',
+            "got 'loud'; one of told, silent",
+        ),
+        ('["maf"]', '["maf", "gan"]', "line 10: mechanisms[2]: is unknown, got 'gan'"),
+        ('["formal"]', "[]", "line 14: guarantees: is missing or not a list"),
+        ('["formal"]', '"formal"', "line 14: guarantees: is missing or not a list"),
+        ("[limits]", "[limit]", "line 22: limit: is not a known key. Did you mean 'limits'?"),
+        ("study_epsilon = 3.0", "", "line 22: limits.study_epsilon: is missing"),
+        ("= 3.0", "= nan", "line 23: limits.study_epsilon: is out of range, got nan"),
+        ("= 3.0", "= inf", "limits.study_epsilon: is out of range, got inf; a finite number"),
+        ("= 3.0", "= 0", "limits.study_epsilon: is out of range, got 0; a finite number above 0"),
+        ("= 3.0", "= true", "limits.study_epsilon: must be a number, got True"),
+        ("= 3.0", '= "3"', "limits.study_epsilon: must be a number, got '3'"),
+        ("= 3.0", "= 1" + "0" * 400, "limits.study_epsilon: is out of range"),
+        ("= 3.0", "= 11", "is above what the data set may ever cost, got 11; at most total_eps"),
+        ("total_delta = 1e-5", "total_delta = 1", "total_delta: is out of range, got 1; 1e-12 <="),
+        ("total_delta = 1e-5", "total_delta = 0", "total_delta: is out of range, got 0"),
+        ("[limits]", "[limits", "line 22: is not valid TOML"),
+        ("# yearly_epsilon = 5.0", "yearly_epsilon = 0", "line 27: limits.yearly_epsilon: is out"),
+        ("# yearly_epsilon = 5.0", "yearly_epsilon = nan", "yearly_epsilon: is out of range"),
+        ("# yearly_epsilon = 5.0", "yearly_epsilon = 11", "is above what the data set may ever"),
+        ("# yearly_epsilon = 5.0", "yearly_epsilon = 2.0", "leaves no room for a study, got 2"),
+        ("# yearly_epsilon", "yearly_epsilom", "Did you mean 'yearly_epsilon'?"),
+        (
+            "least_epsilon = 0.05",
+            "least_epsilon = 0",
+            "limits.least_epsilon: is out of range, got 0",
+        ),
+        ("least_epsilon = 0.05", "least_epsilon = 4", "leaves no room for a study, got 4"),
+        ("slot_seconds = 60", "slot_seconds = 0", "time.slot_seconds: is out of range, got 0"),
+        ("slot_seconds = 60", "slot_secs = 60", "Did you mean 'slot_seconds'?"),
+        ("# approximate_delta = 1e-6", "approximate_delta = -1", "approximate_delta: is out of"),
+        ("# approximate_delta = 1e-6", "approximate_delta = nan", "approximate_delta: is out of"),
+        ("# approximate_delta = 1e-6", "approximate_delta = 6e-6", "at most half of total_delta"),
+        ("# delta_times_persons = 0.1", "delta_times_persons = 0", "persons: is out of range"),
+        ("# delta_times_persons = 0.1", "delta_times_persons = nan", "persons: is out of range"),
+        ("# delta_times_persons = 0.1", "delta_times_persons = 2", "0 < δ·n <= 1"),
+    ],
+)
+def test_each_mistake_is_named_with_its_line(tmp_path, old, new, words):
+    assert old in TEMPLATE
+    assert words in problem(tmp_path, TEMPLATE.replace(old, new, 1))
+
+
+STRATA = '[strata]\nnames = ["north", "south"]\n'
+
+
+def test_what_is_optional_is_read(tmp_path):
+    text = TEMPLATE.replace("# yearly_epsilon", "yearly_epsilon")
+    text = text.replace("# approximate_delta", "approximate_delta") + STRATA
+    policy = policy_of(tmp_path, text)
+    assert (policy.yearly_epsilon, policy.approximate_delta) == (5.0, 1e-6)
+    assert policy.strata == ("north", "south")
+
+
+def test_the_template_says_how_strata_are_declared(tmp_path):
+    text = TEMPLATE.replace("# [strata]", "[strata]").replace("# names", "names")
+    assert policy_of(tmp_path, text).strata == ("north", "south")
+
+
+@pytest.mark.parametrize(
+    ("strata", "words"),
+    [
+        ("strata = 3\n", "strata: has no list of names"),
+        ("[strata]\n", "strata: has no list of names"),
+        ('[strata]\nnames = "north"\n', "strata: has no list of names"),
+        ('[strata]\nnames = ["a", "a"]\n', "strata.names: appears twice"),
+        ('[strata]\nnames = ["a", ""]\n', "strata.names[2]: is blank"),
+        ("[strata]\nnames = [3]\n", "strata.names[1]: must be text"),
+        ('[strata]\nnames = ["a"]\nname = "b"\n', "strata.name: is not a known key"),
+    ],
+)
+def test_strata_that_are_none_are_named(tmp_path, strata, words):
+    text = strata + TEMPLATE if strata.startswith("strata") else TEMPLATE + strata
+    assert words in problem(tmp_path, text)
+
+
+def test_a_mistake_is_named_once(tmp_path):
+    assert "1 problem\n" in problem(tmp_path, TEMPLATE.replace("= 3.0", "= 11"))
+
+
+def test_all_mistakes_come_together(tmp_path):
+    text = TEMPLATE.replace('"maf"', '"gan"').replace("= 3.0", "= -1").replace("= 10.0", "= nan")
+    assert "3 problems" in problem(tmp_path, text)
+
+
+def test_a_policy_that_is_not_there_or_not_text(tmp_path):
+    with pytest.raises(InvalidInput, match="no such file"):
+        read_policy(tmp_path / "policy.toml")
+    (tmp_path / "policy.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(InvalidInput, match="not UTF-8 text"):
+        read_policy(tmp_path / "policy.toml")
+
+
+# -- site.toml ---------------------------------------------------------------------------------
+
+SETTINGS = SETTINGS_TEMPLATE.format(name='"ward-7"', federation='"main"', data='"data.csv"')
+
+
+def settings_of(folder: Path, text: str) -> SiteSettings:
+    paths = SitePaths(folder)
+    paths.settings.write_text(text, encoding="utf-8")
+    return read_settings(paths)
+
+
+def test_the_drafted_settings_are_sound(tmp_path):
+    assert settings_of(tmp_path, SETTINGS) == SiteSettings("ward-7", "main", "data.csv", "main")
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("memory_bg = 4", "memory_bg: is not a known key. Did you mean 'memory_gb'?"),
+        ("memory_gb = 0.5", "memory_gb: is out of range, got 0.5"),
+        ("memory_gb = nan", "memory_gb: is out of range, got nan"),
+        ("memory_gb = inf", "memory_gb: is out of range, got inf"),
+        ("threads = 0", "threads: is out of range, got 0"),
+        ("threads = 1.5", "threads: must be a whole number"),
+        ('device = "gpu"', "device: is unknown, got 'gpu'; one of auto, cpu, cuda"),
+        ("public_data = 3", "public_data: must be text"),
+        ("insecure_seed = -1", "insecure_seed: is out of range, got -1"),
+        ("insecure_seed = true", "insecure_seed: must be a whole number"),
+    ],
+)
+def test_a_wrong_setting_is_named_with_its_line(tmp_path, line, words):
+    with pytest.raises(InvalidInput) as error:
+        settings_of(tmp_path, f"{SETTINGS}{line}\n")
+    assert f"line {SETTINGS.count(chr(10)) + 1}: {words}" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("name", "Ward 7"),
+        ("name", ""),
+        ("lineage", "../../etc"),
+        ("federation", "a b"),
+        ("data", ""),
+    ],
+)
+def test_names_that_are_not_well_formed_are_refused(tmp_path, name, value):
+    old = next(line for line in SETTINGS.splitlines() if line.startswith(f"{name} ="))
+    with pytest.raises(InvalidInput, match=rf"line \d+: {name}: is"):
+        settings_of(tmp_path, SETTINGS.replace(old, f'{name} = "{value}"'))
+
+
+def test_settings_that_are_missing_are_all_named(tmp_path):
+    with pytest.raises(InvalidInput) as error:
+        settings_of(tmp_path, 'federation = "main"\n')
+    assert [p.where for p in error.value.problems] == ["name", "data", "lineage"]
+
+
+# -- trust -------------------------------------------------------------------------------------
+
+
+def signer(label: str = "ann", epsilon: float = 2.0) -> Signer:
+    return Signer(public_hex(generate_key()), label, epsilon, UNTIL)
+
+
+def test_trust_is_written_and_read_back_for_its_owner_only(tmp_path):
+    path = tmp_path / "trust.json"
+    trust = Trust().add(signer("ann")).add(signer("bob", 0.5))
+    write_trust(path, trust)
+    assert read_trust(path) == trust
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_nobody_is_trusted_without_a_file(tmp_path):
+    assert read_trust(tmp_path / "trust.json") == Trust()
+
+
+def test_a_key_is_pinned_once_with_its_newest_allowance():
+    ann = signer(epsilon=2.0)
+    again = Signer(ann.key, "Ann", 3.0, UNTIL)
+    assert Trust().add(ann).add(again).signers == {ann.key: again}
+
+
+@pytest.mark.parametrize("how", ["key", "fingerprint", "label"])
+def test_trust_is_taken_back_by_any_of_its_names(how):
+    ann, bob = signer("ann"), signer("bob")
+    left = Trust().add(ann).add(bob).revoke(getattr(ann, how))
+    assert left.signers == {bob.key: bob}
+
+
+def test_revoking_a_stranger_names_who_is_known():
+    with pytest.raises(InvalidInput, match="not trusted, got eve; known: ann"):
+        Trust().add(signer("ann")).revoke("eve")
+
+
+def test_the_fingerprint_is_the_wires():
+    ann = signer()
+    assert ann.fingerprint == fingerprint(ann.key)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("epsilon", float("nan")),
+        ("epsilon", float("inf")),
+        ("epsilon", 0.0),
+        ("epsilon", -1.0),
+        ("epsilon", "2"),
+        ("key", "00" * 31),
+        ("key", "AB" * 32),
+        ("key", "zz" * 32),
+        ("key", "-----BEGIN PRIVATE KEY-----"),
+        ("label", ""),
+        ("label", "a\nb"),
+        ("expires", "2099-12-31"),
+        ("expires", "tomorrow"),
+    ],
+)
+def test_a_signer_that_is_not_sound_cannot_be_made(field, value):
+    values = {"key": "ab" * 32, "label": "ann", "epsilon": 1.0, "expires": UNTIL}
+    Signer(**values)
+    with pytest.raises(InvalidInput, match=field):
+        Signer(**{**values, field: value})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "{}",
+        '{"signers": 3}',
+        '{"signers": [{"key": "00"}]}',
+        json.dumps(
+            {"signers": [{"key": "ab" * 32, "label": "a", "epsilon": "9", "expires": UNTIL}]}
+        ),
+        json.dumps(
+            {"signers": [{"key": "ab" * 32, "label": "a", "epsilon": 1e999, "expires": UNTIL}]}
+        ),
+    ],
+)
+def test_a_damaged_trust_file_trusts_nobody(tmp_path, text):
+    path = tmp_path / "trust.json"
+    path.write_text(text)
+    with pytest.raises(InvalidInput) as error:
+        read_trust(path)
+    assert str(path) in str(error.value)
+
+
+def test_a_file_that_cannot_be_replaced_stays_whole(tmp_path):
+    path = tmp_path / "trust.json"
+    write_atomic(path, b"old")
+    with pytest.raises(TypeError):
+        write_atomic(path, "not bytes")  # type: ignore[arg-type]
+    assert path.read_bytes() == b"old"
+    assert [p.name for p in tmp_path.iterdir()] == ["trust.json"]

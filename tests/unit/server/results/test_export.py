@@ -1,0 +1,217 @@
+"""Files that an analyst pulls, by mechanism, and what is computed from hand-made releases."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from tests.support import made
+from tests.support.made import PERSONS, SCHEMA, TRAJECTORY
+
+from penstock.mechanisms import Gibbs
+from penstock.mechanisms.gibbs.settings import answer_terms
+from penstock.mechanisms.released import COPY, shape_of
+from penstock_server.analysis.floor import variance_floor
+from penstock_server.results import export
+from penstock_server.results.codebook import combining, dictionary
+
+STUDY = made.study(TRAJECTORY)
+ASKED = made.study(Gibbs())
+REPORT = {"sites": []}
+
+
+def test_paths_have_sites_numbers_and_exact_times(tmp_path: Path) -> None:
+    uploads = made.uploads(STUDY, tmp_path)
+    parquet, plain = export.write_paths(uploads, STUDY, tmp_path)
+    table = pq.read_table(parquet)
+    assert table.column_names == ["_site", "_path", "_time", *SCHEMA.names]
+    assert table.num_rows == 3 * 5 * 9
+    assert table["_site"].unique().to_pylist() == list(made.SITES)
+    # The column is rounded to whole visits; the exact time is not.
+    assert table["_time"].to_pylist()[:9] == [0.5 * i for i in range(9)]
+    assert table["visit"].to_pylist()[:9] == [0, 0, 1, 2, 2, 2, 3, 4, 4]
+    with open(plain, newline="") as file:
+        lines = list(csv.DictReader(file))
+    assert [line["_path"] for line in lines[:10]] == ["1"] * 9 + ["2"]
+    assert {line["ward"] for line in lines} == {"a", "b", "'=c"}
+    for upload in uploads:
+        mine = table.filter(pc.equal(table["_site"], upload.site))
+        assert mine.drop_columns(["_site", "_time"]).equals(upload.paths())
+
+
+@pytest.mark.parametrize("opener", ["=", "+", "-", "@", "＝", "＋", "－", "＠", "\t", "\r", "\n"])
+def test_full_width_formulas_are_text_in_a_spreadsheet(opener: str) -> None:
+    """Some programs read ＝ (U+FF1D) as =: a level of a schema would be run."""
+    cell = f"{opener}HYPERLINK(1)"
+    table = pa.table({"ward": [cell, "plain", None], "n": [1, 2, 3]})
+    assert export.csv_safe(table)["ward"].to_pylist() == [f"'{cell}", "plain", None]
+
+
+def test_particles_have_numbers_that_couplings_use(tmp_path: Path) -> None:
+    uploads = made.uploads(STUDY, tmp_path)
+    parquet, _ = export.write_particles(uploads, STUDY, tmp_path)
+    table = pq.read_table(parquet)
+    assert table.column_names == ["_site", "_point", "_particle", *SCHEMA.names]
+    assert table["_point"].to_pylist()[:18] == [p for p in (1, 2, 3) for _ in range(6)]
+    assert table["_particle"].to_pylist()[:18] == [1, 2, 3, 4, 5, 6] * 3
+    [path] = export.write_couplings(uploads, STUDY, tmp_path)
+    couplings = pq.read_table(path).to_pandas()
+    assert set(couplings._point) == {1, 2}
+    assert set(couplings._particle) == set(couplings.next_particle) == set(range(1, 7))
+    # Each pair of neighbouring times adds up to one, each particle to its share of it.
+    total = couplings.groupby(["_site", "_point"]).mass.sum()
+    assert total.to_numpy() == pytest.approx(np.ones(6), abs=1e-4)
+    each = couplings.groupby(["_site", "_point", "_particle"]).mass.sum()
+    assert each.to_numpy() == pytest.approx(np.full(36, 1 / 6), abs=1e-4)
+
+
+def test_couplings_join_what_is_near(tmp_path: Path) -> None:
+    """Two clusters, far apart in pressure, hardly mix; an exact coupling joins one to one."""
+    schema = replace(SCHEMA, columns=SCHEMA.columns[:2])
+    exact = replace(TRAJECTORY, coupling="exact")
+    study = made.study(exact, schema=schema, estimands=())
+    table = made.table(study)
+    at = np.flatnonzero(table[COPY].to_numpy() == 0)[:18]
+    values = table["sbp"].to_pylist()
+    for place in at:
+        values[place] = 90.0 if place % 2 else 210.0
+    position = table.column_names.index("sbp")
+    upload = made.read(study, table.set_column(position, "sbp", [values]), tmp_path)
+    mass = export.couplings(upload, study)
+    far = np.add.outer(np.arange(6), np.arange(6)) % 2 == 1
+    assert mass.shape == (2, 6, 6)
+    assert (mass[:, far] == 0).all()
+    assert ((mass > 0).sum(axis=2) == 1).all()
+
+
+def test_couplings_are_the_same_again(tmp_path: Path) -> None:
+    upload = made.read(STUDY, made.table(STUDY), tmp_path)
+    assert np.array_equal(export.couplings(upload, STUDY), export.couplings(upload, STUDY))
+
+
+def test_why_there_are_no_couplings(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert export.no_couplings(STUDY) is None
+    many = made.study(replace(TRAJECTORY, particles=2000, subsample=None))
+    assert export.no_couplings(many) is None
+    monkeypatch.setattr(export, "MOST_PAIRS", 10)
+    assert "pairs of particles" in str(export.no_couplings(STUDY))
+    monkeypatch.setattr(export, "find_spec", lambda name: None)
+    assert "torch" in str(export.no_couplings(STUDY))
+    said = dictionary(STUDY, REPORT, copies="all")["trajectory"]["couplings"]
+    assert said["files"] == []
+    assert "torch" in said["missing"]
+
+
+def test_pooled_rows_are_snapshots_only(tmp_path: Path) -> None:
+    uploads = made.uploads(STUDY, tmp_path)
+    for every, copies in ((False, {1}), (True, {1, 2})):
+        table = pq.read_table(export.write_pooled(uploads, tmp_path, all_copies=every)[0])
+        assert table.column_names == ["_site", "_copy", *SCHEMA.names]
+        assert set(table["_copy"].to_pylist()) == copies
+        assert table.num_rows == len(copies) * 2 * sum(u.manifest.persons for u in uploads)
+
+
+def test_answers_are_written_with_their_terms(tmp_path: Path) -> None:
+    uploads = made.uploads(ASKED, tmp_path)
+    plain, exact = export.write_answers(uploads, ASKED, tmp_path)
+    terms = list(answer_terms(SCHEMA, made.QUESTION, Gibbs()))
+    found = json.loads(exact.read_text())
+    assert found["terms"] == terms == ["(intercept)", "sbp", "ward=b", "ward==c", "smoker"]
+    assert [s["site"] for s in found["sites"]] == list(made.SITES)
+    for upload, site in zip(uploads, found["sites"], strict=True):
+        estimates, covariance = upload.answer()
+        assert list(site["estimates"].values()) == estimates.tolist()
+        assert site["covariance"] == covariance.tolist()
+    with open(plain, newline="") as file:
+        lines = list(csv.DictReader(file))
+    assert len(lines) == 3 * len(terms)
+    for line, i in zip(lines, list(range(5)) * 3, strict=True):
+        assert line["term"] == terms[i]
+        assert float(line["se"]) ** 2 == pytest.approx(float(line[f"cov_{i + 1}"]))
+
+
+@pytest.mark.parametrize("name", made.MECHANISMS)
+def test_the_dictionary_describes_every_file_and_column(name: str, tmp_path: Path) -> None:
+    study = made.study(made.MECHANISMS[name])
+    uploads = made.uploads(study, tmp_path)
+    found = dictionary(study, REPORT, copies="all")
+    json.dumps(found, allow_nan=False)
+    assert found["combining"] == combining(study)
+    named = [c["name"] for c in found["columns"]]
+    if name == "gibbs":
+        written = export.write_answers(uploads, study, tmp_path)
+        assert set(found["files"]) == {f.name for f in written}
+        with open(written[0], newline="") as file:
+            assert next(csv.reader(file)) == named
+        assert "No table" in found["combining"]
+        return
+    assert "Never stack" in found["combining"]
+    assert ("without refits" in found["combining"]) == (study.mechanism.refits == 0)
+    pooled = export.write_pooled(uploads, tmp_path, all_copies=True)
+    assert pq.read_schema(pooled[0]).names == named
+    for kind, write in (
+        ("paths", export.write_paths),
+        ("particles", export.write_particles),
+        ("couplings", export.write_couplings),
+    ):
+        if name != "trajectory":
+            assert "trajectory" not in found
+            continue
+        written = write(uploads, study, tmp_path)
+        said = found["trajectory"][kind]
+        assert said["files"] == [f.name for f in written]
+        before = [c["name"] for c in said["columns"]]
+        assert pq.read_schema(written[0]).names[: len(before)] == before
+
+
+# -- estimates -----------------------------------------------------------------------------------
+
+
+def test_an_answers_last_term_is_the_estimate(tmp_path: Path) -> None:
+    upload = made.read(ASKED, made.table(ASKED), tmp_path)
+    estimates, covariance = upload.answer()
+    found = made.estimates(upload, ASKED)
+    assert list(found) == ["falls"]
+    site = found["falls"]
+    assert site.estimate == estimates[-1]
+    assert site.variance == site.within == covariance[-1, -1]
+    assert (site.n, site.events, site.copies, site.copies_used) == (None, None, 1, 1)
+    assert site.mechanism_variance == 0
+    assert site.problem is None
+
+
+def test_an_answer_cannot_claim_more_than_its_rows_can_know(tmp_path: Path) -> None:
+    columns = made.answer(5, np.random.default_rng(0))
+    columns |= {f"cov_{i + 1}": 1e-12 * np.eye(5)[i] for i in range(5)}
+    table = shape_of(ASKED, PERSONS).table(columns, {COPY: np.ones(5, np.int32)})
+    upload = made.read(ASKED, table, tmp_path)
+    floor = variance_floor(SCHEMA, made.QUESTION, 2 * PERSONS)
+    assert made.estimates(upload, ASKED)["falls"].variance == floor > 1e-4
+
+
+@pytest.mark.parametrize("name", ["maf", "sliced-wasserstein", "trajectory"])
+def test_estimates_come_from_copies(name: str, tmp_path: Path) -> None:
+    study = made.study(made.MECHANISMS[name])
+    upload = made.read(study, made.table(study, persons=200), tmp_path, persons=200)
+    found = made.estimates(upload, study)
+    m = study.mechanism.copies
+    pressures = [np.asarray(upload.copy(i + 1)["sbp"].to_pylist()) for i in range(m)]
+    means = found["mean-sbp"]
+    assert means.problem is None
+    assert means.estimate == pytest.approx(np.mean([p.mean() for p in pressures]), rel=1e-12)
+    within = np.mean([p.var(ddof=1) / 400 for p in pressures])
+    assert means.within == pytest.approx(within, rel=1e-12)
+    assert means.n == 400
+    assert found["falls"].events == pytest.approx(
+        np.mean([sum(upload.copy(i + 1)["falls"].to_pylist()) for i in range(len(pressures))]),
+        abs=1,
+    )
+    assert all(math.isfinite(e.variance) for e in found.values())

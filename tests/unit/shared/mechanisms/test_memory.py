@@ -1,0 +1,109 @@
+"""How much memory a release takes at most: a formula of public numbers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.support.weighed import MECHANISMS, asked, foreseen, foreseen_of_attack, schema
+
+from penstock.mechanisms import Gibbs, SlicedWasserstein
+from penstock_client.work.ends import confess, told
+
+MB = 1e6
+
+
+def raised(error: BaseException) -> BaseException:
+    try:
+        raise error
+    except BaseException as caught:
+        return caught
+
+
+def study(name: str, columns: int = 20, **changed: object):
+    mechanism = replace(MECHANISMS[name](), **changed)
+    return asked(mechanism, schema(columns, visits=name == "trajectory"))
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_no_mechanism_is_planned_to_take_more_than_half_a_gigabyte(name: str) -> None:
+    """n = 5000, 20 columns; the room for what an allocator leaves unused is in it. The rows of
+    `trajectory` are three to a person."""
+    persons = 5000 if name != "trajectory" else 1667
+    assert foreseen(study(name), persons).total < 600 * MB
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_it_grows_with_what_takes_memory_and_with_nothing_else(name: str) -> None:
+    of, threads = study(name), 1
+    least = foreseen(of, 450, threads).total
+    assert foreseen(of, 5000, threads).total > least
+    assert foreseen(study(name, 40), 450, threads).total > least
+    assert foreseen(of, 450, 2).total > least
+    if name != "gibbs":
+        # Copies are kept for the refits that are made from their rows, and for nothing else.
+        one = foreseen(study(name, copies=1), 450, threads).total
+        assert one < least
+        assert foreseen(study(name, refits=1), 450, threads).total == one
+        alone = [foreseen(study(name, copies=c, refits=0), 450, 1).total for c in (1, 10)]
+        assert alone[0] == alone[1]
+
+
+def test_an_attack_is_one_fit_without_a_release_and_with_its_scores() -> None:
+    small, large = (foreseen_of_attack(study("maf"), persons) for persons in (450, 50_000))
+    assert small.released == large.released == 0
+    assert large.total > small.total
+    assert small.total < 450 * MB
+    # One fit is held at once, and no copies: neither threads nor refits bring more of them.
+    assert foreseen_of_attack(study("maf", refits=1), 450).total == small.total
+    assert foreseen_of_attack(study("maf"), 450, threads=4).work == small.work
+    assert large.work > foreseen(study("maf", copies=1, refits=0), 50_000).work
+
+
+def test_steps_and_directions_of_a_sliced_flow_are_in_it() -> None:
+    few = foreseen(study("sliced-wasserstein"), 450).total
+    assert foreseen(study("sliced-wasserstein", steps=10_000), 450).total > few + 1e9
+    assert foreseen(study("sliced-wasserstein", bases=150, bins=1024), 450).total > few + 1e8
+    assert isinstance(study("sliced-wasserstein").mechanism, SlicedWasserstein)
+    assert isinstance(study("gibbs").mechanism, Gibbs)
+
+
+class _ArrayMemoryError(MemoryError):
+    """As numpy's own."""
+
+
+@pytest.mark.parametrize(
+    ("error", "short"),
+    [
+        (MemoryError(), True),
+        (_ArrayMemoryError("Unable to allocate 8. GiB"), True),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"), True),
+        (RuntimeError("CUDA out of memory. Tried to allocate"), True),
+        (OSError(12, "Cannot allocate memory"), True),
+        (ValueError("can't allocate memory is what a row said"), False),
+        (RuntimeError("the flow kernel failed"), False),
+    ],
+)
+def test_a_worker_confesses_whether_memory_ran_out_and_never_a_text(
+    error: Exception, short: bool
+) -> None:
+    outcome = confess(raised(error))
+    assert outcome["memory"] is short
+    text = told(outcome, 1, 4.0, False)
+    assert ("ran out of memory (limit 4 GB)" in text) is short
+    assert type(error).__name__ in text
+    assert str(error) == "" or str(error) not in text
+
+
+@pytest.mark.parametrize(
+    ("status", "killed", "said"),
+    [
+        (-9, False, "memory is full (limit 4 GB)"),
+        (-9, True, "ended by the gate"),
+        (-6, False, "memory runs out (limit 4 GB)"),
+        (3, False, "exit status 3"),
+        (None, False, "exit status None"),
+    ],
+)
+def test_a_worker_that_confesses_nothing_is_told_by_its_status(status, killed, said) -> None:
+    assert said in told(None, status, 4.0, killed)

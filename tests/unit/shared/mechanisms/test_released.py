@@ -1,0 +1,325 @@
+"""The public shape of what a site releases, and uploads that depart from it, by mechanism."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from tests.support import made
+from tests.support.made import PERSONS, SCHEMA, TRAJECTORY
+
+from penstock.base.errors import UploadRejected
+from penstock.mechanisms import Gibbs, Maf, SlicedWasserstein, Trajectory
+from penstock.mechanisms.gibbs.settings import answer_terms
+from penstock.mechanisms.released import COPY, PATH, answer_schema, shape_of
+from penstock.mechanisms.trajectory.times import times_of
+from penstock.privacy.request import PrivacyRequest
+from penstock.schema import Column
+from penstock.study.study import Study
+from penstock_server.results import results
+
+ROWS = PERSONS * SCHEMA.max_rows_per_person
+PARTICLES = TRAJECTORY.particles * 3
+STUDY = made.study(TRAJECTORY)
+TABLE = made.table(STUDY)
+ASKED = made.study(Gibbs())
+ANSWER = made.table(ASKED)
+TERMS = len(ANSWER)
+
+
+# -- shapes ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mechanism", [Maf(3, refits=2), SlicedWasserstein(copies=3, refits=2)])
+def test_tables_have_copies_and_refits(mechanism: Maf | SlicedWasserstein) -> None:
+    shape = shape_of(made.study(mechanism), PERSONS)
+    assert shape.counts == dict.fromkeys((-2, -1, 1, 2, 3), ROWS)
+    assert shape.names == [COPY, *SCHEMA.names]
+    assert shape.rows == 5 * ROWS
+    assert [shape.allows(rows) for rows in (0, 1, ROWS, ROWS + 1)] == [False, True, True, False]
+
+
+@pytest.mark.parametrize(
+    "study",
+    [
+        made.study(Maf(w=0.001), privacy=PrivacyRequest(2.0, 1e-5, "public-flow")),
+        made.study(replace(TRAJECTORY, start="public")),
+    ],
+)
+def test_what_nobody_counted_has_the_rows_that_were_planned(study: Study) -> None:
+    shape = shape_of(study, PERSONS)
+    most = shape.counts[1]
+    assert [shape.allows(rows) for rows in (most - 1, most, most + 1)] == [False, True, False]
+    fewer = {copy: most - 1 for copy in shape.counts if copy != 0}
+    assert shape.copy_rows(made.table(study)) == most
+    assert shape.copy_rows(made.table(study, rows_of=fewer)) is None
+
+
+def test_a_trajectory_also_has_particles_and_paths() -> None:
+    shape = shape_of(STUDY, PERSONS)
+    assert shape.names == [COPY, PATH, *SCHEMA.names]
+    assert shape.counts == {-1: ROWS, 1: ROWS, 2: ROWS, 0: PARTICLES + 5 * 9}
+    assert (shape.particles, shape.paths, shape.path_times) == (PARTICLES, 5, 9)
+
+
+@pytest.mark.parametrize(
+    ("column", "changed", "points"),
+    [
+        (Column("visit", "integer", lower=0, upper=4), {"subsample": None}, 5),
+        (Column("visit", "integer", lower=0, upper=4), {"subsample": 2}, 2),
+        (Column("visit", "ordered", levels=("I", "II", "III")), {"subsample": None}, 3),
+        (Column("visit", "continuous", lower=0, upper=1), {"subsample": None, "points": 7}, 7),
+        (Column("visit", "continuous", lower=0, upper=1), {"subsample": 4, "points": 7}, 4),
+    ],
+)
+def test_time_points_are_those_of_the_model(
+    column: Column, changed: dict[str, int | None], points: int
+) -> None:
+    schema = replace(SCHEMA, columns=(column, *SCHEMA.columns[1:]))
+    mechanism = replace(TRAJECTORY, **changed)
+    assert mechanism.time_points(schema) == points == len(times_of(mechanism, schema).used)
+    shape = shape_of(made.study(mechanism, schema=schema), PERSONS)
+    assert shape.particles == points * mechanism.particles
+
+
+def test_an_answer_is_numbers_only() -> None:
+    shape = shape_of(ASKED, PERSONS)
+    terms = answer_terms(SCHEMA, made.QUESTION, Gibbs())
+    assert len(terms) == TERMS == 5
+    assert shape.counts == {1: TERMS}
+    assert [shape.allows(TERMS + more) for more in (-1, 0, 1)] == [False, True, False]
+    assert shape.names == [COPY, "term", "estimate", *(f"cov_{i + 1}" for i in range(TERMS))]
+    assert all(pa.types.is_integer(f.type) or pa.types.is_floating(f.type) for f in shape.arrow())
+
+
+@pytest.mark.parametrize("name", made.MECHANISMS)
+def test_the_size_limit_holds_a_genuine_release(name: str) -> None:
+    study = made.study(made.MECHANISMS[name])
+    size = len(made.stream(made.table(study, persons=2000)))
+    assert size < shape_of(study, 2000).bytes() < 3 * size + 2_000_000
+
+
+def test_an_answer_of_one_term_has_a_schema() -> None:
+    assert answer_schema(1).names == ("term", "estimate", "cov_1")
+
+
+# -- genuine uploads ---------------------------------------------------------------------------
+
+
+def test_a_genuine_trajectory_passes(tmp_path: Path) -> None:
+    upload = made.read(STUDY, TABLE, tmp_path)
+    assert upload.copy(2).num_rows == upload.copy(-1).num_rows == ROWS
+    assert upload.copy(1).column_names == list(SCHEMA.names)
+    assert upload.particles()["visit"].to_pylist() == [0] * 6 + [2] * 6 + [4] * 6
+    paths = upload.paths()
+    assert paths.column_names == [PATH, *SCHEMA.names]
+    assert paths[PATH].to_pylist() == [p for p in range(1, 6) for _ in range(9)]
+
+
+def test_parts_may_come_in_any_order(tmp_path: Path) -> None:
+    copies = TABLE[COPY].to_numpy()
+    order = np.argsort(np.where(copies == 0, 9, copies), kind="stable")
+    assert made.read(STUDY, TABLE.take(order), tmp_path).particles().num_rows == PARTICLES
+
+
+def test_a_genuine_answer_passes(tmp_path: Path) -> None:
+    estimates, covariance = made.read(ASKED, ANSWER, tmp_path).answer()
+    assert estimates.tolist() == ANSWER["estimate"].to_pylist()
+    for i in range(TERMS):
+        assert covariance[:, i].tolist() == ANSWER[f"cov_{i + 1}"].to_pylist()
+
+
+FEWER = {1: 50, 2: 50, -1: 57}
+"""Rows of copies and refit at a site that has fewer than its frame has places."""
+
+
+def test_copies_of_a_frame_that_is_not_full_pass(tmp_path: Path) -> None:
+    upload = made.read(STUDY, made.table(STUDY, rows_of=FEWER), tmp_path, rows=50)
+    assert [upload.copy(i).num_rows for i in (1, 2, -1)] == [50, 50, 57]
+    assert made.estimates(upload, made.study(TRAJECTORY))["mean-sbp"].n == 50
+    assert results._marginals(upload, STUDY).rows == 50
+
+
+# -- hostile ones ------------------------------------------------------------------------------
+
+
+def put(name: str, rows: slice | int, value: object, table: pa.Table = TABLE) -> pa.Table:
+    values = table[name].to_pylist()
+    places = [rows] if isinstance(rows, int) else range(*rows.indices(len(values)))
+    for place in places:
+        values[place] = value
+    position = table.column_names.index(name)
+    return table.set_column(position, name, pa.array(values, table[name].type))
+
+
+def swapped(first: int, second: int) -> pa.Table:
+    order = np.arange(len(TABLE))
+    order[[first, second]] = order[[second, first]]
+    return TABLE.take(order)
+
+
+OTHER = int(np.flatnonzero(TABLE[COPY].to_numpy() == 0)[0])
+"""The first particle."""
+FIRST_PATH = OTHER + PARTICLES
+COPY_ROW = int(np.flatnonzero(TABLE[COPY].to_numpy() == 1)[0])
+REFIT_ROW = int(np.flatnonzero(TABLE[COPY].to_numpy() == -1)[0])
+
+LABELS = {
+    "path 0 among what is no copy": put(PATH, OTHER, 0),
+    "a path's row under 0": put(PATH, FIRST_PATH, 0),
+    "a particle's label on a path": put(PATH, FIRST_PATH, -1),
+    "a path's label on a particle": put(PATH, OTHER, 1),
+    "a path's number in a copy": put(PATH, COPY_ROW, 1),
+    "a particle in a copy": put(PATH, COPY_ROW, -1),
+    "a path in a refit": put(PATH, REFIT_ROW, 3),
+    "no label": put(PATH, OTHER, None),
+    "no label in a copy": put(PATH, COPY_ROW, None),
+    "a label of another kind": put(PATH, OTHER, -2),
+    "one path too many": put(PATH, FIRST_PATH, 6),
+    "a huge path": put(PATH, FIRST_PATH, 2**31 - 1),
+    "rows of two paths swapped": swapped(FIRST_PATH + 8, FIRST_PATH + 9),
+    "a particle behind a path": swapped(OTHER, FIRST_PATH),
+    "a copy's row as a particle": put(COPY, COPY_ROW, 0),
+    "a particle as a copy's row": put(COPY, OTHER, 1),
+    "a particle missing": pa.concat_tables([TABLE.slice(0, OTHER), TABLE.slice(OTHER + 1)]),
+    "all particles missing": TABLE.filter(pc.not_equal(TABLE[PATH], -1)),
+    "all paths missing": TABLE.filter(pc.less_equal(TABLE[PATH], 0)),
+    "one row twice": pa.concat_tables([TABLE, TABLE.slice(FIRST_PATH, 1)]),
+    "copies of two sizes": made.table(STUDY, rows_of=FEWER | {2: 51}),
+    "a copy without a row": made.table(STUDY, rows_of=FEWER | {2: 0}),
+    "a refit without a row": made.table(STUDY, rows_of=FEWER | {-1: 0}),
+    "a refit larger than the frame": made.table(STUDY, rows_of=FEWER | {-1: ROWS + 1}),
+    "copies larger than the frame": made.table(STUDY, rows_of={1: ROWS + 1, 2: ROWS + 1}),
+    "a copy more": made.table(STUDY, rows_of=FEWER | {3: 50}),
+}
+
+
+@pytest.mark.parametrize("name", LABELS)
+def test_labels_that_are_not_the_shapes_are_rejected(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UploadRejected, match="labels"):
+        made.read(STUDY, LABELS[name], tmp_path)
+
+
+@pytest.mark.parametrize("rows", [49, 51, ROWS])
+def test_copies_that_have_not_the_manifests_rows_are_rejected(tmp_path: Path, rows: int) -> None:
+    with pytest.raises(UploadRejected, match="not the manifest's rows"):
+        made.read(STUDY, made.table(STUDY, rows_of=FEWER), tmp_path, rows=rows)
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        put("visit", OTHER, 2),
+        put("visit", slice(OTHER, OTHER + 6), 4),
+        put("visit", FIRST_PATH, 1),
+        put("visit", FIRST_PATH + 44, 0),
+        swapped(OTHER, OTHER + 6),
+        swapped(FIRST_PATH, FIRST_PATH + 4),
+    ],
+)
+def test_particles_and_paths_at_other_times_are_rejected(tmp_path: Path, table: pa.Table) -> None:
+    with pytest.raises(UploadRejected, match="not at the study's times"):
+        made.read(STUDY, table, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        (put("sbp", FIRST_PATH, float("nan")), "sbp holds NaN"),
+        (put("sbp", OTHER, 300.0), "sbp leaves"),
+        (put("sbp", OTHER, 100.5), "sbp leaves"),
+        (put("ward", FIRST_PATH, "z"), "unknown level"),
+        (put("falls", OTHER, None), "missing values"),
+        (TABLE.drop_columns([PATH]), "columns"),
+        (TABLE.drop_columns([COPY]), "columns"),
+        (TABLE.set_column(1, PATH, TABLE[PATH].cast(pa.int64())), "_path has another type"),
+    ],
+)
+def test_rows_out_of_the_schema_are_rejected(tmp_path: Path, table: pa.Table, said: str) -> None:
+    with pytest.raises(UploadRejected, match=said):
+        made.read(STUDY, table, tmp_path)
+
+
+def test_a_table_of_another_mechanism_is_rejected(tmp_path: Path) -> None:
+    maf = made.study(made.MECHANISMS["maf"])
+    for study, table in ((STUDY, made.table(maf)), (ASKED, TABLE), (maf, ANSWER), (maf, TABLE)):
+        with pytest.raises(UploadRejected, match="columns"):
+            made.read(study, table, tmp_path)
+
+
+def change(name: str, row: int, value: object) -> pa.Table:
+    return put(name, row, value, ANSWER)
+
+
+def both(i: int, j: int, value: float) -> pa.Table:
+    """A covariance changed on both sides of the diagonal."""
+    return put(f"cov_{i}", j - 1, value, put(f"cov_{j}", i - 1, value, ANSWER))
+
+
+COV_11 = ANSWER["cov_1"][0].as_py()
+COV_22 = ANSWER["cov_2"][1].as_py()
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        (change("cov_1", 0, -0.1), "variances are not all above 0"),
+        (change("cov_5", 4, 0.0), "variances are not all above 0"),
+        (change("cov_2", 0, ANSWER["cov_2"][0].as_py() + 1e-3), "not symmetric"),
+        (change("cov_1", 3, 0.0), "not symmetric"),
+        (both(1, 2, 2 * (COV_11 * COV_22) ** 0.5), "not positive semidefinite"),
+        (change("cov_1", 0, 5e-324), "not positive semidefinite"),
+        (change("cov_1", 0, 1e12), "beyond what can be released"),
+        (change("estimate", 4, -1e12), "beyond what can be released"),
+        (change("estimate", 4, 1e13), "estimate leaves"),
+        (change("estimate", 0, float("nan")), "estimate holds NaN"),
+        (change("estimate", 0, float("inf")), "estimate leaves"),
+        (change("cov_3", 3, float("nan")), "cov_3 holds NaN"),
+        (change("cov_3", 3, None), "cov_3 holds missing"),
+        (change("term", 0, 2), "not in order"),
+        (change("term", 0, 0), "not in order"),
+        (change("term", 0, -1), "term leaves"),
+        (ANSWER.take([1, 0, 2, 3, 4]), "not in order"),
+        (change("_copy", 0, 2), "labels"),
+        (ANSWER.slice(1), "labels"),
+        (pa.concat_tables([ANSWER, ANSWER]), "labels"),
+        (ANSWER.drop_columns(["cov_5"]), "columns"),
+        (ANSWER.set_column(1, "term", pa.array(list("abcde"))), "term has another type"),
+    ],
+    ids=range(22),
+)
+def test_a_made_up_answer_is_rejected(tmp_path: Path, table: pa.Table, said: str) -> None:
+    with pytest.raises(UploadRejected, match=said):
+        made.read(ASKED, table, tmp_path)
+
+
+def test_a_covariance_that_only_looks_like_one_pairwise_is_rejected(tmp_path: Path) -> None:
+    """Correlations of −0.9 among three: each pair may be, all three cannot."""
+    columns = made.answer(5, np.random.default_rng(3))
+    matrix = 0.01 * np.eye(5)
+    for i, j in ((0, 1), (0, 2), (1, 2)):
+        matrix[i, j] = matrix[j, i] = -0.009
+    columns |= {f"cov_{i + 1}": matrix[:, i] for i in range(5)}
+    table = shape_of(ASKED, PERSONS).table(columns, {COPY: np.ones(5, np.int32)})
+    with pytest.raises(UploadRejected, match="not positive semidefinite"):
+        made.read(ASKED, table, tmp_path)
+
+
+def test_rounding_is_no_asymmetry(tmp_path: Path) -> None:
+    value = ANSWER["cov_2"][0].as_py()
+    assert (
+        made.read(ASKED, change("cov_2", 0, value * (1 + 1e-12)), tmp_path).manifest.rows == TERMS
+    )
+
+
+def test_trajectories_of_every_time_column_are_checked(tmp_path: Path) -> None:
+    column = Column("visit", "continuous", lower=0, upper=10, decimals=2)
+    schema = replace(SCHEMA, columns=(column, *SCHEMA.columns[1:]))
+    study = made.study(replace(TRAJECTORY, points=4, subsample=None), schema=schema)
+    upload = made.read(study, made.table(study), tmp_path)
+    assert len(set(upload.particles()["visit"].to_pylist())) == 4
+    assert isinstance(study.mechanism, Trajectory)

@@ -1,0 +1,768 @@
+"""Dictionaries and studies as people write them: aliases, lines, drafts, round trips."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+
+from penstock.base.errors import InvalidInput, Problem
+from penstock.mechanisms import (
+    MECHANISMS,
+    Gibbs,
+    Maf,
+    Mechanism,
+    SlicedWasserstein,
+    Trajectory,
+)
+from penstock.privacy.request import PrivacyRequest
+from penstock.questions.estimands import Estimand, estimand_problems
+from penstock.schema import Column, Schema
+from penstock.study.toml import (
+    Codebook,
+    Guess,
+    dictionary_draft,
+    dictionary_toml,
+    infer_kind,
+    mechanism_for,
+    parse_dictionary,
+    parse_study,
+    question_for,
+    read_codebook,
+    read_file,
+    study_template,
+    study_toml,
+)
+from penstock.study.toml.reader import read_toml
+
+DICTIONARY = """\
+title = "Heart clinic"
+person = "patient_id"          # optional
+max_rows_per_person = 1
+
+[columns.age]
+type = "continuous"
+range_min = 18
+range_max = 100
+decimal_places = 0
+unit = "year"
+missing = [-9, "?"]
+
+[columns.time]
+kind = "duration"
+event = "cvd"
+follow_up = 25
+decimals = 2
+
+[columns]
+cvd = { kind = "event" }
+ward.kind = "categorical"
+ward.categories = [
+    "a",  # not ], nor }
+    'b',
+    "c",
+]
+"""
+
+SCHEMA = Schema(
+    (
+        Column("age", "continuous", 18, 100, 0, unit="year", missing=("-9", "?")),
+        Column("time", "duration", upper=25, decimals=2, event="cvd"),
+        Column("cvd", "event"),
+        Column("ward", "categorical", levels=("a", "b", "c")),
+    ),
+    "patient_id",
+)
+
+RICH = Schema(
+    (
+        *SCHEMA.columns,
+        Column("a.b", "integer", -3, 10**12, label='says "hi" \\ bye', nullable=True),
+        Column("sex", "binary", levels=("männlich", "weiblich"), unit="µg"),
+        Column("stage", "ordered", levels=("I", "II", "III"), missing=("NA",)),
+        Column("x", "continuous", -1e-7, 0.1),
+        Column("crp", "continuous", 0, 500, 1, spike=0.3, scale="log"),
+        Column("a.b2", "integer", 0, 9),
+    ),
+    "patient_id",
+    7,
+)
+
+
+def problems(parse: object, text: str) -> list[Problem]:
+    assert callable(parse)
+    with pytest.raises(InvalidInput) as caught:
+        parse(text)
+    return list(caught.value.problems)
+
+
+def template(schema: Schema = SCHEMA, estimands: tuple[Estimand, ...] = ()) -> str:
+    return study_template(
+        schema,
+        name="bp-cvd",
+        sites=("alpha", "beta", "gamma"),
+        federation="main",
+        not_before="2026-11-21T00:00:00Z",
+        expires="2026-12-21T00:00:00Z",
+        estimands=estimands,
+    )
+
+
+HR = Estimand("hr", "cox", "time", "age", 10, ("ward",))
+
+
+def test_dictionary_with_the_names_that_people_know() -> None:
+    found = parse_dictionary(DICTIONARY)
+    assert found.title == "Heart clinic"
+    assert found.schema == SCHEMA
+
+
+@pytest.mark.parametrize("text", ["\ufeff" + DICTIONARY, DICTIONARY.replace("\n", "\r\n")])
+def test_windows_text_is_read(text: str) -> None:
+    assert parse_dictionary(text).schema == SCHEMA
+
+
+@pytest.mark.parametrize("schema", [SCHEMA, RICH])
+def test_dictionary_round_trip(schema: Schema) -> None:
+    assert parse_dictionary(dictionary_toml(schema)).schema == schema
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "where"),
+    [
+        ("person =", "persn =", 2, "persn"),
+        ("max_rows_per_person = 1", "max_rows_per_person = 0", 3, "max_rows_per_person"),
+        ('"continuous"', '"continous"', 6, "columns.age.type"),
+        ("range_min = 18", 'range_min = ""', 7, "columns.age.range_min"),
+        ("range_min = 18", "range_min = nan", 7, "columns.age.range_min"),
+        ("range_min = 18\n", "", 5, "columns.age.lower"),
+        ("range_max = 100", "range_max = 10", 8, "columns.age.range_max"),
+        ("range_max = 100", "range_max = 100\nupper = 3", 9, "columns.age.upper"),
+        ("decimal_places", "decimalplaces", 9, "columns.age.decimalplaces"),
+        ("[-9,", "[-9, -9,", 11, "columns.age.missing"),
+        ('event = "cvd"', 'event = "cvt"', 15, "columns.time.event"),
+        ("follow_up = 25", "follow_up = 0", 16, "columns.time.follow_up"),
+        ('"event" }', '"event", unit = 3 }', 20, "columns.cvd.unit"),
+        ('ward.kind = "categorical"', 'ward.kind = "ordinal"', 21, "columns.ward.kind"),
+        ('"c",', '"b",', 22, "columns.ward.categories"),
+    ],
+)
+def test_a_problem_has_its_line(old: str, new: str, line: int, where: str) -> None:
+    assert old in DICTIONARY
+    found = problems(parse_dictionary, DICTIONARY.replace(old, new, 1))
+    assert (line, where) in [(p.line, p.where) for p in found]
+
+
+def test_a_blank_bound_says_where_bounds_come_from() -> None:
+    text = DICTIONARY.replace("range_min = 18", 'range_min = ""')
+    (found,) = problems(parse_dictionary, text)
+    assert "never observed minima" in (found.remedy or "")
+
+
+def test_an_unknown_key_names_the_nearest() -> None:
+    (found,) = problems(parse_dictionary, DICTIONARY.replace("decimal_places", "decimal_place"))
+    assert found.remedy == "Did you mean 'decimal_places'?"
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("a = 1\nb = \n", 2),
+        ("a = 1\n\na = 2", 3),
+        ('a = 1\nb = """x\n\n', 4),
+        ("a = " + "[" * 5000, 1),
+        ("a = " + "9" * 5000, None),
+        ("a = 1 # " + "x" * 1_000_000, None),
+    ],
+    ids=["value", "twice", "open", "deep", "long", "large"],
+)
+@pytest.mark.parametrize("parse", [parse_dictionary, parse_study])
+def test_what_is_not_toml_is_refused_with_its_line(
+    parse: object, text: str, line: int | None
+) -> None:
+    (found,) = problems(parse, text)
+    assert found.line == line
+
+
+@pytest.mark.parametrize("text", ["", "columns = 3", "[columns]", "[columns]\nage = 3"])
+@pytest.mark.parametrize("parse", [parse_dictionary, parse_study])
+def test_empty_files_are_refused(parse: object, text: str) -> None:
+    assert "columns" in {p.where.partition(".")[0] for p in problems(parse, text)}
+
+
+def test_lines_of_every_way_to_write_a_key() -> None:
+    text = (
+        "a.b = '#'  # [no]\n"
+        '"c d" = """\n'
+        '[no] x = "1"\n'
+        '"""\n'
+        "e = [ # ]\n"
+        "  { f = 1 }, { f = [1,\n"
+        "  2], g = '''}\n"
+        "''' } ]\n"
+        "[h.i]  # [no]\n"
+        "j = 1979-05-27T07:32:00Z # x\n"
+        "[[k]]\n"
+        "l = 1\n"
+        "[[k]]\n"
+        "l = 2\n"
+        "[k.m]\n"
+        "n = 3\n"
+    )
+    _, lines = read_toml(text, "test")
+    found = {
+        "a.b": 1,
+        "c d": 2,
+        "e": 5,
+        "e[1].f": 6,
+        "e[2].f": 6,
+        "e[2].g": 7,
+        "h.i": 9,
+        "h.i.j": 10,
+        "k[1].l": 12,
+        "k[2].l": 14,
+        "k[2].m.n": 16,
+        "k[2].absent": 13,
+    }
+    assert {path: lines[path] for path in found} == found
+    assert lines["no"] is None
+
+
+def test_template_parses_to_what_was_asked() -> None:
+    study = parse_study(template(estimands=(HR,)))
+    columns = (replace(SCHEMA.columns[0], missing=()), *SCHEMA.columns[1:])
+    assert study.schema == replace(SCHEMA, columns=columns)
+    assert study.estimands == (HR,)
+    assert study.privacy == PrivacyRequest(1.0, 1e-5)
+    assert study.quorum == 2
+
+
+@pytest.mark.parametrize(
+    ("privacy", "mechanism", "estimands"),
+    [
+        (PrivacyRequest(0.1, 1e-12), Maf(), ()),
+        (
+            PrivacyRequest(1, 0.5, "empirical"),
+            Maf(3, 0.3, 2.5, 7, "poisson", 0.01, 2, (8, 16)),
+            (HR, Estimand("w", "logistic", "sex", "ward", level="c")),
+        ),
+        (
+            PrivacyRequest(1, 0.5),
+            SlicedWasserstein("sketch", 3, 0, 7, None, 9, 99, 0.5, 0.1),
+            (Estimand("n", "poisson", "a.b2", "sex"), Estimand("m", "mean", "age")),
+        ),
+        (PrivacyRequest(1, 0.5), SlicedWasserstein(bases=3, bins=9), ()),
+        (
+            PrivacyRequest(1, 0.5),
+            Trajectory("age", 12, 4, 2, 1, 30, 7, 11, "exact", "k-means", 3, 0.4, 9, 0.5, 0.5),
+            (),
+        ),
+        (PrivacyRequest(1, 0.5), Trajectory("stage", start="public"), (HR,)),
+        (PrivacyRequest(1, 0.5), Gibbs("underdamped", 300, 0.1, 2.0, "weibull", 3), (HR,)),
+        (PrivacyRequest(1, 0.5), Gibbs(), (Estimand("m", "mean", "age"),)),
+    ],
+)
+def test_study_round_trip(
+    privacy: PrivacyRequest, mechanism: Mechanism, estimands: tuple[Estimand, ...]
+) -> None:
+    study = parse_study(template(RICH))
+    study = replace(study, privacy=privacy, mechanism=mechanism, estimands=estimands)
+    assert parse_study(study_toml(study)) == study
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_a_draft_of_every_mechanism_parses_and_says_what_it_does(name: str) -> None:
+    chosen = mechanism_for(name, RICH, "stage" if name == "trajectory" else None)
+    text = study_template(
+        RICH,
+        name="draft",
+        sites=("alpha",),
+        federation="main",
+        not_before="2026-11-21T00:00:00Z",
+        expires="2026-12-21T00:00:00Z",
+        mechanism=chosen,
+        estimands=(question_for(RICH),) if name == "gibbs" else (),
+    )
+    assert parse_study(text).mechanism == chosen
+    assert f"# {name} releases" in text
+    section = text.partition("[mechanism]\n")[2].partition("\n\n")[0]
+    for setting in fields(chosen):
+        lines = section.splitlines()
+        line = next(x for x in lines if x.removeprefix("# ").startswith(f"{setting.name} ="))
+        assert line.startswith("# ") == (getattr(chosen, setting.name) is None)
+        assert line.count("#") >= (2 if line.startswith("# ") else 1), line
+
+
+def test_a_trajectory_finds_its_time() -> None:
+    assert mechanism_for("trajectory", RICH, "stage") == Trajectory("stage")
+    assert mechanism_for("trajectory", RICH, "time") == Trajectory("time", points=10)
+    visit = Column("visit", "integer", 0, 5)
+    assert mechanism_for("trajectory", Schema((visit, RICH["x"]))) == Trajectory("visit")
+    day = Column("day", "integer", 0, 3650)
+    assert mechanism_for("trajectory", Schema((day, RICH["x"]))) == Trajectory("day", points=10)
+    rough = Column("rough", "continuous", 0, 3, 0)
+    wanted = Trajectory("rough", points=4)
+    assert mechanism_for("trajectory", Schema((rough, RICH["x"])), "rough") == wanted
+
+
+@pytest.mark.parametrize(
+    ("name", "schema", "time", "words"),
+    [
+        ("gan", SCHEMA, None, "one of maf"),
+        ("maf", SCHEMA, "age", "has no meaning for 'maf'"),
+        ("trajectory", SCHEMA, None, "Give --time"),
+        ("trajectory", SCHEMA, "agee", "Did you mean 'age'"),
+    ],
+)
+def test_what_cannot_be_drafted_is_refused(
+    name: str, schema: Schema, time: str | None, words: str
+) -> None:
+    with pytest.raises(InvalidInput, match=words):
+        mechanism_for(name, schema, time)
+
+
+@pytest.mark.parametrize(
+    ("columns", "model"),
+    [
+        (RICH.columns, "cox"),
+        ((RICH["sex"], RICH["x"]), "logistic"),
+        ((RICH["x"], RICH["ward"]), "ols"),
+        ((RICH["x"],), "mean"),
+        ((RICH["sex"],), "mean"),
+    ],
+)
+def test_a_question_to_begin_with_suits_the_columns(
+    columns: tuple[Column, ...], model: str
+) -> None:
+    estimand = question_for(Schema(columns))
+    assert estimand.model == model
+    assert estimand_problems(estimand, columns) == []
+
+
+def test_columns_without_a_question_are_refused() -> None:
+    with pytest.raises(InvalidInput, match="no column can be asked about"):
+        question_for(Schema((RICH["ward"], RICH["stage"])))
+
+
+def test_template_refuses_what_a_study_refuses() -> None:
+    with pytest.raises(InvalidInput, match="not well formed"):
+        study_template(
+            SCHEMA,
+            name="bad name",
+            sites=("a",),
+            federation="main",
+            not_before="2026-11-21T00:00:00Z",
+            expires="2026-12-21T00:00:00Z",
+        )
+
+
+@pytest.mark.parametrize(
+    "time", ["2026-11-21T00:00:00Z", "2026-11-21T02:00:00+02:00", "2026-11-20 23:00:00-01:00"]
+)
+def test_times_may_be_written_as_toml_times(time: str) -> None:
+    text = template().replace('"2026-11-21T00:00:00Z"', time)
+    assert parse_study(text).not_before == "2026-11-21T00:00:00Z"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "where"),
+    [
+        ('wire = "1.0"', 'wire = "one"', "wire"),
+        ('wire = "1.0"', "wirre = 1", "wirre"),
+        ('name = "bp-cvd"', 'name = "bp cvd"', "study.name"),
+        ("quorum = 2", "quorum = 4", "study.quorum"),
+        ("quorum =", "quorrum =", "study.quorrum"),
+        ('"2026-11-21T00:00:00Z"', "2026-11-21T00:00:00", "study.not_before"),
+        ("epsilon = 1 ", "epsilon = inf ", "privacy.epsilon"),
+        ("copies = 10", "copies = 0", "mechanism.copies"),
+        ("hidden = [32]", "hidden = 32", "mechanism.hidden"),
+        ('term = "age"', 'term = "aeg"', "estimands[1].term"),
+        ('model = "cox"', 'modle = "cox"', "estimands[1].modle"),
+        ("max_rows_per_person = 1", "max_rows_per_person = -1", "table.max_rows_per_person"),
+        ("max_rows_per_person = 1", "rows = 1", "table.rows"),
+        ("lower = 18", "lower = 101", "columns.age.upper"),
+        ("lower = 18", "missing = [1]\nlower = 18", "columns.age.missing"),
+        ("follow_up = 25", "follow_up = -1", "columns.time.follow_up"),
+    ],
+)
+def test_a_problem_of_a_study_has_its_line(old: str, new: str, where: str) -> None:
+    text = template(estimands=(HR,))
+    assert old in text
+    text = text.replace(old, new, 1)
+    key = where.rpartition(".")[2]
+    found = {p.where: p.line for p in problems(parse_study, text)}
+    line = found[where]
+    assert line is not None
+    assert key in text.splitlines()[line - 1]
+
+
+def test_all_problems_of_a_study_are_reported_in_the_order_of_the_file() -> None:
+    text = template(estimands=(HR,))
+    changes = {
+        "quorum = 2": "quorum = 9",
+        "delta = 1e-05": "delta = 0",
+        'term = "age"': 'term = "aeg"',
+        'kind = "categorical"': 'kind = "nominal"',
+    }
+    for old, new in changes.items():
+        assert old in text
+        text = text.replace(old, new)
+    found = problems(parse_study, text)
+    assert [p.where for p in found] == [
+        "study.quorum",
+        "privacy.delta",
+        "estimands[1].term",
+        "columns.ward.kind",
+    ]
+    lines = [p.line or 0 for p in found]
+    assert lines == sorted(lines)
+
+
+def test_a_missing_section_is_one_problem() -> None:
+    text = template()
+    start, end = text.index("[study]"), text.index("[privacy]")
+    assert [p.where for p in problems(parse_study, text[:start] + text[end:])] == ["study"]
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "guess"),
+    [
+        ("age", ["18", "99", "", "NA"], Guess("integer")),
+        ("age", ["18.5", "-9e1", None], Guess("continuous")),
+        ("smoker", ["0", "1", "?"], Guess("binary", ("0", "1"))),
+        ("cvd_event", ["0", "1"], Guess("event", ("0", "1"))),
+        ("time", ["1.5", "3"], Guess("duration")),
+        ("sex", ["m", "f", "m"], Guess("binary")),
+        ("ward", ["c", "a", "b"], Guess("categorical")),
+        ("note", [f"text {i}" for i in range(50)], Guess("categorical")),
+        ("empty", ["", "NA"], Guess("categorical")),
+    ],
+)
+def test_kinds_are_guessed(name: str, values: list[str | None], guess: Guess) -> None:
+    assert infer_kind(name, values) == guess
+
+
+def drafted(**kinds: str) -> str:
+    return dictionary_draft({name: Guess(kind) for name, kind in kinds.items()})
+
+
+def filled(draft: str, persons: int = 500) -> str:
+    """A draft whose steward looked at every line, and filled in the frame."""
+    return draft.replace("draft = true", "draft = false").replace(
+        'persons = ""', f"persons = {persons}"
+    )
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        ["1234", "5678"],
+        ["12.5", "-3.25"],
+        ["male", "female"],
+        ["a", "b", "HIV index case 1987, J. Smith"],
+        ["1", "2", "77"],
+        [f"text {i}" for i in range(50)],
+    ],
+)
+def test_a_draft_holds_no_value_of_a_row(values: list[str]) -> None:
+    text = dictionary_draft({n: infer_kind(n, values) for n in ("age", "time", "event", "ward")})
+    body = text[text.index("[columns.age]") :]
+    assert not [v for v in values if re.search(rf"(?<!\w){re.escape(v)}(?!\w)", body)]
+
+
+def test_a_draft_asks_for_every_blank() -> None:
+    text = drafted(age="continuous", time="duration", cvd="event", ward="categorical", sex="binary")
+    found = problems(lambda t: parse_dictionary(t, framed=True), text)
+    assert [p.where for p in found] == [
+        "draft",
+        "persons",
+        "columns.age.lower",
+        "columns.age.upper",
+        "columns.time.follow_up",
+        "columns.ward.levels",
+        "columns.sex.levels",
+    ]
+    blank = re.compile(r'= (true|""|\[\])$')
+    assert all(blank.search(text.splitlines()[(p.line or 0) - 1]) for p in found)
+
+
+def test_a_draft_that_nobody_finished_is_refused_though_nothing_is_blank() -> None:
+    text = dictionary_draft({"sex": infer_kind("sex", ["0", "1"])})
+    text = text.replace('persons = ""', "persons = 500")
+    (found,) = problems(parse_dictionary, text)
+    assert (found.where, text.splitlines()[(found.line or 0) - 1]) == ("draft", "draft = true")
+    assert parse_dictionary(filled(text)).schema == Schema((Column("sex", "binary"),))
+
+
+def test_a_filled_draft_parses() -> None:
+    text = filled(drafted(time="duration", cvd="event", sex="binary"), 700)
+    text = text.replace('follow_up = ""', "follow_up = 9").replace("[]", '["f", "m"]')
+    found = parse_dictionary(text, framed=True)
+    assert found.schema["time"].event == "cvd"
+    assert found.schema["sex"].levels == ("f", "m")
+    assert found.persons == 700
+
+
+# -- frames, and the level for what is none ----------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "given", ['""', "0", "-5", "true", "10.0", '"500"', "10000000000"], ids=str
+)
+def test_a_frame_is_a_whole_number_of_persons(given: str) -> None:
+    (found,) = problems(parse_dictionary, f"persons = {given}\n{DICTIONARY}")
+    assert (found.where, found.line) == ("persons", 1)
+    assert "never the count itself" in (found.remedy or "")
+
+
+def test_a_frame_is_asked_for_where_a_site_certifies() -> None:
+    assert parse_dictionary(DICTIONARY).persons is None
+    (found,) = problems(lambda t: parse_dictionary(t, framed=True), DICTIONARY)
+    assert (found.where, found.message) == ("persons", "is missing")
+
+
+def test_a_schema_knows_no_frame() -> None:
+    """A study's schema and its comparison are the same whatever the frame is."""
+    with_frame = parse_dictionary(f"persons = 5000\n{DICTIONARY}")
+    assert with_frame.schema == SCHEMA
+    assert with_frame.schema.to_dict() == SCHEMA.to_dict()
+    assert not re.search(r"(?m)^persons", study_toml(parse_study(template(with_frame.schema))))
+
+
+def test_other_names_a_level_and_is_not_part_of_the_schema() -> None:
+    said = DICTIONARY + 'ward.other = "c"\n'
+    found = parse_dictionary(said)
+    assert (found.schema, found.others) == (SCHEMA, {"ward": "c"})
+    written = dictionary_toml(found.schema, 500, found.others)
+    assert parse_dictionary(written, framed=True) == replace(found, persons=500, title="")
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('ward.other = "d"', "is not one of the levels"),
+        ("ward.other = []", "must be text"),
+        ('ward.other = ""', "is blank"),
+        ('cvd = { kind = "event", other = "1" }', "has no meaning for kind 'event'"),
+    ],
+)
+def test_an_other_that_is_no_level_is_refused(line: str, message: str) -> None:
+    text = DICTIONARY + line + "\n"
+    if line.startswith("cvd"):
+        text = DICTIONARY.replace('cvd = { kind = "event" }', line)
+    (found,) = problems(parse_dictionary, text)
+    assert (found.where.rpartition(".")[2], found.message) == ("other", message)
+    assert found.line is not None
+
+
+def test_another_number_for_a_level_is_the_level() -> None:
+    text = "[columns.x]\nkind = 'ordered'\nlevels = [1, 2, 9]\nother = 9\n"
+    assert parse_dictionary(text).others == {"x": "9"}
+
+
+# -- codebooks ---------------------------------------------------------------------------------
+
+REDCAP = [
+    "Variable / Field Name",
+    "Form Name",
+    "Field Type",
+    "Field Label",
+    "Choices, Calculations, OR Slider Labels",
+    "Text Validation Type OR Show Slider Number",
+    "Text Validation Min",
+    "Text Validation Max",
+]
+
+
+def book(header: list[str], *rows: list[str]) -> Codebook:
+    return read_codebook(header, list(enumerate(rows, start=2)))
+
+
+def test_a_redcap_dictionary_is_read() -> None:
+    found = book(
+        REDCAP,
+        ["sex", "base", "radio", "Sex at\nbirth", "1, Male | 2, Female", "", "", ""],
+        ["ward", "base", "dropdown", "", "a, Medical | b, Surgical, acute | c, Other", "", "", ""],
+        ["age", "base", "text", "Age", "", "integer", "18", "110"],
+        ["bmi", "base", "text", "", "", "number_1dp", "10", "80.5"],
+        ["smoker", "base", "yesno", "", "", "", "", ""],
+        ["bsa", "base", "calc", "", "sqrt([w]*[h]/3600)", "", "", ""],
+        ["note", "base", "notes", "Free text", "", "", "", ""],
+        ["born", "base", "text", "", "", "date_ymd", "1900-01-01", "2020-01-01"],
+    )
+    assert found.unread == ("Form Name",)
+    fields = {name: dict(d.fields) for name, d in found.columns.items()}
+    assert fields == {
+        "sex": {"kind": "binary", "levels": ["1", "2"], "label": "Sex at birth"},
+        "ward": {"kind": "categorical", "levels": ["a", "b", "c"]},
+        "age": {"kind": "integer", "lower": 18, "upper": 110, "label": "Age"},
+        "bmi": {"kind": "continuous", "lower": 10, "upper": 80.5},
+        "smoker": {"kind": "binary", "levels": ["0", "1"]},
+        "bsa": {"kind": "continuous"},
+        "note": {"label": "Free text"},
+        "born": {"lower": "1900-01-01", "upper": "2020-01-01"},
+    }
+    assert found.columns["ward"].choices == {"a": "Medical", "b": "Surgical, acute", "c": "Other"}
+
+
+@pytest.mark.parametrize(
+    ("cell", "levels"),
+    [
+        ("male | female", ["male", "female"]),
+        ("male;female", ["male", "female"]),
+        ("I, II, III", ["I", "II", "III"]),
+        ("1=low; 2=high", ["1", "2"]),
+        ("1: low | 2: high", ["1", "2"]),
+        ('["a, b", 3]', ["a, b", "3"]),
+        ("-9, unknown | 1, yes", ["-9", "1"]),
+    ],
+)
+def test_levels_come_from_every_way_to_write_them(cell: str, levels: list[str]) -> None:
+    column = book(["name", "type", "range_values"], ["x", "categorical", cell]).columns["x"]
+    assert column.fields["levels"] == levels
+
+
+def test_a_codebook_and_a_file_draft_a_dictionary_that_needs_little_more() -> None:
+    found = book(
+        ["column", "kind", "range_min", "range_max", "units", "missing", "values", "follow_up?"],
+        ["age", "int", "18", "110", "year", "-9|?", "", ""],
+        ["ward", "factor", "", "", "", "", "m=Medical|s=Surgical|o=Other", ""],
+        ["gone", "int", "0", "1", "", "", "", ""],
+    )
+    guesses = {"age": Guess("continuous"), "ward": Guess("categorical"), "x": Guess("continuous")}
+    text = dictionary_draft(guesses, found)
+    assert "# In the codebook, and not in the file: gone\n" in text
+    assert "# m = Medical; s = Surgical; o = Other\n[columns.ward]\n" in text
+    assert text.count("guessed from rows: confirm it") == 1  # of x, of which it says nothing
+    found_problems = problems(lambda t: parse_dictionary(t, framed=True), text)
+    where = [p.where for p in found_problems]
+    assert where == ["draft", "persons", "columns.x.lower", "columns.x.upper"]
+    done = filled(text).replace('lower = ""', "lower = 0").replace('upper = ""', "upper = 1")
+    assert parse_dictionary(done, framed=True).schema == Schema(
+        (
+            Column("age", "integer", 18, 110, unit="year", missing=("-9", "?")),
+            Column("ward", "categorical", levels=("m", "s", "o")),
+            Column("x", "continuous", 0, 1),
+        )
+    )
+
+
+def test_a_codebook_alone_drafts_its_own_columns() -> None:
+    found = book(
+        ["name", "kind", "upper", "event", "other", "levels", "nullable"],
+        ["time", "survival", "25", "cvd", "", "", ""],
+        ["cvd", "event", "", "", "", "", ""],
+        ["stage", "ordinal", "", "", "IV", "I|II|III|IV", "yes"],
+    )
+    done = parse_dictionary(filled(dictionary_draft({}, found)), framed=True)
+    assert done.schema["time"] == Column("time", "duration", upper=25, event="cvd")
+    assert done.schema["stage"].nullable
+    assert done.others == {"stage": "IV"}
+
+
+def test_observed_minima_in_a_codebook_are_not_bounds() -> None:
+    """A summary of the rows is no codebook: columns named min and max may hold what was seen."""
+    found = book(["variable", "type", "min", "max", "mean"], ["age", "int", "19", "97", "55"])
+    assert found.unread == ("min", "max", "mean")
+    text = dictionary_draft({}, found)
+    assert not re.search(r"\b(19|97|55)\b", text)
+
+
+@pytest.mark.parametrize(
+    ("header", "rows", "line", "words"),
+    [
+        (["what", "kind"], [], 1, "no field holds the columns' names"),
+        (["name", "max", "upper", "follow_up"], [["x", "9", "3", "4"]], 2, "said twice"),
+        (["name"], [["x"], ["x"]], 3, "is described twice"),
+        (["name", "kind"], [["", "int"]], 2, "a column without a name"),
+    ],
+)
+def test_what_is_no_codebook_says_why(
+    header: list[str], rows: list[list[str]], line: int, words: str
+) -> None:
+    (found,) = problems(lambda h: book(h, *rows), header)
+    assert found.line == line
+    assert words in found.message
+
+
+def test_a_hostile_codebook_stays_within_its_lines() -> None:
+    """What it says is written as TOML strings and one-line comments, whatever it holds."""
+    label = 'x"\n[columns.evil]\nkind = "event"\u202e\x1b[31m'
+    found = book(["name", "kind", "levels", "label"], ["x", "radio", f"1, {label} | 2, b", label])
+    text = dictionary_draft({}, found)
+    tables = re.findall(r"(?m)^\[columns\.\w+\]", text)
+    assert tables == ["[columns.x]"]
+    assert all(c.isprintable() or c == "\n" for c in text)
+
+
+# -- bombs -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "bomb",
+    [
+        "a." * 250_000 + "a = 1",
+        '"a".' * 200_000 + "a = 1",
+        "[" + "a." * 250_000 + "a]",
+        "a = " + "[" * 500_000,
+        "a = " + "{a = " * 100_000,
+        "a = [" + "{b.c.d = [" * 10,
+        "x.y.z = {" + "a.b.c.d.e = {" * 3,
+    ],
+    ids=["dotted", "quoted", "header", "arrays", "tables", "mixed", "sums"],
+)
+@pytest.mark.parametrize("parse", [parse_dictionary, parse_study])
+def test_a_toml_bomb_is_refused_before_it_is_parsed(
+    parse: object, bomb: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(_: str) -> None:
+        raise AssertionError("parsed")
+
+    monkeypatch.setattr("penstock.study.toml.reader.tomllib.loads", never)
+    (found,) = problems(parse, bomb)
+    assert "nested too deeply" in found.message
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'a = "' + "[" * 50 + '"',
+        "a = '" + "." * 50 + "'",
+        'a = """' + "[\n" * 50 + '"""',
+        "# " + "[." * 50 + "\na = 1",
+        "a = [" + "1.5, " * 100 + "]",
+        "a = [\n" + "[1.5], # ]\n" * 100 + "]",
+        "".join(f"[a.b.c.d{i}]\ne.f = {{g.h = 1}}\n" for i in range(100)),
+    ],
+    ids=["string", "literal", "lines", "comment", "numbers", "rows", "many"],
+)
+def test_depth_is_counted_outside_strings_and_side_by_side(text: str) -> None:
+    assert read_toml(text, "test")[0]
+
+
+def test_a_file_of_any_size_is_read_no_further_than_its_bound(tmp_path: Path) -> None:
+    huge = tmp_path / "huge.toml"
+    with huge.open("wb") as file:
+        file.truncate(10**12)  # sparse: it takes no disk, and would take all memory
+    with pytest.raises(InvalidInput, match="is too large, got 1000000000000 bytes"):
+        read_file(huge)
+
+
+def test_size_is_counted_in_bytes() -> None:
+    (found,) = problems(parse_dictionary, "# " + "é" * 600_000)
+    assert "is too large" in found.message
+
+
+def test_names_that_need_quotes_are_quoted() -> None:
+    text = dictionary_draft({n: Guess("binary", ("0", "1")) for n in ("AGE (yrs)", 'a"b')})
+    found = problems(parse_dictionary, text.replace("draft = true", "").replace('persons = ""', ""))
+    assert [p.message for p in found] == ["is not well formed"] * 2
+    assert all(p.line is not None for p in found)
+
+
+def test_whole_numbers_written_with_a_point_are_whole():
+    assert infer_kind("sex", ["1.0", "0.0", ""]).kind == "binary"
+    assert infer_kind("age", ["63.0", "41.0"]).kind == "integer"
+    assert infer_kind("oldpeak", ["2.0", "1.5"]).kind == "continuous"
