@@ -11,7 +11,7 @@ import grpc
 import pyarrow as pa
 from tests.support.timed import table_of
 
-from penstock.mechanisms import Gibbs, Trajectory
+from penstock.mechanisms import MECHANISMS, Gibbs, Trajectory
 from penstock.study.study import Study
 from penstock.wire import gate_pb2_grpc
 from penstock_client.gate.gate import Gate
@@ -36,7 +36,8 @@ class WorkerHere(Worker):
         self._folder.mkdir(parents=True)
         self._spec = spec
         self._found = Measured(first=0.1)
-        study = shortened(Study.from_dict(spec.study))
+        study = Study.from_dict(spec.study)
+        study = shortened(study, MECHANISMS.of(study.mechanism))
         if rehearse and isinstance(study.mechanism, Gibbs | Trajectory):
             self._found = worker.rehearse(spec, self._folder)
         elif rehearse:
