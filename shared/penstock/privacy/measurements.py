@@ -79,7 +79,7 @@ class Measurement(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PoissonSample:
-    """Each call sees a fresh Poisson sample: everybody is in it by chance ``rate``, on their own."""
+    """Each call sees a fresh Poisson sample: everybody is in it by chance ``rate``, alone."""
 
     rate: float
 

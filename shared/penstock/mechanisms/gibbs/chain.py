@@ -191,10 +191,9 @@ def descend(
 
 
 class Chain:
-    """A chain between its gradients: a session. A query is about the iterate θ (p,).
+    """A chain between its gradients: a session, with the arguments of :func:`descend`.
 
-    Args:
-        as of :func:`descend`.
+    A query is about the iterate θ (p,).
     """
 
     def __init__(

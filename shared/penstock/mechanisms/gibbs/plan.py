@@ -108,7 +108,8 @@ class Plan:
     @property
     def scale(self) -> float:
         """Noise multiplier of the one Gaussian that all releases together are as."""
-        return self.summaries.noise_multiplier * math.sqrt(_SHARES.get(self.asked.model, _OTHER_SHARES)[0])
+        share = _SHARES.get(self.asked.model, _OTHER_SHARES)[0]
+        return self.summaries.noise_multiplier * math.sqrt(share)
 
     @property
     def summary_size(self) -> int:

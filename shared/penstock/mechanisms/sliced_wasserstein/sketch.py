@@ -159,7 +159,7 @@ def release_sketch(
         raise InvalidEvent("rows and directions differ in dimension", value=rows.shape)
     total = counts(rows, present, directions, bins) @ _whole_strategy(bins).T
     if measurement is None:
-        return _read_sketch(directions, bins, total * _unit(), 0.0)
+        return _read_sketch(directions, bins, np.asarray(total * _unit()), 0.0)
     return _read_sketch(directions, bins, measurement(total, noise), measurement.sd)
 
 

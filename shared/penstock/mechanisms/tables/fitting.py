@@ -241,9 +241,7 @@ class _Fit:
         self._seen = _Seen(encoding, self._counts, _SEED)
         self._values, self.present = clamp(rows, low, high), present
         self._scores = self._seen.linear.invert(self._values)
-        self._moments = release_moments(
-            self._scores, present, stages.radius, stages.moments, noise
-        )
+        self._moments = release_moments(self._scores, present, stages.radius, stages.moments, noise)
         sobol = qmc.Sobol(plan.d, seed=_SEED)
         self._latents = ndtri(sobol.random_base2(match_power))
         # Linear moments in place of those of normal scores are near enough to start a match from.

@@ -87,9 +87,7 @@ class Counts:
     sd: float
 
 
-def measure_histograms(
-    sigma: float, d: int, rows_per_person: int, outcomes: int = 0
-) -> WholeSum:
+def measure_histograms(sigma: float, d: int, rows_per_person: int, outcomes: int = 0) -> WholeSum:
     """Counts of every column, and the number of rows; ``outcomes``: how many durations are split.
 
     Sensitivity: :func:`penstock.privacy.sensitivity.histogram` of d + 1 (each column, and the total

@@ -162,8 +162,7 @@ def release_score(
     """
     total = sum_scores(hazard, values, scores, present, theta)
     if measurement is None:
-        bare: Array = total * row_unit(outcome_clip(values.shape[2]))
-        return bare
+        return np.asarray(total * row_unit(outcome_clip(values.shape[2])))
     return measurement(total, noise)
 
 

@@ -78,8 +78,8 @@ class Stages:
         Raises:
             InvalidInput: a stage has no noise, so that no finite ε covers it.
         """
-        asked = (self.margins, self.moments, self.body.measurement)
-        asked += (self.outcome,) if self.outcomes else ()
+        asked: list[Measurement | None] = [self.margins, self.moments, self.body.measurement]
+        asked += [self.outcome] if self.outcomes else []
         noisy = tuple(each for each in asked if each is not None)
         if len(noisy) < len(asked):
             raise InvalidInput("stages", [Problem("noise multiplier", "none: not private")])

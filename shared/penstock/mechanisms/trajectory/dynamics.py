@@ -88,11 +88,10 @@ class At:
 
 
 class Descent:
-    """The particles between their looks at rows: a session.
+    """The particles between their looks at rows: a session, with the arguments of :func:`descend`.
 
-    Args:
-        as of :func:`descend`; of ``rows`` only their number, device and precision are looked at.
-        noise: source of batches and of the diffusion, on which no guarantee rests.
+    Of ``rows`` it looks at their number, device and precision alone; from ``noise`` come batches,
+    and the diffusion, on which no guarantee rests.
     """
 
     def __init__(
@@ -129,7 +128,9 @@ class Descent:
 
     @property
     def _h(self) -> Array:
-        return self._width * self._how.wide ** max(1 - 2 * self._done, 0.0)
+        """The kernel's widths (T,): they narrow evenly over the first half."""
+        h: Array = self._width * self._how.wide ** max(1 - 2 * self._done, 0.0)
+        return h
 
     def next_query(self) -> Query[At] | None:
         how = self._how

@@ -24,6 +24,7 @@ from penstock.mechanisms.tables.moments import clip_rows, row_unit, whole_vector
 from penstock.privacy.measurements import WholeSum
 from penstock.privacy.noise.discrete import exact_positive
 from penstock.privacy.noise.sources import NoiseSource
+from penstock.privacy.numbers import positive
 
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -84,22 +85,29 @@ class Start:
 
     @property
     def measurement(self) -> WholeSum | None:
-        """Σ y yᵀ of every cell at once, in each round; None of a public start.
+        """What is released of the rows; None of a public start."""
+        return None if self.sigma is None else measure_start(self)
 
-        Sensitivity √k·R² (zero-out, public n): the whole numbers keep it exactly.
-        """
-        if self.sigma is None:
-            return None
-        return WholeSum(
-            label="start",
-            noise_multiplier=self.sigma,
-            sensitivity=math.sqrt(self.rows) * self.reach**2 * (1 + 1e-12),
-            squared=self.rows * exact_positive("reach", self.reach) ** 4,
-            unit=row_unit(self.reach) ** 2,
-            size=self.cells * self.modes * (self.dimension + 1) * (self.dimension + 2) // 2,
-            count=self.rounds,
-            symmetric=True,
-        )
+
+def measure_start(start: Start) -> WholeSum:
+    """Σ y yᵀ of every cell at once, in each round.
+
+    Sensitivity √k·R² (zero-out, public n): the whole numbers keep it exactly.
+
+    Raises:
+        InvalidEvent: a public start, which has no noise.
+    """
+    d = start.dimension
+    return WholeSum(
+        label="start",
+        noise_multiplier=positive("noise multiplier", start.sigma or 0.0),
+        sensitivity=math.sqrt(start.rows) * start.reach**2 * (1 + 1e-12),
+        squared=start.rows * exact_positive("reach", start.reach) ** 4,
+        unit=row_unit(start.reach) ** 2,
+        size=start.cells * start.modes * (d + 1) * (d + 2) // 2,
+        count=start.rounds,
+        symmetric=True,
+    )
 
 
 @dataclass(frozen=True, slots=True)
