@@ -23,19 +23,18 @@ from penstock.mechanisms.gibbs.design import LEAST_SHAPE, Rows, read, reporting
 from penstock.mechanisms.gibbs.plan import (
     LINEAR,
     Plan,
-    gradient_sensitivity,
     largest_bend,
     narrowed,
 )
 from penstock.mechanisms.gibbs.posed import (
     Loss,
     curvature_cap,
-    noisy_curvature,
     posed,
+    release_curvature,
 )
 from penstock.mechanisms.gibbs.posterior import Posterior, Regression
 from penstock.mechanisms.gibbs.summaries import Summaries, summarise
-from penstock.mechanisms.gibbs.sums import noisy_sum, reach
+from penstock.mechanisms.gibbs.sums import add_up
 from penstock.mechanisms.parts import Part, Progress
 from penstock.privacy.noise.sources import NoiseSource
 from penstock.schema.encoding import Encoding
@@ -107,22 +106,21 @@ def answer(
     device: str = "cpu",
 ) -> tuple[Array, Array]:
     """Coefficients (p,) and covariance (p, p) on the reporting scale."""
-    charged = gradient_sensitivity(plan)  # as it is recorded: of the plan before it is narrowed
     seen = summarise(plan, rows, noise)
     plan = narrowed(plan, seen.count)
     curvature, spread, posterior = posed(plan, rows, seen, noise, device)
     check_smooth(plan, posterior)
-    sensitivity = charged * posterior.reach
     ended = descend(
         posterior.gradient,
         posterior.start,
         plan.schedule,
-        sensitivity,
+        posterior.reach,
         noise,
         preconditioner(posterior, curvature, spread) if plan.preconditioned else None,
         progress,
     )
     known = _information(plan, rows, seen, posterior, curvature, spread, ended.theta, noise)
+    sensitivity = plan.schedule.sensitivity * posterior.reach
     estimate, covariance = corrected(plan, posterior, ended, known, sensitivity)
     first = 0 if plan.asked.model != "cox" else plan.dimension - plan.asked.columns
     if plan.asked.model == "cox":
@@ -206,10 +204,10 @@ def _information(
     """The data's part of the mean Hessian at the iterate, and the dispersion."""
     if plan.asked.model not in LINEAR or not isinstance(posterior, Regression):
         cap = curvature_cap(plan, posterior, seen, start=False)
-        matrix, _ = noisy_curvature(
+        matrix, _ = release_curvature(
             plan, posterior, theta, cap, plan.information, noise, start=False
         )
-        sd = plan.information * plan.rows * cap * posterior.squared / plan.persons
+        sd = plan.information.noise_multiplier * plan.rows * cap * posterior.squared / plan.persons
         matrix = shrunk(matrix, sd, plan.dimension - plan.asked.columns)
         other = sd * math.sqrt(2 * plan.dimension)
         share = share_of_start(curvature, spread, other)
@@ -221,8 +219,8 @@ def _information(
         weight = posterior.weights(part)
         return np.column_stack([weight * found**2, weight]) / math.sqrt(2)
 
-    total = noisy_sum(len(rows.y), 2, contributions, plan.information, plan.rows, noise)
-    sd = plan.information * reach(2, plan.rows)
+    total = plan.information(add_up(len(rows.y), 2, contributions), noise)
+    sd = plan.information.sd
     share = max(float(total[0]), 0.05 * sd) / max(float(total[1]), sd)
     return Known(curvature, spread, share * posterior.limit**2)
 
