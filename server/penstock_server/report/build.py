@@ -15,10 +15,11 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from penstock.mechanisms import Trajectory
+from penstock.base.text import count_text
 from penstock.questions.estimands import LOG_MODELS, Estimand
 from penstock_server.analysis import pooling
 from penstock_server.analysis.combine import SiteEstimate
+from penstock_server.mechanisms.registry import kind_of
 from penstock_server.report import words
 from penstock_server.report.axis import Scale, decimals_for, ratio
 from penstock_server.report.inputs import ReportInputs, SiteInput, SiteRelease
@@ -49,7 +50,7 @@ def build_report(inputs: ReportInputs) -> Json:
         "format_version": FORMAT_VERSION,
         "study": _study(inputs, len(delivered)),
         "warnings": _warnings(inputs, delivered, estimands),
-        "mechanism": words.mechanism(study),
+        "mechanism": kind_of(study).explain(),
         "estimands": estimands,
         "trajectory": trajectory(inputs, delivered),
         "sites": [_release(s.name, s.state, s.release) for s in inputs.sites if s.release],
@@ -59,7 +60,7 @@ def build_report(inputs: ReportInputs) -> Json:
             for s in inputs.sites
             if s.release is None
         ],
-        "limits": words.limits(study, mechanism_variance=known),
+        "limits": words.limits(study, kind_of(study), mechanism_variance=known),
     }
 
 
@@ -165,7 +166,7 @@ def _estimand(estimand: Estimand, inputs: ReportInputs, delivered: Sequence[Site
     return {
         "name": estimand.name,
         "model": estimand.model,
-        "fitted": words.model_text(estimand, inputs.study.mechanism),
+        "fitted": kind_of(inputs.study).name_fit(estimand, words.MODELS[estimand.model]),
         "outcome": words.outcome_text(estimand, schema),
         "contrast": words.contrast(estimand, schema),
         "adjusted": words.adjusted_text(estimand, schema),
@@ -320,7 +321,7 @@ def _sentence(
         return f"No pooled {plain}: no site has an estimate."
     scale = scale_of(head, log)
     interval = scale.interval_text(head.ci_low, head.ci_high)
-    sites = words.count_text(k, "site")
+    sites = count_text(k, "site")
     kind = "one site only, nothing was pooled" if k == 1 else f"{sites}, random effects"
     return (
         f"{subject[0].upper()}{subject[1:]}: "
@@ -336,7 +337,7 @@ def _size(
     if total is not None:
         return f"n ≈ {total:,}"
     frames = [s.release.n_persons for s in delivered if s.release is not None and s.name in good]
-    return f"frame{'s' if len(frames) > 1 else ''} of {words.count_text(sum(frames), 'person')}"
+    return f"frame{'s' if len(frames) > 1 else ''} of {count_text(sum(frames), 'person')}"
 
 
 def _subject(estimand: Estimand, inputs: ReportInputs, link: str) -> str:
@@ -383,12 +384,13 @@ def _warnings(
             empirical,
         )
     if len(delivered) < inputs.study.quorum:
-        asked = words.count_text(inputs.study.quorum, "site")
+        asked = count_text(inputs.study.quorum, "site")
         came = f"{len(delivered)} delivered" if delivered else "none delivered"
         text = f"Too few sites: {came}, and the study asked for at least {asked} (its quorum)."
         warn("quorum", "caution", text)
-    if isinstance(inputs.study.mechanism, Trajectory) and delivered:
-        warn("model-paths", "caution", words.PATHS_WARNING)
+    if delivered:
+        for code, text in kind_of(inputs.study).list_warnings():
+            warn(code, "caution", text)
     for flagged, names in _flagged(estimands).items():
         warn(
             "influence",

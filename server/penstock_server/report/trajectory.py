@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from penstock.mechanisms import Trajectory
 from penstock.mechanisms.trajectory.times import Times, times_of
 from penstock.schema import LEVEL_KINDS, Column
-from penstock_server.analysis import marginals
-from penstock_server.analysis.marginals import Marginals
+from penstock_server.mechanisms.trajectory import marginals
+from penstock_server.mechanisms.trajectory.marginals import Marginals
 from penstock_server.report import words
 from penstock_server.report.inputs import ReportInputs, SiteInput
 from penstock_server.report.marginals import Band, Levels, Marginal
@@ -30,7 +30,7 @@ _MARGIN = 0.4
 def trajectory(inputs: ReportInputs, delivered: Sequence[SiteInput]) -> Json | None:
     """What the page shows of a trajectory study; None of another, or without a delivery."""
     mechanism, schema = inputs.study.mechanism, inputs.study.schema
-    sites = {s.name: s.marginals for s in delivered if s.marginals is not None}
+    sites = {s.name: found for s in delivered if (found := s.summary(Marginals)) is not None}
     if not isinstance(mechanism, Trajectory) or not sites:
         return None
     times, every = times_of(mechanism, schema), list(sites.values())
