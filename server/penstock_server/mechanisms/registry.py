@@ -10,7 +10,7 @@ from penstock.mechanisms import Gibbs, Maf, SlicedWasserstein, Trajectory
 from penstock.study.study import Study
 from penstock_server.mechanisms.gibbs.kind import GibbsKind
 from penstock_server.mechanisms.maf import MafKind
-from penstock_server.mechanisms.protocol import MechanismKind
+from penstock_server.mechanisms.protocol import MechanismKind, ReleaseWords
 from penstock_server.mechanisms.sliced_wasserstein import SlicedWassersteinKind
 from penstock_server.mechanisms.trajectory.kind import TrajectoryKind
 
@@ -27,3 +27,8 @@ KINDS: Mapping[str, type[MechanismKind[Any]]] = MappingProxyType(
 def kind_of(study: Study) -> MechanismKind[Any]:
     """The coordinator's half of a study's mechanism."""
     return KINDS[study.mechanism.name](study, study.mechanism)
+
+
+def words_of(name: str) -> ReleaseWords:
+    """How a mechanism's releases are spoken of: of a kept report its name is all there is."""
+    return KINDS[name].words

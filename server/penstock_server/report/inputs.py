@@ -112,6 +112,11 @@ class ReportInputs:
     sites: tuple[SiteInput, ...]
     truth: Mapping[str, float] | None = None
 
+    @property
+    def delivered(self) -> list[SiteInput]:
+        """The sites that have a release."""
+        return [site for site in self.sites if site.release is not None]
+
     def __post_init__(self) -> None:
         names = [site.name for site in self.sites]
         problems = [

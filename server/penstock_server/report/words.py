@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from penstock.mechanisms import Trajectory
 from penstock.questions.estimands import Estimand
 from penstock.schema import Column, Schema
-from penstock.study.study import Study
-from penstock_server.mechanisms.protocol import MechanismKind
 
 MEASURES: dict[str, tuple[str, str, str, str]] = {
     # model: measure, short form, what lies left and right of the null value
@@ -82,43 +77,6 @@ def adjusted_text(estimand: Estimand, schema: Schema) -> str:
     if not estimand.adjust:
         return "not adjusted"
     return "adjusted for " + ", ".join(column_name(schema[name]) for name in estimand.adjust)
-
-
-def paths(study: Study, used: Trajectory) -> list[str]:
-    """What the picture, and the table of paths, show."""
-    count, time = used.time_points(study.schema), column_name(study.schema[used.time])
-    return [
-        f"The bands hold the middle 50% and 90% of the {used.particles} particles at each of "
-        f"{count} time points of {time}, the thick line their median; thin lines are some of the "
-        "paths. Of columns with levels, marks are shares of particles, and lines shares of paths.",
-        "The files paths.parquet and paths.csv hold one row for each time of each path: _site and "
-        "_path say which path, _time exactly when, and then come the study's columns. Each of a "
-        f"site's {used.paths:,} paths has {used.path_times} rows, evenly spaced in time, in order.",
-        "Between two time points a path is a random walk with fixed ends: how rough it looks is "
-        "the study's setting (temperature), not something that was seen in persons.",
-        f"The tables of snapshots are what estimates are made of. Each row is at one value of "
-        f"{time}; rows of a table do not belong together, and no path is among them.",
-    ]
-
-
-def limits(study: Study, kind: MechanismKind[Any], *, mechanism_variance: bool) -> list[str]:
-    """What the numbers do and do not include, one statement each."""
-    persons = study.max_sites_per_person
-    first, last = kind.list_limits(mechanism_variance=mechanism_variance)
-    return [
-        *first,
-        "The fixed-effect line assumes one true effect in all sites, and that all noise is known. "
-        "Its interval is too narrow where that fails. It is shown for comparison.",
-        "The prediction interval says where the effect in a new, similar site would lie.",
-        "Privacy is counted per person. Two data sets are neighbours if one person's data is "
-        "replaced by a null record; the number n of persons in the declared frame is public "
-        "(zero-out). Replace-one values stand beside it because papers quote them: compare like "
-        "with like only.",
-        "Each person is assumed to be in one site only."
-        if persons == 1
-        else f"Each person is assumed to be in at most {persons} sites.",
-        *last,
-    ]
 
 
 def _count(per: float, noun: str) -> str:

@@ -31,10 +31,12 @@ from penstock_server.report.build import (
     completed,
     report_schema,
 )
+from penstock_server.report.contents import SECTIONS
 from penstock_server.report.draw import to_file
-from penstock_server.report.html import plot_of, render
-from penstock_server.report.marginals import Band, Levels, Marginal, describe, layout, marginals_svg
-from penstock_server.report.trajectory import panels
+from penstock_server.report.html import render
+from penstock_server.report.panels import Band, Levels, Marginal, describe, layout, marginals_svg
+from penstock_server.report.sections.estimands import plot_of
+from penstock_server.report.sections.trajectory import panels
 from penstock_server.results import results
 
 HOSTILE = "<script>alert('x')</script>\"&$\\frac{1}{0}$"
@@ -323,6 +325,16 @@ def test_the_picture_can_be_a_file(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"marginals.{suffix}"
     to_file(layout(PANELS[1:]), path, title="x", dpi=50)
     assert path.stat().st_size > 1000
+
+
+@pytest.mark.parametrize("name", made.MECHANISMS)
+def test_pictures_are_files_of_their_own(name: str, tmp_path: Path) -> None:
+    report = built(made.study(made.MECHANISMS[name]), tmp_path)
+    drawn = [picture for section in SECTIONS for picture in section.draw(report)]
+    assert [p.name for p in drawn] == ["forest.png", *["paths.png"][: name == "trajectory"]]
+    for picture in drawn:
+        picture.save(tmp_path / picture.name)
+        assert (tmp_path / picture.name).stat().st_size > 1000
 
 
 def test_hostile_names_stay_text(trajectory: dict[str, Any]) -> None:
