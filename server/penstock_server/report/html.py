@@ -40,6 +40,11 @@ def render(report: Json) -> str:
 
 @cache
 def _template(name: str) -> jinja2.Template:
+    return _environment().from_string(_text(name))
+
+
+@cache
+def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
         autoescape=True,
         undefined=jinja2.StrictUndefined,
@@ -48,7 +53,7 @@ def _template(name: str) -> jinja2.Template:
         keep_trailing_newline=True,
     )
     environment.filters |= FILTERS
-    return environment.from_string(_text(name))
+    return environment
 
 
 def _text(name: str) -> str:

@@ -37,7 +37,7 @@ def _no_pictures(report: Json) -> Sequence[Picture]:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One section: a module here that makes one of these, and a template of the same name.
+    """One section: a module in :mod:`penstock_server.report.sections`, and a template beside it.
 
     The template is given ``report``, ``study`` (a part of the report), ``words`` (how its mechanism
     speaks of releases: :class:`penstock_server.mechanisms.protocol.ReleaseWords`), and what

@@ -44,15 +44,15 @@ def build(
         pooled: told after each site how many are pooled so far.
     """
     study = material.study
-    kind = kind_of(study).load_results()
+    mechanism = kind_of(study).load_results()
     delivered, measured = {}, {}
     for upload in _read(material):
-        measured[upload.site] = kind.measure(upload)
+        measured[upload.site] = mechanism.measure(upload)
         delivered[upload.site] = SiteInput(
             upload.site,
             str(SiteState.DELIVERED),
             release=_release(upload.manifest),
-            summaries=kind.summarise(upload),
+            summaries=mechanism.summarise(upload),
         )
         pooled(len(delivered))
     # What one site's refits show says something of the others'.
@@ -139,11 +139,11 @@ def pull(coordinator: Coordinator, prefix: str, out: Path, *, copies: Copies) ->
     study = read_signed_study(row.signed).study
     # An older version's report may have been kept.
     report = completed(json.loads((coordinator.results(row.id) / REPORT).read_text()))
-    kind = kind_of(study).load_results()
+    mechanism = kind_of(study).load_results()
     out.mkdir(parents=True, exist_ok=True)
     files = [out / n for n in ("report.html", "report.json", "dictionary.json")]
     write(files[0], render(report).encode())
     write(files[1], json.dumps(report, indent=1, allow_nan=False).encode() + b"\n")
-    described = kind.describe(report, copies)
+    described = mechanism.describe(report, copies)
     write(files[2], json.dumps(described, indent=1, allow_nan=False).encode() + b"\n")
-    return files + kind.export(partial(uploads, coordinator, row), out, copies)
+    return files + mechanism.export(partial(uploads, coordinator, row), out, copies)
