@@ -5,13 +5,12 @@ import sys
 
 import numpy as np
 import pytest
+from tests.support.sources import check, read_text
 
 from penstock.questions.estimands import Estimand
 from penstock.schema import Column, Schema
 from penstock.wire import gate_pb2, gate_pb2_grpc
 from penstock.wire.calls import connect
-from penstock_client.rows.sources import read_text
-from penstock_client.rows.validation import check
 
 # Numbers and texts that nothing but the rows contains.
 CANARY_NUMBER = "73.846291"

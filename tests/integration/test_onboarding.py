@@ -21,6 +21,7 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import SCHEMA, TestSite, World, rows_csv
+from tests.support.sources import check, read_text
 from typer.testing import CliRunner
 
 from penstock.base.errors import LedgerError
@@ -340,6 +341,6 @@ def test_rows_without_a_frame_are_never_certified(world: World) -> None:
     said = penstock("site", "check", "--accept", "-d", site.paths.root, code=2)
     assert "Add persons = 300" in said
     schema = SCHEMA
-    unframed = setup.check(setup.read_text(world.root / "a.csv"), schema)
+    unframed = check(read_text(world.root / "a.csv"), schema)
     with pytest.raises(Exception, match="persons: is missing"):
         setup.certify(site.paths, read_settings(site.paths), unframed, accept=True)

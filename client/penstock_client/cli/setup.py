@@ -24,7 +24,7 @@ from penstock.wire.signatures import fingerprint
 from penstock_client.cli.common import AsJson, Reason, SiteDir, open_site
 from penstock_client.onboarding import recoded, setup
 from penstock_client.onboarding.join import Invite, accept, check_site, read_invite
-from penstock_client.rows.drafts import Seen, look_at
+from penstock_client.rows.drafts import Outline, outline_source
 from penstock_client.rows.validation import Checked
 from penstock_client.site.network_side import NetworkPaths, node_fingerprint
 from penstock_client.site.paths import SEEDED, SitePaths, SiteSettings
@@ -83,9 +83,9 @@ def init(
     roles = given if no_person or given != Roles() else None
     new = not paths.dictionary.exists() and not paths.settings.exists()
     if data is not None and new and not yes and _can_ask():
-        roles = ask_roles(look_at(data), given, no_person=no_person)
+        roles = ask_roles(outline_source(data), given, no_person=no_person)
     elif roles is not None and data is not None and not no_person and person is None:
-        roles = replace(roles, person=guess_person(look_at(data).guesses))
+        roles = replace(roles, person=guess_person(outline_source(data).guesses))
     setup.init(paths, name, federation, data, node_key, codebook, roles)
     done(f"site {name} in {paths.root}")
     say(f"gate fingerprint {fingerprint(paths.gate_public())}")
@@ -100,7 +100,7 @@ def _can_ask() -> bool:
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
-def ask_roles(seen: Seen, given: Roles, *, no_person: bool = False) -> Roles:
+def ask_roles(seen: Outline, given: Roles, *, no_person: bool = False) -> Roles:
     """Ask in the terminal what the columns are; what was given is not asked again.
 
     Raises:
@@ -236,9 +236,7 @@ def check(
         what = "add --accept to clamp and map as said, or correct the file"
         if any(one.fatal for one in standing):
             what = "correct what is marked ✗, in the file or in dictionary.toml"
-        named = settings.data if checked.standing(accept=accept) else settings.public_data
-        source = str(setup.data_path(paths, named))
-        raise InvalidInput(source, [Problem("", f"nothing was certified: {what}")])
+        raise InvalidInput(standing[0].source, [Problem("", f"nothing was certified: {what}")])
 
 
 def _warn_of_delta(paths: SitePaths, persons: int) -> None:

@@ -35,13 +35,13 @@ from penstock_client.ledger.decisions import Who, check_reason, opened
 from penstock_client.ledger.ledger import Ledger
 from penstock_client.ledger.state import State, Unit
 from penstock_client.onboarding import recoded
-from penstock_client.rows.drafts import Seen, look_at
+from penstock_client.rows.drafts import Outline, outline_source
 from penstock_client.rows.findings import Finding
 from penstock_client.rows.identities import Identities, keep, load
 from penstock_client.rows.recoding import NOTHING_RECODED, Recoding, parse_recoding
 from penstock_client.rows.snapshot import keyed_fingerprint, path_of, save, to_bytes
-from penstock_client.rows.sniffer import sniff
-from penstock_client.rows.sources import SEPARATORS, read_batches, read_text
+from penstock_client.rows.sources.registry import SOURCES, TABLES, Registry
+from penstock_client.rows.sources.source import read_batches
 from penstock_client.rows.validation import Checked, check, outside_values, require_clean
 from penstock_client.site.files import write_atomic
 from penstock_client.site.network_side import NetworkPaths, read_public_line
@@ -114,7 +114,7 @@ def init(
         NetworkPaths(paths.network).check_sockets()
     else:
         line = read_public_line(node_public.read_text("ascii", "replace"), what=str(node_public))
-    seen = look_at(data) if data is not None else Seen()
+    seen = outline_source(data) if data is not None else Outline()
     said = _read_codebook(codebook, data) if codebook is not None else None
     if said is not None:
         named = {raw: name for name, raw in seen.names.items()}
@@ -147,7 +147,7 @@ def init(
     write_atomic(paths.settings, settings.encode())
 
 
-def _roles_of(roles: Roles, seen: Seen, said: Codebook | None) -> Roles:
+def _roles_of(roles: Roles, seen: Outline, said: Codebook | None) -> Roles:
     """The roles under the names that the draft has, whichever of the two names was given."""
     named = {raw: name for name, raw in seen.names.items()}
 
@@ -166,10 +166,7 @@ def _read_codebook(path: Path, data: Path | None) -> Codebook:
     Raises:
         InvalidInput: it cannot be read, is none, or is the file of the rows.
     """
-    if path.suffix.lower() not in SEPARATORS:
-        known = ", ".join(SEPARATORS)
-        problem = Problem("", "unknown kind of file", None, path.suffix or "no ending", known)
-        raise InvalidInput(str(path), [problem])
+    table = TABLES.open(path)
     if not path.exists():
         raise InvalidInput(str(path), [Problem("", "no such file", remedy="Correct --codebook")])
     if data is not None and path.samefile(data):
@@ -179,10 +176,10 @@ def _read_codebook(path: Path, data: Path | None) -> Codebook:
         bound = f"at most {MAX_CODEBOOK_BYTES}"
         problem = Problem("", "is too large", value=f"{size} bytes", bound=bound)
         raise InvalidInput(str(path), [problem])
-    table = read_text(path, sniff(path))
+    batches = list(read_batches(TABLES.open(path, table.guess_layout())))
+    names = batches[0].names
     try:
-        rows = zip(table.index.tolist(), table.to_numpy().tolist(), strict=True)
-        return read_codebook(list(table.columns), rows)
+        return read_codebook(names, [row for batch in batches for row in batch.read_rows(names)])
     except InvalidInput as error:
         raise InvalidInput(str(path), error.problems) from None
 
@@ -207,21 +204,18 @@ def node_line(paths: SitePaths) -> str:
     return NetworkPaths(paths.network).read_public()
 
 
-def data_path(paths: SitePaths, text: str) -> Path:
-    """A path in site.toml: absolute, or relative to the site."""
-    return paths.root / text
-
-
 def inspect(
     paths: SitePaths,
     settings: SiteSettings,
     *,
     new_frame: bool = False,
     allow_empty: Collection[str] = (),
+    sources: Registry = SOURCES,
 ) -> tuple[Checked, DictionaryFile]:
     """Validate the rows, the declared frame and a public table; writes nothing.
 
     Args:
+        sources: the kinds of sources that rows may lie in.
         new_frame: the steward declares another frame than the data set had so far.
         allow_empty: columns that may be without a single known value.
 
@@ -231,8 +225,9 @@ def inspect(
     before = known_frame(paths, settings.lineage)
     dictionary = read_dictionary(paths, before)
     recoding = read_recoding(paths, dictionary.schema)
+    source = sources.open(sources.locate(paths.root, settings.data), recoding.layout)
     checked = check(
-        read_batches(data_path(paths, settings.data), recoding.layout),
+        read_batches(source),
         dictionary.schema,
         persons=dictionary.persons,
         others=dictionary.others,
@@ -240,7 +235,8 @@ def inspect(
         allow_empty=allow_empty,
         secret=private_to_pem(paths.key()),
     )
-    checked = replace(checked, public=_check_public(paths, settings, checked, allow_empty))
+    checked = replace(checked, source=source.name)
+    checked = replace(checked, public=_check_public(paths, settings, checked, allow_empty, sources))
     if before not in (None, dictionary.persons) and not new_frame:
         message = f"persons = {dictionary.persons}, and {settings.lineage} has a frame of {before}"
         remedy = (
@@ -252,7 +248,9 @@ def inspect(
     return checked, dictionary
 
 
-def inspect_values(paths: SitePaths, settings: SiteSettings) -> dict[str, list[tuple[str, int]]]:
+def inspect_values(
+    paths: SitePaths, settings: SiteSettings, *, sources: Registry = SOURCES
+) -> dict[str, list[tuple[str, int]]]:
     """Which values lie outside levels and bounds, by column, with how often: VALUES OF ROWS.
 
     Raises:
@@ -260,8 +258,8 @@ def inspect_values(paths: SitePaths, settings: SiteSettings) -> dict[str, list[t
     """
     dictionary = read_dictionary(paths, known_frame(paths, settings.lineage))
     recoding = read_recoding(paths, dictionary.schema)
-    rows = read_batches(data_path(paths, settings.data), recoding.layout)
-    return outside_values(rows, dictionary.schema, recoding)
+    source = sources.open(sources.locate(paths.root, settings.data), recoding.layout)
+    return outside_values(read_batches(source), dictionary.schema, recoding)
 
 
 def known_frame(paths: SitePaths, lineage: str) -> int | None:
@@ -361,14 +359,13 @@ def certify(
         LedgerError: the ledger must be recovered first; a second data set that is not disjoint, or
             shares persons with another; another unit, or another frame, than before.
     """
-    require_clean(str(data_path(paths, settings.data)), checked, accept=accept)
+    require_clean(checked.source, checked, accept=accept)
     check_reason(declared.reason)
     policy = read_policy(paths.policy)
     persons = _frame(checked)
     public = None
     if checked.public is not None:
-        source = str(data_path(paths, settings.public_data))
-        require_clean(source, checked.public, accept=accept)
+        require_clean(checked.public.source, checked.public, accept=accept)
         public = to_bytes(checked.public)
     data = to_bytes(checked)
     key = paths.key()
@@ -529,7 +526,11 @@ def _frame(checked: Checked) -> int:
 
 
 def _check_public(
-    paths: SitePaths, settings: SiteSettings, checked: Checked, allow_empty: Collection[str]
+    paths: SitePaths,
+    settings: SiteSettings,
+    checked: Checked,
+    allow_empty: Collection[str],
+    sources: Registry,
 ) -> Checked | None:
     """The public table, if there is one, against the same dictionary.
 
@@ -543,22 +544,23 @@ def _check_public(
             problem = Problem("public_recoding", "is about no table", remedy=remedy)
             raise InvalidInput(str(paths.settings), [problem])
         return None
-    source = data_path(paths, settings.public_data)
-    if source.exists() and source.samefile(data_path(paths, settings.data)):
+    place = sources.locate(paths.root, settings.public_data)
+    if sources.open(place).is_same(sources.open(sources.locate(paths.root, settings.data))):
         problem = Problem("public_data", "is the private file", remedy="Name a public table")
         raise InvalidInput(str(paths.settings), [problem])
     recoding, said_in = NOTHING_RECODED, "a file that public_recoding names in site.toml"
     if settings.public_recoding:
         said_in = settings.public_recoding
-        text = read_file(data_path(paths, said_in))
-        recoding = parse_recoding(text, checked.dictionary, str(data_path(paths, said_in)))
+        path = paths.root / said_in
+        recoding = parse_recoding(read_file(path), checked.dictionary, str(path))
 
     def named(text: str) -> str:
         return text.replace("recoding.toml", said_in)
 
+    source = sources.open(place, recoding.layout)
     try:
         found = check(
-            read_batches(source, recoding.layout),
+            read_batches(source),
             checked.dictionary,
             others=checked.others,
             recoding=recoding,
@@ -570,7 +572,7 @@ def _check_public(
     findings = [
         replace(f, message=named(f.message), remedy=named(f.remedy)) for f in found.findings
     ]
-    return replace(found, findings=tuple(findings))
+    return replace(found, findings=tuple(findings), source=source.name)
 
 
 def join_record(paths: SitePaths, settings: SiteSettings, checked: Checked) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from penstock.schema import Column
 from penstock_client.rows.codes import Codes
 from penstock_client.rows.dates import time_between
 from penstock_client.rows.recoding import Rule
+from penstock_client.rows.sources.source import Batch
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,21 +48,22 @@ class Cells:
     remedy: str = ""
 
 
-def read_cells(frame: pd.DataFrame, column: Column | None, rule: Rule) -> Cells:
+def read_cells(batch: Batch, column: Column | None, rule: Rule) -> Cells:
     """A column of the dictionary, read from a batch that has all that ``rule.reads``.
 
     Args:
         column: None for the person column.
     """
-    blanked = [_mapped(frame[name], _blanker(rule, column))[0] for name in rule.sources]
-    text, raw = blanked[0], frame[rule.sources[0]]
+    blank_codes = _blanker(rule, column)
+    blanked = [_mapped(batch.read_text(name), blank_codes)[0] for name in rule.sources]
+    text, raw = blanked[0], batch.read_text(rule.sources[0])
     for name, other in zip(rule.sources[1:], blanked[1:], strict=True):
         blank = text == ""
-        text, raw = text.mask(blank, other), raw.mask(blank, frame[name])
+        text, raw = text.mask(blank, other), raw.mask(blank, batch.read_text(name))
     if column is None:
         return Cells(text, raw, np.zeros(len(text), dtype=bool))
     if rule.since is not None:
-        return _times(frame, text, raw, rule)
+        return _times(batch.read_text(rule.since), text, raw, rule)
     if rule.present:
         import pandas as pd
 
@@ -194,12 +196,11 @@ def _how_numbers(rule: Rule) -> str:
     )
 
 
-def _times(frame: pd.DataFrame, end: pd.Series, raw: pd.Series, rule: Rule) -> Cells:
+def _times(since: pd.Series, end: pd.Series, raw: pd.Series, rule: Rule) -> Cells:
     """The time from one date to another; missing where either is."""
     import pandas as pd
 
-    name = rule.since or ""
-    start, _ = _mapped(frame[name], _blanker(rule, None))
+    start, _ = _mapped(since, _blanker(rule, None))
     last, first = rule.date.days(end), rule.since_date.days(start)
     missing = ((end == "") | (start == "")).to_numpy()
     unread = ((end != "").to_numpy() & np.isnan(last)) | (
@@ -208,7 +209,7 @@ def _times(frame: pd.DataFrame, end: pd.Series, raw: pd.Series, rule: Rule) -> C
     found = time_between(first, last, rule.unit)
     blank = missing | unread
     texts = ["" if out else repr(float(value)) for out, value in zip(blank, found, strict=True)]
-    both = raw.str.cat(frame[name], sep=" since ")
+    both = raw.str.cat(since, sep=" since ")
     forms = dict.fromkeys((rule.date.form, rule.since_date.form))
     return Cells(
         pd.Series(texts, end.index, dtype=object),

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from penstock.base.errors import LedgerError
 from penstock.wire.canonical import canonical
+from penstock_client.rows.sources.source import Batch
 from penstock_client.site.files import write_atomic
 
 if TYPE_CHECKING:
@@ -59,9 +60,10 @@ class Identities:
 
 
 class Gathering:
-    """Everybody in a table of stripped texts, batch by batch, as it was given.
+    """Everybody in a source of rows, batch by batch, as they were given.
 
-    Rows are hashed as they stand in the file, all columns of it, whatever a recoding makes of them.
+    Rows are hashed as they stand in the source, the text of all its columns, whatever a recoding
+    makes of them: this is what a source is known by.
 
     Args:
         secret: the gate's key.
@@ -72,15 +74,15 @@ class Gathering:
         self._persons: list[Hashes] = []
         self._rows: list[Hashes] = []
 
-    def add(self, given: pd.DataFrame, ids: pd.Series | None) -> None:
+    def add(self, given: Batch, ids: pd.Series | None) -> None:
         """One more batch.
 
         Args:
             ids: of the rows' persons, where there is a person column.
         """
-        names = sorted(str(name) for name in given.columns)
-        rows = given[names].itertuples(index=False, name=None)
-        found = (canonical(list(zip(names, row, strict=True))) for row in rows)
+        names = sorted(given.names)
+        rows = given.read_rows(names)
+        found = (canonical(list(zip(names, cells, strict=True))) for _, cells in rows)
         self._rows.append(self._hash(b"row", found))
         if ids is not None:
             everybody = (str(one).encode() for one in ids.unique())

@@ -19,7 +19,7 @@ from penstock.schema import NUMBER_KINDS, Column, Schema
 from penstock.study.toml.reader import as_text, read_toml
 from penstock_client.rows.codes import Codes, whole_number
 from penstock_client.rows.dates import FORM_BOUND, ISO, UNITS, DateForm
-from penstock_client.rows.sources import DELIMITERS, ENCODINGS, PLAIN, Layout
+from penstock_client.rows.sources.layout import DELIMITERS, ENCODINGS, PLAIN, Layout
 
 DECIMALS = (".", ",")
 THOUSANDS = (".", ",", "'", "’", " ")

@@ -16,6 +16,7 @@ from penstock_client.rows import codes
 from penstock_client.rows.cells import Cells, read_cells
 from penstock_client.rows.findings import Finding, Spots
 from penstock_client.rows.recoding import Recoding
+from penstock_client.rows.sources.source import Batch
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -54,11 +55,11 @@ class PersonTally:
         """The person's index, 0, 1, ..., of each row."""
         return np.concatenate(self._codes) if self._codes else np.zeros(0, dtype=np.int64)
 
-    def add(self, batch: pd.DataFrame) -> pd.Series | None:
+    def add(self, batch: Batch) -> pd.Series | None:
         """The batch's ids; None without a person column."""
         first, self._rows = self._rows, self._rows + len(batch)
         rule = self._rule
-        self._there = rule is not None and all(s in batch.columns for s in rule.sources)
+        self._there = rule is not None and all(s in batch.names for s in rule.sources)
         if rule is None or not self._there:
             self._codes.append(np.arange(first, self._rows, dtype=np.int64))
             return None

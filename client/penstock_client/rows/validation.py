@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,10 +21,8 @@ from penstock_client.rows.cells import read_cells
 from penstock_client.rows.findings import Finding
 from penstock_client.rows.identities import Gathering, Identities
 from penstock_client.rows.recoding import NOTHING_RECODED, Recoding
+from penstock_client.rows.sources.source import Batch
 from penstock_client.rows.tally import Codes, ColumnTally, PersonTally, code, hint_at
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 MIN_PERSONS = 50
 """Fewer persons than this give noise at any ε worth having."""
@@ -47,7 +44,8 @@ class Checked:
         without: persons without one complete row, who would contribute nothing to a study of all
             columns; columns that are nullable need not be known.
         everybody: who is in the rows, as keyed hashes; only where the gate's key was given.
-        recoding: by which the file was read.
+        recoding: by which the source was read.
+        source: what messages call it.
         public: the same of the site's public table, if it has one.
     """
 
@@ -63,6 +61,7 @@ class Checked:
     without: int = 0
     everybody: Identities | None = field(default=None, repr=False, compare=False)
     recoding: Recoding = field(default=NOTHING_RECODED, repr=False, compare=False)
+    source: str = ""
     public: Checked | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -75,7 +74,7 @@ class Checked:
 
 
 def check(
-    table: pd.DataFrame | Iterable[pd.DataFrame],
+    batches: Iterable[Batch],
     dictionary: Schema,
     *,
     persons: int | None = None,
@@ -84,11 +83,10 @@ def check(
     allow_empty: Collection[str] = (),
     secret: bytes | None = None,
 ) -> Checked:
-    """Validate a text table against the dictionary; reports everything it finds.
+    """Validate rows against the dictionary; reports everything it finds.
 
     Args:
-        table: every cell as stripped text, as :mod:`penstock_client.rows.sources` gives it, whole
-            or in batches; no more than one batch is held.
+        batches: of a source's rows; no more than one is held.
         persons: the declared frame, which must have a place for everybody.
         others: the level that takes what is none of a column's levels; else it becomes missing.
         recoding: how the table says what the dictionary's columns are.
@@ -106,19 +104,13 @@ def check(
     allowed.done()
     others = others or {}
     reading = _Reading(dictionary, others, recoding, secret)
-    for batch in _batches(table):
+    for batch in batches:
         reading.add(batch)
     return reading.done(persons, frozenset(allow_empty))
 
 
-def _batches(table: pd.DataFrame | Iterable[pd.DataFrame]) -> Iterable[pd.DataFrame]:
-    import pandas as pd  # half a second that only a check needs, and no start of a site
-
-    return (table,) if isinstance(table, pd.DataFrame) else table
-
-
 class _Reading:
-    """Batches of a file become coded rows, and findings."""
+    """Batches of a source become coded rows, and findings."""
 
     def __init__(
         self,
@@ -134,14 +126,14 @@ class _Reading:
         self._columns = {c.name: ColumnTally(c, others.get(c.name)) for c in dictionary.columns}
         self._everybody = None if secret is None else Gathering(secret)
 
-    def add(self, batch: pd.DataFrame) -> None:
+    def add(self, batch: Batch) -> None:
         """One more batch; all of them have the same columns."""
-        self._names = tuple(map(str, batch.columns))
+        self._names = batch.names
         self._rows += len(batch)
         ids = self._persons.add(batch)
         for column in self._dictionary.columns:
             rule = self._recoding.rule(column.name)
-            if len(batch) and all(name in batch.columns for name in rule.reads):
+            if len(batch) and all(name in batch.names for name in rule.reads):
                 self._columns[column.name].add(read_cells(batch, column, rule))
         if self._everybody is not None and len(batch):
             self._everybody.add(batch, ids)
@@ -252,7 +244,7 @@ def _absent(name: str, source: str, columns: Sequence[str]) -> Finding:
 
 
 def outside_values(
-    table: pd.DataFrame | Iterable[pd.DataFrame],
+    batches: Iterable[Batch],
     dictionary: Schema,
     recoding: Recoding = NOTHING_RECODED,
 ) -> dict[str, list[tuple[str, int]]]:
@@ -265,10 +257,10 @@ def outside_values(
         Of each column that has some, its distinct values, the most frequent first.
     """
     found: dict[str, Counter[str]] = {}
-    for batch in _batches(table):
+    for batch in batches:
         for column in dictionary.columns:
             rule = recoding.rule(column.name)
-            if not len(batch) or any(name not in batch.columns for name in rule.reads):
+            if not len(batch) or any(name not in batch.names for name in rule.reads):
                 continue
             cells = read_cells(batch, column, rule)
             coded = code(cells, column, None)

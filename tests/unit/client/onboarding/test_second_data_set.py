@@ -31,6 +31,8 @@ from penstock_client.ledger.state import State, Unit
 from penstock_client.onboarding import setup
 from penstock_client.onboarding.setup import Declared
 from penstock_client.rows import identities
+from penstock_client.rows.sources.registry import SOURCES
+from penstock_client.rows.sources.source import read_batches
 from penstock_client.site.paths import read_settings
 
 KEY = generate_key()
@@ -133,11 +135,11 @@ def test_hashes_of_persons_are_keyed_private_and_never_forgotten(tmp_path, world
     (file,) = site.paths.identities.iterdir()
     assert file.stat().st_mode & 0o777 == 0o600
     assert len(kept.persons) == len(kept.rows) == 200
-    frame = setup.read_text(site.paths.root.parent / "a.csv")
+    (batch,) = read_batches(SOURCES.open(site.paths.root.parent / "a.csv"))
     own = private_to_pem(site.paths.key())
     for secret, shared in ((own, 200), (own + b"x", 0)):  # another key
         found = identities.Gathering(secret)
-        found.add(frame, frame["id"])
+        found.add(batch, batch.read_text("id"))
         assert found.done().shared(kept) == shared
     certify(site, with_ids(range(300, 500)))
     assert len(identities.load(site.paths.identities, "main").persons) == 400
