@@ -35,10 +35,10 @@ from penstock_client.ledger import replay
 from penstock_client.ledger.budget import summary
 from penstock_client.ledger.chain import FORMAT
 from penstock_client.ledger.database import Database
-from penstock_client.ledger.ledger import Charge, Ledger
-from penstock_client.ledger.state import Unit
-from penstock_client.onboarding import setup
-from penstock_client.onboarding.setup import Declared
+from penstock_client.ledger.ledger import Ledger
+from penstock_client.ledger.state import Charge, Unit
+from penstock_client.onboarding.certification import Declared, certify_rows
+from penstock_client.onboarding.inspection import inspect_rows
 from penstock_client.site.paths import SitePaths, read_settings
 from penstock_client.site.policy import Signer, read_trust, write_trust
 from penstock_server.operate import service
@@ -208,8 +208,8 @@ def test_a_site_with_an_old_ledger_is_certified_again(world):
     def certify(**declared) -> int:
         settings = read_settings(paths)
         new_frame = declared.get("new_frame", False)
-        checked, _ = setup.inspect(paths, settings, new_frame=new_frame)
-        return setup.certify(paths, settings, checked, accept=True, declared=Declared(**declared))
+        checked, _ = inspect_rows(paths, settings, new_frame=new_frame)
+        return certify_rows(paths, settings, checked, accept=True, declared=Declared(**declared))
 
     with pytest.raises(InvalidInput, match="main has a frame of 212"):
         certify()

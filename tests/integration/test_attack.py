@@ -40,7 +40,7 @@ from penstock_client.attack.inference import run as run_attack
 from penstock_client.attack.inference import specified
 from penstock_client.gate.admission import consider
 from penstock_client.gate.facts import read_facts
-from penstock_client.ledger.ledger import utc_now
+from penstock_client.ledger.records import utc_now
 from penstock_client.rows.sealed import mapped
 from penstock_client.site.files import write_atomic
 from penstock_client.site.paths import read_settings

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from penstock.cli.main import app
 from penstock.wire.signatures import private_to_pem
 from penstock_client.gate.facts import certified_dictionary
-from penstock_client.onboarding import setup
+from penstock_client.onboarding.inspection import read_dictionary
 from penstock_client.rows import sealed as rows_sealed
 from penstock_client.rows.sealed import NotCertified, mapped, require_certified, sealed
 from penstock_client.site.paths import read_settings
@@ -120,7 +120,7 @@ def test_rows_that_are_not_as_certified_are_refused_without_a_charge(world, chan
 
 def test_what_was_certified_is_found_to_be_so(world):
     site = world.site()
-    dictionary = setup.read_dictionary(site.paths).schema
+    dictionary = read_dictionary(site.paths).schema
     (version,) = site.ledger().lineages["main"].versions
     secret = private_to_pem(site.paths.key())
     with sealed(snapshot(site)) as rows:

@@ -8,7 +8,8 @@ import pytest
 
 from penstock.base.errors import GateUnavailable, LedgerError, Refused
 from penstock_client.ledger.database import Database
-from penstock_client.ledger.ledger import Ledger, State
+from penstock_client.ledger.ledger import Ledger
+from penstock_client.ledger.state import State
 from penstock_client.operate.daemon import preflight
 
 # The real service in a process whose files cannot grow: what a full disk looks like to SQLite.

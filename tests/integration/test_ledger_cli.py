@@ -31,11 +31,12 @@ from penstock.wire.signatures import generate_key, public_hex, sign
 from penstock_client.cli import budget
 from penstock_client.gate.admission import consider
 from penstock_client.gate.facts import read_facts
-from penstock_client.ledger import picture, whatif
+from penstock_client.ledger import picture, prospects, whatif
 from penstock_client.ledger.budget import summary
 from penstock_client.ledger.database import Database
-from penstock_client.ledger.ledger import RECORD, Charge, Ledger
-from penstock_client.ledger.state import State
+from penstock_client.ledger.ledger import Ledger
+from penstock_client.ledger.records import RECORD
+from penstock_client.ledger.state import Charge, State
 from penstock_client.site.paths import SitePaths, read_settings
 from penstock_client.site.policy import read_policy, read_trust
 
@@ -469,7 +470,7 @@ def test_what_if_after_the_end(steward):
 
 
 def test_what_if_of_no_data_set(steward):
-    question = whatif.one_number(1.0, 1e-5)
+    question = prospects.price_number(1.0, 1e-5)
     policy = read_policy(steward.root / "policy.toml")
     with pytest.raises(InvalidInput, match="ledger"):
         whatif.answer(question, State(), policy, "main", now="2026-01-01T00:00:00Z")

@@ -26,7 +26,7 @@ import pytest
 from typer.testing import CliRunner
 
 from penstock.cli.main import app
-from penstock_client.onboarding import setup
+from penstock_client.onboarding.inspection import inspect_values
 from penstock_client.rows import snapshot
 from penstock_client.site.paths import SitePaths, read_settings
 
@@ -535,4 +535,4 @@ def test_the_steward_sees_which_values_are_unknown_and_how_often(home: Path) -> 
     assert "[columns.died]" in said
     assert re.search(r'values = \{ (ja = "", nein = ""|nein = "", ja = "") \}', said)
     paths = SitePaths(folder)
-    assert setup.inspect_values(paths, read_settings(paths))["died"][0][1] == max(ones, N - ones)
+    assert inspect_values(paths, read_settings(paths))["died"][0][1] == max(ones, N - ones)

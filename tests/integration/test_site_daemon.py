@@ -23,7 +23,7 @@ from penstock.cli.main import app
 from penstock.processes import certificates
 from penstock.wire.signatures import fingerprint
 from penstock_client.ledger.database import exclusive, holder
-from penstock_client.onboarding.join import FORMAT
+from penstock_client.onboarding.invite import FORMAT
 from penstock_client.operate import daemon
 from penstock_client.site.network_side import (
     Coordinator,

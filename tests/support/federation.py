@@ -32,7 +32,7 @@ from penstock.wire import gate_pb2
 from penstock.wire.signatures import public_hex
 from penstock.wire.signed import SignedStudy, sign_study
 from penstock_client.cli.common import document, steward
-from penstock_client.ledger.ledger import Charge
+from penstock_client.ledger.state import Charge
 from penstock_server.operate import service
 from penstock_server.studies.lifecycle import now, stamp
 

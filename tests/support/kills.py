@@ -33,7 +33,9 @@ from penstock.wire.messages import JobState
 from penstock.wire.signatures import generate_key, public_hex
 from penstock_client.gate.jobs import Job, Jobs
 from penstock_client.ledger.database import Database, exclusive
-from penstock_client.ledger.ledger import Charge, Ledger, utc_now
+from penstock_client.ledger.ledger import Ledger
+from penstock_client.ledger.records import utc_now
+from penstock_client.ledger.state import Charge
 
 TOTAL, DELTA = 3.0, 1e-5
 SIGMAS = (9.0, 14.0, 30.0)  # a data set holds about twenty of these, then another one begins

@@ -43,7 +43,8 @@ from penstock_client.gate.admission import refuse
 from penstock_client.gate.facts import public_snapshot, read_facts
 from penstock_client.gate.jobs import Jobs
 from penstock_client.ledger.database import Database
-from penstock_client.ledger.ledger import Ledger, utc_now
+from penstock_client.ledger.ledger import Ledger
+from penstock_client.ledger.records import utc_now
 from penstock_client.rows import snapshot
 from penstock_client.rows.sealed import require_certified, sealed
 from penstock_client.site.paths import SitePaths, SiteSettings

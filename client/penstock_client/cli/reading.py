@@ -7,7 +7,8 @@ from typing import Any
 from penstock.base.errors import GateUnavailable
 from penstock_client.cli.common import document
 from penstock_client.ledger.database import Database
-from penstock_client.ledger.ledger import Ledger, verified
+from penstock_client.ledger.ledger import Ledger
+from penstock_client.ledger.records import verify_records
 from penstock_client.ledger.replay import records_of
 from penstock_client.ledger.state import State
 from penstock_client.site.paths import SitePaths
@@ -23,7 +24,7 @@ def read_ledger(paths: SitePaths) -> tuple[dict[str, Any], State]:
     if paths.steward_socket.exists():
         try:
             export: dict[str, Any] = document(paths, "Ledger")["export"]
-            return export, verified(records_of(export), public)
+            return export, verify_records(records_of(export), public)
         except GateUnavailable:
             pass  # A socket left behind by a killed gate.
     database = Database(paths.database, read_only=True)

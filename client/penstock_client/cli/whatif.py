@@ -16,8 +16,8 @@ from penstock.study.toml import parse_dictionary, parse_study, read_file
 from penstock_client.cli.common import AsJson, SiteDir, open_site
 from penstock_client.cli.reading import read_ledger
 from penstock_client.gate.facts import certified_dictionary
-from penstock_client.ledger import whatif
-from penstock_client.ledger.ledger import utc_now
+from penstock_client.ledger import prospects, whatif
+from penstock_client.ledger.records import utc_now
 from penstock_client.site.paths import SitePaths, SiteSettings
 from penstock_client.site.policy import Signer, Trust, read_policy, read_trust
 
@@ -68,24 +68,24 @@ def what_if(
     _check_options(mechanism, study, epsilon is not None or delta is not None, bool(options))
     paths, settings = open_site(directory)
     state, policy, trust = read_ledger(paths)[1], read_policy(paths.policy), read_trust(paths.trust)
-    by = None if signer is None else whatif.find_signer(trust, signer)
+    by = None if signer is None else prospects.find_signer(trust, signer)
     persons = whatif.find_lineage(state, settings.lineage).versions[-1].persons
     if study is not None:
-        question = _of_file(study, persons, _machine(paths, settings), by)
+        prospect = _of_file(study, persons, _machine(paths, settings), by)
     else:
         asked = PrivacyRequest(
             1.0 if epsilon is None else epsilon, policy.study_delta if delta is None else delta
         )
         if mechanism == PLAIN:
-            question = whatif.one_number(asked.epsilon, asked.delta, by)
+            prospect = prospects.price_number(asked.epsilon, asked.delta, by)
         else:
             made = read({"name": mechanism, **options})
             machine = _machine(paths, settings)
-            question = whatif.synthetic(
+            prospect = prospects.price_release(
                 made, machine.dictionary, persons, asked, machine, signer=by
             )
     now = max(utc_now(), state.time)
-    found = whatif.answer(question, state, policy, settings.lineage, now=now, releases=releases) | {
+    found = whatif.answer(prospect, state, policy, settings.lineage, now=now, releases=releases) | {
         "signer_known": by is not None or not trust.signers
     }
     if as_json:
@@ -104,21 +104,21 @@ def _check_options(mechanism: str, study: Path | None, priced: bool, tuned: bool
     check.done()
 
 
-def _machine(paths: SitePaths, settings: SiteSettings) -> whatif.Machine:
+def _machine(paths: SitePaths, settings: SiteSettings) -> prospects.Machine:
     """The columns as certified, and what a run may have, as an admission takes them."""
     path = certified_dictionary(paths)
     if not path.exists():
         remedy = "Run `penstock site check`"
         raise InvalidInput("ledger what-if", [Problem("", "not certified yet", remedy=remedy)])
     dictionary = parse_dictionary(read_file(path)).schema
-    return whatif.Machine(dictionary, settings.memory_gb, settings.threads)
+    return prospects.Machine(dictionary, settings.memory_gb, settings.threads)
 
 
 def _of_file(
-    path: Path, persons: int, machine: whatif.Machine, signer: Signer | None
-) -> whatif.Question:
+    path: Path, persons: int, machine: prospects.Machine, signer: Signer | None
+) -> prospects.Prospect:
     try:
-        return whatif.of_study(parse_study(read_file(path)), persons, machine, signer)
+        return prospects.price_study(parse_study(read_file(path)), persons, machine, signer)
     except InvalidInput as error:
         raise InvalidInput(str(path), error.problems) from None
 
@@ -194,7 +194,7 @@ _KINDS = {
     Maf.name: "a synthetic table (maf)",
     SlicedWasserstein.name: "a synthetic table (sliced-wasserstein)",
     Trajectory.name: "paths and tables of snapshots (trajectory)",
-    Gibbs.name: "one question's coefficients (gibbs)",
+    Gibbs.name: "one prospect's coefficients (gibbs)",
 }
 
 

@@ -16,11 +16,12 @@ from penstock.mechanisms.released import shape_of
 from penstock.schema import Schema, compare
 from penstock.study.study import Study
 from penstock.wire.canonical import digest
-from penstock.wire.messages import SERVED_MAJORS, explain
+from penstock.wire.messages import SERVED_MAJORS, Code, explain
 from penstock.wire.signed import SignedStudy
 from penstock_client.ledger.allowances import AllowanceExceeded
-from penstock_client.ledger.ledger import Charge, Lineage, State, admit
-from penstock_client.site.policy import Policy, Signer, Trust
+from penstock_client.ledger.reservation import admit_charge
+from penstock_client.ledger.state import Charge, Lineage, State
+from penstock_client.site.policy import Breach, Policy, Signer, Trust
 
 MAX_CELLS = 200_000_000
 """A release of more cells than this is refused; it would outgrow a coordinator's memory."""
@@ -82,7 +83,7 @@ def plan_digest(study: Study, persons: int, software: str = __version__) -> str:
     return digest({**parts, "persons": persons, "software": software})
 
 
-def refuse(code: str, detail: str = "") -> Refused:
+def refuse(code: Code, detail: str = "") -> Refused:
     """A refusal in the words of :data:`penstock.wire.messages.CODES`."""
     meaning, remedy = explain(code)
     return Refused(code, f"{meaning}: {detail}" if detail else meaning, remedy=remedy)
@@ -118,10 +119,8 @@ def consider(signed: SignedStudy, facts: SiteFacts) -> Admission:
         raise refuse("not-yet-valid")
     if facts.now >= study.expires:
         raise refuse("expired")
-    if study.mechanism.name not in policy.mechanisms:
-        raise refuse("mechanism", f"it allows {', '.join(policy.mechanisms)}")
-    if study.privacy.guarantee not in policy.guarantees:
-        raise refuse("guarantee")
+    for breach in policy.find_kind_breaches(study.mechanism.name, study.privacy.guarantee):
+        raise _refuse_breach(breach)
     problems = compare(study.schema, facts.dictionary) + _unit_problems(study, _lineage(facts))
     if problems:
         raise refuse("schema", "; ".join(str(p) for p in problems[:5]))
@@ -130,7 +129,9 @@ def consider(signed: SignedStudy, facts: SiteFacts) -> Admission:
     signer = _signer(signed, facts)
     lineage = _lineage(facts)
     persons = lineage.versions[-1].persons
-    _within_policy(signed, policy, persons)
+    asked = study.privacy
+    for breach in policy.find_budget_breaches(asked.epsilon, asked.delta, asked.guarantee, persons):
+        raise _refuse_breach(breach)
     shape = shape_of(study, persons)
     if shape.rows * len(shape.names) > MAX_CELLS:
         raise refuse("wire-limit")
@@ -156,6 +157,12 @@ def consider(signed: SignedStudy, facts: SiteFacts) -> Admission:
     )
     _within_ledger(charge, signer, facts)
     return Admission(identity, planned, charge, signer)
+
+
+def _refuse_breach(breach: Breach) -> Refused:
+    if breach.code == "mechanism":
+        return refuse(breach.code, f"it allows {breach.allowed}")
+    return refuse(breach.code, "" if breach.code == "guarantee" else breach.allowed)
 
 
 def _signer(signed: SignedStudy, facts: SiteFacts) -> Signer:
@@ -186,19 +193,6 @@ def _unit_problems(study: Study, lineage: Lineage) -> list[Problem]:
     return [Problem("person", "another unit than the data set protects", None, asked, str(unit))]
 
 
-def _within_policy(signed: SignedStudy, policy: Policy, persons: int) -> None:
-    privacy = signed.study.privacy
-    if not privacy.delta <= policy.largest_delta(persons) * (1 + 1e-9):
-        raise refuse("delta", f"at most {policy.largest_delta(persons):.3g} of {persons} persons")
-    if privacy.delta > policy.study_delta:
-        raise refuse("study-budget", f"δ at most {policy.study_delta:g}")
-    if privacy.guarantee != "empirical" and privacy.epsilon > policy.study_epsilon:
-        raise refuse("study-budget", f"ε at most {policy.study_epsilon:g}")
-    least = min(policy.least_epsilon, policy.study_epsilon)
-    if privacy.epsilon < least:
-        raise refuse("least-epsilon", f"ε at least {least:g}")
-
-
 def _require_worth_and_memory(planned: Plan, study: Study, facts: SiteFacts) -> None:
     """What would be noise, or could not fit, is refused before it is charged."""
     # With the mechanisms' plans: half a second that the start of a site would wait for.
@@ -223,7 +217,7 @@ def _within_ledger(charge: Charge, signer: Signer, facts: SiteFacts) -> None:
     if facts.state.closed(charge.lineage):
         raise refuse("closed")
     try:
-        admit(
+        admit_charge(
             facts.state,
             charge,
             now=facts.now,

@@ -12,7 +12,7 @@ from penstock.schema import Schema
 from penstock.study.toml import parse_dictionary, read_file
 from penstock.wire.messages import SERVED_MAJORS, WIRE_VERSION
 from penstock_client.gate.admission import SiteFacts, refuse
-from penstock_client.ledger.ledger import State
+from penstock_client.ledger.state import State
 from penstock_client.site.paths import SitePaths, SiteSettings
 from penstock_client.site.policy import Policy, read_policy, read_trust
 

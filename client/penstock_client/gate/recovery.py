@@ -44,7 +44,8 @@ from penstock_client.gate.jobs import Jobs
 from penstock_client.ledger.chain import MAX_SEQ
 from penstock_client.ledger.database import Database, exclusive
 from penstock_client.ledger.decisions import Who, opened
-from penstock_client.ledger.ledger import EXPORT_FORMAT, Ledger, utc_now, verified
+from penstock_client.ledger.ledger import Ledger
+from penstock_client.ledger.records import EXPORT_FORMAT, utc_now, verify_records
 from penstock_client.ledger.state import State
 from penstock_client.site.files import sync_directory, write_atomic
 from penstock_client.site.paths import SitePaths
@@ -220,7 +221,7 @@ def recover_from(paths: SitePaths, source: Path, reason: str = "") -> Recovered:
     """
     with _opened(paths) as (ledger, gate_key):
         theirs = _read_records(source, gate_key)
-        whole = verified(theirs, gate_key)
+        whole = verify_records(theirs, gate_key)
         ours = ledger.records()
         _check_extends(ours, theirs, source)
         proof = find(paths, ledger, gate_key)

@@ -22,7 +22,7 @@ from penstock.wire.messages import PART_BYTES, WIRE_VERSION
 from penstock.wire.signatures import public_hex
 from penstock.wire.signed import SignedStudy
 from penstock_client.gate.admission import Admission
-from penstock_client.ledger.ledger import State
+from penstock_client.ledger.state import State
 from penstock_client.site.files import sync_directory
 
 MANIFEST_FILE = "manifest.json"

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from penstock.wire.messages import JobState
+from penstock.wire.messages import Code, JobState
 from penstock_client.gate.admission import SiteFacts, refuse
 from penstock_client.gate.facts import read_facts
 from penstock_client.gate.jobs import Job, Jobs
@@ -14,10 +14,11 @@ from penstock_client.gate.outside import Outside
 from penstock_client.gate.recovery import Watch
 from penstock_client.ledger.database import Database
 from penstock_client.ledger.decisions import Decisions
-from penstock_client.ledger.ledger import Ledger, utc_now
+from penstock_client.ledger.ledger import Ledger
+from penstock_client.ledger.records import utc_now
 from penstock_client.site.paths import SitePaths, SiteSettings
 
-ROLLED_BACK = "rolled-back"
+ROLLED_BACK: Code = "rolled-back"
 
 
 class Stores:

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from penstock.base.errors import BudgetExceeded, InvalidEvent
 from penstock.privacy.events import Event
 from penstock.privacy.filters import Filter, best_order
+from penstock.wire.messages import RefusalCode
 from penstock_client.ledger.state import Charge, Lineage
 from penstock_client.site.policy import Policy
 
@@ -32,7 +33,7 @@ class AllowanceExceeded(BudgetExceeded):
         renews: what else the analyst may do.
     """
 
-    def __init__(self, reason: str, error: BudgetExceeded, renews: str = "") -> None:
+    def __init__(self, reason: RefusalCode, error: BudgetExceeded, renews: str = "") -> None:
         self.reason = reason
         remedy = f"{error.remedy}{renews}"
         super().__init__(error.message, value=error.value, bound=error.bound, remedy=remedy)
@@ -50,7 +51,7 @@ class Allowance:
         renews: when there is room again, for the refusal; empty where there never is.
     """
 
-    reason: str
+    reason: RefusalCode
     what: str
     filter: Filter
     spent: tuple[Event, ...]
@@ -141,7 +142,7 @@ def year_of(time: str) -> int:
 
 def _allowance(
     lineage: Lineage,
-    reason: str,
+    reason: RefusalCode,
     what: str,
     epsilon: float,
     spent: Iterable[Charge],

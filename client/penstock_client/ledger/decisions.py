@@ -43,7 +43,7 @@ from penstock.base.errors import InvalidInput, LedgerCorrupt, LedgerError, Probl
 from penstock.wire.canonical import canonical, read_json
 from penstock.wire.signatures import public_hex, sign, verify
 from penstock_client.ledger.database import Database
-from penstock_client.ledger.ledger import utc_now
+from penstock_client.ledger.records import utc_now
 from penstock_client.ledger.state import GENESIS
 from penstock_client.site.paths import SitePaths
 

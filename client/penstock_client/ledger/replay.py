@@ -16,7 +16,7 @@ from typing import Any
 from penstock.base.errors import BudgetExceeded, LedgerError, PrivacyError
 from penstock.privacy.events import RELATION
 from penstock_client.ledger.chain import step
-from penstock_client.ledger.ledger import EXPORT_FORMAT, verified
+from penstock_client.ledger.records import EXPORT_FORMAT, verify_records
 from penstock_client.ledger.state import GENESIS, Charge, State
 
 Record = tuple[int, str, str, str]
@@ -53,7 +53,7 @@ def verify(records: list[Record], gate_key: str) -> Verified:
     Raises:
         LedgerCorrupt: chain or signatures are broken; nothing after that can be judged.
     """
-    final = verified(records, gate_key)
+    final = verify_records(records, gate_key)
     state, findings = State(), []
     for seq, body, hash_, _ in records:
         before, state = state, step(state, body, hash_)

@@ -16,7 +16,8 @@ from penstock.base.errors import PenstockError
 from penstock.processes.supervisor import Child, Supervisor, flower_environment, python_command
 from penstock_client.gate.recovery import STOPPED, find
 from penstock_client.ledger.database import Database, exclusive, holder
-from penstock_client.ledger.ledger import Ledger, utc_now
+from penstock_client.ledger.ledger import Ledger
+from penstock_client.ledger.records import utc_now
 from penstock_client.site.files import write_atomic
 from penstock_client.site.network_side import NetworkPaths
 from penstock_client.site.paths import SEEDED, SitePaths, read_settings

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from penstock.base.checks import Checks, shown, unknown_keys, within
 from penstock.base.errors import InvalidInput, Problem
 from penstock.mechanisms import MECHANISMS
 from penstock.privacy.request import DELTA_TIMES_PERSONS, GUARANTEES
+from penstock.wire.messages import RefusalCode
 from penstock.wire.signatures import fingerprint
 from penstock_client.site.files import write_atomic
 from penstock_client.site.paths import read_toml
@@ -71,6 +72,23 @@ slot_seconds = 60
 DEFAULT_SLOT = 60.0
 
 
+PLAIN_NUMBER = "gaussian"
+"""A single number with Gaussian noise, which `ledger what-if` can price and no study can ask."""
+
+
+@dataclass(frozen=True, slots=True)
+class Breach:
+    """A rule of the policy that is not kept.
+
+    Attributes:
+        code: of the refusal.
+        allowed: what the policy allows instead.
+    """
+
+    code: RefusalCode
+    allowed: str
+
+
 @dataclass(frozen=True, slots=True)
 class Policy:
     """``policy.toml``: (ε, δ) under zero-out with public n.
@@ -103,6 +121,36 @@ class Policy:
     def largest_delta(self, persons: int) -> float:
         """The δ that a study of ``persons`` persons may ask for at most."""
         return self.delta_times_persons / persons
+
+    @property
+    def smallest_epsilon(self) -> float:
+        """The ε that a study must ask for at least."""
+        return min(self.least_epsilon, self.study_epsilon)
+
+    def find_kind_breaches(self, mechanism: str, guarantee: str) -> Iterator[Breach]:
+        """What the policy has against a kind of release; a plain number is no mechanism's."""
+        if mechanism not in (*self.mechanisms, PLAIN_NUMBER):
+            yield Breach("mechanism", ", ".join(self.mechanisms))
+        if guarantee not in self.guarantees:
+            yield Breach("guarantee", ", ".join(self.guarantees))
+
+    def find_budget_breaches(
+        self, epsilon: float, delta: float, guarantee: str, persons: int
+    ) -> Iterator[Breach]:
+        """What the policy has against the ε and δ that one study asks for.
+
+        Args:
+            persons: the public n.
+        """
+        largest = self.largest_delta(persons)
+        if not delta <= largest * (1 + 1e-9):
+            yield Breach("delta", f"at most {largest:.3g} of {persons} persons")
+        if delta > self.study_delta:
+            yield Breach("study-budget", f"δ at most {self.study_delta:g}")
+        if guarantee != "empirical" and epsilon > self.study_epsilon:
+            yield Breach("study-budget", f"ε at most {self.study_epsilon:g}")
+        if epsilon < self.smallest_epsilon:
+            yield Breach("least-epsilon", f"ε at least {self.smallest_epsilon:g}")
 
 
 _TOP = ("mechanisms", "guarantees", "approval", "reject", "limits", "time", "strata")

@@ -37,7 +37,8 @@ from penstock.privacy.request import PrivacyRequest
 from penstock.wire.messages import JobState
 from penstock_client.ledger import decisions
 from penstock_client.ledger.database import Database
-from penstock_client.ledger.ledger import Charge, Ledger
+from penstock_client.ledger.ledger import Ledger
+from penstock_client.ledger.state import Charge
 from penstock_client.site.paths import SitePaths
 from penstock_server.operate import service
 

@@ -30,8 +30,8 @@ from penstock_client.gate.recovery import (
 from penstock_client.ledger.budget import left, spent, summary
 from penstock_client.ledger.chain import fold
 from penstock_client.ledger.database import Database, exclusive
-from penstock_client.ledger.ledger import Charge, Ledger
-from penstock_client.ledger.state import State
+from penstock_client.ledger.ledger import Ledger
+from penstock_client.ledger.state import Charge, State
 from penstock_client.site.paths import SitePaths
 
 KEY, OTHER = generate_key(), generate_key()

@@ -28,7 +28,8 @@ from penstock_client.ledger import budget
 from penstock_client.ledger.allowances import AllowanceExceeded, of_year, study_of, year_of
 from penstock_client.ledger.chain import fold
 from penstock_client.ledger.database import Database
-from penstock_client.ledger.ledger import Charge, Ledger
+from penstock_client.ledger.ledger import Ledger
+from penstock_client.ledger.state import Charge
 from penstock_client.site.policy import Policy, Signer, Trust
 
 KEY = generate_key()

@@ -16,8 +16,10 @@ from penstock.base.errors import (
 )
 from penstock.privacy.events import Gaussian, Unbounded
 from penstock.wire.signatures import generate_key, public_hex
+from penstock_client.ledger.chain import fold
 from penstock_client.ledger.database import Database, exclusive
-from penstock_client.ledger.ledger import Charge, Ledger, fold
+from penstock_client.ledger.ledger import Ledger
+from penstock_client.ledger.state import Charge
 
 KEY = generate_key()
 PUBLIC = public_hex(KEY)

@@ -21,8 +21,8 @@ from penstock.base.errors import BudgetExceeded, LedgerError, LedgerLocked
 from penstock.privacy.events import Gaussian
 from penstock.wire.signatures import generate_key, public_hex
 from penstock_client.ledger.database import Database, exclusive
-from penstock_client.ledger.ledger import Charge, Ledger
-from penstock_client.ledger.state import State
+from penstock_client.ledger.ledger import Ledger
+from penstock_client.ledger.state import Charge, State
 
 KEY = generate_key()
 PUBLIC = public_hex(KEY)

@@ -26,10 +26,11 @@ from penstock_client.gate.admission import consider
 from penstock_client.gate.facts import read_facts
 from penstock_client.ledger.chain import step
 from penstock_client.ledger.database import Database
-from penstock_client.ledger.ledger import Charge, Ledger, utc_now
-from penstock_client.ledger.state import State, Unit
-from penstock_client.onboarding import setup
-from penstock_client.onboarding.setup import Declared
+from penstock_client.ledger.ledger import Ledger
+from penstock_client.ledger.records import utc_now
+from penstock_client.ledger.state import Charge, State, Unit
+from penstock_client.onboarding.certification import Declared, certify_rows
+from penstock_client.onboarding.inspection import inspect_rows
 from penstock_client.rows import identities
 from penstock_client.rows.sources.registry import SOURCES
 from penstock_client.rows.sources.source import read_batches
@@ -87,8 +88,8 @@ def certify(
             text.replace(f'lineage = "{before}"', f'lineage = "{lineage}"')
         )
     settings = read_settings(site.paths)
-    checked, _ = setup.inspect(site.paths, settings, new_frame=declared.get("new_frame", False))
-    return setup.certify(site.paths, settings, checked, accept=True, declared=Declared(**declared))
+    checked, _ = inspect_rows(site.paths, settings, new_frame=declared.get("new_frame", False))
+    return certify_rows(site.paths, settings, checked, accept=True, declared=Declared(**declared))
 
 
 # -- a name ------------------------------------------------------------------------------------

@@ -15,7 +15,8 @@ from tests.support.sources import registry_with
 
 import penstock_client
 from penstock.base.errors import InvalidInput
-from penstock_client.onboarding import setup
+from penstock_client.onboarding.certification import certify_rows
+from penstock_client.onboarding.inspection import inspect_rows, inspect_values
 from penstock_client.rows import identities
 from penstock_client.rows.drafts import outline_source
 from penstock_client.rows.sources.registry import PARQUET, SOURCES, TEXT
@@ -52,10 +53,10 @@ def test_rows_in_no_file_are_checked_and_certified_as_those_of_a_file(world: Wor
     registry = registry_with({"cohort": typed(CSV)})
     look_elsewhere(site, "memory://cohort")
     settings = read_settings(site.paths)
-    checked, _ = setup.inspect(site.paths, settings, sources=registry)
+    checked, _ = inspect_rows(site.paths, settings, sources=registry)
     assert checked.source == "memory://cohort"
     # The same version: neither another fingerprint, nor anybody new.
-    assert setup.certify(site.paths, settings, checked, accept=True) == 1
+    assert certify_rows(site.paths, settings, checked, accept=True) == 1
     assert certified(site) == before
 
 
@@ -65,8 +66,8 @@ def test_a_parquet_file_of_the_same_rows_is_the_same_version(world: World) -> No
     pq.write_table(typed(CSV), site.paths.root / "rows.parquet")
     look_elsewhere(site, "rows.parquet")
     settings = read_settings(site.paths)
-    checked, _ = setup.inspect(site.paths, settings)
-    assert setup.certify(site.paths, settings, checked, accept=True) == 1
+    checked, _ = inspect_rows(site.paths, settings)
+    assert certify_rows(site.paths, settings, checked, accept=True) == 1
     assert certified(site) == before
 
 
@@ -78,13 +79,13 @@ def test_findings_name_rows_where_there_are_no_lines(world: World) -> None:
     table = pa.Table.from_pandas(frame, preserve_index=False)
     look_elsewhere(site, "memory://spoilt")
     settings, registry = read_settings(site.paths), registry_with({"spoilt": table})
-    checked, _ = setup.inspect(site.paths, settings, sources=registry)
+    checked, _ = inspect_rows(site.paths, settings, sources=registry)
     (finding,) = [f for f in checked.findings if f.column == "age"]
     assert "(rows 4, 121)" in str(finding)
-    outside = setup.inspect_values(site.paths, settings, sources=registry)
+    outside = inspect_values(site.paths, settings, sources=registry)
     assert outside == {"age": [("999.25", 2)]}
     with pytest.raises(InvalidInput, match="memory://spoilt"):
-        setup.certify(site.paths, settings, checked, accept=False)
+        certify_rows(site.paths, settings, checked, accept=False)
 
 
 def test_what_cannot_be_read_is_told_in_the_sources_own_words(world: World) -> None:
@@ -95,13 +96,13 @@ def test_what_cannot_be_read_is_told_in_the_sources_own_words(world: World) -> N
     look_elsewhere(site, "memory://far")
     settings, registry = read_settings(site.paths), registry_with({"far": table})
     with pytest.raises(InvalidInput, match=r"(?s)memory://far.*cannot be asked") as error:
-        setup.inspect(site.paths, settings, sources=registry)
+        inspect_rows(site.paths, settings, sources=registry)
     assert str(2**62) not in str(error.value)
     # Whom nobody asks for that column reads the others.
-    assert setup.inspect_values(site.paths, settings, sources=registry) == {}
+    assert inspect_values(site.paths, settings, sources=registry) == {}
     site.paths.recoding.write_text("[source]\ndelimiter = ';'\n")
     with pytest.raises(InvalidInput, match=r"(?s)memory://far.*no delimiter"):
-        setup.inspect(site.paths, settings, sources=registry)
+        inspect_rows(site.paths, settings, sources=registry)
 
 
 def test_a_public_table_that_is_the_private_one_is_refused_in_every_source(world: World) -> None:
@@ -109,9 +110,9 @@ def test_a_public_table_that_is_the_private_one_is_refused_in_every_source(world
     registry = registry_with({"cohort": typed(CSV), "public": typed(rows_csv(100, 8))})
     look_elsewhere(site, "memory://cohort", "memory://cohort")
     with pytest.raises(InvalidInput, match="is the private file"):
-        setup.inspect(site.paths, read_settings(site.paths), sources=registry)
+        inspect_rows(site.paths, read_settings(site.paths), sources=registry)
     look_elsewhere(site, "memory://cohort", "memory://public")
-    checked, _ = setup.inspect(site.paths, read_settings(site.paths), sources=registry)
+    checked, _ = inspect_rows(site.paths, read_settings(site.paths), sources=registry)
     assert checked.public is not None
     assert (checked.public.rows, checked.public.source) == (100, "memory://public")
 
