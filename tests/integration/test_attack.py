@@ -25,6 +25,8 @@ from typer.testing import CliRunner
 
 from penstock.audit.tradeoff import DIRECT, GRID, LATENT
 from penstock.base.errors import JobFailed
+from penstock.base.files import write_atomic
+from penstock.base.times import stamp_now
 from penstock.cli.main import app
 from penstock.mechanisms.tables.plan import plan
 from penstock.privacy.events import to_dict
@@ -40,9 +42,7 @@ from penstock_client.attack.inference import run as run_attack
 from penstock_client.attack.inference import specified
 from penstock_client.gate.admission import consider
 from penstock_client.gate.facts import read_facts
-from penstock_client.ledger.records import utc_now
 from penstock_client.rows.sealed import mapped
-from penstock_client.site.files import write_atomic
 from penstock_client.site.paths import read_settings
 from penstock_client.work.worker import Task
 
@@ -332,7 +332,7 @@ def test_what_is_attacked_is_what_would_be_charged(world, site, fast):
     with specified(site.paths, settings, request) as (spec, _):
         assert spec.persons == PEOPLE
     signed = sign_study(Study.from_dict(spec.study), world.analyst)
-    admission = consider(signed, read_facts(site.paths, settings, site.ledger(), utc_now()))
+    admission = consider(signed, read_facts(site.paths, settings, site.ledger(), stamp_now()))
     assert admission.request_id == request
     assert [to_dict(e) for e in admission.charge.events] == spec.events
     assert canaries(json.dumps(asdict(spec)).encode()) == []

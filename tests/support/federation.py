@@ -27,6 +27,7 @@ from tests.conftest import TestSite, World
 from typer.testing import CliRunner
 
 from penstock.analyst.remote import Remote
+from penstock.base.times import stamp_now
 from penstock.cli.main import app
 from penstock.wire import gate_pb2
 from penstock.wire.signatures import public_hex
@@ -34,7 +35,6 @@ from penstock.wire.signed import SignedStudy, sign_study
 from penstock_client.cli.common import document, steward
 from penstock_client.ledger.state import Charge
 from penstock_server.operate import service
-from penstock_server.studies.lifecycle import now, stamp
 
 COORDINATOR = "coordinator"
 KINDS = {
@@ -162,7 +162,7 @@ class Federation:
     def start(self, *machines: str, wait: bool = True) -> None:
         """Start daemons (all of them if none is named), and wait until the sites are heard of."""
         chosen = machines or tuple(self.machines)
-        since = stamp(now())
+        since = stamp_now()
         for machine in chosen:
             self._daemons[machine] = self._popen(machine)
         if not wait:

@@ -26,6 +26,7 @@ from pathlib import Path
 from tests.support.ledgers import DIGESTS, ROWS
 
 from penstock.base.errors import BudgetExceeded
+from penstock.base.times import stamp_now
 from penstock.privacy.accounting.renyi import renyi_total
 from penstock.privacy.events import Gaussian
 from penstock.privacy.filters import best_order
@@ -34,7 +35,6 @@ from penstock.wire.signatures import generate_key, public_hex
 from penstock_client.gate.jobs import Job, Jobs
 from penstock_client.ledger.database import Database, exclusive
 from penstock_client.ledger.ledger import Ledger
-from penstock_client.ledger.records import utc_now
 from penstock_client.ledger.state import Charge
 
 TOTAL, DELTA = 3.0, 1e-5
@@ -76,7 +76,7 @@ class Shore:
         self.stage[0] = QUEUE
         lineage = list(ledger.state().lineages)[-1:]
         name = lineage[0] if lineage else self._begin(ledger)
-        now = utc_now()
+        now = stamp_now()
         job = Job(
             f"r{len(jobs.all())}",
             "s",
@@ -107,9 +107,9 @@ class Shore:
         try:
             with ledger.database.transaction():
                 ledger.reserve(charge, signer_epsilon=TOTAL)
-                jobs.move(job.request_id, JobState.RUNNING, utc_now())
+                jobs.move(job.request_id, JobState.RUNNING, stamp_now())
         except BudgetExceeded:
-            jobs.move(job.request_id, JobState.FAILED, utc_now(), "budget")
+            jobs.move(job.request_id, JobState.FAILED, stamp_now(), "budget")
             self._begin(ledger)
             return
         self.stage[0] = READ
@@ -131,7 +131,7 @@ class Shore:
                 ledger.commit(request)
             else:
                 ledger.burn(request, "interrupted")
-            jobs.move(request, JobState.DELIVERED if kept else JobState.FAILED, utc_now())
+            jobs.move(request, JobState.DELIVERED if kept else JobState.FAILED, stamp_now())
 
     # -- outside -------------------------------------------------------------------------------
 

@@ -31,6 +31,7 @@ from penstock.audit.tradeoff import (
 )
 from penstock.base.errors import InvalidInput, JobFailed, PenstockError, Problem
 from penstock.base.pictures import check_picture
+from penstock.base.times import stamp_now
 from penstock.mechanisms import Maf
 from penstock.mechanisms.memory import attack_memory
 from penstock.mechanisms.plans import plan
@@ -44,7 +45,6 @@ from penstock_client.gate.facts import public_snapshot, read_facts
 from penstock_client.gate.jobs import Jobs
 from penstock_client.ledger.database import Database
 from penstock_client.ledger.ledger import Ledger
-from penstock_client.ledger.records import utc_now
 from penstock_client.rows import snapshot
 from penstock_client.rows.sealed import require_certified, sealed
 from penstock_client.site.paths import SitePaths, SiteSettings
@@ -134,7 +134,7 @@ def specified(
         database.close()
     if job is None:
         raise refuse("unknown-request")
-    facts = read_facts(paths, settings, state, utc_now())
+    facts = read_facts(paths, settings, state, stamp_now())
     study = read_signed_study(job.signed).study
     if not isinstance(study.mechanism, Maf):
         raise PenstockError(

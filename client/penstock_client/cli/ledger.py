@@ -6,13 +6,13 @@ import json
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from penstock.base.errors import InvalidInput, LedgerError, PenstockError, Problem
+from penstock.base.times import utc_now
 from penstock.cli.console import done, emit_json, friendly, say, table
 from penstock.wire.signatures import fingerprint
 from penstock_client.cli.budget import show_lineage
@@ -50,7 +50,7 @@ def ledger_show(
     rows = summary(state, read_policy(paths.policy), read_trust(paths.trust))
     if plot is not None:
         _refuse_existing(plot)
-        picture.draw(rows, plot, site=settings.name, now=datetime.now(UTC))
+        picture.draw(rows, plot, site=settings.name, now=utc_now())
     if as_json:
         emit_json(rows)
         return

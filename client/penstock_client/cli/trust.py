@@ -10,11 +10,11 @@ from typing import Annotated
 import typer
 
 from penstock.base.errors import InvalidInput, Problem
+from penstock.base.times import stamp_now
 from penstock.cli.console import done, emit_json, friendly, number, say, table
 from penstock.cli.key import read_public
 from penstock_client.cli.common import AsJson, Reason, SiteDir, open_site
 from penstock_client.ledger.decisions import Who, file_digest, opened
-from penstock_client.ledger.records import utc_now
 from penstock_client.site.policy import Signer, read_policy, read_trust, trust_text, write_trust
 
 app = typer.Typer(no_args_is_help=True, help="Whose studies this site answers.")
@@ -54,7 +54,7 @@ def _end_of_day(text: str) -> str:
     except ValueError:
         problem = Problem("--expires", "not a date", value=text, bound="YYYY-MM-DD")
         raise InvalidInput("trust add", [problem]) from None
-    if moment < utc_now():
+    if moment < stamp_now():
         problem = Problem("--expires", "that day is over", value=text, bound="today or later, UTC")
         raise InvalidInput("trust add", [problem])
     return moment

@@ -9,6 +9,7 @@ import typer
 
 from penstock.base.checks import Checks
 from penstock.base.errors import InvalidInput, Problem
+from penstock.base.times import stamp_now
 from penstock.cli.console import emit_json, friendly, number, say, table
 from penstock.mechanisms import Gibbs, Maf, SlicedWasserstein, Trajectory, read
 from penstock.privacy.request import PrivacyRequest
@@ -17,7 +18,6 @@ from penstock_client.cli.common import AsJson, SiteDir, open_site
 from penstock_client.cli.reading import read_ledger
 from penstock_client.gate.facts import certified_dictionary
 from penstock_client.ledger import prospects, whatif
-from penstock_client.ledger.records import utc_now
 from penstock_client.site.paths import SitePaths, SiteSettings
 from penstock_client.site.policy import Signer, Trust, read_policy, read_trust
 
@@ -84,7 +84,7 @@ def what_if(
             prospect = prospects.price_release(
                 made, machine.dictionary, persons, asked, machine, signer=by
             )
-    now = max(utc_now(), state.time)
+    now = max(stamp_now(), state.time)
     found = whatif.answer(prospect, state, policy, settings.lineage, now=now, releases=releases) | {
         "signer_known": by is not None or not trust.signers
     }

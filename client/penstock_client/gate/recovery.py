@@ -34,6 +34,8 @@ from pathlib import Path
 from typing import Any
 
 from penstock.base.errors import LedgerError, PenstockError
+from penstock.base.files import sync_directory, write_atomic
+from penstock.base.times import stamp_now
 from penstock.wire.canonical import canonical, read_json
 from penstock.wire.manifest import MANIFEST
 from penstock.wire.messages import MAX_MANIFEST_BYTES, JobState
@@ -45,9 +47,8 @@ from penstock_client.ledger.chain import MAX_SEQ
 from penstock_client.ledger.database import Database, exclusive
 from penstock_client.ledger.decisions import Who, opened
 from penstock_client.ledger.ledger import Ledger
-from penstock_client.ledger.records import EXPORT_FORMAT, utc_now, verify_records
+from penstock_client.ledger.records import EXPORT_FORMAT, verify_records
 from penstock_client.ledger.state import State
-from penstock_client.site.files import sync_directory, write_atomic
 from penstock_client.site.paths import SitePaths
 
 log = logging.getLogger("penstock.gate")
@@ -178,7 +179,7 @@ class Watch:
         state = self._ledger.state()
         record = {
             "format": FORMAT,
-            "found": utc_now(),
+            "found": stamp_now(),
             "seen_seq": proof.seq,
             "seen_head": proof.head,
             "own_seq": state.seq,
@@ -374,9 +375,9 @@ def _align(paths: SitePaths, jobs: Jobs, state: State, gate_key: str) -> None:
             continue
         kept = release.is_whole(paths.releases / job.request_id, gate_key)
         if charge.status == "committed" and kept:
-            jobs.move(job.request_id, JobState.DELIVERED, utc_now())
+            jobs.move(job.request_id, JobState.DELIVERED, stamp_now())
         else:
-            jobs.move(job.request_id, JobState.FAILED, utc_now(), "interrupted")
+            jobs.move(job.request_id, JobState.FAILED, stamp_now(), "interrupted")
 
 
 def _forget(paths: SitePaths) -> None:

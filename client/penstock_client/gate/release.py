@@ -14,6 +14,7 @@ import pyarrow as pa
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from penstock.base.errors import JobFailed, PenstockError
+from penstock.base.files import sync_directory
 from penstock.mechanisms.released import shape_of
 from penstock.privacy.accounting.accountant import epsilon, epsilon_pld
 from penstock.privacy.events import RELATION, injections, to_dict
@@ -23,7 +24,6 @@ from penstock.wire.signatures import public_hex
 from penstock.wire.signed import SignedStudy
 from penstock_client.gate.admission import Admission
 from penstock_client.ledger.state import State
-from penstock_client.site.files import sync_directory
 
 MANIFEST_FILE = "manifest.json"
 TABLE_FILE = "table.arrow"

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+from penstock.base.times import stamp_now
 from penstock.wire.messages import Code, JobState
 from penstock_client.gate.admission import SiteFacts, refuse
 from penstock_client.gate.facts import read_facts
@@ -15,7 +16,6 @@ from penstock_client.gate.recovery import Watch
 from penstock_client.ledger.database import Database
 from penstock_client.ledger.decisions import Decisions
 from penstock_client.ledger.ledger import Ledger
-from penstock_client.ledger.records import utc_now
 from penstock_client.site.paths import SitePaths, SiteSettings
 
 ROLLED_BACK: Code = "rolled-back"
@@ -29,7 +29,7 @@ class Stores:
     """
 
     def __init__(
-        self, paths: SitePaths, settings: SiteSettings, clock: Callable[[], str] = utc_now
+        self, paths: SitePaths, settings: SiteSettings, clock: Callable[[], str] = stamp_now
     ) -> None:
         self.paths = paths
         self.settings = settings

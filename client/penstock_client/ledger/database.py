@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from penstock.base.errors import LedgerCorrupt, LedgerError, LedgerLocked, LedgerUnwritable
-from penstock_client.site.files import sync_directory
+from penstock.base.files import sync_directory
 
 SCHEMA_VERSION = 2
 """2: records of the second format, which an older Penstock cannot read; the tables are the same."""

@@ -40,10 +40,10 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from penstock.base.errors import InvalidInput, LedgerCorrupt, LedgerError, Problem, SignatureError
+from penstock.base.times import stamp_now
 from penstock.wire.canonical import canonical, read_json
 from penstock.wire.signatures import public_hex, sign, verify
 from penstock_client.ledger.database import Database
-from penstock_client.ledger.records import utc_now
 from penstock_client.ledger.state import GENESIS
 from penstock_client.site.paths import SitePaths
 
@@ -125,7 +125,7 @@ class Decisions:
         self,
         paths: SitePaths,
         key: Ed25519PrivateKey | None,
-        clock: Callable[[], str] = utc_now,
+        clock: Callable[[], str] = stamp_now,
     ) -> None:
         self._key = key
         self._clock = clock

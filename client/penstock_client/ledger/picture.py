@@ -15,6 +15,8 @@ from typing import Any
 
 from penstock.base.errors import InvalidInput, Problem
 from penstock.base.pictures import check_picture
+from penstock.base.printable import make_printable
+from penstock.base.times import read_stamp
 
 # Blue, vermillion, green and purple after Okabe & Ito: told apart by people with any colour-vision
 # deficiency. Meaning never rests on colour alone: lines differ in style, marks in shape.
@@ -59,7 +61,9 @@ def draw(summary: Sequence[Row], path: Path, *, site: str, now: datetime) -> Non
             if strip:
                 _draw_years(next(axes), row, span)
                 upper.tick_params(labelbottom=False)
-        figure.suptitle(f"Privacy budget of {_plain(site)}", parse_math=False, color=INK)
+        figure.suptitle(
+            f"Privacy budget of {make_printable(site, ' ')}", parse_math=False, color=INK
+        )
         # Without a date of its own, so that pictures of one ledger can be compared.
         undated: dict[str, Any] = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
         suffix = path.suffix.lower()
@@ -84,7 +88,7 @@ def _draw_curves(axes: Any, row: Row, span: tuple[datetime, datetime], now: date
     )  # fmt: skip
     _draw_marks(axes, charges, total)
     for place, version in enumerate(row["versions"]):
-        moment = _moment(version["time"])
+        moment = read_stamp(version["time"])
         axes.axvline(moment, color=VERSION, linewidth=1, linestyle=(0, (1, 2)), zorder=1)
         axes.annotate(
             f"v{version['version']}, n = {version['persons']}", (moment, top),
@@ -113,12 +117,12 @@ def _draw_marks(axes: Any, charges: Sequence[Row], total: float) -> None:
         found = [c for c in charges if c["status"] == status]
         if found:
             axes.plot(
-                [_moment(c["time"]) for c in found],
+                [read_stamp(c["time"]) for c in found],
                 [total if c["spent_after"] is None else c["spent_after"] for c in found],
                 linestyle="none", marker=shape, markersize=7, markerfacecolor=face,
                 markeredgecolor=edge, label=label, zorder=4, clip_on=False,
             )  # fmt: skip
-    ends = [_moment(c["time"]) for c in charges if c["epsilon"] is None]
+    ends = [read_stamp(c["time"]) for c in charges if c["epsilon"] is None]
     if ends:
         axes.axvline(ends[0], color=INK, linewidth=1.5, label="ε = ∞: the formal budget ended")
 
@@ -169,15 +173,15 @@ def _curve(charges: Sequence[Row], key: str, start: datetime, now: datetime) -> 
     times, values = [start], [0.0]
     for charge in charges:
         if charge[key] is None or not math.isfinite(charge[key]):
-            return [*times, _moment(charge["time"])], [*values, values[-1]]
-        times.append(_moment(charge["time"]))
+            return [*times, read_stamp(charge["time"])], [*values, values[-1]]
+        times.append(read_stamp(charge["time"]))
         values.append(charge[key])
     return [*times, max(now, times[-1])], [*values, values[-1]]
 
 
 def _span(row: Row, now: datetime) -> tuple[datetime, datetime]:
     """From the first record to now; whole calendar years where the policy counts in years."""
-    times = [_moment(each["time"]) for each in (*row["versions"], *row["charges"])]
+    times = [read_stamp(each["time"]) for each in (*row["versions"], *row["charges"])]
     first, last = min([*times, now]), max([*times, now])
     years = _yearly(row)
     if years:
@@ -196,17 +200,9 @@ def _title(row: Row) -> str:
     spent = row["spent_epsilon"]
     count = len(row["charges"])
     text = (
-        f"{_plain(row['lineage'])}: {'∞' if spent is None else f'{spent:.3g}'} of "
+        f"{make_printable(row['lineage'], ' ')}: {'∞' if spent is None else f'{spent:.3g}'} of "
         f"{row['total_epsilon']:g} spent by {count} charge{'' if count == 1 else 's'}"
     )
     if row["exhausted"]:
         text += "; records were lost: all is charged"
     return text + "  (one person's rows present or absent, n public; UTC)"
-
-
-def _moment(time: str) -> datetime:
-    return datetime.fromisoformat(time).astimezone(UTC)
-
-
-def _plain(text: str) -> str:
-    return "".join(c if c.isprintable() else " " for c in text)

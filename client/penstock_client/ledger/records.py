@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from penstock.base.errors import LedgerError, SignatureError
+from penstock.base.times import stamp_now
 from penstock.privacy.events import RELATION
 from penstock.wire.canonical import canonical
 from penstock.wire.signatures import sign, verify
@@ -30,11 +30,6 @@ RECORD = "ledger-record"
 EXPORT_FORMAT = "penstock-ledger-1"
 
 
-def utc_now() -> str:
-    """RFC 3339, UTC, whole microseconds; sorts as text."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-
-
 class SignedRecords:
     """Records in a :class:`~penstock_client.ledger.database.Database`, whatever they say.
 
@@ -48,7 +43,7 @@ class SignedRecords:
         self,
         database: Database,
         key: Ed25519PrivateKey | None,
-        clock: Callable[[], str] = utc_now,
+        clock: Callable[[], str] = stamp_now,
     ) -> None:
         self.database = database
         self._key = key

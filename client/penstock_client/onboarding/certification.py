@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 
 from penstock.base.errors import LedgerError, PenstockError
+from penstock.base.files import write_atomic
 from penstock.study.toml import dictionary_toml
 from penstock.wire.canonical import canonical
 from penstock.wire.signatures import private_to_pem, public_hex
@@ -20,7 +21,6 @@ from penstock_client.onboarding.kept_recodings import fingerprint_recoding, keep
 from penstock_client.rows.identities import Identities, keep, load
 from penstock_client.rows.snapshot import keyed_fingerprint, path_of, save, to_bytes
 from penstock_client.rows.validation import Checked, require_clean
-from penstock_client.site.files import write_atomic
 from penstock_client.site.paths import SitePaths, SiteSettings
 from penstock_client.site.policy import read_policy
 

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from penstock.base.errors import InvalidInput, PenstockError, Problem, SignatureError
+from penstock.base.files import write_atomic
 from penstock.processes import certificates
 from penstock.wire.canonical import read_json
 from penstock.wire.signatures import fingerprint
 from penstock_client.onboarding.join_file import read_node_line
-from penstock_client.site.files import write_atomic
 from penstock_client.site.network_side import (
     Coordinator,
     NetworkPaths,

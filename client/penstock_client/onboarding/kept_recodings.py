@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.base.errors import InvalidInput, LedgerError, PenstockError, Problem
+from penstock.base.files import write_atomic
 from penstock.wire.signatures import private_to_pem
 from penstock_client.ledger import decisions
-from penstock_client.site.files import write_atomic
 from penstock_client.site.paths import SitePaths
 
 

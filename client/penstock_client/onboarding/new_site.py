@@ -8,6 +8,7 @@ from pathlib import Path
 
 from penstock.base.checks import NAME, NAME_BOUND, SITE, SITE_BOUND, Checks
 from penstock.base.errors import InvalidInput, PenstockError, Problem
+from penstock.base.files import write_atomic
 from penstock.study.toml import (
     Codebook,
     Roles,
@@ -21,7 +22,6 @@ from penstock_client.ledger.ledger import Ledger
 from penstock_client.rows.drafts import Outline, outline_source
 from penstock_client.rows.sources.registry import TABLES
 from penstock_client.rows.sources.source import read_batches
-from penstock_client.site.files import write_atomic
 from penstock_client.site.network_side import NetworkPaths, read_public_line
 from penstock_client.site.paths import SitePaths
 from penstock_client.site.policy import TEMPLATE

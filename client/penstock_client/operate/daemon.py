@@ -13,12 +13,12 @@ from functools import partial
 from pathlib import Path
 
 from penstock.base.errors import PenstockError
+from penstock.base.files import write_atomic
+from penstock.base.times import stamp_now
 from penstock.processes.supervisor import Child, Supervisor, flower_environment, python_command
 from penstock_client.gate.recovery import STOPPED, find
 from penstock_client.ledger.database import Database, exclusive, holder
 from penstock_client.ledger.ledger import Ledger
-from penstock_client.ledger.records import utc_now
-from penstock_client.site.files import write_atomic
 from penstock_client.site.network_side import NetworkPaths
 from penstock_client.site.paths import SEEDED, SitePaths, read_settings
 from penstock_client.site.policy import read_policy, read_trust
@@ -228,7 +228,7 @@ def read_link(path: Path) -> dict[str, str]:
 
 
 def _write_state(path: Path, said: dict[str, str]) -> None:
-    record = {"pid": os.getpid(), "since": utc_now(), "processes": said}
+    record = {"pid": os.getpid(), "since": stamp_now(), "processes": said}
     write_atomic(path, json.dumps(record).encode())
 
 

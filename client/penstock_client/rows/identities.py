@@ -23,9 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.base.errors import LedgerError
+from penstock.base.files import write_atomic
 from penstock.wire.canonical import canonical
 from penstock_client.rows.sources.source import Batch
-from penstock_client.site.files import write_atomic
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from penstock.base.files import write_atomic
 from penstock.schema import Schema
-from penstock_client.site.files import write_atomic
 
 if TYPE_CHECKING:
     # Validation is pandas, 40 MB of it, which no worker needs.

@@ -11,11 +11,11 @@ from pathlib import Path
 
 from penstock.base.checks import Checks, shown, unknown_keys, within
 from penstock.base.errors import InvalidInput, Problem
+from penstock.base.files import write_atomic
 from penstock.mechanisms import MECHANISMS
 from penstock.privacy.request import DELTA_TIMES_PERSONS, GUARANTEES
 from penstock.wire.messages import RefusalCode
 from penstock.wire.signatures import fingerprint
-from penstock_client.site.files import write_atomic
 from penstock_client.site.paths import read_toml
 
 _KEY = re.compile(r"[0-9a-f]{64}")

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from penstock.base.checks import NAME, SITE, SITE_BOUND, shown
 from penstock.base.errors import InvalidEvent, InvalidInput, SignatureError, UploadRejected
+from penstock.base.times import parse_time
 from penstock.mechanisms import Gibbs, Maf, Trajectory
 from penstock.mechanisms.released import COPY, ESTIMATE, PARTICLE, PATH, TERM, Shape, shape_of
 from penstock.mechanisms.trajectory.times import times_of
@@ -30,7 +31,7 @@ from penstock.privacy.events import (
     injections,
 )
 from penstock.schema import LARGEST, LEVEL_KINDS, Coded, Floats, Schema, from_arrow
-from penstock.study.study import Study, parse_time
+from penstock.study.study import Study
 from penstock.wire.manifest import Manifest, read_manifest
 from penstock.wire.messages import SERVED_MAJORS
 from penstock_server.intake.ipc_guard import check_stream

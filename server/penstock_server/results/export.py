@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -16,6 +13,7 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
+from penstock.base.files import replace_file
 from penstock.mechanisms import Gibbs, Trajectory
 from penstock.mechanisms.gibbs.settings import answer_terms
 from penstock.mechanisms.released import COPY, PATH, refit_copy, refits_of_copies
@@ -76,7 +74,7 @@ def _labelled(table: pa.Table, labels: dict[str, str | int]) -> pa.Table:
 def _write(tables: Iterator[pa.Table], out: Path, name: str) -> list[Path]:
     """Tables of one form, one after the other, as Parquet and as CSV."""
     parquet, plain = out / f"{name}.parquet", out / f"{name}.csv"
-    with replacing(parquet) as p, replacing(plain) as c:
+    with replace_file(parquet) as p, replace_file(plain) as c:
         writers: tuple[Any, Any] | None = None
         try:
             for table in tables:
@@ -174,7 +172,7 @@ def write_couplings(uploads: Iterable[Upload], study: Study, out: Path) -> list[
         [(SITE, pa.string()), (POINT, pa.int32()), (PARTICLE, pa.int32()),
          ("next_particle", pa.int32()), ("mass", pa.float64())]
     )  # fmt: skip
-    with replacing(path) as name, pq.ParquetWriter(name, form, compression="zstd") as writer:
+    with replace_file(path) as name, pq.ParquetWriter(name, form, compression="zstd") as writer:
         for upload in uploads:
             for t, mass in enumerate(couplings(upload, study)):
                 i, j = np.nonzero(mass >= LEAST_MASS)
@@ -235,7 +233,7 @@ def write_answers(uploads: Iterable[Upload], study: Study, out: Path) -> list[Pa
         columns |= {f"cov_{i + 1}": covariance[:, i] for i in range(len(terms))}
         tables.append(pa.table(columns))
     plain, exact = out / "coefficients.csv", out / "coefficients.json"
-    with replacing(plain) as name:
+    with replace_file(plain) as name:
         pacsv.write_csv(csv_safe(pa.concat_tables(tables)), name)
     answer = {
         "study": study.name,
@@ -253,19 +251,5 @@ def write_answers(uploads: Iterable[Upload], study: Study, out: Path) -> list[Pa
 
 def write(path: Path, data: bytes) -> None:
     """Replace a file in one rename."""
-    with replacing(path) as name, open(name, "wb") as file:
+    with replace_file(path) as name, open(name, "wb") as file:
         file.write(data)
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[str]:
-    """A temporary name beside ``path`` that takes its place if all goes well."""
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    os.close(descriptor)
-    os.chmod(name, 0o644)
-    try:
-        yield name
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise

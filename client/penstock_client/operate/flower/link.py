@@ -17,10 +17,10 @@ from typing import Any
 import httpx
 from flwr.supernode.fleet_http_client import FleetHttpClient
 
+from penstock.base.files import write_atomic
 from penstock.processes import certificates
 from penstock.processes import reachability as reach
 from penstock.processes.checkup import FAIL
-from penstock_client.site.files import write_atomic
 from penstock_client.site.network_side import NetworkPaths
 
 log = logging.getLogger("penstock.supernode")

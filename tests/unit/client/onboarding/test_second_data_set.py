@@ -18,6 +18,7 @@ from penstock.base.errors import (
     LedgerError,
     Refused,
 )
+from penstock.base.times import stamp_now
 from penstock.privacy.events import Gaussian, OnStratum
 from penstock.privacy.filters import Filter
 from penstock.wire.canonical import canonical
@@ -27,7 +28,6 @@ from penstock_client.gate.facts import read_facts
 from penstock_client.ledger.chain import step
 from penstock_client.ledger.database import Database
 from penstock_client.ledger.ledger import Ledger
-from penstock_client.ledger.records import utc_now
 from penstock_client.ledger.state import Charge, State, Unit
 from penstock_client.onboarding.certification import Declared, certify_rows
 from penstock_client.onboarding.inspection import inspect_rows
@@ -182,7 +182,7 @@ def test_the_unit_changed_within_a_lineage(world):
 
 def test_a_study_used_more_rows_of_a_person_than_the_data_set_protects(world):
     site = world.site("a", csv=with_ids(range(200)) + "\n", schema=ID_SCHEMA)
-    facts = read_facts(site.paths, read_settings(site.paths), site.ledger(), utc_now())
+    facts = read_facts(site.paths, read_settings(site.paths), site.ledger(), stamp_now())
     assert consider(world.signed(schema=ID_SCHEMA), facts)
     # Whatever dictionary is certified beside it, the ledger's unit holds.
     wide = replace(facts, dictionary=replace(ID_SCHEMA, max_rows_per_person=9))
@@ -327,7 +327,7 @@ def test_two_data_sets_that_are_together_over_budget_are_closed():
 
 def test_delta_was_no_small_chance_among_so_many(world):
     site = world.site("a")
-    facts = read_facts(site.paths, read_settings(site.paths), site.ledger(), utc_now())
+    facts = read_facts(site.paths, read_settings(site.paths), site.ledger(), stamp_now())
     policy = replace(facts.policy, study_delta=0.01, total_delta=0.01)
     facts = replace(facts, policy=policy)
     most = 1 / (10 * 200)

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from penstock.base.errors import InvalidInput
+from penstock.base.files import write_atomic
 from penstock.wire.signatures import fingerprint, generate_key, public_hex
 from penstock_client.onboarding.new_site import SETTINGS_TEMPLATE
-from penstock_client.site.files import write_atomic
 from penstock_client.site.paths import SitePaths, SiteSettings, read_settings
 from penstock_client.site.policy import (
     TEMPLATE,
