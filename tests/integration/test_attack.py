@@ -42,8 +42,8 @@ from penstock_client.attack.inference import run as run_attack
 from penstock_client.attack.inference import specified
 from penstock_client.gate.admission import consider
 from penstock_client.gate.facts import read_facts
-from penstock_client.rows.sealed import mapped
-from penstock_client.site.paths import read_settings
+from penstock_client.rows.sealed import map_rows
+from penstock_client.site.site_paths import read_settings
 from penstock_client.work.worker import Task
 
 PEOPLE = 240
@@ -225,7 +225,7 @@ def test_an_attack_that_fails_says_where_and_nothing_of_the_rows(world, site, fa
     request, before = asked(world, site, fast), files(site)
     with specified(site.paths, read_settings(site.paths), request) as (spec, rows):
         half = world.root / "half.arrow"
-        half.write_bytes(bytes(mapped(rows))[:1000])
+        half.write_bytes(bytes(map_rows(rows))[:1000])
         with half.open("rb") as file, pytest.raises(JobFailed) as caught:
             run_attack(spec, file.fileno(), 1, lambda _done, _of: None)
     assert files(site) == before

@@ -76,12 +76,12 @@ UNCHECKED = """
 import logging, sys
 from pathlib import Path
 from penstock_client.gate import running, service
-from penstock_client.site.paths import SitePaths, read_settings
+from penstock_client.site.site_paths import SitePaths, read_settings
 
 logging.basicConfig(level=logging.INFO)
 running.require_certified = lambda *_: None
 paths = SitePaths(Path(sys.argv[1]))
-service.serve(paths, read_settings(paths))
+service.serve_gate(paths, read_settings(paths))
 """
 
 

@@ -24,8 +24,8 @@ from penstock.processes import certificates
 from penstock.wire.signatures import fingerprint
 from penstock_client.ledger.database import exclusive, holder
 from penstock_client.onboarding.invite import FORMAT
-from penstock_client.operate import daemon
-from penstock_client.site.network_side import (
+from penstock_client.operate import site_daemon
+from penstock_client.site.network_paths import (
     Coordinator,
     NetworkPaths,
     node_fingerprint,
@@ -239,7 +239,7 @@ def start(site, *command):
 
 
 def up(site):
-    return daemon.answers(site.paths.steward_socket)
+    return site_daemon.is_answering(site.paths.steward_socket)
 
 
 def ended(process):

@@ -83,14 +83,14 @@ def read_text(path: Path, layout: Layout = PLAIN) -> pd.DataFrame:
 
 def check(rows: pd.DataFrame | Iterable[Batch], *args: Any, **more: Any) -> validation.Checked:
     """``site check`` of a frame, or of batches."""
-    return validation.check(_batches(rows), *args, **more)
+    return validation.check_rows(_batches(rows), *args, **more)
 
 
 def outside_values(
     rows: pd.DataFrame | Iterable[Batch], *args: Any
 ) -> dict[str, list[tuple[str, int]]]:
     """``site check --values`` of a frame, or of batches."""
-    return validation.outside_values(_batches(rows), *args)
+    return validation.find_outside_values(_batches(rows), *args)
 
 
 def _batches(rows: pd.DataFrame | Iterable[Batch]) -> Iterable[Batch]:

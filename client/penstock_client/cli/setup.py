@@ -29,9 +29,9 @@ from penstock_client.onboarding.kept_recodings import find_recoding
 from penstock_client.onboarding.new_site import make_site
 from penstock_client.rows.drafts import Outline, outline_source
 from penstock_client.rows.validation import Checked
-from penstock_client.site.network_side import NetworkPaths, node_fingerprint
-from penstock_client.site.paths import SEEDED, SitePaths, SiteSettings
+from penstock_client.site.network_paths import NetworkPaths, node_fingerprint
 from penstock_client.site.policy import read_policy
+from penstock_client.site.site_paths import SEEDED, SitePaths, SiteSettings
 
 MOST_VALUES = 40
 MOST_MAPPED = 12

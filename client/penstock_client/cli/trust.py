@@ -14,7 +14,7 @@ from penstock.base.times import stamp_now
 from penstock.cli.console import done, emit_json, friendly, number, say, table
 from penstock.cli.key import read_public
 from penstock_client.cli.common import AsJson, Reason, SiteDir, open_site
-from penstock_client.ledger.decisions import Who, file_digest, opened
+from penstock_client.ledger.decisions import Who, file_digest, open_decisions
 from penstock_client.site.policy import Signer, read_policy, read_trust, trust_text, write_trust
 
 app = typer.Typer(no_args_is_help=True, help="Whose studies this site answers.")
@@ -35,7 +35,7 @@ def trust_add(
     policy = read_policy(paths.policy)
     signer = Signer(read_public(key), label, epsilon, _end_of_day(expires))
     trust = read_trust(paths.trust).add(signer)
-    with opened(paths, settings.name) as decisions:
+    with open_decisions(paths, settings.name) as decisions:
         decisions.append(
             "trust-add",
             Who.here(),
@@ -72,7 +72,7 @@ def trust_revoke(
     before = read_trust(paths.trust)
     trust = before.revoke(who)
     gone = [asdict(s) for key, s in before.signers.items() if key not in trust.signers]
-    with opened(paths, settings.name) as decisions:
+    with open_decisions(paths, settings.name) as decisions:
         decisions.append(
             "trust-revoke",
             Who.here(),

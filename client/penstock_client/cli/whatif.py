@@ -16,10 +16,10 @@ from penstock.privacy.request import PrivacyRequest
 from penstock.study.toml import parse_dictionary, parse_study, read_file
 from penstock_client.cli.common import AsJson, SiteDir, open_site
 from penstock_client.cli.reading import read_ledger
-from penstock_client.gate.facts import certified_dictionary
+from penstock_client.gate.facts import locate_dictionary
 from penstock_client.ledger import prospects, whatif
-from penstock_client.site.paths import SitePaths, SiteSettings
 from penstock_client.site.policy import Signer, Trust, read_policy, read_trust
+from penstock_client.site.site_paths import SitePaths, SiteSettings
 
 PLAIN = "gaussian"
 
@@ -85,9 +85,9 @@ def what_if(
                 made, machine.dictionary, persons, asked, machine, signer=by
             )
     now = max(stamp_now(), state.time)
-    found = whatif.answer(prospect, state, policy, settings.lineage, now=now, releases=releases) | {
-        "signer_known": by is not None or not trust.signers
-    }
+    found = whatif.answer_prospect(
+        prospect, state, policy, settings.lineage, now=now, releases=releases
+    ) | {"signer_known": by is not None or not trust.signers}
     if as_json:
         emit_json(found)
     else:
@@ -106,7 +106,7 @@ def _check_options(mechanism: str, study: Path | None, priced: bool, tuned: bool
 
 def _machine(paths: SitePaths, settings: SiteSettings) -> prospects.Machine:
     """The columns as certified, and what a run may have, as an admission takes them."""
-    path = certified_dictionary(paths)
+    path = locate_dictionary(paths)
     if not path.exists():
         remedy = "Run `penstock site check`"
         raise InvalidInput("ledger what-if", [Problem("", "not certified yet", remedy=remedy)])

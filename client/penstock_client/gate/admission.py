@@ -102,8 +102,8 @@ def identify(signed: SignedStudy, facts: SiteFacts) -> str:
         raise refuse("federation")
     if facts.name not in study.sites:
         raise refuse("not-invited")
-    _signer(signed, facts)
-    lineage = _lineage(facts)
+    _find_signer(signed, facts)
+    lineage = _find_lineage(facts)
     return request_id(signed, facts.name, lineage.name, lineage.versions[-1].number)
 
 
@@ -121,13 +121,15 @@ def consider(signed: SignedStudy, facts: SiteFacts) -> Admission:
         raise refuse("expired")
     for breach in policy.find_kind_breaches(study.mechanism.name, study.privacy.guarantee):
         raise _refuse_breach(breach)
-    problems = compare(study.schema, facts.dictionary) + _unit_problems(study, _lineage(facts))
+    problems = compare(study.schema, facts.dictionary) + _find_unit_problems(
+        study, _find_lineage(facts)
+    )
     if problems:
         raise refuse("schema", "; ".join(str(p) for p in problems[:5]))
     if study.privacy.guarantee == "public-flow" and not facts.has_public_data:
         raise refuse("no-public-data")
-    signer = _signer(signed, facts)
-    lineage = _lineage(facts)
+    signer = _find_signer(signed, facts)
+    lineage = _find_lineage(facts)
     persons = lineage.versions[-1].persons
     asked = study.privacy
     for breach in policy.find_budget_breaches(asked.epsilon, asked.delta, asked.guarantee, persons):
@@ -155,7 +157,7 @@ def consider(signed: SignedStudy, facts: SiteFacts) -> Admission:
         study_digest=digest(study.to_dict()),
         plan_digest=plan_digest(study, persons),
     )
-    _within_ledger(charge, signer, facts)
+    _require_room(charge, signer, facts)
     return Admission(identity, planned, charge, signer)
 
 
@@ -165,7 +167,7 @@ def _refuse_breach(breach: Breach) -> Refused:
     return refuse(breach.code, "" if breach.code == "guarantee" else breach.allowed)
 
 
-def _signer(signed: SignedStudy, facts: SiteFacts) -> Signer:
+def _find_signer(signed: SignedStudy, facts: SiteFacts) -> Signer:
     signer = facts.trust.signers.get(signed.signer)
     if signer is None:
         raise refuse("unknown-signer")
@@ -174,14 +176,14 @@ def _signer(signed: SignedStudy, facts: SiteFacts) -> Signer:
     return signer
 
 
-def _lineage(facts: SiteFacts) -> Lineage:
+def _find_lineage(facts: SiteFacts) -> Lineage:
     lineage = facts.state.lineages.get(facts.lineage)
     if lineage is None or not lineage.versions:
         raise refuse("not-ready")
     return lineage
 
 
-def _unit_problems(study: Study, lineage: Lineage) -> list[Problem]:
+def _find_unit_problems(study: Study, lineage: Lineage) -> list[Problem]:
     """A study may use no other unit than the data set protects; the dictionary may be younger."""
     unit = lineage.unit
     if unit is None or (study.schema.person, study.schema.max_rows_per_person) == (
@@ -211,7 +213,7 @@ def _require_worth_and_memory(planned: Plan, study: Study, facts: SiteFacts) -> 
         raise refuse(code, detail)
 
 
-def _within_ledger(charge: Charge, signer: Signer, facts: SiteFacts) -> None:
+def _require_room(charge: Charge, signer: Signer, facts: SiteFacts) -> None:
     if charge.id in facts.state.charges:
         return  # The job exists; its charge is settled there.
     if facts.state.closed(charge.lineage):

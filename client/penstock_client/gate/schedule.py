@@ -28,7 +28,7 @@ PARTS = 4
 """Progress is shown in quarters of the planned time."""
 
 
-def planned(estimate: float, slot: float) -> float:
+def plan_seconds(estimate: float, slot: float) -> float:
     """Seconds from the reservation to the first slot: whole slots of the policy, at least one.
 
     Raises:
@@ -39,17 +39,17 @@ def planned(estimate: float, slot: float) -> float:
     return slot * max(1, math.ceil(MARGIN * estimate / slot))
 
 
-def after(moment: str, seconds: float) -> str:
+def add_seconds(moment: str, seconds: float) -> str:
     """The moment so many seconds later."""
     return stamp(read_stamp(moment) + timedelta(seconds=seconds))
 
 
-def until(moment: str, now: str) -> float:
+def count_seconds(moment: str, now: str) -> float:
     """Seconds from now to a moment, 0 where it is over."""
     return max(0.0, (read_stamp(moment) - read_stamp(now)).total_seconds())
 
 
-def shown_at(reserved: str, ready: str, ended: str) -> str:
+def find_shown_at(reserved: str, ready: str, ended: str) -> str:
     """When an end shows outside.
 
     Args:
@@ -66,7 +66,7 @@ def shown_at(reserved: str, ready: str, ended: str) -> str:
     return stamp(begin + span)
 
 
-def parts_over(reserved: str, ready: str, now: str) -> int:
+def count_parts_over(reserved: str, ready: str, now: str) -> int:
     """How many of :data:`PARTS` of the planned time are over; never all, however late a run is."""
     if not ready:
         return 0
@@ -75,7 +75,7 @@ def parts_over(reserved: str, ready: str, now: str) -> int:
     return min(PARTS - 1, max(0, math.floor(PARTS * share)))
 
 
-def next_slot(begun: str, slot: float, now: str) -> str:
+def find_next_slot(begun: str, slot: float, now: str) -> str:
     """The first whole number of slots after ``begun`` that is not over."""
     passed = (read_stamp(now) - read_stamp(begun)).total_seconds()
-    return after(begun, slot * max(1, math.ceil(passed / slot)))
+    return add_seconds(begun, slot * max(1, math.ceil(passed / slot)))

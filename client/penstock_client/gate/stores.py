@@ -11,12 +11,12 @@ from penstock.wire.messages import Code, JobState
 from penstock_client.gate.admission import SiteFacts, refuse
 from penstock_client.gate.facts import read_facts
 from penstock_client.gate.jobs import Job, Jobs
-from penstock_client.gate.outside import Outside
+from penstock_client.gate.outside import PublicView
 from penstock_client.gate.recovery import Watch
 from penstock_client.ledger.database import Database
 from penstock_client.ledger.decisions import Decisions
 from penstock_client.ledger.ledger import Ledger
-from penstock_client.site.paths import SitePaths, SiteSettings
+from penstock_client.site.site_paths import SitePaths, SiteSettings
 
 ROLLED_BACK: Code = "rolled-back"
 
@@ -59,10 +59,10 @@ class Stores:
         """
         return read_facts(self.paths, self.settings, self.ledger.state(), self.now())
 
-    def outside(self) -> Outside:
+    def outside(self) -> PublicView:
         """What may be known outside, now."""
         cancelled = {j.request_id: j.updated for j in self.jobs.in_state(JobState.CANCELLED)}
-        return Outside(self.ledger.state(), cancelled, self.now())
+        return PublicView(self.ledger.state(), cancelled, self.now())
 
     def job(self, request_id: str) -> Job:
         """A job that is known.

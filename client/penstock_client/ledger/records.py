@@ -18,10 +18,10 @@ from penstock.wire.canonical import canonical
 from penstock.wire.signatures import sign, verify
 from penstock_client.ledger.chain import (
     FORMAT,
-    corrupt,
-    fold,
-    next_seq,
-    step,
+    apply_record,
+    find_next_seq,
+    fold_records,
+    report_corrupt,
 )
 from penstock_client.ledger.database import Database
 from penstock_client.ledger.state import GENESIS, State
@@ -77,7 +77,7 @@ class SignedRecords:
                 rows = rows[1:]
             else:
                 known, rows = State(), self._tail(0)
-        state = fold(rows, known)
+        state = fold_records(rows, known)
         self._folded = version, state
         return state
 
@@ -144,9 +144,9 @@ class SignedRecords:
             elif before.format < FORMAT and not first:
                 before = self._write("format", now, {"format": FORMAT})
             record = {**fields, "kind": kind, "prev": before.head, "time": now}
-            body = canonical({**record, "seq": next_seq(before, record)})
+            body = canonical({**record, "seq": find_next_seq(before, record)})
             hash_ = hashlib.sha256(body).hexdigest()
-            after = step(before, body.decode(), hash_)
+            after = apply_record(before, body.decode(), hash_)
             connection.execute(
                 "INSERT INTO record VALUES (?, ?, ?, ?)",
                 (after.seq, body.decode(), hash_, sign(self._key, RECORD, hash_.encode())),
@@ -178,5 +178,5 @@ def verify_records(records: list[tuple[int, str, str, str]], gate_key: str) -> S
         try:
             verify(gate_key, RECORD, hash_.encode(), signature)
         except SignatureError:
-            raise corrupt(seq, "its signature does not match the gate's key") from None
-    return fold([(seq, body, hash_) for seq, body, hash_, _ in records])
+            raise report_corrupt(seq, "its signature does not match the gate's key") from None
+    return fold_records([(seq, body, hash_) for seq, body, hash_, _ in records])

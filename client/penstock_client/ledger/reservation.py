@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.base.errors import InvalidEvent, LedgerError
-from penstock_client.ledger.allowances import allowances
+from penstock_client.ledger.allowances import find_allowances
 from penstock_client.ledger.state import Charge, State
 from penstock_client.site.policy import Policy
 
@@ -45,7 +45,7 @@ def admit_charge(
     state.check(charge.lineage, charge.events)
     if charge.unbounded:
         return  # No allowance holds ε = ∞ either.
-    for allowance in allowances(
+    for allowance in find_allowances(
         state.joint(charge.lineage), charge, now=now, signer_epsilon=signer_epsilon, policy=policy
     ):
         allowance.check(charge.events)

@@ -27,7 +27,7 @@ from penstock.privacy.events import (
 from penstock.privacy.filters import Filter
 from penstock.privacy.numbers import MAX_COUNT
 from penstock.wire.messages import RefusalCode
-from penstock_client.ledger.allowances import allowances
+from penstock_client.ledger.allowances import find_allowances
 from penstock_client.ledger.prospects import Events, Prospect
 from penstock_client.ledger.state import Charge, Lineage, State
 from penstock_client.site.policy import Policy
@@ -53,7 +53,7 @@ class Limit:
     spent: Events
 
 
-def answer(
+def answer_prospect(
     prospect: Prospect, state: State, policy: Policy, lineage: str, *, now: str, releases: int = 1
 ) -> dict[str, Any]:
     """Whether it would be admitted, by which limits, what is left after, and what it buys.
@@ -82,15 +82,15 @@ def answer(
     unbounded = any(is_unbounded(e) for e in events)
     refused = [*_find_refusals(prospect, policy, found), *priced.refusals()]
     open_ = not (found.closed or found.exhausted)
-    limits = _limits(prospect, found, others, policy, now) if open_ else []
+    limits = _find_limits(prospect, found, others, policy, now) if open_ else []
     rows = []
     for limit in limits:
-        rows.append(_row(limit, events))
+        rows.append(_describe_limit(limit, events))
         if not unbounded and not limit.filter.admits(limit.spent, events):
-            refused.append((limit.reason, _why(limit, events)))
+            refused.append((limit.reason, _explain_refusal(limit, events)))
     most = 0 if refused else min((r["more"] for r in rows), default=0)
     persons = found.versions[-1].persons
-    largest, binding = (None, "") if unbounded else _largest(prospect, limits, policy, found)
+    largest, binding = (None, "") if unbounded else _find_largest(prospect, limits, policy, found)
     spent_now = None if found.closed else found.filter.spent(found.events())
     return {
         "lineage": found.name,
@@ -106,14 +106,14 @@ def answer(
         "spent_before": found.epsilon if found.exhausted else spent_now,
         "spent_after": None if unbounded or not rows else rows[0]["after_epsilon"],
         "ends_formal_budget": unbounded and not refused,
-        "limits": [{**r, "more": _counted(r["more"])} for r in rows],
+        "limits": [{**r, "more": _cap_count(r["more"])} for r in rows],
         "releases": releases,
         "releases_fit": not refused and (unbounded or releases <= most),
-        "releases_left": None if unbounded else _counted(most),
+        "releases_left": None if unbounded else _cap_count(most),
         "largest_epsilon": largest,
         "largest_limit": binding,
         "events": [to_dict(e) for e in events],
-        "buys": None if unbounded else _buys(prospect, persons),
+        "buys": None if unbounded else _price_count(prospect, persons),
     }
 
 
@@ -152,7 +152,7 @@ def _find_refusals(
     return found
 
 
-def _limits(
+def _find_limits(
     prospect: Prospect, lineage: Lineage, others: Sequence[Lineage], policy: Policy, now: str
 ) -> list[Limit]:
     """The lifetime, that of others with the same persons, then what the steward allows."""
@@ -176,7 +176,7 @@ def _limits(
         )
     ]
     own = signer.epsilon if signer else lineage.epsilon
-    allowed = allowances(lineage, charge, now=now, signer_epsilon=own, policy=policy)
+    allowed = find_allowances(lineage, charge, now=now, signer_epsilon=own, policy=policy)
     return [
         *lives,
         *(
@@ -187,7 +187,7 @@ def _limits(
     ]
 
 
-def _row(limit: Limit, events: Events) -> dict[str, Any]:
+def _describe_limit(limit: Limit, events: Events) -> dict[str, Any]:
     """A limit before and after; ``more``: how many such releases it holds from now on."""
     held, unbounded = limit.filter, any(is_unbounded(e) for e in events)
     return {
@@ -196,13 +196,13 @@ def _row(limit: Limit, events: Events) -> dict[str, Any]:
         "epsilon": held.epsilon,
         "delta": held.delta,
         "spent_epsilon": held.spent(limit.spent),
-        "after_epsilon": None if unbounded else _finite(held.spent((*limit.spent, *events))),
+        "after_epsilon": None if unbounded else _hide_infinity(held.spent((*limit.spent, *events))),
         "left_epsilon": held.left(limit.spent),
-        "more": MOST_RELEASES if unbounded else _how_many(limit, events),
+        "more": MOST_RELEASES if unbounded else _count_releases(limit, events),
     }
 
 
-def _why(limit: Limit, events: Events) -> str:
+def _explain_refusal(limit: Limit, events: Events) -> str:
     try:
         limit.filter.check(limit.spent, events, what=limit.what)
     except PrivacyError as error:
@@ -210,12 +210,12 @@ def _why(limit: Limit, events: Events) -> str:
     return ""
 
 
-def _how_many(limit: Limit, events: Events) -> int:
+def _count_releases(limit: Limit, events: Events) -> int:
     """The most such releases that a filter still admits, at most :data:`MOST_RELEASES`."""
-    most = min(MOST_RELEASES, MAX_COUNT // max(_count(e) for e in events))
+    most = min(MOST_RELEASES, MAX_COUNT // max(_count_event(e) for e in events))
 
     def fits(number: int) -> bool:
-        return limit.filter.admits(limit.spent, [_often(e, number) for e in events])
+        return limit.filter.admits(limit.spent, [_repeat_event(e, number) for e in events])
 
     low, high = 0, 1
     while high <= most and fits(high):
@@ -227,18 +227,18 @@ def _how_many(limit: Limit, events: Events) -> int:
     return low
 
 
-def _count(event: Event) -> int:
+def _count_event(event: Event) -> int:
     return 1 if isinstance(event, Unbounded) else event.count
 
 
-def _often(event: Event, number: int) -> Event:
+def _repeat_event(event: Event, number: int) -> Event:
     """An event ``number`` times over."""
     if isinstance(event, OnStratum):
-        return replace(event, event=_often(event.event, number))  # type: ignore[arg-type]
+        return replace(event, event=_repeat_event(event.event, number))  # type: ignore[arg-type]
     return event if isinstance(event, Unbounded) else replace(event, count=event.count * number)
 
 
-def _largest(
+def _find_largest(
     prospect: Prospect, limits: Sequence[Limit], policy: Policy, lineage: Lineage
 ) -> tuple[float, str]:
     """The largest ε of this kind that every limit admits, rounded down, and what holds it there.
@@ -280,15 +280,15 @@ def _largest(
     return best, " and ".join(binding)
 
 
-def _buys(prospect: Prospect, persons: int) -> dict[str, float]:
+def _price_count(prospect: Prospect, persons: int) -> dict[str, float]:
     """What an ε buys in plain numbers: the noise if all of it went into one count."""
     once = smallest_scale(lambda s: (Gaussian(s),), prospect.epsilon, prospect.delta)
     return {"count_sd": once, "share_sd": once / persons}
 
 
-def _counted(number: int) -> int | None:
+def _cap_count(number: int) -> int | None:
     return None if number >= MOST_RELEASES else number
 
 
-def _finite(value: float) -> float | None:
+def _hide_infinity(value: float) -> float | None:
     return value if value < math.inf else None

@@ -10,19 +10,19 @@ from penstock.base.files import write_atomic
 from penstock.study.toml import dictionary_toml
 from penstock.wire.canonical import canonical
 from penstock.wire.signatures import private_to_pem, public_hex
-from penstock_client.gate.facts import certified_dictionary
-from penstock_client.gate.recovery import STOPPED, find
+from penstock_client.gate.facts import locate_dictionary
+from penstock_client.gate.recovery import STOPPED, find_contradiction
 from penstock_client.ledger.database import Database, exclusive
-from penstock_client.ledger.decisions import Who, check_reason, opened
+from penstock_client.ledger.decisions import Who, check_reason, open_decisions
 from penstock_client.ledger.ledger import Ledger
 from penstock_client.ledger.state import State, Unit
 from penstock_client.onboarding.join_file import declared_frame, describe_site, read_node_line
 from penstock_client.onboarding.kept_recodings import fingerprint_recoding, keep_recoding
-from penstock_client.rows.identities import Identities, keep, load
-from penstock_client.rows.snapshot import keyed_fingerprint, path_of, save, to_bytes
+from penstock_client.rows.identities import Identities, keep_identities, load_identities
+from penstock_client.rows.snapshot import encode_rows, keyed_fingerprint, locate_rows, save_rows
 from penstock_client.rows.validation import Checked, require_clean
-from penstock_client.site.paths import SitePaths, SiteSettings
 from penstock_client.site.policy import read_policy
+from penstock_client.site.site_paths import SitePaths, SiteSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +79,8 @@ def certify_rows(
     public = None
     if checked.public is not None:
         require_clean(checked.public.source, checked.public, accept=accept)
-        public = to_bytes(checked.public)
-    data = to_bytes(checked)
+        public = encode_rows(checked.public)
+    data = encode_rows(checked)
     key = paths.key()
     meaning = canonical(checked.dictionary.to_dict())
     # A site that could not be enrolled is told before anything is recorded.
@@ -126,13 +126,13 @@ def certify_rows(
             prints = (print_of_rows, fingerprint_recoding(recoding, secret))
             _record_decision(paths, settings, number, persons, prints, declared)
             # First: who is in a version that the ledger holds is always known.
-            keep(paths.identities, settings.lineage, everybody)
+            keep_identities(paths.identities, settings.lineage, everybody)
             # Without its dictionary the gate answers "not ready": rows are never read with
             # another version's levels, wherever this is interrupted.
-            certified = certified_dictionary(paths)
+            certified = locate_dictionary(paths)
             certified.unlink(missing_ok=True)
             # Rows first, record second: a version in the ledger always has its rows.
-            save(paths.snapshots, settings.lineage, number, data)
+            save_rows(paths.snapshots, settings.lineage, number, data)
             keep_recoding(paths.snapshots, settings.lineage, number, recoding)
             if not known:
                 ledger.add_version(
@@ -169,7 +169,7 @@ def _record_decision(
     Args:
         prints: keyed fingerprints of the rows, and of the recoding by which they were read.
     """
-    with opened(paths, settings.name) as decisions:
+    with open_decisions(paths, settings.name) as decisions:
         decisions.notice(paths)
         decisions.append(
             "certify",
@@ -197,7 +197,7 @@ def _refuse_overlap(
     for other in state.lineages.values():
         if other.name == name or not (apart or other.disjoint) or not other.versions:
             continue
-        theirs = load(paths.identities, other.name)
+        theirs = load_identities(paths.identities, other.name)
         if theirs is None and other.exhausted and declared.new_data:
             continue  # its rows may be lost with the records; its budget is
         if theirs is None:
@@ -222,11 +222,11 @@ def _refuse_overlap(
 
 def _refuse_if_restored(paths: SitePaths, ledger: Ledger) -> None:
     """A record more would part a restored ledger from the records that it lost."""
-    if find(paths, ledger, paths.gate_public()) is not None:
+    if find_contradiction(paths, ledger, paths.gate_public()) is not None:
         raise LedgerError(STOPPED, value=paths.root)
 
 
 def _forget_older_rows(paths: SitePaths, lineage: str, number: int) -> None:
     """Rows of earlier versions are no longer needed, and are not kept; their recodings are."""
     for older in range(1, number):
-        path_of(paths.snapshots, lineage, older).unlink(missing_ok=True)
+        locate_rows(paths.snapshots, lineage, older).unlink(missing_ok=True)

@@ -20,8 +20,8 @@ from penstock_client.rows.findings import Finding
 from penstock_client.rows.recoding import NOTHING_RECODED, Recoding, parse_recoding
 from penstock_client.rows.sources.registry import SOURCES, Registry
 from penstock_client.rows.sources.source import read_batches
-from penstock_client.rows.validation import Checked, check, outside_values
-from penstock_client.site.paths import SitePaths, SiteSettings
+from penstock_client.rows.validation import Checked, check_rows, find_outside_values
+from penstock_client.site.site_paths import SitePaths, SiteSettings
 
 
 def inspect_rows(
@@ -46,7 +46,7 @@ def inspect_rows(
     dictionary = read_dictionary(paths, before)
     recoding = read_recoding(paths, dictionary.schema)
     source = sources.open(sources.locate(paths.root, settings.data), recoding.layout)
-    checked = check(
+    checked = check_rows(
         read_batches(source),
         dictionary.schema,
         persons=dictionary.persons,
@@ -79,7 +79,7 @@ def inspect_values(
     dictionary = read_dictionary(paths, find_frame(paths, settings.lineage))
     recoding = read_recoding(paths, dictionary.schema)
     source = sources.open(sources.locate(paths.root, settings.data), recoding.layout)
-    return outside_values(read_batches(source), dictionary.schema, recoding)
+    return find_outside_values(read_batches(source), dictionary.schema, recoding)
 
 
 def find_frame(paths: SitePaths, lineage: str) -> int | None:
@@ -166,7 +166,7 @@ def _check_public(
 
     source = sources.open(place, recoding.layout)
     try:
-        found = check(
+        found = check_rows(
             read_batches(source),
             checked.dictionary,
             others=checked.others,

@@ -12,13 +12,13 @@ from penstock.processes import certificates
 from penstock.wire.canonical import read_json
 from penstock.wire.signatures import fingerprint
 from penstock_client.onboarding.join_file import read_node_line
-from penstock_client.site.network_side import (
+from penstock_client.site.network_paths import (
     Coordinator,
     NetworkPaths,
     node_fingerprint,
     read_public_line,
 )
-from penstock_client.site.paths import SitePaths, SiteSettings
+from penstock_client.site.site_paths import SitePaths, SiteSettings
 
 FORMAT = "penstock-invite/1"
 MAX_BYTES = 1_000_000

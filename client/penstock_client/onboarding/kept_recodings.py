@@ -17,7 +17,7 @@ from penstock.base.errors import InvalidInput, LedgerError, PenstockError, Probl
 from penstock.base.files import write_atomic
 from penstock.wire.signatures import private_to_pem
 from penstock_client.ledger import decisions
-from penstock_client.site.paths import SitePaths
+from penstock_client.site.site_paths import SitePaths
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ def find_recoding(paths: SitePaths, lineage: str, version: int | None = None) ->
     """
     made = {
         one["version"]: one  # the newest decision of each
-        for one in decisions.read(paths)
+        for one in decisions.read_decisions(paths)
         if one["kind"] == "certify" and one["lineage"] == lineage
     }
     if not made:

@@ -22,9 +22,9 @@ from penstock_client.ledger.ledger import Ledger
 from penstock_client.rows.drafts import Outline, outline_source
 from penstock_client.rows.sources.registry import TABLES
 from penstock_client.rows.sources.source import read_batches
-from penstock_client.site.network_side import NetworkPaths, read_public_line
-from penstock_client.site.paths import SitePaths
+from penstock_client.site.network_paths import NetworkPaths, read_public_line
 from penstock_client.site.policy import TEMPLATE
+from penstock_client.site.site_paths import SitePaths
 
 SETTINGS_TEMPLATE = """\
 # Where this site's data lie. What may be asked of them is in policy.toml.

@@ -118,7 +118,7 @@ def outline_source(place: Path | str, sources: Registry = SOURCES) -> Outline:
     batch = next(read_batches(sources.open(place, layout)))
     cells = {name: batch.read_text(name).head(SAMPLE_ROWS).tolist() for name in batch.names}
     commas = layout.delimiter != "," and has_decimal_commas(cells)
-    names = _well_formed(list(cells))
+    names = _make_names(list(cells))
     guesses = {}
     for raw, texts in cells.items():
         plain = [t.replace(",", ".") for t in texts] if commas else texts
@@ -129,7 +129,7 @@ def outline_source(place: Path | str, sources: Registry = SOURCES) -> Outline:
     return Outline(guesses, dates, layout, commas, renamed)
 
 
-def _well_formed(names: Sequence[str]) -> dict[str, str]:
+def _make_names(names: Sequence[str]) -> dict[str, str]:
     """Each name as a dictionary can have it: ``Größe (cm)`` is ``Grosse_cm``."""
     found: dict[str, str] = {}
     for name in names:

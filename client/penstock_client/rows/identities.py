@@ -59,7 +59,7 @@ class Identities:
         )
 
 
-class Gathering:
+class IdentityGatherer:
     """Everybody in a source of rows, batch by batch, as they were given.
 
     Rows are hashed as they stand in the source, the text of all its columns, whatever a recoding
@@ -90,18 +90,18 @@ class Gathering:
 
     def done(self) -> Identities:
         """All of them."""
-        return Identities(_each_once(self._persons), _each_once(self._rows))
+        return Identities(_join_hashes(self._persons), _join_hashes(self._rows))
 
     def _hash(self, kind: bytes, cells: Iterable[bytes]) -> Hashes:
         digests = (hmac.digest(self._key, kind + b"\x00" + c, hashlib.sha256)[:8] for c in cells)
         return np.unique(np.frombuffer(b"".join(digests), dtype=np.uint64))
 
 
-def _each_once(parts: list[Hashes]) -> Hashes:
+def _join_hashes(parts: list[Hashes]) -> Hashes:
     return np.unique(np.concatenate(parts)) if parts else np.zeros(0, dtype=np.uint64)
 
 
-def load(folder: Path, lineage: str) -> Identities | None:
+def load_identities(folder: Path, lineage: str) -> Identities | None:
     """Everybody who was ever certified in a data set; None where that is not known.
 
     Raises:
@@ -121,10 +121,10 @@ def load(folder: Path, lineage: str) -> Identities | None:
         ) from None
 
 
-def keep(folder: Path, lineage: str, found: Identities) -> None:
+def keep_identities(folder: Path, lineage: str, found: Identities) -> None:
     """Add to those of a data set; nobody who was ever in it is forgotten. Mode 0600."""
     folder.mkdir(mode=0o700, exist_ok=True)
-    known = load(folder, lineage)
+    known = load_identities(folder, lineage)
     whole = found if known is None else known.with_(found)
     sink = io.BytesIO()
     np.savez(sink, persons=whole.persons, rows=whole.rows)

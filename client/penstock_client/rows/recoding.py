@@ -17,7 +17,7 @@ from penstock.base.checks import Checks, closest, nearest, shown, unknown_keys, 
 from penstock.base.errors import Problem
 from penstock.schema import NUMBER_KINDS, Column, Schema
 from penstock.study.toml.reader import as_text, read_toml
-from penstock_client.rows.codes import Codes, whole_number
+from penstock_client.rows.codes import Codes, parse_whole
 from penstock_client.rows.dates import FORM_BOUND, ISO, UNITS, DateForm
 from penstock_client.rows.sources.layout import DELIMITERS, ENCODINGS, PLAIN, Layout
 
@@ -113,7 +113,7 @@ def parse_layout(text: str, what: str) -> Layout:
     """
     values, lines = read_toml(text, what)
     check = Checks(what)
-    layout, _ = _source(check, values.get("source", {}))
+    layout, _ = _read_source(check, values.get("source", {}))
     check.problems = lines.locate(check.problems)
     check.done()
     return layout
@@ -149,7 +149,7 @@ def parse_recoding(text: str, schema: Schema, what: str = "recoding") -> Recodin
     values, lines = read_toml(text, what)
     check = Checks(what)
     check.problems += unknown_keys(values, ("source", "columns"))
-    layout, general = _source(check, values.get("source", {}))
+    layout, general = _read_source(check, values.get("source", {}))
     tables = values.get("columns", {})
     if not isinstance(tables, Mapping):
         check.add("columns", "is not a table", remedy="Recode each column in [columns.NAME]")
@@ -166,10 +166,10 @@ def parse_recoding(text: str, schema: Schema, what: str = "recoding") -> Recodin
         else:
             own = Checks(what)
             column = schema[name] if name in schema.names else None
-            rules[name] = _rule(own, name, table, column, general)
+            rules[name] = _read_rule(own, name, table, column, general)
             check.problems += within(where, own.problems)
     if schema.person is not None:
-        rules[schema.person] = _of_persons(rules.get(schema.person), schema.person, general)
+        rules[schema.person] = _make_person_rule(rules.get(schema.person), schema.person, general)
     recoding = Recoding(layout, rules, general, text)
     if not check.problems:
         _refuse_shared(check, recoding, schema)
@@ -179,7 +179,7 @@ def parse_recoding(text: str, schema: Schema, what: str = "recoding") -> Recodin
     return recoding
 
 
-def _source(check: Checks, table: object) -> tuple[Layout, Rule]:
+def _read_source(check: Checks, table: object) -> tuple[Layout, Rule]:
     """The file's layout, and what holds for all of its columns."""
     if not isinstance(table, Mapping):
         check.add("source", "must be a table", value=shown(table))
@@ -197,19 +197,19 @@ def _source(check: Checks, table: object) -> tuple[Layout, Rule]:
     if isinstance(encoding, str):
         encoding = encoding.casefold().replace("_", "-")
     encoding = own.choice("encoding", encoding, tuple(ENCODINGS)) or PLAIN.encoding
-    general = _settle(own, Rule(()), table)
+    general = _read_general(own, Rule(()), table)
     check.problems += within("source", own.problems)
     return Layout(delimiter, encoding), general
 
 
-def _settle(check: Checks, rule: Rule, table: Mapping[str, Any]) -> Rule:
+def _read_general(check: Checks, rule: Rule, table: Mapping[str, Any]) -> Rule:
     """The rule with what a table says of cells in general."""
     changes: dict[str, Any] = {}
     for name in ("trim", "ignore_case"):
         if name in table:
             changes[name] = bool(check.flag(name, table[name]))
     if "missing" in table:
-        changes["missing"] = tuple(dict.fromkeys((*rule.missing, *_missing(check, table))))
+        changes["missing"] = tuple(dict.fromkeys((*rule.missing, *_read_missing(check, table))))
     if "decimal" in table:
         changes["decimal"] = check.choice("decimal", table["decimal"], DECIMALS) or "."
     if "thousands" in table:
@@ -220,13 +220,13 @@ def _settle(check: Checks, rule: Rule, table: Mapping[str, Any]) -> Rule:
         remedy = "Say how the file writes 1234.5"
         check.add("thousands", "is the decimal mark too", value=shown(decimal), remedy=remedy)
     if "date" in table:
-        changes["date"] = changes["since_date"] = _form(check, "date", table["date"])
+        changes["date"] = changes["since_date"] = _read_date_form(check, "date", table["date"])
     if "since_date" in table:
-        changes["since_date"] = _form(check, "since_date", table["since_date"])
+        changes["since_date"] = _read_date_form(check, "since_date", table["since_date"])
     return replace(rule, **changes)
 
 
-def _missing(check: Checks, table: Mapping[str, Any]) -> list[str]:
+def _read_missing(check: Checks, table: Mapping[str, Any]) -> list[str]:
     given = table["missing"]
     if not isinstance(given, list):
         check.add("missing", "must be a list", value=shown(given), bound='such as [-9, "NA", "."]')
@@ -235,7 +235,7 @@ def _missing(check: Checks, table: Mapping[str, Any]) -> list[str]:
     return [c for c in codes if check.text("missing", c, 64) is not None and isinstance(c, str)]
 
 
-def _form(check: Checks, where: str, given: object) -> DateForm:
+def _read_date_form(check: Checks, where: str, given: object) -> DateForm:
     try:
         if isinstance(given, str):
             return DateForm(given)
@@ -249,24 +249,24 @@ def _form(check: Checks, where: str, given: object) -> DateForm:
     return DateForm(ISO)
 
 
-def _rule(
+def _read_rule(
     check: Checks, name: str, table: Mapping[str, Any], column: Column | None, general: Rule
 ) -> Rule:
     """One column's rule; None for ``column`` is the person column."""
     check.problems += unknown_keys(table, _COLUMN)
-    sources = _sources(check, name, table.get("from", name))
+    sources = _read_sources(check, name, table.get("from", name))
     rule = replace(general, sources=sources)
     if column is None:
         rule = replace(rule, missing=())
         for key in table.keys() & set(_COLUMN) - {"from", "missing"}:
             remedy = "An identifier is taken as it stands: only `from` and `missing` can be said"
             check.add(key, "has no meaning for the person column", remedy=remedy)
-        return _settle(check, rule, {k: v for k, v in table.items() if k == "missing"})
+        return _read_general(check, rule, {k: v for k, v in table.items() if k == "missing"})
     if "again" in table:
         rule = replace(rule, again=bool(check.flag("again", table["again"])))
     if "present" in table:
         rule = replace(rule, present=bool(check.flag("present", table["present"])))
-    rule = _settle(check, rule, table)
+    rule = _read_general(check, rule, table)
     _check_meaning(check, table, column, rule)
     if "since" in table and not column.levels:
         since = check.text("since", table["since"], 200)
@@ -281,13 +281,13 @@ def _rule(
             check.add("times", "is 0", bound="a number that is not 0")
         rule = replace(rule, times=times or 1.0)
     if "values" in table:
-        rule = replace(rule, values=_values(check, table["values"], column, rule))
+        rule = replace(rule, values=_read_values(check, table["values"], column, rule))
     elif column.levels:
         _refuse_levels_as_missing(check, column, rule, table)
     return rule
 
 
-def _sources(check: Checks, name: str, given: object) -> tuple[str, ...]:
+def _read_sources(check: Checks, name: str, given: object) -> tuple[str, ...]:
     listed = given if isinstance(given, list) else [given]
     if not 1 <= len(listed) <= MAX_SOURCES:
         bound = f"one column of the file, or a list of up to {MAX_SOURCES}"
@@ -322,7 +322,7 @@ def _check_meaning(check: Checks, table: Mapping[str, Any], column: Column, rule
             check.add("present", "gives 1 and 0", bound="a column whose levels are 0 and 1")
 
 
-def _values(check: Checks, given: object, column: Column, rule: Rule) -> dict[str, str]:
+def _read_values(check: Checks, given: object, column: Column, rule: Rule) -> dict[str, str]:
     """The map from what stands in the file to levels, or to numbers within the bounds."""
     if not (isinstance(given, Mapping) and 0 < len(given) <= MAX_VALUES):
         bound = 'a table such as { 1 = "male", 2 = "female" }'
@@ -344,13 +344,13 @@ def _values(check: Checks, given: object, column: Column, rule: Rule) -> dict[st
         elif isinstance(target, Mapping):
             remedy = f'Quote what has a dot: "{raw}.…" = …'
             check.add(where, "is a table", value=shown(target), remedy=remedy)
-        elif (text := _target(check, where, target, column)) is not None:
+        elif (text := _read_target(check, where, target, column)) is not None:
             found[key] = text
         seen.setdefault(folded, raw)
     return found
 
 
-def _target(check: Checks, where: str, target: object, column: Column) -> str | None:
+def _read_target(check: Checks, where: str, target: object, column: Column) -> str | None:
     """What a value means: a level of the column, or a number within its bounds."""
     if isinstance(target, bool):
         check.add(where, "must be text or a number", value=shown(target), remedy="Write 1 or 0")
@@ -370,12 +370,12 @@ def _target(check: Checks, where: str, target: object, column: Column) -> str | 
     low, high = column.bounds
     bound = f"a number from {low:g} to {high:g}, the column's bounds"
     number = check.number(
-        where, text if (n := as_number(str(text))) is None else n, bound, least=low, most=high
+        where, text if (n := parse_number(str(text))) is None else n, bound, least=low, most=high
     )
     return None if number is None else str(text)
 
 
-def as_number(text: str) -> float | None:
+def parse_number(text: str) -> float | None:
     """A number written with a point; None for what is none."""
     try:
         return float(text)
@@ -396,9 +396,9 @@ def _refuse_levels_as_missing(
             check.add("missing", "is a level too", value=shown(code), bound="one or the other")
 
 
-def _of_persons(rule: Rule | None, name: str, general: Rule) -> Rule:
+def _make_person_rule(rule: Rule | None, name: str, general: Rule) -> Rule:
     """How ids are read: of what means "missing" everywhere, no number, since ids are numbers."""
-    texts = tuple(code for code in general.missing if whole_number(code) is None)
+    texts = tuple(code for code in general.missing if parse_whole(code) is None)
     found = rule or Rule((name,))
     return replace(found, missing=(*found.missing, *texts))
 
@@ -420,7 +420,7 @@ def _refuse_codes_for_all(check: Checks, recoding: Recoding, schema: Schema) -> 
             bound = f"no level of {column.name}"
         else:
             low, high = column.bounds
-            numbers = {code: as_number(code) for code in recoding.general.missing}
+            numbers = {code: parse_number(code) for code in recoding.general.missing}
             known = [c for c, x in numbers.items() if x is not None and low <= x <= high]
             bound = f"outside the bounds of {column.name}, {low:g} to {high:g}"
         known = [code for code in known if code not in column.missing]

@@ -21,7 +21,7 @@ from penstock.base.files import write_atomic
 from penstock.processes import certificates
 from penstock.processes import reachability as reach
 from penstock.processes.checkup import FAIL
-from penstock_client.site.network_side import NetworkPaths
+from penstock_client.site.network_paths import NetworkPaths
 
 log = logging.getLogger("penstock.supernode")
 

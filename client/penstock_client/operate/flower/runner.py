@@ -32,7 +32,7 @@ from penstock.base.errors import PenstockError
 from penstock.processes import logs
 from penstock.processes.flower import acquire, beating, pack, task_client, unpack, wait_for
 from penstock_client.operate.flower.app import answer
-from penstock_client.site.network_side import NetworkPaths
+from penstock_client.site.network_paths import NetworkPaths
 
 log = logging.getLogger("penstock.runner")
 

@@ -30,7 +30,7 @@ from penstock.base.errors import PenstockError
 from penstock.processes import logs
 from penstock.processes.flower import make_secret
 from penstock_client.operate.flower.link import Link, watched
-from penstock_client.site.network_side import NetworkPaths
+from penstock_client.site.network_paths import NetworkPaths
 
 log = logging.getLogger("penstock.supernode")
 

@@ -25,7 +25,7 @@ from penstock.wire.canonical import canonical
 from penstock.wire.signatures import generate_key, private_to_pem, public_hex
 from penstock_client.gate.admission import consider
 from penstock_client.gate.facts import read_facts
-from penstock_client.ledger.chain import step
+from penstock_client.ledger.chain import apply_record
 from penstock_client.ledger.database import Database
 from penstock_client.ledger.ledger import Ledger
 from penstock_client.ledger.state import Charge, State, Unit
@@ -34,7 +34,7 @@ from penstock_client.onboarding.inspection import inspect_rows
 from penstock_client.rows import identities
 from penstock_client.rows.sources.registry import SOURCES
 from penstock_client.rows.sources.source import read_batches
-from penstock_client.site.paths import read_settings
+from penstock_client.site.site_paths import read_settings
 
 KEY = generate_key()
 PUBLIC = public_hex(KEY)
@@ -132,18 +132,18 @@ def test_the_same_rows_without_a_person_column_were_declared_disjoint(world):
 
 def test_hashes_of_persons_are_keyed_private_and_never_forgotten(tmp_path, world):
     site = world.site("a", csv=with_ids(range(200)) + "\n", schema=ID_SCHEMA)
-    kept = identities.load(site.paths.identities, "main")
+    kept = identities.load_identities(site.paths.identities, "main")
     (file,) = site.paths.identities.iterdir()
     assert file.stat().st_mode & 0o777 == 0o600
     assert len(kept.persons) == len(kept.rows) == 200
     (batch,) = read_batches(SOURCES.open(site.paths.root.parent / "a.csv"))
     own = private_to_pem(site.paths.key())
     for secret, shared in ((own, 200), (own + b"x", 0)):  # another key
-        found = identities.Gathering(secret)
+        found = identities.IdentityGatherer(secret)
         found.add(batch, batch.read_text("id"))
         assert found.done().shared(kept) == shared
     certify(site, with_ids(range(300, 500)))
-    assert len(identities.load(site.paths.identities, "main").persons) == 400
+    assert len(identities.load_identities(site.paths.identities, "main").persons) == 400
 
 
 def test_a_second_data_set_that_is_not_disjoint_breaks_the_chain(ledger):
@@ -154,9 +154,9 @@ def test_a_second_data_set_that_is_not_disjoint_breaks_the_chain(ledger):
         record |= {"seq": state.seq + 1, "prev": state.head, "time": state.time}
         if broken:
             with pytest.raises(LedgerCorrupt):
-                step(state, canonical(record).decode(), "0" * 64)
+                apply_record(state, canonical(record).decode(), "0" * 64)
         else:
-            assert step(state, canonical(record).decode(), "0" * 64).lineages["b"].disjoint
+            assert apply_record(state, canonical(record).decode(), "0" * 64).lineages["b"].disjoint
 
 
 # -- a unit ------------------------------------------------------------------------------------
@@ -219,9 +219,9 @@ def test_a_frame_that_changed_undeclared_breaks_the_chain(ledger):
     record = {"kind": "version", "lineage": "main", "version": 2, "persons": 101}
     record |= {"fingerprint": "g", "seq": state.seq + 1, "prev": state.head, "time": state.time}
     with pytest.raises(LedgerCorrupt):
-        step(state, canonical(record).decode(), "0" * 64)
+        apply_record(state, canonical(record).decode(), "0" * 64)
     told = canonical({**record, "new_frame": True}).decode()
-    assert step(state, told, "0" * 64).lineages["main"].versions[-1].new_frame
+    assert apply_record(state, told, "0" * 64).lineages["main"].versions[-1].new_frame
 
 
 # -- a charge ----------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from penstock.study.toml import (
     read_codebook,
 )
 from penstock_client.rows.codes import Codes
-from penstock_client.rows.dates import DateForm, time_between
+from penstock_client.rows.dates import DateForm, measure_between
 from penstock_client.rows.drafts import outline_source
 from penstock_client.rows.findings import Finding
 from penstock_client.rows.recoding import Recoding, parse_recoding
@@ -304,7 +304,7 @@ def test_every_form_of_a_date_is_the_same_day(form, text):
 )
 def test_times_between_dates(start, end, unit, found):
     days = [np.array([DateForm().day(text), math.nan]) for text in (start, end)]
-    got = time_between(*days, unit)
+    got = measure_between(*days, unit)
     assert got[0] == pytest.approx(found, abs=1e-12)
     assert math.isnan(got[1])
 

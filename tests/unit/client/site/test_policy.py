@@ -12,7 +12,6 @@ from penstock.base.errors import InvalidInput
 from penstock.base.files import write_atomic
 from penstock.wire.signatures import fingerprint, generate_key, public_hex
 from penstock_client.onboarding.new_site import SETTINGS_TEMPLATE
-from penstock_client.site.paths import SitePaths, SiteSettings, read_settings
 from penstock_client.site.policy import (
     TEMPLATE,
     Policy,
@@ -22,6 +21,7 @@ from penstock_client.site.policy import (
     read_trust,
     write_trust,
 )
+from penstock_client.site.site_paths import SitePaths, SiteSettings, read_settings
 
 UNTIL = "2099-12-31T23:59:59.999999Z"
 
