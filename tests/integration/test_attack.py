@@ -43,7 +43,7 @@ from penstock_client.attack.inference import specified
 from penstock_client.gate.admission import consider
 from penstock_client.gate.facts import read_facts
 from penstock_client.rows.sealed import map_rows
-from penstock_client.site.site_paths import read_settings
+from penstock_client.site.site_settings import read_settings
 from penstock_client.work.worker import Task
 
 PEOPLE = 240

@@ -76,7 +76,8 @@ UNCHECKED = """
 import logging, sys
 from pathlib import Path
 from penstock_client.gate import running, service
-from penstock_client.site.site_paths import SitePaths, read_settings
+from penstock_client.site.site_paths import SitePaths
+from penstock_client.site.site_settings import read_settings
 
 logging.basicConfig(level=logging.INFO)
 running.require_certified = lambda *_: None

@@ -19,9 +19,9 @@ from penstock.cli.main import app
 from penstock.wire.signatures import private_to_pem
 from penstock_client.gate.facts import locate_dictionary
 from penstock_client.onboarding.inspection import read_dictionary
-from penstock_client.rows import seal_rows as rows_sealed
+from penstock_client.rows import sealed as rows_sealed
 from penstock_client.rows.sealed import NotCertified, map_rows, require_certified, seal_rows
-from penstock_client.site.site_paths import read_settings
+from penstock_client.site.site_settings import read_settings
 
 linux = pytest.mark.skipif(not rows_sealed.SEALS, reason="no sealed memory here")
 
@@ -197,7 +197,8 @@ told()
 GATE = """
 from pathlib import Path
 from penstock_client.gate import service
-from penstock_client.site.site_paths import SitePaths, read_settings
+from penstock_client.site.site_paths import SitePaths
+from penstock_client.site.site_settings import read_settings
 def made(*_):
     told()
     raise SystemExit

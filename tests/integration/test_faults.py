@@ -17,7 +17,8 @@ FULL_DISK = """
 import resource, signal, sys
 from pathlib import Path
 from penstock_client.gate import service
-from penstock_client.site.site_paths import SitePaths, read_settings
+from penstock_client.site.site_paths import SitePaths
+from penstock_client.site.site_settings import read_settings
 
 paths = SitePaths(Path(sys.argv[1]))
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -58,7 +59,8 @@ import os, signal, sys
 from pathlib import Path
 from penstock_client.gate import service
 from penstock_client.ledger.ledger import Ledger
-from penstock_client.site.site_paths import SitePaths, read_settings
+from penstock_client.site.site_paths import SitePaths
+from penstock_client.site.site_settings import read_settings
 
 original = Ledger.reserve
 

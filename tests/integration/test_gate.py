@@ -30,7 +30,8 @@ from pathlib import Path
 from penstock_client.gate import gate, release, service
 from penstock_client.work import launcher
 from penstock_client.ledger.ledger import Ledger
-from penstock_client.site.site_paths import SitePaths, read_settings
+from penstock_client.site.site_paths import SitePaths
+from penstock_client.site.site_settings import read_settings
 
 def die(*args, **kwargs):
     os.kill(os.getpid(), signal.SIGKILL)

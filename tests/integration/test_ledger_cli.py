@@ -38,7 +38,8 @@ from penstock_client.ledger.ledger import Ledger
 from penstock_client.ledger.records import RECORD
 from penstock_client.ledger.state import Charge, State
 from penstock_client.site.policy import read_policy, read_trust
-from penstock_client.site.site_paths import SitePaths, read_settings
+from penstock_client.site.site_paths import SitePaths
+from penstock_client.site.site_settings import read_settings
 
 RELEASE = (Gaussian(8.0), PoissonGaussian(0.02, 2.0, 50))
 PRICE = epsilon(RELEASE, 1e-5)

@@ -29,7 +29,8 @@ from penstock.cli.main import app
 from penstock.wire import gate_pb2
 from penstock_client.onboarding.certification import certify_rows
 from penstock_client.onboarding.inspection import inspect_rows
-from penstock_client.site.site_paths import SitePaths, read_settings
+from penstock_client.site.site_paths import SitePaths
+from penstock_client.site.site_settings import read_settings
 
 LABEL = "HIV index case, 3 March 1987"
 N = 120

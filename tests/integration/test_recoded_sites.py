@@ -28,7 +28,8 @@ from typer.testing import CliRunner
 from penstock.cli.main import app
 from penstock_client.onboarding.inspection import inspect_values
 from penstock_client.rows import snapshot
-from penstock_client.site.site_paths import SitePaths, read_settings
+from penstock_client.site.site_paths import SitePaths
+from penstock_client.site.site_settings import read_settings
 
 N = 120
 DICTIONARY = """\

@@ -28,7 +28,8 @@ PLANTED = """
 import logging, sys
 from pathlib import Path
 from penstock_client.gate import service
-from penstock_client.site.site_paths import SitePaths, read_settings
+from penstock_client.site.site_paths import SitePaths
+from penstock_client.site.site_settings import read_settings
 
 folder = Path(sys.argv[1]).parent / "planted"
 folder.mkdir()

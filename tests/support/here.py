@@ -19,7 +19,8 @@ from penstock_client.gate.running import Runner
 from penstock_client.gate.service import GateService
 from penstock_client.gate.stores import Stores
 from penstock_client.rows.sealed import map_rows
-from penstock_client.site.site_paths import SitePaths, read_settings
+from penstock_client.site.site_paths import SitePaths
+from penstock_client.site.site_settings import read_settings
 from penstock_client.work import worker
 from penstock_client.work.launcher import Worker
 from penstock_client.work.rehearsal import Measured, shortened

@@ -20,7 +20,7 @@ from penstock_client.gate.gate import Gate
 from penstock_client.gate.running import Runner
 from penstock_client.gate.stores import Stores
 from penstock_client.rows.sealed import map_rows
-from penstock_client.site.site_paths import read_settings
+from penstock_client.site.site_settings import read_settings
 from penstock_client.work import rehearsal
 from penstock_client.work.spec import Spec
 

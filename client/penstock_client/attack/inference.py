@@ -47,7 +47,8 @@ from penstock_client.ledger.database import Database
 from penstock_client.ledger.ledger import Ledger
 from penstock_client.rows import snapshot
 from penstock_client.rows.sealed import require_certified, seal_rows
-from penstock_client.site.site_paths import SitePaths, SiteSettings
+from penstock_client.site.site_paths import SitePaths
+from penstock_client.site.site_settings import SiteSettings
 from penstock_client.work.ends import explain_end
 from penstock_client.work.launcher import make_environment
 from penstock_client.work.spec import Spec

@@ -13,7 +13,8 @@ from penstock.base.errors import GateUnavailable, InvalidInput, Problem
 from penstock.wire import gate_pb2, gate_pb2_grpc
 from penstock.wire.calls import connect, failure
 from penstock_client.ledger.decisions import Who
-from penstock_client.site.site_paths import SitePaths, SiteSettings, read_settings
+from penstock_client.site.site_paths import SitePaths
+from penstock_client.site.site_settings import SiteSettings, read_settings
 
 RPC_SECONDS = 30.0
 

@@ -31,7 +31,8 @@ from penstock_client.rows.drafts import Outline, outline_source
 from penstock_client.rows.validation import Checked
 from penstock_client.site.network_paths import NetworkPaths, node_fingerprint
 from penstock_client.site.policy import read_policy
-from penstock_client.site.site_paths import SEEDED, SitePaths, SiteSettings
+from penstock_client.site.site_paths import SitePaths
+from penstock_client.site.site_settings import SEEDED, SiteSettings
 
 MOST_VALUES = 40
 MOST_MAPPED = 12

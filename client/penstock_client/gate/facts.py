@@ -14,7 +14,8 @@ from penstock.wire.messages import SERVED_MAJORS, WIRE_VERSION
 from penstock_client.gate.admission import SiteFacts, refuse
 from penstock_client.ledger.state import State
 from penstock_client.site.policy import Policy, read_policy, read_trust
-from penstock_client.site.site_paths import SitePaths, SiteSettings
+from penstock_client.site.site_paths import SitePaths
+from penstock_client.site.site_settings import SiteSettings
 
 log = logging.getLogger("penstock.gate")
 

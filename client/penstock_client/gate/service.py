@@ -32,7 +32,8 @@ from penstock_client.gate.running import Runner
 from penstock_client.gate.stores import Stores
 from penstock_client.ledger.database import exclusive
 from penstock_client.ledger.decisions import LOST, Who
-from penstock_client.site.site_paths import SEEDED, SitePaths, SiteSettings
+from penstock_client.site.site_paths import SitePaths
+from penstock_client.site.site_settings import SEEDED, SiteSettings
 
 log = logging.getLogger("penstock.gate")
 

@@ -16,7 +16,8 @@ from penstock_client.gate.recovery import Watch
 from penstock_client.ledger.database import Database
 from penstock_client.ledger.decisions import Decisions
 from penstock_client.ledger.ledger import Ledger
-from penstock_client.site.site_paths import SitePaths, SiteSettings
+from penstock_client.site.site_paths import SitePaths
+from penstock_client.site.site_settings import SiteSettings
 
 ROLLED_BACK: Code = "rolled-back"
 

@@ -22,7 +22,8 @@ from penstock_client.rows.identities import Identities, keep_identities, load_id
 from penstock_client.rows.snapshot import encode_rows, keyed_fingerprint, locate_rows, save_rows
 from penstock_client.rows.validation import Checked, require_clean
 from penstock_client.site.policy import read_policy
-from penstock_client.site.site_paths import SitePaths, SiteSettings
+from penstock_client.site.site_paths import SitePaths
+from penstock_client.site.site_settings import SiteSettings
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,8 @@ from penstock_client.rows.recoding import NOTHING_RECODED, Recoding, parse_recod
 from penstock_client.rows.sources.registry import SOURCES, Registry
 from penstock_client.rows.sources.source import read_batches
 from penstock_client.rows.validation import Checked, check_rows, find_outside_values
-from penstock_client.site.site_paths import SitePaths, SiteSettings
+from penstock_client.site.site_paths import SitePaths
+from penstock_client.site.site_settings import SiteSettings
 
 
 def inspect_rows(

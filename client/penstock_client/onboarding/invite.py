@@ -18,7 +18,8 @@ from penstock_client.site.network_paths import (
     node_fingerprint,
     read_public_line,
 )
-from penstock_client.site.site_paths import SitePaths, SiteSettings
+from penstock_client.site.site_paths import SitePaths
+from penstock_client.site.site_settings import SiteSettings
 
 FORMAT = "penstock-invite/1"
 MAX_BYTES = 1_000_000

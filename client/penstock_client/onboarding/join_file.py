@@ -10,7 +10,8 @@ from penstock.wire.messages import SERVED_MAJORS, WIRE_VERSION
 from penstock.wire.signatures import fingerprint
 from penstock_client.rows.validation import Checked
 from penstock_client.site.network_paths import NetworkPaths, read_public_line
-from penstock_client.site.site_paths import SitePaths, SiteSettings
+from penstock_client.site.site_paths import SitePaths
+from penstock_client.site.site_settings import SiteSettings
 
 
 def describe_site(paths: SitePaths, settings: SiteSettings, checked: Checked) -> dict[str, Any]:

@@ -21,7 +21,8 @@ from penstock_client.ledger.database import Database, exclusive, holder
 from penstock_client.ledger.ledger import Ledger
 from penstock_client.site.network_paths import NetworkPaths
 from penstock_client.site.policy import read_policy, read_trust
-from penstock_client.site.site_paths import SEEDED, SitePaths, read_settings
+from penstock_client.site.site_paths import SitePaths
+from penstock_client.site.site_settings import SEEDED, read_settings
 
 ANSWER_SECONDS = 1.0
 LINK_SECONDS = 0.5

@@ -16,7 +16,7 @@ from penstock.mechanisms import MECHANISMS
 from penstock.privacy.request import DELTA_TIMES_PERSONS, GUARANTEES
 from penstock.wire.messages import RefusalCode
 from penstock.wire.signatures import fingerprint
-from penstock_client.site.site_paths import read_toml
+from penstock_client.site.site_settings import read_toml
 
 _KEY = re.compile(r"[0-9a-f]{64}")
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?Z")

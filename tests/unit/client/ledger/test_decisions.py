@@ -23,7 +23,8 @@ from penstock_client.ledger import decisions as kept
 from penstock_client.ledger import replay
 from penstock_client.ledger.database import exclusive
 from penstock_client.ledger.decisions import Decisions, Who
-from penstock_client.site.site_paths import SitePaths, read_settings
+from penstock_client.site.site_paths import SitePaths
+from penstock_client.site.site_settings import read_settings
 
 SCRIPT = Path(__file__).parents[4] / "deploy" / "verify_ledger.py"
 _spec = importlib.util.spec_from_file_location("verify_ledger", SCRIPT)

@@ -34,7 +34,7 @@ from penstock_client.onboarding.inspection import inspect_rows
 from penstock_client.rows import identities
 from penstock_client.rows.sources.registry import SOURCES
 from penstock_client.rows.sources.source import read_batches
-from penstock_client.site.site_paths import read_settings
+from penstock_client.site.site_settings import read_settings
 
 KEY = generate_key()
 PUBLIC = public_hex(KEY)

@@ -20,7 +20,7 @@ from penstock_client.onboarding.inspection import inspect_rows, inspect_values
 from penstock_client.rows import identities
 from penstock_client.rows.drafts import outline_source
 from penstock_client.rows.sources.registry import PARQUET, SOURCES, TEXT
-from penstock_client.site.site_paths import read_settings
+from penstock_client.site.site_settings import read_settings
 
 ROOT = Path(penstock_client.__file__).parent
 # Numbers as Python writes them, 1.5 and not 1.500: rows are known by the text of their cells.

@@ -21,7 +21,8 @@ from penstock_client.site.policy import (
     read_trust,
     write_trust,
 )
-from penstock_client.site.site_paths import SitePaths, SiteSettings, read_settings
+from penstock_client.site.site_paths import SitePaths
+from penstock_client.site.site_settings import SiteSettings, read_settings
 
 UNTIL = "2099-12-31T23:59:59.999999Z"
 
