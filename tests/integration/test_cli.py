@@ -28,7 +28,7 @@ from penstock.cli.main import app
 from penstock.schema import Column, Schema
 from penstock.study.toml import dictionary_toml, parse_study
 from penstock.wire.canonical import canonical
-from penstock_client.ledger.database import Database, exclusive
+from penstock_client.ledger.database import Database, hold_exclusively
 from penstock_client.ledger.ledger import Ledger
 from penstock_client.ledger.state import State
 from penstock_client.onboarding import certification
@@ -403,7 +403,7 @@ def test_the_private_file_is_never_the_public_one(home):
 @pytest.mark.parametrize("command", ["check", "start", "gate"])
 def test_a_running_gate_holds_the_site(home, command):
     folder = site(home)
-    with exclusive(SitePaths(folder).lock):
+    with hold_exclusively(SitePaths(folder).lock):
         said = spawn("site", command, "-d", folder, code=7)
     assert f"another process holds this site's lock (got pid {os.getpid()})" in said.err
     assert "stop that gate first (`penstock site stop`)" in said.err

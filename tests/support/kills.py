@@ -33,7 +33,7 @@ from penstock.privacy.filters import best_order
 from penstock.wire.messages import JobState
 from penstock.wire.signatures import generate_key, public_hex
 from penstock_client.gate.jobs import Job, Jobs
-from penstock_client.ledger.database import Database, exclusive
+from penstock_client.ledger.database import Database, hold_exclusively
 from penstock_client.ledger.ledger import Ledger
 from penstock_client.ledger.state import Charge
 
@@ -62,7 +62,7 @@ class Shore:
     def child(self, seed: int) -> None:
         """What a gate does, for ever."""
         rng = random.Random(seed)
-        with exclusive(self.folder / "lock"):
+        with hold_exclusively(self.folder / "lock"):
             database = Database(self.path)
             ledger, jobs = Ledger(database, self.key), Jobs(database)
             ledger.verify(public_hex(self.key))

@@ -17,7 +17,7 @@ from penstock.base.errors import GateUnavailable
 from penstock.cli.console import done, emit_json, err, friendly, say, table
 from penstock.wire.signatures import fingerprint
 from penstock_client.cli.common import AsJson, SiteDir, call_document, open_site, shorten
-from penstock_client.ledger.database import holder
+from penstock_client.ledger.database import find_holder
 from penstock_client.operate import site_daemon
 from penstock_client.site.network_paths import NetworkPaths
 from penstock_client.site.site_paths import SitePaths
@@ -112,7 +112,7 @@ def stop(directory: SiteDir = Path()) -> None:
     try:
         call_document(paths, "Stop")
     except GateUnavailable:
-        supervisor = holder(paths.daemon_lock)
+        supervisor = find_holder(paths.daemon_lock)
         if not supervisor:
             raise
         # It was about to start the gate again.
@@ -120,7 +120,7 @@ def stop(directory: SiteDir = Path()) -> None:
             os.kill(supervisor, signal.SIGTERM)
     end = time.monotonic() + STOP_SECONDS
     while time.monotonic() < end:
-        if holder(paths.lock) is None and holder(paths.daemon_lock) is None:
+        if find_holder(paths.lock) is None and find_holder(paths.daemon_lock) is None:
             done("the site has stopped")
             return
         time.sleep(0.1)

@@ -35,7 +35,7 @@ log = logging.getLogger("penstock.gate")
 class Gate:
     """What is asked of one site, and by whom. Sockets are in :mod:`penstock_client.gate.service`.
 
-    Must be constructed under the site's lock (:func:`penstock_client.ledger.database.exclusive`).
+    Must be constructed under the site's lock (see :mod:`penstock_client.ledger.database`).
     """
 
     def __init__(self, stores: Stores, runner: Runner) -> None:
@@ -47,7 +47,7 @@ class Gate:
     def _public_position(self) -> tuple[int, str]:
         """The ledger's newest record before the first that does not show yet, and its hash."""
         outside = self.stores.outside()
-        first = outside.first_hidden()
+        first = outside.find_first_hidden()
         if first is None:
             return outside.state.seq, outside.state.head
         return self.stores.ledger.before(first)

@@ -67,11 +67,11 @@ class PublicView:
         """Charges of which runs go on, as it looks from outside."""
         return (c for c in self.state.charges.values() if not self._is_over(c))
 
-    def first_hidden(self) -> int | None:
+    def find_first_hidden(self) -> int | None:
         """The position of the first record that does not show yet: it settles a hidden charge."""
         return min((c.settled_seq for c in self.hidden() if c.settled_seq), default=None)
 
-    def free_in(self) -> float | None:
+    def count_seconds_until_free(self) -> float | None:
         """Seconds until the next run may begin; None where a run is under way."""
         moments = [self.shown_at(c) for c in self.hidden()]
         if None in moments:

@@ -44,7 +44,7 @@ from penstock_client.gate import release
 from penstock_client.gate.facts import locate_dictionary
 from penstock_client.gate.jobs import Jobs
 from penstock_client.ledger.chain import MAX_SEQ
-from penstock_client.ledger.database import Database, exclusive
+from penstock_client.ledger.database import Database, hold_exclusively
 from penstock_client.ledger.decisions import Who, open_decisions
 from penstock_client.ledger.ledger import Ledger
 from penstock_client.ledger.records import EXPORT_FORMAT, verify_records
@@ -289,7 +289,7 @@ def _find_exhausted(state: State) -> tuple[str, ...]:
 def _open_ledger(paths: SitePaths) -> Iterator[tuple[Ledger, str]]:
     """The ledger for writing, verified, under the site's lock."""
     key, gate_key = paths.key(), paths.gate_public()
-    with exclusive(paths.lock):
+    with hold_exclusively(paths.lock):
         database = Database(paths.database)
         try:
             ledger = Ledger(database, key)

@@ -154,7 +154,7 @@ class Runner:
         ):
             return 1.0
         # Not at the true end of the run before, which may depend on rows.
-        free = self._stores.outside().free_in()
+        free = self._stores.outside().count_seconds_until_free()
         if free is None:
             self.recover()  # nothing runs: what is still open could not be settled
             return RETRY_SECONDS

@@ -30,7 +30,7 @@ from penstock_client.gate.outside import PublicJob
 from penstock_client.gate.recovery import STOPPED
 from penstock_client.gate.running import Runner
 from penstock_client.gate.stores import Stores
-from penstock_client.ledger.database import exclusive
+from penstock_client.ledger.database import hold_exclusively
 from penstock_client.ledger.decisions import LOST, Who
 from penstock_client.site.site_paths import SitePaths
 from penstock_client.site.site_settings import SEEDED, SiteSettings
@@ -213,7 +213,7 @@ def serve_gate(
     os.umask(0o077)
     forbid_dumps()
     stopping = threading.Event()
-    with exclusive(paths.lock):
+    with hold_exclusively(paths.lock):
         notes = []
         for path in (paths.gate_socket, paths.steward_socket):
             if path.exists():

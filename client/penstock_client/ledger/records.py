@@ -140,7 +140,7 @@ class SignedRecords:
             before = self.state()
             first = kind in ("open", "recover")
             if kind == "format":
-                self.database.rise()
+                self.database.raise_format()
             elif before.format < FORMAT and not first:
                 before = self._write("format", now, {"format": FORMAT})
             record = {**fields, "kind": kind, "prev": before.head, "time": now}

@@ -12,7 +12,7 @@ from penstock.wire.canonical import canonical
 from penstock.wire.signatures import private_to_pem, public_hex
 from penstock_client.gate.facts import locate_dictionary
 from penstock_client.gate.recovery import STOPPED, find_contradiction
-from penstock_client.ledger.database import Database, exclusive
+from penstock_client.ledger.database import Database, hold_exclusively
 from penstock_client.ledger.decisions import Who, check_reason, open_decisions
 from penstock_client.ledger.ledger import Ledger
 from penstock_client.ledger.state import State, Unit
@@ -94,7 +94,7 @@ def certify_rows(
         raise PenstockError(
             "these rows were checked without the gate's key, and cannot be certified"
         )
-    with exclusive(paths.lock):
+    with hold_exclusively(paths.lock):
         database = Database(paths.database)
         try:
             ledger = Ledger(database, key)

@@ -17,7 +17,7 @@ from penstock.study.toml import (
 )
 from penstock.study.toml.writer import value
 from penstock.wire.signatures import generate_key, private_to_pem
-from penstock_client.ledger.database import Database, exclusive
+from penstock_client.ledger.database import Database, hold_exclusively
 from penstock_client.ledger.ledger import Ledger
 from penstock_client.rows.drafts import Outline, outline_source
 from penstock_client.rows.sources.registry import TABLES
@@ -109,7 +109,7 @@ def make_site(
         write_atomic(paths.recoding, seen.recoding().encode())
     key = generate_key()
     write_atomic(paths.gate_key, private_to_pem(key))
-    with exclusive(paths.lock):
+    with hold_exclusively(paths.lock):
         database = Database.create(paths.database)
         try:
             Ledger(database, key).open_for(name)

@@ -17,7 +17,7 @@ from penstock.base.files import write_atomic
 from penstock.base.times import stamp_now
 from penstock.processes.supervisor import Child, Supervisor, flower_environment, python_command
 from penstock_client.gate.recovery import STOPPED, find_contradiction
-from penstock_client.ledger.database import Database, exclusive, holder
+from penstock_client.ledger.database import Database, find_holder, hold_exclusively
 from penstock_client.ledger.ledger import Ledger
 from penstock_client.site.network_paths import NetworkPaths
 from penstock_client.site.policy import read_policy, read_trust
@@ -92,7 +92,7 @@ def check_before_start(paths: SitePaths) -> list[str]:
     notes = list_notes(paths)
     if read_settings(paths).insecure_seed is not None:
         notes.append(SEEDED)
-    with exclusive(paths.lock):
+    with hold_exclusively(paths.lock):
         # For writing: what a gate that was killed in the middle of a record left is tidied up.
         database = Database(paths.database)
         try:
@@ -165,7 +165,7 @@ def is_answering(path: Path) -> bool:
 @contextmanager
 def _hold_lock(lock: Path, held: str, remedy: str) -> Iterator[None]:
     lock.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
-    with exclusive(lock, held=held, remedy=remedy):
+    with hold_exclusively(lock, held=held, remedy=remedy):
         yield
 
 
@@ -243,7 +243,7 @@ class Running:
 
 def find_running(lock: Path, state: Path) -> Running | None:
     """The daemon that holds ``lock``; None where none runs, whatever one left behind."""
-    pid = holder(lock)
+    pid = find_holder(lock)
     if pid is None:
         return None
     try:

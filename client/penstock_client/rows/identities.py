@@ -52,7 +52,7 @@ class Identities:
             for mine, theirs in ((self.persons, other.persons), (self.rows, other.rows))
         )
 
-    def with_(self, other: Identities) -> Identities:
+    def join_with(self, other: Identities) -> Identities:
         """Everybody in either."""
         return Identities(
             np.union1d(self.persons, other.persons), np.union1d(self.rows, other.rows)
@@ -125,7 +125,7 @@ def keep_identities(folder: Path, lineage: str, found: Identities) -> None:
     """Add to those of a data set; nobody who was ever in it is forgotten. Mode 0600."""
     folder.mkdir(mode=0o700, exist_ok=True)
     known = load_identities(folder, lineage)
-    whole = found if known is None else known.with_(found)
+    whole = found if known is None else known.join_with(found)
     sink = io.BytesIO()
     np.savez(sink, persons=whole.persons, rows=whole.rows)
     write_atomic(_path(folder, lineage), sink.getvalue())

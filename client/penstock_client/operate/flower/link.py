@@ -90,7 +90,7 @@ def _was_known(path: Path) -> bool:
         return False
 
 
-def watched(link: Link) -> type[FleetHttpClient]:
+def make_watched_client(link: Link) -> type[FleetHttpClient]:
     """Flower's client, whose calls tell the link how they went."""
 
     class Watched(FleetHttpClient):

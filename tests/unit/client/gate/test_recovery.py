@@ -29,7 +29,7 @@ from penstock_client.gate.recovery import (
 )
 from penstock_client.ledger.budget import measure_left, measure_spent, summarize_budget
 from penstock_client.ledger.chain import fold_records
-from penstock_client.ledger.database import Database, exclusive
+from penstock_client.ledger.database import Database, hold_exclusively
 from penstock_client.ledger.ledger import Ledger
 from penstock_client.ledger.state import Charge, State
 from penstock_client.site.site_paths import SitePaths
@@ -321,7 +321,7 @@ def test_a_ledger_that_parted_cannot_take_the_others_records(behind):
 
 def test_a_running_gate_is_not_recovered(behind):
     behind.show()
-    with exclusive(behind.paths.lock):
+    with hold_exclusively(behind.paths.lock):
         for recover in (
             lambda: recover_worst_case(behind.paths),
             lambda: recover_from(behind.paths, behind.copies[-1]),

@@ -21,7 +21,7 @@ from penstock_client.gate.running import Runner
 from penstock_client.gate.stores import Stores
 from penstock_client.ledger import decisions as kept
 from penstock_client.ledger import replay
-from penstock_client.ledger.database import exclusive
+from penstock_client.ledger.database import hold_exclusively
 from penstock_client.ledger.decisions import Decisions, Who
 from penstock_client.site.site_paths import SitePaths
 from penstock_client.site.site_settings import read_settings
@@ -50,7 +50,7 @@ def site(world):
 @pytest.fixture
 def gate(site):
     """A gate in this process, which no worker is started for."""
-    with exclusive(site.paths.lock):
+    with hold_exclusively(site.paths.lock):
         stores = Stores(site.paths, read_settings(site.paths))
         made = Gate(stores, Runner(stores))
         made.runner.recover()
@@ -204,7 +204,7 @@ def test_a_chain_that_was_changed_is_found(site):
         connection.execute("UPDATE decision SET body = replace(body, 'main', 'mine')")
     with pytest.raises(LedgerCorrupt, match="decision"):
         kept.read_decisions(paths)
-    with exclusive(paths.lock), pytest.raises(LedgerCorrupt):
+    with hold_exclusively(paths.lock), pytest.raises(LedgerCorrupt):
         Stores(paths, read_settings(paths))
 
 

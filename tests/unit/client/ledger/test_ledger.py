@@ -17,7 +17,7 @@ from penstock.base.errors import (
 from penstock.privacy.events import Gaussian, Unbounded
 from penstock.wire.signatures import generate_key, public_hex
 from penstock_client.ledger.chain import fold_records
-from penstock_client.ledger.database import Database, exclusive
+from penstock_client.ledger.database import Database, hold_exclusively
 from penstock_client.ledger.ledger import Ledger
 from penstock_client.ledger.state import Charge
 
@@ -213,9 +213,9 @@ def test_an_existing_ledger_is_never_overwritten(ledger):
 def test_the_lock_names_its_holder(tmp_path):
     import os
 
-    with exclusive(tmp_path / "lock"):
+    with hold_exclusively(tmp_path / "lock"):
         with pytest.raises(LedgerLocked, match=str(os.getpid())):
-            with exclusive(tmp_path / "lock"):
+            with hold_exclusively(tmp_path / "lock"):
                 pass
 
 
