@@ -37,7 +37,7 @@ from penstock_client.ledger.state import State
 from penstock_client.onboarding.certification import certify_rows
 from penstock_client.onboarding.inspection import inspect_rows
 from penstock_client.onboarding.new_site import make_site
-from penstock_client.site.policy import Signer, Trust, write_trust
+from penstock_client.site.signers import Signer, Trust, write_trust
 from penstock_client.site.site_paths import SitePaths
 from penstock_client.site.site_settings import read_settings
 

@@ -39,7 +39,7 @@ from penstock_client.ledger.ledger import Ledger
 from penstock_client.ledger.state import Charge, Unit
 from penstock_client.onboarding.certification import Declared, certify_rows
 from penstock_client.onboarding.inspection import inspect_rows
-from penstock_client.site.policy import Signer, read_trust, write_trust
+from penstock_client.site.signers import Signer, read_trust, write_trust
 from penstock_client.site.site_paths import SitePaths
 from penstock_client.site.site_settings import read_settings
 from penstock_server.operate import service

@@ -37,7 +37,8 @@ from penstock_client.ledger.database import Database
 from penstock_client.ledger.ledger import Ledger
 from penstock_client.ledger.records import RECORD
 from penstock_client.ledger.state import Charge, State
-from penstock_client.site.policy import read_policy, read_trust
+from penstock_client.site.policy import read_policy
+from penstock_client.site.signers import read_trust
 from penstock_client.site.site_paths import SitePaths
 from penstock_client.site.site_settings import read_settings
 

@@ -28,7 +28,8 @@ from penstock_client.ledger.decisions import (
     read_decisions,
     read_exported_decisions,
 )
-from penstock_client.site.policy import read_policy, read_trust
+from penstock_client.site.policy import read_policy
+from penstock_client.site.signers import read_trust
 
 app = typer.Typer(no_args_is_help=True, help="What was spent, what is left, and the proof of it.")
 app.command("what-if")(what_if)

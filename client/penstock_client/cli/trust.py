@@ -15,7 +15,8 @@ from penstock.cli.console import done, emit_json, friendly, number, say, table
 from penstock.cli.key import read_public
 from penstock_client.cli.common import AsJson, Reason, SiteDir, open_site
 from penstock_client.ledger.decisions import Who, file_digest, open_decisions
-from penstock_client.site.policy import Signer, read_policy, read_trust, trust_text, write_trust
+from penstock_client.site.policy import read_policy
+from penstock_client.site.signers import Signer, read_trust, trust_text, write_trust
 
 app = typer.Typer(no_args_is_help=True, help="Whose studies this site answers.")
 

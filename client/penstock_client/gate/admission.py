@@ -21,7 +21,8 @@ from penstock.wire.signed import SignedStudy
 from penstock_client.ledger.allowances import AllowanceExceeded
 from penstock_client.ledger.reservation import admit_charge
 from penstock_client.ledger.state import Charge, Lineage, State
-from penstock_client.site.policy import Breach, Policy, Signer, Trust
+from penstock_client.site.policy import Breach, Policy
+from penstock_client.site.signers import Signer, Trust
 
 MAX_CELLS = 200_000_000
 """A release of more cells than this is refused; it would outgrow a coordinator's memory."""

@@ -13,7 +13,8 @@ from penstock.study.toml import parse_dictionary, read_file
 from penstock.wire.messages import SERVED_MAJORS, WIRE_VERSION
 from penstock_client.gate.admission import SiteFacts, refuse
 from penstock_client.ledger.state import State
-from penstock_client.site.policy import Policy, read_policy, read_trust
+from penstock_client.site.policy import Policy, read_policy
+from penstock_client.site.signers import read_trust
 from penstock_client.site.site_paths import SitePaths
 from penstock_client.site.site_settings import SiteSettings
 

@@ -26,7 +26,7 @@ from penstock_client.gate.recovery import STOPPED
 from penstock_client.gate.running import Runner
 from penstock_client.gate.stores import ROLLED_BACK, Stores
 from penstock_client.ledger.decisions import Who
-from penstock_client.site.policy import read_trust
+from penstock_client.site.signers import read_trust
 from penstock_client.site.site_settings import SEEDED
 
 log = logging.getLogger("penstock.gate")

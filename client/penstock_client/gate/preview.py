@@ -14,7 +14,7 @@ from penstock.wire.signed import SignedStudy, read_signed_study
 from penstock_client.gate.admission import SiteFacts, consider
 from penstock_client.gate.jobs import SILENT, Job
 from penstock_client.ledger.budget import measure_left, measure_spent
-from penstock_client.site.policy import Trust
+from penstock_client.site.signers import Trust
 
 RECALL = "Released data cannot be recalled; a person's withdrawal applies to later releases only."
 

@@ -27,7 +27,8 @@ from penstock_client.ledger.allowances import (
     read_year,
 )
 from penstock_client.ledger.state import Lineage, State
-from penstock_client.site.policy import Policy, Trust
+from penstock_client.site.policy import Policy
+from penstock_client.site.signers import Trust
 
 
 def measure_spent(lineage: Lineage) -> float | None:

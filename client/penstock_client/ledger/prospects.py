@@ -20,7 +20,8 @@ from penstock.questions.estimands import Estimand
 from penstock.schema import Schema
 from penstock.study.study import Study
 from penstock.wire.messages import RefusalCode
-from penstock_client.site.policy import PLAIN_NUMBER, Signer, Trust
+from penstock_client.site.policy import PLAIN_NUMBER
+from penstock_client.site.signers import Signer, Trust
 
 Events = tuple[Event, ...]
 

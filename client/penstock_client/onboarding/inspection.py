@@ -17,7 +17,8 @@ from penstock.wire.signatures import private_to_pem
 from penstock_client.ledger.database import Database
 from penstock_client.ledger.ledger import Ledger
 from penstock_client.rows.findings import Finding
-from penstock_client.rows.recoding import NOTHING_RECODED, Recoding, parse_recoding
+from penstock_client.rows.recoding import NOTHING_RECODED, Recoding
+from penstock_client.rows.recoding_file import parse_recoding
 from penstock_client.rows.sources.registry import SOURCES, Registry
 from penstock_client.rows.sources.source import read_batches
 from penstock_client.rows.validation import Checked, check_rows, find_outside_values

@@ -20,7 +20,8 @@ from penstock_client.gate.recovery import STOPPED, find_contradiction
 from penstock_client.ledger.database import Database, find_holder, hold_exclusively
 from penstock_client.ledger.ledger import Ledger
 from penstock_client.site.network_paths import NetworkPaths
-from penstock_client.site.policy import read_policy, read_trust
+from penstock_client.site.policy import read_policy
+from penstock_client.site.signers import read_trust
 from penstock_client.site.site_paths import SitePaths
 from penstock_client.site.site_settings import SEEDED, read_settings
 

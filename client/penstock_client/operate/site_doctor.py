@@ -32,7 +32,8 @@ from penstock.wire import gate_pb2, gate_pb2_grpc
 from penstock.wire.calls import connect, failure
 from penstock.wire.messages import SERVED_MAJORS
 from penstock_client.site.network_paths import NetworkPaths
-from penstock_client.site.policy import read_policy, read_trust
+from penstock_client.site.policy import read_policy
+from penstock_client.site.signers import read_trust
 from penstock_client.site.site_paths import SitePaths
 from penstock_client.site.site_settings import SiteSettings, read_settings
 

@@ -29,7 +29,8 @@ from penstock_client.rows.codes import Codes
 from penstock_client.rows.dates import DateForm, measure_between
 from penstock_client.rows.drafts import outline_source
 from penstock_client.rows.findings import Finding
-from penstock_client.rows.recoding import Recoding, parse_recoding
+from penstock_client.rows.recoding import Recoding
+from penstock_client.rows.recoding_file import parse_recoding
 from penstock_client.rows.sources import source
 from penstock_client.rows.sources.layout import Layout
 from penstock_client.rows.sources.registry import SOURCES

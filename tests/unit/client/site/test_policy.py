@@ -12,15 +12,8 @@ from penstock.base.errors import InvalidInput
 from penstock.base.files import write_atomic
 from penstock.wire.signatures import fingerprint, generate_key, public_hex
 from penstock_client.onboarding.new_site import SETTINGS_TEMPLATE
-from penstock_client.site.policy import (
-    TEMPLATE,
-    Policy,
-    Signer,
-    Trust,
-    read_policy,
-    read_trust,
-    write_trust,
-)
+from penstock_client.site.policy import TEMPLATE, Policy, read_policy
+from penstock_client.site.signers import Signer, Trust, read_trust, write_trust
 from penstock_client.site.site_paths import SitePaths
 from penstock_client.site.site_settings import SiteSettings, read_settings
 
