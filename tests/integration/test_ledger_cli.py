@@ -471,6 +471,21 @@ def test_what_if_after_the_end(steward):
     assert "would be refused" in steward("what-if").out
 
 
+@pytest.mark.parametrize(
+    ("args", "reason", "why"),
+    [
+        (("--epsilon", "0.01"), "least-epsilon", "a study may ask for ε at least 0.05"),
+        (("--delta", "0.01"), "delta", "a study may ask for δ at most"),
+        (("--delta", "0.01"), "study-budget", "a study may ask for δ at most"),
+    ],
+)
+def test_what_if_knows_every_rule_of_the_policy_that_a_gate_refuses_by(steward, args, reason, why):
+    """It said that a δ too large for so many persons, or an ε too small, would be admitted."""
+    found = steward.json("what-if", *args)
+    assert not found["admitted"]
+    assert any(r["reason"] == reason and r["why"].startswith(why) for r in found["refusals"])
+
+
 def test_what_if_of_no_data_set(steward):
     question = prospects.price_number(1.0, 1e-5)
     policy = read_policy(steward.root / "policy.toml")

@@ -18,25 +18,25 @@ from penstock_client.cli.common import AsJson, SiteDir, open_site
 from penstock_client.cli.reading import read_ledger
 from penstock_client.gate.facts import locate_dictionary
 from penstock_client.ledger import prospects, whatif
-from penstock_client.site.policy import read_policy
+from penstock_client.site.policy import PLAIN_NUMBER, read_policy
 from penstock_client.site.signers import Signer, Trust, read_trust
 from penstock_client.site.site_paths import SitePaths
 from penstock_client.site.site_settings import SiteSettings
-
-PLAIN = "gaussian"
 
 
 @friendly
 def what_if(
     epsilon: Annotated[float | None, typer.Option(help="ε that is asked; 1 if not given.")] = None,
-    delta: Annotated[float | None, typer.Option(help="Its δ; the policy's of a study.")] = None,
+    delta: Annotated[
+        float | None, typer.Option(help="Its δ; the largest of a study if not given.")
+    ] = None,
     mechanism: Annotated[
         str,
         typer.Option(
             help="gaussian: one noisy number; maf or sliced-wasserstein: a synthetic table. "
             "Others need a --study."
         ),
-    ] = PLAIN,
+    ] = PLAIN_NUMBER,
     study: Annotated[
         Path | None, typer.Option(help="Price this study file, instead of the options here.")
     ] = None,
@@ -75,10 +75,11 @@ def what_if(
     if study is not None:
         prospect = _of_file(study, persons, _machine(paths, settings), by)
     else:
+        largest = min(policy.study_delta, policy.largest_delta(persons))
         asked = PrivacyRequest(
-            1.0 if epsilon is None else epsilon, policy.study_delta if delta is None else delta
+            1.0 if epsilon is None else epsilon, largest if delta is None else delta
         )
-        if mechanism == PLAIN:
+        if mechanism == PLAIN_NUMBER:
             prospect = prospects.price_number(asked.epsilon, asked.delta, by)
         else:
             made = read({"name": mechanism, **options})
@@ -99,9 +100,9 @@ def what_if(
 def _check_options(mechanism: str, study: Path | None, priced: bool, tuned: bool) -> None:
     check = Checks("ledger what-if")
     check.choice("--mechanism", mechanism, _TABLES)
-    if study is not None and (priced or tuned or mechanism != PLAIN):
+    if study is not None and (priced or tuned or mechanism != PLAIN_NUMBER):
         check.add("--study", "says everything but --signer and --releases itself")
-    elif tuned and mechanism == PLAIN:
+    elif tuned and mechanism == PLAIN_NUMBER:
         check.add("", "these options are of another mechanism", remedy="Add --mechanism maf")
     check.done()
 
@@ -181,18 +182,18 @@ def _show_noise(found: dict[str, Any], asked: float) -> None:
     persons = found["persons"]
     say(f"  as a share of the frame's {persons} persons: sd {100 * share:.3g} percentage points")
     for event in found["events"]:
-        if found["mechanism"] != PLAIN and "noise_multiplier" in event:
+        if found["mechanism"] != PLAIN_NUMBER and "noise_multiplier" in event:
             times = f", {event['count']} times" if event["count"] > 1 else ""
             rate = f", on a sample of {event['rate']:.3g}" if "rate" in event else ""
             noise = f"noise multiplier {event['noise_multiplier']:.4g}"
             say(f"  {event['label'] or event['kind']}: {noise}{times}{rate}")
 
 
-_TABLES = (PLAIN, Maf.name, SlicedWasserstein.name)
+_TABLES = (PLAIN_NUMBER, Maf.name, SlicedWasserstein.name)
 """What needs no more than a dictionary to be priced."""
 
 _KINDS = {
-    PLAIN: "one noisy number",
+    PLAIN_NUMBER: "one noisy number",
     Maf.name: "a synthetic table (maf)",
     SlicedWasserstein.name: "a synthetic table (sliced-wasserstein)",
     Trajectory.name: "paths and tables of snapshots (trajectory)",
