@@ -13,7 +13,7 @@ import pyarrow as pa
 from penstock.base.errors import Problem
 from penstock_client.rows import validation
 from penstock_client.rows.sources.layout import PLAIN, Layout
-from penstock_client.rows.sources.registry import SOURCES, Registry, SourceKind
+from penstock_client.rows.sources.registry import SOURCES, AddressKind, Registry
 from penstock_client.rows.sources.source import (
     Batch,
     Source,
@@ -65,7 +65,7 @@ def registry_with(tables: dict[str, pa.Table], rows: int = 70) -> Registry:
         table = tables[address.removeprefix("memory://")]
         return ArrowSource(address, table.to_batches(max_chunksize=rows), layout)
 
-    return Registry((*SOURCES.kinds, SourceKind(make, schemes=("memory",))), SOURCES.remedy)
+    return Registry(SOURCES.files, (AddressKind(make, ("memory",)),), SOURCES.remedy)
 
 
 def batches_of(frame: pd.DataFrame) -> list[Batch]:

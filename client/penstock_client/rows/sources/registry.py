@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from penstock.base.errors import InvalidInput, Problem
 from penstock_client.rows.sources import delimited, parquet
@@ -18,22 +17,29 @@ from penstock_client.rows.sources.source import Source
 
 
 @dataclass(frozen=True, slots=True)
-class SourceKind:
-    """A kind of source, and what tells it from the others.
+class FileKind:
+    """A kind of source that lies in a file.
 
     Attributes:
-        make: from a file's path, or from an address, and a layout; reads nothing yet.
-        suffixes: of files, in small letters.
-        schemes: of addresses, which have one of them before ``://``, and lie in no file.
+        make: from its path and layout; reads nothing yet.
+        suffixes: of its files, in small letters.
     """
 
-    make: Callable[[Any, Layout], Source]
-    suffixes: tuple[str, ...] = ()
-    schemes: tuple[str, ...] = ()
+    make: Callable[[Path, Layout], Source]
+    suffixes: tuple[str, ...]
 
 
-TEXT = SourceKind(delimited.DelimitedText, suffixes=tuple(delimited.SEPARATORS))
-PARQUET = SourceKind(parquet.ParquetFile, suffixes=parquet.SUFFIXES)
+@dataclass(frozen=True, slots=True)
+class AddressKind:
+    """A kind of source that lies in no file, and has an address such as ``scheme://…``.
+
+    Attributes:
+        make: from its address and layout; asks nothing yet.
+        schemes: what stands before ``://``.
+    """
+
+    make: Callable[[str, Layout], Source]
+    schemes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +50,8 @@ class Registry:
         remedy: what to do about a file of no known kind.
     """
 
-    kinds: tuple[SourceKind, ...]
+    files: tuple[FileKind, ...]
+    addresses: tuple[AddressKind, ...] = ()
     remedy: str | None = None
 
     def locate(self, root: Path, text: str) -> Path | str:
@@ -53,7 +60,7 @@ class Registry:
         It is an address only where its scheme is known.
         """
         scheme, divider, _ = text.partition("://")
-        known = divider and any(scheme in kind.schemes for kind in self.kinds)
+        known = divider and any(scheme in kind.schemes for kind in self.addresses)
         return text if known else root / text
 
     def open(self, place: Path | str, layout: Layout = PLAIN) -> Source:
@@ -62,22 +69,34 @@ class Registry:
         Raises:
             InvalidInput: of no known kind.
         """
-        if isinstance(place, str):
-            mark = place.partition("://")[0]
-            kinds = [kind for kind in self.kinds if mark in kind.schemes]
-        else:
-            mark = place.suffix.lower()
-            kinds = [kind for kind in self.kinds if mark in kind.suffixes]
-        if kinds:
-            return kinds[0].make(place, layout)
-        if isinstance(place, str):  # which may hold a password
-            raise InvalidInput("data", [Problem("", "unknown kind of address", value=mark)])
-        known = ", ".join(suffix for kind in self.kinds for suffix in kind.suffixes)
-        problem = Problem("", "unknown kind of file", None, mark or "no ending", known, self.remedy)
-        raise InvalidInput(str(place), [problem])
+        return (
+            self._open_address(place, layout)
+            if isinstance(place, str)
+            else self._open_file(place, layout)
+        )
+
+    def _open_file(self, path: Path, layout: Layout) -> Source:
+        suffix = path.suffix.lower()
+        for kind in self.files:
+            if suffix in kind.suffixes:
+                return kind.make(path, layout)
+        what, known = "unknown kind of file", [s for kind in self.files for s in kind.suffixes]
+        problem = Problem("", what, None, suffix or "no ending", ", ".join(known), self.remedy)
+        raise InvalidInput(str(path), [problem])
+
+    def _open_address(self, address: str, layout: Layout) -> Source:
+        scheme = address.partition("://")[0]
+        for kind in self.addresses:
+            if scheme in kind.schemes:
+                return kind.make(address, layout)
+        # Not the address itself, which may hold a password.
+        raise InvalidInput("data", [Problem("", "unknown kind of address", value=scheme)])
 
 
-SOURCES = Registry((TEXT, PARQUET), "Export it so")
+TEXT = FileKind(delimited.DelimitedText, tuple(delimited.SEPARATORS))
+PARQUET = FileKind(parquet.ParquetFile, parquet.SUFFIXES)
+
+SOURCES = Registry((TEXT, PARQUET), remedy="Export it so")
 """Of a site's rows."""
 
 TABLES = Registry((TEXT,))

@@ -132,7 +132,7 @@ def test_an_address_of_no_known_kind_is_refused_without_its_password() -> None:
 
 # -- nobody else asks what kind a source is ------------------------------------------------------
 
-_CLASSES = {"DelimitedText", "ParquetFile", "FileSource", "SourceKind"}
+_CLASSES = {"DelimitedText", "ParquetFile", "FileSource", "FileKind", "AddressKind"}
 _SUFFIXES = {*TEXT.suffixes, *PARQUET.suffixes}
 
 
