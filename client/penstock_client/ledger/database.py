@@ -225,7 +225,7 @@ def hold_exclusively(
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        if not _is_taken(descriptor):
+        if not _try_lock(descriptor):
             pid = _read_pid(descriptor)
             value = f"pid {pid}" if pid else path
             raise LedgerLocked(held, value=value, remedy=remedy)
@@ -238,7 +238,7 @@ def hold_exclusively(
         os.close(descriptor)
 
 
-def _is_taken(descriptor: int) -> bool:
+def _try_lock(descriptor: int) -> bool:
     """Take the lock; whoever only asks (:func:`find_holder`) has it for an instant: waited out."""
     end = time.monotonic() + PATIENCE_SECONDS
     while True:

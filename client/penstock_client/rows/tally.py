@@ -67,11 +67,11 @@ class PersonTally:
         codes = np.empty(len(ids), dtype=np.int64)
         beyond = np.zeros(len(ids), dtype=bool)
         for row, one in enumerate(ids):
-            code_cells = codes[row] = self._numbers.setdefault(one, len(self._numbers))
-            if code_cells == len(self._rows_of):
+            number = codes[row] = self._numbers.setdefault(one, len(self._numbers))
+            if number == len(self._rows_of):
                 self._rows_of.append(0)
-            self._rows_of[code_cells] += 1
-            beyond[row] = self._rows_of[code_cells] > self._limit
+            self._rows_of[number] += 1
+            beyond[row] = self._rows_of[number] > self._limit
         self._codes.append(codes)
         self._blank.add(ids.index, (ids == "").to_numpy())
         self._beyond.add(ids.index, beyond)
