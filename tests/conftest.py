@@ -32,10 +32,14 @@ from penstock.wire.calls import connect, failure
 from penstock.wire.signatures import generate_key, public_hex
 from penstock.wire.signed import SignedStudy, sign_study
 from penstock_client.ledger.database import Database
-from penstock_client.ledger.ledger import Ledger, State
-from penstock_client.onboarding import setup
-from penstock_client.site.paths import SitePaths, read_settings
-from penstock_client.site.policy import Signer, Trust, write_trust
+from penstock_client.ledger.ledger import Ledger
+from penstock_client.ledger.state import State
+from penstock_client.onboarding.certification import certify_rows
+from penstock_client.onboarding.inspection import inspect_rows
+from penstock_client.onboarding.new_site import make_site
+from penstock_client.site.signers import Signer, Trust, write_trust
+from penstock_client.site.site_paths import SitePaths
+from penstock_client.site.site_settings import read_settings
 
 POLICY = """\
 mechanisms = ["maf"]
@@ -227,7 +231,7 @@ class World:
         data.write_text(text)
         paths.root.mkdir(mode=0o700)
         paths.dictionary.write_text(dictionary_of(schema, text, persons))
-        setup.init(paths, name, "main", data)
+        make_site(paths, name, "main", data)
         if public_csv is not None:
             (paths.root / "public.csv").write_text(public_csv)
             settings += '\npublic_data = "public.csv"\n'
@@ -235,8 +239,8 @@ class World:
         paths.policy.write_text(
             POLICY.format(approval=approval, total=total, study=min(3.0, total))
         )
-        checked, _ = setup.inspect(paths, read_settings(paths))
-        setup.certify(paths, read_settings(paths), checked, accept=True)
+        checked, _ = inspect_rows(paths, read_settings(paths))
+        certify_rows(paths, read_settings(paths), checked, accept=True)
         signer = Signer(public_hex(self.analyst), "analyst", allowance, "2099-12-31T00:00:00Z")
         write_trust(paths.trust, Trust().add(signer))
         made = TestSite(paths, name)

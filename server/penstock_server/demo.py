@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
 
@@ -28,6 +28,7 @@ import typer
 
 from penstock.base.checks import Checks
 from penstock.base.errors import JobFailed
+from penstock.base.times import stamp_seconds, utc_now
 from penstock.cli.console import done, err, friendly, say
 from penstock.mechanisms import MECHANISMS
 from penstock.privacy.request import advised_delta
@@ -216,7 +217,7 @@ class Demo:
 
     def study(self, asked: Scenario) -> str:
         """The study's text, before it is signed."""
-        moment = datetime.now(UTC).replace(microsecond=0)
+        moment = utc_now().replace(microsecond=0)
         joins = self.work.glob("*/join.json")
         persons = max(json.loads(path.read_text())["persons"] for path in joins)
         return study_template(
@@ -225,8 +226,8 @@ class Demo:
             title=asked.title,
             sites=asked.sites,
             federation="main",
-            not_before=_stamp(moment - timedelta(minutes=1)),
-            expires=_stamp(moment + timedelta(days=1)),
+            not_before=stamp_seconds(moment - timedelta(minutes=1)),
+            expires=stamp_seconds(moment + timedelta(days=1)),
             epsilon=self.epsilon,
             delta=advised_delta(persons),
             estimands=(asked.estimand,),
@@ -329,7 +330,3 @@ def _end(child: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         child.kill()
         child.wait()
-
-
-def _stamp(moment: datetime) -> str:
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -16,7 +16,7 @@ from penstock.privacy.noise.sources import SeededNoise
 from penstock.privacy.request import PrivacyRequest
 from penstock.schema import Schema
 from penstock.schema.encoding import Encoding
-from penstock_client.rows.snapshot import by_person
+from penstock_client.rows.snapshot import arrange_by_person
 
 COUNT, FRAME = 400, 1000
 MECHANISMS = [
@@ -33,7 +33,7 @@ def padded(schema: Schema, count: int, frame: int) -> tuple[Encoding, np.ndarray
     k = schema.max_rows_per_person
     coded = {n: v for n, v in made.rows(rng, count * k).items() if n in schema.names}
     person = np.repeat(np.arange(count), k)
-    rows, present = by_person(coded, person, frame, schema, rng)
+    rows, present = arrange_by_person(coded, person, frame, schema, rng)
     return Encoding(schema), rows, present
 
 

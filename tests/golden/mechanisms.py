@@ -225,7 +225,7 @@ def record(ran: Ran, out: Path) -> dict[str, Any]:
         "decisions": [
             # Who ran this, and files that hold this run's keys.
             mask(d, of=("by", "text"))
-            for d in decisions.read(ran.site.paths)
+            for d in decisions.read_decisions(ran.site.paths)
         ],
         "report": mask(json.loads((out / "report.json").read_text())),
         "dictionary": mask(json.loads((out / "dictionary.json").read_text())),

@@ -29,7 +29,7 @@ from penstock.privacy.events import to_dict
 from penstock.schema import Schema
 from penstock.study.study import Study
 from penstock_client.rows import snapshot
-from penstock_client.site.paths import SitePaths
+from penstock_client.site.site_paths import SitePaths
 from penstock_client.work import worker
 from penstock_client.work.spec import Spec
 
@@ -47,7 +47,7 @@ def kept(tmp_path_factory):
 
 
 def rows_of(paths: SitePaths) -> bytes:
-    return snapshot.path_of(paths.snapshots, "main", 1).read_bytes()
+    return snapshot.locate_rows(paths.snapshots, "main", 1).read_bytes()
 
 
 def changed(name: str, rows: bytes, *, seed: int = SEED, **change: Any) -> dict[str, Any]:

@@ -32,15 +32,16 @@ from penstock.wire.signed import read_signed_study, sign_study
 from penstock_client.gate.jobs import Jobs
 from penstock_client.ledger import decisions as kept
 from penstock_client.ledger import replay
-from penstock_client.ledger.budget import summary
+from penstock_client.ledger.budget import summarize_budget
 from penstock_client.ledger.chain import FORMAT
 from penstock_client.ledger.database import Database
-from penstock_client.ledger.ledger import Charge, Ledger
-from penstock_client.ledger.state import Unit
-from penstock_client.onboarding import setup
-from penstock_client.onboarding.setup import Declared
-from penstock_client.site.paths import SitePaths, read_settings
-from penstock_client.site.policy import Signer, read_trust, write_trust
+from penstock_client.ledger.ledger import Ledger
+from penstock_client.ledger.state import Charge, Unit
+from penstock_client.onboarding.certification import Declared, certify_rows
+from penstock_client.onboarding.inspection import inspect_rows
+from penstock_client.site.signers import Signer, read_trust, write_trust
+from penstock_client.site.site_paths import SitePaths
+from penstock_client.site.site_settings import read_settings
 from penstock_server.operate import service
 from penstock_server.results import results
 from penstock_server.results.material import gather
@@ -78,7 +79,7 @@ def ok(ledger: Ledger) -> bool:
     """By Penstock and by the auditor's script alike."""
     export = ledger.export(PUBLIC)
     theirs = script.verify(export, PUBLIC)
-    ours = replay.verify(replay.records_of(export), PUBLIC)
+    ours = replay.verify_ledger(replay.read_records(export), PUBLIC)
     assert theirs["ok"] == (not ours.findings), (theirs["problems"], ours.findings)
     return theirs["ok"]
 
@@ -97,7 +98,7 @@ def test_an_old_ledger_is_opened_verified_and_read_as_it_was(opened):
     assert state.lineages["main"].unit is None
     assert [v.persons for v in state.lineages["main"].versions] == [200, 212]
     assert [job.request_id for job in Jobs(ledger.database).all()] == ["kept", "burnt", "open"]
-    (row,) = summary(state)
+    (row,) = summarize_budget(state)
     assert row["unit"] is None
     assert ok(ledger)
 
@@ -158,7 +159,7 @@ def test_renamed_data_sets_that_are_together_over_budget_open_and_are_closed(ope
         assert state.closed(name)
         with pytest.raises(BudgetExceeded, match="never declared disjoint"):
             ledger.reserve(charge("x", 1e6, version=1, lineage=name), signer_epsilon=3.0)
-    rows = summary(state)
+    rows = summarize_budget(state)
     assert [row["over"] for row in rows] == [True, True]
     assert [row["together_with"] for row in rows] == [["renamed"], ["main"]]
     assert rows[0]["spent_epsilon"] > 3.0
@@ -208,8 +209,8 @@ def test_a_site_with_an_old_ledger_is_certified_again(world):
     def certify(**declared) -> int:
         settings = read_settings(paths)
         new_frame = declared.get("new_frame", False)
-        checked, _ = setup.inspect(paths, settings, new_frame=new_frame)
-        return setup.certify(paths, settings, checked, accept=True, declared=Declared(**declared))
+        checked, _ = inspect_rows(paths, settings, new_frame=new_frame)
+        return certify_rows(paths, settings, checked, accept=True, declared=Declared(**declared))
 
     with pytest.raises(InvalidInput, match="main has a frame of 212"):
         certify()
@@ -225,7 +226,7 @@ def test_a_site_with_an_old_ledger_is_certified_again(world):
     assert state.format == 2
     assert state.lineages["main"].unit == Unit(None, 1)
     assert len(state.charges) == 3
-    assert kept.read(paths)[-1]["reason"] == "the declared frame"
+    assert kept.read_decisions(paths)[-1]["reason"] == "the declared frame"
 
 
 # -- a site and a coordinator of version 0.1.0 -------------------------------------------------
@@ -285,8 +286,8 @@ def test_a_site_of_0_1_0_is_verified_as_it_was_left(site, tmp_path):
     found = verified(site, tmp_path)
     assert (found["records"], found["charges"], found["decisions"]) == (9, 3, len(DECISIONS))
     assert statuses(site) == ["committed", "burnt", "reserved"]
-    assert [d["kind"] for d in kept.read(site)] == DECISIONS
-    reasons = {d["kind"]: d["reason"] for d in kept.read(site)}
+    assert [d["kind"] for d in kept.read_decisions(site)] == DECISIONS
+    reasons = {d["kind"]: d["reason"] for d in kept.read_decisions(site)}
     assert (reasons["approve"], reasons["reject"]) == ("as agreed", "not ours")
 
 
@@ -315,7 +316,7 @@ def test_a_site_of_0_1_0_answers_as_before_and_is_charged_anew(site, tmp_path):
             time.sleep(0.05)
         assert statuses(site) == ["committed", "burnt", "burnt", "committed"]
     assert verified(site, tmp_path)["charges"] == 4
-    assert [d["kind"] for d in kept.read(site)][len(DECISIONS) :] == ["trust", "approve"]
+    assert [d["kind"] for d in kept.read_decisions(site)][len(DECISIONS) :] == ["trust", "approve"]
 
 
 def test_a_coordinator_of_0_1_0_has_its_study_pulled_and_pools_it_as_before(tmp_path):

@@ -22,6 +22,7 @@ from typer.testing import CliRunner
 
 import penstock
 from penstock.base.errors import CoordinatorError, NotAllowed
+from penstock.base.times import stamp_now
 from penstock.cli.main import app as commands
 from penstock.study.toml import study_toml
 from penstock.wire.signatures import fingerprint, generate_key, private_to_pem, public_hex
@@ -30,7 +31,6 @@ from penstock_server.access.accesslog import Visitor, verified
 from penstock_server.access.tokens import Role, Tokens
 from penstock_server.operate import doctor, service
 from penstock_server.store.store import SCHEMA_VERSION
-from penstock_server.studies.lifecycle import now, stamp
 
 BOB, EVE = generate_key(), generate_key()
 OLD_STORE = Path(__file__).parents[1] / "golden" / "data" / "coordinator-2.sql"
@@ -41,7 +41,7 @@ def hub():
     """A coordinator with its usual limits, and two analysts: ada, whose key is ANALYST, and bob."""
     with running_api() as made:
         made.bob = made.token("bob", Role.ANALYST)
-        made.tokens.add_key("bob", public_hex(BOB), stamp(now()))
+        made.tokens.add_key("bob", public_hex(BOB), stamp_now())
         yield made
 
 
@@ -95,7 +95,7 @@ def test_many_wrong_tokens_are_noticed(hub):
 
 def test_a_revoked_token_that_is_tried_again_names_its_account(hub):
     token = hub.token("gone", Role.ANALYST)
-    hub.tokens.revoke("gone", stamp(now()))
+    hub.tokens.revoke("gone", stamp_now())
     with hub.client(token) as client:
         answer = client.get("/api/v1/me")
     assert answer.status_code in (401, 429)  # as for a token that never was
@@ -143,7 +143,7 @@ def test_an_account_without_a_key_hands_nothing_in(hub):
 
 def test_a_key_that_was_taken_away_signs_nothing_more(hub):
     eve = hub.token("eve", Role.ANALYST)
-    hub.tokens.add_key("eve", public_hex(EVE), stamp(now()))
+    hub.tokens.add_key("eve", public_hex(EVE), stamp_now())
     study = sign_study(replace(STUDY, name="eves"), EVE)
     with hub.remote(eve) as remote:
         remote.submit(study.to_bytes())
@@ -153,7 +153,7 @@ def test_a_key_that_was_taken_away_signs_nothing_more(hub):
         with pytest.raises(NotAllowed, match="not bound to your account"):
             remote.cancel(sign_cancel(study.study_id, EVE).to_bytes())
         assert remote.status("eves")["state"] == "open"
-        hub.tokens.add_key("eve", public_hex(EVE), stamp(now()))
+        hub.tokens.add_key("eve", public_hex(EVE), stamp_now())
         remote.cancel(sign_cancel(study.study_id, EVE).to_bytes())
     assert [r["by"] for r in records(hub, "cancel") if r["study"] == study.study_id] == ["eve"]
 
@@ -340,13 +340,13 @@ def test_a_coordinator_of_the_version_before_opens_and_goes_on(old):
     assert (row.owner, row.signer, row.name) == ("", key, "trial")
     assert coordinator.status("trial")["study"] == row.id
     tokens = Tokens(store, coordinator.access)
-    assert tokens.find(f"pst_{'A' * 43}", stamp(now())).name == "ada"
+    assert tokens.find(f"pst_{'A' * 43}", stamp_now()).name == "ada"
     # A study without an owner is an admin's to read, until its signer's key is bound.
     assert store.studies_for("ada") == []
     row_of = {r.check: r for r in doctor.checkup(old)}
     assert row_of["accounts"].state == "warn"
     assert "ada" in row_of["accounts"].found
-    tokens.add_key("ada", key, stamp(now()))
+    tokens.add_key("ada", key, stamp_now())
     assert [r.id for r in store.studies_for("ada")] == [row.id]
     assert store.studies_for("bob") == []
     assert coordinator.submit(row.signed) == row.id
@@ -396,11 +396,11 @@ def test_keys_are_bound_and_taken_away_by_command(tmp_path):
 def test_an_account_keeps_its_keys_and_studies_when_its_token_is_renewed(hub):
     first = hub.token("frida", Role.ANALYST)
     key = generate_key()
-    hub.tokens.add_key("frida", public_hex(key), stamp(now()))
+    hub.tokens.add_key("frida", public_hex(key), stamp_now())
     study = sign_study(replace(STUDY, name="fridas"), key)
     with hub.remote(first) as remote:
         remote.submit(study.to_bytes())
-    hub.tokens.revoke("frida", stamp(now()))
+    hub.tokens.revoke("frida", stamp_now())
     with hub.remote(hub.token("frida", Role.ANALYST)) as remote:
         assert remote.status("fridas")["study"] == study.study_id
         remote.cancel(sign_cancel(study.study_id, key).to_bytes())

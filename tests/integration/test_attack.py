@@ -25,6 +25,8 @@ from typer.testing import CliRunner
 
 from penstock.audit.tradeoff import DIRECT, GRID, LATENT
 from penstock.base.errors import JobFailed
+from penstock.base.files import write_atomic
+from penstock.base.times import stamp_now
 from penstock.cli.main import app
 from penstock.mechanisms.maf.plan import plan
 from penstock.privacy.events import to_dict
@@ -40,10 +42,8 @@ from penstock_client.attack.inference import run as run_attack
 from penstock_client.attack.inference import specified
 from penstock_client.gate.admission import consider
 from penstock_client.gate.facts import read_facts
-from penstock_client.ledger.ledger import utc_now
-from penstock_client.rows.sealed import mapped
-from penstock_client.site.files import write_atomic
-from penstock_client.site.paths import read_settings
+from penstock_client.rows.sealed import map_rows
+from penstock_client.site.site_settings import read_settings
 from penstock_client.work.worker import Task
 
 PEOPLE = 240
@@ -225,7 +225,7 @@ def test_an_attack_that_fails_says_where_and_nothing_of_the_rows(world, site, fa
     request, before = asked(world, site, fast), files(site)
     with specified(site.paths, read_settings(site.paths), request) as (spec, rows):
         half = world.root / "half.arrow"
-        half.write_bytes(bytes(mapped(rows))[:1000])
+        half.write_bytes(bytes(map_rows(rows))[:1000])
         with half.open("rb") as file, pytest.raises(JobFailed) as caught:
             run_attack(spec, file.fileno(), 1, lambda _done, _of: None)
     assert files(site) == before
@@ -332,7 +332,7 @@ def test_what_is_attacked_is_what_would_be_charged(world, site, fast):
     with specified(site.paths, settings, request) as (spec, _):
         assert spec.persons == PEOPLE
     signed = sign_study(Study.from_dict(spec.study), world.analyst)
-    admission = consider(signed, read_facts(site.paths, settings, site.ledger(), utc_now()))
+    admission = consider(signed, read_facts(site.paths, settings, site.ledger(), stamp_now()))
     assert admission.request_id == request
     assert [to_dict(e) for e in admission.charge.events] == spec.events
     assert canaries(json.dumps(asdict(spec)).encode()) == []

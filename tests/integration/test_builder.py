@@ -18,6 +18,7 @@ from tests.integration.test_certified_rows import DUMPABLE
 from tests.support.federation import penstock, small_disk
 from tests.support.local import deliver, hub
 
+from penstock.base.times import stamp, utc_now
 from penstock.wire.messages import StudyState
 from penstock.wire.signatures import generate_key
 from penstock.wire.signed import sign_cancel
@@ -25,7 +26,6 @@ from penstock_server.operate import doctor, service
 from penstock_server.operate.builder import MAKING, Builder
 from penstock_server.results import material, results
 from penstock_server.store.leases import Leases
-from penstock_server.studies.lifecycle import now, stamp
 
 ANALYST = generate_key()
 GOLDEN = Path(__file__).parents[1] / "golden" / "data" / "coordinator-3"
@@ -213,7 +213,7 @@ def test_a_cancellation_ends_the_process_that_makes_results(coordinator):
 
 def killed(coordinator, study):
     """Kill what makes a study's results, as often as it is tried."""
-    coordinator.leases = Leases(coordinator.store, now, stamp, waits=(0.0,))
+    coordinator.leases = Leases(coordinator.store, utc_now, stamp, waits=(0.0,))
     builder, tries = Builder(coordinator), 0
     while not state(coordinator, study).final:
         builder.turn()

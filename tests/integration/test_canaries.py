@@ -5,13 +5,12 @@ import sys
 
 import numpy as np
 import pytest
+from tests.support.sources import check, read_text
 
 from penstock.questions.estimands import Estimand
 from penstock.schema import Column, Schema
 from penstock.wire import gate_pb2, gate_pb2_grpc
 from penstock.wire.calls import connect
-from penstock_client.rows.sources import read_text
-from penstock_client.rows.validation import check
 
 # Numbers and texts that nothing but the rows contains.
 CANARY_NUMBER = "73.846291"
@@ -77,12 +76,13 @@ UNCHECKED = """
 import logging, sys
 from pathlib import Path
 from penstock_client.gate import running, service
-from penstock_client.site.paths import SitePaths, read_settings
+from penstock_client.site.site_paths import SitePaths
+from penstock_client.site.site_settings import read_settings
 
 logging.basicConfig(level=logging.INFO)
 running.require_certified = lambda *_: None
 paths = SitePaths(Path(sys.argv[1]))
-service.serve(paths, read_settings(paths))
+service.serve_gate(paths, read_settings(paths))
 """
 
 

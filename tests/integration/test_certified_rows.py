@@ -17,11 +17,11 @@ from typer.testing import CliRunner
 
 from penstock.cli.main import app
 from penstock.wire.signatures import private_to_pem
-from penstock_client.gate.facts import certified_dictionary
-from penstock_client.onboarding import setup
+from penstock_client.gate.facts import locate_dictionary
+from penstock_client.onboarding.inspection import read_dictionary
 from penstock_client.rows import sealed as rows_sealed
-from penstock_client.rows.sealed import NotCertified, mapped, require_certified, sealed
-from penstock_client.site.paths import read_settings
+from penstock_client.rows.sealed import NotCertified, map_rows, require_certified, seal_rows
+from penstock_client.site.site_settings import read_settings
 
 linux = pytest.mark.skipif(not rows_sealed.SEALS, reason="no sealed memory here")
 
@@ -81,7 +81,7 @@ def its_folder_writable_by_others(world, site):
 
 
 def with_another_dictionary(world, site):
-    path = certified_dictionary(site.paths)
+    path = locate_dictionary(site.paths)
     text = path.read_text()
     assert "decimals = 3" in text
     path.write_text(text.replace("decimals = 3", "decimals = 2"))
@@ -120,11 +120,11 @@ def test_rows_that_are_not_as_certified_are_refused_without_a_charge(world, chan
 
 def test_what_was_certified_is_found_to_be_so(world):
     site = world.site()
-    dictionary = setup.read_dictionary(site.paths).schema
+    dictionary = read_dictionary(site.paths).schema
     (version,) = site.ledger().lineages["main"].versions
     secret = private_to_pem(site.paths.key())
-    with sealed(snapshot(site)) as rows:
-        assert bytes(mapped(rows)) == snapshot(site).read_bytes()
+    with seal_rows(snapshot(site)) as rows:
+        assert bytes(map_rows(rows)) == snapshot(site).read_bytes()
         require_certified(rows, dictionary, secret, version.fingerprint)
         with pytest.raises(NotCertified, match="not those that were certified"):
             require_certified(rows, dictionary, secret, "0" * 64)
@@ -133,7 +133,7 @@ def test_what_was_certified_is_found_to_be_so(world):
 @linux
 def test_nobody_can_write_grow_or_shrink_sealed_rows(world):
     site = world.site()
-    with sealed(snapshot(site)) as rows:
+    with seal_rows(snapshot(site)) as rows:
         for change in (
             lambda: os.write(rows, b"x"),
             lambda: os.pwrite(rows, b"x", 0),
@@ -149,10 +149,10 @@ def test_without_sealed_memory_the_copy_has_no_name(world, monkeypatch):
     monkeypatch.setattr(rows_sealed, "SEALS", 0)
     site = world.site()
     before = sorted(site.paths.snapshots.iterdir())
-    with sealed(snapshot(site)) as rows:
+    with seal_rows(snapshot(site)) as rows:
         assert sorted(site.paths.snapshots.iterdir()) == before
         assert os.fstat(rows).st_nlink == 0
-        assert bytes(mapped(rows)) == snapshot(site).read_bytes()
+        assert bytes(map_rows(rows)) == snapshot(site).read_bytes()
 
 
 def test_a_write_in_place_during_the_run_does_not_reach_the_worker(world):
@@ -197,13 +197,14 @@ told()
 GATE = """
 from pathlib import Path
 from penstock_client.gate import service
-from penstock_client.site.paths import SitePaths, read_settings
+from penstock_client.site.site_paths import SitePaths
+from penstock_client.site.site_settings import read_settings
 def made(*_):
     told()
     raise SystemExit
 service.Gate = made
 paths = SitePaths(Path(sys.argv[1]))
-service.serve(paths, read_settings(paths))
+service.serve_gate(paths, read_settings(paths))
 """
 WORKER = "from penstock_client.work.worker import isolate\nisolate(4.0)\ntold()\n"
 CHECK = """

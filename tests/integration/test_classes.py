@@ -15,10 +15,10 @@ from penstock.privacy.accounting.accountant import epsilon
 from penstock.privacy.events import from_dict
 from penstock.privacy.request import PrivacyRequest
 from penstock.wire import gate_pb2
-from penstock_client.cli.common import document
+from penstock_client.cli.common import call_document
 from penstock_client.cli.reading import read_ledger
-from penstock_client.ledger.budget import summary
-from penstock_client.operate import daemon, doctor
+from penstock_client.ledger.budget import summarize_budget
+from penstock_client.operate import site_daemon, site_doctor
 
 
 @pytest.fixture(scope="module")
@@ -117,9 +117,9 @@ def test_empirical_is_infinite_and_ends_the_formal_budget(world, fast):
     with pytest.raises(Refused) as caught:
         site.submit(world.signed(name="formal-after"))
     assert caught.value.reason == "closed"
-    [request] = document(site.paths, "Requests")["requests"]
+    [request] = call_document(site.paths, "Requests")["requests"]
     assert request["epsilon"] is None
-    shown = document(site.paths, "Preview", gate_pb2.JobRequest(request_id=request["request"]))
+    shown = call_document(site.paths, "Preview", gate_pb2.JobRequest(request_id=request["request"]))
     assert shown["left_before"] == 0
 
 
@@ -144,12 +144,12 @@ def test_poisson_sampling_runs_and_is_charged_as_such(formal, fast):
 def test_a_test_seed_is_said_everywhere_and_charged_for_what_it_is(world):
     """Whoever knows the seed takes the noise off again: the ledger may not say ε = 2."""
     site = world.site(settings="insecure_seed = 3\n")
-    assert any("NOTHING" in note for note in daemon.preflight(site.paths))
+    assert any("NOTHING" in note for note in site_daemon.check_before_start(site.paths))
     site.start()
     assert manifest_of(site, world.signed())["insecure_seed"] is True
-    assert "NOTHING" in document(site.paths, "Status")["WARNING"]
-    (lineage,) = summary(read_ledger(site.paths)[1])
+    assert "NOTHING" in call_document(site.paths, "Status")["WARNING"]
+    (lineage,) = summarize_budget(read_ledger(site.paths)[1])
     assert lineage["closed"] is True
     assert lineage["spent_epsilon"] is None
-    (noise,) = [row for row in doctor.checkup(site.paths.root) if row.check == "noise"]
+    (noise,) = [row for row in site_doctor.check_site(site.paths.root) if row.check == "noise"]
     assert noise.state == "fail"

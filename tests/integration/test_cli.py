@@ -28,10 +28,11 @@ from penstock.cli.main import app
 from penstock.schema import Column, Schema
 from penstock.study.toml import dictionary_toml, parse_study
 from penstock.wire.canonical import canonical
-from penstock_client.ledger.database import Database, exclusive
-from penstock_client.ledger.ledger import Ledger, State
-from penstock_client.onboarding import setup
-from penstock_client.site.paths import SitePaths
+from penstock_client.ledger.database import Database, hold_exclusively
+from penstock_client.ledger.ledger import Ledger
+from penstock_client.ledger.state import State
+from penstock_client.onboarding import certification
+from penstock_client.site.site_paths import SitePaths
 from penstock_server.operate.service import Directory
 
 SCHEMA = Schema(
@@ -383,7 +384,7 @@ def test_a_check_that_is_interrupted_leaves_nothing_to_answer_with(home, monkeyp
     penstock("site", "check", "-d", folder)
     (home / "a.csv").write_text(csv_of(rows(shift=1)))
     with monkeypatch.context() as patch:
-        patch.setattr(setup.Ledger, "add_version", lambda *_, **__: 1 / 0)
+        patch.setattr(certification.Ledger, "add_version", lambda *_, **__: 1 / 0)
         said = penstock("site", "check", "-d", folder, code=1)
     assert "ZeroDivisionError" in said.err
     assert not (folder / "snapshots" / "dictionary.toml").exists()  # the gate says "not ready"
@@ -402,7 +403,7 @@ def test_the_private_file_is_never_the_public_one(home):
 @pytest.mark.parametrize("command", ["check", "start", "gate"])
 def test_a_running_gate_holds_the_site(home, command):
     folder = site(home)
-    with exclusive(SitePaths(folder).lock):
+    with hold_exclusively(SitePaths(folder).lock):
         said = spawn("site", command, "-d", folder, code=7)
     assert f"another process holds this site's lock (got pid {os.getpid()})" in said.err
     assert "stop that gate first (`penstock site stop`)" in said.err
@@ -435,7 +436,7 @@ def test_an_error_of_our_own_never_quotes_a_row(home, monkeypatch):
     def fail(*_: object, **__: object) -> None:
         raise ValueError("row 17 holds 142.5")
 
-    monkeypatch.setattr(setup, "inspect", fail)
+    monkeypatch.setattr("penstock_client.cli.setup.inspect_rows", fail)
     said = penstock("site", "check", "-d", site(home), code=1)
     assert "an error of Penstock's own (got ValueError at test_cli.py:" in said.err
     assert "142.5" not in said.err

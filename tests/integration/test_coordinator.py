@@ -26,7 +26,7 @@ from penstock.schema import Column, Schema
 from penstock.wire import gate_pb2, gate_pb2_grpc
 from penstock.wire.calls import connect
 from penstock.wire.signed import sign_cancel
-from penstock_client.cli.common import document
+from penstock_client.cli.common import call_document
 from penstock_client.ledger.database import Database
 from penstock_client.ledger.ledger import Ledger
 from penstock_server.operate import service
@@ -273,7 +273,7 @@ def test_a_study_is_closed_without_a_site_whose_steward_has_not_looked(world, tm
     assert status["state"] == "finished", status
     run(coordinator, gates(world), stop=lambda: not coordinator.store.due("9"))
     # The site was told: its steward can say yes no more, and nothing was charged there.
-    (job,) = document(second.paths, "Requests")["requests"]
+    (job,) = call_document(second.paths, "Requests")["requests"]
     assert job["state"] == "cancelled"
     with pytest.raises(grpc.RpcError):
         approve(second, requests[second.name])

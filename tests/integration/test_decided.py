@@ -16,7 +16,8 @@ from penstock.privacy.events import Gaussian
 from penstock.privacy.request import advised_delta
 from penstock.study.toml import study_toml
 from penstock_client.ledger.database import Database
-from penstock_client.ledger.ledger import Charge, Ledger
+from penstock_client.ledger.ledger import Ledger
+from penstock_client.ledger.state import Charge
 
 
 def told(*words: object, code: int = 0) -> tuple[str, str]:

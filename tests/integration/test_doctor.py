@@ -19,8 +19,8 @@ from penstock.mechanisms.flow import kernel
 from penstock.processes import certificates, checkup
 from penstock.processes import reachability as reach
 from penstock.processes.checkup import FAIL, OK, WARN, Row
-from penstock_client.operate import doctor as site_doctor
-from penstock_client.site.network_side import NetworkPaths
+from penstock_client.operate import site_doctor as site_doctor
+from penstock_client.site.network_paths import NetworkPaths
 from penstock_server.install import tls
 from penstock_server.operate import doctor as server_doctor
 from penstock_server.operate import service
@@ -531,7 +531,7 @@ def join(site, address, ca):
 
 def test_a_site_that_has_not_joined(world, quick):
     site = world.site()
-    rows = site_doctor.checkup(site.paths.root)
+    rows = site_doctor.check_site(site.paths.root)
     assert not [r for r in rows if r.state == FAIL]
     assert {r.check for r in rows if r.state == WARN} - {"disk"} == {"coordinator", "gate"}
     assert "site join" in the(rows, "coordinator").remedy
@@ -542,7 +542,7 @@ def test_a_site_that_works(world, quick, issued):
     site.start()
     with coordinator(issued) as port:
         join(site, f"localhost:{port}", tls.authority(issued))
-        rows = site_doctor.checkup(site.paths.root)
+        rows = site_doctor.check_site(site.paths.root)
     assert {r.state for r in rows if r.check != "disk"} == {OK}
     assert the(rows, "gate").found == "answers"
     assert the(rows, "wire")
@@ -557,7 +557,7 @@ def test_a_site_with_everything_wrong(world, quick):
     site.paths.trust.unlink()
     with contextlib.closing(socket.socket(socket.AF_UNIX)) as dead:
         dead.bind(str(site.paths.steward_socket))  # left by a gate that was killed
-    rows = site_doctor.checkup(site.paths.root)
+    rows = site_doctor.check_site(site.paths.root)
     wrong = {r.check for r in rows if r.state == FAIL}
     assert wrong >= {"policy", "data", "modes", "gate", "coordinator"}
     assert the(rows, "trust").state == WARN
@@ -566,7 +566,7 @@ def test_a_site_with_everything_wrong(world, quick):
 
 
 def test_no_site_at_all(tmp_path, quick):
-    rows = site_doctor.checkup(tmp_path)
+    rows = site_doctor.check_site(tmp_path)
     assert "site init" in the(rows, "site").remedy
     assert {r.check for r in rows} >= {"disk", "penstock", "flwr", "torch", "device"}
 
@@ -588,11 +588,13 @@ def run_command(module, *arguments):
 
 def test_the_site_command(world):
     site = world.site()
-    status, text = run_command("penstock_client.operate.doctor", "--dir", site.paths.root, "--json")
+    status, text = run_command(
+        "penstock_client.operate.site_doctor", "--dir", site.paths.root, "--json"
+    )
     assert {row["check"] for row in json.loads(text)} >= {"site", "data", "device", "coordinator"}
     assert status == 0, text
     site.paths.gate_key.chmod(0o644)
-    status, text = run_command("penstock_client.operate.doctor", "--dir", site.paths.root)
+    status, text = run_command("penstock_client.operate.site_doctor", "--dir", site.paths.root)
     assert status == 10
     assert f"Run chmod 600 {site.paths.gate_key}" in text
 

@@ -8,21 +8,23 @@ import pytest
 
 from penstock.base.errors import GateUnavailable, LedgerError, Refused
 from penstock_client.ledger.database import Database
-from penstock_client.ledger.ledger import Ledger, State
-from penstock_client.operate.daemon import preflight
+from penstock_client.ledger.ledger import Ledger
+from penstock_client.ledger.state import State
+from penstock_client.operate.site_daemon import check_before_start
 
 # The real service in a process whose files cannot grow: what a full disk looks like to SQLite.
 FULL_DISK = """
 import resource, signal, sys
 from pathlib import Path
 from penstock_client.gate import service
-from penstock_client.site.paths import SitePaths, read_settings
+from penstock_client.site.site_paths import SitePaths
+from penstock_client.site.site_settings import read_settings
 
 paths = SitePaths(Path(sys.argv[1]))
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 size = paths.database.stat().st_size
 resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
-service.serve(paths, read_settings(paths))
+service.serve_gate(paths, read_settings(paths))
 """
 
 
@@ -57,7 +59,8 @@ import os, signal, sys
 from pathlib import Path
 from penstock_client.gate import service
 from penstock_client.ledger.ledger import Ledger
-from penstock_client.site.paths import SitePaths, read_settings
+from penstock_client.site.site_paths import SitePaths
+from penstock_client.site.site_settings import read_settings
 
 original = Ledger.reserve
 
@@ -74,7 +77,7 @@ def die(self, *args, **kwargs):
 
 Ledger.reserve = die
 paths = SitePaths(Path(sys.argv[1]))
-service.serve(paths, read_settings(paths))
+service.serve_gate(paths, read_settings(paths))
 """
 
 
@@ -88,7 +91,7 @@ def test_a_gate_that_was_killed_while_it_wrote_starts_again(world):
     assert site.paths.database.with_name("gate.db-journal").stat().st_size > 0
     with pytest.raises(LedgerError, match="start the gate"):
         site.ledger()  # a look that may not write
-    assert preflight(site.paths) == []  # what `site start` does first
+    assert check_before_start(site.paths) == []  # what `site start` does first
     assert site.ledger() == before
     site.start()
     assert site.wait(site.submit(signed).request_id).state == "delivered"

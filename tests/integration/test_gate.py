@@ -21,7 +21,7 @@ from penstock.wire import gate_pb2, gate_pb2_grpc
 from penstock.wire.calls import connect
 from penstock.wire.signatures import generate_key
 from penstock.wire.signed import sign_cancel, sign_study
-from penstock_client.cli.common import document, steward
+from penstock_client.cli.common import call_document, call_steward
 
 # The real service, with one function of the gate replaced by a kill -9 of itself.
 KILL_AT = """
@@ -30,7 +30,8 @@ from pathlib import Path
 from penstock_client.gate import gate, release, service
 from penstock_client.work import launcher
 from penstock_client.ledger.ledger import Ledger
-from penstock_client.site.paths import SitePaths, read_settings
+from penstock_client.site.site_paths import SitePaths
+from penstock_client.site.site_settings import read_settings
 
 def die(*args, **kwargs):
     os.kill(os.getpid(), signal.SIGKILL)
@@ -47,7 +48,7 @@ def after(owner, name):
 
 {patch}
 paths = SitePaths(Path(sys.argv[1]))
-service.serve(paths, read_settings(paths))
+service.serve_gate(paths, read_settings(paths))
 """
 
 STAGES = {
@@ -55,8 +56,8 @@ STAGES = {
     "after the reservation, in its transaction": "after(Ledger, 'reserve')",
     "before the worker": "before(launcher.Worker, 'run')",
     "after the worker": "after(launcher.Worker, 'run')",
-    "before the release is kept": "before(release, 'keep')",
-    "after the release is kept": "after(release, 'keep')",
+    "before the release is kept": "before(release, 'keep_release')",
+    "after the release is kept": "after(release, 'keep_release')",
     "before the commit": "before(Ledger, 'commit')",
     "after the commit, in its transaction": "after(Ledger, 'commit')",
 }
@@ -180,11 +181,13 @@ def test_approval_by_hand(world):
     site.start()
     jobs = [site.submit(world.signed(name=n)) for n in ("yes", "no")]
     assert {j.state for j in jobs} == {"awaiting-approval"}
-    shown = document(site.paths, "Preview", gate_pb2.JobRequest(request_id=jobs[0].request_id[:10]))
+    shown = call_document(
+        site.paths, "Preview", gate_pb2.JobRequest(request_id=jobs[0].request_id[:10])
+    )
     assert shown["epsilon_autodp"] <= 2.0
     assert shown["left_after"] < shown["left_before"]
-    steward(site.paths, "Approve", gate_pb2.JobRequest(request_id=jobs[0].request_id))
-    steward(site.paths, "Reject", gate_pb2.RejectRequest(request_id=jobs[1].request_id))
+    call_steward(site.paths, "Approve", gate_pb2.JobRequest(request_id=jobs[0].request_id))
+    call_steward(site.paths, "Reject", gate_pb2.RejectRequest(request_id=jobs[1].request_id))
     assert site.wait(jobs[0].request_id).state == "delivered"
     assert site.wait(jobs[1].request_id).state == "rejected"
     assert list(site.ledger().charges) == [jobs[0].request_id]
@@ -197,15 +200,15 @@ def test_a_silent_no_looks_like_no_answer(world):
     site.start()
     signed = world.signed()
     job = site.submit(signed)
-    said = steward(site.paths, "Reject", gate_pb2.RejectRequest(request_id=job.request_id))
+    said = call_steward(site.paths, "Reject", gate_pb2.RejectRequest(request_id=job.request_id))
     assert said.state == "rejected"
     for seen in (site.poll(job.request_id), site.submit(signed)):
         assert seen == job
-    (row,) = document(site.paths, "Requests")["requests"]
+    (row,) = call_document(site.paths, "Requests")["requests"]
     assert row["state"] == "rejected"
     assert "not told" in row["why"]
     with pytest.raises(Refused) as caught:
-        steward(site.paths, "Approve", gate_pb2.JobRequest(request_id=job.request_id))
+        call_steward(site.paths, "Approve", gate_pb2.JobRequest(request_id=job.request_id))
     assert caught.value.reason == "not-awaiting"
     site.paths.policy.write_text(policy)  # what was not told stays so
     assert site.poll(job.request_id).state == "awaiting-approval"

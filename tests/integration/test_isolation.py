@@ -40,7 +40,7 @@ from tests.support.federation import COORDINATOR, Federation
 
 from penstock.processes.flower import MESSAGE_TYPE, acquire, beating, pack, task_client, unpack
 from penstock.questions.estimands import Estimand
-from penstock_client.site.network_side import NetworkPaths
+from penstock_client.site.network_paths import NetworkPaths
 from penstock_server.store.folder import Folder
 from penstock_server.transport import packets
 from penstock_server.transport.flower import runner

@@ -31,13 +31,16 @@ from penstock.wire.signatures import generate_key, public_hex, sign
 from penstock_client.cli import budget
 from penstock_client.gate.admission import consider
 from penstock_client.gate.facts import read_facts
-from penstock_client.ledger import picture, whatif
-from penstock_client.ledger.budget import summary
+from penstock_client.ledger import picture, prospects, whatif
+from penstock_client.ledger.budget import summarize_budget
 from penstock_client.ledger.database import Database
-from penstock_client.ledger.ledger import RECORD, Charge, Ledger
-from penstock_client.ledger.state import State
-from penstock_client.site.paths import SitePaths, read_settings
-from penstock_client.site.policy import read_policy, read_trust
+from penstock_client.ledger.ledger import Ledger
+from penstock_client.ledger.records import RECORD
+from penstock_client.ledger.state import Charge, State
+from penstock_client.site.policy import read_policy
+from penstock_client.site.signers import read_trust
+from penstock_client.site.site_paths import SitePaths
+from penstock_client.site.site_settings import read_settings
 
 RELEASE = (Gaussian(8.0), PoissonGaussian(0.02, 2.0, 50))
 PRICE = epsilon(RELEASE, 1e-5)
@@ -170,7 +173,7 @@ def test_show_says_what_is_spent_and_what_is_left(steward):
 def test_show_as_json_is_the_summary_as_it_is(steward):
     state, root = steward.ledger.state(), steward.root
     policy, trust = read_policy(root / "policy.toml"), read_trust(root / "trust.json")
-    expected = json.loads(json.dumps(summary(state, policy, trust)))
+    expected = json.loads(json.dumps(summarize_budget(state, policy, trust)))
     assert steward.json("show") == expected
     charges = expected[0]["charges"]
     assert [c["status"] for c in charges] == ["committed", "committed", "burnt", "reserved"]
@@ -290,10 +293,10 @@ def test_pictures_of_any_ledger(charges, suffix, tmp_path):
     ended = made_up(3, exhausted=True, years=[{**years[0], "spent_epsilon": None}])
     ended["charges"][-1] |= {"epsilon": None, "spent_after": None}
     path = tmp_path / f"p{suffix}"
-    picture.draw([made_up(charges, years=years), ended], path, site="a\x1b", now=now)
+    picture.draw_budget([made_up(charges, years=years), ended], path, site="a\x1b", now=now)
     first = path.read_bytes()
     assert len(first) > 10_000
-    picture.draw([made_up(charges, years=years), ended], path, site="a\x1b", now=now)
+    picture.draw_budget([made_up(charges, years=years), ended], path, site="a\x1b", now=now)
     assert path.read_bytes() == first
 
 
@@ -302,7 +305,7 @@ def test_pictures_that_cannot_be(steward, tmp_path):
     assert "not a kind of picture" in said.err
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(InvalidInput, match="1 problem"):
-        picture.draw([], tmp_path / "p.png", site="a", now=datetime.now(UTC))
+        picture.draw_budget([], tmp_path / "p.png", site="a", now=datetime.now(UTC))
 
 
 # -- what if -----------------------------------------------------------------------------------
@@ -468,11 +471,26 @@ def test_what_if_after_the_end(steward):
     assert "would be refused" in steward("what-if").out
 
 
+@pytest.mark.parametrize(
+    ("args", "reason", "why"),
+    [
+        (("--epsilon", "0.01"), "least-epsilon", "a study may ask for ε at least 0.05"),
+        (("--delta", "0.01"), "delta", "a study may ask for δ at most"),
+        (("--delta", "0.01"), "study-budget", "a study may ask for δ at most"),
+    ],
+)
+def test_what_if_knows_every_rule_of_the_policy_that_a_gate_refuses_by(steward, args, reason, why):
+    """It said that a δ too large for so many persons, or an ε too small, would be admitted."""
+    found = steward.json("what-if", *args)
+    assert not found["admitted"]
+    assert any(r["reason"] == reason and r["why"].startswith(why) for r in found["refusals"])
+
+
 def test_what_if_of_no_data_set(steward):
-    question = whatif.one_number(1.0, 1e-5)
+    question = prospects.price_number(1.0, 1e-5)
     policy = read_policy(steward.root / "policy.toml")
     with pytest.raises(InvalidInput, match="ledger"):
-        whatif.answer(question, State(), policy, "main", now="2026-01-01T00:00:00Z")
+        whatif.answer_prospect(question, State(), policy, "main", now="2026-01-01T00:00:00Z")
 
 
 # -- verify and export -------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from penstock.base.errors import Refused
 from penstock.mechanisms import Gibbs, SlicedWasserstein
 from penstock.privacy.request import PrivacyRequest
 from penstock.questions.estimands import Estimand
-from penstock_client.cli.common import document
+from penstock_client.cli.common import call_document
 
 linux = pytest.mark.skipif(not LINUX, reason="the peak is Linux's own count")
 
@@ -110,7 +110,7 @@ def test_a_run_that_burnt_for_want_of_memory_says_so_to_the_steward_alone(world)
     end = site.wait(job.request_id)
     assert (end.state, end.code) == ("failed", "failed")
     assert "memory" not in str(end)
-    (row,) = document(site.paths, "Requests")["requests"]
+    (row,) = call_document(site.paths, "Requests")["requests"]
     assert "ran out of memory (limit 2 GB)" in row["why"]
     assert row["outside"] == "failed"
     (charge,) = site.ledger().charges.values()
@@ -130,7 +130,7 @@ def test_what_cannot_fit_is_refused_before_anything_is_reserved(world):
     assert "of 1 GB" in str(caught.value)
     assert "for 200 persons" in str(caught.value)
     assert site.ledger().seq == before
-    assert document(site.paths, "Requests")["requests"] == []
+    assert call_document(site.paths, "Requests")["requests"] == []
 
 
 def test_a_hopeless_answer_is_refused_before_anything_is_reserved(world):

@@ -16,7 +16,7 @@ import pytest
 from flwr.proto.control_pb2 import ListNodesRequest
 from tests.support.federation import COORDINATOR, Federation, small_disk
 
-from penstock_client.site.network_side import NetworkPaths
+from penstock_client.site.network_paths import NetworkPaths
 from penstock_server.store.folder import Folder
 from penstock_server.transport.flower.control import Control, node_key_bytes
 

@@ -21,13 +21,16 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import SCHEMA, TestSite, World, rows_csv
+from tests.support.sources import check, read_text
 from typer.testing import CliRunner
 
 from penstock.base.errors import LedgerError
 from penstock.cli.main import app
 from penstock.wire import gate_pb2
-from penstock_client.onboarding import setup
-from penstock_client.site.paths import SitePaths, read_settings
+from penstock_client.onboarding.certification import certify_rows
+from penstock_client.onboarding.inspection import inspect_rows
+from penstock_client.site.site_paths import SitePaths
+from penstock_client.site.site_settings import read_settings
 
 LABEL = "HIV index case, 3 March 1987"
 N = 120
@@ -127,7 +130,7 @@ def test_what_is_none_of_the_levels_leaves_as_missing_or_as_a_public_other(home:
     assert "ward: 1 value outside the levels; they become 'other' (line 8)" in said
     assert LABEL not in said_outside(folder)
     paths = SitePaths(folder)
-    checked, _ = setup.inspect(paths, read_settings(paths))
+    checked, _ = inspect_rows(paths, read_settings(paths))
     assert checked.coded["ward"][6] == 2.0
     join = json.loads((folder / "join.json").read_text())
     assert join["dictionary"]["columns"][2]["levels"] == ["red", "blue", "other"]
@@ -258,8 +261,8 @@ def public_facts(site: TestSite) -> tuple[object, ...]:
 def recertify(site: TestSite, csv: str, **flags: bool) -> None:
     (site.paths.root.parent / f"{site.name}.csv").write_text(csv)
     settings = read_settings(site.paths)
-    checked, _ = setup.inspect(site.paths, settings, **flags)
-    setup.certify(site.paths, settings, checked, accept=True, **flags)
+    checked, _ = inspect_rows(site.paths, settings, **flags)
+    certify_rows(site.paths, settings, checked, accept=True, **flags)
 
 
 def declare(site: TestSite, persons: int | str) -> None:
@@ -310,9 +313,9 @@ def test_another_frame_is_declared_or_refused(world: World) -> None:
     assert "--new-frame" in said
     # The same where nobody could look at the ledger before: nothing of version 1 is undone.
     settings = read_settings(site.paths)
-    checked, _ = setup.inspect(site.paths, settings, new_frame=True)
+    checked, _ = inspect_rows(site.paths, settings, new_frame=True)
     with pytest.raises(LedgerError, match="stays as it is"):
-        setup.certify(site.paths, settings, checked, accept=True)
+        certify_rows(site.paths, settings, checked, accept=True)
     assert (site.paths.snapshots / "dictionary.toml").read_bytes() == certified
     said = penstock("site", "check", "--new-frame", "-d", site.paths.root)
     assert "certified as version 2 of main; public n = 400" in said
@@ -340,6 +343,6 @@ def test_rows_without_a_frame_are_never_certified(world: World) -> None:
     said = penstock("site", "check", "--accept", "-d", site.paths.root, code=2)
     assert "Add persons = 300" in said
     schema = SCHEMA
-    unframed = setup.check(setup.read_text(world.root / "a.csv"), schema)
+    unframed = check(read_text(world.root / "a.csv"), schema)
     with pytest.raises(Exception, match="persons: is missing"):
-        setup.certify(site.paths, read_settings(site.paths), unframed, accept=True)
+        certify_rows(site.paths, read_settings(site.paths), unframed, accept=True)

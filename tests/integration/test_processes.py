@@ -16,7 +16,7 @@ from tests.conftest import FAST
 from tests.studies.bench_network import running
 from tests.support.federation import COORDINATOR, Federation, penstock, small_disk
 
-from penstock_client.site.network_side import NetworkPaths
+from penstock_client.site.network_paths import NetworkPaths
 from penstock_server.store.folder import Folder
 
 SITES = ("a", "b", "c")

@@ -26,9 +26,10 @@ import pytest
 from typer.testing import CliRunner
 
 from penstock.cli.main import app
-from penstock_client.onboarding import setup
+from penstock_client.onboarding.inspection import inspect_values
 from penstock_client.rows import snapshot
-from penstock_client.site.paths import SitePaths, read_settings
+from penstock_client.site.site_paths import SitePaths
+from penstock_client.site.site_settings import read_settings
 
 N = 120
 DICTIONARY = """\
@@ -220,7 +221,7 @@ def made(home: Path, name: str) -> tuple[Path, Path]:
 
 def rows_of(folder: Path, version: int = 1) -> dict[str, list[float]]:
     """What was certified."""
-    kept, _ = snapshot.load((folder / "snapshots" / f"main-{version}.arrow").read_bytes())
+    kept, _ = snapshot.load_rows((folder / "snapshots" / f"main-{version}.arrow").read_bytes())
     return {name: values.tolist() for name, values in kept.items()}
 
 
@@ -363,7 +364,7 @@ def test_a_public_table_is_not_recoded_as_the_sites_file_is(home: Path) -> None:
     path = folder / "site.toml"
     path.write_text(path.read_text() + '\npublic_data = "public.csv"\n')
     penstock("site", "check", "-d", folder)
-    kept, _ = snapshot.load((folder / "snapshots" / "public.arrow").read_bytes())
+    kept, _ = snapshot.load_rows((folder / "snapshots" / "public.arrow").read_bytes())
     assert kept["sex"].tolist() == truth()["sex"].tolist()
 
 
@@ -374,7 +375,7 @@ def public_table(folder: Path, text: str, settings: str = "") -> None:
 
 
 def public_rows(folder: Path) -> dict[str, list[float]]:
-    kept, _ = snapshot.load((folder / "snapshots" / "public.arrow").read_bytes())
+    kept, _ = snapshot.load_rows((folder / "snapshots" / "public.arrow").read_bytes())
     return {name: values.tolist() for name, values in kept.items()}
 
 
@@ -535,4 +536,4 @@ def test_the_steward_sees_which_values_are_unknown_and_how_often(home: Path) -> 
     assert "[columns.died]" in said
     assert re.search(r'values = \{ (ja = "", nein = ""|nein = "", ja = "") \}', said)
     paths = SitePaths(folder)
-    assert setup.inspect_values(paths, read_settings(paths))["died"][0][1] == max(ones, N - ones)
+    assert inspect_values(paths, read_settings(paths))["died"][0][1] == max(ones, N - ones)

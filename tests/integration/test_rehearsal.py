@@ -19,7 +19,7 @@ from tests.support.timed import Slow, Timed
 
 from penstock.mechanisms import MECHANISMS, Gibbs, Maf
 from penstock.schema import Column, Schema
-from penstock_client.rows.snapshot import by_person, load, recode
+from penstock_client.rows.snapshot import arrange_by_person, load_rows, recode_levels
 from penstock_client.work import rehearsal
 from penstock_client.work.rehearsal import LONG, SHORT, Timing, seconds, shortened
 
@@ -28,7 +28,8 @@ PLANTED = """
 import logging, sys
 from pathlib import Path
 from penstock_client.gate import service
-from penstock_client.site.paths import SitePaths, read_settings
+from penstock_client.site.site_paths import SitePaths
+from penstock_client.site.site_settings import read_settings
 
 folder = Path(sys.argv[1]).parent / "planted"
 folder.mkdir()
@@ -36,7 +37,7 @@ folder.mkdir()
 sys.path.insert(0, str(folder))
 logging.basicConfig(level=logging.INFO)
 paths = SitePaths(Path(sys.argv[1]))
-service.serve(paths, read_settings(paths))
+service.serve_gate(paths, read_settings(paths))
 """
 
 BUG = """
@@ -103,7 +104,7 @@ KINDS = Schema(
 
 def test_synthetic_rows_are_of_all_kinds_with_values_missing_and_persons_absent():
     data = rehearsal.synthetic_rows(KINDS, 2000, 3)
-    coded, person = load(data)
+    coded, person = load_rows(data)
     assert set(coded) == set(KINDS.names)
     for column in KINDS.columns:
         values = coded[column.name]
@@ -115,14 +116,14 @@ def test_synthetic_rows_are_of_all_kinds_with_values_missing_and_persons_absent(
     assert set(coded["grid"][~np.isnan(coded["grid"])]) >= {0.5}
     assert set(range(2000)) - set(person.tolist())
     rng = np.random.default_rng(0)
-    _, present = by_person(recode(coded, KINDS, KINDS), person, 2000, KINDS, rng)
+    _, present = arrange_by_person(recode_levels(coded, KINDS, KINDS), person, 2000, KINDS, rng)
     assert 0.6 < present.mean() < 0.95
 
 
 def test_a_wide_table_keeps_whole_rows():
     wide = Schema(tuple(Column(f"x{i}", "continuous", lower=0, upper=1) for i in range(200)))
-    coded, person = load(rehearsal.synthetic_rows(wide, 50, 1))
-    _, present = by_person(coded, person, 50, wide, np.random.default_rng(0))
+    coded, person = load_rows(rehearsal.synthetic_rows(wide, 50, 1))
+    _, present = arrange_by_person(coded, person, 50, wide, np.random.default_rng(0))
     assert present.any()
 
 

@@ -16,8 +16,8 @@ from penstock.wire import gate_pb2
 from penstock.wire.canonical import canonical
 from penstock.wire.manifest import read_manifest, sign_manifest
 from penstock.wire.signatures import generate_key, public_hex
-from penstock_client.cli.common import document, steward
-from penstock_client.site.paths import SitePaths
+from penstock_client.cli.common import call_document, call_steward
+from penstock_client.site.site_paths import SitePaths
 
 
 def describe(site, manifest=b""):
@@ -106,7 +106,7 @@ def test_a_restored_gate_stops_when_it_is_shown_what_it_forgot(world, restored):
     assert refused(site, world.signed(name="first")) == "rolled-back"
     assert site.poll(site.first).state == "delivered"
     assert site.collect(site.first)[1]
-    shown = document(site.paths, "Status")
+    shown = call_document(site.paths, "Status")
     assert shown["stopped"] == "rolled-back"
     assert "penstock site ledger recover" in shown["remedy"]
     seq = site.ledger().seq
@@ -161,9 +161,9 @@ def test_nothing_is_approved_while_the_ledger_is_behind(world, restored):
     job = site.submit(world.signed(name="third"))
     describe(site, site.seen[0])
     with pytest.raises(Refused) as caught:
-        steward(site.paths, "Approve", gate_pb2.JobRequest(request_id=job.request_id))
+        call_steward(site.paths, "Approve", gate_pb2.JobRequest(request_id=job.request_id))
     assert caught.value.reason == "rolled-back"
-    steward(site.paths, "Reject", gate_pb2.RejectRequest(request_id=job.request_id))
+    call_steward(site.paths, "Reject", gate_pb2.RejectRequest(request_id=job.request_id))
     assert site.poll(job.request_id).state == "rejected"
 
 

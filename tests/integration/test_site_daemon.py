@@ -22,10 +22,10 @@ from penstock.base.errors import InvalidInput, PenstockError, SignatureError
 from penstock.cli.main import app
 from penstock.processes import certificates
 from penstock.wire.signatures import fingerprint
-from penstock_client.ledger.database import exclusive, holder
-from penstock_client.onboarding.join import FORMAT
-from penstock_client.operate import daemon
-from penstock_client.site.network_side import (
+from penstock_client.ledger.database import find_holder, hold_exclusively
+from penstock_client.onboarding.invite import FORMAT
+from penstock_client.operate import site_daemon
+from penstock_client.site.network_paths import (
     Coordinator,
     NetworkPaths,
     node_fingerprint,
@@ -239,7 +239,7 @@ def start(site, *command):
 
 
 def up(site):
-    return daemon.answers(site.paths.steward_socket)
+    return site_daemon.is_answering(site.paths.steward_socket)
 
 
 def ended(process):
@@ -279,7 +279,7 @@ def test_a_site_that_has_not_joined_runs_its_gate_and_says_how_to_join(world, si
     assert "penstock site join" in said
     assert "gate runs" in said
     assert "gate has stopped" in said
-    assert holder(site.paths.lock) is None
+    assert find_holder(site.paths.lock) is None
     assert not site.paths.daemon_state.exists()
 
 
@@ -303,7 +303,7 @@ def test_a_killed_daemon_leaves_nothing_running_and_no_lie(site):
     gate = until(lambda: gate_of(process))
     site.kill(process)
     psutil.wait_procs([gate], timeout=60)
-    until(lambda: holder(site.paths.lock) is None)
+    until(lambda: find_holder(site.paths.lock) is None)
     assert "the gate does not run" in penstock("site", "status", "-d", site.paths.root, code=8)
     start(site)
     until(lambda: up(site))
@@ -315,7 +315,7 @@ def test_what_would_stop_the_gate_is_said_before_anything_starts(site):
     code, said = ended(start(site))
     assert (code, "automatc" in said) == (2, True)
     site.paths.policy.write_text(policy)
-    with exclusive(site.paths.lock):
+    with hold_exclusively(site.paths.lock):
         code, said = ended(start(site))
     assert (code, "another process holds this site's lock" in said) == (7, True)
     with open(site.paths.database, "r+b") as file:
@@ -346,7 +346,7 @@ def test_the_network_side_runs_alone_from_its_own_directory(world, site):
     penstock("site", "join", path, "-d", world.root / "none", "--network", folder)
     process = start(site, "network", str(folder), "--gate", str(site.paths.gate_socket))
     until(lambda: NetworkPaths(folder).log.joinpath("supernode.log").exists())
-    assert holder(NetworkPaths(folder).lock) == process.pid
+    assert find_holder(NetworkPaths(folder).lock) == process.pid
     process.send_signal(signal.SIGTERM)
     code, said = ended(process)
     assert code == 0

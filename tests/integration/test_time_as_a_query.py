@@ -21,7 +21,7 @@ from penstock.base.errors import Refused
 from penstock.privacy.request import PrivacyRequest
 from penstock.wire import gate_pb2
 from penstock.wire.signed import sign_cancel
-from penstock_client.cli.common import document
+from penstock_client.cli.common import call_document
 from penstock_client.gate import schedule
 
 DONE = "delivered"
@@ -179,9 +179,11 @@ def shows_at(site, request_id, charge):
     assert site.poll(request_id).state == "running"
     assert before < charge.settled_seq
     end = site.wait(request_id, seconds=240)
-    now = schedule.after("1970-01-01T00:00:00Z", time.time())
-    assert charge.ready_at <= schedule.shown_at(charge.time, charge.ready_at, charge.settled_at)
-    assert now >= schedule.shown_at(charge.time, charge.ready_at, charge.settled_at)
+    now = schedule.add_seconds("1970-01-01T00:00:00Z", time.time())
+    assert charge.ready_at <= schedule.find_shown_at(
+        charge.time, charge.ready_at, charge.settled_at
+    )
+    assert now >= schedule.find_shown_at(charge.time, charge.ready_at, charge.settled_at)
     assert position(site) >= charge.settled_seq
     return end
 
@@ -194,7 +196,7 @@ def test_a_real_run_that_is_over_goes_on_outside_and_the_next_one_waits(world):
     )
     charge = settled(site, first.request_id)
     assert site.poll(second.request_id).state == "queued"
-    shown = document(site.paths, "Requests")["requests"]  # the steward sees both
+    shown = call_document(site.paths, "Requests")["requests"]  # the steward sees both
     assert [(r["state"], r["outside"]) for r in shown] == [
         ("delivered", "running"),
         ("queued", "queued"),

@@ -35,9 +35,11 @@ from penstock.privacy.events import (
 )
 from penstock.wire.canonical import canonical
 from penstock.wire.signatures import fingerprint, generate_key, public_hex, sign
-from penstock_client.ledger.budget import summary
+from penstock_client.ledger.budget import summarize_budget
 from penstock_client.ledger.database import Database
-from penstock_client.ledger.ledger import RECORD, Charge, Ledger
+from penstock_client.ledger.ledger import Ledger
+from penstock_client.ledger.records import RECORD
+from penstock_client.ledger.state import Charge
 
 SCRIPT = Path(__file__).parents[2] / "deploy" / "verify_ledger.py"
 KEY, OTHER = generate_key(), generate_key()
@@ -188,7 +190,7 @@ def test_a_whole_ledger_is_ok_and_costs_what_penstock_says(ledger, export, tmp_p
     assert report["problems"] == []
     assert report["head"] == ledger.state().head
     assert report["fingerprint"] == fingerprint(PUBLIC)
-    rows = {row["lineage"]: row for row in summary(ledger.state())}
+    rows = {row["lineage"]: row for row in summarize_budget(ledger.state())}
     assert [one["lineage"] for one in report["lineages"]] == ["main", "grid"]
     for one in report["lineages"]:
         ours = rows[one["lineage"]]

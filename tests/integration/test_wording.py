@@ -17,8 +17,8 @@ from penstock.cli.exits import EXITS
 from penstock.schema import HOW_SUGGESTED, Column, Schema
 from penstock.study.toml import dictionary_toml, parse_study
 from penstock.wire.messages import explain
-from penstock_client.site.paths import SitePaths
 from penstock_client.site.policy import read_policy
+from penstock_client.site.site_paths import SitePaths
 
 DOCS = Path(__file__).parents[2] / "docs"
 

@@ -38,7 +38,7 @@ from penstock.privacy.request import PrivacyRequest
 from penstock.questions.estimands import Estimand
 from penstock.schema import Column, Schema
 from penstock.schema.encoding import Encoding
-from penstock_client.rows.snapshot import by_person
+from penstock_client.rows.snapshot import arrange_by_person
 
 Array = NDArray[np.float64]
 Coded = dict[str, Array]
@@ -200,7 +200,7 @@ class World:
     def _release(self, coded: Coded) -> None:
         noise = SeededNoise(1)
         person = np.repeat(np.arange(PERSONS), ROWS)
-        rows, present = by_person(coded, person, PERSONS, SCHEMA, noise.generator())
+        rows, present = arrange_by_person(coded, person, PERSONS, SCHEMA, noise.generator())
 
         def made(arch: Any, device: str, threads: int = 1) -> Any:
             return make_flow(arch, device, self.case.backend, threads=threads)

@@ -49,8 +49,9 @@ from penstock.mechanisms import MECHANISMS
 from penstock.mechanisms.plans import plan
 from penstock.privacy.request import PrivacyRequest, advised_delta
 from penstock_client.ledger.database import Database
-from penstock_client.ledger.ledger import Charge, Ledger
-from penstock_client.site.paths import SitePaths
+from penstock_client.ledger.ledger import Ledger
+from penstock_client.ledger.state import Charge
+from penstock_client.site.site_paths import SitePaths
 from penstock_server.demo import SCENARIOS, Demo, Scenario
 from penstock_server.operate import service
 from penstock_server.simulate import cvd, visits

@@ -46,7 +46,7 @@ from tests.support.weighed import (
     weigh_attack,
 )
 
-from penstock_client.rows.snapshot import load
+from penstock_client.rows.snapshot import load_rows
 from penstock_client.work.rehearsal import synthetic_rows
 
 SIZES = (450, 5000, 50_000)
@@ -174,7 +174,7 @@ def _lifelines(n: int) -> object:
     from lifelines import CoxPHFitter
     from pandas import DataFrame
 
-    coded, _ = load(synthetic_rows(schema(COLUMNS), n, 1))
+    coded, _ = load_rows(synthetic_rows(schema(COLUMNS), n, 1))
     return CoxPHFitter(penalizer=0.01).fit(DataFrame(coded).dropna(), "t", "e")
 
 

@@ -44,7 +44,7 @@ from penstock.wire.messages import PART_BYTES, PIECE_BYTES
 from penstock.wire.signatures import generate_key, private_from_pem, private_to_pem, public_hex
 from penstock.wire.signed import read_signed_study
 from penstock_client.operate.flower.supernode import HEARTBEAT_SECONDS, Pace
-from penstock_client.site.network_side import Coordinator, NetworkPaths
+from penstock_client.site.network_paths import Coordinator, NetworkPaths
 
 FEDERATION, PERSONS, DELTA = "bench", 2000, 1e-5
 EVENTS = (Gaussian(9.0),)

@@ -27,14 +27,14 @@ from tests.conftest import TestSite, World
 from typer.testing import CliRunner
 
 from penstock.analyst.remote import Remote
+from penstock.base.times import stamp_now
 from penstock.cli.main import app
 from penstock.wire import gate_pb2
 from penstock.wire.signatures import public_hex
 from penstock.wire.signed import SignedStudy, sign_study
-from penstock_client.cli.common import document, steward
-from penstock_client.ledger.ledger import Charge
+from penstock_client.cli.common import call_document, call_steward
+from penstock_client.ledger.state import Charge
 from penstock_server.operate import service
-from penstock_server.studies.lifecycle import now, stamp
 
 COORDINATOR = "coordinator"
 KINDS = {
@@ -162,7 +162,7 @@ class Federation:
     def start(self, *machines: str, wait: bool = True) -> None:
         """Start daemons (all of them if none is named), and wait until the sites are heard of."""
         chosen = machines or tuple(self.machines)
-        since = stamp(now())
+        since = stamp_now()
         for machine in chosen:
             self._daemons[machine] = self._popen(machine)
         if not wait:
@@ -387,7 +387,7 @@ class Federation:
 
         def asked() -> bool:
             with contextlib.suppress(Exception):
-                rows = document(paths, "Requests")["requests"]
+                rows = call_document(paths, "Requests")["requests"]
                 waiting.extend(
                     r["request"]
                     for r in rows
@@ -396,11 +396,11 @@ class Federation:
             return bool(waiting)
 
         self.until(asked, f"a request at {name}")
-        steward(paths, "Approve", gate_pb2.JobRequest(request_id=waiting[0]))
+        call_steward(paths, "Approve", gate_pb2.JobRequest(request_id=waiting[0]))
 
     def status(self, name: str) -> dict[str, Any]:
         """What the gate tells its steward."""
-        return dict(document(self.site(name).paths, "Status"))
+        return dict(call_document(self.site(name).paths, "Status"))
 
     # -- waiting -------------------------------------------------------------------------------
 

@@ -21,8 +21,9 @@ from penstock_client.gate.gate import Gate
 from penstock_client.gate.running import Runner
 from penstock_client.gate.service import GateService
 from penstock_client.gate.stores import Stores
-from penstock_client.rows.sealed import mapped
-from penstock_client.site.paths import SitePaths, read_settings
+from penstock_client.rows.sealed import map_rows
+from penstock_client.site.site_paths import SitePaths
+from penstock_client.site.site_settings import read_settings
 from penstock_client.work import worker
 from penstock_client.work.launcher import Worker
 from penstock_client.work.rehearsal import Measured, shortened
@@ -59,7 +60,7 @@ class WorkerHere(Worker):
         return self._found
 
     def run(self, rows: int, progress: Callable[[int, int], None]) -> Path:
-        first, *rest = worker.produce(self._spec, mapped(rows), progress, self._mechanisms)
+        first, *rest = worker.produce(self._spec, map_rows(rows), progress, self._mechanisms)
         with pa.OSFile(str(self._folder / TABLE), "wb") as sink:
             with pa.ipc.new_stream(sink, first.schema) as writer:
                 for table in (first, *rest):

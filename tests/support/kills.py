@@ -26,14 +26,16 @@ from pathlib import Path
 from tests.support.ledgers import DIGESTS, ROWS
 
 from penstock.base.errors import BudgetExceeded
+from penstock.base.times import stamp_now
 from penstock.privacy.accounting.renyi import renyi_total
 from penstock.privacy.events import Gaussian
 from penstock.privacy.filters import best_order
 from penstock.wire.messages import JobState
 from penstock.wire.signatures import generate_key, public_hex
 from penstock_client.gate.jobs import Job, Jobs
-from penstock_client.ledger.database import Database, exclusive
-from penstock_client.ledger.ledger import Charge, Ledger, utc_now
+from penstock_client.ledger.database import Database, hold_exclusively
+from penstock_client.ledger.ledger import Ledger
+from penstock_client.ledger.state import Charge
 
 TOTAL, DELTA = 3.0, 1e-5
 SIGMAS = (9.0, 14.0, 30.0)  # a data set holds about twenty of these, then another one begins
@@ -60,7 +62,7 @@ class Shore:
     def child(self, seed: int) -> None:
         """What a gate does, for ever."""
         rng = random.Random(seed)
-        with exclusive(self.folder / "lock"):
+        with hold_exclusively(self.folder / "lock"):
             database = Database(self.path)
             ledger, jobs = Ledger(database, self.key), Jobs(database)
             ledger.verify(public_hex(self.key))
@@ -74,7 +76,7 @@ class Shore:
         self.stage[0] = QUEUE
         lineage = list(ledger.state().lineages)[-1:]
         name = lineage[0] if lineage else self._begin(ledger)
-        now = utc_now()
+        now = stamp_now()
         job = Job(
             f"r{len(jobs.all())}",
             "s",
@@ -105,9 +107,9 @@ class Shore:
         try:
             with ledger.database.transaction():
                 ledger.reserve(charge, signer_epsilon=TOTAL)
-                jobs.move(job.request_id, JobState.RUNNING, utc_now())
+                jobs.move(job.request_id, JobState.RUNNING, stamp_now())
         except BudgetExceeded:
-            jobs.move(job.request_id, JobState.FAILED, utc_now(), "budget")
+            jobs.move(job.request_id, JobState.FAILED, stamp_now(), "budget")
             self._begin(ledger)
             return
         self.stage[0] = READ
@@ -129,7 +131,7 @@ class Shore:
                 ledger.commit(request)
             else:
                 ledger.burn(request, "interrupted")
-            jobs.move(request, JobState.DELIVERED if kept else JobState.FAILED, utc_now())
+            jobs.move(request, JobState.DELIVERED if kept else JobState.FAILED, stamp_now())
 
     # -- outside -------------------------------------------------------------------------------
 

@@ -20,8 +20,8 @@ from penstock.wire.signed import SignedStudy, sign_cancel
 from penstock_client.gate.gate import Gate
 from penstock_client.gate.running import Runner
 from penstock_client.gate.stores import Stores
-from penstock_client.rows.sealed import mapped
-from penstock_client.site.paths import read_settings
+from penstock_client.rows.sealed import map_rows
+from penstock_client.site.site_settings import read_settings
 from penstock_client.work import rehearsal
 from penstock_client.work.spec import Spec
 
@@ -108,7 +108,7 @@ class Slow:
                 return None
         if self.end == "gate killed":
             raise Killed
-        Slow.rows = bytes(mapped(rows))
+        Slow.rows = bytes(map_rows(rows))
         table = self.folder / "table.arrow"
         table_of(Study.from_dict(self.spec.study), self.spec.persons, table)
         return table if self.end == "delivered" else None

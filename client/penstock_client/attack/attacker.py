@@ -26,8 +26,8 @@ from penstock.mechanisms.protocol import Attacked
 from penstock.privacy.noise.sources import NoiseSource, permutation
 from penstock.schema.encoding import Encoding
 from penstock_client.rows import snapshot
-from penstock_client.rows.sealed import mapped
-from penstock_client.work.ends import confess
+from penstock_client.rows.sealed import map_rows
+from penstock_client.work.ends import describe_failure
 from penstock_client.work.spec import Spec
 from penstock_client.work.worker import (
     Task,
@@ -172,10 +172,10 @@ def main() -> int:
 
     try:
         use_threads(spec)
-        rows = mapped(asked["rows"])
+        rows = map_rows(asked["rows"])
         found = attack(spec, rows, asked["repeats"], asked["sweep"], lambda at, of: say([at, of]))
     except Exception as error:
-        say(confess(error))
+        say(describe_failure(error))
         return 1
     say(found)
     return 0

@@ -31,21 +31,23 @@ from penstock.audit.tradeoff import (
 )
 from penstock.base.errors import InvalidInput, JobFailed, PenstockError, Problem
 from penstock.base.pictures import check_picture
+from penstock.base.times import stamp_now
 from penstock.mechanisms.refusals import shortage, within
 from penstock.mechanisms.registry import MECHANISMS
 from penstock.privacy.events import to_dict
 from penstock.wire.signatures import private_to_pem
 from penstock.wire.signed import read_signed_study
 from penstock_client.gate.admission import refuse
-from penstock_client.gate.facts import public_snapshot, read_facts
+from penstock_client.gate.facts import find_public_snapshot, read_facts
 from penstock_client.gate.jobs import Jobs
 from penstock_client.ledger.database import Database
-from penstock_client.ledger.ledger import Ledger, utc_now
+from penstock_client.ledger.ledger import Ledger
 from penstock_client.rows import snapshot
-from penstock_client.rows.sealed import require_certified, sealed
-from penstock_client.site.paths import SitePaths, SiteSettings
-from penstock_client.work.ends import told
-from penstock_client.work.launcher import environment
+from penstock_client.rows.sealed import require_certified, seal_rows
+from penstock_client.site.site_paths import SitePaths
+from penstock_client.site.site_settings import SiteSettings
+from penstock_client.work.ends import explain_end
+from penstock_client.work.launcher import make_environment
 from penstock_client.work.spec import Spec
 
 MOST_REPEATS = 100
@@ -130,7 +132,7 @@ def specified(
         database.close()
     if job is None:
         raise refuse("unknown-request")
-    facts = read_facts(paths, settings, state, utc_now())
+    facts = read_facts(paths, settings, state, stamp_now())
     study = read_signed_study(job.signed).study
     mechanism = MECHANISMS.of(study.mechanism)
     if not mechanism.attackable:
@@ -141,27 +143,27 @@ def specified(
             remedy="see what the mechanism is charged, and `penstock audit`",
         )
     version = next(v for v in state.lineages[job.lineage].versions if v.number == job.version)
-    rows = snapshot.path_of(paths.snapshots, job.lineage, job.version)
+    rows = snapshot.locate_rows(paths.snapshots, job.lineage, job.version)
     if not rows.exists():
         raise PenstockError(
             "the rows that this request was for have been replaced by newer ones",
             value=f"version {job.version}",
             remedy="wait for the same study to be submitted anew",
         )
-    public = public_snapshot(paths)
+    public = find_public_snapshot(paths)
     wants_public = study.privacy.guarantee == "public-flow"
     planned = mechanism.plan(study.asked, version.persons)
     needed = mechanism.attack_memory(planned, study.schema, facts.dictionary, facts.threads)
     if not within(needed, facts.memory_gb):
         raise refuse("memory", shortage(needed, planned.persons, facts.memory_gb))
     with contextlib.ExitStack() as held:
-        found = held.enter_context(sealed(rows))
+        found = held.enter_context(seal_rows(rows))
         require_certified(found, facts.dictionary, private_to_pem(paths.key()), version.fingerprint)
         spec = Spec(
             study=study.to_dict(),
             dictionary=facts.dictionary.to_dict(),
             events=[to_dict(e) for e in planned.events],
-            public=held.enter_context(sealed(public)) if public and wants_public else None,
+            public=held.enter_context(seal_rows(public)) if public and wants_public else None,
             persons=version.persons,
             device=settings.device,
             threads=settings.threads,
@@ -198,7 +200,7 @@ def run(
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
-        env=environment(spec.threads),
+        env=make_environment(spec.threads),
         text=True,
         start_new_session=True,
         pass_fds=[rows, *([] if spec.public is None else [spec.public])],
@@ -228,7 +230,9 @@ def run(
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
     if code != 0 or not isinstance(said, dict):
-        why = told(said if isinstance(said, dict) else None, code, spec.memory_gb, killed=False)
+        why = explain_end(
+            said if isinstance(said, dict) else None, code, spec.memory_gb, killed=False
+        )
         raise JobFailed("the attack ended early; nothing was charged or kept", value=why)
     return Outcome(said["persons"], repeats, said["w"], Tradeoff.from_dict(said["table"]))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import typer
 
 from penstock_client.cli import daemon, ledger, setup, steward, trust
-from penstock_client.operate.doctor import doctor
+from penstock_client.operate.site_doctor import doctor
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False)
 

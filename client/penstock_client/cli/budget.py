@@ -14,7 +14,7 @@ WIDTH = 40
 
 
 def show_lineage(row: dict[str, Any], *, detail: bool = False) -> None:
-    """One row of :func:`penstock_client.ledger.budget.summary`, for a data steward.
+    """One row of :func:`penstock_client.ledger.budget.summarize_budget`, for a data steward.
 
     The share of the data set's life is what adds up over studies; each ε that is shown beside it is
     what one release cost by itself. Every other account of ε is a ``detail``: they answer other

@@ -13,7 +13,8 @@ from penstock.base.errors import GateUnavailable, InvalidInput, Problem
 from penstock.wire import gate_pb2, gate_pb2_grpc
 from penstock.wire.calls import connect, failure
 from penstock_client.ledger.decisions import Who
-from penstock_client.site.paths import SitePaths, SiteSettings, read_settings
+from penstock_client.site.site_paths import SitePaths
+from penstock_client.site.site_settings import SiteSettings, read_settings
 
 RPC_SECONDS = 30.0
 
@@ -38,7 +39,7 @@ def open_site(root: Path) -> tuple[SitePaths, SiteSettings]:
     return paths, read_settings(paths)
 
 
-def steward(paths: SitePaths, method: str, request: Any) -> Any:
+def call_steward(paths: SitePaths, method: str, request: Any) -> Any:
     """One call on steward.sock.
 
     Raises:
@@ -55,20 +56,20 @@ def steward(paths: SitePaths, method: str, request: Any) -> Any:
             raise failure(error) from None
 
 
-def document(paths: SitePaths, method: str, request: Any = None) -> dict[str, Any]:
+def call_document(paths: SitePaths, method: str, request: Any = None) -> dict[str, Any]:
     """A call whose answer is a document."""
-    reply = steward(paths, method, request or gate_pb2.Nothing())
+    reply = call_steward(paths, method, request or gate_pb2.Nothing())
     found: dict[str, Any] = json.loads(reply.json)
     return found
 
 
-def decider() -> gate_pb2.Decider:
+def identify_decider() -> gate_pb2.Decider:
     """Whoever runs this command, for the gate's record of what they decide."""
     who = Who.here()
     return gate_pb2.Decider(uid=who.uid or 0, user=who.user, claimed=dict(who.claimed))
 
 
-def short(value: object) -> object:
+def shorten(value: object) -> object:
     """A value in a cell of a table."""
     if isinstance(value, float):
         return f"{value:.4g}"

@@ -16,11 +16,11 @@ import typer
 from penstock.base.errors import GateUnavailable
 from penstock.cli.console import done, emit_json, err, friendly, say, table
 from penstock.wire.signatures import fingerprint
-from penstock_client.cli.common import AsJson, SiteDir, document, open_site, short
-from penstock_client.ledger.database import holder
-from penstock_client.operate import daemon
-from penstock_client.site.network_side import NetworkPaths
-from penstock_client.site.paths import SitePaths
+from penstock_client.cli.common import AsJson, SiteDir, call_document, open_site, shorten
+from penstock_client.ledger.database import find_holder
+from penstock_client.operate import site_daemon
+from penstock_client.site.network_paths import NetworkPaths
+from penstock_client.site.site_paths import SitePaths
 
 STOP_SECONDS = 60.0
 
@@ -37,7 +37,7 @@ def start(directory: SiteDir = Path()) -> None:
     Where the site has joined a coordinator, that is Flower's SuperNode and a runner.
     """
     paths, settings = open_site(directory)
-    daemon.serve_site(
+    site_daemon.serve_site(
         paths,
         tell=_tell,
         ready=lambda: done(f"site {settings.name} is up"),
@@ -62,17 +62,17 @@ def gate(
     """Run the gate alone in the foreground, until Ctrl-C or `penstock site stop`."""
     # gRPC's forks and threads are noisy on standard error; our log says what matters.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    from penstock_client.gate.service import serve
+    from penstock_client.gate.service import serve_gate
 
     paths, settings = open_site(directory)
-    notes = daemon.site_notes(paths)
+    notes = site_daemon.list_notes(paths)
     _log_to(None if supervised else paths.log)
 
     def ready(more: list[str]) -> None:
         _show_notes([*more, *notes])
         done(f"gate of {settings.name} answers on {paths.gate_socket}")
 
-    serve(paths, settings, ready=ready)
+    serve_gate(paths, settings, ready=ready)
 
 
 def _log_to(path: Path | None) -> None:
@@ -95,9 +95,9 @@ def network(
     """Run the network side alone, as a user of its own, until Ctrl-C."""
     found = NetworkPaths(directory.resolve())
     address = found.read_coordinator().address
-    if not daemon.answers(gate):
+    if not site_daemon.is_answering(gate):
         _show_notes([f"nobody answers on {gate} yet"])
-    daemon.serve_network(
+    site_daemon.serve_network(
         found,
         gate.absolute(),
         tell=_tell,
@@ -110,9 +110,9 @@ def stop(directory: SiteDir = Path()) -> None:
     """Stop the site. A run in progress is ended and its charge stays."""
     paths, _ = open_site(directory)
     try:
-        document(paths, "Stop")
+        call_document(paths, "Stop")
     except GateUnavailable:
-        supervisor = holder(paths.daemon_lock)
+        supervisor = find_holder(paths.daemon_lock)
         if not supervisor:
             raise
         # It was about to start the gate again.
@@ -120,7 +120,7 @@ def stop(directory: SiteDir = Path()) -> None:
             os.kill(supervisor, signal.SIGTERM)
     end = time.monotonic() + STOP_SECONDS
     while time.monotonic() < end:
-        if holder(paths.lock) is None and holder(paths.daemon_lock) is None:
+        if find_holder(paths.lock) is None and find_holder(paths.daemon_lock) is None:
             done("the site has stopped")
             return
         time.sleep(0.1)
@@ -133,7 +133,7 @@ def status(directory: SiteDir = Path(), as_json: AsJson = False) -> None:
     paths, _ = open_site(directory)
     processes = _processes(paths)
     try:
-        shown = document(paths, "Status")
+        shown = call_document(paths, "Status")
     except GateUnavailable:
         if not processes["daemon"]:
             raise
@@ -144,18 +144,18 @@ def status(directory: SiteDir = Path(), as_json: AsJson = False) -> None:
         return
     if "gate_key" in shown:
         shown["gate_key"] = fingerprint(shown["gate_key"])
-    rows = [(k, short(v)) for k, v in _told(shown).items()]
+    rows = [(k, shorten(v)) for k, v in _told(shown).items()]
     table(f"site {shown.get('site', paths.root)}", ("", ""), rows)
 
 
 def _processes(paths: SitePaths) -> dict[str, Any]:
     """The daemon's pid and what it says of its children; the coordinator that was joined."""
-    found = daemon.running(paths.daemon_lock, paths.daemon_state)
+    found = site_daemon.find_running(paths.daemon_lock, paths.daemon_state)
     return {
         "daemon": found.pid if found else None,
         "processes": found.processes if found else {},
-        "coordinator": daemon.joined(NetworkPaths(paths.network)),
-        "connection": daemon.read_link(NetworkPaths(paths.network).link).get("why", "")
+        "coordinator": site_daemon.find_joined(NetworkPaths(paths.network)),
+        "connection": site_daemon.read_link(NetworkPaths(paths.network).link).get("why", "")
         if found
         else "",
         "network": "separate" if paths.node_public.exists() else "here",

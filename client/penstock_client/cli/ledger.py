@@ -6,13 +6,13 @@ import json
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from penstock.base.errors import InvalidInput, LedgerError, PenstockError, Problem
+from penstock.base.times import utc_now
 from penstock.cli.console import done, emit_json, friendly, say, table
 from penstock.wire.signatures import fingerprint
 from penstock_client.cli.budget import show_lineage
@@ -21,9 +21,15 @@ from penstock_client.cli.reading import read_ledger
 from penstock_client.cli.whatif import what_if
 from penstock_client.gate.recovery import Recovered, recover_from, recover_worst_case
 from penstock_client.ledger import picture, replay
-from penstock_client.ledger.budget import summary
-from penstock_client.ledger.decisions import by_whom, export_of, of_export, read
-from penstock_client.site.policy import read_policy, read_trust
+from penstock_client.ledger.budget import summarize_budget
+from penstock_client.ledger.decisions import (
+    export_decisions,
+    name_decider,
+    read_decisions,
+    read_exported_decisions,
+)
+from penstock_client.site.policy import read_policy
+from penstock_client.site.signers import read_trust
 
 app = typer.Typer(no_args_is_help=True, help="What was spent, what is left, and the proof of it.")
 app.command("what-if")(what_if)
@@ -47,10 +53,10 @@ def ledger_show(
     paths, settings = open_site(directory)
     _, state = read_ledger(paths)
     # The steward's files as they stand now: allowances may have been changed since the last charge.
-    rows = summary(state, read_policy(paths.policy), read_trust(paths.trust))
+    rows = summarize_budget(state, read_policy(paths.policy), read_trust(paths.trust))
     if plot is not None:
         _refuse_existing(plot)
-        picture.draw(rows, plot, site=settings.name, now=datetime.now(UTC))
+        picture.draw_budget(rows, plot, site=settings.name, now=utc_now())
     if as_json:
         emit_json(rows)
         return
@@ -76,13 +82,13 @@ def ledger_verify(
     decided = None
     if export is None:
         paths, _ = open_site(directory)
-        records, gate_key = replay.records_of(read_ledger(paths)[0]), paths.gate_public()
-        decided = read(paths)
+        records, gate_key = replay.read_records(read_ledger(paths)[0]), paths.gate_public()
+        decided = read_decisions(paths)
     else:
         records, gate_key = replay.read_export(export)
-        decided = of_export(json.loads(export.read_text(encoding="utf-8")), gate_key)
-    found = replay.verify(records, gate_key)
-    missing = replay.compare(found.state, decided) if decided is not None else []
+        decided = read_exported_decisions(json.loads(export.read_text(encoding="utf-8")), gate_key)
+    found = replay.verify_ledger(records, gate_key)
+    missing = replay.compare_decisions(found.state, decided) if decided is not None else []
     if as_json:
         emit_json(
             {
@@ -131,7 +137,7 @@ def ledger_export(
     paths, _ = open_site(directory)
     export, _ = read_ledger(paths)
     if decisions:  # after the ledger, so that every decision it names is there
-        export["decisions"] = export_of(paths)
+        export["decisions"] = export_decisions(paths)
     text = json.dumps(export, indent=1) + "\n"
     if out == Path("-"):
         sys.stdout.write(text)
@@ -153,7 +159,7 @@ def _refuse_existing(out: Path) -> None:
 def ledger_decisions(directory: SiteDir = Path(), as_json: AsJson = False) -> None:
     """Who decided what, when and why: approvals, refusals, trust, policy and certifications."""
     paths, _ = open_site(directory)
-    found = read(paths)
+    found = read_decisions(paths)
     if as_json:
         emit_json(found)
         return
@@ -165,7 +171,7 @@ def ledger_decisions(directory: SiteDir = Path(), as_json: AsJson = False) -> No
 
 
 def _decision(one: Mapping[str, Any]) -> tuple[str, ...]:
-    return one["time"][:19], one["kind"], by_whom(one["by"]), _subject(one), one["reason"]
+    return one["time"][:19], one["kind"], name_decider(one["by"]), _subject(one), one["reason"]
 
 
 def _subject(one: Mapping[str, Any]) -> str:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.base.errors import GateUnavailable
-from penstock_client.cli.common import document
+from penstock_client.cli.common import call_document
 from penstock_client.ledger.database import Database
-from penstock_client.ledger.ledger import Ledger, verified
-from penstock_client.ledger.replay import records_of
+from penstock_client.ledger.ledger import Ledger
+from penstock_client.ledger.records import verify_records
+from penstock_client.ledger.replay import read_records
 from penstock_client.ledger.state import State
-from penstock_client.site.paths import SitePaths
+from penstock_client.site.site_paths import SitePaths
 
 
 def read_ledger(paths: SitePaths) -> tuple[dict[str, Any], State]:
@@ -22,8 +23,8 @@ def read_ledger(paths: SitePaths) -> tuple[dict[str, Any], State]:
     public = paths.gate_public()
     if paths.steward_socket.exists():
         try:
-            export: dict[str, Any] = document(paths, "Ledger")["export"]
-            return export, verified(records_of(export), public)
+            export: dict[str, Any] = call_document(paths, "Ledger")["export"]
+            return export, verify_records(read_records(export), public)
         except GateUnavailable:
             pass  # A socket left behind by a killed gate.
     database = Database(paths.database, read_only=True)

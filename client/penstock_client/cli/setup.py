@@ -22,13 +22,17 @@ from penstock.study.toml import Roles, guess_person
 from penstock.study.toml.writer import key
 from penstock.wire.signatures import fingerprint
 from penstock_client.cli.common import AsJson, Reason, SiteDir, open_site
-from penstock_client.onboarding import recoded, setup
-from penstock_client.onboarding.join import Invite, accept, check_site, read_invite
-from penstock_client.rows.drafts import Seen, look_at
+from penstock_client.onboarding.certification import Declared, certify_rows
+from penstock_client.onboarding.inspection import inspect_rows, inspect_values, read_dictionary
+from penstock_client.onboarding.invite import Invite, accept_invite, check_site, read_invite
+from penstock_client.onboarding.kept_recodings import find_recoding
+from penstock_client.onboarding.new_site import make_site
+from penstock_client.rows.drafts import Outline, outline_source
 from penstock_client.rows.validation import Checked
-from penstock_client.site.network_side import NetworkPaths, node_fingerprint
-from penstock_client.site.paths import SEEDED, SitePaths, SiteSettings
+from penstock_client.site.network_paths import NetworkPaths, node_fingerprint
 from penstock_client.site.policy import read_policy
+from penstock_client.site.site_paths import SitePaths
+from penstock_client.site.site_settings import SEEDED, SiteSettings
 
 MOST_VALUES = 40
 MOST_MAPPED = 12
@@ -83,10 +87,10 @@ def init(
     roles = given if no_person or given != Roles() else None
     new = not paths.dictionary.exists() and not paths.settings.exists()
     if data is not None and new and not yes and _can_ask():
-        roles = ask_roles(look_at(data), given, no_person=no_person)
+        roles = ask_roles(outline_source(data), given, no_person=no_person)
     elif roles is not None and data is not None and not no_person and person is None:
-        roles = replace(roles, person=guess_person(look_at(data).guesses))
-    setup.init(paths, name, federation, data, node_key, codebook, roles)
+        roles = replace(roles, person=guess_person(outline_source(data).guesses))
+    make_site(paths, name, federation, data, node_key, codebook, roles)
     done(f"site {name} in {paths.root}")
     say(f"gate fingerprint {fingerprint(paths.gate_public())}")
     say("next: finish dictionary.toml (bounds, levels and the frame are public knowledge, never")
@@ -100,7 +104,7 @@ def _can_ask() -> bool:
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
-def ask_roles(seen: Seen, given: Roles, *, no_person: bool = False) -> Roles:
+def ask_roles(seen: Outline, given: Roles, *, no_person: bool = False) -> Roles:
     """Ask in the terminal what the columns are; what was given is not asked again.
 
     Raises:
@@ -193,7 +197,7 @@ def check(
         _show_values(paths, settings, as_json=as_json)
         return
     empty = tuple(allow_empty or ())
-    checked, _ = setup.inspect(paths, settings, new_frame=new_frame, allow_empty=empty)
+    checked, _ = inspect_rows(paths, settings, new_frame=new_frame, allow_empty=empty)
     tables = [checked] if checked.public is None else [checked, checked.public]
     standing = [one for one in tables if one.standing(accept=accept)]
     if settings.insecure_seed is not None:
@@ -206,8 +210,8 @@ def check(
         _warn_of_delta(paths, checked.persons or 0)
     version = None
     if not (dry_run or standing):
-        declared = setup.Declared(disjoint, new_data, new_frame, reason)
-        version = setup.certify(paths, settings, checked, accept=accept, declared=declared)
+        declared = Declared(disjoint, new_data, new_frame, reason)
+        version = certify_rows(paths, settings, checked, accept=accept, declared=declared)
     if as_json:
         emit_json(
             {
@@ -236,9 +240,7 @@ def check(
         what = "add --accept to clamp and map as said, or correct the file"
         if any(one.fatal for one in standing):
             what = "correct what is marked ✗, in the file or in dictionary.toml"
-        named = settings.data if checked.standing(accept=accept) else settings.public_data
-        source = str(setup.data_path(paths, named))
-        raise InvalidInput(source, [Problem("", f"nothing was certified: {what}")])
+        raise InvalidInput(standing[0].source, [Problem("", f"nothing was certified: {what}")])
 
 
 def _warn_of_delta(paths: SitePaths, persons: int) -> None:
@@ -292,7 +294,7 @@ def _show_values(paths: SitePaths, settings: SiteSettings, *, as_json: bool) -> 
         remedy = "Leave --json, pipes and files out"
         problem = Problem("--values", "shows values of rows in a terminal only", remedy=remedy)
         raise InvalidInput("site check", [problem])
-    found = setup.inspect_values(paths, settings)
+    found = inspect_values(paths, settings)
     for column, outside in found.items():
         total = sum(count for _, count in outside)
         say(f"{column}: {total} outside, {len(outside)} different")
@@ -309,7 +311,7 @@ def _show_values(paths: SitePaths, settings: SiteSettings, *, as_json: bool) -> 
 
 def _recoding_to_write(paths: SitePaths, name: str, values: Sequence[str]) -> list[str]:
     """Lines for recoding.toml, with blanks for the steward; none where there are no levels."""
-    column = setup.read_dictionary(paths).schema[name]
+    column = read_dictionary(paths).schema[name]
     if not column.levels or not 0 < len(values) <= MOST_MAPPED:
         return []
     if not all(value.isprintable() and value.isascii() for value in values):
@@ -338,7 +340,7 @@ def recoding(
     It stays at the site. Versions, and who certified them, are in `penstock site ledger decisions`.
     """
     paths, settings = open_site(directory)
-    found = recoded.find(paths, lineage or settings.lineage, version)
+    found = find_recoding(paths, lineage or settings.lineage, version)
     if as_json:
         emit_json(asdict(found))
         return
@@ -382,7 +384,7 @@ def join(
     found = read_invite(invite)
     target = NetworkPaths(network.resolve() if network else directory.resolve() / "network")
     checked = _check_invite(found, invite, directory, alone=network is not None)
-    accept(found, target, what=str(invite), replace=replace)
+    accept_invite(found, target, what=str(invite), replace=replace)
     done(f"{found.site} has joined {found.federation} at {found.address}")
     if not checked:
         say(f"compare with the steward: gate fingerprint {found.gate_fingerprint}")

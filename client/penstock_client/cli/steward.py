@@ -19,11 +19,11 @@ from penstock_client.cli.common import (
     AsJson,
     Reason,
     SiteDir,
-    decider,
-    document,
+    call_document,
+    call_steward,
+    identify_decider,
     open_site,
-    short,
-    steward,
+    shorten,
 )
 from penstock_client.ledger.decisions import check_reason
 
@@ -38,7 +38,7 @@ RequestId = Annotated[str, typer.Argument(help="The request id, or its beginning
 def requests(directory: SiteDir = Path(), as_json: AsJson = False) -> None:
     """Every request: who asks what, at what price, and where it stands."""
     paths, _ = open_site(directory)
-    rows = document(paths, "Requests")["requests"]
+    rows = call_document(paths, "Requests")["requests"]
     if as_json:
         emit_json(rows)
         return
@@ -106,7 +106,7 @@ def preview(
         from penstock_client.attack.inference import check_place
 
         check_place(plot, paths)
-    shown = document(paths, "Preview", gate_pb2.JobRequest(request_id=request))
+    shown = call_document(paths, "Preview", gate_pb2.JobRequest(request_id=request))
     if not as_json:
         _show_preview(shown)
     if not (attacked or swept or plot):
@@ -128,7 +128,7 @@ def preview(
 
 
 def _show_preview(shown: dict[str, Any]) -> None:
-    rows = [(label, short(shown[key])) for key, label in _PREVIEW.items() if key in shown]
+    rows = [(label, shorten(shown[key])) for key, label in _PREVIEW.items() if key in shown]
     if "share_of_life" in shown:
         rows.append((_SHARE, f"{100 * shown['share_of_life']:.2g} %, which adds up"))
     table(f"request {shown['request'][:12]}", ("", ""), rows)
@@ -344,10 +344,10 @@ def approve(request: RequestId, directory: SiteDir = Path(), reason: Reason = ""
     """Let a waiting request run."""
     check_reason(reason)
     paths, _ = open_site(directory)
-    job = steward(
+    job = call_steward(
         paths,
         "Approve",
-        gate_pb2.ApproveRequest(request_id=request, reason=reason, by=decider()),
+        gate_pb2.ApproveRequest(request_id=request, reason=reason, by=identify_decider()),
     )
     done(f"{job.request_id[:12]} is {job.state}")
 
@@ -357,9 +357,9 @@ def reject(request: RequestId, directory: SiteDir = Path(), reason: Reason = "")
     """Say no to a waiting request; nothing is charged."""
     check_reason(reason)
     paths, _ = open_site(directory)
-    job = steward(
+    job = call_steward(
         paths,
         "Reject",
-        gate_pb2.RejectRequest(request_id=request, reason=reason, by=decider()),
+        gate_pb2.RejectRequest(request_id=request, reason=reason, by=identify_decider()),
     )
     done(f"{job.request_id[:12]} is {job.state}")

@@ -10,12 +10,13 @@ from typing import Annotated
 import typer
 
 from penstock.base.errors import InvalidInput, Problem
+from penstock.base.times import stamp_now
 from penstock.cli.console import done, emit_json, friendly, number, say, table
 from penstock.cli.key import read_public
 from penstock_client.cli.common import AsJson, Reason, SiteDir, open_site
-from penstock_client.ledger.decisions import Who, file_digest, opened
-from penstock_client.ledger.ledger import utc_now
-from penstock_client.site.policy import Signer, read_policy, read_trust, trust_text, write_trust
+from penstock_client.ledger.decisions import Who, file_digest, open_decisions
+from penstock_client.site.policy import read_policy
+from penstock_client.site.signers import Signer, read_trust, trust_text, write_trust
 
 app = typer.Typer(no_args_is_help=True, help="Whose studies this site answers.")
 
@@ -35,7 +36,7 @@ def trust_add(
     policy = read_policy(paths.policy)
     signer = Signer(read_public(key), label, epsilon, _end_of_day(expires))
     trust = read_trust(paths.trust).add(signer)
-    with opened(paths, settings.name) as decisions:
+    with open_decisions(paths, settings.name) as decisions:
         decisions.append(
             "trust-add",
             Who.here(),
@@ -54,7 +55,7 @@ def _end_of_day(text: str) -> str:
     except ValueError:
         problem = Problem("--expires", "not a date", value=text, bound="YYYY-MM-DD")
         raise InvalidInput("trust add", [problem]) from None
-    if moment < utc_now():
+    if moment < stamp_now():
         problem = Problem("--expires", "that day is over", value=text, bound="today or later, UTC")
         raise InvalidInput("trust add", [problem])
     return moment
@@ -72,7 +73,7 @@ def trust_revoke(
     before = read_trust(paths.trust)
     trust = before.revoke(who)
     gone = [asdict(s) for key, s in before.signers.items() if key not in trust.signers]
-    with opened(paths, settings.name) as decisions:
+    with open_decisions(paths, settings.name) as decisions:
         decisions.append(
             "trust-revoke",
             Who.here(),

@@ -9,6 +9,7 @@ import typer
 
 from penstock.base.checks import Checks
 from penstock.base.errors import InvalidInput, Problem
+from penstock.base.times import stamp_now
 from penstock.cli.console import emit_json, friendly, number, say, table
 from penstock.mechanisms.protocol import Asked
 from penstock.mechanisms.registry import MECHANISMS
@@ -16,13 +17,12 @@ from penstock.privacy.request import PrivacyRequest
 from penstock.study.toml import parse_dictionary, parse_study, read_file
 from penstock_client.cli.common import AsJson, SiteDir, open_site
 from penstock_client.cli.reading import read_ledger
-from penstock_client.gate.facts import certified_dictionary
-from penstock_client.ledger import whatif
-from penstock_client.ledger.ledger import utc_now
-from penstock_client.site.paths import SitePaths, SiteSettings
-from penstock_client.site.policy import Signer, Trust, read_policy, read_trust
-
-PLAIN = "gaussian"
+from penstock_client.gate.facts import locate_dictionary
+from penstock_client.ledger import prospects, whatif
+from penstock_client.site.policy import PLAIN_NUMBER, read_policy
+from penstock_client.site.signers import Signer, Trust, read_trust
+from penstock_client.site.site_paths import SitePaths
+from penstock_client.site.site_settings import SiteSettings
 
 _PRICED = tuple(m.name for m in MECHANISMS.values() if m.priced_alone)
 """What needs no more than a dictionary to be priced: mechanisms for tables."""
@@ -36,7 +36,7 @@ def _of(setting: str, what: str) -> str:
 
 def _kind(mechanism: str) -> str:
     """What is released, in words."""
-    if mechanism == PLAIN:
+    if mechanism == PLAIN_NUMBER:
         return "one noisy number"
     return f"{MECHANISMS[mechanism].product} ({mechanism})"
 
@@ -44,14 +44,16 @@ def _kind(mechanism: str) -> str:
 @friendly
 def what_if(
     epsilon: Annotated[float | None, typer.Option(help="ε that is asked; 1 if not given.")] = None,
-    delta: Annotated[float | None, typer.Option(help="Its δ; the policy's of a study.")] = None,
+    delta: Annotated[
+        float | None, typer.Option(help="Its δ; the largest of a study if not given.")
+    ] = None,
     mechanism: Annotated[
         str,
         typer.Option(
-            help=f"{PLAIN}: one noisy number; {' or '.join(_PRICED)}: a synthetic table. "
+            help=f"{PLAIN_NUMBER}: one noisy number; {' or '.join(_PRICED)}: a synthetic table. "
             "Others need a --study."
         ),
-    ] = PLAIN,
+    ] = PLAIN_NUMBER,
     study: Annotated[
         Path | None, typer.Option(help="Price this study file, instead of the options here.")
     ] = None,
@@ -89,25 +91,26 @@ def what_if(
     _check_options(mechanism, study, epsilon is not None or delta is not None, bool(options))
     paths, settings = open_site(directory)
     state, policy, trust = read_ledger(paths)[1], read_policy(paths.policy), read_trust(paths.trust)
-    by = None if signer is None else whatif.find_signer(trust, signer)
+    by = None if signer is None else prospects.find_signer(trust, signer)
     persons = whatif.find_lineage(state, settings.lineage).versions[-1].persons
     if study is not None:
-        question = _of_file(study, persons, _machine(paths, settings), by)
+        prospect = _of_file(study, persons, _machine(paths, settings), by)
     else:
+        largest = min(policy.study_delta, policy.largest_delta(persons))
         asked = PrivacyRequest(
-            1.0 if epsilon is None else epsilon, policy.study_delta if delta is None else delta
+            1.0 if epsilon is None else epsilon, largest if delta is None else delta
         )
-        if mechanism == PLAIN:
-            question = whatif.one_number(asked.epsilon, asked.delta, by)
+        if mechanism == PLAIN_NUMBER:
+            prospect = prospects.price_number(asked.epsilon, asked.delta, by)
         else:
             made = MECHANISMS.read({"name": mechanism, **options})
             machine = _machine(paths, settings)
             priced = Asked(made, machine.dictionary, asked)
-            question = whatif.synthetic(priced, persons, machine, signer=by)
-    now = max(utc_now(), state.time)
-    found = whatif.answer(question, state, policy, settings.lineage, now=now, releases=releases) | {
-        "signer_known": by is not None or not trust.signers
-    }
+            prospect = prospects.price_release(priced, persons, machine, signer=by)
+    now = max(stamp_now(), state.time)
+    found = whatif.answer_prospect(
+        prospect, state, policy, settings.lineage, now=now, releases=releases
+    ) | {"signer_known": by is not None or not trust.signers}
     if as_json:
         emit_json(found)
     else:
@@ -116,30 +119,30 @@ def what_if(
 
 def _check_options(mechanism: str, study: Path | None, priced: bool, tuned: bool) -> None:
     check = Checks("ledger what-if")
-    check.choice("--mechanism", mechanism, (PLAIN, *_PRICED))
-    if study is not None and (priced or tuned or mechanism != PLAIN):
+    check.choice("--mechanism", mechanism, (PLAIN_NUMBER, *_PRICED))
+    if study is not None and (priced or tuned or mechanism != PLAIN_NUMBER):
         check.add("--study", "says everything but --signer and --releases itself")
-    elif tuned and mechanism == PLAIN:
+    elif tuned and mechanism == PLAIN_NUMBER:
         remedy = f"Add --mechanism {MECHANISMS.default.name}"
         check.add("", "these options are of another mechanism", remedy=remedy)
     check.done()
 
 
-def _machine(paths: SitePaths, settings: SiteSettings) -> whatif.Machine:
+def _machine(paths: SitePaths, settings: SiteSettings) -> prospects.Machine:
     """The columns as certified, and what a run may have, as an admission takes them."""
-    path = certified_dictionary(paths)
+    path = locate_dictionary(paths)
     if not path.exists():
         remedy = "Run `penstock site check`"
         raise InvalidInput("ledger what-if", [Problem("", "not certified yet", remedy=remedy)])
     dictionary = parse_dictionary(read_file(path)).schema
-    return whatif.Machine(dictionary, settings.memory_gb, settings.threads)
+    return prospects.Machine(dictionary, settings.memory_gb, settings.threads)
 
 
 def _of_file(
-    path: Path, persons: int, machine: whatif.Machine, signer: Signer | None
-) -> whatif.Question:
+    path: Path, persons: int, machine: prospects.Machine, signer: Signer | None
+) -> prospects.Prospect:
     try:
-        return whatif.of_study(parse_study(read_file(path)), persons, machine, signer)
+        return prospects.price_study(parse_study(read_file(path)), persons, machine, signer)
     except InvalidInput as error:
         raise InvalidInput(str(path), error.problems) from None
 
@@ -200,7 +203,7 @@ def _show_noise(found: dict[str, Any], asked: float) -> None:
     persons = found["persons"]
     say(f"  as a share of the frame's {persons} persons: sd {100 * share:.3g} percentage points")
     for event in found["events"]:
-        if found["mechanism"] != PLAIN and "noise_multiplier" in event:
+        if found["mechanism"] != PLAIN_NUMBER and "noise_multiplier" in event:
             times = f", {event['count']} times" if event["count"] > 1 else ""
             rate = f", on a sample of {event['rate']:.3g}" if "rate" in event else ""
             noise = f"noise multiplier {event['noise_multiplier']:.4g}"

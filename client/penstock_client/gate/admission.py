@@ -18,11 +18,13 @@ from penstock.mechanisms.released import Shape
 from penstock.schema import Schema, compare
 from penstock.study.study import Study
 from penstock.wire.canonical import digest
-from penstock.wire.messages import SERVED_MAJORS, explain
+from penstock.wire.messages import SERVED_MAJORS, Code, explain
 from penstock.wire.signed import SignedStudy
 from penstock_client.ledger.allowances import AllowanceExceeded
-from penstock_client.ledger.ledger import Charge, Lineage, State, admit
-from penstock_client.site.policy import Policy, Signer, Trust
+from penstock_client.ledger.reservation import admit_charge
+from penstock_client.ledger.state import Charge, Lineage, State
+from penstock_client.site.policy import Breach, Policy
+from penstock_client.site.signers import Signer, Trust
 
 MAX_CELLS = 200_000_000
 """A release of more cells than this is refused; it would outgrow a coordinator's memory."""
@@ -86,7 +88,7 @@ def plan_digest(study: Study, persons: int, software: str = __version__) -> str:
     return digest({**parts, "persons": persons, "software": software})
 
 
-def refuse(code: str, detail: str = "") -> Refused:
+def refuse(code: Code, detail: str = "") -> Refused:
     """A refusal in the words of :data:`penstock.wire.messages.CODES`."""
     meaning, remedy = explain(code)
     return Refused(code, f"{meaning}: {detail}" if detail else meaning, remedy=remedy)
@@ -105,8 +107,8 @@ def identify(signed: SignedStudy, facts: SiteFacts) -> str:
         raise refuse("federation")
     if facts.name not in study.sites:
         raise refuse("not-invited")
-    _signer(signed, facts)
-    lineage = _lineage(facts)
+    _find_signer(signed, facts)
+    lineage = _find_lineage(facts)
     return request_id(signed, facts.name, lineage.name, lineage.versions[-1].number)
 
 
@@ -122,19 +124,21 @@ def consider(signed: SignedStudy, facts: SiteFacts) -> Admission:
         raise refuse("not-yet-valid")
     if facts.now >= study.expires:
         raise refuse("expired")
-    if study.mechanism.name not in policy.mechanisms:
-        raise refuse("mechanism", f"it allows {', '.join(policy.mechanisms)}")
-    if study.privacy.guarantee not in policy.guarantees:
-        raise refuse("guarantee")
-    problems = compare(study.schema, facts.dictionary) + _unit_problems(study, _lineage(facts))
+    for breach in policy.find_kind_breaches(study.mechanism.name, study.privacy.guarantee):
+        raise _refuse_breach(breach)
+    problems = compare(study.schema, facts.dictionary) + _find_unit_problems(
+        study, _find_lineage(facts)
+    )
     if problems:
         raise refuse("schema", "; ".join(str(p) for p in problems[:5]))
     if study.privacy.guarantee == "public-flow" and not facts.has_public_data:
         raise refuse("no-public-data")
-    signer = _signer(signed, facts)
-    lineage = _lineage(facts)
+    signer = _find_signer(signed, facts)
+    lineage = _find_lineage(facts)
     persons = lineage.versions[-1].persons
-    _within_policy(signed, policy, persons)
+    asked = study.privacy
+    for breach in policy.find_budget_breaches(asked.epsilon, asked.delta, asked.guarantee, persons):
+        raise _refuse_breach(breach)
     mechanism = facts.mechanisms.of(study.mechanism)
     shape = mechanism.shape(study.asked, persons)
     if shape.rows * len(shape.names) > MAX_CELLS:
@@ -159,11 +163,17 @@ def consider(signed: SignedStudy, facts: SiteFacts) -> Admission:
         study_digest=digest(study.to_dict()),
         plan_digest=plan_digest(study, persons),
     )
-    _within_ledger(charge, signer, facts)
+    _require_room(charge, signer, facts)
     return Admission(identity, planned, shape, charge, signer)
 
 
-def _signer(signed: SignedStudy, facts: SiteFacts) -> Signer:
+def _refuse_breach(breach: Breach) -> Refused:
+    if breach.code == "mechanism":
+        return refuse(breach.code, f"it allows {breach.allowed}")
+    return refuse(breach.code, "" if breach.code == "guarantee" else breach.allowed)
+
+
+def _find_signer(signed: SignedStudy, facts: SiteFacts) -> Signer:
     signer = facts.trust.signers.get(signed.signer)
     if signer is None:
         raise refuse("unknown-signer")
@@ -172,14 +182,14 @@ def _signer(signed: SignedStudy, facts: SiteFacts) -> Signer:
     return signer
 
 
-def _lineage(facts: SiteFacts) -> Lineage:
+def _find_lineage(facts: SiteFacts) -> Lineage:
     lineage = facts.state.lineages.get(facts.lineage)
     if lineage is None or not lineage.versions:
         raise refuse("not-ready")
     return lineage
 
 
-def _unit_problems(study: Study, lineage: Lineage) -> list[Problem]:
+def _find_unit_problems(study: Study, lineage: Lineage) -> list[Problem]:
     """A study may use no other unit than the data set protects; the dictionary may be younger."""
     unit = lineage.unit
     if unit is None or (study.schema.person, study.schema.max_rows_per_person) == (
@@ -189,19 +199,6 @@ def _unit_problems(study: Study, lineage: Lineage) -> list[Problem]:
         return []
     asked = f"{study.schema.person!r}, {study.schema.max_rows_per_person} rows"
     return [Problem("person", "another unit than the data set protects", None, asked, str(unit))]
-
-
-def _within_policy(signed: SignedStudy, policy: Policy, persons: int) -> None:
-    privacy = signed.study.privacy
-    if not privacy.delta <= policy.largest_delta(persons) * (1 + 1e-9):
-        raise refuse("delta", f"at most {policy.largest_delta(persons):.3g} of {persons} persons")
-    if privacy.delta > policy.study_delta:
-        raise refuse("study-budget", f"δ at most {policy.study_delta:g}")
-    if privacy.guarantee != "empirical" and privacy.epsilon > policy.study_epsilon:
-        raise refuse("study-budget", f"ε at most {policy.study_epsilon:g}")
-    least = min(policy.least_epsilon, policy.study_epsilon)
-    if privacy.epsilon < least:
-        raise refuse("least-epsilon", f"ε at least {least:g}")
 
 
 def _require_worth_and_memory(planned: Plan, study: Study, facts: SiteFacts) -> None:
@@ -217,13 +214,13 @@ def _require_worth_and_memory(planned: Plan, study: Study, facts: SiteFacts) -> 
         raise refuse(code, detail)
 
 
-def _within_ledger(charge: Charge, signer: Signer, facts: SiteFacts) -> None:
+def _require_room(charge: Charge, signer: Signer, facts: SiteFacts) -> None:
     if charge.id in facts.state.charges:
         return  # The job exists; its charge is settled there.
     if facts.state.closed(charge.lineage):
         raise refuse("closed")
     try:
-        admit(
+        admit_charge(
             facts.state,
             charge,
             now=facts.now,

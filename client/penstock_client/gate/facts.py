@@ -13,9 +13,11 @@ from penstock.schema import Schema
 from penstock.study.toml import parse_dictionary, read_file
 from penstock.wire.messages import SERVED_MAJORS, WIRE_VERSION
 from penstock_client.gate.admission import SiteFacts, refuse
-from penstock_client.ledger.ledger import State
-from penstock_client.site.paths import SitePaths, SiteSettings
-from penstock_client.site.policy import Policy, read_policy, read_trust
+from penstock_client.ledger.state import State
+from penstock_client.site.policy import Policy, read_policy
+from penstock_client.site.signers import read_trust
+from penstock_client.site.site_paths import SitePaths
+from penstock_client.site.site_settings import SiteSettings
 
 log = logging.getLogger("penstock.gate")
 
@@ -36,7 +38,7 @@ def read_facts(
     Raises:
         Refused: not certified yet, or a file that the steward is just editing.
     """
-    policy = current_policy(paths, mechanisms)
+    policy = read_current_policy(paths, mechanisms)
     try:
         trust = read_trust(paths.trust)
     except InvalidInput as error:
@@ -46,19 +48,19 @@ def read_facts(
         name=settings.name,
         federation=settings.federation,
         lineage=settings.lineage,
-        dictionary=_dictionary(paths),
+        dictionary=_read_dictionary(paths),
         policy=policy,
         trust=trust,
         state=state,
         now=max(now, state.time),
-        has_public_data=public_snapshot(paths) is not None,
+        has_public_data=find_public_snapshot(paths) is not None,
         memory_gb=settings.memory_gb,
         threads=settings.threads,
         mechanisms=mechanisms,
     )
 
 
-def current_policy(paths: SitePaths, mechanisms: Registry = MECHANISMS) -> Policy:
+def read_current_policy(paths: SitePaths, mechanisms: Registry = MECHANISMS) -> Policy:
     """The policy as it stands.
 
     Raises:
@@ -71,25 +73,25 @@ def current_policy(paths: SitePaths, mechanisms: Registry = MECHANISMS) -> Polic
         raise refuse("misconfigured") from None
 
 
-def certified_dictionary(paths: SitePaths) -> Path:
+def locate_dictionary(paths: SitePaths) -> Path:
     """The dictionary as certified with the rows; while it is away, the gate says "not ready"."""
     return paths.snapshots / "dictionary.toml"
 
 
-def _dictionary(paths: SitePaths) -> Schema:
-    path = certified_dictionary(paths)
+def _read_dictionary(paths: SitePaths) -> Schema:
+    path = locate_dictionary(paths)
     if not path.exists():
         raise refuse("not-ready")
     return parse_dictionary(read_file(path)).schema
 
 
-def public_snapshot(paths: SitePaths) -> Path | None:
+def find_public_snapshot(paths: SitePaths) -> Path | None:
     """The certified public table, if there is one."""
     path = paths.snapshots / "public.arrow"
     return path if path.exists() else None
 
 
-def identity(settings: SiteSettings, gate_key: str) -> dict[str, Any]:
+def describe_identity(settings: SiteSettings, gate_key: str) -> dict[str, Any]:
     """Who a gate is, and what it speaks: known whatever state it is in."""
     return {
         "site": settings.name,
@@ -101,7 +103,7 @@ def identity(settings: SiteSettings, gate_key: str) -> dict[str, Any]:
     }
 
 
-def offered(facts: SiteFacts, position: tuple[int, str]) -> dict[str, Any]:
+def describe_offer(facts: SiteFacts, position: tuple[int, str]) -> dict[str, Any]:
     """What may be asked of a site, and where its ledger stands: public.
 
     Args:

@@ -19,15 +19,15 @@ from penstock.wire.messages import JobState
 from penstock.wire.signed import read_signed_cancel
 from penstock_client.gate import preview, release
 from penstock_client.gate.admission import Admission, SiteFacts, consider, identify, refuse
-from penstock_client.gate.facts import current_policy, identity, offered
+from penstock_client.gate.facts import describe_identity, describe_offer, read_current_policy
 from penstock_client.gate.jobs import SILENT, Job
-from penstock_client.gate.outside import Seen
+from penstock_client.gate.outside import PublicJob
 from penstock_client.gate.recovery import STOPPED
 from penstock_client.gate.running import Runner
 from penstock_client.gate.stores import ROLLED_BACK, Stores
 from penstock_client.ledger.decisions import Who
-from penstock_client.site.paths import SEEDED
-from penstock_client.site.policy import read_trust
+from penstock_client.site.signers import read_trust
+from penstock_client.site.site_settings import SEEDED
 
 log = logging.getLogger("penstock.gate")
 
@@ -35,7 +35,7 @@ log = logging.getLogger("penstock.gate")
 class Gate:
     """What is asked of one site, and by whom. Sockets are in :mod:`penstock_client.gate.service`.
 
-    Must be constructed under the site's lock (:func:`penstock_client.ledger.database.exclusive`).
+    Must be constructed under the site's lock (see :mod:`penstock_client.ledger.database`).
     """
 
     def __init__(self, stores: Stores, runner: Runner) -> None:
@@ -47,7 +47,7 @@ class Gate:
     def _public_position(self) -> tuple[int, str]:
         """The ledger's newest record before the first that does not show yet, and its hash."""
         outside = self.stores.outside()
-        first = outside.first_hidden()
+        first = outside.find_first_hidden()
         if first is None:
             return outside.state.seq, outside.state.head
         return self.stores.ledger.before(first)
@@ -63,10 +63,10 @@ class Gate:
             Refused: not certified yet, or misconfigured; never for ``seen_manifest``.
         """
         self._look(seen_manifest)
-        about = identity(self.stores.settings, self.stores.public_key)
+        about = describe_identity(self.stores.settings, self.stores.public_key)
         if self.stores.watch.stopped:
             return {**about, "stopped": ROLLED_BACK}
-        return {**about, **offered(self.stores.facts(), self._public_position())}
+        return {**about, **describe_offer(self.stores.facts(), self._public_position())}
 
     def _look(self, seen_manifest: bytes) -> None:
         self.stores.watch.look(seen_manifest)
@@ -75,7 +75,7 @@ class Gate:
 
     # -- the network side ----------------------------------------------------------------------
 
-    def submit(self, data: bytes) -> Seen:
+    def submit(self, data: bytes) -> PublicJob:
         """Take a signed study; the same study finds its job again, at no cost.
 
         Raises:
@@ -121,7 +121,7 @@ class Gate:
         automatic = facts.policy.approval == "automatic"
         return (JobState.QUEUED if automatic else JobState.AWAITING), ""
 
-    def poll(self, request_id: str) -> Seen:
+    def poll(self, request_id: str) -> PublicJob:
         """The job's state, as the network may know it.
 
         Raises:
@@ -143,10 +143,10 @@ class Gate:
         if self.poll(request_id).state is not JobState.DELIVERED:
             raise refuse("not-delivered")
         folder = self.stores.release_folder(request_id)
-        parts = release.table_parts(folder, offset, length)
-        return release.manifest_bytes(folder), release.table_size(folder), parts
+        parts = release.read_table_parts(folder, offset, length)
+        return release.read_manifest_bytes(folder), release.measure_table(folder), parts
 
-    def cancel(self, data: bytes) -> Seen:
+    def cancel(self, data: bytes) -> PublicJob:
         """End a study's newest job, if its own signer says so.
 
         Free before the reservation. Afterwards the charge stays, whatever the run had come to: a
@@ -196,7 +196,7 @@ class Gate:
         notes, read = self.stores.jobs.notes(), self.stores.read_study
         return [
             {
-                **preview.row(
+                **preview.describe_request(
                     job,
                     read(job.signed),
                     self.progress(job.request_id),
@@ -218,7 +218,7 @@ class Gate:
         facts = self.stores.facts()
         signed = self.stores.read_study(job.signed)
         note = self.stores.jobs.notes().get(job.request_id, "")
-        shown = preview.preview(job, signed, facts, note)
+        shown = preview.preview_request(job, signed, facts, note)
         return shown | (
             {"warning": SEEDED} if self.stores.settings.insecure_seed is not None else {}
         )
@@ -247,11 +247,8 @@ class Gate:
 
         Where the policy says ``reject = "silent"``, the network goes on seeing it wait.
         """
-        code = (
-            SILENT
-            if current_policy(self.stores.paths, self.stores.mechanisms).reject == "silent"
-            else "rejected"
-        )
+        policy = read_current_policy(self.stores.paths, self.stores.mechanisms)
+        code = SILENT if policy.reject == "silent" else "rejected"
         with self.stores.lock:
             job = self._awaiting(request_id)
             self._decide("reject", job, by, reason, silent=code == SILENT)

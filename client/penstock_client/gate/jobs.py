@@ -15,8 +15,8 @@ SILENT = "rejected-silently"
 class Job:
     """A study at this site, from its submission to its release or its end: as it truly stands.
 
-    What the network is told of it is :class:`penstock_client.gate.outside.Seen`. Of a cancelled
-    job, ``updated`` is when its signer's wish came.
+    What the network is told of it is a :class:`~penstock_client.gate.outside.PublicJob`. Of a
+    cancelled job, ``updated`` is when its signer's wish came.
     """
 
     request_id: str

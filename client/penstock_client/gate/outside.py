@@ -17,7 +17,7 @@ from penstock_client.ledger.state import Charge, State
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class PublicJob:
     """A job as the network side sees it; progress in quarters of the planned time."""
 
     request_id: str
@@ -28,7 +28,7 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Outside:
+class PublicView:
     """The view from outside, at one moment.
 
     Args:
@@ -39,15 +39,15 @@ class Outside:
     cancelled: Mapping[str, str]
     now: str
 
-    def see(self, job: Job) -> Seen:
+    def see(self, job: Job) -> PublicJob:
         """What is told of a job: a silent "no" looks like no answer, a run like any other."""
         if job.code == SILENT:
-            return Seen(job.request_id, JobState.AWAITING)
+            return PublicJob(job.request_id, JobState.AWAITING)
         charge = self.state.charges.get(job.request_id)
         if charge is None or self._is_over(charge):
-            return Seen(job.request_id, job.state, job.code)
-        step = schedule.parts_over(charge.time, charge.ready_at, self.now)
-        return Seen(job.request_id, JobState.RUNNING, "", step, schedule.PARTS)
+            return PublicJob(job.request_id, job.state, job.code)
+        step = schedule.count_parts_over(charge.time, charge.ready_at, self.now)
+        return PublicJob(job.request_id, JobState.RUNNING, "", step, schedule.PARTS)
 
     def shown_at(self, charge: Charge) -> str | None:
         """When the end of a charge's run shows; None while there is none.
@@ -57,7 +57,7 @@ class Outside:
         if charge.status == "reserved":
             return None
         ended = max(charge.settled_at, self.cancelled.get(charge.id, ""))
-        return schedule.shown_at(charge.time, charge.ready_at, ended)
+        return schedule.find_shown_at(charge.time, charge.ready_at, ended)
 
     def _is_over(self, charge: Charge) -> bool:
         moment = self.shown_at(charge)
@@ -67,13 +67,15 @@ class Outside:
         """Charges of which runs go on, as it looks from outside."""
         return (c for c in self.state.charges.values() if not self._is_over(c))
 
-    def first_hidden(self) -> int | None:
+    def find_first_hidden(self) -> int | None:
         """The position of the first record that does not show yet: it settles a hidden charge."""
         return min((c.settled_seq for c in self.hidden() if c.settled_seq), default=None)
 
-    def free_in(self) -> float | None:
+    def count_seconds_until_free(self) -> float | None:
         """Seconds until the next run may begin; None where a run is under way."""
         moments = [self.shown_at(c) for c in self.hidden()]
         if None in moments:
             return None
-        return max((schedule.until(m, self.now) for m in moments if m is not None), default=0.0)
+        return max(
+            (schedule.count_seconds(m, self.now) for m in moments if m is not None), default=0.0
+        )

@@ -13,13 +13,13 @@ from penstock.wire.signatures import fingerprint
 from penstock.wire.signed import SignedStudy
 from penstock_client.gate.admission import SiteFacts, consider
 from penstock_client.gate.jobs import SILENT, Job
-from penstock_client.ledger.budget import left, spent
-from penstock_client.site.policy import Trust
+from penstock_client.ledger.budget import measure_left, measure_spent
+from penstock_client.site.signers import Trust
 
 RECALL = "Released data cannot be recalled; a person's withdrawal applies to later releases only."
 
 
-def row(
+def describe_request(
     job: Job, signed: SignedStudy, progress: tuple[int, int], trust: Trust, note: str
 ) -> dict[str, Any]:
     """One line of `site requests`; ``signer_label`` is empty where trust was taken back.
@@ -39,14 +39,14 @@ def row(
         "epsilon": study.to_dict()["privacy"]["epsilon"],  # None for ∞, which JSON has not
         "delta": study.privacy.delta,
         "state": str(job.state),
-        "why": _why(job.code, note),
+        "why": _explain_code(job.code, note),
         "progress": list(progress),
         "submitted": job.submitted,
         "updated": job.updated,
     }
 
 
-def _why(code: str, note: str) -> str:
+def _explain_code(code: str, note: str) -> str:
     """What a job's end was, with what only the steward may know of it."""
     if code == SILENT:
         return "you said no; the network is not told"
@@ -54,12 +54,12 @@ def _why(code: str, note: str) -> str:
     return f"{meaning}: {note}" if meaning and note else meaning
 
 
-def preview(job: Job, signed: SignedStudy, facts: SiteFacts, note: str) -> dict[str, Any]:
+def preview_request(job: Job, signed: SignedStudy, facts: SiteFacts, note: str) -> dict[str, Any]:
     """The question, the columns, the cost by every account, and the ledger before and after."""
     study = signed.study
     lineage = facts.state.joint(job.lineage)
     shown: dict[str, Any] = {
-        **row(job, signed, (0, 0), facts.trust, note),
+        **describe_request(job, signed, (0, 0), facts.trust, note),
         "columns": [c.name for c in study.schema.columns],
         "estimands": [
             f"{e.name}: {e.model} {e.outcome} ~ {' + '.join((e.term, *e.adjust))}"
@@ -72,8 +72,8 @@ def preview(job: Job, signed: SignedStudy, facts: SiteFacts, note: str) -> dict[
         ],
         "readers": ["the account that hands it in", *study.readers],
         "lineage": lineage.name,
-        "spent_before": spent(lineage),
-        "left_before": left(lineage),
+        "spent_before": measure_spent(lineage),
+        "left_before": measure_left(lineage),
         "total_epsilon": lineage.epsilon,
         "note": RECALL,
     }

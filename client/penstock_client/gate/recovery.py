@@ -34,20 +34,22 @@ from pathlib import Path
 from typing import Any
 
 from penstock.base.errors import LedgerError, PenstockError
+from penstock.base.files import sync_directory, write_atomic
+from penstock.base.times import stamp_now
 from penstock.wire.canonical import canonical, read_json
 from penstock.wire.manifest import MANIFEST
 from penstock.wire.messages import MAX_MANIFEST_BYTES, JobState
 from penstock.wire.signatures import verify
 from penstock_client.gate import release
-from penstock_client.gate.facts import certified_dictionary
+from penstock_client.gate.facts import locate_dictionary
 from penstock_client.gate.jobs import Jobs
 from penstock_client.ledger.chain import MAX_SEQ
-from penstock_client.ledger.database import Database, exclusive
-from penstock_client.ledger.decisions import Who, opened
-from penstock_client.ledger.ledger import EXPORT_FORMAT, Ledger, utc_now, verified
+from penstock_client.ledger.database import Database, hold_exclusively
+from penstock_client.ledger.decisions import Who, open_decisions
+from penstock_client.ledger.ledger import Ledger
+from penstock_client.ledger.records import EXPORT_FORMAT, verify_records
 from penstock_client.ledger.state import State
-from penstock_client.site.files import sync_directory, write_atomic
-from penstock_client.site.paths import SitePaths
+from penstock_client.site.site_paths import SitePaths
 
 log = logging.getLogger("penstock.gate")
 
@@ -101,29 +103,29 @@ def contradicts(proof: Proof, state: State, heads: dict[int, str]) -> bool:
     return heads.get(proof.seq) != proof.head
 
 
-def find(paths: SitePaths, ledger: Ledger, gate_key: str) -> Proof | None:
+def find_contradiction(paths: SitePaths, ledger: Ledger, gate_key: str) -> Proof | None:
     """The newest proof at this site that its ledger is older than what it has shown.
 
     Raises:
         LedgerError: there is stored evidence that cannot be read.
     """
-    known = [read_proof(p.read_bytes(), gate_key) for p in _manifests(paths)]
+    known = [read_proof(p.read_bytes(), gate_key) for p in _find_manifests(paths)]
     if paths.evidence.exists():
-        known.append(_stored(paths, gate_key))
-    state, heads = ledger.state(), _heads(ledger.records())
+        known.append(_read_stored(paths, gate_key))
+    state, heads = ledger.state(), _list_heads(ledger.records())
     against = [p for p in known if p is not None and contradicts(p, state, heads)]
     return max(against, key=lambda p: p.seq, default=None)
 
 
-def _manifests(paths: SitePaths) -> Iterator[Path]:
+def _find_manifests(paths: SitePaths) -> Iterator[Path]:
     return paths.releases.glob(f"[0-9a-f]*/{release.MANIFEST_FILE}")
 
 
-def _heads(records: list[Record]) -> dict[int, str]:
+def _list_heads(records: list[Record]) -> dict[int, str]:
     return {seq: hash_ for seq, _, hash_, _ in records}
 
 
-def _stored(paths: SitePaths, gate_key: str) -> Proof:
+def _read_stored(paths: SitePaths, gate_key: str) -> Proof:
     try:
         record = json.loads(paths.evidence.read_text(encoding="utf-8"))
         proof = read_proof(record["manifest"].encode(), gate_key)
@@ -151,7 +153,7 @@ class Watch:
 
     def _begin(self) -> None:
         try:
-            proof = find(self._paths, self._ledger, self._gate_key)
+            proof = find_contradiction(self._paths, self._ledger, self._gate_key)
         except LedgerError as error:
             log.error("%s", error)
             self.stopped = True
@@ -159,7 +161,7 @@ class Watch:
         if proof is not None:
             self._stop(proof)
         elif self._paths.evidence.exists():
-            _forget(self._paths)  # recovered, and killed before this could be said
+            _forget_evidence(self._paths)  # recovered, and killed before this could be said
 
     def look(self, manifest: bytes) -> None:
         """Consider what a coordinator holds of this site; never raises for what it is."""
@@ -168,7 +170,7 @@ class Watch:
         proof = read_proof(manifest, self._gate_key)
         if proof is None:
             return
-        if contradicts(proof, self._ledger.state(), _heads(self._ledger.records())):
+        if contradicts(proof, self._ledger.state(), _list_heads(self._ledger.records())):
             self._stop(proof)
 
     def _stop(self, proof: Proof) -> None:
@@ -177,7 +179,7 @@ class Watch:
         state = self._ledger.state()
         record = {
             "format": FORMAT,
-            "found": utc_now(),
+            "found": stamp_now(),
             "seen_seq": proof.seq,
             "seen_head": proof.head,
             "own_seq": state.seq,
@@ -218,13 +220,13 @@ def recover_from(paths: SitePaths, source: Path, reason: str = "") -> Recovered:
         LedgerError: the file does not extend this ledger, or ends before what was shown.
         LedgerLocked: the gate runs.
     """
-    with _opened(paths) as (ledger, gate_key):
+    with _open_ledger(paths) as (ledger, gate_key):
         theirs = _read_records(source, gate_key)
-        whole = verified(theirs, gate_key)
+        whole = verify_records(theirs, gate_key)
         ours = ledger.records()
         _check_extends(ours, theirs, source)
-        proof = find(paths, ledger, gate_key)
-        if proof is not None and contradicts(proof, whole, _heads(theirs)):
+        proof = find_contradiction(paths, ledger, gate_key)
+        if proof is not None and contradicts(proof, whole, _list_heads(theirs)):
             raise LedgerError(
                 "the file ends before the newest record that was shown",
                 value=f"record {whole.seq}",
@@ -232,19 +234,19 @@ def recover_from(paths: SitePaths, source: Path, reason: str = "") -> Recovered:
                 remedy="find a later copy, or --accept-worst-case",
             )
         more = theirs[len(ours) :]
-        _record(paths, ledger, reason, records=len(more), source=str(source))
+        _record_recovery(paths, ledger, reason, records=len(more), source=str(source))
         if any(json.loads(body)["kind"] == "version" for _, body, _, _ in more):
             # The rows here may be those of an older version.
-            certified_dictionary(paths).unlink(missing_ok=True)
+            locate_dictionary(paths).unlink(missing_ok=True)
         with ledger.database.transaction():
             state = ledger.extend(more, gate_key)
             _take_jobs(source, Jobs(ledger.database))
             open_ = [c.id for c in state.charges.values() if c.status == "reserved"]
             for charge in open_:
                 state = ledger.burn(charge, "interrupted")
-            _align(paths, Jobs(ledger.database), state, gate_key)
-        _forget(paths)
-    return Recovered(state.seq, len(more), len(open_), _exhausted(state))
+            _align_jobs(paths, Jobs(ledger.database), state, gate_key)
+        _forget_evidence(paths)
+    return Recovered(state.seq, len(more), len(open_), _find_exhausted(state))
 
 
 def recover_worst_case(paths: SitePaths, reason: str = "") -> Recovered:
@@ -254,40 +256,40 @@ def recover_worst_case(paths: SitePaths, reason: str = "") -> Recovered:
         LedgerError: nothing proves that this ledger was restored.
         LedgerLocked: the gate runs.
     """
-    with _opened(paths) as (ledger, gate_key):
-        proof = find(paths, ledger, gate_key)
+    with _open_ledger(paths) as (ledger, gate_key):
+        proof = find_contradiction(paths, ledger, gate_key)
         if proof is None:
             raise LedgerError(
                 "nothing shows that this ledger is older than it should be",
                 value=f"record {ledger.state().seq}",
                 remedy="there is nothing to recover",
             )
-        _record(paths, ledger, reason, worst_case=True, seen_seq=proof.seq)
-        certified_dictionary(paths).unlink(missing_ok=True)
+        _record_recovery(paths, ledger, reason, worst_case=True, seen_seq=proof.seq)
+        locate_dictionary(paths).unlink(missing_ok=True)
         state = ledger.append(
             "recover",
             seen_seq=proof.seq,
             seen_head=proof.head,
             lineages=sorted(ledger.state().lineages),
         )
-        _forget(paths)
-    return Recovered(state.seq, 1, 0, _exhausted(state))
+        _forget_evidence(paths)
+    return Recovered(state.seq, 1, 0, _find_exhausted(state))
 
 
-def _record(paths: SitePaths, ledger: Ledger, reason: str, **details: Any) -> None:
-    with opened(paths, ledger.state().site) as decisions:
+def _record_recovery(paths: SitePaths, ledger: Ledger, reason: str, **details: Any) -> None:
+    with open_decisions(paths, ledger.state().site) as decisions:
         decisions.append("recover", Who.here(), reason, **details)
 
 
-def _exhausted(state: State) -> tuple[str, ...]:
+def _find_exhausted(state: State) -> tuple[str, ...]:
     return tuple(name for name, lineage in state.lineages.items() if lineage.exhausted)
 
 
 @contextlib.contextmanager
-def _opened(paths: SitePaths) -> Iterator[tuple[Ledger, str]]:
+def _open_ledger(paths: SitePaths) -> Iterator[tuple[Ledger, str]]:
     """The ledger for writing, verified, under the site's lock."""
     key, gate_key = paths.key(), paths.gate_public()
-    with exclusive(paths.lock):
+    with hold_exclusively(paths.lock):
         database = Database(paths.database)
         try:
             ledger = Ledger(database, key)
@@ -365,7 +367,7 @@ def _take_jobs(source: Path, jobs: Jobs) -> None:
         database.close()
 
 
-def _align(paths: SitePaths, jobs: Jobs, state: State, gate_key: str) -> None:
+def _align_jobs(paths: SitePaths, jobs: Jobs, state: State, gate_key: str) -> None:
     """Jobs of either copy whose charge is settled: a release that is here, or none."""
     for job in jobs.all():
         charge = state.charges.get(job.request_id)
@@ -373,12 +375,12 @@ def _align(paths: SitePaths, jobs: Jobs, state: State, gate_key: str) -> None:
             continue
         kept = release.is_whole(paths.releases / job.request_id, gate_key)
         if charge.status == "committed" and kept:
-            jobs.move(job.request_id, JobState.DELIVERED, utc_now())
+            jobs.move(job.request_id, JobState.DELIVERED, stamp_now())
         else:
-            jobs.move(job.request_id, JobState.FAILED, utc_now(), "interrupted")
+            jobs.move(job.request_id, JobState.FAILED, stamp_now(), "interrupted")
 
 
-def _forget(paths: SitePaths) -> None:
+def _forget_evidence(paths: SitePaths) -> None:
     """The evidence has been answered for."""
     paths.evidence.unlink(missing_ok=True)
     sync_directory(paths.evidence.parent)

@@ -14,6 +14,7 @@ import pyarrow as pa
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from penstock.base.errors import JobFailed, PenstockError
+from penstock.base.files import sync_directory
 from penstock.mechanisms.released import Shape
 from penstock.privacy.accounting.accountant import epsilon, epsilon_pld
 from penstock.privacy.events import RELATION, injections, to_dict
@@ -22,14 +23,13 @@ from penstock.wire.messages import PART_BYTES, WIRE_VERSION
 from penstock.wire.signatures import public_hex
 from penstock.wire.signed import SignedStudy
 from penstock_client.gate.admission import Admission
-from penstock_client.ledger.ledger import State
-from penstock_client.site.files import sync_directory
+from penstock_client.ledger.state import State
 
 MANIFEST_FILE = "manifest.json"
 TABLE_FILE = "table.arrow"
 
 
-def software() -> dict[str, str]:
+def list_software() -> dict[str, str]:
     """Versions of what made a release."""
     found = {"python": platform.python_version()}
     for name in ("penstock", "torch", "autodp", "dp-accounting", "numpy"):
@@ -63,7 +63,7 @@ def check_table(path: Path, shape: Shape) -> int:
     return rows
 
 
-def keep(
+def keep_release(
     folder: Path,
     table: Path,
     signed: SignedStudy,
@@ -80,7 +80,7 @@ def keep(
     Raises:
         JobFailed: the table is not what was planned.
     """
-    manifest = describe(
+    manifest = describe_release(
         signed,
         admission,
         table,
@@ -104,7 +104,7 @@ def keep(
     sync_directory(folder.parent)
 
 
-def describe(
+def describe_release(
     signed: SignedStudy,
     admission: Admission,
     table: Path,
@@ -150,7 +150,7 @@ def describe(
         # The hour only: the run's exact length is nobody's business.
         released_at=reserved.time[:13] + ":00:00Z",
         insecure_seed=insecure,
-        software=software(),
+        software=list_software(),
         gate_key=gate_key,
     )
 
@@ -174,16 +174,16 @@ def is_whole(folder: Path, gate_key: str) -> bool:
         return False
 
 
-def manifest_bytes(folder: Path) -> bytes:
+def read_manifest_bytes(folder: Path) -> bytes:
     return (folder / MANIFEST_FILE).read_bytes()
 
 
-def table_size(folder: Path) -> int:
+def measure_table(folder: Path) -> int:
     """Bytes of the table."""
     return (folder / TABLE_FILE).stat().st_size
 
 
-def table_parts(folder: Path, offset: int = 0, length: int = 0) -> Iterator[bytes]:
+def read_table_parts(folder: Path, offset: int = 0, length: int = 0) -> Iterator[bytes]:
     """The table from ``offset`` in parts of at most :data:`PART_BYTES`; ``length`` 0: to the end.
 
     Empty beyond the end. Always the same bytes, since a kept release never changes.
@@ -191,7 +191,7 @@ def table_parts(folder: Path, offset: int = 0, length: int = 0) -> Iterator[byte
     left = length or None
     with open(folder / TABLE_FILE, "rb") as file:
         # Not sought blindly: an offset of 2**63 is a caller's to send, and no file's to hold.
-        file.seek(min(offset, table_size(folder)))
+        file.seek(min(offset, measure_table(folder)))
         while part := file.read(PART_BYTES if left is None else min(PART_BYTES, left)):
             yield part
             if left is not None:

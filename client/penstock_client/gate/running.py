@@ -29,12 +29,12 @@ from penstock.wire.signatures import private_to_pem
 from penstock.wire.signed import SignedStudy
 from penstock_client.gate import release, schedule
 from penstock_client.gate.admission import Admission, SiteFacts, consider, refuse
-from penstock_client.gate.facts import public_snapshot
+from penstock_client.gate.facts import find_public_snapshot
 from penstock_client.gate.jobs import Job
 from penstock_client.gate.stores import ROLLED_BACK, Stores
 from penstock_client.ledger.decisions import LOST
 from penstock_client.rows import snapshot
-from penstock_client.rows.sealed import NotCertified, require_certified, sealed
+from penstock_client.rows.sealed import NotCertified, require_certified, seal_rows
 from penstock_client.work import rehearsal
 from penstock_client.work.launcher import Worker
 from penstock_client.work.spec import Spec
@@ -69,7 +69,7 @@ class Runner:
         self._progress: dict[str, tuple[int, int]] = {}
         # Seconds that a whole run takes, by what was rehearsed.
         self._rehearsed: dict[str, float] = {}
-        self.whole_decisions = True
+        self.decisions_hold = True
 
     def wake(self) -> None:
         """There is a job more."""
@@ -101,7 +101,7 @@ class Runner:
         """
         if self._stores.watch.stopped:
             return
-        self._look_at_decisions()
+        self._check_decisions()
         charges = self._stores.ledger.state().charges.values()
         for request_id in [c.id for c in charges if c.status == "reserved"]:
             folder, job = self._stores.release_folder(request_id), self._stores.jobs.get(request_id)
@@ -117,12 +117,12 @@ class Runner:
         shutil.rmtree(self._stores.paths.work, ignore_errors=True)
         self._stores.paths.work.mkdir(mode=0o700)
 
-    def _look_at_decisions(self) -> None:
+    def _check_decisions(self) -> None:
         """Begin the chain of decisions, and compare it with what the ledger names of it."""
         self._stores.decisions.begin(self._stores.settings.name)
         named = [c.decisions for c in self._stores.ledger.state().charges.values() if c.decisions]
-        self.whole_decisions = not named or self._stores.decisions.compare(named[-1])
-        if not self.whole_decisions:
+        self.decisions_hold = not named or self._stores.decisions.compare(named[-1])
+        if not self.decisions_hold:
             log.error("%s", LOST)
         self._stores.decisions.notice(self._stores.paths)
 
@@ -154,7 +154,7 @@ class Runner:
         ):
             return 1.0
         # Not at the true end of the run before, which may depend on rows.
-        free = self._stores.outside().free_in()
+        free = self._stores.outside().count_seconds_until_free()
         if free is None:
             self.recover()  # nothing runs: what is still open could not be settled
             return RETRY_SECONDS
@@ -204,13 +204,13 @@ class Runner:
             seconds = self._rehearse(signed, admission, facts, worker, held)
             rows = held.enter_context(self._certified(job, facts))
             slot = facts.policy.slot_seconds
-            self._await(schedule.next_slot(begun, slot, self._stores.now()))
-            if self._went_away(job):
+            self._wait_until(schedule.find_next_slot(begun, slot, self._stores.now()))
+            if self._is_withdrawn(job):
                 return None
-            planned = schedule.planned(seconds, slot)
+            planned = schedule.plan_seconds(seconds, slot)
             return (*self._reserve(job, signed, planned), rows)
         except Refused as refusal:
-            if self._went_away(job):
+            if self._is_withdrawn(job):
                 return None
             if refusal.reason in ("misconfigured", ROLLED_BACK):
                 raise  # the job waits until the steward has put it right
@@ -225,7 +225,7 @@ class Runner:
         log.info("request %s: %s", job.request_id[:12], code)
         return None
 
-    def _went_away(self, job: Job) -> bool:
+    def _is_withdrawn(self, job: Job) -> bool:
         """Whether the gate stops, or the job was cancelled: before its charge, at no cost."""
         return self.stopping or self._stores.job(job.request_id).state is not JobState.QUEUED
 
@@ -237,8 +237,10 @@ class Runner:
             raise refuse("not-ready")
         return admission
 
-    def _await(self, moment: str) -> None:
-        while not self.stopping and (left := schedule.until(moment, self._stores.now())) > 0:
+    def _wait_until(self, moment: str) -> None:
+        while (
+            not self.stopping and (left := schedule.count_seconds(moment, self._stores.now())) > 0
+        ):
             self._pause(left)
 
     def _rehearse(
@@ -282,8 +284,8 @@ class Runner:
     def _certified(self, job: Job, facts: SiteFacts) -> Iterator[int]:
         """The sealed rows of a job's version, compared with what the ledger certified."""
         version = facts.state.lineages[job.lineage].versions[-1]
-        path = snapshot.path_of(self._stores.paths.snapshots, job.lineage, version.number)
-        with sealed(path) as rows:
+        path = snapshot.locate_rows(self._stores.paths.snapshots, job.lineage, version.number)
+        with seal_rows(path) as rows:
             secret = private_to_pem(self._stores.key)
             require_certified(rows, facts.dictionary, secret, version.fingerprint)
             yield rows
@@ -304,7 +306,7 @@ class Runner:
             charge = replace(
                 admission.charge,
                 events=(*admission.charge.events, *told),
-                ready_at=schedule.after(facts.now, planned),
+                ready_at=schedule.add_seconds(facts.now, planned),
                 decisions=self._stores.decisions.head,
             )
             after = self._stores.ledger.reserve(
@@ -332,7 +334,7 @@ class Runner:
             if table is None or self._stores.watch.stopped:
                 self._burn(job, worker.why())
                 return
-            release.keep(
+            release.keep_release(
                 folder,
                 table,
                 signed,
@@ -364,8 +366,8 @@ class Runner:
     ) -> Spec:
         public = None
         if signed.study.privacy.guarantee == "public-flow":
-            path = public_snapshot(self._stores.paths)
-            public = held.enter_context(sealed(path)) if path is not None else None
+            path = find_public_snapshot(self._stores.paths)
+            public = held.enter_context(seal_rows(path)) if path is not None else None
         return Spec(
             study=signed.study.to_dict(),
             dictionary=facts.dictionary.to_dict(),

@@ -13,7 +13,9 @@ are RFC 3339 texts in UTC with microseconds, as the ledger writes them: they sor
 from __future__ import annotations
 
 import math
-from datetime import datetime, timedelta
+from datetime import timedelta
+
+from penstock.base.times import read_stamp, stamp
 
 MARGIN = 1.5
 """Planned over estimated: for a machine that is busier than it was in the rehearsal."""
@@ -26,7 +28,7 @@ PARTS = 4
 """Progress is shown in quarters of the planned time."""
 
 
-def planned(estimate: float, slot: float) -> float:
+def plan_seconds(estimate: float, slot: float) -> float:
     """Seconds from the reservation to the first slot: whole slots of the policy, at least one.
 
     Raises:
@@ -37,51 +39,43 @@ def planned(estimate: float, slot: float) -> float:
     return slot * max(1, math.ceil(MARGIN * estimate / slot))
 
 
-def after(moment: str, seconds: float) -> str:
+def add_seconds(moment: str, seconds: float) -> str:
     """The moment so many seconds later."""
-    return _text(_time(moment) + timedelta(seconds=seconds))
+    return stamp(read_stamp(moment) + timedelta(seconds=seconds))
 
 
-def until(moment: str, now: str) -> float:
+def count_seconds(moment: str, now: str) -> float:
     """Seconds from now to a moment, 0 where it is over."""
-    return max(0.0, (_time(moment) - _time(now)).total_seconds())
+    return max(0.0, (read_stamp(moment) - read_stamp(now)).total_seconds())
 
 
-def shown_at(reserved: str, ready: str, ended: str) -> str:
+def find_shown_at(reserved: str, ready: str, ended: str) -> str:
     """When an end shows outside.
 
     Args:
         ready: the first slot; empty in records of versions that planned no time: then at once.
         ended: when the run was over, or when it was told to end.
     """
-    begin = _time(reserved)
-    span = _time(ready) - begin if ready else timedelta(0)
+    begin = read_stamp(reserved)
+    span = read_stamp(ready) - begin if ready else timedelta(0)
     if span <= timedelta(0):
         return ended
-    over = _time(ended) - begin + timedelta(seconds=SETTLING)
+    over = read_stamp(ended) - begin + timedelta(seconds=SETTLING)
     while span < over:
         span *= 2
-    return _text(begin + span)
+    return stamp(begin + span)
 
 
-def parts_over(reserved: str, ready: str, now: str) -> int:
+def count_parts_over(reserved: str, ready: str, now: str) -> int:
     """How many of :data:`PARTS` of the planned time are over; never all, however late a run is."""
     if not ready:
         return 0
-    begin = _time(reserved)
-    share = (_time(now) - begin) / max(_time(ready) - begin, timedelta(microseconds=1))
+    begin = read_stamp(reserved)
+    share = (read_stamp(now) - begin) / max(read_stamp(ready) - begin, timedelta(microseconds=1))
     return min(PARTS - 1, max(0, math.floor(PARTS * share)))
 
 
-def next_slot(begun: str, slot: float, now: str) -> str:
+def find_next_slot(begun: str, slot: float, now: str) -> str:
     """The first whole number of slots after ``begun`` that is not over."""
-    passed = (_time(now) - _time(begun)).total_seconds()
-    return after(begun, slot * max(1, math.ceil(passed / slot)))
-
-
-def _time(moment: str) -> datetime:
-    return datetime.fromisoformat(moment)
-
-
-def _text(moment: datetime) -> str:
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    passed = (read_stamp(now) - read_stamp(begun)).total_seconds()
+    return add_seconds(begun, slot * max(1, math.ceil(passed / slot)))

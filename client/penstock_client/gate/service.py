@@ -26,13 +26,14 @@ from penstock.wire import gate_pb2, gate_pb2_grpc
 from penstock.wire.canonical import canonical
 from penstock_client.gate.gate import Gate
 from penstock_client.gate.jobs import Job
-from penstock_client.gate.outside import Seen
+from penstock_client.gate.outside import PublicJob
 from penstock_client.gate.recovery import STOPPED
 from penstock_client.gate.running import Runner
 from penstock_client.gate.stores import Stores
-from penstock_client.ledger.database import exclusive
+from penstock_client.ledger.database import hold_exclusively
 from penstock_client.ledger.decisions import LOST, Who
-from penstock_client.site.paths import SEEDED, SitePaths, SiteSettings
+from penstock_client.site.site_paths import SitePaths
+from penstock_client.site.site_settings import SEEDED, SiteSettings
 
 log = logging.getLogger("penstock.gate")
 
@@ -40,7 +41,7 @@ MAX_REQUEST = 2_000_000
 T = TypeVar("T")
 
 
-def _guarded(context: grpc.ServicerContext, call: Callable[[], T]) -> T:
+def _translate_errors(context: grpc.ServicerContext, call: Callable[[], T]) -> T:
     """Run a call; turn every error into a code, and nothing else."""
     try:
         return call()
@@ -69,19 +70,27 @@ class GateService(gate_pb2_grpc.GateServicer):  # type: ignore[misc]
         self._gate = gate
 
     def Describe(self, request: Any, context: Any) -> gate_pb2.Document:
-        return _guarded(context, lambda: _document(self._gate.describe(request.seen_manifest)))
+        return _translate_errors(
+            context, lambda: _make_document(self._gate.describe(request.seen_manifest))
+        )
 
     def Submit(self, request: Any, context: Any) -> gate_pb2.Job:
-        return _guarded(context, lambda: _seen(self._gate.submit(request.signed_study)))
+        return _translate_errors(
+            context, lambda: _make_public_job(self._gate.submit(request.signed_study))
+        )
 
     def Poll(self, request: Any, context: Any) -> gate_pb2.Job:
-        return _guarded(context, lambda: _seen(self._gate.poll(request.request_id)))
+        return _translate_errors(
+            context, lambda: _make_public_job(self._gate.poll(request.request_id))
+        )
 
     def Cancel(self, request: Any, context: Any) -> gate_pb2.Job:
-        return _guarded(context, lambda: _seen(self._gate.cancel(request.signed_cancel)))
+        return _translate_errors(
+            context, lambda: _make_public_job(self._gate.cancel(request.signed_cancel))
+        )
 
     def Collect(self, request: Any, context: Any) -> Iterator[gate_pb2.Part]:
-        manifest, size, parts = _guarded(
+        manifest, size, parts = _translate_errors(
             context,
             lambda: self._gate.collect(request.request_id, request.offset, request.length),
         )
@@ -98,33 +107,41 @@ class StewardService(gate_pb2_grpc.StewardServicer):  # type: ignore[misc]
         self._stop = stop
 
     def Status(self, request: Any, context: Any) -> gate_pb2.Document:
-        return _guarded(context, lambda: _document(self._gate.status()))
+        return _translate_errors(context, lambda: _make_document(self._gate.status()))
 
     def Requests(self, request: Any, context: Any) -> gate_pb2.Document:
-        return _guarded(context, lambda: _document({"requests": self._gate.requests()}))
+        return _translate_errors(
+            context, lambda: _make_document({"requests": self._gate.requests()})
+        )
 
     def Preview(self, request: Any, context: Any) -> gate_pb2.Document:
-        return _guarded(context, lambda: _document(self._gate.preview(request.request_id)))
+        return _translate_errors(
+            context, lambda: _make_document(self._gate.preview(request.request_id))
+        )
 
     def Approve(self, request: Any, context: Any) -> gate_pb2.Job:
-        return _guarded(context, lambda: _decided(self._gate, self._gate.approve, request))
+        return _translate_errors(
+            context, lambda: _make_decided_job(self._gate, self._gate.approve, request)
+        )
 
     def Reject(self, request: Any, context: Any) -> gate_pb2.Job:
-        return _guarded(context, lambda: _decided(self._gate, self._gate.reject, request))
+        return _translate_errors(
+            context, lambda: _make_decided_job(self._gate, self._gate.reject, request)
+        )
 
     def Ledger(self, request: Any, context: Any) -> gate_pb2.Document:
-        return _guarded(context, lambda: _document(self._gate.ledger_view()))
+        return _translate_errors(context, lambda: _make_document(self._gate.ledger_view()))
 
     def Stop(self, request: Any, context: Any) -> gate_pb2.Document:
         self._stop()
-        return _document({"stopping": True})
+        return _make_document({"stopping": True})
 
 
-def _document(value: dict[str, Any]) -> gate_pb2.Document:
+def _make_document(value: dict[str, Any]) -> gate_pb2.Document:
     return gate_pb2.Document(json=canonical(value))
 
 
-def _seen(job: Seen) -> gate_pb2.Job:
+def _make_public_job(job: PublicJob) -> gate_pb2.Job:
     """A job as the network side is told of it."""
     return gate_pb2.Job(
         request_id=job.request_id,
@@ -135,7 +152,7 @@ def _seen(job: Seen) -> gate_pb2.Job:
     )
 
 
-def _job(gate: Gate, job: Job) -> gate_pb2.Job:
+def _make_job(gate: Gate, job: Job) -> gate_pb2.Job:
     """A job as it stands, for the steward."""
     step, steps = gate.progress(job.request_id)
     return gate_pb2.Job(
@@ -143,26 +160,26 @@ def _job(gate: Gate, job: Job) -> gate_pb2.Job:
     )
 
 
-def _decided(gate: Gate, decide: Callable[..., Job], request: Any) -> gate_pb2.Job:
+def _make_decided_job(gate: Gate, decide: Callable[..., Job], request: Any) -> gate_pb2.Job:
     """A decision of whoever the calling command says decides; nobody else can call."""
     by = request.by
     who = Who(by.uid, by.user, dict(by.claimed)) if request.HasField("by") else Who(None)
-    return _job(gate, decide(request.request_id, by=who, reason=request.reason))
+    return _make_job(gate, decide(request.request_id, by=who, reason=request.reason))
 
 
-def _server(path: Path, mode: int, register: Callable[[grpc.Server], None]) -> grpc.Server:
+def _make_server(path: Path, mode: int, register: Callable[[grpc.Server], None]) -> grpc.Server:
     options = [("grpc.max_receive_message_length", MAX_REQUEST)]
     server = grpc.server(ThreadPoolExecutor(max_workers=4), options=options)
     register(server)
     server.add_insecure_port(f"unix:{path}")
     server.start()
     if mode & 0o070:
-        _share(path)
+        _share_socket(path)
     os.chmod(path, mode)
     return server
 
 
-def _share(path: Path) -> None:
+def _share_socket(path: Path) -> None:
     """Give a socket the group of its directory: who may enter there may call here.
 
     Raises:
@@ -181,7 +198,7 @@ def _share(path: Path) -> None:
         ) from None
 
 
-def serve(
+def serve_gate(
     paths: SitePaths, settings: SiteSettings, *, ready: Callable[[list[str]], None] = lambda _: None
 ) -> None:
     """Run the gate until SIGTERM, SIGINT or the steward's stop. Blocks.
@@ -196,7 +213,7 @@ def serve(
     os.umask(0o077)
     forbid_dumps()
     stopping = threading.Event()
-    with exclusive(paths.lock):
+    with hold_exclusively(paths.lock):
         notes = []
         for path in (paths.gate_socket, paths.steward_socket):
             if path.exists():
@@ -208,7 +225,7 @@ def serve(
         runner.recover()
         if stores.watch.stopped:
             notes.append(STOPPED)
-        if not runner.whole_decisions:
+        if not runner.decisions_hold:
             notes.append(LOST)
         if settings.insecure_seed is not None:
             log.warning("%s", SEEDED)
@@ -216,12 +233,12 @@ def serve(
         gate = Gate(stores, runner)
         public, private = GateService(gate), StewardService(gate, stopping.set)
         servers = (
-            _server(
+            _make_server(
                 paths.gate_socket,
                 0o660,
                 lambda s: gate_pb2_grpc.add_GateServicer_to_server(public, s),
             ),
-            _server(
+            _make_server(
                 paths.steward_socket,
                 0o600,
                 lambda s: gate_pb2_grpc.add_StewardServicer_to_server(private, s),

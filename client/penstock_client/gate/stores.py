@@ -6,20 +6,22 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+from penstock.base.times import stamp_now
 from penstock.mechanisms.registry import MECHANISMS, Registry
-from penstock.wire.messages import JobState
+from penstock.wire.messages import Code, JobState
 from penstock.wire.signed import SignedStudy, read_signed_study
 from penstock_client.gate.admission import SiteFacts, refuse
 from penstock_client.gate.facts import read_facts
 from penstock_client.gate.jobs import Job, Jobs
-from penstock_client.gate.outside import Outside
+from penstock_client.gate.outside import PublicView
 from penstock_client.gate.recovery import Watch
 from penstock_client.ledger.database import Database
 from penstock_client.ledger.decisions import Decisions
-from penstock_client.ledger.ledger import Ledger, utc_now
-from penstock_client.site.paths import SitePaths, SiteSettings
+from penstock_client.ledger.ledger import Ledger
+from penstock_client.site.site_paths import SitePaths
+from penstock_client.site.site_settings import SiteSettings
 
-ROLLED_BACK = "rolled-back"
+ROLLED_BACK: Code = "rolled-back"
 
 
 class Stores:
@@ -34,7 +36,7 @@ class Stores:
         self,
         paths: SitePaths,
         settings: SiteSettings,
-        clock: Callable[[], str] = utc_now,
+        clock: Callable[[], str] = stamp_now,
         mechanisms: Registry = MECHANISMS,
     ) -> None:
         self.paths = paths
@@ -75,10 +77,10 @@ class Stores:
         """
         return read_signed_study(data, self.mechanisms)
 
-    def outside(self) -> Outside:
+    def outside(self) -> PublicView:
         """What may be known outside, now."""
         cancelled = {j.request_id: j.updated for j in self.jobs.in_state(JobState.CANCELLED)}
-        return Outside(self.ledger.state(), cancelled, self.now())
+        return PublicView(self.ledger.state(), cancelled, self.now())
 
     def job(self, request_id: str) -> Job:
         """A job that is known.

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from penstock.base.errors import BudgetExceeded, InvalidEvent
 from penstock.privacy.events import Event
 from penstock.privacy.filters import Filter, best_order
+from penstock.wire.messages import RefusalCode
 from penstock_client.ledger.state import Charge, Lineage
 from penstock_client.site.policy import Policy
 
@@ -32,7 +33,7 @@ class AllowanceExceeded(BudgetExceeded):
         renews: what else the analyst may do.
     """
 
-    def __init__(self, reason: str, error: BudgetExceeded, renews: str = "") -> None:
+    def __init__(self, reason: RefusalCode, error: BudgetExceeded, renews: str = "") -> None:
         self.reason = reason
         remedy = f"{error.remedy}{renews}"
         super().__init__(error.message, value=error.value, bound=error.bound, remedy=remedy)
@@ -50,7 +51,7 @@ class Allowance:
         renews: when there is room again, for the refusal; empty where there never is.
     """
 
-    reason: str
+    reason: RefusalCode
     what: str
     filter: Filter
     spent: tuple[Event, ...]
@@ -77,7 +78,7 @@ class Allowance:
         return self.filter.left(self.spent)
 
 
-def allowances(
+def find_allowances(
     lineage: Lineage, charge: Charge, *, now: str, signer_epsilon: float, policy: Policy | None
 ) -> Iterator[Allowance]:
     """Every allowance that a charge falls under, narrowest first.
@@ -87,46 +88,46 @@ def allowances(
         signer_epsilon: of the charge's signer.
         policy: None where nothing but the signer's allowance holds.
     """
-    yield of_signer(lineage, charge.signer, signer_epsilon)
+    yield limit_signer(lineage, charge.signer, signer_epsilon)
     if policy is None:
         return
-    earlier = of_study(lineage, charge, policy.study_epsilon, policy.study_delta)
+    earlier = limit_study(lineage, charge, policy.study_epsilon, policy.study_delta)
     if earlier.spent:  # A study's first release is held to its own, exact ε by the admission.
         yield earlier
     if policy.yearly_epsilon is not None:
-        yield of_year(lineage, year_of(now), policy.yearly_epsilon)
+        yield limit_year(lineage, read_year(now), policy.yearly_epsilon)
     if policy.total_epsilon < lineage.epsilon:
         # The steward may lower the total at any time; it never rises above the ledger's.
         what, spent = f"data set {lineage.name}", lineage.charges
-        yield _allowance(lineage, "budget", what, policy.total_epsilon, spent)
+        yield _make_allowance(lineage, "budget", what, policy.total_epsilon, spent)
 
 
-def of_signer(lineage: Lineage, signer: str, epsilon: float) -> Allowance:
+def limit_signer(lineage: Lineage, signer: str, epsilon: float) -> Allowance:
     """What one analyst may ever spend on a data set."""
     spent = (c for c in lineage.charges if c.signer == signer)
-    return _allowance(lineage, "signer-budget", "the signer's allowance", epsilon, spent)
+    return _make_allowance(lineage, "signer-budget", "the signer's allowance", epsilon, spent)
 
 
-def of_study(lineage: Lineage, charge: Charge, epsilon: float, delta: float) -> Allowance:
+def limit_study(lineage: Lineage, charge: Charge, epsilon: float, delta: float) -> Allowance:
     """What a charge's study may cost, over all its releases and all versions of the data.
 
     Args:
         epsilon, delta: of one study; the only allowance with a δ of its own.
     """
-    spent = (c for c in lineage.charges if study_of(c) == study_of(charge))
+    spent = (c for c in lineage.charges if identify_study(c) == identify_study(charge))
     what = "the study's allowance, over all its releases"
-    return _allowance(lineage, "study-budget", what, epsilon, spent, delta=delta)
+    return _make_allowance(lineage, "study-budget", what, epsilon, spent, delta=delta)
 
 
-def of_year(lineage: Lineage, year: int, epsilon: float) -> Allowance:
+def limit_year(lineage: Lineage, year: int, epsilon: float) -> Allowance:
     """What a data set may cost in one calendar year (UTC)."""
-    spent = (c for c in lineage.charges if year_of(c.time) == year)
+    spent = (c for c in lineage.charges if read_year(c.time) == year)
     renews = f", or again from {year + 1}-01-01 (UTC)"
     what = f"the allowance of {year}"
-    return _allowance(lineage, "yearly-budget", what, epsilon, spent, renews=renews)
+    return _make_allowance(lineage, "yearly-budget", what, epsilon, spent, renews=renews)
 
 
-def study_of(charge: Charge) -> tuple[str, str]:
+def identify_study(charge: Charge) -> tuple[str, str]:
     """What makes two charges one study: its name and its signer; without a name, its id.
 
     Not the id, which covers the release's index as well.
@@ -134,14 +135,14 @@ def study_of(charge: Charge) -> tuple[str, str]:
     return (charge.study, charge.signer) if charge.study else (charge.study_id, "")
 
 
-def year_of(time: str) -> int:
+def read_year(time: str) -> int:
     """The calendar year of an RFC 3339 time in UTC."""
     return int(time[:4])
 
 
-def _allowance(
+def _make_allowance(
     lineage: Lineage,
-    reason: str,
+    reason: RefusalCode,
     what: str,
     epsilon: float,
     spent: Iterable[Charge],

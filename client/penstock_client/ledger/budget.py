@@ -20,38 +20,39 @@ from penstock.privacy.filters import Odometer
 from penstock_client.ledger.allowances import (
     Allowance,
     AllowanceExceeded,
-    of_signer,
-    of_study,
-    of_year,
-    study_of,
-    year_of,
+    identify_study,
+    limit_signer,
+    limit_study,
+    limit_year,
+    read_year,
 )
 from penstock_client.ledger.state import Lineage, State
-from penstock_client.site.policy import Policy, Trust
+from penstock_client.site.policy import Policy
+from penstock_client.site.signers import Trust
 
 
-def spent(lineage: Lineage) -> float | None:
+def measure_spent(lineage: Lineage) -> float | None:
     """The ε, by the filter, that is charged to a lineage; None for ∞."""
     if lineage.closed:
         return None
     return lineage.epsilon if lineage.exhausted else lineage.filter.spent(lineage.events())
 
 
-def share(lineage: Lineage) -> float:
+def measure_share(lineage: Lineage) -> float:
     """How much of a lineage's life is used, in [0, 1]: in Rényi divergence, which adds up."""
     if lineage.closed or lineage.exhausted:
         return 1.0
     return min(lineage.filter.share(lineage.events()), 1.0)
 
 
-def left(lineage: Lineage) -> float:
+def measure_left(lineage: Lineage) -> float:
     """The ε at the lineage's δ of the largest single release that it still admits."""
     if lineage.closed or lineage.exhausted:
         return 0.0
     return lineage.filter.left(lineage.events())
 
 
-def summary(
+def summarize_budget(
     state: State, policy: Policy | None = None, trust: Trust | None = None
 ) -> list[dict[str, Any]]:
     """What a steward wants to see of each lineage: spent, left, allowances, and every charge.
@@ -62,13 +63,18 @@ def summary(
     Args:
         policy, trust: as they stand now, for the allowances; without them only what is spent.
     """
-    return [_lineage(name, state, policy, trust) for name in state.lineages]
+    return [_summarize_lineage(name, state, policy, trust) for name in state.lineages]
 
 
-def _lineage(name: str, state: State, policy: Policy | None, trust: Trust | None) -> dict[str, Any]:
+def _summarize_lineage(
+    name: str, state: State, policy: Policy | None, trust: Trust | None
+) -> dict[str, Any]:
     group = state.together(name)
     lineage = state.joint(name)
-    charges, room = list(_charges(lineage)), min(left(state.joint(each.name)) for each in group)
+    charges, room = (
+        list(_list_charges(lineage)),
+        min(measure_left(state.joint(each.name)) for each in group),
+    )
     reading = charges[-1]["odometer_after"] if charges else 0.0
     return {
         "lineage": lineage.name,
@@ -76,11 +82,11 @@ def _lineage(name: str, state: State, policy: Policy | None, trust: Trust | None
         "delta": lineage.delta,
         "approximate_delta": lineage.approximate_delta,
         "total_epsilon": lineage.epsilon,
-        "spent_epsilon": spent(lineage),
+        "spent_epsilon": measure_spent(lineage),
         "spent_epsilon_best_order": _spent_best_order(lineage),
         "spent_epsilon_replace_one": _spent_replace_one(lineage),
-        "share_spent": share(lineage),
-        "odometer_epsilon": spent(lineage) if lineage.exhausted else reading,
+        "share_spent": measure_share(lineage),
+        "odometer_epsilon": measure_spent(lineage) if lineage.exhausted else reading,
         "left_epsilon": room,
         "closed": lineage.closed,
         "exhausted": lineage.exhausted,
@@ -89,9 +95,9 @@ def _lineage(name: str, state: State, policy: Policy | None, trust: Trust | None
         "together_with": [each.name for each in group if each.name != name],
         "unit": lineage.unit.to_dict() if lineage.unit else None,
         "strata": list(lineage.strata),
-        "years": _years(lineage, state, policy, room),
-        "signers": _signers(lineage, trust, room),
-        "studies": _studies(lineage, policy, room),
+        "years": _summarize_years(lineage, state, policy, room),
+        "signers": _summarize_signers(lineage, trust, room),
+        "studies": _summarize_studies(lineage, policy, room),
         "versions": [
             {
                 "version": v.number,
@@ -107,7 +113,7 @@ def _lineage(name: str, state: State, policy: Policy | None, trust: Trust | None
 
 def _spent_best_order(lineage: Lineage) -> float | None:
     if lineage.closed or lineage.exhausted:
-        return spent(lineage)
+        return measure_spent(lineage)
     return epsilon(lineage.events(), lineage.delta)
 
 
@@ -118,15 +124,15 @@ def _spent_replace_one(lineage: Lineage) -> float | None:
     """
     if lineage.closed or lineage.exhausted:
         return None
-    return _finite(_exchanged(lineage.events(), lineage.delta))
+    return _hide_infinity(_measure_replace_one(lineage.events(), lineage.delta))
 
 
 # -- over time ---------------------------------------------------------------------------------
 
 
-def _charges(lineage: Lineage) -> Iterator[dict[str, Any]]:
+def _list_charges(lineage: Lineage) -> Iterator[dict[str, Any]]:
     """Every charge, and where it left the data set's budget."""
-    afters, readings = _running(lineage), _readings(lineage)
+    afters, readings = _sum_up(lineage), _read_spent(lineage)
     for charge, after, reading in zip(lineage.charges, afters, readings, strict=True):
         yield {
             "request": charge.id,
@@ -141,15 +147,15 @@ def _charges(lineage: Lineage) -> Iterator[dict[str, Any]]:
             "reason": charge.reason,
             "time": charge.time,
             "delta": charge.delta,
-            "epsilon": _finite(_cost(charge.events, charge.delta)),
+            "epsilon": _hide_infinity(_measure_cost(charge.events, charge.delta)),
             "share_of_life": min(lineage.filter.share(charge.events), 1.0),
             "events": [to_dict(e) for e in charge.events],
-            "spent_after": _finite(after),
-            "odometer_after": _finite(reading),
+            "spent_after": _hide_infinity(after),
+            "odometer_after": _hide_infinity(reading),
         }
 
 
-def _running(lineage: Lineage) -> Iterator[float]:
+def _sum_up(lineage: Lineage) -> Iterator[float]:
     """The filter's ε after each charge: sums of divergences, of the dearest stratum."""
     held = lineage.filter
     sums: dict[tuple[str | None, float], float] = {(None, order): 0.0 for order in held.orders}
@@ -160,16 +166,17 @@ def _running(lineage: Lineage) -> Iterator[float]:
                 before = sums.get((stratum, order), 0.0)
                 sums[stratum, order] = before + renyi(event, order)
         yield min(
-            to_epsilon(_dearest(sums, order), order, held.delta_per_order) for order in held.orders
+            to_epsilon(_find_dearest(sums, order), order, held.delta_per_order)
+            for order in held.orders
         )
 
 
-def _dearest(sums: dict[tuple[str | None, float], float], order: float) -> float:
+def _find_dearest(sums: dict[tuple[str | None, float], float], order: float) -> float:
     own = (rho for (stratum, at), rho in sums.items() if at == order and stratum is not None)
     return sums[None, order] + max(own, default=0.0)
 
 
-def _readings(lineage: Lineage) -> list[float]:
+def _read_spent(lineage: Lineage) -> list[float]:
     """The odometer after each charge; ∞ where δ is too small for its many rungs."""
     aside = lineage.approximate_delta
     try:
@@ -182,44 +189,46 @@ def _readings(lineage: Lineage) -> list[float]:
 # -- allowances --------------------------------------------------------------------------------
 
 
-def _years(
+def _summarize_years(
     lineage: Lineage, state: State, policy: Policy | None, room: float
 ) -> list[dict[str, Any]]:
     """Every year with a charge, and the year of the ledger's newest record."""
-    years = {year_of(c.time) for c in lineage.charges} | {year_of(state.time)}
+    years = {read_year(c.time) for c in lineage.charges} | {read_year(state.time)}
     allowed = policy.yearly_epsilon if policy else None
     return [
-        {"year": year, **_row(partial(of_year, lineage, year), allowed, lineage, room)}
+        {"year": year, **_make_row(partial(limit_year, lineage, year), allowed, lineage, room)}
         for year in sorted(years)
     ]
 
 
-def _signers(lineage: Lineage, trust: Trust | None, room: float) -> list[dict[str, Any]]:
+def _summarize_signers(lineage: Lineage, trust: Trust | None, room: float) -> list[dict[str, Any]]:
     """Everybody who was charged, and everybody who may be."""
     known = trust.signers if trust else {}
     rows = []
     for key in dict.fromkeys([*(c.signer for c in lineage.charges), *known]):
         signer = known.get(key)
-        of = partial(of_signer, lineage, key)
-        row = _row(of, signer.epsilon if signer else None, lineage, room)
+        of = partial(limit_signer, lineage, key)
+        row = _make_row(of, signer.epsilon if signer else None, lineage, room)
         rows.append({"signer": key, "label": signer.label if signer else "", **row})
     return rows
 
 
-def _studies(lineage: Lineage, policy: Policy | None, room: float) -> list[dict[str, Any]]:
+def _summarize_studies(
+    lineage: Lineage, policy: Policy | None, room: float
+) -> list[dict[str, Any]]:
     """Every study with its releases together, at its own δ."""
-    newest = {study_of(c): c for c in lineage.charges}
+    newest = {identify_study(c): c for c in lineage.charges}
     rows = []
     for charge in newest.values():
         delta = policy.study_delta if policy else charge.delta
-        of = partial(of_study, lineage, charge, delta=delta)
-        row = _row(of, policy.study_epsilon if policy else None, lineage, room)
+        of = partial(limit_study, lineage, charge, delta=delta)
+        row = _make_row(of, policy.study_epsilon if policy else None, lineage, room)
         name = charge.study or charge.study_id
         rows.append({"study": name, "signer": charge.signer, "delta": delta, **row})
     return rows
 
 
-def _row(
+def _make_row(
     of: Callable[[float], Allowance], allowed: float | None, lineage: Lineage, room: float
 ) -> dict[str, Any]:
     """What is spent of an allowance; the data set's own budget caps what is left of it."""
@@ -229,20 +238,20 @@ def _row(
         held, room = of(lineage.epsilon), 0.0
     return {
         "allowance": allowed,
-        "spent_epsilon": _finite(held.spent_epsilon),
+        "spent_epsilon": _hide_infinity(held.spent_epsilon),
         "left_epsilon": None if allowed is None else min(held.left_epsilon, room),
     }
 
 
 @lru_cache(maxsize=256)
-def _exchanged(events: tuple[Event, ...], delta: float) -> float:
+def _measure_replace_one(events: tuple[Event, ...], delta: float) -> float:
     return epsilon_pld(events, delta, relation="replace-one")
 
 
 @lru_cache(maxsize=4096)
-def _cost(events: tuple[Event, ...], delta: float) -> float:
+def _measure_cost(events: tuple[Event, ...], delta: float) -> float:
     return epsilon(events, delta)
 
 
-def _finite(value: float) -> float | None:
+def _hide_infinity(value: float) -> float | None:
     return value if value < math.inf else None

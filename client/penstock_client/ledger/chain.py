@@ -58,7 +58,7 @@ OPTIONAL_TEXTS = ("study", "study_digest", "plan_digest", "ready_at", "decisions
 """Fields of a reservation that it leaves out where they are empty."""
 
 
-def fold(records: Sequence[tuple[int, str, str]], after: State | None = None) -> State:
+def fold_records(records: Sequence[tuple[int, str, str]], after: State | None = None) -> State:
     """State after (seq, body, hash) records.
 
     Args:
@@ -70,14 +70,14 @@ def fold(records: Sequence[tuple[int, str, str]], after: State | None = None) ->
     state = State() if after is None else after
     for seq, body, hash_ in records:
         if hashlib.sha256(body.encode()).hexdigest() != hash_:
-            raise corrupt(seq, "its text was changed")
-        state = step(state, body, hash_)
+            raise report_corrupt(seq, "its text was changed")
+        state = apply_record(state, body, hash_)
         if seq != state.seq:
-            raise corrupt(state.seq, "it is missing")
+            raise report_corrupt(state.seq, "it is missing")
     return state
 
 
-def corrupt(seq: int, what: str) -> LedgerCorrupt:
+def report_corrupt(seq: int, what: str) -> LedgerCorrupt:
     """The error of a record that breaks the chain."""
     return LedgerCorrupt(
         f"ledger record {seq}: {what}; nothing was overwritten",
@@ -85,29 +85,29 @@ def corrupt(seq: int, what: str) -> LedgerCorrupt:
     )
 
 
-def step(state: State, body: str, hash_: str) -> State:
+def apply_record(state: State, body: str, hash_: str) -> State:
     """The state after one more record.
 
     Raises:
         LedgerCorrupt: it does not follow, or makes no sense.
     """
     record = read_json(body.encode(), what="ledger record", limit=1_000_000)
-    seq = next_seq(state, record)
+    seq = find_next_seq(state, record)
     if record.get("seq") != seq or record.get("prev") != state.head:
-        raise corrupt(seq, "it does not follow the one before")
+        raise report_corrupt(seq, "it does not follow the one before")
     if str(record["time"]) < state.time:
-        raise corrupt(seq, "its time runs backwards")
+        raise report_corrupt(seq, "its time runs backwards")
     after = replace(state, seq=seq, head=hash_, time=str(record["time"]))
     apply = _APPLY.get(str(record.get("kind")))
     if apply is None:
-        raise corrupt(seq, f"unknown kind {record.get('kind')!r}")
+        raise report_corrupt(seq, f"unknown kind {record.get('kind')!r}")
     try:
         return apply(after, record)
     except (KeyError, TypeError, ValueError, InvalidEvent) as error:
-        raise corrupt(seq, f"it cannot be read ({type(error).__name__})") from None
+        raise report_corrupt(seq, f"it cannot be read ({type(error).__name__})") from None
 
 
-def next_seq(state: State, record: Mapping[str, Any]) -> int:
+def find_next_seq(state: State, record: Mapping[str, Any]) -> int:
     """The one position that a record may have: the next, or after the lost ones it names.
 
     Raises:
@@ -117,17 +117,17 @@ def next_seq(state: State, record: Mapping[str, Any]) -> int:
         return state.seq + 1
     seen = record.get("seen_seq")
     if isinstance(seen, bool) or not isinstance(seen, int) or not 1 <= seen <= MAX_SEQ:
-        raise corrupt(state.seq + 1, "it names no lost position")
+        raise report_corrupt(state.seq + 1, "it names no lost position")
     return max(state.seq, seen) + 1
 
 
-def _open(state: State, record: Mapping[str, Any]) -> State:
+def _apply_open(state: State, record: Mapping[str, Any]) -> State:
     if state.seq != 1:
         raise ValueError("opened twice")
     return replace(state, site=str(record["site"]))
 
 
-def _format(state: State, record: Mapping[str, Any]) -> State:
+def _apply_format(state: State, record: Mapping[str, Any]) -> State:
     if isinstance(record["format"], int) and record["format"] > FORMAT:
         raise LedgerError(
             "a newer Penstock wrote this ledger",
@@ -140,7 +140,7 @@ def _format(state: State, record: Mapping[str, Any]) -> State:
     return replace(state, format=record["format"])
 
 
-def _lineage(state: State, record: Mapping[str, Any]) -> State:
+def _apply_lineage(state: State, record: Mapping[str, Any]) -> State:
     name = str(record["lineage"])
     if name in state.lineages:
         raise ValueError("lineage begun twice")
@@ -172,14 +172,14 @@ def _read_unit(record: Mapping[str, Any]) -> Unit:
     return Unit(**record["unit"])
 
 
-def _unit(state: State, record: Mapping[str, Any]) -> State:
+def _apply_unit(state: State, record: Mapping[str, Any]) -> State:
     lineage = state.lineages[record["lineage"]]
     if lineage.unit is not None:
         raise ValueError("a unit is fixed once")
-    return _put(state, replace(lineage, unit=_read_unit(record)))
+    return _replace_lineage(state, replace(lineage, unit=_read_unit(record)))
 
 
-def _version(state: State, record: Mapping[str, Any]) -> State:
+def _apply_version(state: State, record: Mapping[str, Any]) -> State:
     lineage = state.lineages[record["lineage"]]
     version = Version(
         record["version"],
@@ -192,7 +192,7 @@ def _version(state: State, record: Mapping[str, Any]) -> State:
         _check_version(lineage, version)
     if version.number != len(lineage.versions) + 1:
         raise ValueError("version out of order")
-    return _put(state, replace(lineage, versions=(*lineage.versions, version)))
+    return _replace_lineage(state, replace(lineage, versions=(*lineage.versions, version)))
 
 
 def _check_version(lineage: Lineage, version: Version) -> None:
@@ -208,8 +208,8 @@ def _check_version(lineage: Lineage, version: Version) -> None:
         raise ValueError("another frame, not declared to be one")
 
 
-def _reserve(state: State, record: Mapping[str, Any]) -> State:
-    texts: dict[str, Any] = {name: _text(record.get(name, "")) for name in OPTIONAL_TEXTS}
+def _apply_reserve(state: State, record: Mapping[str, Any]) -> State:
+    texts: dict[str, Any] = {name: _require_text(record.get(name, "")) for name in OPTIONAL_TEXTS}
     charge = Charge(
         id=record["charge"],
         lineage=record["lineage"],
@@ -231,7 +231,7 @@ def _reserve(state: State, record: Mapping[str, Any]) -> State:
         _check_charge(lineage, charge)
     if lineage.undeclared(charge.events) is not None:
         raise ValueError("charged on a stratum that was never declared")
-    state = _put(state, replace(lineage, charges=(*lineage.charges, charge)))
+    state = _replace_lineage(state, replace(lineage, charges=(*lineage.charges, charge)))
     return replace(state, charges={**state.charges, charge.id: charge})
 
 
@@ -245,9 +245,9 @@ def _check_charge(lineage: Lineage, charge: Charge) -> None:
         raise ValueError("no digest")
 
 
-def _settle(state: State, record: Mapping[str, Any], status: str) -> State:
+def _apply_settlement(state: State, record: Mapping[str, Any], status: str) -> State:
     charge = state.charges[record["charge"]]
-    if state.format > 1 and not _SALT.fullmatch(_text(record["salt"])):
+    if state.format > 1 and not _SALT.fullmatch(_require_text(record["salt"])):
         raise ValueError("no salt")
     if charge.status != "reserved":
         raise ValueError("settled twice")
@@ -260,35 +260,35 @@ def _settle(state: State, record: Mapping[str, Any], status: str) -> State:
     )
     lineage = state.lineages[charge.lineage]
     charges = tuple(settled if c.id == charge.id else c for c in lineage.charges)
-    state = _put(state, replace(lineage, charges=charges))
+    state = _replace_lineage(state, replace(lineage, charges=charges))
     return replace(state, charges={**state.charges, charge.id: settled})
 
 
-def _recover(state: State, record: Mapping[str, Any]) -> State:
+def _apply_recover(state: State, record: Mapping[str, Any]) -> State:
     if not _HASH.fullmatch(str(record["seen_head"])):
         raise ValueError("no hash")
     spent = {name: replace(each, exhausted=True) for name, each in state.lineages.items()}
     return replace(state, lineages=spent, recovered=state.seq)
 
 
-def _text(value: object) -> str:
+def _require_text(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError("not a text")
     return value
 
 
-def _put(state: State, lineage: Lineage) -> State:
+def _replace_lineage(state: State, lineage: Lineage) -> State:
     return replace(state, lineages={**state.lineages, lineage.name: lineage})
 
 
 _APPLY: dict[str, Callable[[State, Mapping[str, Any]], State]] = {
-    "open": _open,
-    "format": _format,
-    "unit": _unit,
-    "lineage": _lineage,
-    "version": _version,
-    "reserve": _reserve,
-    "commit": lambda state, record: _settle(state, record, "committed"),
-    "burn": lambda state, record: _settle(state, record, "burnt"),
-    "recover": _recover,
+    "open": _apply_open,
+    "format": _apply_format,
+    "unit": _apply_unit,
+    "lineage": _apply_lineage,
+    "version": _apply_version,
+    "reserve": _apply_reserve,
+    "commit": lambda state, record: _apply_settlement(state, record, "committed"),
+    "burn": lambda state, record: _apply_settlement(state, record, "burnt"),
+    "recover": _apply_recover,
 }

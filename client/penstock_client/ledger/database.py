@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from penstock.base.errors import LedgerCorrupt, LedgerError, LedgerLocked, LedgerUnwritable
-from penstock_client.site.files import sync_directory
+from penstock.base.files import sync_directory
 
 SCHEMA_VERSION = 2
 """2: records of the second format, which an older Penstock cannot read; the tables are the same."""
@@ -87,7 +87,7 @@ class Database:
                 self._connection.execute("PRAGMA synchronous=FULL")
                 self._connection.execute("PRAGMA fullfsync=ON")
         except sqlite3.Error as error:
-            raise _translate(error, path) from error
+            raise _translate_error(error, path) from error
 
     @classmethod
     def create(cls, path: Path) -> Self:
@@ -120,7 +120,7 @@ class Database:
                 f"BEGIN;{cls.tables}PRAGMA user_version={cls.version_written};COMMIT;"
             )
         except sqlite3.Error as error:
-            raise _translate(error, path) from error
+            raise _translate_error(error, path) from error
         finally:
             connection.close()
 
@@ -143,7 +143,7 @@ class Database:
                 remedy="use the Penstock version that wrote it",
             )
 
-    def rise(self) -> None:
+    def raise_format(self) -> None:
         """Say, in a transaction, that an older Penstock can no longer read this file."""
         with self.transaction() as connection:
             connection.execute(f"PRAGMA user_version={self.version_written}")
@@ -164,7 +164,7 @@ class Database:
                     if self._connection.in_transaction:
                         self._connection.execute("ROLLBACK")
                 if isinstance(error, sqlite3.Error):
-                    raise _translate(error, self.path) from error
+                    raise _translate_error(error, self.path) from error
                 raise
 
     def query(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
@@ -173,7 +173,7 @@ class Database:
             try:
                 return self._connection.execute(sql, values).fetchall()
             except sqlite3.Error as error:
-                raise _translate(error, self.path) from error
+                raise _translate_error(error, self.path) from error
 
     def version(self) -> int:
         """A number that changes whenever another connection has written."""
@@ -184,7 +184,7 @@ class Database:
             self._connection.close()
 
 
-def _translate(error: sqlite3.Error, path: Path) -> LedgerError:
+def _translate_error(error: sqlite3.Error, path: Path) -> LedgerError:
     """Say what SQLite's error means for the steward."""
     text = str(error)
     if isinstance(error, sqlite3.OperationalError):
@@ -212,7 +212,7 @@ def _translate(error: sqlite3.Error, path: Path) -> LedgerError:
 
 
 @contextlib.contextmanager
-def exclusive(
+def hold_exclusively(
     path: Path,
     *,
     held: str = "another process holds this site's lock",
@@ -225,8 +225,8 @@ def exclusive(
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        if not _taken(descriptor):
-            pid = _pid(descriptor)
+        if not _try_lock(descriptor):
+            pid = _read_pid(descriptor)
             value = f"pid {pid}" if pid else path
             raise LedgerLocked(held, value=value, remedy=remedy)
         # A full disk must not keep a gate from reading its ledger; the pid is a courtesy.
@@ -238,8 +238,8 @@ def exclusive(
         os.close(descriptor)
 
 
-def _taken(descriptor: int) -> bool:
-    """Take the lock; whoever only asks (:func:`holder`) has it for an instant: waited out."""
+def _try_lock(descriptor: int) -> bool:
+    """Take the lock; whoever only asks (:func:`find_holder`) has it for an instant: waited out."""
     end = time.monotonic() + PATIENCE_SECONDS
     while True:
         try:
@@ -251,7 +251,7 @@ def _taken(descriptor: int) -> bool:
             time.sleep(0.01)
 
 
-def holder(path: Path) -> int | None:
+def find_holder(path: Path) -> int | None:
     """The process that holds a lock now; None where nobody does, 0 where it is not known."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -262,11 +262,11 @@ def holder(path: Path) -> int | None:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         return None
     except BlockingIOError:
-        return _pid(descriptor)
+        return _read_pid(descriptor)
     finally:
         os.close(descriptor)
 
 
-def _pid(descriptor: int) -> int:
+def _read_pid(descriptor: int) -> int:
     text = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
     return int(text) if text.isdecimal() else 0

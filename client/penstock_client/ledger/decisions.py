@@ -40,12 +40,12 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from penstock.base.errors import InvalidInput, LedgerCorrupt, LedgerError, Problem, SignatureError
+from penstock.base.times import stamp_now
 from penstock.wire.canonical import canonical, read_json
 from penstock.wire.signatures import public_hex, sign, verify
 from penstock_client.ledger.database import Database
-from penstock_client.ledger.ledger import utc_now
 from penstock_client.ledger.state import GENESIS
-from penstock_client.site.paths import SitePaths
+from penstock_client.site.site_paths import SitePaths
 
 RECORD = "decision-record"
 MAX_TEXT = 100_000
@@ -77,8 +77,8 @@ class Who:
         """Whoever runs this process."""
         uid = os.getuid()
         with contextlib.suppress(KeyError):  # a user without an entry, as in a container
-            return cls(uid, pwd.getpwuid(uid).pw_name, _claims())
-        return cls(uid, "", _claims())
+            return cls(uid, pwd.getpwuid(uid).pw_name, _read_claims())
+        return cls(uid, "", _read_claims())
 
     def to_dict(self) -> dict[str, Any]:
         """Its form in a record."""
@@ -86,11 +86,11 @@ class Who:
         return shown | ({"claimed": dict(self.claimed)} if self.claimed else {})
 
 
-def _claims() -> dict[str, str]:
+def _read_claims() -> dict[str, str]:
     return {name: os.environ[name][:64] for name in _CLAIMS if os.environ.get(name)}
 
 
-class _File(Database):
+class _DecisionsFile(Database):
     tables = """
 CREATE TABLE decision (
     seq       INTEGER PRIMARY KEY,
@@ -125,17 +125,17 @@ class Decisions:
         self,
         paths: SitePaths,
         key: Ed25519PrivateKey | None,
-        clock: Callable[[], str] = utc_now,
+        clock: Callable[[], str] = stamp_now,
     ) -> None:
         self._key = key
         self._clock = clock
         if key is not None and not paths.decisions.exists():
             try:
-                _File.create(paths.decisions).close()
+                _DecisionsFile.create(paths.decisions).close()
             except LedgerError:
                 if not paths.decisions.exists():  # else another process was quicker
                     raise
-        self._file = _File(paths.decisions, read_only=key is None)
+        self._file = _DecisionsFile(paths.decisions, read_only=key is None)
 
     def close(self) -> None:
         self._file.close()
@@ -157,7 +157,7 @@ class Decisions:
         rows = self._file.query("SELECT seq, hash, body FROM decision ORDER BY seq DESC LIMIT 1")
         if not rows:
             return 0, GENESIS, ""
-        return int(str(rows[0][0])), str(rows[0][1]), str(_read(str(rows[0][2]))["time"])
+        return int(str(rows[0][0])), str(rows[0][1]), str(_parse_body(str(rows[0][2]))["time"])
 
     def holds(self, head: str) -> bool:
         """Whether a record with this hash is in the chain."""
@@ -173,7 +173,7 @@ class Decisions:
             "ORDER BY seq DESC LIMIT 1",
             *kinds,
         )
-        return _read(str(rows[0][0])) if rows else {}
+        return _parse_body(str(rows[0][0])) if rows else {}
 
     def export(self) -> list[dict[str, str]]:
         """The records as they stand in an exported ledger."""
@@ -247,7 +247,7 @@ class Decisions:
         Raises:
             LedgerCorrupt: naming the first record that fails.
         """
-        return verified(self.records(), gate_key)
+        return verify_decisions(self.records(), gate_key)
 
 
 def file_digest(content: bytes) -> str:
@@ -255,7 +255,7 @@ def file_digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def verified(records: Sequence[Record], gate_key: str) -> list[dict[str, Any]]:
+def verify_decisions(records: Sequence[Record], gate_key: str) -> list[dict[str, Any]]:
     """The decisions of (seq, body, hash, signature) records.
 
     Raises:
@@ -263,7 +263,7 @@ def verified(records: Sequence[Record], gate_key: str) -> list[dict[str, Any]]:
     """
     head, time, found = GENESIS, "", []
     for place, (seq, body, hash_, signature) in enumerate(records, start=1):
-        record = _read(body)
+        record = _parse_body(body)
         try:
             verify(gate_key, RECORD, hash_.encode(), signature)
         except SignatureError:
@@ -291,7 +291,7 @@ def check_reason(reason: str) -> None:
 
 
 @contextlib.contextmanager
-def opened(paths: SitePaths, site: str) -> Iterator[Decisions]:
+def open_decisions(paths: SitePaths, site: str) -> Iterator[Decisions]:
     """The chain for writing, from a command that holds nothing else of the gate."""
     found = Decisions(paths, paths.key())
     try:
@@ -301,7 +301,7 @@ def opened(paths: SitePaths, site: str) -> Iterator[Decisions]:
         found.close()
 
 
-def read(paths: SitePaths) -> list[dict[str, Any]]:
+def read_decisions(paths: SitePaths) -> list[dict[str, Any]]:
     """Every decision of a site, oldest first, checked; none where none was made yet.
 
     Raises:
@@ -316,7 +316,7 @@ def read(paths: SitePaths) -> list[dict[str, Any]]:
         found.close()
 
 
-def export_of(paths: SitePaths) -> list[dict[str, str]]:
+def export_decisions(paths: SitePaths) -> list[dict[str, str]]:
     """The chain as it stands in an exported ledger; empty where no decision was made yet."""
     if not paths.decisions.exists():
         return []
@@ -327,7 +327,9 @@ def export_of(paths: SitePaths) -> list[dict[str, str]]:
         found.close()
 
 
-def of_export(document: Mapping[str, Any], gate_key: str) -> list[dict[str, Any]] | None:
+def read_exported_decisions(
+    document: Mapping[str, Any], gate_key: str
+) -> list[dict[str, Any]] | None:
     """The decisions of an exported ledger, checked; None where it was written without them.
 
     Raises:
@@ -343,10 +345,10 @@ def of_export(document: Mapping[str, Any], gate_key: str) -> list[dict[str, Any]
         ]
     except (TypeError, KeyError):
         raise _corrupt(1, "it is no record") from None
-    return verified(records, gate_key)
+    return verify_decisions(records, gate_key)
 
 
-def by_whom(by: Mapping[str, Any]) -> str:
+def name_decider(by: Mapping[str, Any]) -> str:
     """A decision's ``by``, for a person; what sudo says is said to be claimed."""
     name = by["user"] or ("not said" if by["uid"] is None else f"uid {by['uid']}")
     claimed = by.get("claimed", {})
@@ -354,7 +356,7 @@ def by_whom(by: Mapping[str, Any]) -> str:
     return f"{name} (claimed: {behind})" if behind else name
 
 
-def _read(body: str) -> dict[str, Any]:
+def _parse_body(body: str) -> dict[str, Any]:
     return read_json(body.encode(), what="decision", limit=1_000_000)
 
 

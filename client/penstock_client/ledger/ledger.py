@@ -1,184 +1,30 @@
 """The privacy ledger: append-only, hash-chained, signed, recomputed at every decision.
 
-What its records mean is in :mod:`penstock_client.ledger.chain`; what they cost, in
-:mod:`penstock_client.ledger.budget`.
+How its records are kept is in :mod:`penstock_client.ledger.records`, what they mean in
+:mod:`penstock_client.ledger.chain`, and what they cost in :mod:`penstock_client.ledger.budget`.
 """
 
 from __future__ import annotations
 
-import hashlib
 import secrets
-from collections.abc import Callable, Iterable
-from datetime import UTC, datetime
+from collections.abc import Iterable
 from typing import Any
 
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
-from penstock.base.errors import InvalidEvent, LedgerError, SignatureError
+from penstock.base.errors import LedgerError
 from penstock.privacy.events import RELATION, to_dict
 from penstock.privacy.filters import Filter, best_order
-from penstock.wire.canonical import canonical
-from penstock.wire.signatures import public_hex, sign, verify
-from penstock_client.ledger.allowances import allowances
+from penstock.wire.signatures import public_hex
 from penstock_client.ledger.chain import (
-    FORMAT,
     OPTIONAL_TEXTS,
-    corrupt,
-    fold,
-    next_seq,
-    step,
 )
-from penstock_client.ledger.database import Database
-from penstock_client.ledger.state import GENESIS, Charge, Lineage, State, Unit
+from penstock_client.ledger.records import SignedRecords
+from penstock_client.ledger.reservation import admit_charge
+from penstock_client.ledger.state import Charge, State, Unit
 from penstock_client.site.policy import Policy
 
-__all__ = ["Charge", "Ledger", "Lineage", "State", "admit", "fold", "utc_now", "verified"]
 
-RECORD = "ledger-record"
-EXPORT_FORMAT = "penstock-ledger-1"
-
-
-def utc_now() -> str:
-    """RFC 3339, UTC, whole microseconds; sorts as text."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-
-
-class Ledger:
-    """The records in a :class:`~penstock_client.ledger.database.Database`.
-
-    Args:
-        database: open for writing, under the site's lock; read-only suffices for reading.
-        key: the gate's signing key, or None for reading only.
-        clock: returns RFC 3339 UTC; the ledger's time never runs backwards, whatever it says.
-    """
-
-    def __init__(
-        self,
-        database: Database,
-        key: Ed25519PrivateKey | None,
-        clock: Callable[[], str] = utc_now,
-    ) -> None:
-        self.database = database
-        self._key = key
-        self._clock = clock
-        # The file's version when it was folded last, and what it folded to.
-        self._folded: tuple[int, State] | None = None
-
-    # -- reading -------------------------------------------------------------------------------
-
-    def records(self) -> list[tuple[int, str, str, str]]:
-        """(seq, body, hash, signature) in order."""
-        rows = self.database.query("SELECT seq, body, hash, signature FROM record ORDER BY seq")
-        return [(int(str(a)), str(b), str(c), str(d)) for a, b, c, d in rows]
-
-    def state(self) -> State:
-        """What the records fold to, with the hash chain checked.
-
-        What was folded before is folded on: only while no other connection has written, and the
-        file still holds the record that it ended with (a transaction may have been undone).
-        Otherwise all is folded anew.
-
-        Raises:
-            LedgerCorrupt: a record is missing, changed, or makes no sense.
-        """
-        version = self.database.version()  # first: a write in between is seen at the next call
-        before = self._folded  # once: another thread may replace it
-        known = before[1] if before and before[0] == version else State()
-        rows = self._tail(known.seq)
-        if known.seq:
-            if rows and (rows[0][0], rows[0][2]) == (known.seq, known.head):
-                rows = rows[1:]
-            else:
-                known, rows = State(), self._tail(0)
-        state = fold(rows, known)
-        self._folded = version, state
-        return state
-
-    def _tail(self, seq: int) -> list[tuple[int, str, str]]:
-        """(seq, body, hash) from a position on."""
-        return self.database.query(
-            "SELECT seq, body, hash FROM record WHERE seq >= ? ORDER BY seq", seq
-        )
-
-    def verify(self, gate_key: str) -> State:
-        """Check the chain and every signature, of all records anew.
-
-        Raises:
-            LedgerCorrupt: naming the first record that fails.
-        """
-        version = self.database.version()
-        state = verified(self.records(), gate_key)
-        self._folded = version, state
-        return state
-
-    def export(self, gate_key: str) -> dict[str, Any]:
-        """The whole ledger as a JSON document that a third party can recompute."""
-        return {
-            "format": EXPORT_FORMAT,
-            "relation": RELATION,
-            "gate_key": gate_key,
-            "records": [
-                {"body": body, "hash": hash_, "signature": signature}
-                for _, body, hash_, signature in self.records()
-            ],
-        }
-
-    def before(self, seq: int) -> tuple[int, str]:
-        """Position and hash of the last record before a position; (0, genesis) where none is."""
-        rows = self.database.query(
-            "SELECT seq, hash FROM record WHERE seq < ? ORDER BY seq DESC LIMIT 1", seq
-        )
-        return (int(rows[0][0]), str(rows[0][1])) if rows else (0, GENESIS)
-
-    # -- writing -------------------------------------------------------------------------------
-
-    def append(self, kind: str, **fields: Any) -> State:
-        """Write one record; returns the state after it."""
-        with self.database.transaction():
-            return self._write(kind, self._now(self.state()), fields)
-
-    def _now(self, state: State) -> str:
-        """The ledger's time: the clock's, and never before the last record's."""
-        return max(self._clock(), state.time)
-
-    def _write(self, kind: str, now: str, fields: dict[str, Any]) -> State:
-        """One record; before the first in an older ledger, the one that raises its format.
-
-        After, where it is the first of all, or stands after lost records: no position of theirs
-        may be used again.
-        """
-        if self._key is None:
-            raise LedgerError("this ledger was opened for reading only")
-        with self.database.transaction() as connection:
-            before = self.state()
-            first = kind in ("open", "recover")
-            if kind == "format":
-                self.database.rise()
-            elif before.format < FORMAT and not first:
-                before = self._write("format", now, {"format": FORMAT})
-            record = {**fields, "kind": kind, "prev": before.head, "time": now}
-            body = canonical({**record, "seq": next_seq(before, record)})
-            hash_ = hashlib.sha256(body).hexdigest()
-            after = step(before, body.decode(), hash_)
-            connection.execute(
-                "INSERT INTO record VALUES (?, ?, ?, ?)",
-                (after.seq, body.decode(), hash_, sign(self._key, RECORD, hash_.encode())),
-            )
-            self._folded = self.database.version(), after
-            if first and after.format < FORMAT:
-                after = self._write("format", now, {"format": FORMAT})
-        return after
-
-    def extend(self, records: list[tuple[int, str, str, str]], gate_key: str) -> State:
-        """Append signed records that follow this ledger's last one, as they are.
-
-        Raises:
-            LedgerCorrupt: together they are no ledger of this gate; nothing was written.
-        """
-        with self.database.transaction() as connection:
-            after = verified([*self.records(), *records], gate_key)
-            connection.executemany("INSERT INTO record VALUES (?, ?, ?, ?)", records)
-        return after
+class Ledger(SignedRecords):
+    """What is recorded of data sets, and what is charged to them."""
 
     def open_for(self, site: str) -> State:
         """Write the first records."""
@@ -359,7 +205,7 @@ class Ledger:
         with self.database.transaction():
             state = self.state()
             now = self._now(state)  # the year that is checked is the one that is written
-            admit(state, charge, now=now, signer_epsilon=signer_epsilon, policy=policy)
+            admit_charge(state, charge, now=now, signer_epsilon=signer_epsilon, policy=policy)
             fields: dict[str, Any] = {
                 "charge": charge.id,
                 "lineage": charge.lineage,
@@ -387,60 +233,3 @@ class Ledger:
         # When a run ended is private, and heads are published: without a salt, who knows the rest
         # of the record could find its time by trying every microsecond.
         return self.append(kind, salt=secrets.token_hex(16), **fields)
-
-
-def verified(records: list[tuple[int, str, str, str]], gate_key: str) -> State:
-    """The state after (seq, body, hash, signature) records, each signed by ``gate_key``.
-
-    Raises:
-        LedgerCorrupt: naming the first record that fails.
-    """
-    for seq, _, hash_, signature in records:
-        try:
-            verify(gate_key, RECORD, hash_.encode(), signature)
-        except SignatureError:
-            raise corrupt(seq, "its signature does not match the gate's key") from None
-    return fold([(seq, body, hash_) for seq, body, hash_, _ in records])
-
-
-def admit(
-    state: State,
-    charge: Charge,
-    *,
-    now: str,
-    signer_epsilon: float,
-    policy: Policy | None = None,
-) -> None:
-    """Whether a charge may be reserved on this state.
-
-    A function of the ledger, the charge, the policy and the time, and of nothing private.
-
-    Raises:
-        BudgetExceeded: naming what is spent and what is left; an :class:`AllowanceExceeded` where
-            it is not the data set's guarantee that has no room, but what the steward allows.
-        InvalidEvent: it is on a stratum that the data set has not, or charges nothing.
-        LedgerError: charged before, an unknown data set, or not its newest version: the rows of
-            all others are gone.
-    """
-    lineage = state.lineages.get(charge.lineage)
-    if lineage is None:
-        raise LedgerError("unknown data set", value=charge.lineage)
-    if charge.id in state.charges:
-        raise LedgerError("this request was charged before", value=charge.id)
-    certified = lineage.versions[-1].number if lineage.versions else None
-    if charge.version != certified:
-        raise LedgerError(
-            "a charge to rows that are not the certified ones",
-            value=f"version {charge.version}",
-            bound=f"version {certified}" if certified else "none is certified",
-            remedy="run `penstock site check`",
-        )
-    if not charge.events:
-        raise InvalidEvent("a charge of nothing", value=charge.id, remedy="it needs no charge")
-    state.check(charge.lineage, charge.events)
-    if charge.unbounded:
-        return  # No allowance holds ε = ∞ either.
-    for allowance in allowances(
-        state.joint(charge.lineage), charge, now=now, signer_epsilon=signer_epsilon, policy=policy
-    ):
-        allowance.check(charge.events)

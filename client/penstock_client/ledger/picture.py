@@ -1,4 +1,4 @@
-"""The picture of a budget over time, from what :func:`penstock_client.ledger.budget.summary` says.
+"""The picture of a budget over time, as :mod:`penstock_client.ledger.budget` sums it up.
 
 One panel for each data set: ε that is spent, as the filter counts it and as the odometer reads,
 under the line that it may never cross. Where the policy has a yearly allowance, a strip below
@@ -15,6 +15,8 @@ from typing import Any
 
 from penstock.base.errors import InvalidInput, Problem
 from penstock.base.pictures import check_picture
+from penstock.base.printable import make_printable
+from penstock.base.times import read_stamp
 
 # Blue, vermillion, green and purple after Okabe & Ito: told apart by people with any colour-vision
 # deficiency. Meaning never rests on colour alone: lines differ in style, marks in shape.
@@ -25,11 +27,11 @@ Row = Mapping[str, Any]
 Curve = tuple[list[datetime], list[float]]
 
 
-def draw(summary: Sequence[Row], path: Path, *, site: str, now: datetime) -> None:
+def draw_budget(summary: Sequence[Row], path: Path, *, site: str, now: datetime) -> None:
     """Draw every data set's budget over time.
 
     Args:
-        summary: of :func:`penstock_client.ledger.budget.summary`.
+        summary: of :func:`penstock_client.ledger.budget.summarize_budget`.
         path: its suffix says what is written: .png, .svg or .pdf.
         site: the site's name, for the title.
         now: where the picture ends, with a time zone.
@@ -46,7 +48,7 @@ def draw(summary: Sequence[Row], path: Path, *, site: str, now: datetime) -> Non
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    strips = [bool(_yearly(row)) for row in summary]
+    strips = [bool(_find_years(row)) for row in summary]
     ratios = [r for strip in strips for r in ((3.0, 0.9) if strip else (3.0,))]
     # Text stays text, and the same ledger gives the same file.
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": "penstock", "font.size": 9.5}):
@@ -54,12 +56,14 @@ def draw(summary: Sequence[Row], path: Path, *, site: str, now: datetime) -> Non
         axes = iter(figure.subplots(len(ratios), 1, squeeze=False, height_ratios=ratios)[:, 0])
         for row, strip in zip(summary, strips, strict=True):
             upper = next(axes)
-            span = _span(row, now)
+            span = _find_span(row, now)
             _draw_curves(upper, row, span, now)
             if strip:
                 _draw_years(next(axes), row, span)
                 upper.tick_params(labelbottom=False)
-        figure.suptitle(f"Privacy budget of {_plain(site)}", parse_math=False, color=INK)
+        figure.suptitle(
+            f"Privacy budget of {make_printable(site, ' ')}", parse_math=False, color=INK
+        )
         # Without a date of its own, so that pictures of one ledger can be compared.
         undated: dict[str, Any] = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
         suffix = path.suffix.lower()
@@ -70,8 +74,8 @@ def _draw_curves(axes: Any, row: Row, span: tuple[datetime, datetime], now: date
     """ε over time, under the total."""
     total = row["total_epsilon"]
     charges = row["charges"]
-    filter_ = _curve(charges, "spent_after", span[0], now)
-    odometer = _curve(charges, "odometer_after", span[0], now)
+    filter_ = _find_curve(charges, "spent_after", span[0], now)
+    odometer = _find_curve(charges, "odometer_after", span[0], now)
     if row["exhausted"]:  # when the records were lost is not known: the charge for them is now
         filter_ = ([*filter_[0], filter_[0][-1]], [*filter_[1], total])
     top = 1.12 * max(total, *filter_[1], *odometer[1])
@@ -84,7 +88,7 @@ def _draw_curves(axes: Any, row: Row, span: tuple[datetime, datetime], now: date
     )  # fmt: skip
     _draw_marks(axes, charges, total)
     for place, version in enumerate(row["versions"]):
-        moment = _moment(version["time"])
+        moment = read_stamp(version["time"])
         axes.axvline(moment, color=VERSION, linewidth=1, linestyle=(0, (1, 2)), zorder=1)
         axes.annotate(
             f"v{version['version']}, n = {version['persons']}", (moment, top),
@@ -96,10 +100,10 @@ def _draw_curves(axes: Any, row: Row, span: tuple[datetime, datetime], now: date
             0.5, 0.45, "nothing has been charged yet", transform=axes.transAxes,
             ha="center", color=MUTED, backgroundcolor="white",
         )  # fmt: skip
-    axes.set_title(_title(row), loc="left", fontsize=9.5, color=INK, parse_math=False)
+    axes.set_title(_write_title(row), loc="left", fontsize=9.5, color=INK, parse_math=False)
     axes.set_ylabel(f"ε at δ = {row['delta']:g}")
     axes.set_ylim(0, top)
-    _time_axis(axes, span)
+    _draw_time_axis(axes, span)
     axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize=8.5)
 
 
@@ -113,19 +117,19 @@ def _draw_marks(axes: Any, charges: Sequence[Row], total: float) -> None:
         found = [c for c in charges if c["status"] == status]
         if found:
             axes.plot(
-                [_moment(c["time"]) for c in found],
+                [read_stamp(c["time"]) for c in found],
                 [total if c["spent_after"] is None else c["spent_after"] for c in found],
                 linestyle="none", marker=shape, markersize=7, markerfacecolor=face,
                 markeredgecolor=edge, label=label, zorder=4, clip_on=False,
             )  # fmt: skip
-    ends = [_moment(c["time"]) for c in charges if c["epsilon"] is None]
+    ends = [read_stamp(c["time"]) for c in charges if c["epsilon"] is None]
     if ends:
         axes.axvline(ends[0], color=INK, linewidth=1.5, label="ε = ∞: the formal budget ended")
 
 
 def _draw_years(axes: Any, row: Row, span: tuple[datetime, datetime]) -> None:
     """Each calendar year's allowance as a band, filled as far as it is spent."""
-    years = _yearly(row)
+    years = _find_years(row)
     for year in years:
         start = datetime(year["year"], 1, 1, tzinfo=UTC)
         width = datetime(year["year"] + 1, 1, 1, tzinfo=UTC) - start
@@ -145,10 +149,10 @@ def _draw_years(axes: Any, row: Row, span: tuple[datetime, datetime]) -> None:
     most = max(max(y["allowance"], y["spent_epsilon"] or 0.0) for y in years)
     axes.set_ylim(0, 1.08 * most)
     axes.set_ylabel("ε of the year")
-    _time_axis(axes, span)
+    _draw_time_axis(axes, span)
 
 
-def _time_axis(axes: Any, span: tuple[datetime, datetime]) -> None:
+def _draw_time_axis(axes: Any, span: tuple[datetime, datetime]) -> None:
     from matplotlib import dates as untyped
 
     dates: Any = untyped
@@ -164,22 +168,22 @@ def _time_axis(axes: Any, span: tuple[datetime, datetime]) -> None:
         axes.spines[side].set_visible(False)
 
 
-def _curve(charges: Sequence[Row], key: str, start: datetime, now: datetime) -> Curve:
+def _find_curve(charges: Sequence[Row], key: str, start: datetime, now: datetime) -> Curve:
     """Times and ε after each charge, from 0 at the start; it ends where ε is ∞."""
     times, values = [start], [0.0]
     for charge in charges:
         if charge[key] is None or not math.isfinite(charge[key]):
-            return [*times, _moment(charge["time"])], [*values, values[-1]]
-        times.append(_moment(charge["time"]))
+            return [*times, read_stamp(charge["time"])], [*values, values[-1]]
+        times.append(read_stamp(charge["time"]))
         values.append(charge[key])
     return [*times, max(now, times[-1])], [*values, values[-1]]
 
 
-def _span(row: Row, now: datetime) -> tuple[datetime, datetime]:
+def _find_span(row: Row, now: datetime) -> tuple[datetime, datetime]:
     """From the first record to now; whole calendar years where the policy counts in years."""
-    times = [_moment(each["time"]) for each in (*row["versions"], *row["charges"])]
+    times = [read_stamp(each["time"]) for each in (*row["versions"], *row["charges"])]
     first, last = min([*times, now]), max([*times, now])
-    years = _yearly(row)
+    years = _find_years(row)
     if years:
         numbers = [y["year"] for y in years]
         first = min(first, datetime(min(numbers), 1, 1, tzinfo=UTC))
@@ -188,25 +192,17 @@ def _span(row: Row, now: datetime) -> tuple[datetime, datetime]:
     return first - room, last + room
 
 
-def _yearly(row: Row) -> list[Row]:
+def _find_years(row: Row) -> list[Row]:
     return [y for y in row["years"] if y["allowance"] is not None]
 
 
-def _title(row: Row) -> str:
+def _write_title(row: Row) -> str:
     spent = row["spent_epsilon"]
     count = len(row["charges"])
     text = (
-        f"{_plain(row['lineage'])}: {'∞' if spent is None else f'{spent:.3g}'} of "
+        f"{make_printable(row['lineage'], ' ')}: {'∞' if spent is None else f'{spent:.3g}'} of "
         f"{row['total_epsilon']:g} spent by {count} charge{'' if count == 1 else 's'}"
     )
     if row["exhausted"]:
         text += "; records were lost: all is charged"
     return text + "  (one person's rows present or absent, n public; UTC)"
-
-
-def _moment(time: str) -> datetime:
-    return datetime.fromisoformat(time).astimezone(UTC)
-
-
-def _plain(text: str) -> str:
-    return "".join(c if c.isprintable() else " " for c in text)

@@ -15,8 +15,8 @@ from typing import Any
 
 from penstock.base.errors import BudgetExceeded, LedgerError, PrivacyError
 from penstock.privacy.events import RELATION
-from penstock_client.ledger.chain import step
-from penstock_client.ledger.ledger import EXPORT_FORMAT, verified
+from penstock_client.ledger.chain import apply_record
+from penstock_client.ledger.records import EXPORT_FORMAT, verify_records
 from penstock_client.ledger.state import GENESIS, Charge, State
 
 Record = tuple[int, str, str, str]
@@ -47,24 +47,24 @@ class Verified:
     findings: tuple[Finding, ...]
 
 
-def verify(records: list[Record], gate_key: str) -> Verified:
+def verify_ledger(records: list[Record], gate_key: str) -> Verified:
     """Check chain and signatures, then replay the filter at every reservation.
 
     Raises:
         LedgerCorrupt: chain or signatures are broken; nothing after that can be judged.
     """
-    final = verified(records, gate_key)
+    final = verify_records(records, gate_key)
     state, findings = State(), []
     for seq, body, hash_, _ in records:
-        before, state = state, step(state, body, hash_)
+        before, state = state, apply_record(state, body, hash_)
         record = json.loads(body)
         if record["kind"] == "reserve":
-            what = _wrong(before, state.charges[record["charge"]], record)
+            what = _find_mismatch(before, state.charges[record["charge"]], record)
             findings += [Finding(seq, what)] if what else []
     return Verified(final, len(records), gate_key, tuple(findings))
 
 
-def _wrong(before: State, charge: Charge, record: dict[str, Any]) -> str:
+def _find_mismatch(before: State, charge: Charge, record: dict[str, Any]) -> str:
     """Why a charge was not admissible on the state before it; empty where it was."""
     lineage = before.lineages[charge.lineage]
     if record.get("relation") != RELATION:
@@ -80,11 +80,11 @@ def _wrong(before: State, charge: Charge, record: dict[str, Any]) -> str:
     return ""
 
 
-def compare(state: State, decisions: Sequence[Mapping[str, Any]]) -> list[str]:
+def compare_decisions(state: State, decisions: Sequence[Mapping[str, Any]]) -> list[str]:
     """What the ledger names of the decisions, and they do not hold; in order.
 
     Args:
-        decisions: verified, oldest first (:func:`penstock_client.ledger.decisions.verified`).
+        decisions: verified, oldest first: see :mod:`penstock_client.ledger.decisions`.
     """
     places = {GENESIS: 0, **{one["hash"]: one["seq"] for one in decisions}}
     found, last = [], 0
@@ -110,13 +110,13 @@ def read_export(path: Path) -> tuple[list[Record], str]:
         document = json.loads(path.read_text(encoding="utf-8"))
         if document["format"] != EXPORT_FORMAT or document["relation"] != RELATION:
             raise ValueError("another format")
-        return records_of(document), str(document["gate_key"])
+        return read_records(document), str(document["gate_key"])
     except (ValueError, KeyError, TypeError, RecursionError):
         remedy = "use what `penstock site ledger export` wrote"
         raise LedgerError("not an exported ledger", value=path, remedy=remedy) from None
 
 
-def records_of(export: Mapping[str, Any]) -> list[Record]:
+def read_records(export: Mapping[str, Any]) -> list[Record]:
     """(seq, body, hash, signature) of an export's records; not verified yet."""
     return [
         (int(json.loads(r["body"])["seq"]), str(r["body"]), str(r["hash"]), str(r["signature"]))

@@ -1,23 +1,20 @@
 """What could still be asked of a data set, and what it would buy. Nothing is charged.
 
 Pure functions of the folded ledger, the policy and what might be asked: the same filters and
-allowances answer here that answer a real study (:func:`penstock_client.ledger.ledger.admit`).
+allowances answer here that answer a real study, with the same rules of the policy
+(:mod:`penstock_client.ledger.reservation`, :class:`~penstock_client.site.policy.Policy`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock.base.checks import shown
 from penstock.base.errors import BudgetExceeded, InvalidInput, PrivacyError, Problem
-from penstock.mechanisms.protocol import Asked, Settings
-from penstock.mechanisms.refusals import refusals
-from penstock.mechanisms.registry import MECHANISMS
 from penstock.privacy.accounting.accountant import epsilon
-from penstock.privacy.accounting.renyi import check_budget
 from penstock.privacy.calibration import smallest_scale
 from penstock.privacy.events import (
     Event,
@@ -29,66 +26,15 @@ from penstock.privacy.events import (
 )
 from penstock.privacy.filters import Filter
 from penstock.privacy.numbers import MAX_COUNT
-from penstock.schema import Schema
-from penstock.study.study import Study
-from penstock_client.ledger.allowances import allowances
+from penstock.wire.messages import RefusalCode
+from penstock_client.ledger.allowances import find_allowances
+from penstock_client.ledger.prospects import Events, Prospect
 from penstock_client.ledger.state import Charge, Lineage, State
-from penstock_client.site.policy import Policy, Signer, Trust
+from penstock_client.site.policy import Policy
 
 MOST_RELEASES = 100_000
 """Counting stops here: who asks for more has no budget to speak of."""
-
 _HALVINGS = 10
-
-Events = tuple[Event, ...]
-
-
-def _nothing() -> list[tuple[str, str]]:
-    return []
-
-
-@dataclass(frozen=True, slots=True)
-class Priced:
-    """What an ε would buy.
-
-    Attributes:
-        events: what would be charged for it.
-        refusals: asked when they are wanted, why it would be refused before any charge is looked
-            at, as an admission says it: codes and details.
-    """
-
-    events: Events
-    refusals: Callable[[], list[tuple[str, str]]] = _nothing
-
-
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """What a site's runs have: its dictionary, and the limits that it sets them."""
-
-    dictionary: Schema
-    memory_gb: float
-    threads: int
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """What might be asked.
-
-    Attributes:
-        epsilon, delta: asked, zero-out with public n.
-        price: from an ε to what would be charged for it, and what speaks against it.
-        mechanism, guarantee: as in a study.
-        study: its name, for the allowance that a study has over all its releases; or empty.
-        signer: who would sign it; without one no signer's allowance is looked at.
-    """
-
-    epsilon: float
-    delta: float
-    price: Callable[[float], Priced]
-    mechanism: str
-    guarantee: str = "formal"
-    study: str = ""
-    signer: Signer | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,96 +47,14 @@ class Limit:
         filter, spent: what it holds, and what counts towards it.
     """
 
-    reason: str
+    reason: RefusalCode
     what: str
     filter: Filter
     spent: Events
 
 
-def one_number(epsilon: float, delta: float, signer: Signer | None = None) -> Question:
-    """A single number with Gaussian noise, such as a count: the plainest release there is.
-
-    Raises:
-        InvalidEvent: not a budget.
-    """
-    check_budget(epsilon, delta)
-
-    def price(at: float) -> Priced:
-        scale = smallest_scale(lambda s: (Gaussian(s),), at, delta)
-        return Priced((Gaussian(scale, label="one number"),))
-
-    return Question(epsilon, delta, price, "gaussian", signer=signer)
-
-
-def synthetic(
-    asked: Asked[Settings],
-    persons: int,
-    machine: Machine,
-    *,
-    study: str = "",
-    signer: Signer | None = None,
-) -> Question:
-    """A release by one of Penstock's mechanisms, priced as an admission prices it."""
-    mechanism, privacy = MECHANISMS.of(asked.settings), asked.privacy
-
-    def price(at: float) -> Priced:
-        changed = replace(asked, privacy=replace(asked.privacy, epsilon=at))
-        planned = mechanism.plan(changed, persons)
-
-        def refused() -> list[tuple[str, str]]:
-            found = refusals(
-                mechanism,
-                changed,
-                planned,
-                dictionary=machine.dictionary,
-                memory_gb=machine.memory_gb,
-                threads=machine.threads,
-            )
-            return list(found)
-
-        return Priced(planned.events, refused)
-
-    return Question(
-        privacy.epsilon,
-        privacy.delta,
-        price,
-        mechanism.name,
-        privacy.guarantee,
-        study,
-        signer,
-    )
-
-
-def of_study(
-    study: Study, persons: int, machine: Machine, signer: Signer | None = None
-) -> Question:
-    """What a study would ask of a site with so many persons."""
-    return synthetic(
-        study.asked,
-        persons,
-        machine,
-        study=study.name,
-        signer=signer,
-    )
-
-
-def find_signer(trust: Trust, text: str) -> Signer:
-    """The pinned signer whose label, fingerprint or key is ``text``.
-
-    Raises:
-        InvalidInput: nobody, or two with one label.
-    """
-    found = [s for s in trust.signers.values() if text in (s.label, s.fingerprint, s.key)]
-    if len(found) != 1:
-        known = ", ".join(s.label for s in trust.signers.values()) or "none"
-        message = "not trusted" if not found else "a label of several: give the fingerprint"
-        problem = Problem("", message, value=shown(text), bound=f"known: {known}")
-        raise InvalidInput("--signer", [problem])
-    return found[0]
-
-
-def answer(
-    question: Question, state: State, policy: Policy, lineage: str, *, now: str, releases: int = 1
+def answer_prospect(
+    prospect: Prospect, state: State, policy: Policy, lineage: str, *, now: str, releases: int = 1
 ) -> dict[str, Any]:
     """Whether it would be admitted, by which limits, what is left after, and what it buys.
 
@@ -213,43 +77,43 @@ def answer(
     if not 1 <= releases <= MOST_RELEASES:
         problem = Problem("", "out of range", value=str(releases), bound=f"1 to {MOST_RELEASES:,}")
         raise InvalidInput("--releases", [problem])
-    priced = question.price(question.epsilon)
+    priced = prospect.price(prospect.epsilon)
     events = priced.events
     unbounded = any(is_unbounded(e) for e in events)
-    refused = [*_refusals(question, policy, found), *priced.refusals()]
+    refused = [*_find_refusals(prospect, policy, found), *priced.refusals()]
     open_ = not (found.closed or found.exhausted)
-    limits = _limits(question, found, others, policy, now) if open_ else []
+    limits = _find_limits(prospect, found, others, policy, now) if open_ else []
     rows = []
     for limit in limits:
-        rows.append(_row(limit, events))
+        rows.append(_describe_limit(limit, events))
         if not unbounded and not limit.filter.admits(limit.spent, events):
-            refused.append((limit.reason, _why(limit, events)))
+            refused.append((limit.reason, _explain_refusal(limit, events)))
     most = 0 if refused else min((r["more"] for r in rows), default=0)
     persons = found.versions[-1].persons
-    largest, binding = (None, "") if unbounded else _largest(question, limits, policy, found)
+    largest, binding = (None, "") if unbounded else _find_largest(prospect, limits, policy, found)
     spent_now = None if found.closed else found.filter.spent(found.events())
     return {
         "lineage": found.name,
         "persons": persons,
-        "mechanism": question.mechanism,
-        "guarantee": question.guarantee,
-        "asked_epsilon": None if unbounded else question.epsilon,
-        "delta": question.delta,
-        "signer": question.signer.label if question.signer else None,
-        "epsilon": None if unbounded else epsilon(events, question.delta),
+        "mechanism": prospect.mechanism,
+        "guarantee": prospect.guarantee,
+        "asked_epsilon": None if unbounded else prospect.epsilon,
+        "delta": prospect.delta,
+        "signer": prospect.signer.label if prospect.signer else None,
+        "epsilon": None if unbounded else epsilon(events, prospect.delta),
         "admitted": not refused,
         "refusals": [{"reason": reason, "why": why} for reason, why in refused],
         "spent_before": found.epsilon if found.exhausted else spent_now,
         "spent_after": None if unbounded or not rows else rows[0]["after_epsilon"],
         "ends_formal_budget": unbounded and not refused,
-        "limits": [{**r, "more": _counted(r["more"])} for r in rows],
+        "limits": [{**r, "more": _cap_count(r["more"])} for r in rows],
         "releases": releases,
         "releases_fit": not refused and (unbounded or releases <= most),
-        "releases_left": None if unbounded else _counted(most),
+        "releases_left": None if unbounded else _cap_count(most),
         "largest_epsilon": largest,
         "largest_limit": binding,
         "events": [to_dict(e) for e in events],
-        "buys": None if unbounded else _buys(question, persons),
+        "buys": None if unbounded else _price_count(prospect, persons),
     }
 
 
@@ -266,41 +130,43 @@ def find_lineage(state: State, name: str) -> Lineage:
     return state.joint(name)
 
 
-def _refusals(question: Question, policy: Policy, lineage: Lineage) -> list[tuple[str, str]]:
-    """What refuses a study before any filter is asked."""
-    found = []
+def _find_refusals(
+    prospect: Prospect, policy: Policy, lineage: Lineage
+) -> list[tuple[RefusalCode, str]]:
+    """What refuses a study before any filter is asked, by the rules of an admission."""
+    found: list[tuple[RefusalCode, str]] = []
     if lineage.exhausted:
         found.append(("closed", "records were lost, and all that was left is charged for them"))
     elif lineage.closed:
         found.append(("closed", "the formal budget has ended (ε = ∞ was spent)"))
     elif lineage.over:
         found.append(("closed", "with data sets it was never declared disjoint from, ε is spent"))
-    if question.mechanism != "gaussian" and question.mechanism not in policy.mechanisms:
-        found.append(("mechanism", f"the policy allows {', '.join(policy.mechanisms)}"))
-    if question.guarantee not in policy.guarantees:
-        found.append(("guarantee", f"the policy allows {', '.join(policy.guarantees)}"))
-    if question.delta > policy.study_delta:
-        found.append(("study-budget", f"a study may ask for δ at most {policy.study_delta:g}"))
-    if question.guarantee != "empirical" and question.epsilon > policy.study_epsilon:
-        found.append(("study-budget", f"a study may ask for ε at most {policy.study_epsilon:g}"))
+    kind = policy.find_kind_breaches(prospect.mechanism, prospect.guarantee)
+    found += [(rule.code, f"the policy allows {rule.allowed}") for rule in kind]
+    persons = lineage.versions[-1].persons
+    asked = (prospect.epsilon, prospect.delta)
+    budget = policy.find_budget_breaches(*asked, prospect.guarantee, persons)
+    for rule in budget:
+        allowed = f"δ {rule.allowed}" if rule.code == "delta" else rule.allowed
+        found.append((rule.code, f"a study may ask for {allowed}"))
     return found
 
 
-def _limits(
-    question: Question, lineage: Lineage, others: Sequence[Lineage], policy: Policy, now: str
+def _find_limits(
+    prospect: Prospect, lineage: Lineage, others: Sequence[Lineage], policy: Policy, now: str
 ) -> list[Limit]:
     """The lifetime, that of others with the same persons, then what the steward allows."""
-    signer = question.signer
+    signer = prospect.signer
     charge = Charge(
         id="",
         lineage=lineage.name,
         version=len(lineage.versions),
         study_id="",
         signer=signer.key if signer else "",
-        mechanism=question.mechanism,
+        mechanism=prospect.mechanism,
         events=(),
-        delta=question.delta,
-        study=question.study,
+        delta=prospect.delta,
+        study=prospect.study,
     )
     lives = [
         Limit("budget", what, each.filter, each.events())
@@ -310,7 +176,7 @@ def _limits(
         )
     ]
     own = signer.epsilon if signer else lineage.epsilon
-    allowed = allowances(lineage, charge, now=now, signer_epsilon=own, policy=policy)
+    allowed = find_allowances(lineage, charge, now=now, signer_epsilon=own, policy=policy)
     return [
         *lives,
         *(
@@ -321,7 +187,7 @@ def _limits(
     ]
 
 
-def _row(limit: Limit, events: Events) -> dict[str, Any]:
+def _describe_limit(limit: Limit, events: Events) -> dict[str, Any]:
     """A limit before and after; ``more``: how many such releases it holds from now on."""
     held, unbounded = limit.filter, any(is_unbounded(e) for e in events)
     return {
@@ -330,13 +196,13 @@ def _row(limit: Limit, events: Events) -> dict[str, Any]:
         "epsilon": held.epsilon,
         "delta": held.delta,
         "spent_epsilon": held.spent(limit.spent),
-        "after_epsilon": None if unbounded else _finite(held.spent((*limit.spent, *events))),
+        "after_epsilon": None if unbounded else _hide_infinity(held.spent((*limit.spent, *events))),
         "left_epsilon": held.left(limit.spent),
-        "more": MOST_RELEASES if unbounded else _how_many(limit, events),
+        "more": MOST_RELEASES if unbounded else _count_releases(limit, events),
     }
 
 
-def _why(limit: Limit, events: Events) -> str:
+def _explain_refusal(limit: Limit, events: Events) -> str:
     try:
         limit.filter.check(limit.spent, events, what=limit.what)
     except PrivacyError as error:
@@ -344,12 +210,12 @@ def _why(limit: Limit, events: Events) -> str:
     return ""
 
 
-def _how_many(limit: Limit, events: Events) -> int:
+def _count_releases(limit: Limit, events: Events) -> int:
     """The most such releases that a filter still admits, at most :data:`MOST_RELEASES`."""
-    most = min(MOST_RELEASES, MAX_COUNT // max(_count(e) for e in events))
+    most = min(MOST_RELEASES, MAX_COUNT // max(_count_event(e) for e in events))
 
     def fits(number: int) -> bool:
-        return limit.filter.admits(limit.spent, [_often(e, number) for e in events])
+        return limit.filter.admits(limit.spent, [_repeat_event(e, number) for e in events])
 
     low, high = 0, 1
     while high <= most and fits(high):
@@ -361,31 +227,35 @@ def _how_many(limit: Limit, events: Events) -> int:
     return low
 
 
-def _count(event: Event) -> int:
+def _count_event(event: Event) -> int:
     return 1 if isinstance(event, Unbounded) else event.count
 
 
-def _often(event: Event, number: int) -> Event:
+def _repeat_event(event: Event, number: int) -> Event:
     """An event ``number`` times over."""
     if isinstance(event, OnStratum):
-        return replace(event, event=_often(event.event, number))  # type: ignore[arg-type]
+        return replace(event, event=_repeat_event(event.event, number))  # type: ignore[arg-type]
     return event if isinstance(event, Unbounded) else replace(event, count=event.count * number)
 
 
-def _largest(
-    question: Question, limits: Sequence[Limit], policy: Policy, lineage: Lineage
+def _find_largest(
+    prospect: Prospect, limits: Sequence[Limit], policy: Policy, lineage: Lineage
 ) -> tuple[float, str]:
     """The largest ε of this kind that every limit admits, rounded down, and what holds it there.
 
     0 where no ε is admitted.
     """
-    if not limits or question.delta > policy.study_delta:
+    top = min(policy.study_epsilon, lineage.epsilon)
+    asked, persons = (prospect.delta, prospect.guarantee), lineage.versions[-1].persons
+    if not limits or any(policy.find_budget_breaches(top, *asked, persons)):
         return 0.0, ""
 
     def trial(at: float) -> int:
-        """-1: too little for the mechanism, or for an answer; 0: it fits; 1: too much."""
+        """-1: too little for the policy, the mechanism, or an answer; 0: it fits; 1: too much."""
+        if at < policy.smallest_epsilon:
+            return -1
         try:
-            priced = question.price(at)
+            priced = prospect.price(at)
         except BudgetExceeded:
             return -1
         events = priced.events
@@ -396,8 +266,6 @@ def _largest(
         return -1 if priced.refusals() else 0
 
     binding: list[str] = []
-
-    top = min(policy.study_epsilon, lineage.epsilon)
     if trial(top) == 0:
         return top, "what the policy allows one study"
     low, high, best = 0.0, top, 0.0
@@ -412,15 +280,15 @@ def _largest(
     return best, " and ".join(binding)
 
 
-def _buys(question: Question, persons: int) -> dict[str, float]:
+def _price_count(prospect: Prospect, persons: int) -> dict[str, float]:
     """What an ε buys in plain numbers: the noise if all of it went into one count."""
-    once = smallest_scale(lambda s: (Gaussian(s),), question.epsilon, question.delta)
+    once = smallest_scale(lambda s: (Gaussian(s),), prospect.epsilon, prospect.delta)
     return {"count_sd": once, "share_sd": once / persons}
 
 
-def _counted(number: int) -> int | None:
+def _cap_count(number: int) -> int | None:
     return None if number >= MOST_RELEASES else number
 
 
-def _finite(value: float) -> float | None:
+def _hide_infinity(value: float) -> float | None:
     return value if value < math.inf else None

@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 
 from penstock.schema import Column
 from penstock_client.rows.codes import Codes
-from penstock_client.rows.dates import time_between
+from penstock_client.rows.dates import measure_between
 from penstock_client.rows.recoding import Rule
+from penstock_client.rows.sources.source import Batch
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,36 +48,37 @@ class Cells:
     remedy: str = ""
 
 
-def read_cells(frame: pd.DataFrame, column: Column | None, rule: Rule) -> Cells:
+def read_cells(batch: Batch, column: Column | None, rule: Rule) -> Cells:
     """A column of the dictionary, read from a batch that has all that ``rule.reads``.
 
     Args:
         column: None for the person column.
     """
-    blanked = [_mapped(frame[name], _blanker(rule, column))[0] for name in rule.sources]
-    text, raw = blanked[0], frame[rule.sources[0]]
+    blank_codes = _make_blanker(rule, column)
+    blanked = [_read_each(batch.read_text(name), blank_codes)[0] for name in rule.sources]
+    text, raw = blanked[0], batch.read_text(rule.sources[0])
     for name, other in zip(rule.sources[1:], blanked[1:], strict=True):
         blank = text == ""
-        text, raw = text.mask(blank, other), raw.mask(blank, frame[name])
+        text, raw = text.mask(blank, other), raw.mask(blank, batch.read_text(name))
     if column is None:
         return Cells(text, raw, np.zeros(len(text), dtype=bool))
     if rule.since is not None:
-        return _times(frame, text, raw, rule)
+        return _read_times(batch.read_text(rule.since), text, raw, rule)
     if rule.present:
         import pandas as pd
 
         present = pd.Series(np.where(text == "", "0", "1"), text.index, dtype=object)
         return Cells(present, raw, np.zeros(len(text), dtype=bool))
-    read = _level_reader(rule, column) if column.levels else _number_reader(rule)
-    found, unread = _mapped(text, read)
+    read = _make_level_reader(rule, column) if column.levels else _make_number_reader(rule)
+    found, unread = _read_each(text, read)
     if column.levels:
         why, remedy = "outside the levels", "Name it under `values` in recoding.toml"
     else:
-        why, remedy = "text in a number", _how_numbers(rule)
+        why, remedy = "text in a number", _explain_numbers(rule)
     return Cells(found, raw, unread, why, remedy)
 
 
-def _mapped(text: pd.Series, read: Reader | None) -> tuple[pd.Series, NDArray[np.bool_]]:
+def _read_each(text: pd.Series, read: Reader | None) -> tuple[pd.Series, NDArray[np.bool_]]:
     """Every cell as it is read, and where it was not; None reads it as it stands."""
     if read is None:
         return text, np.zeros(len(text), dtype=bool)
@@ -91,7 +93,7 @@ def _mapped(text: pd.Series, read: Reader | None) -> tuple[pd.Series, NDArray[np
     return pd.Series(cells[codes], text.index, dtype=object), unread[codes]
 
 
-def _blanker(rule: Rule, column: Column | None) -> Reader | None:
+def _make_blanker(rule: Rule, column: Column | None) -> Reader | None:
     """White space and codes for "missing" go; all else stays as it is."""
     listed = (*rule.missing, *(() if column is None else column.missing))
     trim = rule.trim and column is not None
@@ -99,24 +101,24 @@ def _blanker(rule: Rule, column: Column | None) -> Reader | None:
         return None
     missing = Codes(listed, ignore_case=rule.ignore_case and column is not None)
     one_by_one = [Codes((code,)) for code in listed]  # -9.0 is -9, whatever else is listed
-    plain = _plain_reader(rule) or str
+    plain = _make_plain_reader(rule) or str
     of_numbers = column is not None and not column.levels and rule.since is None
-    numbers = {_as_decimal(plain(code) or code) for code in listed} - {None}
-    numbers |= {_as_decimal(code) for code in listed} - {None}
+    numbers = {_parse_decimal(plain(code) or code) for code in listed} - {None}
+    numbers |= {_parse_decimal(code) for code in listed} - {None}
 
     def read(cell: str) -> str:
         if trim:
             cell = " ".join(cell.split())
         if missing.find(cell) is not None or any(one.find(cell) for one in one_by_one):
             return ""
-        if of_numbers and numbers and _as_decimal(plain(cell) or "") in numbers:
+        if of_numbers and numbers and _parse_decimal(plain(cell) or "") in numbers:
             return ""
         return cell
 
     return read
 
 
-def _level_reader(rule: Rule, column: Column) -> Reader | None:
+def _make_level_reader(rule: Rule, column: Column) -> Reader | None:
     if rule.values:
         mapped = Codes(rule.values, ignore_case=rule.ignore_case)
 
@@ -131,9 +133,9 @@ def _level_reader(rule: Rule, column: Column) -> Reader | None:
     return None
 
 
-def _number_reader(rule: Rule) -> Reader | None:
+def _make_number_reader(rule: Rule) -> Reader | None:
     mapped = Codes(rule.values, ignore_case=rule.ignore_case)
-    plain = _plain_reader(rule)
+    plain = _make_plain_reader(rule)
     if plain is None:
         if not rule.values and rule.times == 1.0:
             return None
@@ -147,13 +149,13 @@ def _number_reader(rule: Rule) -> Reader | None:
         number = plain(cell)
         if number is None or rule.times == 1.0:
             return number
-        value = _as_decimal(number)
+        value = _parse_decimal(number)
         return _UNREAD if value is None else str(value * Decimal(repr(rule.times)))
 
     return read
 
 
-def _plain_reader(rule: Rule) -> Reader | None:
+def _make_plain_reader(rule: Rule) -> Reader | None:
     """A number with a point and without marks between thousands; None for what is none."""
     if rule.decimal == "." and not rule.thousands:
         return None
@@ -175,7 +177,7 @@ def _plain_reader(rule: Rule) -> Reader | None:
     return read
 
 
-def _as_decimal(text: str) -> Decimal | None:
+def _parse_decimal(text: str) -> Decimal | None:
     try:
         value = Decimal(text) if text.isascii() else None
     except InvalidOperation:
@@ -183,7 +185,7 @@ def _as_decimal(text: str) -> Decimal | None:
     return value if value is not None and value.is_finite() else None
 
 
-def _how_numbers(rule: Rule) -> str:
+def _explain_numbers(rule: Rule) -> str:
     """What to do about text in a number, where the recoding says how numbers are written."""
     if rule.decimal == "." and not rule.thousands:
         return ""
@@ -194,21 +196,20 @@ def _how_numbers(rule: Rule) -> str:
     )
 
 
-def _times(frame: pd.DataFrame, end: pd.Series, raw: pd.Series, rule: Rule) -> Cells:
+def _read_times(since: pd.Series, end: pd.Series, raw: pd.Series, rule: Rule) -> Cells:
     """The time from one date to another; missing where either is."""
     import pandas as pd
 
-    name = rule.since or ""
-    start, _ = _mapped(frame[name], _blanker(rule, None))
+    start, _ = _read_each(since, _make_blanker(rule, None))
     last, first = rule.date.days(end), rule.since_date.days(start)
     missing = ((end == "") | (start == "")).to_numpy()
     unread = ((end != "").to_numpy() & np.isnan(last)) | (
         (start != "").to_numpy() & np.isnan(first)
     )
-    found = time_between(first, last, rule.unit)
+    found = measure_between(first, last, rule.unit)
     blank = missing | unread
     texts = ["" if out else repr(float(value)) for out, value in zip(blank, found, strict=True)]
-    both = raw.str.cat(frame[name], sep=" since ")
+    both = raw.str.cat(since, sep=" since ")
     forms = dict.fromkeys((rule.date.form, rule.since_date.form))
     return Cells(
         pd.Series(texts, end.index, dtype=object),

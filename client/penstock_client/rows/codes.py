@@ -25,7 +25,7 @@ class Codes:
         listed = list(texts)
         self._exact = frozenset(listed)
         self._texts = {self._fold(text): text for text in listed}
-        numbers = [whole_number(text) for text in listed]
+        numbers = [parse_whole(text) for text in listed]
         distinct = None not in numbers and len(set(numbers)) == len(numbers)
         self._numbers = dict(zip(numbers, listed, strict=True)) if distinct else {}
 
@@ -34,7 +34,7 @@ class Codes:
         if cell in self._exact:
             return cell
         found = self._texts.get(self._fold(cell))
-        if found is None and self._numbers and (number := whole_number(cell)) is not None:
+        if found is None and self._numbers and (number := parse_whole(cell)) is not None:
             found = self._numbers.get(number)
         return found
 
@@ -45,7 +45,7 @@ class Codes:
         return text.casefold() if self._ignore_case else text
 
 
-def whole_number(text: str) -> int | None:
+def parse_whole(text: str) -> int | None:
     """The whole number that a text writes, also as ``1.0``; None for all else."""
     found = _WHOLE.fullmatch(text) if text.isascii() else None
     return None if found is None else int(found[1])

@@ -109,7 +109,7 @@ def _pattern(form: str) -> re.Pattern[str]:
     return re.compile(pattern + _TIME)
 
 
-def time_between(start: Numbers, end: Numbers, unit: str) -> Numbers:
+def measure_between(start: Numbers, end: Numbers, unit: str) -> Numbers:
     """The time from ``start`` to ``end``, both in days, in one of :data:`UNITS`.
 
     Weeks have 7 days, years 365.25, months a twelfth of that; full years count birthdays, and that
@@ -119,12 +119,12 @@ def time_between(start: Numbers, end: Numbers, unit: str) -> Numbers:
         return (end - start) / _DAYS_OF[unit]
     known = np.isfinite(start) & np.isfinite(end)
     found = np.full(len(start), math.nan)
-    (first, from_place), (last, to_place) = _calendar(start[known]), _calendar(end[known])
+    (first, from_place), (last, to_place) = _split_dates(start[known]), _split_dates(end[known])
     found[known] = last - first - (to_place < from_place)
     return found
 
 
-def _calendar(days: Numbers) -> tuple[Numbers, Numbers]:
+def _split_dates(days: Numbers) -> tuple[Numbers, Numbers]:
     """Years, and where in its year each day lies."""
     day = (days - _EPOCH).astype("int64").astype("datetime64[D]")
     month, year = day.astype("datetime64[M]"), day.astype("datetime64[Y]")

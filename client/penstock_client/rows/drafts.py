@@ -15,8 +15,9 @@ from pathlib import Path
 from penstock.base.checks import NAME
 from penstock.study.toml import Guess, infer_kind
 from penstock.study.toml.writer import key, table
-from penstock_client.rows.sniffer import has_decimal_commas, holds_dates, sniff
-from penstock_client.rows.sources import SAMPLE_ROWS, Layout, read_batches
+from penstock_client.rows.sources.layout import Layout
+from penstock_client.rows.sources.registry import SOURCES, Registry
+from penstock_client.rows.sources.source import SAMPLE_ROWS, read_batches
 
 _RECODING = """\
 # How THIS SITE'S FILE says what dictionary.toml describes: the file itself stays as it is. Nothing
@@ -61,9 +62,17 @@ _RECODING = """\
 """
 
 
+_COMMA = re.compile(r"[+-]?[0-9]*,[0-9]+")
+_POINT = re.compile(r"[+-]?[0-9]*\.[0-9]+")
+_WHOLE = re.compile(r"[+-]?[0-9]+")
+_DATE = re.compile(
+    r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}([T ].*)?|\d{1,2}[-/.]([A-Za-z]{3}|\d{1,2})[-/.](\d{4}|\d{2})"
+)
+
+
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """What a file shows of its columns, for drafts.
+class Outline:
+    """What a source shows of its columns, for drafts.
 
     Attributes:
         guesses: a kind for each column, by the name that it would have in a dictionary.
@@ -96,17 +105,20 @@ class Seen:
         return "\n".join([_RECODING, *parts])
 
 
-def look_at(path: Path) -> Seen:
-    """What the beginning of a file shows.
+def outline_source(place: Path | str, sources: Registry = SOURCES) -> Outline:
+    """What the beginning of a site's rows shows of their columns.
+
+    Args:
+        place: where they lie.
 
     Raises:
-        InvalidInput: as :func:`~penstock_client.rows.sources.read_batches`.
+        InvalidInput: of no known kind, or not to be read.
     """
-    layout = sniff(path)
-    sample = next(read_batches(path, layout)).head(SAMPLE_ROWS)
-    cells = {str(name): sample[name].tolist() for name in sample.columns}
+    layout = sources.open(place).guess_layout()
+    batch = next(read_batches(sources.open(place, layout)))
+    cells = {name: batch.read_text(name).head(SAMPLE_ROWS).tolist() for name in batch.names}
     commas = layout.delimiter != "," and has_decimal_commas(cells)
-    names = _well_formed(list(cells))
+    names = _make_names(list(cells))
     guesses = {}
     for raw, texts in cells.items():
         plain = [t.replace(",", ".") for t in texts] if commas else texts
@@ -114,10 +126,10 @@ def look_at(path: Path) -> Seen:
         guesses[names[raw]] = guessed
     dates = {names[raw]: raw for raw, texts in cells.items() if holds_dates(texts)}
     renamed = {name: raw for raw, name in names.items() if raw != name and name not in dates}
-    return Seen(guesses, dates, layout, commas, renamed)
+    return Outline(guesses, dates, layout, commas, renamed)
 
 
-def _well_formed(names: Sequence[str]) -> dict[str, str]:
+def _make_names(names: Sequence[str]) -> dict[str, str]:
     """Each name as a dictionary can have it: ``Größe (cm)`` is ``Grosse_cm``."""
     found: dict[str, str] = {}
     for name in names:
@@ -132,3 +144,24 @@ def _well_formed(names: Sequence[str]) -> dict[str, str]:
             made, number = f"{base}_{number}", number + 1
         found[name] = made
     return found
+
+
+def has_decimal_commas(columns: Mapping[str, Sequence[str]]) -> bool:
+    """Whether numbers seem to be written 1,5.
+
+    Some column holds them, mostly them and whole numbers, and none with a point.
+    """
+    for cells in columns.values():
+        filled = [cell for cell in cells if cell]
+        commas = sum(_COMMA.fullmatch(cell) is not None for cell in filled)
+        whole = sum(_WHOLE.fullmatch(cell) is not None for cell in filled)
+        pointed = any(_POINT.fullmatch(cell) for cell in filled)
+        if commas and not pointed and 2 * (commas + whole) > len(filled):
+            return True
+    return False
+
+
+def holds_dates(cells: Sequence[str]) -> bool:
+    """Whether a column seems to hold dates, which no column of a dictionary can."""
+    filled = [cell for cell in cells if cell]
+    return bool(filled) and all(_DATE.fullmatch(cell) for cell in filled)

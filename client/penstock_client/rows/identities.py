@@ -23,8 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.base.errors import LedgerError
+from penstock.base.files import write_atomic
 from penstock.wire.canonical import canonical
-from penstock_client.site.files import write_atomic
+from penstock_client.rows.sources.source import Batch
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,17 +52,18 @@ class Identities:
             for mine, theirs in ((self.persons, other.persons), (self.rows, other.rows))
         )
 
-    def with_(self, other: Identities) -> Identities:
+    def join_with(self, other: Identities) -> Identities:
         """Everybody in either."""
         return Identities(
             np.union1d(self.persons, other.persons), np.union1d(self.rows, other.rows)
         )
 
 
-class Gathering:
-    """Everybody in a table of stripped texts, batch by batch, as it was given.
+class IdentityGatherer:
+    """Everybody in a source of rows, batch by batch, as they were given.
 
-    Rows are hashed as they stand in the file, all columns of it, whatever a recoding makes of them.
+    Rows are hashed as they stand in the source, the text of all its columns, whatever a recoding
+    makes of them: this is what a source is known by.
 
     Args:
         secret: the gate's key.
@@ -72,15 +74,15 @@ class Gathering:
         self._persons: list[Hashes] = []
         self._rows: list[Hashes] = []
 
-    def add(self, given: pd.DataFrame, ids: pd.Series | None) -> None:
+    def add(self, given: Batch, ids: pd.Series | None) -> None:
         """One more batch.
 
         Args:
             ids: of the rows' persons, where there is a person column.
         """
-        names = sorted(str(name) for name in given.columns)
-        rows = given[names].itertuples(index=False, name=None)
-        found = (canonical(list(zip(names, row, strict=True))) for row in rows)
+        names = sorted(given.names)
+        rows = given.read_rows(names)
+        found = (canonical(list(zip(names, cells, strict=True))) for _, cells in rows)
         self._rows.append(self._hash(b"row", found))
         if ids is not None:
             everybody = (str(one).encode() for one in ids.unique())
@@ -88,18 +90,18 @@ class Gathering:
 
     def done(self) -> Identities:
         """All of them."""
-        return Identities(_each_once(self._persons), _each_once(self._rows))
+        return Identities(_join_hashes(self._persons), _join_hashes(self._rows))
 
     def _hash(self, kind: bytes, cells: Iterable[bytes]) -> Hashes:
         digests = (hmac.digest(self._key, kind + b"\x00" + c, hashlib.sha256)[:8] for c in cells)
         return np.unique(np.frombuffer(b"".join(digests), dtype=np.uint64))
 
 
-def _each_once(parts: list[Hashes]) -> Hashes:
+def _join_hashes(parts: list[Hashes]) -> Hashes:
     return np.unique(np.concatenate(parts)) if parts else np.zeros(0, dtype=np.uint64)
 
 
-def load(folder: Path, lineage: str) -> Identities | None:
+def load_identities(folder: Path, lineage: str) -> Identities | None:
     """Everybody who was ever certified in a data set; None where that is not known.
 
     Raises:
@@ -119,11 +121,11 @@ def load(folder: Path, lineage: str) -> Identities | None:
         ) from None
 
 
-def keep(folder: Path, lineage: str, found: Identities) -> None:
+def keep_identities(folder: Path, lineage: str, found: Identities) -> None:
     """Add to those of a data set; nobody who was ever in it is forgotten. Mode 0600."""
     folder.mkdir(mode=0o700, exist_ok=True)
-    known = load(folder, lineage)
-    whole = found if known is None else known.with_(found)
+    known = load_identities(folder, lineage)
+    whole = found if known is None else known.join_with(found)
     sink = io.BytesIO()
     np.savez(sink, persons=whole.persons, rows=whole.rows)
     write_atomic(_path(folder, lineage), sink.getvalue())

@@ -43,15 +43,15 @@ class NotCertified(PenstockError):
 
 
 @contextlib.contextmanager
-def sealed(path: Path) -> Iterator[int]:
+def seal_rows(path: Path) -> Iterator[int]:
     """The descriptor of an unchangeable copy of a snapshot; closed at the end.
 
     Raises:
         NotCertified: there is none, or the file or its folder is a link, belongs to another user,
             or can be written by others.
     """
-    with _opened(path) as source:
-        descriptor = _nowhere(path)
+    with _open_unlinked(path) as source:
+        descriptor = _make_nameless(path)
         try:
             with os.fdopen(descriptor, "wb", closefd=False) as copy:
                 shutil.copyfileobj(source, copy, 1 << 20)
@@ -63,7 +63,7 @@ def sealed(path: Path) -> Iterator[int]:
 
 
 @contextlib.contextmanager
-def _opened(path: Path) -> Iterator[BinaryIO]:
+def _open_unlinked(path: Path) -> Iterator[BinaryIO]:
     """The file, reached without following a link in its folder's or its own name."""
     try:
         folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -94,7 +94,7 @@ def _check_owner(descriptor: int, path: Path, kind: Callable[[int], bool]) -> No
         )
 
 
-def _nowhere(path: Path) -> int:
+def _make_nameless(path: Path) -> int:
     """A new file that has no name."""
     if SEALS:
         return os.memfd_create("penstock-rows", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
@@ -103,7 +103,7 @@ def _nowhere(path: Path) -> int:
     return descriptor
 
 
-def mapped(descriptor: int) -> mmap.mmap:
+def map_rows(descriptor: int) -> mmap.mmap:
     """The bytes behind a descriptor, read where they lie; let go with their last view."""
     return mmap.mmap(descriptor, 0, prot=mmap.PROT_READ, flags=mmap.MAP_SHARED)
 
@@ -119,7 +119,7 @@ def require_certified(descriptor: int, dictionary: Schema, secret: bytes, finger
         NotCertified: they are others.
     """
     meaning = canonical(dictionary.to_dict())
-    found = keyed_fingerprint(mapped(descriptor), secret, meaning)
+    found = keyed_fingerprint(map_rows(descriptor), secret, meaning)
     if not hmac.compare_digest(found, fingerprint):
         raise NotCertified(
             "the rows or their dictionary are not those that were certified; nothing was charged, "

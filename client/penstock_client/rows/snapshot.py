@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from penstock.base.files import write_atomic
 from penstock.schema import Schema
-from penstock_client.site.files import write_atomic
 
 if TYPE_CHECKING:
     # Validation is pandas, 40 MB of it, which no worker needs.
@@ -27,7 +27,7 @@ Array = NDArray[np.float64]
 Bytes = bytes | mmap.mmap
 
 
-def to_bytes(checked: Checked) -> bytes:
+def encode_rows(checked: Checked) -> bytes:
     """The coded rows as an Arrow IPC file."""
     columns = {PERSON: pa.array(checked.person)}
     columns.update({name: pa.array(values) for name, values in checked.coded.items()})
@@ -50,18 +50,18 @@ def keyed_fingerprint(data: Bytes, secret: bytes, *more: Bytes) -> str:
     return found.hexdigest()
 
 
-def path_of(folder: Path, lineage: str, version: int) -> Path:
+def locate_rows(folder: Path, lineage: str, version: int) -> Path:
     return folder / f"{lineage}-{version}.arrow"
 
 
-def save(folder: Path, lineage: str, version: int, data: bytes) -> Path:
+def save_rows(folder: Path, lineage: str, version: int, data: bytes) -> Path:
     """Write a version's rows, mode 0600."""
-    path = path_of(folder, lineage, version)
+    path = locate_rows(folder, lineage, version)
     write_atomic(path, data)
     return path
 
 
-def load(data: Bytes) -> tuple[dict[str, Array], NDArray[np.int64]]:
+def load_rows(data: Bytes) -> tuple[dict[str, Array], NDArray[np.int64]]:
     """Coded columns and the person index of each row, copied out of a snapshot's bytes."""
     table = pa.ipc.open_file(pa.py_buffer(data)).read_all()
     person = table.column(PERSON).to_numpy().astype(np.int64)
@@ -73,7 +73,7 @@ def load(data: Bytes) -> tuple[dict[str, Array], NDArray[np.int64]]:
     return coded, person
 
 
-def recode(coded: dict[str, Array], dictionary: Schema, study: Schema) -> dict[str, Array]:
+def recode_levels(coded: dict[str, Array], dictionary: Schema, study: Schema) -> dict[str, Array]:
     """The study's columns, with level indices in the study's order.
 
     Levels that the study does not know become missing (the schemas were compared before; this
@@ -92,7 +92,7 @@ def recode(coded: dict[str, Array], dictionary: Schema, study: Schema) -> dict[s
     return result
 
 
-def by_person(
+def arrange_by_person(
     coded: dict[str, Array],
     person: NDArray[np.int64],
     persons: int,

@@ -16,6 +16,7 @@ from penstock_client.rows import codes
 from penstock_client.rows.cells import Cells, read_cells
 from penstock_client.rows.findings import Finding, Spots
 from penstock_client.rows.recoding import Recoding
+from penstock_client.rows.sources.source import Batch
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,7 +27,7 @@ _FEW = 12
 _DECIMAL_COMMA = r"[+-]?[0-9]*,[0-9]+"
 
 
-def hint_at(name: str, columns: Sequence[str]) -> str:
+def hint_at_column(name: str, columns: Sequence[str]) -> str:
     """The nearest column, or all of a few."""
     hint = nearest if len(columns) <= _FEW else closest
     return hint(name, columns) or ""
@@ -54,11 +55,11 @@ class PersonTally:
         """The person's index, 0, 1, ..., of each row."""
         return np.concatenate(self._codes) if self._codes else np.zeros(0, dtype=np.int64)
 
-    def add(self, batch: pd.DataFrame) -> pd.Series | None:
+    def add(self, batch: Batch) -> pd.Series | None:
         """The batch's ids; None without a person column."""
         first, self._rows = self._rows, self._rows + len(batch)
         rule = self._rule
-        self._there = rule is not None and all(s in batch.columns for s in rule.sources)
+        self._there = rule is not None and all(s in batch.names for s in rule.sources)
         if rule is None or not self._there:
             self._codes.append(np.arange(first, self._rows, dtype=np.int64))
             return None
@@ -66,11 +67,11 @@ class PersonTally:
         codes = np.empty(len(ids), dtype=np.int64)
         beyond = np.zeros(len(ids), dtype=bool)
         for row, one in enumerate(ids):
-            code = codes[row] = self._numbers.setdefault(one, len(self._numbers))
-            if code == len(self._rows_of):
+            number = codes[row] = self._numbers.setdefault(one, len(self._numbers))
+            if number == len(self._rows_of):
                 self._rows_of.append(0)
-            self._rows_of[code] += 1
-            beyond[row] = self._rows_of[code] > self._limit
+            self._rows_of[number] += 1
+            beyond[row] = self._rows_of[number] > self._limit
         self._codes.append(codes)
         self._blank.add(ids.index, (ids == "").to_numpy())
         self._beyond.add(ids.index, beyond)
@@ -82,7 +83,10 @@ class PersonTally:
         name = self._name
         if not self._there:
             source = next((s for s in self._rule.sources if s not in columns), name)
-            message, remedy = "the person column is missing from the file", hint_at(source, columns)
+            message, remedy = (
+                "the person column is missing from the file",
+                hint_at_column(source, columns),
+            )
             return [Finding(name, message, fatal=True, remedy=remedy)]
         found = []
         if self._blank.count:
@@ -114,10 +118,10 @@ class Coded:
     fractions: NDArray[np.bool_]
 
 
-def code(cells: Cells, column: Column, other: str | None) -> Coded:
+def code_cells(cells: Cells, column: Column, other: str | None) -> Coded:
     missing = (cells.text == "").to_numpy() & ~cells.unread
     if column.levels:
-        values = _level_codes(cells.text, column)
+        values = _code_levels(cells.text, column)
         values[cells.unread] = math.nan
         outside = np.isnan(values) & ~missing
         if other is not None:
@@ -153,7 +157,7 @@ class ColumnTally:
         self._why, self._remedy, self._commas = "text in a number", "", False
 
     def add(self, cells: Cells) -> None:
-        found, index = code(cells, self._column, self._other), cells.text.index
+        found, index = code_cells(cells, self._column, self._other), cells.text.index
         self._parts.append(found.values)
         self._rows += len(index)
         self._known += int((~(found.missing | found.unread | found.outside)).sum())
@@ -254,7 +258,7 @@ class ColumnTally:
         return message, f"Look at the unit (`times` in recoding.toml) and the bounds; {name}"
 
 
-def _level_codes(text: pd.Series, column: Column) -> Codes:
+def _code_levels(text: pd.Series, column: Column) -> Codes:
     """Each cell's level by its index; NaN for what is none of them."""
     import pandas as pd
 

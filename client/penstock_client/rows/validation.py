@@ -1,8 +1,8 @@
 """`site check`: rows against the site's own dictionary, for the steward's eyes only.
 
-Findings name columns and line numbers, never values; :func:`outside_values` is what the steward
-asks for by itself. All of it is computed from private rows, so it stays at the site, and nothing
-outside depends on it (privacy contract §2).
+Findings name columns and line numbers, never values; :func:`find_outside_values` is what the
+steward asks for by itself. All of it is computed from private rows, so it stays at the site, and
+nothing outside depends on it (privacy contract §2).
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,12 +19,10 @@ from penstock.base.errors import InvalidInput, Problem
 from penstock.schema import Schema, end_follow_up
 from penstock_client.rows.cells import read_cells
 from penstock_client.rows.findings import Finding
-from penstock_client.rows.identities import Gathering, Identities
+from penstock_client.rows.identities import Identities, IdentityGatherer
 from penstock_client.rows.recoding import NOTHING_RECODED, Recoding
-from penstock_client.rows.tally import Codes, ColumnTally, PersonTally, code, hint_at
-
-if TYPE_CHECKING:
-    import pandas as pd
+from penstock_client.rows.sources.source import Batch
+from penstock_client.rows.tally import Codes, ColumnTally, PersonTally, code_cells, hint_at_column
 
 MIN_PERSONS = 50
 """Fewer persons than this give noise at any ε worth having."""
@@ -47,7 +44,8 @@ class Checked:
         without: persons without one complete row, who would contribute nothing to a study of all
             columns; columns that are nullable need not be known.
         everybody: who is in the rows, as keyed hashes; only where the gate's key was given.
-        recoding: by which the file was read.
+        recoding: by which the source was read.
+        source: what messages call it.
         public: the same of the site's public table, if it has one.
     """
 
@@ -63,6 +61,7 @@ class Checked:
     without: int = 0
     everybody: Identities | None = field(default=None, repr=False, compare=False)
     recoding: Recoding = field(default=NOTHING_RECODED, repr=False, compare=False)
+    source: str = ""
     public: Checked | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -74,8 +73,8 @@ class Checked:
         return [f for f in self.findings if f.fatal or not (accept or f.note)]
 
 
-def check(
-    table: pd.DataFrame | Iterable[pd.DataFrame],
+def check_rows(
+    batches: Iterable[Batch],
     dictionary: Schema,
     *,
     persons: int | None = None,
@@ -84,11 +83,10 @@ def check(
     allow_empty: Collection[str] = (),
     secret: bytes | None = None,
 ) -> Checked:
-    """Validate a text table against the dictionary; reports everything it finds.
+    """Validate rows against the dictionary; reports everything it finds.
 
     Args:
-        table: every cell as stripped text, as :mod:`penstock_client.rows.sources` gives it, whole
-            or in batches; no more than one batch is held.
+        batches: of a source's rows; no more than one is held.
         persons: the declared frame, which must have a place for everybody.
         others: the level that takes what is none of a column's levels; else it becomes missing.
         recoding: how the table says what the dictionary's columns are.
@@ -101,24 +99,18 @@ def check(
     allowed = Checks("--allow-empty")
     for name in allow_empty:
         if name not in dictionary.names:
-            remedy = hint_at(name, dictionary.names)
+            remedy = hint_at_column(name, dictionary.names)
             allowed.add("", "is no column of the dictionary", value=name, remedy=remedy)
     allowed.done()
     others = others or {}
     reading = _Reading(dictionary, others, recoding, secret)
-    for batch in _batches(table):
+    for batch in batches:
         reading.add(batch)
     return reading.done(persons, frozenset(allow_empty))
 
 
-def _batches(table: pd.DataFrame | Iterable[pd.DataFrame]) -> Iterable[pd.DataFrame]:
-    import pandas as pd  # half a second that only a check needs, and no start of a site
-
-    return (table,) if isinstance(table, pd.DataFrame) else table
-
-
 class _Reading:
-    """Batches of a file become coded rows, and findings."""
+    """Batches of a source become coded rows, and findings."""
 
     def __init__(
         self,
@@ -132,16 +124,16 @@ class _Reading:
         self._rows = 0
         self._persons = PersonTally(dictionary, recoding)
         self._columns = {c.name: ColumnTally(c, others.get(c.name)) for c in dictionary.columns}
-        self._everybody = None if secret is None else Gathering(secret)
+        self._everybody = None if secret is None else IdentityGatherer(secret)
 
-    def add(self, batch: pd.DataFrame) -> None:
+    def add(self, batch: Batch) -> None:
         """One more batch; all of them have the same columns."""
-        self._names = tuple(map(str, batch.columns))
+        self._names = batch.names
         self._rows += len(batch)
         ids = self._persons.add(batch)
         for column in self._dictionary.columns:
             rule = self._recoding.rule(column.name)
-            if len(batch) and all(name in batch.columns for name in rule.reads):
+            if len(batch) and all(name in batch.names for name in rule.reads):
                 self._columns[column.name].add(read_cells(batch, column, rule))
         if self._everybody is not None and len(batch):
             self._everybody.add(batch, ids)
@@ -152,22 +144,22 @@ class _Reading:
             findings.append(Finding("", "the file holds no rows", fatal=True))
         findings += self._persons.findings(self._names)
         counted, person = self._persons.counted, self._persons.person()
-        findings += _of_the_frame(counted, persons)
+        findings += _check_frame(counted, persons)
         coded: dict[str, Codes] = {}
-        used = _first_rows(person, self._dictionary.max_rows_per_person)
+        used = _find_first_rows(person, self._dictionary.max_rows_per_person)
         complete = used.copy()
         for column in self._dictionary.columns:
             name, found = column.name, self._columns[column.name]
             absent = [s for s in self._recoding.rule(name).reads if s not in self._names]
             if absent:
-                findings += [_absent(name, source, self._names) for source in absent]
+                findings += [_report_absent(name, source, self._names) for source in absent]
             elif self._rows:
                 coded[name] = found.coded()
                 known = used & ~np.isnan(coded[name])
                 complete &= known | column.nullable
                 without = counted - len(np.unique(person[known]))
                 findings += found.findings(without, counted, name in allow_empty)
-        coded = _seen_to_the_end(coded, self._dictionary, findings)
+        coded = _cut_at_end(coded, self._dictionary, findings)
         reads = {s for c in self._dictionary.names for s in self._recoding.rule(c).reads}
         unused = tuple(n for n in self._names if n not in reads | self._persons.reads)
         return Checked(
@@ -186,7 +178,7 @@ class _Reading:
         )
 
 
-def _seen_to_the_end(
+def _cut_at_end(
     coded: dict[str, Codes], dictionary: Schema, findings: list[Finding]
 ) -> dict[str, Codes]:
     """Rows as they are seen at the end of follow-up: later events have not happened yet."""
@@ -207,7 +199,7 @@ def _seen_to_the_end(
     return dict(seen) | ended
 
 
-def _first_rows(person: NDArray[np.int64], most: int) -> NDArray[np.bool_]:
+def _find_first_rows(person: NDArray[np.int64], most: int) -> NDArray[np.bool_]:
     """Which rows count: the first ``most`` of each person."""
     order = np.argsort(person, kind="stable")
     rows_of = np.bincount(person)
@@ -216,7 +208,7 @@ def _first_rows(person: NDArray[np.int64], most: int) -> NDArray[np.bool_]:
     return np.asarray(rank < most)
 
 
-def _of_the_frame(counted: int, persons: int | None) -> list[Finding]:
+def _check_frame(counted: int, persons: int | None) -> list[Finding]:
     findings = []
     if persons is not None and counted > persons:
         findings.append(
@@ -241,9 +233,9 @@ def _of_the_frame(counted: int, persons: int | None) -> list[Finding]:
     return findings
 
 
-def _absent(name: str, source: str, columns: Sequence[str]) -> Finding:
+def _report_absent(name: str, source: str, columns: Sequence[str]) -> Finding:
     """A column of the dictionary for which the file lacks what it is read from."""
-    message, remedy = "column missing from the file", hint_at(source, columns)
+    message, remedy = "column missing from the file", hint_at_column(source, columns)
     if source != name:
         message = f"{message}: {shown(source)}, from which recoding.toml reads it"
     elif not remedy:
@@ -251,8 +243,8 @@ def _absent(name: str, source: str, columns: Sequence[str]) -> Finding:
     return Finding(name, message, fatal=True, remedy=remedy)
 
 
-def outside_values(
-    table: pd.DataFrame | Iterable[pd.DataFrame],
+def find_outside_values(
+    batches: Iterable[Batch],
     dictionary: Schema,
     recoding: Recoding = NOTHING_RECODED,
 ) -> dict[str, list[tuple[str, int]]]:
@@ -265,13 +257,13 @@ def outside_values(
         Of each column that has some, its distinct values, the most frequent first.
     """
     found: dict[str, Counter[str]] = {}
-    for batch in _batches(table):
+    for batch in batches:
         for column in dictionary.columns:
             rule = recoding.rule(column.name)
-            if not len(batch) or any(name not in batch.columns for name in rule.reads):
+            if not len(batch) or any(name not in batch.names for name in rule.reads):
                 continue
             cells = read_cells(batch, column, rule)
-            coded = code(cells, column, None)
+            coded = code_cells(cells, column, None)
             values = cells.raw[coded.outside | coded.unread]
             found.setdefault(column.name, Counter()).update(values)
     return {name: counts.most_common() for name, counts in found.items() if counts}

@@ -1,24 +1,18 @@
-"""What a site answers: the steward's policy, and the keys the steward trusts."""
+"""What a site answers: the steward's policy, and what breaks its rules."""
 
 from __future__ import annotations
 
-import json
 import math
-import re
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
-from penstock.base.checks import Checks, shown, unknown_keys, within
+from penstock.base.checks import Checks, unknown_keys, within
 from penstock.base.errors import InvalidInput, Problem
 from penstock.mechanisms.registry import MECHANISMS, Registry
 from penstock.privacy.request import DELTA_TIMES_PERSONS, GUARANTEES
-from penstock.wire.signatures import fingerprint
-from penstock_client.site.files import write_atomic
-from penstock_client.site.paths import read_toml
-
-_KEY = re.compile(r"[0-9a-f]{64}")
-_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?Z")
+from penstock.wire.messages import RefusalCode
+from penstock_client.site.site_settings import read_toml
 
 _TEMPLATE = """\
 # What this site answers. The gate reads this file at every decision.
@@ -65,8 +59,22 @@ slot_seconds = 60
 # [strata]
 # names = ["north", "south"]
 """
-
 DEFAULT_SLOT = 60.0
+PLAIN_NUMBER = "gaussian"
+"""A single number with Gaussian noise, which `ledger what-if` can price and no study can ask."""
+
+
+@dataclass(frozen=True, slots=True)
+class Breach:
+    """A rule of the policy that is not kept.
+
+    Attributes:
+        code: of the refusal.
+        allowed: what the policy allows instead.
+    """
+
+    code: RefusalCode
+    allowed: str
 
 _NUMBERS = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 
@@ -121,6 +129,36 @@ class Policy:
     def largest_delta(self, persons: int) -> float:
         """The δ that a study of ``persons`` persons may ask for at most."""
         return self.delta_times_persons / persons
+
+    @property
+    def smallest_epsilon(self) -> float:
+        """The ε that a study must ask for at least."""
+        return min(self.least_epsilon, self.study_epsilon)
+
+    def find_kind_breaches(self, mechanism: str, guarantee: str) -> Iterator[Breach]:
+        """What the policy has against a kind of release; a plain number is no mechanism's."""
+        if mechanism not in (*self.mechanisms, PLAIN_NUMBER):
+            yield Breach("mechanism", ", ".join(self.mechanisms))
+        if guarantee not in self.guarantees:
+            yield Breach("guarantee", ", ".join(self.guarantees))
+
+    def find_budget_breaches(
+        self, epsilon: float, delta: float, guarantee: str, persons: int
+    ) -> Iterator[Breach]:
+        """What the policy has against the ε and δ that one study asks for.
+
+        Args:
+            persons: the public n.
+        """
+        largest = self.largest_delta(persons)
+        if not delta <= largest * (1 + 1e-9):
+            yield Breach("delta", f"at most {largest:.3g} of {persons} persons")
+        if delta > self.study_delta:
+            yield Breach("study-budget", f"δ at most {self.study_delta:g}")
+        if guarantee != "empirical" and epsilon > self.study_epsilon:
+            yield Breach("study-budget", f"ε at most {self.study_epsilon:g}")
+        if epsilon < self.smallest_epsilon:
+            yield Breach("least-epsilon", f"ε at least {self.smallest_epsilon:g}")
 
 
 _TOP = ("mechanisms", "guarantees", "approval", "reject", "limits", "time", "strata")
@@ -255,89 +293,3 @@ def _check_strata(check: Checks, table: object) -> tuple[str, ...]:
         check.text(f"strata.names[{index}]", name, 200)
     check.distinct("strata.names", names)
     return tuple(names)
-
-
-@dataclass(frozen=True, slots=True)
-class Signer:
-    """A pinned analyst.
-
-    Attributes:
-        key: the public key, 64 lower-case hex digits as on the wire.
-        label: who this is, for the steward.
-        epsilon: the most this signer may ever spend here.
-        expires: when the trust ends, RFC 3339 in UTC.
-
-    Raises:
-        InvalidInput: with every problem.
-    """
-
-    key: str
-    label: str
-    epsilon: float
-    expires: str
-
-    def __post_init__(self) -> None:
-        check = Checks(f"signer {shown(self.label)}")
-        check.pattern("key", self.key, _KEY, "64 hex digits: the content of a .pub file")
-        check.text("label", self.label, 80)
-        epsilon = check.number("epsilon", self.epsilon, "a finite number above 0", above=0)
-        check.pattern("expires", self.expires, _TIME, "such as 2027-12-31T23:59:59Z")
-        check.keep(self, epsilon=epsilon)
-        check.done()
-
-    @property
-    def fingerprint(self) -> str:
-        return fingerprint(self.key)
-
-
-@dataclass(frozen=True, slots=True)
-class Trust:
-    """``trust.json``: the pinned signers, by key."""
-
-    signers: Mapping[str, Signer] = field(default_factory=dict)
-
-    def add(self, signer: Signer) -> Trust:
-        """Pin a signer; a key that is pinned already gets the new label, allowance and day."""
-        return Trust({**self.signers, signer.key: signer})
-
-    def revoke(self, text: str) -> Trust:
-        """Remove the signer whose key, fingerprint or label is ``text``."""
-        left = {
-            k: s for k, s in self.signers.items() if text not in (s.key, s.fingerprint, s.label)
-        }
-        if len(left) == len(self.signers):
-            known = ", ".join(s.label for s in self.signers.values()) or "none"
-            raise InvalidInput(
-                "trust", [Problem("signer", "not trusted", value=text, bound=f"known: {known}")]
-            )
-        return Trust(left)
-
-
-def read_trust(path: Path) -> Trust:
-    """Read ``trust.json``; a missing file trusts nobody.
-
-    Raises:
-        InvalidInput: the file is damaged.
-    """
-    try:
-        records = json.loads(path.read_text(encoding="utf-8"))
-        return Trust({r["key"]: Signer(**r) for r in records["signers"]})
-    except FileNotFoundError:
-        return Trust()
-    except InvalidInput as error:
-        raise InvalidInput(str(path), error.problems) from None
-    except (ValueError, KeyError, TypeError) as error:
-        remedy = "Restore it, or remove it and add each signer again"
-        problem = Problem("", "damaged", value=type(error).__name__, remedy=remedy)
-        raise InvalidInput(str(path), [problem]) from None
-
-
-def write_trust(path: Path, trust: Trust) -> None:
-    """Replace ``trust.json`` atomically, mode 0600."""
-    write_atomic(path, trust_text(trust))
-
-
-def trust_text(trust: Trust) -> bytes:
-    """What ``trust.json`` holds."""
-    records = [asdict(s) for s in trust.signers.values()]
-    return json.dumps({"signers": records}, indent=2).encode() + b"\n"

@@ -20,7 +20,7 @@ _SAID = ("can't allocate memory", "out of memory", "Cannot allocate memory", "no
 """What libraries say that have no error of their own for it: torch, on a CPU and elsewhere."""
 
 
-def confess(error: BaseException) -> dict[str, Any]:
+def describe_failure(error: BaseException) -> dict[str, Any]:
     """An error's type and its place in our source, without its text, which may quote a row."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
     where = f"{Path(frame.filename).name}:{frame.lineno}"
@@ -37,7 +37,7 @@ def is_memory(error: BaseException) -> bool:
     return before is not None and is_memory(before)
 
 
-def told(
+def explain_end(
     outcome: Mapping[str, Any] | None, status: int | None, memory_gb: float, killed: bool
 ) -> str:
     """What the steward reads of a worker that left no table.

@@ -16,14 +16,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from penstock_client.work.ends import told
+from penstock_client.work.ends import explain_end
 from penstock_client.work.rehearsal import Measured
 from penstock_client.work.spec import MEASURED, OUTCOME, READY, REHEARSED, SPEC, TABLE, Spec
 
 _INHERITED = ("PATH", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "HOME", "LANG", "TMPDIR")
 
 
-def environment(threads: int) -> dict[str, str]:
+def make_environment(threads: int) -> dict[str, str]:
     """What a process that sees rows is told of its parent's environment."""
     kept = {k: v for k, v in os.environ.items() if k in _INHERITED}
     # The worker imports exactly what the gate imports, installed or editable.
@@ -67,7 +67,7 @@ class Worker:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
-                env=environment(spec.threads),
+                env=make_environment(spec.threads),
                 text=True,
                 start_new_session=True,
                 pass_fds=[theirs.fileno(), *([] if spec.public is None else [spec.public])],
@@ -126,7 +126,7 @@ class Worker:
         except (OSError, ValueError):
             outcome = None
         status = self._process.poll() if self._process is not None else None
-        return told(outcome, status, self._memory_gb, self._killed)
+        return explain_end(outcome, status, self._memory_gb, self._killed)
 
     def clean(self) -> None:
         """End the process, if it still waits, and remove what it left."""

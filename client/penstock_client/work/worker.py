@@ -40,9 +40,9 @@ from penstock.schema import Schema
 from penstock.schema.encoding import Encoding
 from penstock.study.study import Study
 from penstock_client.rows import snapshot
-from penstock_client.rows.sealed import mapped
+from penstock_client.rows.sealed import map_rows
 from penstock_client.work import rehearsal
-from penstock_client.work.ends import confess
+from penstock_client.work.ends import describe_failure
 from penstock_client.work.spec import MEASURED, OUTCOME, READY, REHEARSED, SPEC, TABLE, Spec
 
 Array = NDArray[np.float64]
@@ -99,13 +99,13 @@ def prepare(
     dictionary = Schema.from_dict(spec.dictionary)
 
     def load(data: snapshot.Bytes, persons: int | None) -> tuple[Array, Bools]:
-        coded, person = snapshot.load(data)
-        recoded = snapshot.recode(coded, dictionary, study.schema)
+        coded, person = snapshot.load_rows(data)
+        recoded = snapshot.recode_levels(coded, dictionary, study.schema)
         count = persons if persons is not None else int(person.max()) + 1
-        return snapshot.by_person(recoded, person, count, study.schema, rng)
+        return snapshot.arrange_by_person(recoded, person, count, study.schema, rng)
 
     rows, present = load(data, spec.persons)
-    public = load(mapped(spec.public), None) if spec.public is not None else None
+    public = load(map_rows(spec.public), None) if spec.public is not None else None
     planned = mechanism.plan(study.asked, spec.persons)
     if [to_dict(e) for e in planned.events] != spec.events:
         raise InvalidEvent("the plan is not the one that was charged")
@@ -256,9 +256,9 @@ def main(folder: Path, channel: socket.socket, rehearsed: bool) -> int:
         rows = _receive(channel)
         if rows is None:
             return 1
-        _write(folder / TABLE, produce(spec, mapped(rows), progress))
+        _write(folder / TABLE, produce(spec, map_rows(rows), progress))
     except Exception as error:
-        (folder / OUTCOME).write_text(json.dumps(confess(error)))
+        (folder / OUTCOME).write_text(json.dumps(describe_failure(error)))
         return 1
     return 0
 

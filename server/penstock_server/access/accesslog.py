@@ -49,6 +49,7 @@ import sqlalchemy as sa
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from penstock.base.errors import CoordinatorError, PenstockError, SignatureError
+from penstock.base.files import write_atomic
 from penstock.wire.canonical import canonical, read_json
 from penstock.wire.signatures import (
     generate_key,
@@ -200,19 +201,8 @@ class AccessLog:
 
     def _make_key(self) -> Ed25519PrivateKey:
         key = generate_key()
-        part = self._file.with_name(f".{self._file.name}.{os.getpid()}")
-        descriptor = os.open(part, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(private_to_pem(key))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, self._file)
         # The records that it signs are durable: so is the key, also after a power cut.
-        folder = os.open(self._file.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        write_atomic(self._file, private_to_pem(key))
         return key
 
     # -- reading -------------------------------------------------------------------------------

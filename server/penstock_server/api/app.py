@@ -29,6 +29,7 @@ from penstock.base.errors import (
     Problem,
     SignatureError,
 )
+from penstock.base.times import stamp_now
 from penstock.wire.messages import SERVED_MAJORS
 from penstock_server.access.accesslog import Unrecorded
 from penstock_server.access.tokens import Tokens
@@ -42,7 +43,6 @@ from penstock_server.api.reads import Reads
 from penstock_server.api.strangers import TALLY_SECONDS, Strangers
 from penstock_server.operate import service
 from penstock_server.store.folder import Folder
-from penstock_server.studies.lifecycle import now, stamp
 
 log = logging.getLogger("penstock.api")
 
@@ -71,7 +71,7 @@ def create_app(folder: Path) -> FastAPI:
         CoordinatorError: no coordinator there.
     """
     coordinator, settings = service.open_coordinator(folder), service.read_settings(folder)
-    strangers = Strangers(settings.wrong_tokens, coordinator.access, lambda: stamp(now()))
+    strangers = Strangers(settings.wrong_tokens, coordinator.access, lambda: stamp_now())
     paths, store = Folder(folder), coordinator.store
     spool = Spool(paths.spool)
     spool.clean()

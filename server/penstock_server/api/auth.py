@@ -9,12 +9,12 @@ from typing import Annotated, cast
 from fastapi import Depends, Request
 
 from penstock.base.errors import InvalidInput, NotAllowed, PenstockError, Problem
+from penstock.base.times import stamp_now
 from penstock_server.access.accesslog import Visitor
 from penstock_server.access.tokens import TOKEN, Role, Token, Tokens
 from penstock_server.api.bodies import Gone, TooLarge, paced
 from penstock_server.api.strangers import Strangers
 from penstock_server.api.visitors import introduce
-from penstock_server.studies.lifecycle import now, stamp
 
 
 class Answer(Exception):
@@ -39,7 +39,7 @@ def person(request: Request) -> Token:
     ended = None
     if scheme.lower() == "bearer" and TOKEN.fullmatch(secret):
         tokens = cast(Tokens, request.app.state.tokens)
-        found = tokens.find(secret, stamp(now()))
+        found = tokens.find(secret, stamp_now())
         if found is not None:
             introduce(request.scope, f"token {found.name}")
             return found

@@ -13,7 +13,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 
 import anyio.to_thread
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -26,6 +26,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from penstock.base.errors import PenstockError
+from penstock.base.times import read_stamp, utc_now
 
 log = logging.getLogger("penstock.api")
 
@@ -73,7 +74,7 @@ class Nodes:
         if found is None:
             return None
         public, stamp, signature = found
-        age = (datetime.now(UTC) - stamp[0]).total_seconds()
+        age = (utc_now() - stamp[0]).total_seconds()
         if not -EARLY_SECONDS < age < OLD_SECONDS:
             return None
         node = await self._node(public)
@@ -135,9 +136,7 @@ def _claims(
         values += given
     public, stamp, signature = values
     try:
-        moment = datetime.fromisoformat(stamp.decode("ascii"))
-        if moment.tzinfo is None:
-            return None
+        moment = read_stamp(stamp.decode("ascii"))
         return (
             base64.b64decode(public, validate=True),
             (moment, stamp),

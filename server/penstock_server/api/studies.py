@@ -12,6 +12,7 @@ from starlette.concurrency import run_in_threadpool
 from penstock import __version__
 from penstock.analyst import RESULT_FILES
 from penstock.base.errors import CoordinatorError
+from penstock.base.times import stamp_now
 from penstock.wire.canonical import read_json
 from penstock.wire.messages import (
     MAX_STUDY_BYTES,
@@ -29,7 +30,7 @@ from penstock_server.api.files import ResultFiles
 from penstock_server.api.reads import Reads
 from penstock_server.operate import service
 from penstock_server.store.store import StudyRow
-from penstock_server.studies.lifecycle import Coordinator, NoSuchStudy, now, stamp
+from penstock_server.studies.lifecycle import Coordinator, NoSuchStudy
 
 log = logging.getLogger("penstock.api")
 
@@ -86,7 +87,7 @@ def about() -> dict[str, Any]:
         "penstock": __version__,
         "wire": WIRE_VERSION,
         "wire_majors": list(SERVED_MAJORS),
-        "time": stamp(now()),
+        "time": stamp_now(),
     }
 
 
@@ -247,7 +248,7 @@ def enrol(record: Join, caller: Caller, coordinator: Studies) -> dict[str, Any]:
 @federation.get("/tokens")
 def tokens(accounts: Accounts) -> list[dict[str, Any]]:
     """Who holds a token, until when, and with which keys; never the tokens."""
-    moment, keys = stamp(now()), accounts.keys()
+    moment, keys = stamp_now(), accounts.keys()
     return [
         {
             "name": t.name,

@@ -10,12 +10,10 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
-import os
 import re
 import ssl
-import tempfile
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from cryptography import x509
@@ -24,6 +22,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from penstock.base.errors import CoordinatorError, InvalidInput, Problem
+from penstock.base.files import write_atomic
+from penstock.base.times import utc_now
 from penstock.processes import certificates
 
 CA_CERT, CA_KEY, CERT, KEY = "ca.crt", "ca.key", "server.crt", "server.key"
@@ -48,7 +48,7 @@ def issue(folder: Path, names: Sequence[str], *, now: datetime | None = None) ->
         CoordinatorError: the authority is the institution's, or its files are damaged.
     """
     subjects = _subjects(names)
-    moment = now or datetime.now(UTC)
+    moment = now or utc_now()
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     authority_key, authority_cert = _authority(folder, moment)
     key = _server_key(folder)
@@ -69,7 +69,7 @@ def issue(folder: Path, names: Sequence[str], *, now: datetime | None = None) ->
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .add_extension(_issued_by(authority_cert), critical=False)
     )
-    _write(folder / CERT, _pem(builder.sign(authority_key, hashes.SHA256())), 0o644)
+    write_atomic(folder / CERT, _pem(builder.sign(authority_key, hashes.SHA256())), 0o644)
 
 
 def adopt(folder: Path, cert: Path, key: Path, ca: Path) -> None:
@@ -109,9 +109,9 @@ def adopt(folder: Path, cert: Path, key: Path, ca: Path) -> None:
             problem = Problem("", f"clients refuse it as {name}", value=why, remedy=remedy)
             raise InvalidInput(str(cert), [problem])
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    _write(folder / CA_CERT, ca_pem.encode(), 0o644)
-    _write(folder / KEY, key_pem, 0o600)
-    _write(folder / CERT, cert_pem.encode(), 0o644)
+    write_atomic(folder / CA_CERT, ca_pem.encode(), 0o644)
+    write_atomic(folder / KEY, key_pem, 0o600)
+    write_atomic(folder / CERT, cert_pem.encode(), 0o644)
 
 
 def renew_if_due(folder: Path, names: Sequence[str], *, now: datetime | None = None) -> bool:
@@ -126,7 +126,7 @@ def renew_if_due(folder: Path, names: Sequence[str], *, now: datetime | None = N
         InvalidInput: a name that is neither a DNS name nor an address.
         CoordinatorError: no authority there, or its files are damaged.
     """
-    moment = now or datetime.now(UTC)
+    moment = now or utc_now()
     if adopted(folder):
         return False
     authority(folder)
@@ -198,14 +198,16 @@ def _authority(
             remedy="ask who issued it for a new one",
         )
     if not (folder / CA_KEY).exists():
-        _write(folder / CA_KEY, _key_pem(ec.generate_private_key(ec.SECP256R1())), 0o600, new=True)
+        write_atomic(
+            folder / CA_KEY, _key_pem(ec.generate_private_key(ec.SECP256R1())), 0o600, new=True
+        )
     key = _read_key(folder / CA_KEY)
     if key is None:
         raise CoordinatorError(
             "the authority's key is damaged", value=folder / CA_KEY, remedy="restore it"
         )
     if not (folder / CA_CERT).exists():
-        _write(folder / CA_CERT, _pem(_self_signed(key, moment)), 0o644, new=True)
+        write_atomic(folder / CA_CERT, _pem(_self_signed(key, moment)), 0o644, new=True)
     cert = certificates.parse(authority(folder), what=str(folder / CA_CERT))
     if cert.public_key() != key.public_key():
         raise CoordinatorError(
@@ -264,7 +266,7 @@ def _server_key(folder: Path) -> ec.EllipticCurvePrivateKey:
     key = _read_key(folder / KEY)
     if key is None:
         key = ec.generate_private_key(ec.SECP256R1())
-        _write(folder / KEY, _key_pem(key), 0o600)
+        write_atomic(folder / KEY, _key_pem(key), 0o600)
     return key
 
 
@@ -335,7 +337,7 @@ def _host(name: str) -> str | None:
 
 
 def _check_dates(path: Path, pem: str) -> None:
-    moment = datetime.now(UTC)
+    moment = utc_now()
     first, last = certificates.begins(pem), certificates.expires(pem)
     if first <= moment <= last:
         return
@@ -396,30 +398,3 @@ def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
         serialization.PrivateFormat.PKCS8,
         serialization.NoEncryption(),
     )
-
-
-def _write(path: Path, data: bytes, mode: int, *, new: bool = False) -> None:
-    """Whole or not at all, and never readable by others before it has its mode.
-
-    Args:
-        new: never replace a file that is there.
-    """
-    descriptor, name = tempfile.mkstemp(dir=path.parent)  # made with mode 0600
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            os.fchmod(file.fileno(), mode)
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        if new:
-            os.link(name, path)
-        else:
-            os.replace(name, path)
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(name)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

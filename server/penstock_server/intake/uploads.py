@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from penstock.base.checks import NAME, SITE, SITE_BOUND, shown
 from penstock.base.errors import InvalidEvent, InvalidInput, SignatureError, UploadRejected
+from penstock.base.times import parse_time
 from penstock.mechanisms.registry import MECHANISMS
 from penstock.mechanisms.released import COPY, Shape
 from penstock.privacy.accounting import accountant
@@ -27,7 +28,7 @@ from penstock.privacy.events import (
     injections,
 )
 from penstock.schema import LEVEL_KINDS, Coded, Schema, from_arrow
-from penstock.study.study import Study, parse_time
+from penstock.study.study import Study
 from penstock.wire.manifest import Manifest, read_manifest
 from penstock.wire.messages import SERVED_MAJORS
 from penstock_server.intake.ipc_guard import check_stream

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Protocol
 
 from penstock.base.errors import CoordinatorError
+from penstock.base.files import sync_directory
 from penstock.processes import logs
 from penstock.processes.confinement import forbid_dumps
 from penstock_server.operate import service
@@ -238,11 +239,7 @@ def _move(made: Path, place: Path) -> None:
     # Of a try whose transaction failed after this: no study that has not ended has results.
     shutil.rmtree(place, ignore_errors=True)
     os.rename(made, place)
-    descriptor = os.open(place.parent, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync_directory(place.parent)
 
 
 def main(root: Path) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import socket
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from penstock.base.errors import PenstockError
+from penstock.base.times import read_stamp, stamp, stamp_now, utc_now
 from penstock.cli.console import friendly
 from penstock.processes import certificates
 from penstock.processes import reachability as reach
@@ -35,7 +36,7 @@ from penstock_server.install import tls
 from penstock_server.operate import service
 from penstock_server.operate.options import CoordinatorDir
 from penstock_server.store.folder import Folder
-from penstock_server.studies.lifecycle import Coordinator, now, stamp
+from penstock_server.studies.lifecycle import Coordinator
 
 ONLINE = timedelta(minutes=5)  # a connected site is greeted far more often
 WRONG_SINCE, WRONG_MANY = timedelta(days=7), 100
@@ -104,7 +105,7 @@ def _store(root: Path) -> Sequence[Row]:
 
 def _accounts(coordinator: Coordinator) -> Sequence[Row]:
     """Who can hand in studies. Right after an upgrade nobody can: keys were not bound before."""
-    tokens, moment = Tokens(coordinator.store, coordinator.access), stamp(now())
+    tokens, moment = Tokens(coordinator.store, coordinator.access), stamp_now()
     analysts = [t.name for t in tokens.list() if t.good(moment) and t.role is Role.ANALYST]
     signing = tokens.keys().keys() & set(analysts)
     if not analysts:
@@ -137,7 +138,7 @@ def _access(chain: AccessLog) -> Sequence[Row]:
     except (PenstockError, OSError) as error:
         return [trouble("access", error)]
     rows = [Row("access", OK, f"{count} records, chain and signatures whole")]
-    wrong = chain.wrong_tokens(stamp(now() - WRONG_SINCE))
+    wrong = chain.wrong_tokens(stamp(utc_now() - WRONG_SINCE))
     tried = f"{wrong} wrong tokens in the last {WRONG_SINCE.days} days"
     if wrong >= WRONG_MANY:
         remedy = "See `penstock server access` for the addresses; no token can be guessed."
@@ -219,14 +220,14 @@ def _authority(folder: Path) -> Row:
 
 def _clock(root: Path) -> Row:
     """This machine alone cannot tell the time; it can tell that time went backwards."""
-    moment = datetime.now(UTC)
+    moment = utc_now()
     pem = certificates.read_certificate(Folder(root).tls / tls.CERT)
     known = {"the certificate was made": certificates.begins(pem)}
     with contextlib.suppress(PenstockError):
         with _open(root) as coordinator:
             seen = [s.seen for s in coordinator.store.sites().values() if s.seen]
         if seen:
-            known["a site was last seen"] = datetime.fromisoformat(max(seen))
+            known["a site was last seen"] = read_stamp(max(seen))
     what, latest = max(known.items(), key=lambda item: item[1])
     shown = f"{moment:%Y-%m-%d %H:%M} UTC"
     if moment + timedelta(minutes=1) < latest:
@@ -241,8 +242,8 @@ def _sites(root: Path) -> Sequence[Row]:
         return []
     with _open(root) as coordinator:
         sites = coordinator.store.sites().values()
-    moment = now()
-    away = [s.name for s in sites if not s.seen or moment - datetime.fromisoformat(s.seen) > ONLINE]
+    moment = utc_now()
+    away = [s.name for s in sites if not s.seen or moment - read_stamp(s.seen) > ONLINE]
     found = f"{len(sites) - len(away)} of {len(sites)} online"
     if not away:
         return [Row("sites", OK, found)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from penstock.base.errors import CoordinatorError
+from penstock.base.files import write_atomic
+from penstock.base.times import stamp_now
 from penstock.processes.certificates import fingerprint as certificate_fingerprint
 from penstock.wire.messages import Copies, StudyState
 from penstock.wire.signatures import fingerprint
@@ -21,7 +22,7 @@ from penstock_server.access.accesslog import Visitor, here
 from penstock_server.install import tls
 from penstock_server.store.folder import Folder
 from penstock_server.store.store import Store, sqlite_url
-from penstock_server.studies.lifecycle import Coordinator, Limits, now, read_join, stamp
+from penstock_server.studies.lifecycle import Coordinator, Limits, read_join
 from penstock_server.transport.carrier import Network
 from penstock_server.transport.pump import Pump
 
@@ -164,7 +165,7 @@ def enrol(coordinator: Coordinator, join: dict[str, Any], by: Visitor | None = N
     """
     checked, facts = read_join(join), ("site", "persons", "gate_key")
     fields = {name: checked[name] for name in facts} | (by or here()).fields
-    coordinator.store.add_site(checked, stamp(now()), coordinator.access.within("enrol", **fields))
+    coordinator.store.add_site(checked, stamp_now(), coordinator.access.within("enrol", **fields))
 
 
 def invite(coordinator: Coordinator, name: str) -> dict[str, Any]:
@@ -199,14 +200,7 @@ def write_invite(coordinator: Coordinator, name: str, path: Path) -> None:
         CoordinatorError: no such site.
     """
     text = json.dumps(invite(coordinator, name), indent=1) + "\n"
-    descriptor, made = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # mode 0600
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.replace(made, path)
-    except BaseException:
-        os.unlink(made)
-        raise
+    write_atomic(path, text.encode())
 
 
 def authority_fingerprint(root: Path) -> str:

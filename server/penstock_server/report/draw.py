@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from penstock.base.printable import make_printable
+
 Anchor = Literal["start", "middle", "end"]
 
 COLOURS: dict[str, tuple[str, str]] = {
@@ -204,7 +206,7 @@ def to_file(drawing: Drawing, path: Path, *, title: str, dpi: int = 200) -> None
             weight = "bold" if style.bold else "normal"
             # parse_math off: a dollar sign in a hostile name must not start a formula.
             axes.text(
-                mark.x, mark.y, _printable(mark.text), color=fill, fontsize=style.size * 0.9,
+                mark.x, mark.y, _show(mark.text), color=fill, fontsize=style.size * 0.9,
                 ha=align, va="baseline", fontweight=weight, parse_math=False, zorder=order,
                 path_effects=[withStroke(linewidth=3, foreground="white")],
             )  # fmt: skip
@@ -247,9 +249,9 @@ def _mark_svg(mark: Mark) -> str:
 
 
 def _escape(text: str) -> str:
-    return html.escape(_printable(text))
+    return html.escape(_show(text))
 
 
-def _printable(text: str) -> str:
+def _show(text: str) -> str:
     """Without control characters: XML cannot hold them, and fonts have no glyph for them."""
-    return "".join(c if c.isprintable() else " " for c in text)
+    return make_printable(text, " ")

@@ -11,14 +11,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from penstock.base.checks import SITE, SITE_BOUND
 from penstock.base.errors import CoordinatorError, UploadRejected
+from penstock.base.printable import make_printable
+from penstock.base.shapes import find_misfit
+from penstock.base.times import parse_time, read_stamp, stamp, utc_now
 from penstock.schema import Schema, compare
-from penstock.study.study import Study, parse_time
+from penstock.study.study import Study
 from penstock.wire.manifest import Manifest
 from penstock.wire.messages import SERVED_MAJORS, JobState, SiteState, StudyState, explain_part
 from penstock.wire.signatures import fingerprint
@@ -63,15 +66,6 @@ class NoSuchStudy(CoordinatorError):
     """None of this name or id; or none that whoever asks may know of."""
 
 
-def now() -> datetime:
-    return datetime.now(UTC)
-
-
-def stamp(moment: datetime) -> str:
-    """RFC 3339 UTC with microseconds; sorts as text."""
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-
-
 @dataclass(frozen=True, slots=True)
 class Limits:
     """How many studies may be open at once: of one account, and in all."""
@@ -94,7 +88,7 @@ class Coordinator:
         folder: Path,
         *,
         limits: Limits = Limits(),
-        clock: Callable[[], datetime] = now,
+        clock: Callable[[], datetime] = utc_now,
     ) -> None:
         self.store = store
         self.folder = folder
@@ -459,7 +453,7 @@ class Coordinator:
 
     def _wait(self, part: SiteRow, reply: Reply) -> float:
         row = self.store.study(part.study_id)
-        began = datetime.fromisoformat(row.created) if row else self._clock()
+        began = read_stamp(row.created) if row else self._clock()
         age = (self._clock() - began).total_seconds()
         return max(POLL_LEAST[JobState(reply.state)], min(POLL_SHARE * age, POLL_MOST))
 
@@ -623,7 +617,7 @@ def table_path(uploads: Path, site: str) -> Path:
 
 def _text(text: str, limit: int = TEXT_LIMIT) -> str:
     """A site's text, short and printable: no store or terminal may stumble over it."""
-    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text[:limit])
+    return make_printable(text[:limit])
 
 
 def _bounded(reply: Reply) -> Reply:
@@ -668,9 +662,10 @@ def read_join(data: dict[str, Any]) -> dict[str, Any]:
         "dictionary": dict,
         "node_key": str,
     }
-    for name, kind in wanted.items():
-        if not isinstance(data.get(name), kind) or isinstance(data.get(name), bool):
-            raise CoordinatorError("not a site's join record", value=name, bound=kind.__name__)
+    misfit = find_misfit(data, wanted)
+    if misfit is not None:
+        kind = wanted[misfit].__name__
+        raise CoordinatorError("not a site's join record", value=misfit, bound=kind)
     if not SITE.fullmatch(data["site"]):
         # The name becomes a file's name here.
         raise CoordinatorError("not a site's name", value=_text(data["site"], 80), bound=SITE_BOUND)

@@ -6,12 +6,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import ipaddress
 import json
 import os
 import re
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +17,7 @@ from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 from penstock.base.errors import InvalidInput, NotAllowed, PenstockError, Problem
+from penstock.base.files import write_atomic
 
 FORMAT = "penstock-logins/1"
 TOKEN = re.compile(r"pst_[A-Za-z0-9_-]{20,200}")
@@ -121,15 +120,7 @@ def save(saved: Logins) -> Path:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     entries = {n: {"url": x.url, "token": x.token, "ca": x.ca} for n, x in saved.logins.items()}
     data = {"format": FORMAT, "default": saved.default, "logins": entries}
-    descriptor, name = tempfile.mkstemp(prefix=".logins.", dir=path.parent)  # mode 0600
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
-            json.dump(data, opened, indent=1)
-        os.replace(name, path)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(name)
-        raise
+    write_atomic(path, json.dumps(data, indent=1).encode())
     return path
 
 

@@ -8,11 +8,11 @@ import os
 import ssl
 import tempfile
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 from urllib.parse import urlsplit
 
 import httpx
@@ -22,6 +22,8 @@ from penstock.analyst import ALWAYS, RESULT_FILES, Received, trouble
 from penstock.analyst.logins import address, checked, loopback
 from penstock.base.checks import NAME
 from penstock.base.errors import CoordinatorError, InvalidInput, Problem, Unreachable
+from penstock.base.printable import make_printable
+from penstock.base.shapes import has_fields, has_keys, is_list_of_objects, is_object
 from penstock.wire.messages import WIRE_VERSION, Copies
 
 TIMEOUT = httpx.Timeout(connect=10.0, read=60.0, write=60.0, pool=10.0)
@@ -31,6 +33,8 @@ RETRIES = 2
 RETRY_SECONDS = 0.5
 MAX_ANSWER = 64 << 20
 """Bytes of a JSON answer that are read; files are bounded by their announced size."""
+
+T = TypeVar("T")
 
 
 class Remote:
@@ -189,16 +193,7 @@ class Remote:
         received: Received | None,
     ) -> None:
         """Stream into ``file``; after a loss go on where it broke off."""
-        tries = 0
-        while True:
-            try:
-                self._stream(path, params, file, name, size, received)
-                return
-            except httpx.HTTPError as error:
-                if tries == RETRIES or not trouble.lost(error):
-                    raise self._place.explain(error) from None
-            time.sleep(RETRY_SECONDS * 2**tries)
-            tries += 1
+        self._retry(lambda: self._stream(path, params, file, name, size, received))
 
     def _stream(
         self,
@@ -230,6 +225,18 @@ class Remote:
 
     # -- requests --------------------------------------------------------------------------------
 
+    def _retry(self, attempt: Callable[[], T]) -> T:
+        """What an idempotent attempt gives, made again a few times after a lost connection."""
+        tries = 0
+        while True:
+            try:
+                return attempt()
+            except httpx.HTTPError as error:
+                if tries == RETRIES or not trouble.lost(error):
+                    raise self._place.explain(error) from None
+            time.sleep(RETRY_SECONDS * 2**tries)
+            tries += 1
+
     def _url(self, path: str) -> str:
         return f"{self.url}/api/v1/{path}"
 
@@ -237,23 +244,23 @@ class Remote:
         self, method: str, path: str, content: bytes | None = None, *, keys: Collection[str]
     ) -> dict[str, Any]:
         found = self._json(method, path, content)
-        if not isinstance(found, dict) or not all(k in found for k in keys):
+        if not (is_object(found) and has_keys(found, keys)):
             raise self._place.stranger("JSON of another form")
         return found
 
     def _list(self, path: str) -> list[dict[str, Any]]:
         found = self._json("GET", path)
-        if not isinstance(found, list) or not all(isinstance(x, dict) for x in found):
+        if not is_list_of_objects(found):
             raise self._place.stranger("JSON of another form")
         return found
 
     def _study(self, found: Any) -> dict[str, Any]:
         """A study's status with the fields that are shown; more may come from newer versions."""
-        good = _has(found, str, "study", "name", "state", "created", "note")
-        good = good and _has(found, int, "quorum") and _has(found, list, "sites")
+        good = has_fields(found, str, "study", "name", "state", "created", "note")
+        good = good and has_fields(found, int, "quorum") and has_fields(found, list, "sites")
         for part in found["sites"] if good else ():
-            good = good and _has(part, str, "site", "state", "code", "meaning", "remedy")
-            good = good and _has(part, int, "step", "steps")
+            good = good and has_fields(part, str, "site", "state", "code", "meaning", "remedy")
+            good = good and has_fields(part, int, "step", "steps")
         if not good:
             raise self._place.stranger("a study's status of another form")
         study: dict[str, Any] = found
@@ -272,19 +279,14 @@ class Remote:
         timeout = (
             TIMEOUT if seconds is None else httpx.Timeout(**{**TIMEOUT.as_dict(), "read": seconds})
         )
-        tries = 0
-        while True:
-            try:
-                with self._client.stream(
-                    method, self._url(path), content=content, params=params, timeout=timeout
-                ) as answer:
-                    body = _bounded(answer)
-                break
-            except httpx.HTTPError as error:
-                if tries == RETRIES or not trouble.lost(error):
-                    raise self._place.explain(error) from None
-            time.sleep(RETRY_SECONDS * 2**tries)
-            tries += 1
+
+        def ask() -> tuple[httpx.Response, bytes]:
+            with self._client.stream(
+                method, self._url(path), content=content, params=params, timeout=timeout
+            ) as answer:
+                return answer, _bounded(answer)
+
+        answer, body = self._retry(ask)
         if answer.status_code != 200:
             raise self._place.refusal(answer.status_code, answer.headers, body)
         try:
@@ -293,16 +295,10 @@ class Remote:
             raise self._place.stranger(answer.headers.get("content-type", "no JSON")) from None
 
 
-def _has(found: Any, kind: type, *names: str) -> bool:
-    return isinstance(found, dict) and all(isinstance(found.get(n), kind) for n in names)
-
-
 def printable(value: Any) -> Any:
     """JSON whose texts a terminal can show: control characters are others' to send, not to rule."""
     if isinstance(value, str):
-        return "".join(
-            c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in value
-        )
+        return make_printable(value, keep="\n")
     if isinstance(value, list):
         return [printable(v) for v in value]
     if isinstance(value, dict):

@@ -21,6 +21,8 @@ from penstock.base.errors import (
     Unreachable,
     error_from_dict,
 )
+from penstock.base.printable import make_printable
+from penstock.base.shapes import has_fields, is_object
 from penstock.wire.messages import WIRE_VERSION
 
 # X509_V_ERR_*: https://docs.openssl.org/master/man3/X509_STORE_CTX_get_error/
@@ -182,7 +184,7 @@ class Place:
 
     def stranger(self, what: str) -> Unreachable:
         """Something answers, and it is no Penstock coordinator."""
-        shown = "".join(c for c in what[:60] if c.isprintable())
+        shown = make_printable(what[:60], "")
         return self._error(
             f"no Penstock coordinator answers there, but something that sends {shown}",
             "check host and port; a proxy's or portal's page may come instead",
@@ -235,7 +237,7 @@ class Place:
             return self._error("the server wants another protocol (HTTP 426)", "check the port")
         if 300 <= status < 400:
             elsewhere = urlsplit(headers.get("location", "")).hostname or "another page"
-            shown = "".join(c for c in elsewhere[:80] if c.isprintable())
+            shown = make_printable(elsewhere[:80], "")
             return self._error(
                 f"that address sends on to {shown}",
                 "use the coordinator's own address; your token was sent nowhere else",
@@ -249,5 +251,4 @@ def _record(body: bytes) -> dict[str, Any] | None:
         found = json.loads(body)
     except (ValueError, RecursionError):
         return None
-    ours = isinstance(found, dict) and isinstance(found.get("code"), str)
-    return found if ours else None
+    return found if is_object(found) and has_fields(found, str, "code") else None

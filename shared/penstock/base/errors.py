@@ -35,6 +35,8 @@ from dataclasses import asdict, dataclass
 from pathlib import PurePath
 from typing import Any
 
+from penstock.base.printable import make_printable
+
 
 class PenstockError(Exception):
     """Base of all errors raised on purpose.
@@ -321,6 +323,4 @@ def _problem(data: Mapping[str, Any]) -> Problem:
 def _text(value: object) -> str | None:
     if not isinstance(value, str):
         return None
-    return "".join(
-        c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in value[:_TEXT_LIMIT]
-    )
+    return make_printable(value[:_TEXT_LIMIT])

@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from penstock.base.errors import InvalidInput, PenstockError, Problem
+from penstock.base.printable import make_printable
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -111,7 +112,7 @@ def escape(text: str) -> str:
     """Keep rich's markup and control characters out of texts that others wrote."""
     from rich.markup import escape as rich_escape
 
-    return rich_escape("".join(c if c.isprintable() else "�" for c in text))
+    return rich_escape(make_printable(text))
 
 
 def say(text: str) -> None:

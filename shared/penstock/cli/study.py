@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, cast
 
@@ -26,6 +26,7 @@ from penstock.analyst.keyfile import read_private
 from penstock.analyst.waiting import wait_for_end
 from penstock.base.checks import Checks
 from penstock.base.errors import InvalidInput, JobFailed, PenstockError, Problem, Unreachable
+from penstock.base.times import stamp_seconds, utc_now
 from penstock.cli.advice import show_suggestions
 from penstock.cli.console import done, emit_json, err, escape, friendly, say, table
 from penstock.mechanisms.memory import GB
@@ -118,7 +119,7 @@ def new(
     check = Checks("study new")
     check.number("--deadline-days", deadline_days, "above 0, at most 365", above=0, most=365)
     check.done()
-    moment = datetime.now(UTC).replace(microsecond=0)
+    moment = utc_now().replace(microsecond=0)
     schema = _schema(source)
     chosen = mechanism_for(mechanism, schema, time)
     used = MECHANISMS.of(chosen)
@@ -129,9 +130,9 @@ def new(
         delta=advised_delta(max(persons.values(), default=1)),
         sites=tuple(site),
         federation=federation,
-        not_before=_stamp(moment),
+        not_before=stamp_seconds(moment),
         # A site answers until then; room to edit and sign comes before the deadline's days.
-        expires=_stamp(moment + timedelta(days=max(30.0, deadline_days + 16))),
+        expires=stamp_seconds(moment + timedelta(days=max(30.0, deadline_days + 16))),
         deadline_hours=24 * deadline_days,
         mechanism=chosen,
         # Only a study with a question can ask for an answer instead of tables.
@@ -141,10 +142,6 @@ def new(
     done(f"{out}: edit the estimands and the privacy asked for, then `penstock study check`")
     if time is None and (guessed := used.guessed(chosen)):
         say(f"  {guessed}")
-
-
-def _stamp(moment: datetime) -> str:
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _schema(source: Path) -> Schema:
@@ -384,7 +381,7 @@ def _lines(
     before: dict[str, str] = {}
 
     def seen(status: dict[str, Any]) -> None:
-        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        now = stamp_seconds(utc_now())
         for s in status["sites"]:
             done_tenths = 10 * s["step"] // s["steps"] if s["steps"] else 0
             share = f"{10 * done_tenths} %" if s["state"] == SiteState.RUNNING else ""

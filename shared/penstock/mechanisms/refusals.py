@@ -7,6 +7,7 @@ says by it what the gate would say.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Literal
 
 from penstock.base.errors import Hopeless
 from penstock.mechanisms.memory import Memory
@@ -22,7 +23,7 @@ def refusals(
     dictionary: Schema,
     memory_gb: float,
     threads: int,
-) -> Iterator[tuple[str, str]]:
+) -> Iterator[tuple[Literal["hopeless", "memory"], str]]:
     """Every reason, as the code of a refusal (:data:`penstock.wire.messages.CODES`) and details.
 
     Args:

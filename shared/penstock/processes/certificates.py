@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import ssl
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
 from penstock.base.errors import InvalidInput, Problem
+from penstock.base.times import utc_now
 
 MAX_BYTES = 1_000_000  # a certificate and its chain are a few thousand
 
@@ -111,7 +112,7 @@ def days_left(pem: str, now: datetime | None = None) -> int:
     Raises:
         InvalidInput: no certificate.
     """
-    return (expires(pem) - (now or datetime.now(UTC))).days
+    return (expires(pem) - (now or utc_now())).days
 
 
 def client_context(ca_pem: str, *, strict: bool = False) -> ssl.SSLContext:

@@ -21,6 +21,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from penstock.base.errors import InvalidInput, PenstockError
+from penstock.base.printable import make_printable
 
 OK, WARN, FAIL = "ok", "warn", "fail"
 EXIT_WELL, EXIT_FAILED = 0, 10
@@ -132,7 +133,7 @@ def show(rows: Iterable[Row], as_json: bool) -> int:
 
 def _plain(text: str) -> str:
     # Certificates and proxies are others' texts: nothing of them steers the terminal.
-    return "".join(c if c.isprintable() else "�" for c in text)
+    return make_printable(text)
 
 
 def versions(*, torch: bool) -> list[Row]:

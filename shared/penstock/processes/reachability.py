@@ -17,9 +17,9 @@ import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
+from penstock.base.times import read_stamp, utc_now
 from penstock.processes import certificates
 from penstock.processes.checkup import FAIL, OK, WARN, Row
 
@@ -249,7 +249,7 @@ def _refused(host: str, port: int, error: ssl.SSLCertVerificationError) -> Row:
 
 
 def _today() -> str:
-    return f" (here it is {datetime.now(UTC):%Y-%m-%d %H:%M} UTC)"
+    return f" (here it is {utc_now():%Y-%m-%d %H:%M} UTC)"
 
 
 def _presented(host: str, port: int) -> str:
@@ -273,7 +273,7 @@ def about(url: str, ca_pem: str) -> tuple[dict[str, Any], float]:
     host, number = parts.hostname or "", parts.port or 443
     context = certificates.client_context(ca_pem)
     with connect(host, number) as raw, context.wrap_socket(raw, server_hostname=host) as up:
-        before = datetime.now(UTC)
+        before = utc_now()
         up.sendall(
             f"GET {ABOUT} HTTP/1.1\r\nHost: {parts.netloc}\r\nConnection: close\r\n\r\n".encode()
         )
@@ -283,15 +283,13 @@ def about(url: str, ca_pem: str) -> tuple[dict[str, Any], float]:
             body = answer.read(ABOUT_BYTES)
         except http.client.HTTPException as error:
             raise ValueError(f"no HTTP ({type(error).__name__})") from None
-        after = datetime.now(UTC)
+        after = utc_now()
     if answer.status != 200:
         raise ValueError(f"HTTP status {answer.status}")
     said = json.loads(body)
     if not isinstance(said, dict):
         raise ValueError("no object")
-    theirs = datetime.fromisoformat(str(said.get("time")))
-    if theirs.tzinfo is None:
-        raise ValueError("a time without a zone")
+    theirs = read_stamp(str(said.get("time")))
     return said, (before + (after - before) / 2 - theirs).total_seconds()
 
 

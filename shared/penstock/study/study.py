@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from penstock.base.checks import SITE, SITE_BOUND, Checks, record, shown, unknown_keys, within
 from penstock.base.errors import InvalidInput, Problem
+from penstock.base.times import parse_time
 from penstock.mechanisms.protocol import Asked, Settings, settings_to_dict
 from penstock.mechanisms.registry import MECHANISMS, Registry
 from penstock.privacy.request import PrivacyRequest
@@ -25,7 +26,6 @@ MAX_SITES = 1000
 MAX_ESTIMANDS = 50
 MAX_READERS = 100
 _PARTS = ("schema", "estimands", "privacy", "mechanism")
-_TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
 _WIRE = re.compile(r"(0|[1-9][0-9]{0,3})\.(0|[1-9][0-9]{0,3})")
 T = TypeVar("T")
 
@@ -171,17 +171,6 @@ def require_estimands(study: Study, what: str, remedy: str) -> None:
         message = "there is none: sites would be charged, and the report would answer nothing"
         remedy = f"Add [[estimands]]; or {remedy}, if what sites release is all you want"
         raise InvalidInput(what, [Problem("estimands", message, remedy=remedy)])
-
-
-def parse_time(text: str) -> datetime:
-    """An RFC 3339 time in UTC with whole seconds, as ``2026-11-21T00:00:00Z``.
-
-    Raises:
-        ValueError: it is anything else.
-    """
-    if not (isinstance(text, str) and _TIME.fullmatch(text)):
-        raise ValueError("not a UTC time of the form 2026-11-21T00:00:00Z")
-    return datetime.fromisoformat(text)
 
 
 def _head_problems(head: Mapping[str, Any]) -> list[Problem]:

@@ -9,6 +9,7 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from penstock.base.errors import UploadRejected
+from penstock.base.shapes import find_misfit, is_list_of_objects
 from penstock.wire.canonical import canonical, read_json
 from penstock.wire.messages import MAX_MANIFEST_BYTES
 from penstock.wire.signatures import public_hex, sign, verify
@@ -101,12 +102,11 @@ def _from_dict(body: Mapping[str, Any]) -> Manifest:
         raise UploadRejected("the manifest's fields are not those of this version", value=odd)
     for name, kind in expected.items():
         value = body[name]
-        wrong_bool = isinstance(value, bool) and kind != "bool"
-        if wrong_bool or not isinstance(value, _TYPES[kind]):
+        if find_misfit(body, {name: _TYPES[kind]}) is not None:
             raise UploadRejected(f"manifest field {name} has the wrong type", bound=kind)
         if "float" in kind and isinstance(value, int) and not abs(value) <= MAX_WHOLE:
             # Python's whole numbers have no end, and comparing the longest with a float raises.
             raise UploadRejected(f"manifest field {name} is out of range", bound=f"to {MAX_WHOLE}")
-    if not all(isinstance(e, dict) for e in body["events"]):
+    if not is_list_of_objects(body["events"]):
         raise UploadRejected("the manifest's events cannot be read")
     return Manifest(**{**body, "events": tuple(dict(e) for e in body["events"])})

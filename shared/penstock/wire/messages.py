@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from itertools import chain
 from typing import Literal, get_args
 
 WIRE_VERSION = "1.1"
@@ -68,8 +69,66 @@ class StudyState(StrEnum):
         return self not in (StudyState.OPEN, StudyState.POOLING)
 
 
-CODES: dict[str, tuple[str, str]] = {
-    # Refusals: functions of the study, the schema, the public n, the policy and the ledger only.
+RefusalCode = Literal[
+    "malformed",
+    "wire-version",
+    "signature",
+    "unknown-signer",
+    "trust-expired",
+    "federation",
+    "not-invited",
+    "not-yet-valid",
+    "expired",
+    "schema",
+    "not-ready",
+    "mechanism",
+    "guarantee",
+    "study-budget",
+    "delta",
+    "least-epsilon",
+    "signer-budget",
+    "yearly-budget",
+    "budget",
+    "closed",
+    "no-public-data",
+    "plan",
+    "hopeless",
+    "wire-limit",
+    "memory",
+    "rehearsal",
+]
+"""Why a site does not answer a study: a public reason."""
+
+EndCode = Literal[
+    "failed",
+    "interrupted",
+    "cancelled",
+    "rejected",
+    "no-answer",
+    "late",
+    "late-run",
+    "unreachable",
+    "gate-away",
+    "upload-rejected",
+]
+"""How a job ended without a release."""
+
+GateCode = Literal[
+    "unknown-request",
+    "not-delivered",
+    "not-awaiting",
+    "ledger",
+    "misconfigured",
+    "rolled-back",
+    "bundle",
+    "busy",
+    "internal",
+]
+"""What else a gate may answer."""
+
+Code = RefusalCode | EndCode | GateCode
+
+REFUSAL_WORDS: dict[RefusalCode, tuple[str, str]] = {
     "malformed": ("the study cannot be read", "write it with `penstock study new` and check it"),
     "wire-version": ("this wire version is not served here", "upgrade the older side"),
     "signature": ("the study's signature does not match", "sign the study again"),
@@ -118,7 +177,10 @@ CODES: dict[str, tuple[str, str]] = {
         "a rehearsal on synthetic rows of this schema failed at the site; nothing was charged",
         "the site's log says where; sign other settings, or release + 1 once it is mended",
     ),
-    # Ends of a job.
+}
+"""Functions of the study, the schema, the public n, the policy and the ledger only."""
+
+END_WORDS: dict[EndCode, tuple[str, str]] = {
     "failed": ("the run ended without a release; its charge stays", "sign release + 1 to retry"),
     "interrupted": (
         "the gate or its worker was killed during the run; its charge stays",
@@ -146,7 +208,9 @@ CODES: dict[str, tuple[str, str]] = {
         "what the site sent is not what was asked for",
         "see the coordinator's log",
     ),
-    # The gate itself.
+}
+
+GATE_WORDS: dict[GateCode, tuple[str, str]] = {
     "unknown-request": ("no such request here", "check the request id"),
     "not-delivered": ("there is no release to collect yet", "poll until it is delivered"),
     "not-awaiting": ("this request is not waiting for approval", "see `penstock site requests`"),
@@ -166,6 +230,10 @@ CODES: dict[str, tuple[str, str]] = {
     "busy": ("the gate is stopping", "try again"),
     "internal": ("the gate met an error of its own", "ask the steward to look at its log"),
 }
+
+CODES: dict[str, tuple[str, str]] = dict(
+    chain[tuple[str, tuple[str, str]]](REFUSAL_WORDS.items(), END_WORDS.items(), GATE_WORDS.items())
+)
 """Every code that may leave a gate, with its meaning and what the analyst can do."""
 
 STANDINGS: dict[str, tuple[str, str]] = {
@@ -179,7 +247,7 @@ STANDINGS: dict[str, tuple[str, str]] = {
 }
 """What a site's state means that has no code, and what the analyst can do."""
 
-REFUSALS = frozenset(list(CODES)[: list(CODES).index("failed")])
+REFUSALS: frozenset[RefusalCode] = frozenset(REFUSAL_WORDS)
 
 
 def explain_part(state: str, code: str) -> tuple[str, str]:

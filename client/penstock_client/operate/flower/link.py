@@ -17,11 +17,11 @@ from typing import Any
 import httpx
 from flwr.supernode.fleet_http_client import FleetHttpClient
 
+from penstock.base.files import write_atomic
 from penstock.processes import certificates
 from penstock.processes import reachability as reach
 from penstock.processes.checkup import FAIL
-from penstock_client.site.files import write_atomic
-from penstock_client.site.network_side import NetworkPaths
+from penstock_client.site.network_paths import NetworkPaths
 
 log = logging.getLogger("penstock.supernode")
 
@@ -90,7 +90,7 @@ def _was_known(path: Path) -> bool:
         return False
 
 
-def watched(link: Link) -> type[FleetHttpClient]:
+def make_watched_client(link: Link) -> type[FleetHttpClient]:
     """Flower's client, whose calls tell the link how they went."""
 
     class Watched(FleetHttpClient):

@@ -32,7 +32,7 @@ from penstock.base.errors import PenstockError
 from penstock.processes import logs
 from penstock.processes.flower import acquire, beating, pack, task_client, unpack, wait_for
 from penstock_client.operate.flower.app import answer
-from penstock_client.site.network_side import NetworkPaths
+from penstock_client.site.network_paths import NetworkPaths
 
 log = logging.getLogger("penstock.runner")
 
@@ -42,7 +42,7 @@ PARTS_SECONDS = 900.0
 """A task whose message has not become whole by then is given up: nobody waits for it any more."""
 
 
-def accepted() -> dict[str, str]:
+def read_accepted() -> dict[str, str]:
     """SHA-256 of every bundle that this version accepts, and the wire version it stands for."""
     text = (
         files("penstock_client.operate.flower").joinpath("bundles.json").read_text(encoding="utf-8")
@@ -61,12 +61,12 @@ def main(folder: Path, gate_socket: Path) -> None:
     )
     paths = NetworkPaths(folder)
     wait_for(paths.supernode_socket, stop=lambda: False)
-    bundles = frozenset(accepted())
+    bundles = frozenset(read_accepted())
     log.info("runner takes tasks")
     secret = paths.secret.read_bytes()
     for token in acquire(paths.supernode_socket, COMPONENT, secret, TASK, stop=lambda: False):
         try:
-            _task(paths, gate_socket, token, bundles)
+            _run_task(paths, gate_socket, token, bundles)
         except (httpx.HTTPError, ObjectPullError, RuntimeError) as error:
             # The task's message is lost and will be sent again; the next one may do better.
             log.warning("a task ended early: %s", type(error).__name__)
@@ -76,14 +76,14 @@ def main(folder: Path, gate_socket: Path) -> None:
             log.info("a task's run has ended")
 
 
-def _task(paths: NetworkPaths, gate_socket: Path, token: str, bundles: frozenset[str]) -> None:
+def _run_task(paths: NetworkPaths, gate_socket: Path, token: str, bundles: frozenset[str]) -> None:
     client = task_client(paths.supernode_socket, COMPONENT, token)
     context, status, details = None, SubStatus.FAILED, "unknown"
     try:
         with beating(client):
             message, context, _, fab = pull_task_input(client)
             digest = hashlib.sha256(fab.content).hexdigest()
-            reply, status, details = _reply(message, digest in bundles, gate_socket)
+            reply, status, details = _answer_message(message, digest in bundles, gate_socket)
             if digest not in bundles:
                 log.error("refused bundle %s", digest)
             push_message(client, reply, context)
@@ -92,7 +92,7 @@ def _task(paths: NetworkPaths, gate_socket: Path, token: str, bundles: frozenset
         client.close()
 
 
-def _reply(message: Message, known: bool, gate_socket: Path) -> tuple[Message, str, str]:
+def _answer_message(message: Message, known: bool, gate_socket: Path) -> tuple[Message, str, str]:
     """The reply, and how the task ended; never an exception's text."""
     if not known:
         error = Error(ErrorCode.INVALID_FAB, "bundle")

@@ -29,8 +29,8 @@ from flwr.supernode.nodestate import NodeStateFactory
 from penstock.base.errors import PenstockError
 from penstock.processes import logs
 from penstock.processes.flower import make_secret
-from penstock_client.operate.flower.link import Link, watched
-from penstock_client.site.network_side import NetworkPaths
+from penstock_client.operate.flower.link import Link, make_watched_client
+from penstock_client.site.network_paths import NetworkPaths
 
 log = logging.getLogger("penstock.supernode")
 
@@ -116,7 +116,7 @@ def _pull(object_ids: list[str], pull_object_fn: Callable[[str], bytes]) -> dict
 def _tune(paths: NetworkPaths) -> None:
     # Flower has no settings for these; its modules look the names up when they use them.
     for module, name, value in (
-        (fleet_http_connection, "FleetHttpClient", watched(Link(paths))),
+        (fleet_http_connection, "FleetHttpClient", make_watched_client(Link(paths))),
         (start_client_internal, "pull_objects", _pull),
         (start_client_internal, "time", SimpleNamespace(sleep=Pace().sleep)),
         (fleet_http_connection, "HEARTBEAT_DEFAULT_INTERVAL", HEARTBEAT_SECONDS),

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from penstock.base.checks import shown
 from penstock.base.errors import InvalidInput, Problem
+from penstock.base.printable import make_printable
 from penstock.schema import KINDS, NUMBER_KINDS
 
 FIELDS = {
@@ -114,7 +115,7 @@ def _plain(title: str) -> str:
 
 def _one_line(text: str) -> str:
     """Printable text on one line: a codebook may hold anything."""
-    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    return " ".join(make_printable(text, " ").split())
 
 
 def _describe(cell: Mapping[str, str]) -> Described:

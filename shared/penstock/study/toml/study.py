@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from penstock.base.checks import shown, unknown_keys, within
 from penstock.base.errors import InvalidInput, Problem
+from penstock.base.times import stamp_seconds
 from penstock.mechanisms.registry import MECHANISMS, Registry
 from penstock.study.study import Study
 from penstock.study.toml.dictionary import read_column_tables
@@ -82,5 +83,5 @@ def _as_written(where: str, written: Mapping[str, str]) -> str:
 def _time(value: object) -> object:
     """TOML's own times as RFC 3339 in UTC; one without a zone is left to be refused."""
     if isinstance(value, datetime) and value.tzinfo is not None and not value.microsecond:
-        return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return stamp_seconds(value)
     return shown(value) if isinstance(value, datetime) else value

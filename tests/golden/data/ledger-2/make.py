@@ -37,8 +37,9 @@ from penstock.privacy.request import PrivacyRequest
 from penstock.wire.messages import JobState
 from penstock_client.ledger import decisions
 from penstock_client.ledger.database import Database
-from penstock_client.ledger.ledger import Charge, Ledger
-from penstock_client.site.paths import SitePaths
+from penstock_client.ledger.ledger import Ledger
+from penstock_client.ledger.state import Charge
+from penstock_client.site.site_paths import SitePaths
 from penstock_server.operate import service
 
 HERE = Path(__file__).parent
@@ -84,7 +85,7 @@ def main(root: Path) -> None:
 def charge_more(paths: SitePaths) -> None:
     """A burnt charge, and one that is open, as a killed gate leaves it."""
     ledger = Ledger(Database(paths.database), paths.key())
-    digests = DIGESTS | {"decisions": decisions.read(paths)[-1]["hash"]}
+    digests = DIGESTS | {"decisions": decisions.read_decisions(paths)[-1]["hash"]}
     charge = Charge("", "main", 1, "s", "ann", "maf", (), 1e-5, **digests)
     burnt = (NoisyDescent(30.0, 0.95, 200, label="chain"),)
     for name, events in (("burnt", burnt), ("open", (Gaussian(9.0, 2, "margins"),))):

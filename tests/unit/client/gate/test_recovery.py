@@ -22,17 +22,17 @@ from penstock.wire.manifest import MANIFEST
 from penstock.wire.signatures import generate_key, private_to_pem, public_hex, sign
 from penstock_client.gate.recovery import (
     Watch,
-    find,
+    find_contradiction,
     read_proof,
     recover_from,
     recover_worst_case,
 )
-from penstock_client.ledger.budget import left, spent, summary
-from penstock_client.ledger.chain import fold
-from penstock_client.ledger.database import Database, exclusive
-from penstock_client.ledger.ledger import Charge, Ledger
-from penstock_client.ledger.state import State
-from penstock_client.site.paths import SitePaths
+from penstock_client.ledger.budget import measure_left, measure_spent, summarize_budget
+from penstock_client.ledger.chain import fold_records
+from penstock_client.ledger.database import Database, hold_exclusively
+from penstock_client.ledger.ledger import Ledger
+from penstock_client.ledger.state import Charge, State
+from penstock_client.site.site_paths import SitePaths
 
 KEY, OTHER = generate_key(), generate_key()
 PUBLIC = public_hex(KEY)
@@ -321,7 +321,7 @@ def test_a_ledger_that_parted_cannot_take_the_others_records(behind):
 
 def test_a_running_gate_is_not_recovered(behind):
     behind.show()
-    with exclusive(behind.paths.lock):
+    with hold_exclusively(behind.paths.lock):
         for recover in (
             lambda: recover_worst_case(behind.paths),
             lambda: recover_from(behind.paths, behind.copies[-1]),
@@ -341,8 +341,8 @@ def test_the_worst_case_charges_all_that_was_left(behind):
     assert made.seq == state.seq == state.recovered == seen + 1
     assert made.exhausted == ("main",)
     lineage = state.lineages["main"]
-    assert (left(lineage), spent(lineage)) == (0.0, TOTAL)
-    assert summary(state)[0]["left_epsilon"] == 0.0
+    assert (measure_left(lineage), measure_spent(lineage)) == (0.0, TOTAL)
+    assert summarize_budget(state)[0]["left_epsilon"] == 0.0
     assert not behind.stopped()
     for events in ((Gaussian(1000.0),), (Unbounded(),)):
         charge = Charge("x", "main", 1, "s", "a", "maf", events, DELTA, **DIGESTS)
@@ -382,8 +382,8 @@ def test_a_new_data_set_after_a_loss_must_be_declared_new(behind):
         with pytest.raises(LedgerError, match="--new-data"):
             ledger.add_lineage("main-2", TOTAL, DELTA, unit=ROWS, disjoint=True)
         state = ledger.add_lineage("main-2", TOTAL, DELTA, new_data=True, unit=ROWS)
-        assert left(state.lineages["main-2"]) > 0
-        assert left(state.lineages["main"]) == 0
+        assert measure_left(state.lineages["main-2"]) > 0
+        assert measure_left(state.lineages["main"]) == 0
 
 
 def test_the_fold_refuses_what_the_ledger_would_not_write(behind):
@@ -419,17 +419,17 @@ def test_only_a_recovery_may_leave_positions_out(behind):
     with behind.ledger() as ledger:
         ledger.add_lineage("second", TOTAL, DELTA, new_data=True, unit=ROWS)
         records = [(seq, body, hash_) for seq, body, hash_, _ in ledger.records()]
-    assert fold(records) == behind.state()
+    assert fold_records(records) == behind.state()
     for i in range(len(records)):
         if i + 1 < len(records):
             with pytest.raises(LedgerCorrupt):
-                fold(records[:i] + records[i + 1 :])
+                fold_records(records[:i] + records[i + 1 :])
     recover = next(r for r in records if json.loads(r[1])["kind"] == "recover")
     later = json.loads(recover[1]) | {"seq": recover[0] + 1}
     body = canonical(later).decode()
     forged = (recover[0] + 1, body, hashlib.sha256(body.encode()).hexdigest())
     with pytest.raises(LedgerCorrupt, match="does not follow"):
-        fold([*records[: records.index(recover)], forged])
+        fold_records([*records[: records.index(recover)], forged])
 
 
 def test_a_sound_ledger_has_nothing_to_recover(site):
@@ -521,6 +521,6 @@ def test_a_gate_that_does_not_ask_would_be_caught_by_the_test_above(site, monkey
 def test_find_says_which_position(behind):
     behind.show()
     with behind.ledger() as ledger:
-        proof = find(behind.paths, ledger, PUBLIC)
+        proof = find_contradiction(behind.paths, ledger, PUBLIC)
     assert proof is not None
     assert proof.seq == max(behind.shown)[0]

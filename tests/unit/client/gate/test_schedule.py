@@ -9,7 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock_client.gate import schedule
-from penstock_client.gate.schedule import after, next_slot, parts_over, planned, shown_at, until
+from penstock_client.gate.schedule import (
+    add_seconds,
+    count_parts_over,
+    count_seconds,
+    find_next_slot,
+    find_shown_at,
+    plan_seconds,
+)
 
 RESERVED = "2026-11-22T10:00:00.000000Z"
 SPANS = st.floats(0.25, 1e5)
@@ -18,15 +25,15 @@ LENGTHS = st.floats(0, 1e6)
 
 def shown(span: float, length: float) -> float:
     """Seconds after the reservation at which a run of some length shows."""
-    ready = after(RESERVED, span)
-    return until(shown_at(RESERVED, ready, after(RESERVED, length)), RESERVED)
+    ready = add_seconds(RESERVED, span)
+    return count_seconds(find_shown_at(RESERVED, ready, add_seconds(RESERVED, length)), RESERVED)
 
 
 @settings(deadline=None, derandomize=True)
 @given(SPANS, LENGTHS)
 def test_an_end_shows_at_a_doubling_of_the_planned_time_and_never_before_it(span, length):
     at = shown(span, length)
-    doublings = math.log2(at / until(after(RESERVED, span), RESERVED))
+    doublings = math.log2(at / count_seconds(add_seconds(RESERVED, span), RESERVED))
     assert doublings == pytest.approx(round(doublings), abs=1e-9)
     assert doublings >= 0
     assert at >= length
@@ -47,16 +54,16 @@ def test_runs_within_the_planned_time_show_at_one_moment(span, one, other):
 
 
 def test_records_that_planned_no_time_show_at_once():
-    ended = after(RESERVED, 7)
-    assert shown_at(RESERVED, "", ended) == ended
-    assert shown_at(RESERVED, RESERVED, ended) == ended
-    assert parts_over(RESERVED, "", ended) == 0
+    ended = add_seconds(RESERVED, 7)
+    assert find_shown_at(RESERVED, "", ended) == ended
+    assert find_shown_at(RESERVED, RESERVED, ended) == ended
+    assert count_parts_over(RESERVED, "", ended) == 0
 
 
 @settings(deadline=None, derandomize=True)
 @given(st.floats(0, 1e6), st.floats(0.1, 86_400))
 def test_planned_times_are_whole_slots_and_hold_the_estimate(estimate, slot):
-    found = planned(estimate, slot)
+    found = plan_seconds(estimate, slot)
     assert found / slot == pytest.approx(round(found / slot))
     assert found >= slot
     assert found >= schedule.MARGIN * estimate * (1 - 1e-12)
@@ -67,14 +74,16 @@ def test_planned_times_are_whole_slots_and_hold_the_estimate(estimate, slot):
 )
 def test_no_time_is_planned_from_nonsense(estimate, slot):
     with pytest.raises(ValueError, match="no time"):
-        planned(estimate, slot)
+        plan_seconds(estimate, slot)
 
 
 @settings(deadline=None, derandomize=True)
 @given(SPANS, LENGTHS, LENGTHS)
 def test_progress_is_the_clocks_alone_and_never_whole(span, one, other):
-    ready = after(RESERVED, span)
-    parts = [parts_over(RESERVED, ready, after(RESERVED, x)) for x in sorted((one, other))]
+    ready = add_seconds(RESERVED, span)
+    parts = [
+        count_parts_over(RESERVED, ready, add_seconds(RESERVED, x)) for x in sorted((one, other))
+    ]
     assert parts == sorted(parts)
     assert set(parts) <= set(range(schedule.PARTS))
 
@@ -82,8 +91,8 @@ def test_progress_is_the_clocks_alone_and_never_whole(span, one, other):
 @settings(deadline=None, derandomize=True)
 @given(st.floats(0.1, 1000), st.floats(0, 1e5))
 def test_a_reservation_waits_for_a_whole_slot(slot, passed):
-    now = after(RESERVED, passed)
-    wait = until(next_slot(RESERVED, slot, now), RESERVED)
+    now = add_seconds(RESERVED, passed)
+    wait = count_seconds(find_next_slot(RESERVED, slot, now), RESERVED)
     assert wait >= passed - 1e-5
     assert wait <= max(slot, passed + slot) + 1e-5
     assert wait / slot == pytest.approx(max(1, round(wait / slot)), abs=1e-3)

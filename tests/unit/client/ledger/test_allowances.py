@@ -25,11 +25,18 @@ from penstock.wire.signatures import generate_key, public_hex
 from penstock.wire.signed import SignedStudy, sign_study
 from penstock_client.gate.admission import SiteFacts, consider
 from penstock_client.ledger import budget
-from penstock_client.ledger.allowances import AllowanceExceeded, of_year, study_of, year_of
-from penstock_client.ledger.chain import fold
+from penstock_client.ledger.allowances import (
+    AllowanceExceeded,
+    identify_study,
+    limit_year,
+    read_year,
+)
+from penstock_client.ledger.chain import fold_records
 from penstock_client.ledger.database import Database
-from penstock_client.ledger.ledger import Charge, Ledger
-from penstock_client.site.policy import Policy, Signer, Trust
+from penstock_client.ledger.ledger import Ledger
+from penstock_client.ledger.state import Charge
+from penstock_client.site.policy import Policy
+from penstock_client.site.signers import Signer, Trust
 
 KEY = generate_key()
 PUBLIC = public_hex(KEY)
@@ -104,9 +111,11 @@ def test_a_studys_first_release_is_held_to_its_own_exact_price(ledger):
 
 
 def test_studies_without_a_name_are_told_apart_by_their_ids():
-    assert study_of(charge("a")) != study_of(charge("b"))
-    assert study_of(charge("a", study="x")) == study_of(charge("b", study="x"))
-    assert study_of(charge("a", study="x")) != study_of(charge("b", study="x", signer=BOB))
+    assert identify_study(charge("a")) != identify_study(charge("b"))
+    assert identify_study(charge("a", study="x")) == identify_study(charge("b", study="x"))
+    assert identify_study(charge("a", study="x")) != identify_study(
+        charge("b", study="x", signer=BOB)
+    )
 
 
 # -- by year -----------------------------------------------------------------------------------
@@ -124,7 +133,7 @@ def test_a_year_has_its_own_allowance_and_the_next_one_another(ledger, clock):
     clock.now = "2027-01-01T00:00:00.000000Z"
     ledger.reserve(charge("b", 2.2), signer_epsilon=10.0, policy=YEARLY)
     lineage = ledger.state().lineages["main"]
-    assert [year_of(c.time) for c in lineage.charges] == [2026, 2027]
+    assert [read_year(c.time) for c in lineage.charges] == [2026, 2027]
 
 
 def test_a_clock_that_is_set_back_renews_nothing(ledger, clock):
@@ -179,7 +188,7 @@ def test_an_allowance_that_is_too_small_for_anything_says_so(ledger):
     assert error.reason == "signer-budget"
     assert "holds no release" in str(error)
     trust = Trust().add(Signer(ADA, "Ada", 1e-6, "2099-01-01T00:00:00Z"))
-    (row,) = budget.summary(ledger.state(), POLICY, trust)
+    (row,) = budget.summarize_budget(ledger.state(), POLICY, trust)
     (shown,) = row["signers"]
     assert (shown["allowance"], shown["spent_epsilon"], shown["left_epsilon"]) == (1e-6, 0.0, 0.0)
 
@@ -189,7 +198,7 @@ def test_a_delta_that_no_odometer_can_share_is_still_shown(ledger):
     ledger.add_version("small", 100, "f")
     wanted = charge("a", 9.0, lineage="small", delta=1e-12)
     ledger.reserve(wanted, signer_epsilon=5.0)
-    row = budget.summary(ledger.state())[1]
+    row = budget.summarize_budget(ledger.state())[1]
     assert row["odometer_epsilon"] is None
     assert row["spent_epsilon"] > 0
 
@@ -342,7 +351,7 @@ def test_the_summary_says_what_is_spent_of_everything(ledger, clock):
     clock.now = "2027-02-01T00:00:00.000000Z"
     ledger.reserve(charge("b", 6.0, study="trial", signer=BOB), signer_epsilon=10.0, policy=YEARLY)
     state = ledger.state()
-    (row,) = budget.summary(state, YEARLY, trust)
+    (row,) = budget.summarize_budget(state, YEARLY, trust)
     lineage = state.lineages["main"]
     assert row["spent_epsilon"] == lineage.filter.spent(lineage.events())
     assert row["spent_epsilon_best_order"] == epsilon(lineage.events(), 1e-5)
@@ -353,14 +362,14 @@ def test_the_summary_says_what_is_spent_of_everything(ledger, clock):
     assert afters[-1] == pytest.approx(row["spent_epsilon"], rel=1e-9)
     assert [c["odometer_after"] for c in row["charges"]][-1] == row["odometer_epsilon"]
     assert [(y["year"], y["allowance"]) for y in row["years"]] == [(2026, 2.5), (2027, 2.5)]
-    year = of_year(lineage, 2026, 2.5)
+    year = limit_year(lineage, 2026, 2.5)
     assert row["years"][0]["spent_epsilon"] == year.spent_epsilon
     assert row["years"][0]["left_epsilon"] == year.left_epsilon < row["left_epsilon"]
     labels = {s["signer"]: (s["label"], s["allowance"]) for s in row["signers"]}
     assert labels == {ADA: ("Ada", 4.0), BOB: ("", None), "c" * 64: ("Cy", 1.0)}
     assert [s["study"] for s in row["studies"]] == ["trial", "trial"]
     assert json.loads(json.dumps(row)) == row  # as the steward's socket carries it
-    (plain,) = budget.summary(state)
+    (plain,) = budget.summarize_budget(state)
     assert {y["allowance"] for y in plain["years"]} == {None}
     assert plain["charges"] == row["charges"]
 
@@ -374,12 +383,12 @@ def test_the_summary_shows_strata_and_the_end_of_a_budget(ledger):
         events = (Gaussian(12.0), OnStratum(stratum, Gaussian(6.0)))
         ledger.reserve(charge(name, events=events, lineage="parts"), signer_epsilon=5.0)
         lineage = ledger.state().lineages["parts"]
-        row = budget.summary(ledger.state(), POLICY)[1]
+        row = budget.summarize_budget(ledger.state(), POLICY)[1]
         now = lineage.filter.spent(lineage.events())
         assert row["charges"][-1]["spent_after"] == pytest.approx(now, rel=1e-9)
     assert [c["strata"] for c in row["charges"]] == [["n"], ["s"], ["n"]]
     ledger.reserve(charge("u", events=(Unbounded(),), lineage="parts"), signer_epsilon=5.0)
-    row = budget.summary(ledger.state(), YEARLY, Trust())[1]
+    row = budget.summarize_budget(ledger.state(), YEARLY, Trust())[1]
     assert row["closed"]
     assert (row["spent_epsilon"], row["left_epsilon"]) == (None, 0.0)
     assert row["charges"][-1]["epsilon"] is row["charges"][-1]["spent_after"] is None
@@ -461,7 +470,7 @@ class Model:
     def check(self) -> None:
         state = self.ledger.state()
         records = [(seq, body, hash_) for seq, body, hash_, _ in self.ledger.records()]
-        assert state == fold(records) == self.other.state()  # folded on, or all anew
+        assert state == fold_records(records) == self.other.state()  # folded on, or all anew
         times = [json.loads(body)["time"] for _, body, _ in records]
         assert times == sorted(times)
         assert set(state.charges) == {c.id for c in self.true}
@@ -476,8 +485,10 @@ class Model:
             within(mine, 4.0, lambda c: c.signer)
             within(mine, 2.5, lambda c: c.time[:4])
             # A study's first release is held to its own price, by the admission.
-            several = [c for c in mine if sum(study_of(c) == study_of(d) for d in mine) > 1]
-            within(several, 2.0, study_of)
+            several = [
+                c for c in mine if sum(identify_study(c) == identify_study(d) for d in mine) > 1
+            ]
+            within(several, 2.0, identify_study)
 
 
 def on(event, stratum: str) -> bool:

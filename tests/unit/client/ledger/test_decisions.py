@@ -21,9 +21,10 @@ from penstock_client.gate.running import Runner
 from penstock_client.gate.stores import Stores
 from penstock_client.ledger import decisions as kept
 from penstock_client.ledger import replay
-from penstock_client.ledger.database import exclusive
+from penstock_client.ledger.database import hold_exclusively
 from penstock_client.ledger.decisions import Decisions, Who
-from penstock_client.site.paths import SitePaths, read_settings
+from penstock_client.site.site_paths import SitePaths
+from penstock_client.site.site_settings import read_settings
 
 SCRIPT = Path(__file__).parents[4] / "deploy" / "verify_ledger.py"
 _spec = importlib.util.spec_from_file_location("verify_ledger", SCRIPT)
@@ -32,7 +33,7 @@ _spec.loader.exec_module(script)
 
 
 def kinds(paths: SitePaths) -> list[str]:
-    return [one["kind"] for one in kept.read(paths)]
+    return [one["kind"] for one in kept.read_decisions(paths)]
 
 
 def command(*words: object, env: dict[str, str] | None = None, code: int = 0) -> str:
@@ -49,7 +50,7 @@ def site(world):
 @pytest.fixture
 def gate(site):
     """A gate in this process, which no worker is started for."""
-    with exclusive(site.paths.lock):
+    with hold_exclusively(site.paths.lock):
         stores = Stores(site.paths, read_settings(site.paths))
         made = Gate(stores, Runner(stores))
         made.runner.recover()
@@ -64,7 +65,7 @@ def test_decisions_left_no_trace(world, site, gate):
     seq = gate.stores.ledger.state().seq
     gate.approve(one.request_id, Who(7, "ann", {"SUDO_USER": "root"}), "asked by the board")
     gate.reject(two.request_id)
-    *_, approved, rejected = kept.read(site.paths)
+    *_, approved, rejected = kept.read_decisions(site.paths)
     assert (approved["kind"], rejected["kind"]) == ("approve", "reject")
     assert approved["request"] == one.request_id
     assert approved["by"] == {"uid": 7, "user": "ann", "claimed": {"SUDO_USER": "root"}}
@@ -81,7 +82,7 @@ def test_a_silent_refusal_is_on_record_and_nowhere_else(world, site, gate):
     gate.reject(job.request_id)
     assert gate.describe() == before
     assert gate.poll(job.request_id).state is JobState.AWAITING
-    assert kept.read(site.paths)[-1]["silent"] is True
+    assert kept.read_decisions(site.paths)[-1]["silent"] is True
 
 
 def test_a_decision_that_cannot_be_recorded_is_not_carried_out(world, site, gate, monkeypatch):
@@ -126,10 +127,12 @@ def test_a_reservation_names_the_decisions_that_led_to_it(world, site, gate):
     assert charge.decisions == head
     assert charge.study_digest
     assert charge.plan_digest
-    assert replay.compare(gate.stores.ledger.state(), kept.read(site.paths)) == []
+    assert (
+        replay.compare_decisions(gate.stores.ledger.state(), kept.read_decisions(site.paths)) == []
+    )
     export = {
         **gate.stores.ledger.export(gate.stores.public_key),
-        "decisions": kept.export_of(site.paths),
+        "decisions": kept.export_decisions(site.paths),
     }
     report = script.verify(export, gate.stores.public_key)
     assert report["ok"], report["problems"]
@@ -146,7 +149,9 @@ def test_a_reservation_names_the_decisions_that_led_to_it(world, site, gate):
         assert (
             "decision 2" in script.verify({**export, "decisions": entries})["problems"][0]["what"]
         )
-    gone = replay.compare(gate.stores.ledger.state(), kept.read(site.paths)[:-1])
+    gone = replay.compare_decisions(
+        gate.stores.ledger.state(), kept.read_decisions(site.paths)[:-1]
+    )
     assert "not here" in gone[0]
 
 
@@ -158,7 +163,7 @@ def test_policy_and_trust_are_recorded_as_found(world, site, gate):
     policy = site.paths.policy
     policy.write_text(policy.read_text().replace("study_epsilon = 3.0", "study_epsilon = 2.5"))
     gate.submit(world.signed(name="other").to_bytes())
-    *_, noticed = kept.read(site.paths)
+    *_, noticed = kept.read_decisions(site.paths)
     assert noticed["kind"] == "policy"
     assert noticed["digest"] == kept.file_digest(policy.read_bytes())
     assert "study_epsilon = 2.5" in noticed["text"]
@@ -172,7 +177,7 @@ def test_trust_is_recorded_while_the_gate_holds_the_sites_lock(world, site, gate
     command("site", "trust", "add", public, *asked, *at, env={"SUDO_USER": "eve", "SUDO_UID": "9"})
     command("site", "trust", "revoke", "bob", *at)
     gate.stores.decisions.notice(site.paths)  # the commands' own files are no news
-    *_, added, revoked = kept.read(site.paths)
+    *_, added, revoked = kept.read_decisions(site.paths)
     assert (added["kind"], revoked["kind"]) == ("trust-add", "trust-revoke")
     assert added["signer"]["label"] == "bob"
     assert added["by"]["claimed"] == {"SUDO_UID": "9", "SUDO_USER": "eve"}
@@ -188,7 +193,7 @@ def test_trust_is_recorded_while_the_gate_holds_the_sites_lock(world, site, gate
 def test_a_check_is_recorded_with_what_was_declared(site):
     at = ("-d", site.paths.root)
     command("site", "check", "--accept", "--new-frame", "--reason", "again", *at)
-    *_, one = kept.read(site.paths)
+    *_, one = kept.read_decisions(site.paths)
     assert (one["kind"], one["reason"], one["declared"]) == ("certify", "again", ["new_frame"])
 
 
@@ -198,8 +203,8 @@ def test_a_chain_that_was_changed_is_found(site):
         connection.execute("DROP TRIGGER decision_no_update")
         connection.execute("UPDATE decision SET body = replace(body, 'main', 'mine')")
     with pytest.raises(LedgerCorrupt, match="decision"):
-        kept.read(paths)
-    with exclusive(paths.lock), pytest.raises(LedgerCorrupt):
+        kept.read_decisions(paths)
+    with hold_exclusively(paths.lock), pytest.raises(LedgerCorrupt):
         Stores(paths, read_settings(paths))
 
 
@@ -225,7 +230,7 @@ def _append(root: Path, count: int) -> None:
 
 
 def test_processes_that_decide_at_once_make_one_chain(site):
-    before = len(kept.read(site.paths))
+    before = len(kept.read_decisions(site.paths))
     context = get_context("fork")
     several = [context.Process(target=_append, args=(site.paths.root, 5)) for _ in range(3)]
     for one in several:
@@ -233,7 +238,7 @@ def test_processes_that_decide_at_once_make_one_chain(site):
     for one in several:
         one.join()
     assert [p.exitcode for p in several] == [0, 0, 0]
-    assert len(kept.read(site.paths)) == before + 15
+    assert len(kept.read_decisions(site.paths)) == before + 15
 
 
 def test_a_reason_that_is_none_is_refused(site):

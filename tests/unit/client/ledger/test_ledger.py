@@ -16,8 +16,10 @@ from penstock.base.errors import (
 )
 from penstock.privacy.events import Gaussian, Unbounded
 from penstock.wire.signatures import generate_key, public_hex
-from penstock_client.ledger.database import Database, exclusive
-from penstock_client.ledger.ledger import Charge, Ledger, fold
+from penstock_client.ledger.chain import fold_records
+from penstock_client.ledger.database import Database, hold_exclusively
+from penstock_client.ledger.ledger import Ledger
+from penstock_client.ledger.state import Charge
 
 KEY = generate_key()
 PUBLIC = public_hex(KEY)
@@ -211,9 +213,9 @@ def test_an_existing_ledger_is_never_overwritten(ledger):
 def test_the_lock_names_its_holder(tmp_path):
     import os
 
-    with exclusive(tmp_path / "lock"):
+    with hold_exclusively(tmp_path / "lock"):
         with pytest.raises(LedgerLocked, match=str(os.getpid())):
-            with exclusive(tmp_path / "lock"):
+            with hold_exclusively(tmp_path / "lock"):
                 pass
 
 
@@ -238,4 +240,4 @@ def test_fold_of_an_export_is_the_state(ledger):
     ledger.reserve(charge("a"), signer_epsilon=5.0)
     export = json.loads(json.dumps(ledger.export(PUBLIC)))
     rows = [(i + 1, r["body"], r["hash"]) for i, r in enumerate(export["records"])]
-    assert fold(rows) == ledger.state()
+    assert fold_records(rows) == ledger.state()

@@ -20,9 +20,9 @@ from tests.support.ledgers import DIGESTS, ROWS
 from penstock.base.errors import BudgetExceeded, LedgerError, LedgerLocked
 from penstock.privacy.events import Gaussian
 from penstock.wire.signatures import generate_key, public_hex
-from penstock_client.ledger.database import Database, exclusive
-from penstock_client.ledger.ledger import Charge, Ledger
-from penstock_client.ledger.state import State
+from penstock_client.ledger.database import Database, hold_exclusively
+from penstock_client.ledger.ledger import Ledger
+from penstock_client.ledger.state import Charge, State
 
 KEY = generate_key()
 PUBLIC = public_hex(KEY)
@@ -255,11 +255,11 @@ def test_the_one_file_is_a_backup_whenever_nothing_is_being_written(tmp_path):
 def test_two_processes_at_once_are_one_too_many(tmp_path):
     program = (
         "import sys; from pathlib import Path\n"
-        "from penstock_client.ledger.database import exclusive\n"
-        "with exclusive(Path(sys.argv[1])):\n    pass"
+        "from penstock_client.ledger.database import hold_exclusively\n"
+        "with hold_exclusively(Path(sys.argv[1])):\n    pass"
     )
     path = os.pathsep.join(p for p in sys.path if p)
-    with exclusive(tmp_path / "lock"):
+    with hold_exclusively(tmp_path / "lock"):
         done = subprocess.run(
             [sys.executable, "-c", program, str(tmp_path / "lock")],
             env={**os.environ, "PYTHONPATH": path},

@@ -18,20 +18,23 @@ from penstock.base.errors import (
     LedgerError,
     Refused,
 )
+from penstock.base.times import stamp_now
 from penstock.privacy.events import Gaussian, OnStratum
 from penstock.privacy.filters import Filter
 from penstock.wire.canonical import canonical
 from penstock.wire.signatures import generate_key, private_to_pem, public_hex
 from penstock_client.gate.admission import consider
 from penstock_client.gate.facts import read_facts
-from penstock_client.ledger.chain import step
+from penstock_client.ledger.chain import apply_record
 from penstock_client.ledger.database import Database
-from penstock_client.ledger.ledger import Charge, Ledger, utc_now
-from penstock_client.ledger.state import State, Unit
-from penstock_client.onboarding import setup
-from penstock_client.onboarding.setup import Declared
+from penstock_client.ledger.ledger import Ledger
+from penstock_client.ledger.state import Charge, State, Unit
+from penstock_client.onboarding.certification import Declared, certify_rows
+from penstock_client.onboarding.inspection import inspect_rows
 from penstock_client.rows import identities
-from penstock_client.site.paths import read_settings
+from penstock_client.rows.sources.registry import SOURCES
+from penstock_client.rows.sources.source import read_batches
+from penstock_client.site.site_settings import read_settings
 
 KEY = generate_key()
 PUBLIC = public_hex(KEY)
@@ -85,8 +88,8 @@ def certify(
             text.replace(f'lineage = "{before}"', f'lineage = "{lineage}"')
         )
     settings = read_settings(site.paths)
-    checked, _ = setup.inspect(site.paths, settings, new_frame=declared.get("new_frame", False))
-    return setup.certify(site.paths, settings, checked, accept=True, declared=Declared(**declared))
+    checked, _ = inspect_rows(site.paths, settings, new_frame=declared.get("new_frame", False))
+    return certify_rows(site.paths, settings, checked, accept=True, declared=Declared(**declared))
 
 
 # -- a name ------------------------------------------------------------------------------------
@@ -129,18 +132,18 @@ def test_the_same_rows_without_a_person_column_were_declared_disjoint(world):
 
 def test_hashes_of_persons_are_keyed_private_and_never_forgotten(tmp_path, world):
     site = world.site("a", csv=with_ids(range(200)) + "\n", schema=ID_SCHEMA)
-    kept = identities.load(site.paths.identities, "main")
+    kept = identities.load_identities(site.paths.identities, "main")
     (file,) = site.paths.identities.iterdir()
     assert file.stat().st_mode & 0o777 == 0o600
     assert len(kept.persons) == len(kept.rows) == 200
-    frame = setup.read_text(site.paths.root.parent / "a.csv")
+    (batch,) = read_batches(SOURCES.open(site.paths.root.parent / "a.csv"))
     own = private_to_pem(site.paths.key())
     for secret, shared in ((own, 200), (own + b"x", 0)):  # another key
-        found = identities.Gathering(secret)
-        found.add(frame, frame["id"])
+        found = identities.IdentityGatherer(secret)
+        found.add(batch, batch.read_text("id"))
         assert found.done().shared(kept) == shared
     certify(site, with_ids(range(300, 500)))
-    assert len(identities.load(site.paths.identities, "main").persons) == 400
+    assert len(identities.load_identities(site.paths.identities, "main").persons) == 400
 
 
 def test_a_second_data_set_that_is_not_disjoint_breaks_the_chain(ledger):
@@ -151,9 +154,9 @@ def test_a_second_data_set_that_is_not_disjoint_breaks_the_chain(ledger):
         record |= {"seq": state.seq + 1, "prev": state.head, "time": state.time}
         if broken:
             with pytest.raises(LedgerCorrupt):
-                step(state, canonical(record).decode(), "0" * 64)
+                apply_record(state, canonical(record).decode(), "0" * 64)
         else:
-            assert step(state, canonical(record).decode(), "0" * 64).lineages["b"].disjoint
+            assert apply_record(state, canonical(record).decode(), "0" * 64).lineages["b"].disjoint
 
 
 # -- a unit ------------------------------------------------------------------------------------
@@ -179,7 +182,7 @@ def test_the_unit_changed_within_a_lineage(world):
 
 def test_a_study_used_more_rows_of_a_person_than_the_data_set_protects(world):
     site = world.site("a", csv=with_ids(range(200)) + "\n", schema=ID_SCHEMA)
-    facts = read_facts(site.paths, read_settings(site.paths), site.ledger(), utc_now())
+    facts = read_facts(site.paths, read_settings(site.paths), site.ledger(), stamp_now())
     assert consider(world.signed(schema=ID_SCHEMA), facts)
     # Whatever dictionary is certified beside it, the ledger's unit holds.
     wide = replace(facts, dictionary=replace(ID_SCHEMA, max_rows_per_person=9))
@@ -216,9 +219,9 @@ def test_a_frame_that_changed_undeclared_breaks_the_chain(ledger):
     record = {"kind": "version", "lineage": "main", "version": 2, "persons": 101}
     record |= {"fingerprint": "g", "seq": state.seq + 1, "prev": state.head, "time": state.time}
     with pytest.raises(LedgerCorrupt):
-        step(state, canonical(record).decode(), "0" * 64)
+        apply_record(state, canonical(record).decode(), "0" * 64)
     told = canonical({**record, "new_frame": True}).decode()
-    assert step(state, told, "0" * 64).lineages["main"].versions[-1].new_frame
+    assert apply_record(state, told, "0" * 64).lineages["main"].versions[-1].new_frame
 
 
 # -- a charge ----------------------------------------------------------------------------------
@@ -324,7 +327,7 @@ def test_two_data_sets_that_are_together_over_budget_are_closed():
 
 def test_delta_was_no_small_chance_among_so_many(world):
     site = world.site("a")
-    facts = read_facts(site.paths, read_settings(site.paths), site.ledger(), utc_now())
+    facts = read_facts(site.paths, read_settings(site.paths), site.ledger(), stamp_now())
     policy = replace(facts.policy, study_delta=0.01, total_delta=0.01)
     facts = replace(facts, policy=policy)
     most = 1 / (10 * 200)

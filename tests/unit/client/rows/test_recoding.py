@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.sources import check, outside_values, read_text
 
 from penstock.base.errors import InvalidInput
 from penstock.schema import Column, Schema
@@ -24,14 +25,16 @@ from penstock.study.toml import (
     parse_dictionary,
     read_codebook,
 )
-from penstock_client.rows import sources
 from penstock_client.rows.codes import Codes
-from penstock_client.rows.dates import DateForm, time_between
-from penstock_client.rows.drafts import look_at
+from penstock_client.rows.dates import DateForm, measure_between
+from penstock_client.rows.drafts import outline_source
 from penstock_client.rows.findings import Finding
-from penstock_client.rows.recoding import Recoding, parse_recoding
-from penstock_client.rows.sources import Layout, read_batches, read_text
-from penstock_client.rows.validation import check, outside_values
+from penstock_client.rows.recoding import Recoding
+from penstock_client.rows.recoding_file import parse_recoding
+from penstock_client.rows.sources import source
+from penstock_client.rows.sources.layout import Layout
+from penstock_client.rows.sources.registry import SOURCES
+from penstock_client.rows.sources.source import Batch, read_batches
 
 N = 60
 SEX = Column("sex", "categorical", levels=("male", "female"))
@@ -302,7 +305,7 @@ def test_every_form_of_a_date_is_the_same_day(form, text):
 )
 def test_times_between_dates(start, end, unit, found):
     days = [np.array([DateForm().day(text), math.nan]) for text in (start, end)]
-    got = time_between(*days, unit)
+    got = measure_between(*days, unit)
     assert got[0] == pytest.approx(found, abs=1e-12)
     assert math.isnan(got[1])
 
@@ -429,8 +432,8 @@ def test_text_that_parquet_keeps_as_bytes_is_text(tmp_path):
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
 def test_a_large_file_was_held_whole_in_memory(tmp_path, monkeypatch, kind):
     """Batches give what the whole table gives, and each is let go before the next."""
-    monkeypatch.setattr(sources, "BATCH_CELLS", 20)
-    monkeypatch.setattr(sources, "SAMPLE_ROWS", 7)
+    monkeypatch.setattr(source, "BATCH_CELLS", 20)
+    monkeypatch.setattr(source, "SAMPLE_ROWS", 7)
     frame = pd.DataFrame(
         {
             "who": [f"p{i // 2}" for i in range(100)],
@@ -441,10 +444,10 @@ def test_a_large_file_was_held_whole_in_memory(tmp_path, monkeypatch, kind):
     path = tmp_path / f"a.{kind}"
     frame.to_csv(path, index=False) if kind == "csv" else frame.to_parquet(path)
     schema = Schema((SEX, AGE), "who", 1)
-    kept: list[weakref.ref[pd.DataFrame]] = []
+    kept: list[weakref.ref[Batch]] = []
 
     def watched():
-        for batch in read_batches(path):
+        for batch in read_batches(SOURCES.open(path)):
             gc.collect()
             assert sum(ref() is not None for ref in kept) <= 1
             kept.append(weakref.ref(batch))
@@ -525,7 +528,7 @@ SPANISH = "Nº paciente;Edad (años);Fecha;Colesterol\nz7;61;03.04.2020;5,25\nz8
 def test_what_a_file_shows_is_its_layout_and_kinds_and_no_value(tmp_path):
     path = tmp_path / "a.csv"
     path.write_bytes(SPANISH.encode("windows-1252"))
-    seen = look_at(path)
+    seen = outline_source(path)
     assert (seen.layout, seen.decimal_commas) == (Layout(";", "windows-1252"), True)
     assert {n: g.kind for n, g in seen.guesses.items()} == {
         "No_paciente": "binary",
@@ -547,7 +550,7 @@ def test_dates_are_not_drafted_as_columns_whatever_the_file_calls_them(tmp_path)
     """The draft had a column of levels for dates whose name no dictionary can have."""
     path = tmp_path / "a.csv"
     path.write_text("Alter;letzter Kontakt\n61;03.04.2020\n71;13.04.2020\n")
-    seen = look_at(path)
+    seen = outline_source(path)
     assert seen.dates == {"letzter_Kontakt": "letzter Kontakt"}
     assert "(use `since`): letzter Kontakt\n" in seen.recoding()
     draft = dictionary_draft(seen.guesses, None, None, tuple(seen.dates))
@@ -557,7 +560,7 @@ def test_dates_are_not_drafted_as_columns_whatever_the_file_calls_them(tmp_path)
 def test_a_drafted_recoding_parses_and_says_what_was_seen(tmp_path):
     path = tmp_path / "a.csv"
     path.write_bytes(SPANISH.encode("windows-1252"))
-    seen = look_at(path)
+    seen = outline_source(path)
     schema = Schema(
         (
             Column("Edad_anos", "integer", 0, 120),
@@ -569,13 +572,13 @@ def test_a_drafted_recoding_parses_and_says_what_was_seen(tmp_path):
     assert found.general.decimal == ","
     assert found.rule("Edad_anos").sources == ("Edad (años)",)
     (tmp_path / "b.csv").write_text("age,sex\n61,1\n")
-    assert parse_recoding(look_at(tmp_path / "b.csv").recoding(), SCHEMA) == Recoding()
+    assert parse_recoding(outline_source(tmp_path / "b.csv").recoding(), SCHEMA) == Recoding()
 
 
 def test_every_example_in_a_drafted_recoding_is_true(tmp_path: Path):
     """Its comments, taken out, parse against a dictionary with those columns."""
     (tmp_path / "b.csv").write_text("age,sex\n61,1\n")
-    text = look_at(tmp_path / "b.csv").recoding().partition("# [source]")[1:]
+    text = outline_source(tmp_path / "b.csv").recoding().partition("# [source]")[1:]
     plain = "".join(
         line.removeprefix("#").removeprefix(" ") + "\n" for line in "".join(text).splitlines()
     )

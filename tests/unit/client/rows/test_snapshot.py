@@ -11,7 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.schema import Column, Schema
-from penstock_client.rows.snapshot import by_person, keyed_fingerprint, load, recode, save, to_bytes
+from penstock_client.rows.snapshot import (
+    arrange_by_person,
+    encode_rows,
+    keyed_fingerprint,
+    load_rows,
+    recode_levels,
+    save_rows,
+)
 from penstock_client.rows.validation import Checked
 
 X = Column("x", "continuous", lower=-1, upper=1)
@@ -27,8 +34,8 @@ def checked(coded: dict[str, list[float]], person: list[int], schema: Schema) ->
 def test_rows_come_back_as_they_were(tmp_path):
     coded = {"x": [0.1 + 0.2, -1.0, math.nan], "lon\u0301g name": [0.0, 1.0, 2.0]}
     rows = checked(coded, [0, 1, 0], Schema((X,)))
-    path = save(tmp_path, "main", 3, to_bytes(rows))
-    again, person = load(path.read_bytes())
+    path = save_rows(tmp_path, "main", 3, encode_rows(rows))
+    again, person = load_rows(path.read_bytes())
     assert path.name == "main-3.arrow"
     assert person.tolist() == [0, 1, 0]
     assert list(again) == list(coded)
@@ -37,13 +44,13 @@ def test_rows_come_back_as_they_were(tmp_path):
 
 
 def test_only_the_owner_may_read_rows(tmp_path):
-    path = save(tmp_path, "main", 1, to_bytes(checked({"x": [0.5]}, [0], Schema((X,)))))
+    path = save_rows(tmp_path, "main", 1, encode_rows(checked({"x": [0.5]}, [0], Schema((X,)))))
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
 def test_the_same_rows_are_the_same_bytes():
     rows = [checked({"x": [0.5, math.nan]}, [0, 1], Schema((X,))) for _ in range(2)]
-    assert to_bytes(rows[0]) == to_bytes(rows[1])
+    assert encode_rows(rows[0]) == encode_rows(rows[1])
 
 
 @pytest.mark.parametrize(("data", "secret"), [(b"rows", b"k2"), (b"rowz", b"k"), (b"rows", b"")])
@@ -65,7 +72,7 @@ LEVELS = ("a", "b", "c", "d")
 def test_a_level_keeps_its_label_in_any_order(mine, theirs, values):
     site = Schema((Column("g", "categorical", levels=tuple(mine)),))
     study = Schema((Column("g", "categorical", levels=tuple(theirs)),))
-    got = recode({"g": np.array(values)}, site, study)["g"]
+    got = recode_levels({"g": np.array(values)}, site, study)["g"]
     for before, after in zip(values, got, strict=True):
         if math.isnan(before):
             assert math.isnan(after)
@@ -77,7 +84,7 @@ def test_the_sites_rows_are_not_changed_by_a_study():
     values = np.array([0.0, 1.0, math.nan])
     site = Schema((Column("g", "categorical", levels=("a", "b")),))
     study = Schema((Column("g", "categorical", levels=("b", "a")),))
-    recode({"g": values}, site, study)
+    recode_levels({"g": values}, site, study)
     np.testing.assert_array_equal(values, [0.0, 1.0, math.nan])
 
 
@@ -85,7 +92,7 @@ def test_only_the_studys_columns_are_taken_in_its_order():
     site = Schema((X, Column("y", "binary"), Column("z", "binary")))
     study = Schema((Column("z", "binary"), X))
     coded = {"x": np.array([0.5]), "y": np.array([0.0]), "z": np.array([1.0])}
-    assert list(recode(coded, site, study)) == ["z", "x"]
+    assert list(recode_levels(coded, site, study)) == ["z", "x"]
 
 
 # -- by person ---------------------------------------------------------------------------------
@@ -95,7 +102,7 @@ def laid_out(x: list[float], person: list[int], persons: int, k: int, column: Co
     coded = {column.name: np.array(x)}
     schema = Schema((column,), "id" if k > 1 else None, k)
     rng = np.random.default_rng(0)
-    return by_person(coded, np.array(person, dtype=np.int64), persons, schema, rng)
+    return arrange_by_person(coded, np.array(person, dtype=np.int64), persons, schema, rng)
 
 
 @pytest.mark.parametrize("k", [1, 2, 3])

@@ -16,17 +16,12 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.sources import check, outside_values, read_text
 
 from penstock.base.errors import InvalidInput
 from penstock.schema import Column, Schema
 from penstock_client.rows.findings import Finding
-from penstock_client.rows.sources import read_text
-from penstock_client.rows.validation import (
-    MIN_PERSONS,
-    check,
-    outside_values,
-    require_clean,
-)
+from penstock_client.rows.validation import MIN_PERSONS, require_clean
 
 N = 60
 AGE = Column("age", "continuous", lower=18, upper=100, missing=("-9", "?"), nullable=True)

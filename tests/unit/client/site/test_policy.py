@@ -9,19 +9,13 @@ from pathlib import Path
 import pytest
 
 from penstock.base.errors import InvalidInput
+from penstock.base.files import write_atomic
 from penstock.wire.signatures import fingerprint, generate_key, public_hex
-from penstock_client.onboarding.setup import SETTINGS_TEMPLATE
-from penstock_client.site.files import write_atomic
-from penstock_client.site.paths import SitePaths, SiteSettings, read_settings
-from penstock_client.site.policy import (
-    TEMPLATE,
-    Policy,
-    Signer,
-    Trust,
-    read_policy,
-    read_trust,
-    write_trust,
-)
+from penstock_client.onboarding.new_site import SETTINGS_TEMPLATE
+from penstock_client.site.policy import TEMPLATE, Policy, read_policy
+from penstock_client.site.signers import Signer, Trust, read_trust, write_trust
+from penstock_client.site.site_paths import SitePaths
+from penstock_client.site.site_settings import SiteSettings, read_settings
 
 UNTIL = "2099-12-31T23:59:59.999999Z"
 

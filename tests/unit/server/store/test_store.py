@@ -11,6 +11,7 @@ import pytest
 import sqlalchemy as sa
 
 from penstock.base.errors import CoordinatorError
+from penstock.base.times import stamp
 from penstock.wire.messages import SiteState, StudyState
 from penstock_server.store.leases import Leases
 from penstock_server.store.store import (
@@ -25,7 +26,6 @@ from penstock_server.store.store import (
     settings_table,
     sqlite_url,
 )
-from penstock_server.studies.lifecycle import stamp
 
 POSTGRES = "PENSTOCK_TEST_POSTGRES"
 T0, T1, T2 = (f"2026-11-21T00:00:0{i}.000000Z" for i in range(3))

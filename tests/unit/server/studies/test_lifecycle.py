@@ -20,6 +20,7 @@ from penstock.base.errors import (
     PenstockError,
     SignatureError,
 )
+from penstock.base.times import stamp
 from penstock.mechanisms import Maf
 from penstock.privacy.accounting import accountant
 from penstock.privacy.events import RELATION, Gaussian, to_dict
@@ -38,7 +39,7 @@ from penstock_server.results.assembly import End, Outcome, disk_trouble
 from penstock_server.results.material import Material
 from penstock_server.store.store import Message, Reply, Store, metadata, sqlite_url
 from penstock_server.studies import lifecycle
-from penstock_server.studies.lifecycle import Coordinator, read_join, stamp
+from penstock_server.studies.lifecycle import Coordinator, read_join
 from penstock_server.transport import packets
 from penstock_server.transport.packets import add_piece
 from penstock_server.transport.pump import Pump

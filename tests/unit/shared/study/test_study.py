@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 
 from penstock.base.errors import InvalidInput
+from penstock.base.times import parse_time
 from penstock.mechanisms import Maf
 from penstock.privacy.request import PrivacyRequest
 from penstock.questions.estimands import Estimand
 from penstock.schema import Column, Schema
-from penstock.study.study import Study, parse_time
+from penstock.study.study import Study
 from penstock.wire.canonical import canonical
 from penstock.wire.signed import read_signed_study
 

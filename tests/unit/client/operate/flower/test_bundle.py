@@ -10,7 +10,7 @@ from flwr.cli.build import build_fab_from_disk
 from tests.support.bundle import SOURCE
 
 from penstock.wire.messages import SERVED_MAJORS
-from penstock_client.operate.flower.runner import accepted
+from penstock_client.operate.flower.runner import read_accepted
 from penstock_server.transport.flower.control import bundle
 
 
@@ -25,7 +25,7 @@ def test_the_shipped_bundle_holds_what_its_source_says():
 
 
 def test_sites_of_this_version_accept_it():
-    version = accepted()[hashlib.sha256(bundle()).hexdigest()]
+    version = read_accepted()[hashlib.sha256(bundle()).hexdigest()]
     assert int(version.split(".")[0]) in SERVED_MAJORS
 
 

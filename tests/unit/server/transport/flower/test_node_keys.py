@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from penstock.base.errors import SignatureError
-from penstock_client.site.network_side import NetworkPaths
+from penstock_client.site.network_paths import NetworkPaths
 from penstock_server.transport.flower.control import node_key_bytes
 from penstock_server.transport.flower.runner import _usable
 

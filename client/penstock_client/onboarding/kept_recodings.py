@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.base.errors import InvalidInput, LedgerError, PenstockError, Problem
+from penstock.base.files import write_atomic
 from penstock.wire.signatures import private_to_pem
 from penstock_client.ledger import decisions
-from penstock_client.site.files import write_atomic
-from penstock_client.site.paths import SitePaths
+from penstock_client.site.site_paths import SitePaths
 
 
 @dataclass(frozen=True, slots=True)
-class Recoded:
+class KeptRecoding:
     """How a version came about.
 
     Attributes:
@@ -36,28 +36,28 @@ class Recoded:
     text: str | None
 
 
-def path_of(folder: Path, lineage: str, version: int) -> Path:
+def recoding_path(folder: Path, lineage: str, version: int) -> Path:
     """The recoding beside a version's rows; it stays when newer rows replace them."""
     return folder / f"{lineage}-{version}.recoding.toml"
 
 
-def fingerprint(text: str | None, secret: bytes) -> str | None:
+def fingerprint_recoding(text: str | None, secret: bytes) -> str | None:
     """HMAC-SHA256 of a recoding's text; None where there is none."""
     if text is None:
         return None
     return hmac.new(secret, b"penstock/recoding\x00" + text.encode(), hashlib.sha256).hexdigest()
 
 
-def keep(folder: Path, lineage: str, version: int, text: str | None) -> None:
+def keep_recoding(folder: Path, lineage: str, version: int, text: str | None) -> None:
     """Keep a recoding with its version, mode 0600."""
-    path = path_of(folder, lineage, version)
+    path = recoding_path(folder, lineage, version)
     if text is None:
         path.unlink(missing_ok=True)
     else:
         write_atomic(path, text.encode())
 
 
-def find(paths: SitePaths, lineage: str, version: int | None = None) -> Recoded:
+def find_recoding(paths: SitePaths, lineage: str, version: int | None = None) -> KeptRecoding:
     """By which recoding a version was made, the newest one where none is named.
 
     Raises:
@@ -68,7 +68,7 @@ def find(paths: SitePaths, lineage: str, version: int | None = None) -> Recoded:
     """
     made = {
         one["version"]: one  # the newest decision of each
-        for one in decisions.read(paths)
+        for one in decisions.read_decisions(paths)
         if one["kind"] == "certify" and one["lineage"] == lineage
     }
     if not made:
@@ -80,7 +80,7 @@ def find(paths: SitePaths, lineage: str, version: int | None = None) -> Recoded:
         known = ", ".join(map(str, sorted(made)))
         problem = Problem("", "was not certified here", value=str(number), bound=known)
         raise InvalidInput(f"version of {lineage}", [problem])
-    one, path = made[number], path_of(paths.snapshots, lineage, number)
+    one, path = made[number], recoding_path(paths.snapshots, lineage, number)
     if one.get("recoding", "") == "":
         raise PenstockError(
             "an older Penstock certified this version, and kept no recoding",
@@ -95,11 +95,11 @@ def find(paths: SitePaths, lineage: str, version: int | None = None) -> Recoded:
             raise PenstockError(
                 "the recoding that was kept is gone", value=path, remedy="restore a backup of it"
             ) from None
-    if fingerprint(text, private_to_pem(paths.key())) != one["recoding"]:
+    if fingerprint_recoding(text, private_to_pem(paths.key())) != one["recoding"]:
         raise LedgerError(
             "this is not the recoding by which the version was certified",
             value=path,
             bound="the fingerprint in the decision",
             remedy="restore a backup of it",
         )
-    return Recoded(lineage, number, one["time"], text)
+    return KeptRecoding(lineage, number, one["time"], text)

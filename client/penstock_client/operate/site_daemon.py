@@ -13,14 +13,17 @@ from functools import partial
 from pathlib import Path
 
 from penstock.base.errors import PenstockError
+from penstock.base.files import write_atomic
+from penstock.base.times import stamp_now
 from penstock.processes.supervisor import Child, Supervisor, flower_environment, python_command
-from penstock_client.gate.recovery import STOPPED, find
-from penstock_client.ledger.database import Database, exclusive, holder
-from penstock_client.ledger.ledger import Ledger, utc_now
-from penstock_client.site.files import write_atomic
-from penstock_client.site.network_side import NetworkPaths
-from penstock_client.site.paths import SEEDED, SitePaths, read_settings
-from penstock_client.site.policy import read_policy, read_trust
+from penstock_client.gate.recovery import STOPPED, find_contradiction
+from penstock_client.ledger.database import Database, find_holder, hold_exclusively
+from penstock_client.ledger.ledger import Ledger
+from penstock_client.site.network_paths import NetworkPaths
+from penstock_client.site.policy import read_policy
+from penstock_client.site.signers import read_trust
+from penstock_client.site.site_paths import SitePaths
+from penstock_client.site.site_settings import SEEDED, read_settings
 
 ANSWER_SECONDS = 1.0
 LINK_SECONDS = 0.5
@@ -47,20 +50,20 @@ def serve_site(
     """
     paths.check_sockets()
     network = NetworkPaths(paths.network)
-    with _only_one(paths.daemon_lock, "this site runs already", "`penstock site stop` it first"):
-        said = preflight(paths)
-        children = [gate_child(paths)]
+    with _hold_lock(paths.daemon_lock, "this site runs already", "`penstock site stop` it first"):
+        said = check_before_start(paths)
+        children = [make_gate_child(paths)]
         if network.joined:
             network.read_coordinator()
             network.make()
-            children += network_children(network, paths.gate_socket)
+            children += make_network_children(network, paths.gate_socket)
         elif not paths.node_public.exists():
             said.append(
                 "this site has not joined a coordinator: only the gate runs. Stop it, "
                 "`penstock site join` the invite, and start again"
             )
         notes(said)
-        with _telling_of_link(network.link, tell):
+        with _tell_of_link(network.link, tell):
             _supervise(children, paths.daemon_state, tell, ready)
 
 
@@ -74,36 +77,36 @@ def serve_network(
     """
     network.read_coordinator()
     network.make()
-    with _only_one(network.lock, "this network side runs already", "stop it first"):
-        children = network_children(network, gate_socket)
-        with _telling_of_link(network.link, tell):
+    with _hold_lock(network.lock, "this network side runs already", "stop it first"):
+        children = make_network_children(network, gate_socket)
+        with _tell_of_link(network.link, tell):
             _supervise(children, network.state, tell, ready)
 
 
-def preflight(paths: SitePaths) -> list[str]:
+def check_before_start(paths: SitePaths) -> list[str]:
     """What would keep the gate from starting is told now; returns notes for the steward.
 
     Raises:
         LedgerLocked: a gate runs here; LedgerError: the ledger is damaged.
         InvalidInput: policy or trust has problems.
     """
-    notes = site_notes(paths)
+    notes = list_notes(paths)
     if read_settings(paths).insecure_seed is not None:
         notes.append(SEEDED)
-    with exclusive(paths.lock):
+    with hold_exclusively(paths.lock):
         # For writing: what a gate that was killed in the middle of a record left is tidied up.
         database = Database(paths.database)
         try:
             ledger, public = Ledger(database, None), paths.gate_public()
             ledger.verify(public)
-            if find(paths, ledger, public) is not None:
+            if find_contradiction(paths, ledger, public) is not None:
                 notes.append(STOPPED)
         finally:
             database.close()
     return notes
 
 
-def site_notes(paths: SitePaths) -> list[str]:
+def list_notes(paths: SitePaths) -> list[str]:
     """What is still missing before studies are answered.
 
     Raises:
@@ -119,14 +122,14 @@ def site_notes(paths: SitePaths) -> list[str]:
     return notes
 
 
-def gate_child(paths: SitePaths) -> Child:
+def make_gate_child(paths: SitePaths) -> Child:
     """The gate; a steward's stop ends it with status 0, and the daemon with it."""
     command = python_command("penstock", "site", "gate", "--supervised", "--dir", str(paths.root))
-    ready = partial(answers, paths.steward_socket)
+    ready = partial(is_answering, paths.steward_socket)
     return Child("gate", command, log=paths.log, ready=ready, final=True)
 
 
-def network_children(network: NetworkPaths, gate_socket: Path) -> list[Child]:
+def make_network_children(network: NetworkPaths, gate_socket: Path) -> list[Child]:
     """The SuperNode and the runner; neither sees more than its directory and ``gate.sock``."""
     root, environment = str(network.root), flower_environment(network.home)
     return [
@@ -135,7 +138,7 @@ def network_children(network: NetworkPaths, gate_socket: Path) -> list[Child]:
             python_command("penstock_client.operate.flower.supernode", root),
             environment=environment,
             log=network.log / "supernode.log",
-            ready=partial(answers, network.supernode_socket),
+            ready=partial(is_answering, network.supernode_socket),
         ),
         Child(
             "runner",
@@ -146,7 +149,7 @@ def network_children(network: NetworkPaths, gate_socket: Path) -> list[Child]:
     ]
 
 
-def answers(path: Path) -> bool:
+def is_answering(path: Path) -> bool:
     """Whether somebody listens on a Unix socket; a file left behind is not enough."""
     with socket.socket(socket.AF_UNIX) as client:
         client.settimeout(ANSWER_SECONDS)
@@ -161,9 +164,9 @@ def answers(path: Path) -> bool:
 
 
 @contextmanager
-def _only_one(lock: Path, held: str, remedy: str) -> Iterator[None]:
+def _hold_lock(lock: Path, held: str, remedy: str) -> Iterator[None]:
     lock.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
-    with exclusive(lock, held=held, remedy=remedy):
+    with hold_exclusively(lock, held=held, remedy=remedy):
         yield
 
 
@@ -189,7 +192,7 @@ def _supervise(
 
 
 @contextmanager
-def _telling_of_link(path: Path, tell: Tell) -> Iterator[None]:
+def _tell_of_link(path: Path, tell: Tell) -> Iterator[None]:
     """Tell of the way to the coordinator whenever the SuperNode says something new of it."""
     over = threading.Event()
 
@@ -227,7 +230,7 @@ def read_link(path: Path) -> dict[str, str]:
 
 
 def _write_state(path: Path, said: dict[str, str]) -> None:
-    record = {"pid": os.getpid(), "since": utc_now(), "processes": said}
+    record = {"pid": os.getpid(), "since": stamp_now(), "processes": said}
     write_atomic(path, json.dumps(record).encode())
 
 
@@ -239,9 +242,9 @@ class Running:
     processes: dict[str, str]
 
 
-def running(lock: Path, state: Path) -> Running | None:
+def find_running(lock: Path, state: Path) -> Running | None:
     """The daemon that holds ``lock``; None where none runs, whatever one left behind."""
-    pid = holder(lock)
+    pid = find_holder(lock)
     if pid is None:
         return None
     try:
@@ -251,7 +254,7 @@ def running(lock: Path, state: Path) -> Running | None:
         return Running(pid, {})
 
 
-def joined(network: NetworkPaths) -> str | None:
+def find_joined(network: NetworkPaths) -> str | None:
     """The address of the coordinator that was joined here; None where there is none."""
     try:
         return network.read_coordinator().address

@@ -20,8 +20,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from penstock.base.checks import NAME, NAME_BOUND, SITE, SITE_BOUND, Checks, shown, unknown_keys
 from penstock.base.errors import InvalidInput, PenstockError, Problem, SignatureError
+from penstock.base.files import write_atomic
 from penstock.processes.sockets import check_path
-from penstock_client.site.files import write_atomic
 
 FORMAT = "penstock-coordinator/1"
 KEY_KIND = "ecdsa-sha2-nistp384"

@@ -7,18 +7,19 @@ from pathlib import Path
 from typing import Any
 
 from penstock.base.errors import InvalidInput, PenstockError, Problem, SignatureError
+from penstock.base.files import write_atomic
 from penstock.processes import certificates
 from penstock.wire.canonical import read_json
 from penstock.wire.signatures import fingerprint
-from penstock_client.onboarding.setup import node_line
-from penstock_client.site.files import write_atomic
-from penstock_client.site.network_side import (
+from penstock_client.onboarding.join_file import read_node_line
+from penstock_client.site.network_paths import (
     Coordinator,
     NetworkPaths,
     node_fingerprint,
     read_public_line,
 )
-from penstock_client.site.paths import SitePaths, SiteSettings
+from penstock_client.site.site_paths import SitePaths
+from penstock_client.site.site_settings import SiteSettings
 
 FORMAT = "penstock-invite/1"
 MAX_BYTES = 1_000_000
@@ -65,8 +66,8 @@ def read_invite(path: Path) -> Invite:
         raise InvalidInput(str(path), absent)
     invite = Invite(
         **{name: record[name] for name in texts},
-        gate_fingerprint=_gate_print(record, path),
-        node_fingerprint=_node_print(record, path),
+        gate_fingerprint=_read_gate_print(record, path),
+        node_fingerprint=_read_node_print(record, path),
     )
     try:
         _ = invite.coordinator  # validates names and address
@@ -76,20 +77,21 @@ def read_invite(path: Path) -> Invite:
     return invite
 
 
-def _gate_print(record: dict[str, Any], path: Path) -> str:
+def _read_gate_print(record: dict[str, Any], path: Path) -> str:
     """The gate key's fingerprint, from the key where the invite holds one."""
     key, claimed = record.get("gate_key"), record.get("gate_fingerprint")
-    return _agreed(fingerprint(str(key)) if key is not None else None, claimed, "gate", path)
+    own = fingerprint(str(key)) if key is not None else None
+    return _require_agreement(own, claimed, "gate", path)
 
 
-def _node_print(record: dict[str, Any], path: Path) -> str:
+def _read_node_print(record: dict[str, Any], path: Path) -> str:
     """The node key's fingerprint, from the key where the invite holds one."""
     key, claimed = record.get("node_key"), record.get("node_fingerprint")
     own = node_fingerprint(read_public_line(str(key), what=str(path))) if key is not None else None
-    return _agreed(own, claimed, "node", path)
+    return _require_agreement(own, claimed, "node", path)
 
 
-def _agreed(computed: str | None, claimed: object, name: str, path: Path) -> str:
+def _require_agreement(computed: str | None, claimed: object, name: str, path: Path) -> str:
     said = [text for text in (computed, claimed) if text is not None]
     if not said or any(text != said[0] for text in said):
         raise InvalidInput(str(path), [Problem(f"{name}_fingerprint", "is missing or another's")])
@@ -106,7 +108,7 @@ def check_site(invite: Invite, paths: SitePaths, settings: SiteSettings, *, what
         ("site", invite.site, settings.name),
         ("federation", invite.federation, settings.federation),
         ("gate_fingerprint", invite.gate_fingerprint, fingerprint(paths.gate_public())),
-        ("node_fingerprint", invite.node_fingerprint, node_fingerprint(node_line(paths))),
+        ("node_fingerprint", invite.node_fingerprint, node_fingerprint(read_node_line(paths))),
     )
     problems = [
         Problem(name, "is not this site's", value=got, bound=wanted)
@@ -117,7 +119,7 @@ def check_site(invite: Invite, paths: SitePaths, settings: SiteSettings, *, what
         raise InvalidInput(what, problems)
 
 
-def accept(invite: Invite, network: NetworkPaths, *, what: str, replace: bool) -> None:
+def accept_invite(invite: Invite, network: NetworkPaths, *, what: str, replace: bool) -> None:
     """Keep the address and pin the CA; the SuperNode reads both when it starts.
 
     Raises:

@@ -31,14 +31,16 @@ from penstock.processes.checkup import (
 from penstock.wire import gate_pb2, gate_pb2_grpc
 from penstock.wire.calls import connect, failure
 from penstock.wire.messages import SERVED_MAJORS
-from penstock_client.site.network_side import NetworkPaths
-from penstock_client.site.paths import SitePaths, SiteSettings, read_settings
-from penstock_client.site.policy import read_policy, read_trust
+from penstock_client.site.network_paths import NetworkPaths
+from penstock_client.site.policy import read_policy
+from penstock_client.site.signers import read_trust
+from penstock_client.site.site_paths import SitePaths
+from penstock_client.site.site_settings import SiteSettings, read_settings
 
 GATE_SECONDS = 5.0
 
 
-def checkup(folder: Path, network: Path | None = None) -> list[Row]:
+def check_site(folder: Path, network: Path | None = None) -> list[Row]:
     """Everything a site needs, from its own files to the coordinator's clock.
 
     Args:
@@ -63,56 +65,56 @@ def checkup(folder: Path, network: Path | None = None) -> list[Row]:
         broken = trouble("site", error)
         checks = checks or [("site", lambda: broken)]
     if settings is not None:
-        checks += _site(paths, settings)
+        checks += _list_checks(paths, settings)
     wanted = settings.device if settings is not None else "auto"
     checks += [
-        ("modes", lambda: modes(_private(None if alone else paths, joined))),
+        ("modes", lambda: modes(_list_private(None if alone else paths, joined))),
         ("disk", lambda: disk(joined.root if alone else paths.root)),
         ("versions", lambda: versions(torch=True)),
         ("device", lambda: device(wanted)),
-        ("coordinator", lambda: _coordinator(paths, joined)),
+        ("coordinator", lambda: _check_coordinator(paths, joined)),
     ]
     return run(checks)
 
 
-def _site(paths: SitePaths, settings: SiteSettings) -> list[tuple[str, Check]]:
+def _list_checks(paths: SitePaths, settings: SiteSettings) -> list[tuple[str, Check]]:
     return [
         ("site", lambda: Row("site", OK, f"{settings.name} of federation {settings.federation}")),
-        ("noise", lambda: _noise(settings)),
-        ("data", lambda: _data(paths)),
-        ("policy", lambda: _policy(paths)),
-        ("trust", lambda: _trust(paths)),
-        ("gate", lambda: _gate(paths)),
+        ("noise", lambda: _check_noise(settings)),
+        ("data", lambda: _check_data(paths)),
+        ("policy", lambda: _check_policy(paths)),
+        ("trust", lambda: _check_trust(paths)),
+        ("gate", lambda: _check_gate(paths)),
     ]
 
 
-def _noise(settings: SiteSettings) -> Row:
+def _check_noise(settings: SiteSettings) -> Row:
     if settings.insecure_seed is not None:
         remedy = "Remove insecure_seed from site.toml; it is for simulated rows only."
         return Row("noise", FAIL, "comes from a test seed: nothing released is private", remedy)
     return Row("noise", OK, "keyed by the operating system")
 
 
-def _private(paths: SitePaths | None, network: NetworkPaths) -> list[Path]:
+def _list_private(paths: SitePaths | None, network: NetworkPaths) -> list[Path]:
     """What only the site's own user may open; without a site, the network side's."""
     own = [paths.root, paths.gate_key.parent, paths.gate_key, paths.snapshots] if paths else []
     return [*own, network.root, network.node_key, network.secret]
 
 
-def _data(paths: SitePaths) -> Row:
+def _check_data(paths: SitePaths) -> Row:
     certified = paths.join.exists() and (paths.snapshots / "dictionary.toml").exists()
     if not certified:
         return Row("data", FAIL, "no rows are certified", "Run `penstock site check`.")
     return Row("data", OK, "rows are certified")
 
 
-def _policy(paths: SitePaths) -> Row:
+def _check_policy(paths: SitePaths) -> Row:
     policy = read_policy(paths.policy)
     what = f"{policy.approval}, at most ε = {policy.total_epsilon:g} in all"
     return Row("policy", OK, what)
 
 
-def _trust(paths: SitePaths) -> Row:
+def _check_trust(paths: SitePaths) -> Row:
     signers = len(read_trust(paths.trust).signers)
     if not signers:
         remedy = "Run `penstock site trust add` with an analyst's .pub file."
@@ -120,7 +122,7 @@ def _trust(paths: SitePaths) -> Row:
     return Row("trust", OK, f"{signers} signer{'s' if signers > 1 else ''}")
 
 
-def _gate(paths: SitePaths) -> Row:
+def _check_gate(paths: SitePaths) -> Row:
     start = "Run `penstock site start`."
     if not paths.steward_socket.exists():
         return Row("gate", WARN, "does not run", start)
@@ -137,7 +139,7 @@ def _gate(paths: SitePaths) -> Row:
     return Row("gate", OK, "answers")
 
 
-def _coordinator(paths: SitePaths, network: NetworkPaths) -> Sequence[Row]:
+def _check_coordinator(paths: SitePaths, network: NetworkPaths) -> Sequence[Row]:
     """The way to the coordinator; one row if the site has not joined one."""
     if not network.joined:
         if paths.node_public.exists() and network.root == paths.network:
@@ -164,4 +166,4 @@ def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
 ) -> None:
     """Find what keeps this site from working, and say what to do. Changes nothing."""
-    raise typer.Exit(show(checkup(directory, network), as_json))
+    raise typer.Exit(show(check_site(directory, network), as_json))
