@@ -247,11 +247,8 @@ class Gate:
 
         Where the policy says ``reject = "silent"``, the network goes on seeing it wait.
         """
-        code = (
-            SILENT
-            if current_policy(self.stores.paths, self.stores.mechanisms).reject == "silent"
-            else "rejected"
-        )
+        policy = current_policy(self.stores.paths, self.stores.mechanisms)
+        code = SILENT if policy.reject == "silent" else "rejected"
         with self.stores.lock:
             job = self._awaiting(request_id)
             self._decide("reject", job, by, reason, silent=code == SILENT)
