@@ -13,7 +13,6 @@ from scipy.stats import qmc
 from tests.support.replay import run, seams
 from tests.support.replayed import LOOKS, STUDIES, coarsely, others, planned
 
-from penstock import mechanisms
 from penstock.mechanisms import MECHANISMS
 from penstock.mechanisms.gibbs import settings as gibbs
 from penstock.mechanisms.maf import settings as maf
@@ -47,7 +46,7 @@ def test_every_mechanism_is_replayed_in_every_choice_of_its_settings(name: str) 
     assert name in LOOKS
     studies = STUDIES[name]
     assert {study.mechanism.name for study in studies} == {name}
-    chosen = {f.name for f in fields(mechanisms._TYPES[name]) if f.type == "str"} - NAMES
+    chosen = {f.name for f in fields(MECHANISMS[name].settings) if f.type == "str"} - NAMES
     assert chosen == set(CHOICES[name])
     for setting, choices in CHOICES[name].items():
         assert {getattr(s.mechanism, setting) for s in studies} == set(choices), setting

@@ -31,9 +31,9 @@ from penstock.study.toml import mechanism_for, parse_study, study_toml
 from penstock.wire.manifest import read_manifest
 from penstock.wire.messages import JobState
 from penstock.wire.signed import SignedStudy, read_signed_study
-from penstock_client.rows.snapshot import load, path_of
-from penstock_client.site.paths import SitePaths
+from penstock_client.rows.snapshot import load_rows, locate_rows
 from penstock_client.site.policy import policy_template, read_policy
+from penstock_client.site.site_paths import SitePaths
 from penstock_client.work.launcher import Worker
 from penstock_client.work.spec import Spec
 
@@ -73,7 +73,7 @@ def test_it_is_asked_planned_charged_run_and_collected(world: World) -> None:
     assert charge.status == "committed"
     assert row["mechanism"] == "column-mean"
     assert table.column_names == ["_copy", "mean"]
-    coded, _ = load(path_of(site.paths.snapshots, "main", 1).read_bytes())
+    coded, _ = load_rows(locate_rows(site.paths.snapshots, "main", 1).read_bytes())
     truth = float(np.mean(coded["sbp"]))
     # In units of half the range: noise on the sum, and on the count that it is divided by.
     sd = planned.half * planned.sd * np.sqrt(2) / told.persons

@@ -28,6 +28,7 @@ from penstock.base.errors import JobFailed
 from penstock.base.files import write_atomic
 from penstock.base.times import stamp_now
 from penstock.cli.main import app
+from penstock.mechanisms.maf.mechanism import MAF
 from penstock.mechanisms.maf.plan import plan
 from penstock.privacy.events import to_dict
 from penstock.privacy.noise.sources import SeededNoise
@@ -349,10 +350,10 @@ def test_persons_are_attacked_and_not_their_rows(fast, guarantee):
     mechanism = replace(fast, refits=0, copies=2, w=0.9)
     planned = plan(mechanism, schema, 150, PrivacyRequest(1e4, 1e-5, guarantee))
     given = None if guarantee == "empirical" else (public, np.ones((150, 3), dtype=bool))
-    task = Task(None, Encoding(schema), planned, rows * present[..., None], present, given)
+    task = Task(None, MAF, Encoding(schema), planned, rows * present[..., None], present, given)
     noise, steps = SeededNoise(1), []
-    trial = _trial(task, noise, "cpu", steps.append)
-    found = _sweep(task, trial, noise, [0.9], [LATENT], steps.append).at(0.9)
+    trial = _trial(task, MAF.attacked(task.plan), noise, "cpu", steps.append)
+    found = _sweep(MAF.attacked(task.plan), trial, noise, [0.9], [LATENT], steps.append).at(0.9)
     report = found.reports["likelihood ratio"]
     persons = int(present.any(axis=1).sum())
     assert persons < 150
@@ -369,10 +370,10 @@ def test_at_w_zero_an_overfitted_model_tells_who_it_was_fitted_to(fast):
     rows = np.random.default_rng(3).normal(0, 0.25, (300, 1, 4)).clip(-1, 1)
     mechanism = replace(fast, refits=0, copies=1, steps=400, hidden=(32,))
     planned = plan(mechanism, SCHEMA, 300, PrivacyRequest(1.0, 1e-5, "empirical"))
-    task = Task(None, Encoding(SCHEMA), planned, rows, np.ones((300, 1), dtype=bool), None)
+    task = Task(None, MAF, Encoding(SCHEMA), planned, rows, np.ones((300, 1), dtype=bool), None)
     noise = SeededNoise(1)
-    trial = _trial(task, noise, "cpu", lambda _: None)
-    found = _sweep(task, trial, noise, [0.0], [LATENT], lambda _: None).at(0.0)
+    trial = _trial(task, MAF.attacked(task.plan), noise, "cpu", lambda _: None)
+    found = _sweep(MAF.attacked(task.plan), trial, noise, [0.0], [LATENT], lambda _: None).at(0.0)
     # Over other seeds 0.63 to 0.80; with the flow's density at the rows, as if they were their own
     # scores, 0.30 to 0.49.
     assert found.reports["likelihood ratio"].auc.low > 0.6

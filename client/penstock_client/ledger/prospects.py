@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from penstock.base.checks import shown
@@ -16,8 +16,6 @@ from penstock.privacy.events import (
     Event,
     Gaussian,
 )
-from penstock.privacy.request import PrivacyRequest
-from penstock.questions.estimands import Estimand
 from penstock.schema import Schema
 from penstock.study.study import Study
 from penstock.wire.messages import RefusalCode

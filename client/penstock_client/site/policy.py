@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.base.checks import Checks, unknown_keys, within
-from penstock.base.errors import InvalidInput, Problem
 from penstock.mechanisms.registry import MECHANISMS, Registry
 from penstock.privacy.request import DELTA_TIMES_PERSONS, GUARANTEES
 from penstock.wire.messages import RefusalCode
@@ -75,6 +74,7 @@ class Breach:
 
     code: RefusalCode
     allowed: str
+
 
 _NUMBERS = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 
