@@ -29,7 +29,7 @@ from penstock.questions import terms
 from penstock.questions.estimands import Estimand, estimand_problems
 from penstock.questions.models import MODELS
 from penstock.questions.models.model import Model
-from penstock.questions.models.registry import Registry
+from penstock.questions.models.registry import ModelRegistry
 from penstock.questions.terms import count_terms, design_terms
 from penstock_server.analysis import estimands
 from penstock_server.analysis.estimands import estimate
@@ -75,18 +75,18 @@ def _enums(schema: Any) -> Iterator[list[Any]]:
 @pytest.mark.parametrize("registry", [TABLE_MODELS, POSINGS])
 @pytest.mark.parametrize("missing", MODELS.names)
 def test_a_registry_that_lacks_a_model_cannot_be_made(
-    registry: Registry[Any], missing: str
+    registry: ModelRegistry[Any], missing: str
 ) -> None:
     rest = [entry for entry in registry if entry.name != missing]
     with pytest.raises(PenstockError, match="does not hold each model once"):
-        Registry(rest, MODELS.names)
+        ModelRegistry(rest, MODELS.names)
 
 
 def test_a_registry_holds_each_model_once_and_no_other() -> None:
     with pytest.raises(PenstockError, match="once"):
-        Registry((*MODELS, MODELS.of("ols")))
+        ModelRegistry((*MODELS, MODELS.of("ols")))
     with pytest.raises(PenstockError, match="once"):
-        Registry((*MODELS, TOY), MODELS.names)
+        ModelRegistry((*MODELS, TOY), MODELS.names)
 
 
 HALVES = [(TableModel, LinearTable), (Posing, LinearPosing)]
@@ -163,7 +163,7 @@ class ToyTable(LinearTable):
 
 
 def test_a_toy_model_is_used_where_it_is_given() -> None:
-    toys = Registry([ToyTable(), *(m for m in TABLE_MODELS if m.name != "ols")], MODELS.names)
+    toys = ModelRegistry([ToyTable(), *(m for m in TABLE_MODELS if m.name != "ols")], MODELS.names)
     asked = ESTIMANDS["ols"]
     found = estimate(TABLE, SCHEMA, asked, toys)
     scale = float(np.std(TABLE["sbp"]))
@@ -176,11 +176,11 @@ def test_a_toy_model_is_used_where_it_is_given() -> None:
 
 
 def test_a_further_model_must_come_to_every_registry() -> None:
-    with_toy: Registry[Model] = Registry((*MODELS, TOY))
+    with_toy: ModelRegistry[Model] = ModelRegistry((*MODELS, TOY))
     assert with_toy.names == (*MODELS.names, "toy")
     for registry in (TABLE_MODELS, POSINGS):
         with pytest.raises(PenstockError, match="toy"):
-            Registry(registry, with_toy.names)  # type: ignore[type-var]
+            ModelRegistry(registry, with_toy.names)  # type: ignore[type-var]
 
 
 # The order of columns --------------------------------------------------------------------------

@@ -15,7 +15,7 @@ import numpy as np
 
 from penstock.base.errors import PenstockError
 from penstock.questions.estimands import Estimand
-from penstock.questions.models.registry import Registry
+from penstock.questions.models.registry import ModelRegistry
 from penstock.questions.terms import Term, design_terms
 from penstock.schema import Schema
 from penstock_server.analysis.models import TABLE_MODELS
@@ -54,7 +54,7 @@ def estimate(
     frame: Mapping[str, Array],
     schema: Schema,
     estimand: Estimand,
-    models: Registry[TableModel] = TABLE_MODELS,
+    models: ModelRegistry[TableModel] = TABLE_MODELS,
 ) -> Estimate:
     """Fit the estimand's model on the complete cases of a coded table.
 

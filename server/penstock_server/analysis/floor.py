@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.questions.estimands import Estimand
-from penstock.questions.models.registry import Registry
+from penstock.questions.models.registry import ModelRegistry
 from penstock.schema import Schema
 from penstock_server.analysis.models import TABLE_MODELS
 from penstock_server.analysis.models.table_model import TableModel
@@ -13,7 +13,7 @@ def variance_floor(
     schema: Schema,
     estimand: Estimand,
     rows: int,
-    models: Registry[TableModel] = TABLE_MODELS,
+    models: ModelRegistry[TableModel] = TABLE_MODELS,
 ) -> float:
     r"""A public lower bound for the model-based variance of an estimate from ``rows`` rows.
 

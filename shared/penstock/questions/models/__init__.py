@@ -23,7 +23,7 @@ from penstock.questions.models.logistic import LOGISTIC
 from penstock.questions.models.mean import MEAN
 from penstock.questions.models.model import Model
 from penstock.questions.models.poisson import POISSON
-from penstock.questions.models.registry import Registry
+from penstock.questions.models.registry import ModelRegistry
 
-MODELS: Registry[Model] = Registry((LINEAR, LOGISTIC, COX, POISSON, MEAN))
+MODELS: ModelRegistry[Model] = ModelRegistry((LINEAR, LOGISTIC, COX, POISSON, MEAN))
 """In the order in which people are told of them."""

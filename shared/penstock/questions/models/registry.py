@@ -18,7 +18,7 @@ class Named(Protocol):
 T = TypeVar("T", bound=Named)
 
 
-class Registry(Generic[T]):
+class ModelRegistry(Generic[T]):
     """Objects by the name of their model. Nothing can be added later.
 
     Args:

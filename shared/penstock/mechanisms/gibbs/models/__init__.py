@@ -8,11 +8,11 @@ from penstock.mechanisms.gibbs.models.poisson import PoissonPosing
 from penstock.mechanisms.gibbs.models.survival import BASELINES, PiecewisePosing
 from penstock.mechanisms.gibbs.posing import Posing
 from penstock.questions.models import MODELS
-from penstock.questions.models.registry import Registry
+from penstock.questions.models.registry import ModelRegistry
 
 __all__ = ["BASELINES", "POSINGS"]
 
-POSINGS: Registry[Posing] = Registry(
+POSINGS: ModelRegistry[Posing] = ModelRegistry(
     (LinearPosing(), LogisticPosing(), PiecewisePosing(), PoissonPosing(), MeanPosing()),
     MODELS.names,
 )
