@@ -147,6 +147,25 @@ def test_an_unknown_baseline_is_refused() -> None:
         POSINGS.of("cox").with_baseline("gompertz")
 
 
+# A person's part -------------------------------------------------------------------------------
+
+CHAINS = [(name, baseline) for name in MODELS.names for baseline in BASELINES]
+
+
+@pytest.mark.parametrize(("name", "baseline"), CHAINS)
+def test_a_rows_part_in_the_summaries_is_within_its_norm(name: str, baseline: str) -> None:
+    """Whatever a row holds: the noise on the summaries is for this norm."""
+    asked = question(Gibbs(baseline=baseline), SCHEMA, ESTIMANDS[name])
+    rng = np.random.default_rng(1)
+    extremes = np.array([-np.inf, -1e300, -1.0, 0.0, 0.3, 1.0, 10.0, 30.0, 1e300, np.inf, np.nan])
+    wild = {column: rng.choice(extremes, 4000) for column in SCHEMA.names}
+    rows = read(asked, wild, rng.random(4000) < 0.9)
+    found = asked.posing.summands(asked, rows, slice(0, 4000))
+    assert found.shape == (4000, asked.posing.outcome_numbers(asked.pieces))
+    assert (found**2).sum(axis=1).max() <= asked.posing.outcome_norm(asked.pieces)
+    assert not found[~rows.there].any()
+
+
 # A toy -----------------------------------------------------------------------------------------
 
 TOY = replace(MODELS.of("ols"), name="toy", title="Toy model")
