@@ -106,6 +106,6 @@ def test_a_replay_is_coarse(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     everybody = others(study.schema, study.persons, "mixed", rng)
     with coarsely():
-        run(planned(study), Encoding(study.schema), everybody)
+        run(study.mechanism, planned(study), Encoding(study.schema), everybody)
     assert powers
     assert max(powers) <= 5

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from penstock.mechanisms import Gibbs, Maf, Mechanism, SlicedWasserstein, Trajectory
+from penstock.mechanisms import MECHANISMS, Gibbs, Maf, Settings, SlicedWasserstein, Trajectory
 from penstock.mechanisms.gibbs.models import POSINGS
-from penstock.mechanisms.released import counts_rows
 from penstock.questions.estimands import Estimand
 from penstock.questions.models.model import Measure
 from penstock.schema import Column, Schema
@@ -45,7 +44,7 @@ def measure(estimand: Estimand, schema: Schema) -> Measure:
     return estimand.regression.measure_of(schema[estimand.outcome])
 
 
-def model_text(estimand: Estimand, mechanism: Mechanism) -> str:
+def model_text(estimand: Estimand, mechanism: Settings) -> str:
     """The model that was fitted, and by whom where it was not fitted to tables."""
     if not isinstance(mechanism, Gibbs):
         return estimand.regression.title
@@ -130,7 +129,7 @@ def _released(study: Study) -> list[str]:
             "synthetic table, and another question costs privacy again."
         ]
     tables = f"{count_text(used.copies, 'synthetic table')} with "
-    if counts_rows(study):
+    if MECHANISMS.of(study.mechanism).counts_rows(study.asked):
         tables += "about as many rows as the site has, by a noisy count"
     else:
         tables += "a row for each that the declared frame may hold"
@@ -185,7 +184,7 @@ def limits(study: Study, *, mechanism_variance: bool) -> list[str]:
         if persons == 1
         else f"Each person is assumed to be in at most {persons} sites.",
     ]
-    if not gibbs and not counts_rows(study):
+    if not gibbs and not MECHANISMS.of(study.mechanism).counts_rows(study.asked):
         found.append(
             "Tables have a row for each that the declared frames may hold, since these releases "
             "counted nobody. Where a frame is larger than the cohort, standard errors are too "

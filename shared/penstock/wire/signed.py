@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from penstock.base.errors import InvalidInput, Problem, SignatureError
+from penstock.mechanisms.registry import MECHANISMS, Registry
 from penstock.study.study import Study
 from penstock.wire.canonical import canonical, digest, read_json
 from penstock.wire.messages import MAX_STUDY_BYTES
@@ -43,8 +44,11 @@ def sign_study(study: Study, key: Ed25519PrivateKey) -> SignedStudy:
     return SignedStudy(study, public_hex(key), sign(key, STUDY, canonical(study.to_dict())))
 
 
-def read_signed_study(data: bytes) -> SignedStudy:
+def read_signed_study(data: bytes, mechanisms: Registry = MECHANISMS) -> SignedStudy:
     """Parse and verify an untrusted signed study.
+
+    Args:
+        mechanisms: those that it may name.
 
     Raises:
         InvalidInput: not a signed study, or a study with problems.
@@ -56,7 +60,7 @@ def read_signed_study(data: bytes) -> SignedStudy:
         raise InvalidInput("signed study", [Problem("study", "not an object")])
     # The signature is checked on the bytes that were signed, before they are interpreted.
     verify(signer, STUDY, canonical(study), signature)
-    return SignedStudy(Study.from_dict(study), signer, signature)
+    return SignedStudy(Study.from_dict(study, mechanisms), signer, signature)
 
 
 @dataclass(frozen=True, slots=True)

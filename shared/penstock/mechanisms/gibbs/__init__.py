@@ -14,6 +14,9 @@ file          holds
 `chain`       overdamped and underdamped chains, their accounting, and where their noise ends up
 `bounds`      what the theorems of Ganesh & Talwar 2020 would ask, for comparison
 `plan`        noise multipliers and charges, from public numbers alone
-`mechanism`   rows in, one answer out
+`run`         rows in, one answer out
+`worth`       whether the answer will say anything, from public numbers alone
+`memory`      how much a run takes at most
+`mechanism`   what the rest of the package knows of all this
 ============  ==================================================================================
 """
