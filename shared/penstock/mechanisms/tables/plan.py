@@ -18,15 +18,14 @@ from penstock.mechanisms.sliced_wasserstein import tuning as sliced_tuning
 from penstock.mechanisms.sliced_wasserstein.body import Sliced
 from penstock.mechanisms.sliced_wasserstein.directions import rounds
 from penstock.mechanisms.sliced_wasserstein.goals import Schedule
+from penstock.mechanisms.tables.margins import measure_histograms
+from penstock.mechanisms.tables.moments import measure_moments
+from penstock.mechanisms.tables.outcome import measure_scores
 from penstock.mechanisms.tables.stages import Autoregressive, Body, Stages, Tuning, tune
 from penstock.privacy.accounting.accountant import epsilon
 from penstock.privacy.calibration import smallest_scale
-from penstock.privacy.events import (
-    Event,
-    Gaussian,
-    Unbounded,
-    latent_injection,
-)
+from penstock.privacy.events import Event, Gaussian, Unbounded
+from penstock.privacy.measurements import LatentNoise, Measurement, charge
 from penstock.privacy.request import PrivacyRequest
 from penstock.schema import Schema
 from penstock.schema.encoding import Encoding
@@ -49,9 +48,10 @@ class Plan:
 
     Args:
         persons: public n; rows: k, rows per person at most.
-        latent_clip: radius to which injected latents are clipped.
+        injection: of the rows' own latents; None at w = 0, where tables have none of them.
+        latent_clip: radius to which latents are, or would be, clipped.
         stages: how the model is fitted.
-        events: what the run is charged as; epsilon: their ε at the requested δ.
+        epsilon: of the events at the requested δ.
         corrected: whether samples are matched to the noisy moments and the outcome's score.
     """
 
@@ -60,10 +60,9 @@ class Plan:
     rows: int
     copies: int
     refits: int
-    w: float
+    injection: LatentNoise | None
     latent_clip: float
     stages: Stages
-    events: tuple[Event, ...]
     epsilon: float
     corrected: bool
 
@@ -71,6 +70,24 @@ class Plan:
     def d(self) -> int:
         """Encoded columns."""
         return self.stages.columns
+
+    @property
+    def w(self) -> float:
+        """The rows' own share of the latents."""
+        return 0.0 if self.injection is None else self.injection.w
+
+    @property
+    def measurements(self) -> tuple[Measurement, ...]:
+        """All that is asked of rows, and the noise with which it leaves."""
+        stages = self.stages.measurements if self.guarantee == "formal" else ()
+        return stages if self.injection is None else (*stages, self.injection)
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """What the run is charged as: ∞ where rows are looked at without noise."""
+        if self.guarantee == "empirical":
+            return (Unbounded("maf, fitted without noise"),)
+        return charge(self.measurements)
 
 
 def plan(
@@ -107,37 +124,30 @@ def plan_columns(
         return _sliced(mechanism, d, rows, persons, signal, tuning)
 
     stages = _private_stages(body, d, rows, persons, privacy, outcomes, ())
-    return _planned(mechanism, persons, privacy, stages, stages.events())
+    return _planned(mechanism, persons, privacy, stages, _UNCLIPPED, None)
 
 
 def _plan_maf(
     mechanism: Maf, d: int, rows: int, persons: int, privacy: PrivacyRequest, outcomes: int
 ) -> Plan:
     arch = Architecture(d, mechanism.flows, tuple(mechanism.hidden))
-    injection = _injection(mechanism, rows)
+    # Where ε is ∞ whatever the radius, clipping would protect nobody, and cost accuracy.
+    clip = _UNCLIPPED if privacy.guarantee == "empirical" else mechanism.latent_clip
+    injection = _injection(mechanism, rows, clip)
     if privacy.guarantee != "empirical":
-        _check_injection(mechanism, rows, privacy)
+        _check_injection(mechanism, rows, injection, privacy)
     if privacy.guarantee == "formal":
 
         def body(signal: float, tuning: Tuning) -> Callable[[float], Body]:
             return _autoregressive(mechanism, arch, rows, tuning)
 
-        stages = _private_stages(body, d, rows, persons, privacy, outcomes, injection)
-        events = (*stages.events(), *injection)
+        free = () if injection is None else (injection.event,)
+        stages = _private_stages(body, d, rows, persons, privacy, outcomes, free)
     else:
-        free = Training(mechanism.steps, math.inf, None, _rate(mechanism), PUBLIC_RATE)
-        flow = Autoregressive(arch, free)
+        noiseless = Training(mechanism.steps, math.inf, None, _rate(mechanism), PUBLIC_RATE)
+        flow = Autoregressive(arch, noiseless)
         stages = Stages(None, None, None, math.inf, flow, d, rows, outcomes)
-        unbounded = Unbounded("maf, fitted without noise")
-        events = injection if privacy.guarantee == "public-flow" else (unbounded,)
-    made = _planned(mechanism, persons, privacy, stages, events)
-    return replace(
-        made,
-        w=mechanism.w,
-        # Where ε is ∞ whatever the radius, clipping would protect nobody, and cost accuracy.
-        latent_clip=_UNCLIPPED if privacy.guarantee == "empirical" else mechanism.latent_clip,
-        corrected=privacy.guarantee == "formal" or mechanism.w == 0,
-    )
+    return _planned(mechanism, persons, privacy, stages, clip, injection)
 
 
 def _planned(
@@ -145,21 +155,22 @@ def _planned(
     persons: int,
     privacy: PrivacyRequest,
     stages: Stages,
-    events: tuple[Event, ...],
+    clip: float,
+    injection: LatentNoise | None,
 ) -> Plan:
-    return Plan(
+    made = Plan(
         guarantee=privacy.guarantee,
         persons=persons,
         rows=stages.rows,
         copies=mechanism.copies,
         refits=mechanism.refits,
-        w=0.0,
-        latent_clip=_UNCLIPPED,
+        injection=injection,
+        latent_clip=clip,
         stages=stages,
-        events=events,
-        epsilon=epsilon(events, privacy.delta),
-        corrected=True,
+        epsilon=math.inf,
+        corrected=privacy.guarantee == "formal" or injection is None,
     )
+    return replace(made, epsilon=epsilon(made.events, privacy.delta))
 
 
 def _private_stages(
@@ -182,9 +193,11 @@ def _private_stages(
 
     def stages(scale: float) -> Stages:
         return Stages(
-            margins=scale / math.sqrt(tuning.margins),
-            moments=scale / math.sqrt(tuning.moments),
-            outcome=scale / math.sqrt(tuning.outcome) if outcomes else None,
+            margins=measure_histograms(scale / math.sqrt(tuning.margins), d, rows, outcomes),
+            moments=measure_moments(scale / math.sqrt(tuning.moments), tuning.radius, d, rows),
+            outcome=measure_scores(scale / math.sqrt(tuning.outcome), d, outcomes)
+            if outcomes
+            else None,
             radius=tuning.radius,
             body=bodies(scale),
             columns=d,
@@ -193,7 +206,7 @@ def _private_stages(
         )
 
     def charges(scale: float) -> tuple[Event, ...]:
-        return (*stages(scale).events(), *injection)
+        return (*charge(stages(scale).measurements), *injection)
 
     return stages(smallest_scale(charges, privacy.epsilon, privacy.delta))
 
@@ -253,15 +266,17 @@ def _rate(mechanism: Maf) -> float | None:
     return mechanism.rate if mechanism.sampling == "poisson" and mechanism.rate < 1 else None
 
 
-def _injection(mechanism: Maf, rows: int) -> tuple[Event, ...]:
-    if mechanism.w == 0:
-        return ()
-    return (latent_injection(mechanism.w, mechanism.latent_clip, mechanism.copies * rows),)
+def _injection(mechanism: Maf, rows: int, clip: float) -> LatentNoise | None:
+    return LatentNoise(mechanism.w, clip, rows, mechanism.copies) if mechanism.w > 0 else None
 
 
-def _check_injection(mechanism: Maf, rows: int, privacy: PrivacyRequest) -> None:
+def _check_injection(
+    mechanism: Maf, rows: int, injection: LatentNoise | None, privacy: PrivacyRequest
+) -> None:
     """Refuse a w whose injection alone costs more than ε, and say what would do."""
-    spent = epsilon(_injection(mechanism, rows), privacy.delta)
+    if injection is None:
+        return
+    spent = epsilon((injection.event,), privacy.delta)
     if not spent > privacy.epsilon:
         return
     count = mechanism.copies * rows
