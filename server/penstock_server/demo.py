@@ -8,7 +8,6 @@ analyst who signs a study. Nothing is mocked: this module only spawns `penstock`
 from __future__ import annotations
 
 import json
-import math
 import os
 import shutil
 import signal
@@ -17,10 +16,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated
@@ -30,17 +29,12 @@ import typer
 from penstock.base.checks import Checks
 from penstock.base.errors import JobFailed
 from penstock.cli.console import done, err, friendly, say
-from penstock.mechanisms import MECHANISMS, Gibbs, Maf, Settings, SlicedWasserstein, Trajectory
+from penstock.mechanisms import MECHANISMS
 from penstock.privacy.request import advised_delta
-from penstock.questions.estimands import Estimand
-from penstock.schema import Schema
 from penstock.study.toml import study_template
-from penstock_server.report.draw import to_file
-from penstock_server.report.forest import forest_png
-from penstock_server.report.html import plot_of
-from penstock_server.report.marginals import layout
-from penstock_server.report.trajectory import panels
-from penstock_server.simulate import cvd, visits
+from penstock_server.mechanisms.registry import words_of
+from penstock_server.report.contents import SECTIONS
+from penstock_server.simulate.scenarios import DEFAULT, SCENARIOS, Scenario
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -58,7 +52,7 @@ READY_SECONDS, READY_SECONDS_EACH = 90.0, 15.0
 
 STOP_SECONDS = 30.0
 POLICY = """\
-mechanisms = ["maf", "sliced-wasserstein", "trajectory", "gibbs"]
+mechanisms = {mechanisms}
 guarantees = ["formal"]
 approval = "automatic"
 
@@ -73,69 +67,6 @@ slot_seconds = 5
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Scenario:
-    """What is simulated, what is asked of it, and by which mechanism.
-
-    Attributes:
-        simulate: the command that writes rows and truth; sites: its sites, the demo's first.
-        known: what is known of the truth; shown: how its number in truth.json is shown.
-    """
-
-    study: str
-    title: str
-    simulate: str
-    sites: tuple[str, ...]
-    known: str
-    schema: Schema
-    estimand: Estimand
-    mechanism: Settings
-    shown: Callable[[Mapping[str, float]], str]
-
-
-def _hazard(mechanism: Settings) -> Scenario:
-    """Does blood pressure raise the hazard of cardiovascular disease, after age and cholesterol?"""
-    first = [c.name for c in cvd.DEMO_SITES]
-    return Scenario(
-        study="sbp-cvd",
-        title="Systolic blood pressure and cardiovascular disease",
-        simulate="cvd",
-        sites=(*first, *(c.name for c in cvd.COHORTS if c.name not in first)),
-        known="hazard ratio",
-        schema=cvd.schema(),
-        estimand=cvd.estimand(),
-        mechanism=mechanism,
-        shown=lambda truth: f"{math.exp(truth['log_hazard_ratio']):.3f}",
-    )
-
-
-def _slope(mechanism: Settings) -> Scenario:
-    """How does blood pressure change from visit to visit, when only some respond to treatment?"""
-    return Scenario(
-        study="sbp-visits",
-        title="Blood pressure and LDL over nine visits",
-        simulate="visits",
-        sites=tuple(c.name for c in visits.CLINICS),
-        known="course",
-        schema=visits.schema(),
-        estimand=visits.estimand(),
-        mechanism=mechanism,
-        shown=lambda truth: f"{truth['coefficient']:.3f}",
-    )
-
-
-REFITS = 12
-"""Fewer than studies have by default, so that the demo ends within three minutes on two cores: the
-mechanism's variance is known to fewer degrees of freedom, and intervals are as much wider."""
-
-SCENARIOS: dict[str, Callable[[], Scenario]] = {
-    "maf": lambda: _hazard(Maf(refits=REFITS)),
-    "sliced-wasserstein": lambda: _hazard(SlicedWasserstein(refits=REFITS)),
-    "trajectory": lambda: _slope(Trajectory(time="visit")),
-    "gibbs": lambda: _hazard(Gibbs()),
-}
-
-
 @app.command()
 @friendly
 def demo(
@@ -143,8 +74,8 @@ def demo(
         "penstock-demo"
     ),
     mechanism: Annotated[
-        str, typer.Option("--mechanism", "-m", help=f"How sites release: {', '.join(MECHANISMS)}.")
-    ] = "maf",
+        str, typer.Option("--mechanism", "-m", help=f"How sites release: {', '.join(SCENARIOS)}.")
+    ] = DEFAULT,
     sites: Annotated[int, typer.Option(help="How many cohorts, 2 to 12; trajectory: 4.")] = 4,
     epsilon: Annotated[float, typer.Option(help="ε that the study asks of each site.")] = 3.0,
     seed: Annotated[int, typer.Option(help="Of the simulated cohorts (never of the noise).")] = 1,
@@ -160,7 +91,7 @@ def demo(
     from visit to visit, and how do two groups of patients part?
     """
     check = Checks("demo")
-    check.choice("--mechanism", mechanism, MECHANISMS.names)
+    check.choice("--mechanism", mechanism, tuple(SCENARIOS))
     check.done()
     scenario = SCENARIOS[mechanism]()
     check.whole("--sites", sites, 2, len(scenario.sites))
@@ -253,7 +184,7 @@ class Demo:
         say(f"5. The analyst signs a study at ε = {self.epsilon:g} and hands it in")
         (self.work / "study.toml").write_text(self.study(asked))
         self.command("study", "submit", "study.toml", "-k", "analyst.key")
-        what = "coefficients" if isinstance(asked.mechanism, Gibbs) else "synthetic rows"
+        what = words_of(asked.mechanism.name).released
         say(f"6. Each site draws under its ledger, and releases {what} only")
         self.command("study", "status", asked.study, "--wait", show=True, seconds=seconds)
 
@@ -275,7 +206,8 @@ class Demo:
         shutil.copy(source / "dictionary.toml", site)
         data = str(source / "data.csv")
         self.command("site", "init", *at, "--name", name, "--from", data)
-        policy = POLICY.format(epsilon=float(self.epsilon), total=self.total)
+        limits = {"epsilon": float(self.epsilon), "total": self.total}
+        policy = POLICY.format(mechanisms=json.dumps(MECHANISMS), **limits)
         (site / "policy.toml").write_text(policy)
         self.command("site", "check", *at, "--accept")
         allowed = ("--epsilon", str(self.total), "--expires", "2099-12-31")
@@ -307,13 +239,10 @@ class Demo:
             done(estimand["sentence"])
         truth = json.loads((self.work / "data" / "truth.json").read_text())
         say(f"  the truth that was simulated: {self.scenario.shown(truth)}")
-        forest_png(self.out / "forest.png", plot_of(report["estimands"][0]))
-        done(f"forest plot: {self.out / 'forest.png'}")
-        part = report["trajectory"]
-        if part is not None:
-            drawing = layout(panels(part, part["figures"][0]))
-            to_file(drawing, self.out / "paths.png", title=self.scenario.title)
-            done(f"particles and paths in time, all sites: {self.out / 'paths.png'}")
+        for section in SECTIONS:
+            for picture in section.draw(report):
+                picture.save(self.out / picture.name)
+                done(f"{picture.what}: {self.out / picture.name}")
         done(f"report: {self.out / 'report.html'}")
 
     # -- processes -----------------------------------------------------------------------------

@@ -129,7 +129,7 @@ USES: dict[str, Callable[[Estimand], object]] = {
     "contrast": lambda e: words.contrast(e, SCHEMA),
     "measure": lambda e: words.measure(e, SCHEMA),
     "outcome": lambda e: words.outcome_text(e, SCHEMA),
-    "chain": lambda e: words.model_text(e, Gibbs()),
+    "chain": lambda e: POSINGS.of(e.model),
     "old report": lambda e: completed({"format_version": "1.0", "estimands": [{"model": e.model}]}),
 }
 

@@ -28,11 +28,14 @@ from penstock.schema.encoding import Encoding
 from penstock.study.study import Study
 from penstock.wire.manifest import sign_manifest
 from penstock.wire.signatures import public_hex
-from penstock_server.intake.uploads import Upload, check_manifest
+from penstock_server.intake.uploads import check_manifest
+from penstock_server.mechanisms.delivery import Upload
+from penstock_server.mechanisms.registry import kind_of
+from penstock_server.mechanisms.trajectory.exports import couplings
+from penstock_server.mechanisms.trajectory.uploaded import read_particles, read_paths
 from penstock_server.report.build import ReportInputs, SiteInput, build_report, report_schema
 from penstock_server.report.html import render
-from penstock_server.results import export, results
-from penstock_server.results.codebook import dictionary
+from penstock_server.results import results
 from penstock_server.store.store import Site
 
 PERSONS = 300
@@ -78,13 +81,14 @@ def reported(study: Study, upload: Upload) -> str:
             "delivered",
             estimates=made.estimates(upload, study),
             release=results._release(upload.manifest),
-            marginals=results._marginals(upload, study),
+            summaries=kind_of(study).load_results().summarise(upload),
         ),
     )
     times = {"created": "2026-11-20T08:00:00Z", "finished": "2026-11-21T10:12:00Z"}
     report = build_report(ReportInputs(study, "5" * 64, "finished", sites=sites, **times))
     jsonschema.Draft202012Validator(report_schema()).validate(report)
-    json.dumps(dictionary(study, report, copies="all"), allow_nan=False)
+    described = kind_of(study).load_results().describe(report, "all")
+    json.dumps(described, allow_nan=False)
     assert all(e["k"] == 1 for e in report["estimands"]), report["estimands"]
     return render(report)
 
@@ -105,11 +109,8 @@ def test_tables_are_accepted(mechanism: Settings, tmp_path: Path) -> None:
     upload = released(study, tmp_path)
     page = reported(study, upload)
     assert mechanism.name in page
-    export.write_pooled([upload], tmp_path, all_copies=True)
-    if mechanism.name == "trajectory":
-        export.write_paths([upload], study, tmp_path)
-        export.write_particles([upload], study, tmp_path)
-        export.write_couplings([upload], study, tmp_path)
+    written = kind_of(study).load_results().export(lambda: iter([upload]), tmp_path, "all")
+    assert ("couplings.parquet" in {f.name for f in written}) == (mechanism.name == "trajectory")
 
 
 @pytest.mark.parametrize("dynamics", ["overdamped", "underdamped"])
@@ -118,7 +119,7 @@ def test_answers_are_accepted(model: str, dynamics: str, tmp_path: Path) -> None
     schema = replace(SCHEMA, columns=COLUMNS)
     study = made.study(Gibbs(dynamics), schema=schema, estimands=(QUESTIONS[model],))
     upload = released(study, tmp_path)
-    export.write_answers([upload], study, tmp_path)
+    kind_of(study).load_results().export(lambda: iter([upload]), tmp_path, "all")
     assert "fitted at the sites" in reported(study, upload) or model == "mean"
 
 
@@ -165,9 +166,9 @@ def test_paths_go_where_the_couplings_lead(tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(made, "rows", flat)
         upload = released(study, tmp_path)
-    mass = export.couplings(upload, study)
-    particles = np.asarray(upload.particles()["x"]).reshape(5, 6)
-    paths = np.asarray(upload.paths()["x"]).reshape(200, 5)
+    mass = couplings(upload, study, mechanism)
+    particles = np.asarray(read_particles(upload)["x"]).reshape(5, 6)
+    paths = np.asarray(read_paths(upload)["x"]).reshape(200, 5)
     distance = np.abs(paths[:, :, None] - particles[None])
     chain = distance.argmin(axis=2)
     assert distance.min(axis=2).max() < 1e-9

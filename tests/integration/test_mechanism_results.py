@@ -78,7 +78,9 @@ def test_the_same_files_come_again(coordinator, name, tmp_path):
 
 def test_couplings_that_cannot_be_made_are_left_out_and_said(coordinator, monkeypatch, tmp_path):
     study_id = finished(coordinator, "trajectory")
-    monkeypatch.setattr("penstock_server.results.export.find_spec", lambda name: None)
+    monkeypatch.setattr(
+        "penstock_server.mechanisms.trajectory.exports.find_spec", lambda name: None
+    )
     files = results.pull(coordinator, study_id, tmp_path, copies="one")
     assert "couplings.parquet" not in {f.name for f in files}
     described = json.loads((tmp_path / "dictionary.json").read_text())

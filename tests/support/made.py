@@ -22,8 +22,9 @@ from penstock.wire.manifest import Manifest
 from penstock.wire.signatures import generate_key, public_hex
 from penstock_server.analysis.combine import SiteEstimate
 from penstock_server.analysis.refits import widen_sites
-from penstock_server.intake.uploads import Upload, read_upload
-from penstock_server.results.results import measure
+from penstock_server.intake.uploads import read_upload
+from penstock_server.mechanisms.delivery import Upload
+from penstock_server.mechanisms.registry import kind_of
 
 KEY = generate_key()
 PERSONS = 40
@@ -200,4 +201,5 @@ def uploads(of: Study, folder: Path) -> list[Upload]:
 
 def estimates(found: Upload, of: Study) -> dict[str, SiteEstimate]:
     """What a report makes of one site's release where no other site delivers."""
-    return widen_sites({found.site: measure(found, of)})[found.site]
+    measured = kind_of(of).load_results().measure(found)
+    return widen_sites({found.site: measured})[found.site]

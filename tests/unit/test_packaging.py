@@ -117,6 +117,12 @@ def test_the_wheel_ships_its_data(wheel, name):
     assert name in zipfile.ZipFile(wheel).namelist()
 
 
+def test_the_wheel_ships_every_template(wheel):
+    templates = {str(p.relative_to(ROOT / "server")) for p in (ROOT / "server").rglob("*.j2")}
+    assert len(templates) > 10
+    assert templates <= contents(wheel)
+
+
 def without(modules: tuple[str, ...], code: str) -> subprocess.CompletedProcess[str]:
     """Run code in an interpreter where these modules cannot be imported."""
     block = f"""

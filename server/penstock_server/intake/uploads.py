@@ -6,19 +6,16 @@ import hashlib
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from penstock.base.checks import NAME, SITE, SITE_BOUND, shown
 from penstock.base.errors import InvalidEvent, InvalidInput, SignatureError, UploadRejected
-from penstock.mechanisms import MECHANISMS, Gibbs, Maf, Trajectory
-from penstock.mechanisms.released import COPY, ESTIMATE, PARTICLE, PATH, TERM, Shape
-from penstock.mechanisms.trajectory.times import times_of
+from penstock.mechanisms import MECHANISMS
+from penstock.mechanisms.released import COPY, Shape
 from penstock.privacy.accounting import accountant
 from penstock.privacy.accounting.accountant import epsilon
 from penstock.privacy.events import (
@@ -29,11 +26,13 @@ from penstock.privacy.events import (
     from_dict,
     injections,
 )
-from penstock.schema import LARGEST, LEVEL_KINDS, Coded, Floats, Schema, from_arrow
+from penstock.schema import LEVEL_KINDS, Coded, Schema, from_arrow
 from penstock.study.study import Study, parse_time
 from penstock.wire.manifest import Manifest, read_manifest
 from penstock.wire.messages import SERVED_MAJORS
 from penstock_server.intake.ipc_guard import check_stream
+from penstock_server.mechanisms.delivery import Upload
+from penstock_server.mechanisms.registry import kind_of
 from penstock_server.store.store import Site
 
 # A study's sites mostly claim the same events, and a fourth of a second each is the pump's.
@@ -43,42 +42,10 @@ MAX_EVENTS, MAX_SUBSAMPLED = 64, 16
 cost time to account for, up to half a second each."""
 _PLAIN = (Gaussian, DiscreteGaussian, NoisyDescent)
 MAX_SEQ = 2**53
-ASYMMETRY = 1e-9
-"""How far a covariance may be from symmetric and from positive semidefinite, in correlations: the
-rounding of the numbers that a site computes."""
 _WIRE = re.compile(r"([0-9]{1,4})\.[0-9]{1,4}")
 _HEAD = re.compile(r"[0-9a-f]{64}")
 MAX_VERSION, MAX_SOFTWARE, LABEL = 1_000_000, 32, 100
 _SOFTWARE_VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+!_-]{0,63}")
-
-
-@dataclass(frozen=True, slots=True)
-class Upload:
-    """A release that passed every check."""
-
-    site: str
-    manifest: Manifest
-    shape: Shape
-    table: pa.Table
-
-    def copy(self, index: int) -> pa.Table:
-        """Copy ``index`` (from 1), or refit ``-index``, without its labels."""
-        mask = pc.equal(self.table.column(COPY), index)
-        return self.table.filter(mask).drop_columns(list(self.shape.labels))
-
-    def particles(self) -> pa.Table:
-        """A trajectory's particles without labels, ordered by time point."""
-        mask = pc.equal(self.table.column(PATH), PARTICLE)
-        return self.table.filter(mask).drop_columns(list(self.shape.labels))
-
-    def paths(self) -> pa.Table:
-        """A trajectory's paths under their number, each ordered by time."""
-        return self.table.filter(pc.greater(self.table.column(PATH), 0)).drop_columns([COPY])
-
-    def answer(self) -> tuple[Floats, Floats]:
-        """Coefficients (p,) and covariance (p, p), of the mechanism that gives one answer."""
-        coded = from_arrow(self.copy(1), self.shape.schema)
-        return coded[ESTIMATE], _covariance(coded)
 
 
 def size_limit(study: Study, persons: int) -> int:
@@ -221,9 +188,7 @@ def _is_line(label: object) -> bool:
 
 def _check_injection(claimed: float | None, recomputed: float | None, study: Study) -> None:
     """The injection's own ε: where one was asked for, and what its events cost."""
-    mechanism = study.mechanism
-    asked = isinstance(mechanism, Maf) and mechanism.w > 0
-    asked = asked and study.privacy.guarantee != "empirical"  # all is in its one event, ε = ∞
+    asked = kind_of(study).injects
     if asked != (recomputed is not None):
         what = "one" if asked else "none"
         raise UploadRejected("the release's latent noise injection", bound=f"{what} was asked for")
@@ -289,11 +254,7 @@ def read_upload(site: str, manifest: Manifest, path: Path, study: Study) -> Uplo
             "the table's copies have not the manifest's rows", value=rows, bound=manifest.rows
         )
     coded = _check_values(table.drop_columns(list(shape.labels)), shape.schema)
-    if isinstance(study.mechanism, Trajectory):
-        other = table.column(COPY).to_numpy() == 0
-        _check_times(coded[study.mechanism.time][other], study.mechanism, study.schema)
-    elif isinstance(study.mechanism, Gibbs):
-        _check_answer(coded)
+    kind_of(study).check(coded, table.column(COPY).to_numpy())
     return Upload(site, manifest, shape, table)
 
 
@@ -306,43 +267,6 @@ def _check_columns(found: pa.Schema, shape: Shape) -> pa.Schema:
         if found.field(field.name).type != field.type:
             raise UploadRejected(f"column {field.name} has another type", bound=field.type)
     return expected
-
-
-def _check_times(found: Floats, mechanism: Trajectory, schema: Schema) -> None:
-    """Particles stand at the study's time points, and paths at its evenly spaced times."""
-    times = times_of(mechanism, schema)
-    points = np.repeat(times.at(times.positions), mechanism.particles)
-    seen = times.at(np.linspace(0.0, 1.0, mechanism.path_times))
-    if not np.array_equal(found, np.concatenate([points, np.tile(seen, mechanism.paths)])):
-        raise UploadRejected("particles or paths are not at the study's times")
-
-
-def _check_answer(coded: Coded) -> None:
-    """Terms in order, and a covariance that can be one."""
-    terms = len(coded[TERM])
-    if not np.array_equal(coded[TERM], np.arange(1, terms + 1)):
-        raise UploadRejected("the answer's terms are not in order")
-    covariance = _covariance(coded)
-    # A number at the bound may have been larger: nothing is known of it.
-    if not (np.abs(np.column_stack([coded[ESTIMATE], covariance])) < LARGEST).all():
-        raise UploadRejected("the answer's numbers are beyond what can be released")
-    variances = np.diagonal(covariance)
-    if not (variances > 0).all():
-        raise UploadRejected("the answer's variances are not all above 0")
-    scale = np.sqrt(variances)
-    with np.errstate(over="ignore"):
-        correlations = covariance / scale[:, None] / scale
-    if not (np.abs(correlations) <= 1 + ASYMMETRY).all():
-        raise UploadRejected("the answer's covariance is not positive semidefinite")
-    if not np.allclose(correlations, correlations.T, rtol=0, atol=ASYMMETRY):
-        raise UploadRejected("the answer's covariance is not symmetric")
-    if not np.linalg.eigvalsh(correlations).min() >= -ASYMMETRY * terms:
-        raise UploadRejected("the answer's covariance is not positive semidefinite")
-
-
-def _covariance(coded: Coded) -> Floats:
-    """The matrix behind the columns of an answer."""
-    return np.column_stack([v for name, v in coded.items() if name not in (TERM, ESTIMATE)])
 
 
 def _check_values(table: pa.Table, schema: Schema) -> Coded:

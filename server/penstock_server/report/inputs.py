@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from penstock.base.errors import InvalidInput, Problem
 from penstock.study.study import Study
 from penstock_server.analysis.combine import SiteEstimate
-from penstock_server.analysis.marginals import Marginals
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,7 @@ class SiteRelease:
 class SiteInput:
     """One invited site: its state, its estimates by estimand, and its release if there is one.
 
-    ``marginals`` are what a picture shows of its particles and paths, of a trajectory.
+    ``summaries`` are what sections of the report show of its release beside its estimates.
     """
 
     name: str
@@ -87,7 +89,11 @@ class SiteInput:
     remedy: str = ""
     estimates: Mapping[str, SiteEstimate] = field(default_factory=dict)
     release: SiteRelease | None = None
-    marginals: Marginals | None = None
+    summaries: tuple[object, ...] = ()
+
+    def summary(self, kind: type[T]) -> T | None:
+        """Its summary of a type; None if its mechanism makes no such one."""
+        return next((found for found in self.summaries if isinstance(found, kind)), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +111,11 @@ class ReportInputs:
     finished: str
     sites: tuple[SiteInput, ...]
     truth: Mapping[str, float] | None = None
+
+    @property
+    def delivered(self) -> list[SiteInput]:
+        """The sites that have a release."""
+        return [site for site in self.sites if site.release is not None]
 
     def __post_init__(self) -> None:
         names = [site.name for site in self.sites]

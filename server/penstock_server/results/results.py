@@ -8,35 +8,25 @@ for it.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from multiprocessing.pool import ThreadPool
 from pathlib import Path
 from typing import Any
 
 from penstock.base.errors import CoordinatorError
-from penstock.mechanisms import Gibbs, Maf, Trajectory
-from penstock.mechanisms.released import PATH, refits_of_copies
-from penstock.questions.estimands import Estimand
-from penstock.schema import Coded, Schema, from_arrow
-from penstock.study.study import Study
 from penstock.wire.manifest import Manifest, read_manifest
 from penstock.wire.messages import Copies, SiteState, StudyState, explain
 from penstock.wire.signatures import fingerprint
 from penstock.wire.signed import read_signed_study
-from penstock_server.analysis.combine import SiteEstimate, combine
-from penstock_server.analysis.estimands import Estimate, estimate
-from penstock_server.analysis.floor import variance_floor
-from penstock_server.analysis.marginals import Marginals, summarise
-from penstock_server.analysis.refits import Measured, spread, widen_sites
-from penstock_server.intake.uploads import Upload, read_upload
+from penstock_server.analysis.refits import widen_sites
+from penstock_server.intake.uploads import read_upload
+from penstock_server.mechanisms.delivery import Upload
+from penstock_server.mechanisms.registry import kind_of
+from penstock_server.mechanisms.writing import write
 from penstock_server.report.build import build_report, completed
 from penstock_server.report.html import render
 from penstock_server.report.inputs import ReportInputs, SiteInput, SiteRelease
-from penstock_server.results import export
-from penstock_server.results.codebook import dictionary
 from penstock_server.results.material import Material, gather
 from penstock_server.store.store import SiteRow, StudyRow
 from penstock_server.studies.lifecycle import Coordinator, table_path
@@ -54,14 +44,15 @@ def build(
         pooled: told after each site how many are pooled so far.
     """
     study = material.study
+    mechanism = kind_of(study).load_results()
     delivered, measured = {}, {}
     for upload in _read(material):
-        measured[upload.site] = measure(upload, study)
+        measured[upload.site] = mechanism.measure(upload)
         delivered[upload.site] = SiteInput(
             upload.site,
             str(SiteState.DELIVERED),
             release=_release(upload.manifest),
-            marginals=_marginals(upload, study),
+            summaries=mechanism.summarise(upload),
         )
         pooled(len(delivered))
     # What one site's refits show says something of the others'.
@@ -79,7 +70,7 @@ def build(
             truth={e.name: truth[e.name] for e in study.estimands if e.name in truth} or None,
         )
     )
-    export.write(folder / REPORT, json.dumps(report, indent=1, allow_nan=False).encode())
+    write(folder / REPORT, json.dumps(report, indent=1, allow_nan=False).encode())
     return report
 
 
@@ -108,64 +99,6 @@ def _absent(part: SiteRow) -> SiteInput:
     return SiteInput(part.site, str(part.state), part.code, part.detail or remedy or meaning)
 
 
-def measure(upload: Upload, study: Study) -> dict[str, Measured]:
-    """Every estimand of one site's release: combined over copies, and what its refits show."""
-    if isinstance(study.mechanism, Gibbs):
-        return _answered(upload, study)
-    manifest = upload.manifest
-    # Persons' own latents, where there are any, are the same in every table.
-    fresh = 1.0 - (study.mechanism.w if isinstance(study.mechanism, Maf) else 0.0)
-    copies = [_coded(upload, study.schema, i + 1) for i in range(manifest.copies)]
-    refits = [_coded(upload, study.schema, -i - 1) for i in range(manifest.refits)]
-    found = {}
-    # The fits are numpy and release the interpreter's lock for most of their time.
-    with ThreadPool(os.cpu_count() or 1) as pool:
-        for estimand in study.estimands:
-            one = partial(_estimate, study.schema, estimand)
-            fitted, again = pool.map(one, copies), pool.map(one, refits)
-            plain = combine(fitted)
-            made_of = fitted if refits_of_copies(manifest.wire) else None
-            shown = spread(plain, again, made_of, fresh=fresh) if refits else None
-            found[estimand.name] = Measured(plain, len(refits), shown)
-    return found
-
-
-def _answered(upload: Upload, study: Study) -> dict[str, Measured]:
-    """The one estimand that a site has answered itself.
-
-    The last term is the estimand, per its units already; its variance holds the mechanism's noise.
-    """
-    estimand, schema = study.estimands[0], study.schema
-    most = upload.manifest.persons * schema.max_rows_per_person
-    estimates, covariance = upload.answer()
-    # As for tables: no answer from so many rows can know more.
-    variance = max(float(covariance[-1, -1]), variance_floor(schema, estimand, most))
-    # How many rows are behind it, within the frame, is not released.
-    found = SiteEstimate(float(estimates[-1]), variance, variance, None, None, None, 1, 1)
-    return {estimand.name: Measured(found, 0, None)}
-
-
-def _marginals(upload: Upload, study: Study) -> Marginals | None:
-    if not isinstance(study.mechanism, Trajectory):
-        return None
-    particles = from_arrow(upload.particles(), study.schema)
-    paths = from_arrow(upload.paths().drop_columns([PATH]), study.schema)
-    return summarise(study.mechanism, study.schema, upload.manifest.rows, particles, paths)
-
-
-def _coded(upload: Upload, schema: Schema, index: int) -> Coded:
-    return from_arrow(upload.copy(index), schema)
-
-
-def _estimate(schema: Schema, estimand: Estimand, table: Coded) -> Estimate:
-    found = estimate(table, schema, estimand)
-    if found.problem is not None:
-        return found
-    # No table of so many rows can know more: a hostile one must not buy weight.
-    least = variance_floor(schema, estimand, len(table[estimand.outcome]))
-    return replace(found, variance=max(found.variance, least))
-
-
 def _release(m: Manifest) -> SiteRelease:
     infinite = float("inf")
     return SiteRelease(
@@ -190,12 +123,7 @@ def _release(m: Manifest) -> SiteRelease:
 
 
 def pull(coordinator: Coordinator, prefix: str, out: Path, *, copies: Copies) -> list[Path]:
-    """Write report.html, report.json, dictionary.json, and the released tables.
-
-    Those are pooled.parquet and .csv, with one copy unless all are asked for; with ``refits`` also
-    refits.parquet and .csv, where the study has any; of a trajectory also
-    paths and particles (.parquet, .csv) and, where they can be made, couplings.parquet; of an
-    answer coefficients.csv and .json instead.
+    """Write report.html, report.json, dictionary.json, and what the study's mechanism exports.
 
     Raises:
         CoordinatorError: the study has not finished.
@@ -211,21 +139,11 @@ def pull(coordinator: Coordinator, prefix: str, out: Path, *, copies: Copies) ->
     study = read_signed_study(row.signed).study
     # An older version's report may have been kept.
     report = completed(json.loads((coordinator.results(row.id) / REPORT).read_text()))
+    mechanism = kind_of(study).load_results()
     out.mkdir(parents=True, exist_ok=True)
     files = [out / n for n in ("report.html", "report.json", "dictionary.json")]
-    export.write(files[0], render(report).encode())
-    export.write(files[1], json.dumps(report, indent=1, allow_nan=False).encode() + b"\n")
-    described = dictionary(study, report, copies=copies)
-    export.write(files[2], json.dumps(described, indent=1, allow_nan=False).encode() + b"\n")
-    if isinstance(study.mechanism, Gibbs):
-        return files + export.write_answers(uploads(coordinator, row), study, out)
-    every = copies != "one"
-    files += export.write_pooled(uploads(coordinator, row), out, all_copies=every)
-    if copies == "refits" and study.mechanism.refits:
-        files += export.write_refits(uploads(coordinator, row), out)
-    if isinstance(study.mechanism, Trajectory):
-        files += export.write_paths(uploads(coordinator, row), study, out)
-        files += export.write_particles(uploads(coordinator, row), study, out)
-        if export.no_couplings(study) is None:
-            files += export.write_couplings(uploads(coordinator, row), study, out)
-    return files
+    write(files[0], render(report).encode())
+    write(files[1], json.dumps(report, indent=1, allow_nan=False).encode() + b"\n")
+    described = mechanism.describe(report, copies)
+    write(files[2], json.dumps(described, indent=1, allow_nan=False).encode() + b"\n")
+    return files + mechanism.export(partial(uploads, coordinator, row), out, copies)

@@ -8,6 +8,7 @@ the convexity that the contraction is computed from. So nothing in the bound is 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,7 @@ from penstock.mechanisms.gibbs.families import LINEAR_LOSS
 from penstock.mechanisms.gibbs.plan import plan
 from penstock.mechanisms.gibbs.posterior import Regression
 from penstock.mechanisms.gibbs.settings import Gibbs
+from penstock.privacy.measurements import charge
 from penstock.privacy.noise.sources import NoiseSource
 from penstock.privacy.request import PrivacyRequest
 from penstock.questions.estimands import Estimand
@@ -49,12 +51,12 @@ def last_iterate(scale: float, iterates: int = 1) -> Target:
     schedule = chain.plain(_STEPS, 1 / smoothness, ridge, smoothness, 1 / scale)
     contraction = schedule.contraction or 1.0
     nobody, someone = _posterior(0.0, ridge, smoothness), _posterior(1.0, ridge, smoothness)
-    sensitivity = someone.reach * (1 + 1e-9)
+    unit = someone.reach * (1 + 1e-9)
 
     def scores(person: bool, runs: int, noise: NoiseSource) -> Array:
         def once() -> float:
             watched = _Watched(someone if person else nobody)
-            ended = chain.descend(watched.gradient, np.zeros(2), schedule, sensitivity, noise)
+            ended = chain.descend(watched.gradient, np.zeros(2), schedule, unit, noise)
             path = np.array([*watched.seen, ended.theta]).sum(axis=1)
             if iterates == 1:
                 return float(path[-1])
@@ -64,7 +66,8 @@ def last_iterate(scale: float, iterates: int = 1) -> Target:
         return repeated(once, runs)
 
     worst = "a person whose loss has full slope wherever the chain goes"
-    return Target("gibbs-chain", worst, schedule.events(sensitivity), DELTA, 10_000, scores)
+    events = charge(replace(schedule, sensitivity=unit).measurements)
+    return Target("gibbs-chain", worst, events, DELTA, 10_000, scores)
 
 
 def _posterior(weight: float, ridge: float, smoothness: float) -> Regression:

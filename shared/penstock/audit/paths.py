@@ -35,20 +35,21 @@ def start(scale: float) -> Target:
     far = np.full((1, _ROWS, d), 100.0)
     bins = np.zeros((1, _ROWS), dtype=np.int64)
     at = np.append(radius * far[0, 0] / np.linalg.norm(far[0, 0]), how.constant)
+    measurement = starts.measure_start(how)
 
     def scores(person: bool, runs: int, noise: NoiseSource) -> Array:
         there = np.full((1, _ROWS), person)
 
         def once() -> float:
-            whole, unit = starts.contributions(how, far, bins, there, bins)
-            sums = starts.noisy_sums(how, whole, unit, bins.ravel(), times, noise)
+            whole, _ = starts.contributions(how, far, bins, there, bins)
+            sums = measurement(starts.sum_cells(whole, bins.ravel(), times), noise)
             # <M, y yᵀ> of the released matrix is the projection on what the person moves.
             return float(at @ sums[0] @ at)
 
         return repeated(once, runs)
 
     worst = "all rows of a person at one time point, far outside the radius"
-    return Target("trajectory-start", worst, how.events(), DELTA, 3_000, scores)
+    return Target("trajectory-start", worst, (measurement.event,), DELTA, 3_000, scores)
 
 
 def dynamics(scale: float, particles: int = 8, times: int = 1) -> Target:
@@ -58,7 +59,7 @@ def dynamics(scale: float, particles: int = 8, times: int = 1) -> Target:
     return Target(
         "trajectory",
         "a person far away, whose rows pull all particles as hard as they may",
-        (how.event(),),
+        (how.measurement.event,),
         DELTA,
         3_000,
         lambda person, runs, noise: _pulls(how, particles, times, person, runs, noise),
@@ -71,7 +72,7 @@ def sampled(scale: float) -> Target:
     return Target(
         "trajectory-poisson",
         "a person far away, who pulls all particles as hard as they may, in some of the samples",
-        (how.event(),),
+        (how.measurement.event,),
         DELTA,
         10_000,
         lambda person, runs, noise: _pulls(how, 8, 1, person, runs, noise),

@@ -9,29 +9,32 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.audit.worlds import Bools, Target
 from penstock.mechanisms.tables import latent_noise, margins
-from penstock.mechanisms.tables.moments import moment_event, noisy_moments
-from penstock.mechanisms.tables.outcome import Hazard, noisy_score, outcome_event
+from penstock.mechanisms.tables.moments import measure_moments, release_moments
+from penstock.mechanisms.tables.outcome import Hazard, measure_scores, release_score
+from penstock.privacy import sensitivity
 from penstock.privacy.events import (
     Approximate,
-    DiscreteGaussian,
     DistributedGaussian,
     Event,
     Gaussian,
     Laplace,
     OnStratum,
     Pure,
-    latent_injection,
-    shuffled_injection,
+    ShuffledGaussian,
 )
+from penstock.privacy.measurements import GaussianSum, LatentNoise, WholeSum
 from penstock.privacy.noise import discrete
 from penstock.privacy.noise import sources as noises
 from penstock.privacy.noise.sources import NoiseSource
+from penstock.privacy.numbers import MAX_PERSONS, share, whole
 from penstock.schema.encoding import Outcome
 
 Array = NDArray[np.float64]
@@ -49,30 +52,28 @@ def repeated(once: Callable[[], float], runs: int) -> Array:
 
 def gaussian(scale: float) -> Target:
     """A sum with Gaussian noise; sensitivity 3, so that forgetting it shows."""
-    reach, sigma = 3.0, scale
+    reach = 3.0
+    measurement = GaussianSum("a sum", scale, reach)
 
     def scores(person: bool, runs: int, noise: NoiseSource) -> Array:
-        sums = np.full(runs, reach if person else 0.0)
-        return noises.add_gaussian(sums, sigma * reach, noise)
+        return measurement(np.full(runs, reach if person else 0.0), noise)
 
-    event = Gaussian(sigma, label="a sum", sensitivity=reach)
     worst = "one sum, moved by all of its sensitivity"
-    return Target("gaussian", worst, (event,), DELTA, 2_000_000, scores)
+    return Target("gaussian", worst, (measurement.event,), DELTA, 2_000_000, scores)
 
 
 def discrete_gaussian(scale: float) -> Target:
     """A sum of whole numbers with the exact discrete Gaussian."""
-    reach, sigma = 3, scale
-    variance = (sigma * reach) ** 2
+    reach = 3
+    measurement = WholeSum("a count", scale, float(reach), Fraction(reach**2), 1.0, 1)
 
     def scores(person: bool, runs: int, noise: NoiseSource) -> Array:
-        sums = np.full(runs, reach if person else 0, dtype=np.int64)
-        return discrete.add_discrete_gaussian(sums, variance, noise, unit=1.0)
+        # One of so many numbers, of which each is a run of its own.
+        many = replace(measurement, size=runs)
+        return many(np.full(runs, reach if person else 0, dtype=np.int64), noise)
 
-    grid = discrete.grid_sd(variance, 1.0)
-    event = DiscreteGaussian(sigma, label="a count", sensitivity=float(reach), grid_sd=grid)
     worst = "one count, moved by all of its sensitivity"
-    return Target("discrete-gaussian", worst, (event,), DELTA, 20_000, scores)
+    return Target("discrete-gaussian", worst, (measurement.event,), DELTA, 20_000, scores)
 
 
 def laplace(scale: float) -> Target:
@@ -95,13 +96,13 @@ def distributed(scale: float, missing: int = 0) -> Target:
     """
     sites, dropouts, colluders, sigma = 5, 1, 2, scale
     event = DistributedGaussian(sigma, sites, dropouts, colluders)
-    own = sigma / math.sqrt(event.honest)
+    own = GaussianSum("a site's part", sigma / math.sqrt(event.honest), 1.0)
 
     def scores(person: bool, runs: int, noise: NoiseSource) -> Array:
         total = np.zeros(runs)
         for site in range(event.honest - missing):
             moved = np.full(runs, float(person and site == 0))
-            total = total + noises.add_gaussian(moved, own, noise)
+            total = total + own(moved, noise)
         return total
 
     worst = "a total of five sites, one gone and two colluding"
@@ -113,12 +114,13 @@ STRATA = ("women", "men")
 
 def strata(scale: float, member: tuple[str, ...] = STRATA[:1]) -> Target:
     """One sum per stratum, all seen; the person is in one of them (``member``)."""
+    measurement = GaussianSum("", scale, 1.0)
 
     def scores(person: bool, runs: int, noise: NoiseSource) -> Array:
         score = np.zeros(runs)
         for stratum in STRATA:
             sums = np.full(runs, float(person and stratum in member))
-            released = noises.add_gaussian(sums, scale, noise)
+            released = measurement(sums, noise)
             if stratum in member:
                 score += released
         return score
@@ -136,6 +138,7 @@ def histograms(scale: float) -> Target:
     rows_each, sigma, low, high = 2, 0.5 * scale, np.array([-1.0]), np.array([1.0])
     rows = np.full((80, rows_each, 1), low)
     rows[-1] = high
+    measurement = margins.measure_histograms(sigma, 1, rows_each)
 
     def scores(person: bool, runs: int, noise: NoiseSource) -> Array:
         present = np.zeros(rows.shape[:2], dtype=bool)
@@ -143,14 +146,13 @@ def histograms(scale: float) -> Target:
         present[-1] = person
 
         def once() -> float:
-            counts = margins.noisy_histograms(rows, present, low, high, sigma, noise)
+            counts = margins.release_histograms(rows, present, low, high, measurement, noise)
             return float(counts.bins[0, -1] + counts.rows)
 
         return repeated(once, runs)
 
-    events = (margins.histogram_event(sigma, 1, rows_each),)
     worst = "all rows of a person in one bin of the only column"
-    return Target("histograms", worst, events, DELTA, 3_000, scores)
+    return Target("histograms", worst, (measurement.event,), DELTA, 3_000, scores)
 
 
 def moments(scale: float) -> Target:
@@ -158,17 +160,17 @@ def moments(scale: float) -> Target:
     rows_each, radius, sigma = 2, 2.0, 0.5 * scale
     far = np.full((1, rows_each, 2), 100.0)
     at = np.append(far[0, 0], 1.0) / np.linalg.norm(np.append(far[0, 0], 1.0))
+    measurement = measure_moments(sigma, radius, 2, rows_each)
 
     def scores(person: bool, runs: int, noise: NoiseSource) -> Array:
         present = np.full((1, rows_each), person)
         # <M, y yᵀ> of the released matrix is the projection on what the person moves.
         return repeated(
-            lambda: float(at @ noisy_moments(far, present, radius, sigma, noise) @ at), runs
+            lambda: float(at @ release_moments(far, present, radius, measurement, noise) @ at), runs
         )
 
-    events = (moment_event(sigma, radius, 2, rows_each),)
     worst = "all rows of a person far outside the radius, in one direction"
-    return Target("moments", worst, events, DELTA, 5_000, scores)
+    return Target("moments", worst, (measurement.event,), DELTA, 5_000, scores)
 
 
 def outcome(scale: float) -> Target:
@@ -180,20 +182,21 @@ def outcome(scale: float) -> Target:
     hazard = Hazard(whole, [3, 4, 5], times, times + 1, np.zeros(others), np.eye(others))
     # Event-free at the end, at a risk of e⁴: each entry is -2e⁴, the clip about 2.
     values = np.tile([0.0, -1.0, 1.0, 1.0, 1.0, 1.0], (1, rows_each, 1))
-    covariates = np.ones(d - 2)
+    covariates, measurement = np.ones(d - 2), measure_scores(sigma, d, 1)
 
     def scores(person: bool, runs: int, noise: NoiseSource) -> Array:
         present = np.full((1, rows_each), person)
 
         def once() -> float:
-            released = noisy_score(hazard, values, values, present, covariates, sigma, noise, 1)
+            released = release_score(
+                hazard, values, values, present, covariates, measurement, noise
+            )
             return -float(released.sum())
 
         return repeated(once, runs)
 
-    events = (outcome_event(sigma, d, 1),)
     worst = "all rows of a person far beyond the clip, in every entry alike"
-    return Target("outcome", worst, events, DELTA, 3_000, scores)
+    return Target("outcome", worst, (measurement.event,), DELTA, 3_000, scores)
 
 
 # -- rows --------------------------------------------------------------------------------------
@@ -204,11 +207,11 @@ def injection(scale: float, radius: float = 3.0) -> Target:
     # σ = √((1-w)/w)/R; w gives way so that the noise multiplier is the scale.
     d = 4
     w = 1 / (1 + (scale * radius) ** 2)
-    far = np.full(d, 100.0)
+    far, measurement = np.full(d, 100.0), LatentNoise(w, radius)
 
     def rows(present: Bools, noise: NoiseSource) -> Array:
         latents = np.broadcast_to(far, (len(present), d))
-        released = latent_noise.inject(latents, present, w, radius, noise)
+        released = latent_noise.inject(latents, present, measurement, noise)
         score: Array = released @ far
         return score
 
@@ -219,9 +222,10 @@ def injection(scale: float, radius: float = 3.0) -> Target:
         included = noise.uniform(20_000) < 0.5
         return included, rows(included, noise)
 
-    events = (latent_injection(w, radius, 1),)
     worst = "a latent far outside the clip against an absent row"
-    return Target("injection", worst, events, DELTA, 500_000, scores, canaries, guessed=0.02)
+    return Target(
+        "injection", worst, (measurement.event,), DELTA, 500_000, scores, canaries, guessed=0.02
+    )
 
 
 PERSONS = 2000
@@ -235,16 +239,39 @@ def any_order(rows: Array, step: float) -> Array:
     return ratio
 
 
+def shuffled_injection(
+    w: float, clip: float, persons: int, delta: float, count: int = 1
+) -> ShuffledGaussian:
+    r"""Latent noise injection whose rows leave in random order, one row per person and copy.
+
+    The diameter of a clipped latent times √w is 2R√w; noise sd √(1-w).
+
+    Args:
+        w, clip: as of :class:`~penstock.privacy.measurements.LatentNoise`; ``count``: copies.
+        persons: n, public.
+        delta: δ of one copy. A hundredth part of it, over n, is each row's own δ₀.
+    """
+    row = LatentNoise(w, clip)
+    whole("persons", persons, MAX_PERSONS)
+    share("δ", delta)
+    local = delta / (100.0 * persons)
+    reach = sensitivity.latent_diameter(w, clip)
+    return ShuffledGaussian(
+        persons, row.noise_multiplier / 2, local, delta, count, row.label, reach
+    )
+
+
 def shuffled(scale: float, score: Callable[[Array, float], Array] = any_order) -> Target:
     """Rows in random order: the person at one end of the clip, all others at the other end."""
     radius, delta = 2.0, 1e-2
     w = 1 / (1 + (3 * scale * radius) ** 2)
+    measurement = LatentNoise(w, radius)
 
     def scores(person: bool, runs: int, noise: NoiseSource) -> Array:
         latents = np.full((runs, PERSONS, 1), -10.0)
         latents[:, 0] = 10.0 if person else -10.0
         present = np.ones((runs, PERSONS), dtype=bool)
-        rows = latent_noise.inject(latents, present, w, radius, noise)[..., 0]
+        rows = latent_noise.inject(latents, present, measurement, noise)[..., 0]
         for row in rows:
             row[:] = row[noises.permutation(PERSONS, noise)]
         # In units of the noise's sd, R√w away from 0 on either side.

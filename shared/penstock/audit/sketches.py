@@ -11,8 +11,8 @@ from penstock.mechanisms.sliced_wasserstein import batches
 from penstock.mechanisms.sliced_wasserstein.goals import Goal, Schedule
 from penstock.mechanisms.sliced_wasserstein.sketch import (
     Directions,
-    event_of,
-    noisy_sketch,
+    measure_sketch,
+    release_sketch,
     strategy,
 )
 from penstock.privacy.noise.sources import NoiseSource
@@ -32,19 +32,22 @@ def sketch(scale: float, releases: int = 1) -> Target:
     where = Directions.within(orthonormal_stack(2 * d, d, np.random.default_rng(0)), 0.0, 1.0)
     rows = np.zeros((1, _ROWS, d))
     moved = _ROWS * strategy(bins)[:, bins // 2]
+    measurement = measure_sketch(sigma, where.count, bins, _ROWS)
 
     def scores(person: bool, runs: int, noise: NoiseSource) -> Array:
         there = np.full((1, _ROWS), person)
 
         def once() -> float:
-            seen = [noisy_sketch(rows, there, where, bins, sigma, noise) for _ in range(releases)]
-            return float(sum((_counted(s.halves, bins) @ moved).sum() for s in seen))
+            found = 0.0
+            for _ in range(releases):
+                seen = release_sketch(rows, there, where, bins, measurement, noise)
+                found += float((_counted(seen.halves, bins) @ moved).sum())
+            return found
 
         return repeated(once, runs)
 
-    event = event_of(sigma, where.count, bins, _ROWS)
     worst = "all rows of a person in the same bin of every direction"
-    return Target("sketch", worst, (event,), DELTA, 2_000, scores)
+    return Target("sketch", worst, (measurement.event,), DELTA, 2_000, scores)
 
 
 def presampled(scale: float) -> Target:
@@ -55,20 +58,20 @@ def presampled(scale: float) -> Target:
     d, bases, radius, sigma = 3, 2, 2.0, 0.5 * scale
     rows = np.zeros((1, _ROWS, d))
     rows[..., 0] = 100.0
+    measurement = batches.measure_all(sigma, radius, bases, d, _ROWS)
 
     def scores(person: bool, runs: int, noise: NoiseSource) -> Array:
         there = np.full((1, _ROWS), person)
         schedule = Schedule(steps=4, bases=bases)
 
         def once() -> float:
-            goals = batches.presampled(rows, there, radius, bases, sigma, schedule, noise)
+            goals = batches.presampled(rows, there, radius, bases, measurement, schedule, noise)
             return sum(_along(goal, _ROWS) for goal in goals)
 
         return repeated(once, runs)
 
-    event = batches.presampled_event(sigma, radius, bases, d, _ROWS)
     worst = "a person's rows far outside the radius; along any axis they move projections alike"
-    return Target("presampled", worst, (event,), DELTA, 3_000, scores)
+    return Target("presampled", worst, (measurement.event,), DELTA, 3_000, scores)
 
 
 def resampled(scale: float) -> Target:
@@ -82,11 +85,11 @@ def resampled(scale: float) -> Target:
         rows = np.full((persons, 1, 1), -100.0)
         rows[0] = 100.0 if person else -100.0
         there = np.ones((persons, 1), dtype=bool)
-        steps = Schedule(steps=runs, bases=bases)
-        goals = batches.resampled(rows, there, radius, bases, batch, sigma, steps, noise)
+        steps = batches.measure_batches(sigma, radius, bases, persons, batch, runs)
+        goals = batches.resampled(rows, there, radius, bases, steps, noise)
         return np.array([_along(goal, batch) for goal in goals])
 
-    event = batches.resampled_event(sigma, radius, bases, persons, batch, 1)
+    event = batches.measure_batches(sigma, radius, bases, persons, batch, 1).event
     worst = "a row at one end of the ball, all others at the other"
     return Target("resampled", worst, (event,), DELTA, 20_000, scores)
 

@@ -27,6 +27,7 @@ from penstock.mechanisms.sliced_wasserstein import plan as sliced_plan
 from penstock.mechanisms.sliced_wasserstein.settings import SlicedWasserstein
 from penstock.mechanisms.tables import run as mechanism
 from penstock.mechanisms.tables.plan import Plan
+from penstock.privacy.events import Event
 from penstock.privacy.noise.sources import NoiseSource
 from penstock.privacy.request import PrivacyRequest
 from penstock.schema import Column, Schema
@@ -77,6 +78,10 @@ def _told(moves: Array, training: Training) -> Array:
     return told
 
 
+def _charged(training: Training) -> tuple[Event, ...]:
+    return () if training.measurement is None else (training.measurement.event,)
+
+
 def dpsgd_full(scale: float, steps: int = 2) -> Target:
     """Full batches: the sum over the steps is the whole of what is told."""
     sigma = 0.5 * scale * math.sqrt(steps)
@@ -87,7 +92,7 @@ def dpsgd_full(scale: float, steps: int = 2) -> Target:
         return repeated(lambda: float(canary.gradients(training, person, noise).sum()), runs)
 
     worst = "a person whose gradient is clipped, their rows alike; every iterate is seen"
-    return Target("dpsgd", worst, (training.event(),), DELTA, 3_000, scores)
+    return Target("dpsgd", worst, _charged(training), DELTA, 3_000, scores)
 
 
 def dpsgd_poisson(scale: float, steps: int = 2) -> Target:
@@ -105,7 +110,7 @@ def dpsgd_poisson(scale: float, steps: int = 2) -> Target:
         return repeated(once, runs)
 
     worst = "a person whose gradient is clipped, in some of the batches; every iterate is seen"
-    return Target("dpsgd-poisson", worst, (training.event(),), DELTA, 5_000, scores)
+    return Target("dpsgd-poisson", worst, _charged(training), DELTA, 5_000, scores)
 
 
 def training(scale: float) -> Target:
@@ -125,7 +130,7 @@ def training(scale: float) -> Target:
         return repeated(once, runs)
 
     worst = "a person whose gradient is clipped; only the trained flow is seen"
-    return Target("training", worst, (trained.event(),), DELTA, 2_000, scores)
+    return Target("training", worst, _charged(trained), DELTA, 2_000, scores)
 
 
 def maf(scale: float) -> Target:

@@ -34,7 +34,6 @@ from dataclasses import asdict, dataclass
 from typing import ClassVar, Protocol
 
 from penstock.base.errors import InvalidEvent
-from penstock.privacy import sensitivity
 from penstock.privacy.numbers import MAX_PERSONS, positive, share, whole
 
 RELATION = "zero-out, public n"
@@ -491,50 +490,9 @@ def alone(event: DistributedGaussian) -> Gaussian:
     return Gaussian(own, event.count, event.label, event.sensitivity)
 
 
-def latent_injection(w: float, clip: float, count: int) -> Gaussian:
-    r"""Latent noise injection as a local randomizer, under zero-out.
-
-    A person's latent z is clipped to radius R and released as √w·z + √(1-w)·Z; the null record
-    has latent 0. L2 sensitivity R√w, noise sd √(1-w): σ = √((1-w)/w) / R. Every copy and every
-    row of a person is one more release.
-
-    Args:
-        w: mixing weight in (0, 1).
-        clip: R > 0, latent radius.
-        count: copies times rows per person.
-
-    Source: the Gaussian mechanism on the map of Shen & Tian 2025, eq. (4); privacy contract §2.
-    """
-    reach = sensitivity.latent(w, clip)
-    sigma = math.sqrt((1 - w) / w) / clip
-    return Gaussian(sigma, count, INJECTION, reach)
-
-
 def injections(events: Iterable[Event]) -> tuple[Gaussian, ...]:
     """Those of a release's events that are its latent noise injection."""
     return tuple(e for e in events if isinstance(e, Gaussian) and e.label == INJECTION)
-
-
-def shuffled_injection(
-    w: float, clip: float, persons: int, delta: float, count: int = 1
-) -> ShuffledGaussian:
-    r"""Latent noise injection whose rows leave in random order, one row per person and copy.
-
-    The diameter of a clipped latent times √w is 2R√w; noise sd √(1-w).
-
-    Args:
-        w, clip: as in :func:`latent_injection`; ``count``: copies.
-        persons: n, public.
-        delta: δ of one copy. A hundredth part of it, over n, is each row's own δ₀.
-    """
-    row = latent_injection(w, clip, 1)
-    whole("persons", persons, MAX_PERSONS)
-    share("δ", delta)
-    local = delta / (100.0 * persons)
-    reach = sensitivity.latent_diameter(w, clip)
-    return ShuffledGaussian(
-        persons, row.noise_multiplier / 2, local, delta, count, row.label, reach
-    )
 
 
 def to_dict(event: Event) -> dict[str, object]:

@@ -9,7 +9,7 @@ Formal guarantees (zero-out, public n), of one step's noisy sum:
 absent rows, null persons  contribute exactly 0, by the same work
 NaN, ±inf in a row         the flow clamps its input; a non-finite gradient contributes 0
 one person                 moves the sum, as computed, by ≤ C, whatever the parameters
-noise                      N(0, (σC)²) on every active parameter, float64, on a grid
+noise                      :attr:`Training.measurement`'s, on every active parameter
 division                   by q·n, the expected batch, never by the realised one
 a step's work              that of a public size: Poisson batches are filled up to it
 everything else            a function of the noisy sums: schedule, averaging, parameters
@@ -33,8 +33,8 @@ from numpy.typing import NDArray
 from penstock.base.errors import InvalidInput, Problem
 from penstock.mechanisms.flow.architecture import active, project
 from penstock.mechanisms.flow.protocol import Descending, Flow, Joining, Joint
-from penstock.privacy.events import Event, Gaussian, PoissonGaussian
-from penstock.privacy.noise.sources import NoiseSource, add_gaussian, poisson_batch
+from penstock.privacy.measurements import GaussianSum, PoissonSample, Query, answer, drive
+from penstock.privacy.noise.sources import NoiseSource, poisson_batch
 
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -43,6 +43,8 @@ Progress = Callable[[int, int], None]
 
 _BETA_1, _BETA_2, _FLOOR = 0.9, 0.999, 1e-8
 """Adam's decays of its two moments, and what is added to the root of the second."""
+
+LABEL = "flow, DP-SGD"
 
 _LEAP = 64
 """Noise-free steps that an engine may make in one call."""
@@ -114,17 +116,17 @@ class Training:
         if problems:
             raise InvalidInput("training", problems)
 
-    def event(self, label: str = "flow, DP-SGD") -> Event:
-        """What this training is accounted as.
+    @property
+    def measurement(self) -> GaussianSum | None:
+        r"""Each step's :math:`\sum_i \mathrm{clip}_C(g_i) + N(0, σ^2C^2)`; None without noise.
 
-        Raises:
-            InvalidInput: there is no noise, so that no finite ε covers it.
+        Over all persons, or over a fresh Poisson sample of them. Sensitivity C in L2, zero-out with
+        public n (Abadi et al. 2016, with the expected batch size).
         """
         if self.noise_multiplier is None:
-            raise InvalidInput("training", [Problem("noise multiplier", "none: not private")])
-        if self.rate is None:
-            return Gaussian(self.noise_multiplier, self.steps, label, self.clip)
-        return PoissonGaussian(self.rate, self.noise_multiplier, self.steps, label, self.clip)
+            return None
+        credit = None if self.rate is None else PoissonSample(self.rate)
+        return GaussianSum(LABEL, self.noise_multiplier, self.clip, self.steps, credit)
 
 
 def fit(
@@ -137,9 +139,7 @@ def fit(
 ) -> None:
     r"""Train ``flow`` in place by Adam on noisy clipped gradients.
 
-    Each step releases :math:`\sum_i \mathrm{clip}_C(g_i) + N(0, σ^2C^2)` over all persons, or over
-    a fresh Poisson sample. L2 sensitivity C under zero-out with public n; accounted as
-    :meth:`Training.event` (Abadi et al. 2016, with the expected batch size).
+    What a step releases, and what it costs: :attr:`Training.measurement`.
 
     Args:
         rows: (n, k, d), standardised; k rows per person at most.
@@ -149,16 +149,23 @@ def fit(
             nothing else.
     """
     data = flow.load(rows, present)
-    descent = _Descent(flow, len(rows), training, noise)
+    descent = Descent(flow, len(rows), training, noise)
     plain = training.noise_multiplier is None and flow.arch.spectral is None
-    while descent.step < training.steps:
-        if plain and isinstance(flow, Descending):
-            descent.leap(flow, data)
-        else:
-            descent.take(flow.clipped_sum(data, descent.draw(), training.clip))
+
+    def went_on() -> None:
         flow.set_flat(descent.parameters)
         if progress is not None:
             progress(descent.step, training.steps)
+
+    def contribute(who: Indices | None) -> Array:
+        return descent.trained(flow.clipped_sum(data, who, training.clip))
+
+    if plain and isinstance(flow, Descending):
+        while descent.step < training.steps:
+            descent.leap(flow, data)
+            went_on()
+    else:
+        drive(descent, contribute, noise, went_on)
     flow.set_flat(descent.result())
 
 
@@ -254,31 +261,39 @@ def _counter(total: int, progress: Progress | None) -> Callable[[int], None]:
 def _fit_together(
     fits: Sequence[_Fit], pool: ThreadPoolExecutor, tick: Callable[[int], None]
 ) -> None:
-    flows, rows, present, trainings, _ = zip(*fits, strict=True)
+    flows, rows, present, trainings, noises = zip(*fits, strict=True)
     joint = _joint(fits)
     if joint is None:
         raise InvalidInput("training", [Problem("together", "these flows cannot be joined")])
     data, clips = joint.load(rows, present), [t.clip for t in trainings]
-    descents = [_Descent(flow, len(own), t, noise) for flow, own, _, t, noise in fits]
-    for _ in range(trainings[0].steps):
-        who = [descent.draw() for descent in descents]
+    descents = [Descent(flow, len(own), t, noise) for flow, own, _, t, noise in fits]
+    while all(queries := [descent.next_query() for descent in descents]):
+        asked = [query for query in queries if query is not None]
+        who = [query.about for query in asked]
         chosen = [
             np.arange(len(x)) if own is None else own for own, x in zip(who, rows, strict=True)
         ]
         everyone = all(own is None for own in who)
         totals = joint.clipped_sum(data, None if everyone else chosen, clips)
-        list(pool.map(_Descent.take, descents, totals))
+        list(pool.map(_take, descents, asked, totals, noises))
         joint.set_flat(np.stack([descent.parameters for descent in descents]))
         tick(len(fits))
     for flow, descent in zip(flows, descents, strict=True):
         flow.set_flat(descent.result())
 
 
-class _Descent:
-    """One training between its gradients: batches, noise, Adam, projection, average.
+def _take(descent: Descent, query: Query[Indices | None], total: Array, noise: NoiseSource) -> None:
+    descent.absorb(answer(query, descent.trained(total), noise))
+
+
+class Descent:
+    """One training between its gradients, a session: batches, Adam, projection, average.
+
+    A query is about who takes part in the step (None: everyone); what they contribute are their
+    clipped gradients at :attr:`parameters`, of which :meth:`trained` picks those that are trained.
 
     Args:
-        n: persons, public.
+        n: persons, public; noise: source of the batches.
     """
 
     def __init__(self, flow: Flow, n: int, training: Training, noise: NoiseSource) -> None:
@@ -289,25 +304,31 @@ class _Descent:
         self._state[0] = self.parameters[self._active]
         self._gradient = np.zeros(len(self._active))
         self._schedule = _schedule(training, n)
+        self._measurement = training.measurement
         self._batches = None if training.batch is None else _batches(n, training.batch, noise)
         self.step = 0
 
-    def draw(self) -> Indices | None:
+    def next_query(self) -> Query[Indices | None] | None:
+        if self.step >= self._training.steps:
+            return None
+        return Query(self._draw(), self._measurement)
+
+    def _draw(self) -> Indices | None:
         """Who takes part in the next step; None for everyone."""
         if self._training.rate is not None:
             return poisson_batch(self._n, self._training.rate, self._noise)
         return None if self._batches is None else next(self._batches)
 
-    def take(self, total: Array) -> None:
-        """One step on a clipped sum (p,)."""
-        training, gradient = self._training, self._gradient
+    def trained(self, total: Array) -> Array:
+        """A sum of gradients (p,) on the parameters that are trained; the others' is 0."""
+        return np.take(total, self._active, out=self._gradient, mode="clip")  # "raise" would buffer
+
+    def absorb(self, noisy: Array) -> None:
+        """One step on a clipped sum of those parameters."""
+        gradient = self._gradient
         theta, m, v, mean = self._state
         divisor, floor, factor, kept = self._schedule[self.step]
-        np.take(total, self._active, out=gradient, mode="clip")  # "raise" would buffer
-        if training.noise_multiplier is not None:
-            sd = training.noise_multiplier * training.clip
-            gradient[:] = add_gaussian(gradient, sd, self._noise)
-        gradient /= divisor
+        np.divide(noisy, divisor, out=gradient)
         _move(theta, m, v, gradient, floor, factor)
         self.parameters[self._active] = theta
         if self._arch.spectral is not None:
@@ -322,7 +343,7 @@ class _Descent:
     def leap(self, flow: Descending, data: Any) -> None:
         """Several steps at once, by an engine that makes the very same ones."""
         schedule = self._schedule[self.step : self.step + _LEAP]
-        batches = [self.draw() for _ in schedule]
+        batches = [self._draw() for _ in schedule]
         decays = _BETA_1, _BETA_2
         clip = self._training.clip
         flow.descend(data, batches, clip, self._active, schedule, decays, self._state)

@@ -33,8 +33,8 @@ from numpy.typing import NDArray
 
 from penstock.base.errors import InvalidEvent
 from penstock.privacy.accounting.curves import descent_squared
-from penstock.privacy.events import Event, Gaussian, NoisyDescent
-from penstock.privacy.noise.sources import NoiseSource, add_gaussian
+from penstock.privacy.measurements import GaussianSum, LastIterate, Query, drive
+from penstock.privacy.noise.sources import NoiseSource
 
 Array = NDArray[np.float64]
 Gradient = Callable[[Array], Array]
@@ -57,12 +57,16 @@ class Schedule:
         momentum: m in [0, 1).
         contraction: c of a plain overdamped chain that is accounted by its last iterate; None:
             composition.
+        sensitivity: Δ (zero-out, public n), in units of the bound on a row's own gradient: k/n, and
+            room for rounding. That bound follows from what is public or was released before the
+            chain began.
     """
 
     sizes: tuple[float, ...]
     multipliers: tuple[float, ...]
     momentum: float = 0.0
     contraction: float | None = None
+    sensitivity: float = 1.0
 
     def __post_init__(self) -> None:
         numbers = (*self.sizes, *self.multipliers)
@@ -80,20 +84,17 @@ class Schedule:
     def steps(self) -> int:
         return len(self.sizes)
 
-    def events(self, sensitivity: float) -> tuple[Event, ...]:
-        """What the chain is charged as.
-
-        Args:
-            sensitivity: of a gradient, in units of the bound on a row's own: k/n. That bound
-                follows from what is public or was released before the chain began.
-        """
+    @property
+    def measurements(self) -> tuple[GaussianSum, ...]:
+        """The noisy gradients: one measurement for each σ that occurs, in order."""
         if self.contraction is not None:
-            sigma, c = self.multipliers[0], self.contraction
-            return (NoisyDescent(sigma, c, self.steps, 1, LABEL, sensitivity),)
+            credit = LastIterate(self.contraction, self.steps)
+            return (GaussianSum(LABEL, self.multipliers[0], self.sensitivity, credit=credit),)
         counts: dict[float, int] = {}
         for sigma in self.multipliers:
             counts[sigma] = counts.get(sigma, 0) + 1
-        return tuple(Gaussian(sigma, count, LABEL, sensitivity) for sigma, count in counts.items())
+        asked = counts.items()
+        return tuple(GaussianSum(LABEL, s, self.sensitivity, count) for s, count in asked)
 
 
 def contraction(step: float, convexity: float, smoothness: float) -> float:
@@ -162,7 +163,7 @@ def descend(
     gradient: Gradient,
     start: Array,
     schedule: Schedule,
-    sensitivity: float,
+    unit: float,
     noise: NoiseSource,
     precondition: Preconditioner | None = None,
     progress: Callable[[int, int], None] | None = None,
@@ -170,28 +171,68 @@ def descend(
     """Run a chain; its last iterate is to be released, and no other.
 
     Args:
-        gradient: ∇F, on private rows; one person moves it by at most ``sensitivity`` at any θ.
+        gradient: ∇F, on private rows; one person moves it by at most Δ·``unit`` at any θ.
         start: θ₀ (p,), public or released.
+        unit: the bound on a row's own gradient.
         precondition: of the iterate, which composition lets be seen; None: the identity. A chain
             that is accounted by its last iterate must have none.
 
     Raises:
         InvalidEvent: a preconditioner with last-iterate accounting.
     """
-    if precondition is not None and schedule.contraction is not None:
-        raise InvalidEvent("last iterates are accounted without a preconditioner")
-    theta = np.array(start, dtype=np.float64)
-    velocity, used, identity = np.zeros_like(theta), [], np.eye(len(theta))
-    for t, (size, sigma) in enumerate(zip(schedule.sizes, schedule.multipliers, strict=True)):
-        matrix = identity if precondition is None else precondition(theta)
-        used.append(matrix)
-        noisy = add_gaussian(gradient(theta), sigma * sensitivity, noise)
-        velocity = schedule.momentum * velocity - size * (matrix @ noisy)
-        theta = theta + velocity
-        theta = theta * min(1.0, FAR / max(float(np.linalg.norm(theta)), 1e-300))
+    session = Chain(schedule, start, unit, precondition)
+
+    def stepped() -> None:
         if progress is not None:
-            progress(t + 1, schedule.steps)
-    return Ended(theta, tuple(used))
+            progress(session.step, schedule.steps)
+
+    drive(session, gradient, noise, stepped)
+    return session.ended()
+
+
+class Chain:
+    """A chain between its gradients: a session, with the arguments of :func:`descend`.
+
+    A query is about the iterate θ (p,).
+    """
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        start: Array,
+        unit: float,
+        precondition: Preconditioner | None = None,
+    ) -> None:
+        if precondition is not None and schedule.contraction is not None:
+            raise InvalidEvent("last iterates are accounted without a preconditioner")
+        self._schedule, self._unit, self._precondition = schedule, unit, precondition
+        self._by_sigma = {asks.noise_multiplier: asks for asks in schedule.measurements}
+        self._theta = np.array(start, dtype=np.float64)
+        self._velocity = np.zeros_like(self._theta)
+        self._used: list[Array] = []
+        self.step = 0
+
+    def next_query(self) -> Query[Array] | None:
+        if self.step >= self._schedule.steps:
+            return None
+        identity = np.eye(len(self._theta))
+        how = self._precondition
+        self._used.append(identity if how is None else how(self._theta))
+        asks = self._by_sigma[self._schedule.multipliers[self.step]]
+        return Query(self._theta, asks, self._unit)
+
+    def absorb(self, noisy: Array) -> None:
+        """One step on a noisy gradient."""
+        size = self._schedule.sizes[self.step]
+        moved = self._schedule.momentum * self._velocity - size * (self._used[-1] @ noisy)
+        theta = self._theta + moved
+        self._velocity = moved
+        self._theta = theta * min(1.0, FAR / max(float(np.linalg.norm(theta)), 1e-300))
+        self.step += 1
+
+    def ended(self) -> Ended:
+        """The last iterate, and the preconditioners that led there."""
+        return Ended(self._theta, tuple(self._used))
 
 
 @dataclass(frozen=True, slots=True)

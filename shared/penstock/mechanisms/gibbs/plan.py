@@ -31,6 +31,7 @@ from penstock.mechanisms.gibbs.settings import Gibbs
 from penstock.privacy.accounting.accountant import epsilon
 from penstock.privacy.calibration import smallest_scale
 from penstock.privacy.events import Event
+from penstock.privacy.measurements import Measurement, WholeSum, charge
 from penstock.privacy.request import PrivacyRequest
 from penstock.privacy.sensitivity import float_room
 from penstock.questions.estimands import Estimand
@@ -60,9 +61,9 @@ class Plan:
         reach: c, in standard deviations, within which residuals (in persons, within which
             cumulative hazards) count in full.
         preconditioned: by the released curvature; else a plain chain.
-        summaries, curvature, information: noise multipliers; None where nothing is released.
-        schedule: of the chain, in which Δ is the gradient's sensitivity.
-        events: what the run is charged as; epsilon: their ε at the requested δ.
+        summaries, curvature, information: sums of rows; None where nothing is released.
+        schedule: of the chain, and the noise on its gradients.
+        epsilon: of the events at the requested δ.
     """
 
     guarantee: str
@@ -76,38 +77,56 @@ class Plan:
     bound: float
     reach: float
     preconditioned: bool
-    summaries: float
-    curvature: float | None
+    summaries: WholeSum
+    curvature: WholeSum | None
     schedule: Schedule
-    information: float
-    events: tuple[Event, ...]
+    information: WholeSum
     epsilon: float
+
+    @property
+    def measurements(self) -> tuple[Measurement, ...]:
+        """All that is asked of rows, and the noise with which it leaves."""
+        sums_ = (self.summaries, self.curvature, self.information)
+        return (*(each for each in sums_ if each is not None), *self.schedule.measurements)
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """What the run is charged as."""
+        return charge(self.measurements)
 
     @property
     def scale(self) -> float:
         """Noise multiplier of the one Gaussian that all releases together are as."""
-        return self.summaries * math.sqrt(self.asked.posing.shares[0])
+        share = self.asked.posing.shares[0]
+        return self.summaries.noise_multiplier * math.sqrt(share)
 
     @property
     def summary_size(self) -> int:
-        """Numbers of the summaries: a count, means, mean squares, and what the outcome adds."""
-        return 1 + self.asked.columns + sum(self.asked.numeric) + self.outcome_numbers
-
-    @property
-    def outcome_numbers(self) -> int:
-        """What the summaries hold of the outcome; each is at most 1 in size."""
-        return self.asked.posing.outcome_numbers(self.asked.pieces)
+        """Numbers of the summaries."""
+        return _summary_size(self.asked)
 
     @property
     def curvature_size(self) -> int:
-        return self.dimension * (self.dimension + 1) // 2 + self.asked.posing.counts_events
+        return _curvature_size(self.asked, self.dimension)
 
     @property
     def information_size(self) -> int:
-        """Two numbers where the curvature is known: squared residuals, and weights."""
-        if self.asked.posing.quadratic:
-            return 2
-        return self.dimension * (self.dimension + 1) // 2
+        return _information_size(self.asked, self.dimension)
+
+
+def _summary_size(asked: Question) -> int:
+    """A count, means, mean squares, and what the outcome adds."""
+    outcome = asked.posing.outcome_numbers(asked.pieces)
+    return 1 + asked.columns + sum(asked.numeric) + outcome
+
+
+def _curvature_size(asked: Question, dimension: int) -> int:
+    return dimension * (dimension + 1) // 2 + asked.posing.counts_events
+
+
+def _information_size(asked: Question, dimension: int) -> int:
+    """Two numbers where the curvature is known: squared residuals, and weights."""
+    return 2 if asked.posing.quadratic else dimension * (dimension + 1) // 2
 
 
 def summary_norm(asked: Question) -> float:
@@ -163,26 +182,31 @@ def _planned(
     reach = asked.posing.reach(persons / scale)
     # What few persons or a small ε cannot tell apart is left as the summaries have it.
     levels = min(asked.pieces, max(1, round(persons / (LEVEL_SIGNAL * scale))))
-    found = Plan(
+    dimension = asked.posing.dimension(asked.columns, levels)
+
+    def sum_of(size: int, share: float, label: str) -> WholeSum:
+        return sums.measure_sum(scale / math.sqrt(share), size, rows, label)
+
+    schedule = _schedule(mechanism, asked, rows, bound, persons / scale, mu)
+    size, bent = _summary_size(asked), _curvature_size(asked, dimension)
+    return Plan(
         guarantee="formal",
         persons=persons,
         rows=rows,
         copies=1,
         refits=0,
         asked=asked,
-        dimension=asked.posing.dimension(asked.columns, levels),
+        dimension=dimension,
         levels=levels,
         bound=bound,
         reach=reach,
         preconditioned=mechanism.steps is None,
-        summaries=scale / math.sqrt(summary_share),
-        curvature=scale / math.sqrt(curvature_share) if curvature_share else None,
-        schedule=_schedule(mechanism, asked, rows, bound, persons / scale, mu),
-        information=scale / math.sqrt(information_share),
-        events=(),
+        summaries=sum_of(size, summary_share, "summaries"),
+        curvature=sum_of(bent, curvature_share, "curvature") if curvature_share else None,
+        schedule=replace(schedule, sensitivity=_gradient_sensitivity(persons, rows, dimension)),
+        information=sum_of(_information_size(asked, dimension), information_share, "information"),
         epsilon=math.inf,
     )
-    return replace(found, events=_events(found))
 
 
 def narrowed(found: Plan, count: float) -> Plan:
@@ -192,29 +216,31 @@ def narrowed(found: Plan, count: float) -> Plan:
     numbers move by less, and have the same noise.
     """
     levels = max(1, round(found.levels * min(1.0, count / found.persons)))
-    dimension = found.asked.posing.dimension(found.asked.columns, levels)
-    return replace(found, levels=levels, dimension=dimension)
+    asked = found.asked
+    dimension = asked.posing.dimension(asked.columns, levels)
 
+    def resized(asks: WholeSum, size: int) -> WholeSum:
+        return sums.measure_sum(asks.noise_multiplier, size, found.rows, asks.label)
 
-def _events(found: Plan) -> tuple[Event, ...]:
-    sizes = (
-        (found.summaries, found.summary_size, "summaries"),
-        (found.curvature, found.curvature_size, "curvature"),
-        (found.information, found.information_size, "information"),
+    bent = found.curvature
+    return replace(
+        found,
+        levels=levels,
+        dimension=dimension,
+        curvature=None if bent is None else resized(bent, _curvature_size(asked, dimension)),
+        information=resized(found.information, _information_size(asked, dimension)),
     )
-    sums_ = (sums.event(s, size, found.rows, what) for s, size, what in sizes if s is not None)
-    return (*sums_, *found.schedule.events(gradient_sensitivity(found)))
 
 
-def gradient_sensitivity(plan: Plan) -> float:
+def _gradient_sensitivity(persons: int, rows: int, dimension: int) -> float:
     """k/n and room: what a person moves a gradient by, in units of the bound on a row's own.
 
     The room is for what one person moves in the rounding of everybody's sum, in whatever order the
     product of a matrix adds up: all rows of a person count, and none of them is clipped.
     """
-    size = plan.persons * plan.rows
-    room = float_room(size, size, 8 * plan.dimension + 64)
-    return plan.rows / plan.persons * (1 + room)
+    size = persons * rows
+    room = float_room(size, size, 8 * dimension + 64)
+    return rows / persons * (1 + room)
 
 
 def _schedule(

@@ -13,7 +13,8 @@ from penstock.mechanisms.gibbs.curvature import shrunk, symmetric
 from penstock.mechanisms.gibbs.plan import EXTRA, Plan, squared_bound
 from penstock.mechanisms.gibbs.posing import Loss, Rows, Standardised, Summaries
 from penstock.mechanisms.gibbs.posterior import Piecewise, Regression, weights
-from penstock.mechanisms.gibbs.sums import noisy_sum, reach
+from penstock.mechanisms.gibbs.sums import add_up
+from penstock.privacy.measurements import WholeSum
 from penstock.privacy.noise.sources import NoiseSource
 
 Array = NDArray[np.float64]
@@ -30,12 +31,12 @@ def posed(
     if plan.curvature is None:  # a mean: every row counts as one
         return np.eye(1) * seen.count / plan.persons, 0.0, _on(posterior, device)
     cap, p = curvature_cap(plan, posterior, seen, start=True), plan.dimension
-    matrix, events = noisy_curvature(
+    matrix, events = release_curvature(
         plan, posterior, posterior.start, cap, plan.curvature, noise, start=True
     )
     if isinstance(posterior, Regression) and asked.posing.counts_events:
         posterior = _with_events(posterior, events)
-    sd = plan.curvature * reach(plan.curvature_size, plan.rows) * cap * squared / plan.persons
+    sd = plan.curvature.sd * cap * squared / plan.persons
     sd *= math.sqrt(1 + EXTRA**2) if asked.posing.counts_events else 1.0
     matrix = shrunk(matrix, sd, p - asked.columns)
     return matrix, sd * math.sqrt(2 * p), _on(posterior, device)
@@ -64,12 +65,12 @@ def curvature_cap(plan: Plan, posterior: Loss, seen: Summaries, *, start: bool) 
     return plan.asked.posing.curvature_cap(seen, plan.reach, highest, start=start)
 
 
-def noisy_curvature(
+def release_curvature(
     plan: Plan,
     posterior: Loss,
     theta: Array,
     cap: float,
-    sigma: float,
+    measurement: WholeSum,
     noise: NoiseSource,
     *,
     start: bool,
@@ -88,7 +89,7 @@ def noisy_curvature(
         return found / norm
 
     rows = plan.persons * plan.rows
-    total = norm * noisy_sum(rows, size, contributions, sigma, plan.rows, noise)
+    total = norm * measurement(add_up(rows, size, contributions), noise)
     events = float(total[-1]) / EXTRA if extra else 0.0
     triangular = total[:-1] if extra else total
     unit = cap * posterior.squared / plan.persons

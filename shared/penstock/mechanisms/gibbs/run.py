@@ -21,19 +21,18 @@ from penstock.mechanisms.gibbs.curvature import definite, share_of_start, shrunk
 from penstock.mechanisms.gibbs.design import read, reporting
 from penstock.mechanisms.gibbs.plan import (
     Plan,
-    gradient_sensitivity,
     largest_bend,
     narrowed,
 )
 from penstock.mechanisms.gibbs.posed import (
     curvature_cap,
-    noisy_curvature,
     posed,
+    release_curvature,
 )
 from penstock.mechanisms.gibbs.posing import Loss, Rows, Summaries
 from penstock.mechanisms.gibbs.posterior import Posterior, Regression
 from penstock.mechanisms.gibbs.summaries import summarise
-from penstock.mechanisms.gibbs.sums import noisy_sum, reach
+from penstock.mechanisms.gibbs.sums import add_up
 from penstock.mechanisms.parts import Part, Progress
 from penstock.privacy.noise.sources import NoiseSource
 from penstock.schema.encoding import Encoding
@@ -105,22 +104,21 @@ def answer(
     device: str = "cpu",
 ) -> tuple[Array, Array]:
     """Coefficients (p,) and covariance (p, p) on the reporting scale."""
-    charged = gradient_sensitivity(plan)  # as it is recorded: of the plan before it is narrowed
     seen = summarise(plan, rows, noise)
     plan = narrowed(plan, seen.count)
     curvature, spread, posterior = posed(plan, rows, seen, noise, device)
     check_smooth(plan, posterior)
-    sensitivity = charged * posterior.reach
     ended = descend(
         posterior.gradient,
         posterior.start,
         plan.schedule,
-        sensitivity,
+        posterior.reach,
         noise,
         preconditioner(posterior, curvature, spread) if plan.preconditioned else None,
         progress,
     )
     known = _information(plan, rows, seen, posterior, curvature, spread, ended.theta, noise)
+    sensitivity = plan.schedule.sensitivity * posterior.reach
     estimate, covariance = corrected(plan, posterior, ended, known, sensitivity)
     if not plan.asked.posing.model.intercept:
         first = plan.dimension - plan.asked.columns
@@ -182,10 +180,10 @@ def _information(
     """The data's part of the mean Hessian at the iterate, and the dispersion."""
     if not plan.asked.posing.quadratic or not isinstance(posterior, Regression):
         cap = curvature_cap(plan, posterior, seen, start=False)
-        matrix, _ = noisy_curvature(
+        matrix, _ = release_curvature(
             plan, posterior, theta, cap, plan.information, noise, start=False
         )
-        sd = plan.information * plan.rows * cap * posterior.squared / plan.persons
+        sd = plan.information.noise_multiplier * plan.rows * cap * posterior.squared / plan.persons
         matrix = shrunk(matrix, sd, plan.dimension - plan.asked.columns)
         other = sd * math.sqrt(2 * plan.dimension)
         share = share_of_start(curvature, spread, other)
@@ -197,8 +195,8 @@ def _information(
         weight = posterior.weights(part)
         return np.column_stack([weight * found**2, weight]) / math.sqrt(2)
 
-    total = noisy_sum(len(rows.y), 2, contributions, plan.information, plan.rows, noise)
-    sd = plan.information * reach(2, plan.rows)
+    total = plan.information(add_up(len(rows.y), 2, contributions), noise)
+    sd = plan.information.sd
     share = max(float(total[0]), 0.05 * sd) / max(float(total[1]), sd)
     return Known(curvature, spread, share * posterior.limit**2)
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from penstock.mechanisms.gibbs.plan import Plan, summary_norm
 from penstock.mechanisms.gibbs.posing import Rows, Summaries
-from penstock.mechanisms.gibbs.sums import noisy_sum, reach
+from penstock.mechanisms.gibbs.sums import add_up
 from penstock.privacy.noise.sources import NoiseSource
 
 Array = NDArray[np.float64]
@@ -30,9 +30,9 @@ def summarise(plan: Plan, rows: Rows, noise: NoiseSource) -> Summaries:
         blocks = [there[:, None], x, x[:, numeric] ** 2, posing.summands(asked, rows, part)]
         return np.column_stack(blocks) / norm
 
-    size = plan.summary_size
-    total = norm * noisy_sum(len(rows.y), size, contributions, plan.summaries, plan.rows, noise)
-    sd = norm * plan.summaries * reach(size, plan.rows)
+    asks = plan.summaries
+    total = norm * asks(add_up(len(rows.y), plan.summary_size, contributions), noise)
+    sd = norm * asks.noise_multiplier * asks.sensitivity
     count = max(float(total[0]), sd, 1.0)
     mean = np.clip(total[1 : 1 + q] / count, -1.0, 1.0)
     square = np.ones(q)

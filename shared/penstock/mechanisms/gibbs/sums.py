@@ -15,9 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.base.errors import InvalidEvent
-from penstock.privacy.events import DiscreteGaussian
-from penstock.privacy.noise.discrete import add_discrete_gaussian, exact_positive, grid_sd
-from penstock.privacy.noise.sources import NoiseSource
+from penstock.privacy.measurements import WholeSum
 
 Array = NDArray[np.float64]
 
@@ -33,37 +31,27 @@ def reach(size: int, rows_per_person: int) -> float:
     return rows_per_person * (1.0 + math.sqrt(size) * UNIT)
 
 
-def event(sigma: float, size: int, rows_per_person: int, label: str) -> DiscreteGaussian:
-    """What :func:`noisy_sum` is charged as, in units of a row's bound."""
-    variance = _variance(sigma, size, rows_per_person)
-    grid = grid_sd(variance, UNIT)
-    return DiscreteGaussian(sigma, 1, label, reach(size, rows_per_person), grid, size)
+def measure_sum(sigma: float, size: int, rows_per_person: int, label: str) -> WholeSum:
+    """The sum of all rows' contributions, m numbers, in units of the bound on a row's.
+
+    Sensitivity: :func:`reach` (zero-out of one person, public n), for sums of :func:`add_up`.
+    """
+    sensitivity = reach(size, rows_per_person)
+    return WholeSum(label, sigma, sensitivity, Fraction(sensitivity) ** 2, UNIT, size)
 
 
-def _variance(sigma: float, size: int, rows_per_person: int) -> Fraction:
-    sensitivity = Fraction(reach(size, rows_per_person))
-    return (exact_positive("noise multiplier", sigma) * sensitivity) ** 2
+def add_up(rows: int, size: int, contributions: Contributions) -> NDArray[np.int64]:
+    """(m,) the sum of all rows' contributions, in whole multiples of :data:`UNIT`.
 
-
-def noisy_sum(
-    rows: int,
-    size: int,
-    contributions: Contributions,
-    sigma: float,
-    rows_per_person: int,
-    noise: NoiseSource,
-) -> Array:
-    """(m,) the sum of all rows' contributions, with noise of sd σ·:func:`reach` on each number.
+    One person moves it by :func:`reach` at most, if every contribution's norm is at most 1 but for
+    rounding errors; longer ones are a bug and are dropped, whoever they belong to.
 
     Args:
         rows: N; they are looked at in parts, so that memory holds no more.
         contributions: of a slice of rows. What is not finite counts as 0.
 
-    Sensitivity: :func:`reach` (zero-out of one person), if every contribution's norm is at most 1
-    but for rounding errors; longer ones are a bug and are dropped, whoever they belong to.
-
     Raises:
-        InvalidEvent: a parameter is out of its bound, or a contribution is not of size m.
+        InvalidEvent: a contribution is not of size m.
     """
     total = np.zeros(size, dtype=np.int64)
     at_once = max(1, _NUMBERS_AT_ONCE // max(size, 1))
@@ -74,5 +62,4 @@ def noisy_sum(
         usable = np.isfinite(part).all(axis=1) & ((part**2).sum(axis=1) <= 1 + 1e-10)
         whole = np.rint(np.where(usable[:, None], part, 0.0) / UNIT)
         total += whole.astype(np.int64).sum(axis=0)
-    variance = _variance(sigma, size, rows_per_person)
-    return add_discrete_gaussian(total, variance, noise, unit=UNIT)
+    return total

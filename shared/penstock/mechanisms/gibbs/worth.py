@@ -39,14 +39,13 @@ from penstock.mechanisms.gibbs.plan import (
     EXTRA,
     Plan,
     at_scale,
-    gradient_sensitivity,
     squared_bound,
     summary_norm,
 )
 from penstock.mechanisms.gibbs.posing import SHARE, Expected
 from penstock.mechanisms.gibbs.settings import Gibbs
-from penstock.mechanisms.gibbs.sums import reach
 from penstock.privacy.accounting.accountant import epsilon
+from penstock.privacy.measurements import WholeSum
 from penstock.privacy.request import PrivacyRequest
 from penstock.questions.estimands import Estimand
 from penstock.schema import Schema
@@ -108,16 +107,16 @@ def planned_width(of: Plan) -> float:
     free = np.diag(k * best.curvature * shares)
     ridge = asked.ridge * np.eye(p)
 
-    def spread(sigma: float, size: int, cap: float) -> float:
-        return sigma * reach(size, k) * cap * squared / n * math.sqrt(2 * p)
+    def spread(of_curvature: WholeSum, cap: float) -> float:
+        return of_curvature.sd * cap * squared / n * math.sqrt(2 * p)
 
     start = 0.0
     if of.curvature is not None:
-        start = spread(of.curvature, of.curvature_size, best.cap)
+        start = spread(of.curvature, best.cap)
         start *= math.sqrt(1 + EXTRA**2) if asked.posing.counts_events else 1.0
     known = start
     if not asked.posing.quadratic:
-        other = spread(of.information, of.information_size, best.cap_later)
+        other = spread(of.information, best.cap_later)
         share = share_of_start(free, start, other)
         known = math.hypot(share * start, (1 - share) * other)
     step: Array = np.eye(p)
@@ -126,7 +125,7 @@ def planned_width(of: Plan) -> float:
     ended = Ended(np.zeros(p), (step,) * of.schedule.steps)
     less = definite(free - known / 2 * np.eye(p))
     forward, noise = carried(of.schedule, less, ridge, ended)
-    sensitivity = gradient_sensitivity(of) * best.gradient
+    sensitivity = of.schedule.sensitivity * best.gradient
     noisy = forward @ noise @ forward.T * sensitivity**2
     # Of errors with the variance that their model has: the curvature, or 1.
     sampling = np.linalg.inv(less) / n
@@ -143,7 +142,8 @@ def _expected(of: Plan) -> Expected:
 def _released_hazard(of: Plan) -> float:
     """Σ over intervals of E[max(events + noise, its sd)] over the time lived through."""
     j, rows = of.asked.pieces, of.persons * of.rows
-    sd = summary_norm(of.asked) * of.summaries * reach(of.summary_size, of.rows)
+    asks = of.summaries
+    sd = summary_norm(of.asked) * asks.noise_multiplier * asks.sensitivity
     events, lived = rows * SHARE / j, max(rows * (1 - SHARE / 2), 2 * sd)
     above = (events - sd) / sd
     expected = sd + sd * (above * float(ndtr(above)) + math.exp(-above * above / 2) / _ROOT)

@@ -12,7 +12,7 @@ from penstock.mechanisms.flow.training import Training
 from penstock.mechanisms.memory import NUMBER
 from penstock.mechanisms.parts import Progress
 from penstock.mechanisms.tables.stages import Begun, Transport
-from penstock.privacy.events import Event
+from penstock.privacy.measurements import Measurement
 from penstock.privacy.noise.sources import NoiseSource
 
 
@@ -27,8 +27,9 @@ class Autoregressive:
     def steps(self) -> int:
         return self.training.steps
 
-    def event(self) -> Event:
-        return self.training.event()
+    @property
+    def measurement(self) -> Measurement | None:
+        return self.training.measurement
 
     def fit(
         self,

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 
 from penstock.base.errors import BudgetExceeded, InvalidInput, Problem
 from penstock.mechanisms.flow.architecture import Architecture, public_clip
@@ -24,12 +23,8 @@ from penstock.mechanisms.tables.plan import (
 from penstock.mechanisms.tables.stages import Body, Stages, Tuning
 from penstock.privacy.accounting.accountant import epsilon
 from penstock.privacy.calibration import smallest_scale
-from penstock.privacy.events import (
-    Event,
-    Gaussian,
-    Unbounded,
-    latent_injection,
-)
+from penstock.privacy.events import Gaussian
+from penstock.privacy.measurements import LatentNoise
 from penstock.privacy.request import PrivacyRequest
 from penstock.schema import Schema
 from penstock.schema.encoding import Encoding
@@ -65,29 +60,24 @@ def plan_columns(
     """
     _check(mechanism, d, rows, persons, privacy)
     arch = Architecture(d, mechanism.flows, tuple(mechanism.hidden))
-    injection = _injection(mechanism, rows)
+    # Where ε is ∞ whatever the radius, clipping would protect nobody, and cost accuracy.
+    clip = UNCLIPPED if privacy.guarantee == "empirical" else mechanism.latent_clip
+    injection = _injection(mechanism, rows, clip)
     if privacy.guarantee != "empirical":
-        _check_injection(mechanism, rows, privacy)
+        _check_injection(mechanism, rows, injection, privacy)
     if privacy.guarantee == "formal":
 
         def body(signal: float, tuning: Tuning) -> Callable[[float], Body]:
             return _autoregressive(mechanism, arch, rows, tuning)
 
-        stages = private_stages(body, d, rows, persons, privacy, outcomes, injection)
-        events = (*stages.events(), *injection)
+        free = () if injection is None else (injection.event,)
+        stages = private_stages(body, d, rows, persons, privacy, outcomes, free)
     else:
-        free = Training(mechanism.steps, math.inf, None, _rate(mechanism), PUBLIC_RATE)
-        flow = Autoregressive(arch, free)
+        noiseless = Training(mechanism.steps, math.inf, None, _rate(mechanism), PUBLIC_RATE)
+        flow = Autoregressive(arch, noiseless)
         stages = Stages(None, None, None, math.inf, flow, d, rows, outcomes)
-        unbounded = Unbounded("maf, fitted without noise")
-        events = injection if privacy.guarantee == "public-flow" else (unbounded,)
-    made = plan_stages(mechanism.copies, mechanism.refits, persons, privacy, stages, events)
-    return replace(
-        made,
-        w=mechanism.w,
-        # Where ε is ∞ whatever the radius, clipping would protect nobody, and cost accuracy.
-        latent_clip=UNCLIPPED if privacy.guarantee == "empirical" else mechanism.latent_clip,
-        corrected=privacy.guarantee == "formal" or mechanism.w == 0,
+    return plan_stages(
+        mechanism.copies, mechanism.refits, persons, privacy, stages, clip, injection
     )
 
 
@@ -111,15 +101,17 @@ def _rate(mechanism: Maf) -> float | None:
     return mechanism.rate if mechanism.sampling == "poisson" and mechanism.rate < 1 else None
 
 
-def _injection(mechanism: Maf, rows: int) -> tuple[Event, ...]:
-    if mechanism.w == 0:
-        return ()
-    return (latent_injection(mechanism.w, mechanism.latent_clip, mechanism.copies * rows),)
+def _injection(mechanism: Maf, rows: int, clip: float) -> LatentNoise | None:
+    return LatentNoise(mechanism.w, clip, rows, mechanism.copies) if mechanism.w > 0 else None
 
 
-def _check_injection(mechanism: Maf, rows: int, privacy: PrivacyRequest) -> None:
+def _check_injection(
+    mechanism: Maf, rows: int, injection: LatentNoise | None, privacy: PrivacyRequest
+) -> None:
     """Refuse a w whose injection alone costs more than ε, and say what would do."""
-    spent = epsilon(_injection(mechanism, rows), privacy.delta)
+    if injection is None:
+        return
+    spent = epsilon((injection.event,), privacy.delta)
     if not spent > privacy.epsilon:
         return
     count = mechanism.copies * rows

@@ -30,8 +30,8 @@ from scipy.special import ndtr
 
 from penstock.base.errors import InvalidEvent
 from penstock.mechanisms.sliced_wasserstein.goals import Goal, Schedule, least_squares
-from penstock.privacy.events import FixedSizeGaussian, Gaussian
-from penstock.privacy.noise.sources import NoiseSource, add_gaussian
+from penstock.privacy.measurements import FixedSample, GaussianSum, Query, answer
+from penstock.privacy.noise.sources import NoiseSource
 from penstock.privacy.numbers import positive
 from penstock.privacy.sensitivity import (
     orthonormal_projections,
@@ -41,28 +41,32 @@ from penstock.privacy.sensitivity import (
 
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
+Indices = NDArray[np.intp]
 
 
-def presampled_event(
+def measure_all(
     sigma: float, radius: float, bases: int, d: int, rows_per_person: int = 1
-) -> Gaussian:
-    """What :func:`presampled` is charged as."""
+) -> GaussianSum:
+    """All rows' projections, once; each of a person's rows is released by itself.
+
+    Sensitivity: :func:`penstock.privacy.sensitivity.orthonormal_projections`, zero-out.
+    """
     reach = orthonormal_projections(radius, bases * d, d, rows_per_person)
-    return Gaussian(sigma, 1, "noisy projections of all rows", reach)
+    return GaussianSum("noisy projections of all rows", sigma, reach)
 
 
-def resampled_event(
+def measure_batches(
     sigma: float, radius: float, bases: int, persons: int, batch: int, steps: int
-) -> FixedSizeGaussian | Gaussian:
-    """What :func:`resampled` is charged as; one row per person.
+) -> GaussianSum:
+    """Each step's projections of a fresh batch; one row per person. By the diameter, replace-one.
 
     A batch of all rows is no sample: nobody takes anybody's place, but the noise, which is relative
     to the diameter, is kept; under zero-out one person then moves half of it.
     """
     reach, label = row_diameter(radius) * math.sqrt(bases), "noisy projections of a batch"
     if batch >= persons:
-        return Gaussian(2 * sigma, steps, label, reach / 2)
-    return FixedSizeGaussian(batch, persons, sigma, steps, label, reach)
+        return GaussianSum(label, 2 * sigma, reach / 2, steps)
+    return GaussianSum(label, sigma, reach, steps, FixedSample(batch, persons))
 
 
 def presampled(
@@ -70,7 +74,7 @@ def presampled(
     present: Bools,
     radius: float,
     bases: int,
-    sigma: float,
+    measurement: GaussianSum,
     schedule: Schedule,
     noise: NoiseSource,
     absent: float = 0.0,
@@ -80,16 +84,52 @@ def presampled(
     Args:
         rows: (n, k, d); present: (n, k). Rows are clipped to the radius; absent ones, and ones that
             are not finite, are null.
-        sigma: noise multiplier relative to a person's contribution, zero-out.
+        measurement: of :func:`measure_all`, for this radius, and as many bases and rows per person.
         absent: share of null rows in [0, 1), public or released.
     """
-    _, k, d = rows.shape
-    event = presampled_event(sigma, radius, bases, d, k)
-    y, sd = clipped(rows, present, radius), event.noise_multiplier * event.sensitivity
+    d = rows.shape[2]
+    y, sd = clipped(rows, present, radius), measurement.sd
     theta = orthonormal_stack(bases * d, d, noise.generator())
-    ordered = _released(y, theta, sd, noise)
+    ordered = in_order(measurement(y @ theta, noise))
     for which in schedule.turns(bases * d, d):
         yield _goal(theta[:, which], ordered[which], sd, absent)
+
+
+class Resampling:
+    """Steps that each see a batch of their own, on directions of their own: a session.
+
+    A query is about who is in the batch, and the directions Θ (d, N).
+
+    Args:
+        measurement: of :func:`measure_batches`; noise: source of batches and directions.
+        bases: how many of d directions each step has.
+    """
+
+    def __init__(
+        self, measurement: GaussianSum, persons: int, d: int, bases: int, noise: NoiseSource
+    ) -> None:
+        self._measurement, self._noise = measurement, noise
+        self._persons, self._d, self._bases = persons, d, bases
+        credit = measurement.credit
+        self._batch = credit.batch if isinstance(credit, FixedSample) else persons
+        self._left = measurement.calls
+        self.ordered: Array = np.empty((bases * d, 0))
+
+    def next_query(self) -> Query[tuple[Indices | slice, Array]] | None:
+        if self._left == 0:
+            return None
+        self._left -= 1
+        theta = orthonormal_stack(self._bases * self._d, self._d, self._noise.generator())
+        everyone = self._batch >= self._persons
+        chosen = slice(None) if everyone else self._drawn()
+        return Query((chosen, theta), self._measurement)
+
+    def _drawn(self) -> Indices:
+        return np.argpartition(self._noise.uniform(self._persons), self._batch - 1)[: self._batch]
+
+    def absorb(self, noisy: Array) -> None:
+        """Noisy projections (rows, N); they are only ever seen in order."""
+        self.ordered = in_order(noisy)
 
 
 def resampled(
@@ -97,9 +137,7 @@ def resampled(
     present: Bools,
     radius: float,
     bases: int,
-    batch: int,
-    sigma: float,
-    schedule: Schedule,
+    measurement: GaussianSum,
     noise: NoiseSource,
     absent: float = 0.0,
 ) -> Iterator[Goal]:
@@ -108,18 +146,18 @@ def resampled(
     Args:
         rows: (n, 1, d); else as in :func:`presampled`.
         bases: how many of d directions each step has; the schedule's own does not count.
-        sigma: noise multiplier relative to the diameter.
+        measurement: of :func:`measure_batches`, for this radius, and as many bases and persons.
         absent: as in :func:`presampled`; of every batch, on average.
     """
     n, k, d = rows.shape
     if k != 1:
         raise InvalidEvent("batches are of persons with one row each", value=k, bound="1")
-    event = resampled_event(sigma, radius, bases, n, batch, schedule.steps)
-    y, sd = clipped(rows, present, radius), event.noise_multiplier * event.sensitivity
-    for _ in range(schedule.steps):
-        theta = orthonormal_stack(bases * d, d, noise.generator())
-        chosen = np.argpartition(noise.uniform(n), batch - 1)[:batch] if batch < n else slice(None)
-        yield _goal(theta, _released(y[chosen], theta, sd, noise), sd, absent)
+    y = clipped(rows, present, radius)
+    session = Resampling(measurement, n, d, bases, noise)
+    while (query := session.next_query()) is not None:
+        chosen, theta = query.about
+        session.absorb(answer(query, y[chosen] @ theta, noise))
+        yield _goal(theta, session.ordered, measurement.sd, absent)
 
 
 def clipped(rows: Array, present: Bools, radius: float) -> Array:
@@ -135,9 +173,9 @@ def clipped(rows: Array, present: Bools, radius: float) -> Array:
     return short
 
 
-def _released(y: Array, theta: Array, sd: float, noise: NoiseSource) -> Array:
-    """Noisy projections, (N, rows), in rising order."""
-    return np.sort(add_gaussian(y @ theta, sd, noise).T, axis=1)
+def in_order(noisy: Array) -> Array:
+    """Noisy projections (rows, N) as (N, rows), each direction's in rising order."""
+    return np.sort(noisy.T, axis=1)
 
 
 def _goal(theta: Array, ordered: Array, sd: float, absent: float) -> Goal:

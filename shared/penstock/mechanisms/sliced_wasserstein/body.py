@@ -16,17 +16,17 @@ from numpy.typing import NDArray
 from penstock.mechanisms.memory import BIG, NUMBER
 from penstock.mechanisms.parts import Progress
 from penstock.mechanisms.sliced_wasserstein.batches import (
+    measure_all,
+    measure_batches,
     presampled,
-    presampled_event,
     resampled,
-    resampled_event,
 )
 from penstock.mechanisms.sliced_wasserstein.directions import paired_stack
 from penstock.mechanisms.sliced_wasserstein.goals import Goal, Schedule, goals
-from penstock.mechanisms.sliced_wasserstein.sketch import Directions, noisy_sketch, sketch_event
+from penstock.mechanisms.sliced_wasserstein.sketch import Directions, measure_sketch, release_sketch
 from penstock.mechanisms.sliced_wasserstein.targets import REACH, predicted
 from penstock.mechanisms.tables.stages import Begun, Transport
-from penstock.privacy.events import Event
+from penstock.privacy.measurements import GaussianSum, WholeSum
 from penstock.privacy.noise.sources import NoiseSource
 
 Array = NDArray[np.float64]
@@ -74,15 +74,24 @@ class Sliced:
     def steps(self) -> int:
         return self.schedule.steps
 
-    def event(self) -> Event:
-        """What :meth:`goals` is charged as."""
-        sigma, rows = self.noise_multiplier, self.rows
+    @property
+    def measurement(self) -> GaussianSum | WholeSum:
+        """What :meth:`goals` asks of rows, and with which noise."""
+        return self._projected or self._sketched
+
+    @property
+    def _projected(self) -> GaussianSum | None:
+        """Of the variants that release rows' projections."""
+        sigma, where = self.noise_multiplier, (self.radius, self.bases)
         if self.variant == "presampled":
-            return presampled_event(sigma, self.radius, self.bases, self.d, rows)
+            return measure_all(sigma, *where, self.d, self.rows)
         if self.variant == "resampled":
-            sizes = (self.persons, self.batch, self.steps)
-            return resampled_event(sigma, self.radius, self.bases, *sizes)
-        return sketch_event(sigma, self.bases, self.d, self.bins, rows)
+            return measure_batches(sigma, *where, self.persons, self.batch, self.steps)
+        return None
+
+    @property
+    def _sketched(self) -> WholeSum:
+        return measure_sketch(self.noise_multiplier, self.bases * self.d, self.bins, self.rows)
 
     def goals(
         self, rows: Array, present: Bools, count: float, noise: NoiseSource
@@ -92,15 +101,15 @@ class Sliced:
         Args:
             count: of rows that are present, as released.
         """
-        sigma, given = self.noise_multiplier, (rows, present, self.radius, self.bases)
+        given, projected = (rows, present, self.radius, self.bases), self._projected
         absent = min(max(1 - count / present.size, 0.0), _MOST_ABSENT)
-        if self.variant == "presampled":
-            return presampled(*given, sigma, self.schedule, noise, absent)
-        if self.variant == "resampled":
-            return resampled(*given, self.batch, sigma, self.schedule, noise, absent)
+        if projected is not None and self.variant == "presampled":
+            return presampled(*given, projected, self.schedule, noise, absent)
+        if projected is not None:
+            return resampled(*given, projected, noise, absent)
         theta = paired_stack(self.bases, self.d, np.random.default_rng(_SEED))
         where = Directions.within(theta, 0.0, REACH)
-        sketch = noisy_sketch(rows, present, where, self.bins, sigma, noise)
+        sketch = release_sketch(rows, present, where, self.bins, self._sketched, noise)
         return goals(predicted(sketch, sketch.rows), self.schedule)
 
     def fit(

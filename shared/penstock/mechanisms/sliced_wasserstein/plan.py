@@ -61,9 +61,7 @@ def plan_columns(
         return _sliced(mechanism, d, rows, persons, signal, tuning)
 
     stages = private_stages(body, d, rows, persons, privacy, outcomes)
-    return plan_stages(
-        mechanism.copies, mechanism.refits, persons, privacy, stages, stages.events()
-    )
+    return plan_stages(mechanism.copies, mechanism.refits, persons, privacy, stages)
 
 
 def _sliced(

@@ -32,8 +32,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from penstock.base.errors import InvalidEvent
-from penstock.privacy.events import DiscreteGaussian
-from penstock.privacy.noise.discrete import add_discrete_gaussian, exact_positive, grid_sd
+from penstock.privacy.measurements import WholeSum
 from penstock.privacy.noise.sources import NoiseSource
 from penstock.privacy.numbers import whole
 from penstock.privacy.sensitivity import projected_cdfs
@@ -118,27 +117,30 @@ class Sketch:
         return self.sd**2 * squared
 
 
-def sketch_event(
-    sigma: float, bases: int, d: int, bins: int, rows_per_person: int = 1
-) -> DiscreteGaussian:
-    """What :func:`noisy_sketch` of ``bases``·d directions is charged as."""
-    directions = whole("bases", bases) * whole("dimension", d)
-    return event_of(sigma, directions, bins, rows_per_person)
+def measure_sketch(sigma: float, directions: int, bins: int, rows_per_person: int = 1) -> WholeSum:
+    """A·(counts of bins) for each of so many directions.
+
+    Sensitivity: :func:`penstock.privacy.sensitivity.projected_cdfs` of :func:`strategy`, zero-out
+    of one person; it holds exactly, by whole numbers: (k·√N·max ‖A e_b‖)².
+    """
+    longest = int((_whole_strategy(bins) ** 2).sum(axis=0).max())
+    reach = Fraction(longest, 4**_BITS) * whole("directions", directions)
+    return WholeSum(
+        label="sketch",
+        noise_multiplier=sigma,
+        sensitivity=projected_cdfs(directions, strategy(bins), rows_per_person),
+        squared=reach * whole("rows per person", rows_per_person) ** 2,
+        unit=_unit(),
+        size=directions * bins,
+    )
 
 
-def event_of(sigma: float, directions: int, bins: int, rows_per_person: int) -> DiscreteGaussian:
-    """The same for any number of directions."""
-    sensitivity = projected_cdfs(directions, strategy(bins), rows_per_person)
-    grid = grid_sd(_variance(sigma, directions, bins, rows_per_person), _unit())
-    return DiscreteGaussian(sigma, 1, "sketch", sensitivity, grid, directions * bins)
-
-
-def noisy_sketch(
+def release_sketch(
     rows: Array,
     present: Bools,
     directions: Directions,
     bins: int,
-    sigma: float | None,
+    measurement: WholeSum | None,
     noise: NoiseSource,
 ) -> Sketch:
     """Distribution functions of projected rows, with noise.
@@ -146,25 +148,22 @@ def noisy_sketch(
     Args:
         rows: (n, k, d); present: (n, k). What is not finite is projected as 0, or as a huge number.
         bins: B, from 2 to 4096.
-        sigma: noise multiplier, or None for no noise.
-
-    Sensitivity: :func:`penstock.privacy.sensitivity.projected_cdfs` of :func:`strategy`, zero-out
-    of one person; it holds exactly, by whole numbers.
+        measurement: of :func:`measure_sketch`, or None for no noise.
 
     Raises:
-        InvalidEvent: shapes that do not fit, or a noise multiplier or bins out of their bounds.
+        InvalidEvent: shapes that do not fit, or bins out of their bounds.
     """
     if rows.ndim != 3 or present.shape != rows.shape[:2]:
         raise InvalidEvent("rows must be (n, k, d), present (n, k)", value=rows.shape)
     if rows.shape[2] != len(directions.matrix):
         raise InvalidEvent("rows and directions differ in dimension", value=rows.shape)
-    counted = counts(rows, present, directions, bins)
-    total = counted @ _whole_strategy(bins).T
-    k, released, sd = rows.shape[1], total * _unit(), 0.0
-    if sigma is not None:
-        variance = _variance(sigma, directions.count, bins, k)
-        released = add_discrete_gaussian(total.astype(object), variance, noise, unit=_unit())
-        sd = sigma * projected_cdfs(directions.count, strategy(bins), k)
+    total = counts(rows, present, directions, bins) @ _whole_strategy(bins).T
+    if measurement is None:
+        return _read_sketch(directions, bins, np.asarray(total * _unit()), 0.0)
+    return _read_sketch(directions, bins, measurement(total, noise), measurement.sd)
+
+
+def _read_sketch(directions: Directions, bins: int, released: Array, sd: float) -> Sketch:
     upper = released @ _back(bins).T
     # The bottom edge is the top's with its sign changed.
     halves = np.concatenate([-upper[:, -1:], upper], axis=1)
@@ -206,14 +205,6 @@ def absolute(bins: int) -> Array:
 
 def _unit() -> float:
     return math.ldexp(1.0, -_BITS)
-
-
-def _variance(sigma: float, directions: int, bins: int, rows_per_person: int) -> Fraction:
-    """(σ·k·√N·max ‖A e_b‖)², exactly."""
-    longest = int((_whole_strategy(bins) ** 2).sum(axis=0).max())
-    reach = Fraction(longest, 4**_BITS) * whole("directions", directions)
-    steps = whole("rows per person", rows_per_person) ** 2
-    return exact_positive("noise multiplier", sigma) ** 2 * reach * steps
 
 
 @cache

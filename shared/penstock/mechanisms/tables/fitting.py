@@ -23,12 +23,12 @@ from penstock.mechanisms.tables.margins import (
     Counts,
     Margins,
     clamp,
-    noisy_histograms,
     outcome_counts,
+    release_histograms,
     standardise,
 )
-from penstock.mechanisms.tables.moments import Affine, gaussian, match_moments, noisy_moments
-from penstock.mechanisms.tables.outcome import Hazard, match_score, noisy_score, restore_shares
+from penstock.mechanisms.tables.moments import Affine, gaussian, match_moments, release_moments
+from penstock.mechanisms.tables.outcome import Hazard, match_score, release_score, restore_shares
 from penstock.mechanisms.tables.plan import Plan
 from penstock.mechanisms.tables.stages import Transport
 from penstock.privacy.noise.sources import NoiseSource
@@ -181,7 +181,7 @@ class _Fit:
     ) -> None:
         low, high, stages = encoding.low, encoding.high, plan.stages
         self._plan, self._encoding, self._noise = plan, encoding, noise
-        self._counts = noisy_histograms(
+        self._counts = release_histograms(
             rows,
             present,
             low,
@@ -195,7 +195,7 @@ class _Fit:
         self._seen = _Seen(encoding, self._counts, _SEED)
         self._values, self.present = clamp(rows, low, high), present
         self._scores = self._seen.linear.invert(self._values)
-        self._moments = noisy_moments(self._scores, present, stages.radius, stages.moments, noise)
+        self._moments = release_moments(self._scores, present, stages.radius, stages.moments, noise)
         sobol = qmc.Sobol(plan.d, seed=_SEED)
         self._latents = ndtri(sobol.random_base2(match_power))
         # Linear moments in place of those of normal scores are near enough to start a match from.
@@ -232,7 +232,7 @@ class _Fit:
             hazard = Hazard.estimate(outcome, halves, float(ended), edges, known)
             near = match.apply(sample)
             theta = hazard.coefficients(*observe(near))
-            total = noisy_score(
+            total = release_score(
                 hazard,
                 self._values,
                 self._scores,
@@ -240,7 +240,6 @@ class _Fit:
                 theta,
                 stages.outcome,
                 self._noise,
-                len(outcomes),
             )
             goal, sd = total / counts.rows, stages.outcome_sd / counts.rows
             match = match_score(hazard, theta, goal, sd, near, observe).after(match)

@@ -10,7 +10,7 @@ moves. With T exact and R infinite the released rows are distributed as the rows
 
 Privacy, under zero-out with public n: an absent row has latent 0; L2 sensitivity of one row R√w,
 noise sd √(1-w); every copy of every row is one release:
-:func:`penstock.privacy.events.latent_injection`. T itself must be public, private, or charged.
+:class:`penstock.privacy.measurements.LatentNoise`. T itself must be public, private, or charged.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 from scipy.special import chdtr, expit
 
 from penstock.base.errors import InvalidInput, Problem
-from penstock.privacy.noise.sources import NoiseSource, add_gaussian, permutation
+from penstock.privacy.measurements import LatentNoise
+from penstock.privacy.noise.sources import NoiseSource, permutation
 
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -51,21 +52,18 @@ def clip_latents(latents: Array, present: Bools, radius: float) -> Array:
     return clipped
 
 
-def inject(latents: Array, present: Bools, w: float, radius: float, noise: NoiseSource) -> Array:
+def inject(
+    latents: Array, present: Bools, measurement: LatentNoise | None, noise: NoiseSource
+) -> Array:
     """One copy's noisy latents √w·clip(z) + √(1-w)·Z, of the shape of ``latents``.
 
-    Sensitivity R√w per row, noise sd √(1-w) by
-    :func:`~penstock.privacy.noise.sources.add_gaussian`; ``w`` = 0 is noise alone and free.
-
-    Raises:
-        InvalidInput: ``w`` is not in [0, 1), or the radius is not a finite positive number.
+    Args:
+        measurement: None at w = 0, which is noise alone and free.
     """
-    if not 0 <= w < 1:
-        raise InvalidInput("latent noise", [Problem("w", "must lie in [0, 1)", value=str(w))])
-    centre = math.sqrt(w) * clip_latents(latents, present, radius)
-    if w == 0:
+    if measurement is None:
         return noise.normal(latents.shape)
-    return add_gaussian(centre, math.sqrt(1 - w), noise)
+    w, radius = measurement.w, measurement.radius
+    return measurement(math.sqrt(w) * clip_latents(latents, present, radius), noise)
 
 
 def likely_present(z: Array, share: float, w: float, radius: float) -> Array:

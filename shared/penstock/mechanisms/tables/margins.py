@@ -4,7 +4,7 @@ Histograms are whole numbers with exact discrete Gaussian noise, under zero-out 
 sensitivity holds in the machine's arithmetic, not only on paper. Everything after the noise is
 post-processing.
 
-* :func:`noisy_histograms` counts each column on a fixed grid over the public box. A duration is
+* :func:`release_histograms` counts each column on a fixed grid over the public box. A duration is
   counted apart for events, for times censored before the end of follow-up, and for who is
   event-free at the end, at no further cost: a row is in one of the three.
 * :func:`standardise` takes each column's mean and sd from them: *linear* scores, in which moments
@@ -26,8 +26,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
 from penstock.mechanisms.tables.moments import Affine
-from penstock.privacy.events import DiscreteGaussian
-from penstock.privacy.noise.discrete import add_discrete_gaussian, exact_positive, grid_sd
+from penstock.privacy.measurements import WholeSum
 from penstock.privacy.noise.sources import NoiseSource
 from penstock.privacy.sensitivity import histogram
 from penstock.schema.encoding import Outcome, level_noise, nowhere_noise
@@ -88,26 +87,28 @@ class Counts:
     sd: float
 
 
-def histogram_event(
-    sigma: float, d: int, rows_per_person: int, outcomes: int = 0
-) -> DiscreteGaussian:
-    """What :func:`noisy_histograms` is charged as; ``outcomes``: how many durations are split."""
-    sensitivity = histogram(d + 1, rows_per_person)
-    grid = grid_sd(_histogram_variance(sigma, d, rows_per_person), 1.0)
-    count = BINS * (d + outcomes) + outcomes + 1
-    return DiscreteGaussian(sigma, 1, "margins", sensitivity, grid, count)
+def measure_histograms(sigma: float, d: int, rows_per_person: int, outcomes: int = 0) -> WholeSum:
+    """Counts of every column, and the number of rows; ``outcomes``: how many durations are split.
+
+    Sensitivity: :func:`penstock.privacy.sensitivity.histogram` of d + 1 (each column, and the total
+    number of rows), zero-out of one person. A row counts once per column, split or not.
+    """
+    return WholeSum(
+        label="margins",
+        noise_multiplier=sigma,
+        sensitivity=histogram(d + 1, rows_per_person),
+        squared=Fraction(rows_per_person**2 * (d + 1)),
+        unit=1.0,
+        size=BINS * (d + outcomes) + outcomes + 1,
+    )
 
 
-def _histogram_variance(sigma: float, d: int, rows_per_person: int) -> Fraction:
-    return exact_positive("noise multiplier", sigma) ** 2 * rows_per_person**2 * (d + 1)
-
-
-def noisy_histograms(
+def release_histograms(
     rows: Array,
     present: Bools,
     low: Array,
     high: Array,
-    sigma: float | None,
+    measurement: WholeSum | None,
     noise: NoiseSource,
     outcomes: Outcomes = (),
     levels: Levels | None = None,
@@ -117,16 +118,36 @@ def noisy_histograms(
     Args:
         rows: (n, k, d); present: (n, k). Values are clamped to the box; NaN counts at its centre.
         low, high: (d,), the public box.
-        sigma: noise multiplier, or None for no noise (public rows, ``empirical`` class).
+        measurement: of :func:`measure_histograms`, or None for no noise (public rows, ``empirical``
+            class).
         outcomes: durations whose histograms are split by their events and ends.
         levels: coordinates that are counted by level: fewer counts, hence less noise.
-
-    Sensitivity: :func:`penstock.privacy.sensitivity.histogram` of d + 1 (each column, and the total
-    number of rows), zero-out of one person. A row counts once per column, split or not.
     """
-    n, k, d = rows.shape
-    sd = 0.0 if sigma is None else sigma * histogram(d + 1, k)
+    n, k, _ = rows.shape
+    sd = 0.0 if measurement is None else measurement.sd
     times = time_cells(n * k, sd)
+    cells = count_rows(rows, present, low, high, times, outcomes, levels)
+    whole = np.concatenate(cells)
+    flat = whole.astype(np.float64) if measurement is None else measurement(whole, noise)
+    released = np.split(flat, np.cumsum([len(c) for c in cells])[:-1])
+    return _read_counts(released, outcomes, times, sd, n * k)
+
+
+def count_rows(
+    rows: Array,
+    present: Bools,
+    low: Array,
+    high: Array,
+    times: int,
+    outcomes: Outcomes = (),
+    levels: Levels | None = None,
+) -> list[NDArray[np.int64]]:
+    """How many rows are in each cell of each column; last, how many rows there are.
+
+    Args:
+        times: even cells of a split duration's halves; after them, who is event-free at the end.
+    """
+    d = rows.shape[2]
     inside, there = clamp(rows, low, high).reshape(-1, d), present.ravel()
     split, ends = {o.duration: o for o in outcomes}, {o.end: o for o in outcomes}
     cells = []
@@ -143,12 +164,16 @@ def noisy_histograms(
             count = 2 * times + 1
         # Absent rows are counted, too, in a cell of their own.
         cells.append(np.bincount(np.where(there, place, count), minlength=count + 1)[:count])
-    whole = np.append(np.concatenate(cells), np.count_nonzero(there))
-    flat = whole.astype(np.float64)
-    if sigma is not None:
-        flat = add_discrete_gaussian(whole, _histogram_variance(sigma, d, k), noise, unit=1.0)
-    parts = np.split(flat[:-1], np.cumsum([len(c) for c in cells])[:-1])
-    bins = np.zeros((d, BINS))
+    return [*cells, np.array([np.count_nonzero(there)])]
+
+
+def _read_counts(
+    released: Sequence[Array], outcomes: Outcomes, times: int, sd: float, most: int
+) -> Counts:
+    """What was released of each column's cells and, last, of the number of rows."""
+    *parts, counted = released
+    bins = np.zeros((len(parts), BINS))
+    split = {o.duration for o in outcomes}
     for j, (row, part) in enumerate(zip(bins, parts, strict=True)):
         if j in split:
             row[:] = np.repeat(part[:-1].reshape(2, times).sum(axis=0), BINS // times)
@@ -157,7 +182,7 @@ def noisy_histograms(
             row[: len(part)] = part
     halves = [parts[o.duration][:-1].reshape(2, times) for o in outcomes]
     at_end = np.array([(parts[o.duration][-1] + parts[o.end][1]) / 2 for o in outcomes])
-    total = _rows(float(flat[-1]), parts, sd, n * k)
+    total = _rows(float(counted[0]), parts, sd, most)
     return Counts(bins, np.array(halves).reshape(-1, 2, times), at_end, total, sd)
 
 

@@ -1,6 +1,6 @@
 r"""Noisy second moments, and the affine map that gives a model's sample the same moments.
 
-:func:`noisy_moments` sums y yᵀ over clipped rows y = (scores, 1), in whole numbers with exact
+:func:`release_moments` sums y yᵀ over clipped rows y = (scores, 1), in whole numbers with exact
 discrete Gaussian noise, under zero-out with public n. :func:`match_moments` finds the affine map
 after which a model's samples, *observed and clipped alike*, have these moments, so that neither
 clipping nor rounding biases what it bounds. Everything after the noise is post-processing.
@@ -16,8 +16,8 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.privacy.events import DiscreteGaussian
-from penstock.privacy.noise.discrete import add_discrete_gaussian, exact_positive, grid_sd
+from penstock.privacy.measurements import WholeSum
+from penstock.privacy.noise.discrete import exact_positive
 from penstock.privacy.noise.sources import NoiseSource
 from penstock.privacy.sensitivity import second_moments
 
@@ -67,46 +67,43 @@ class Affine:
         return Affine(self.matrix @ first.matrix, self.matrix @ first.shift + self.shift)
 
 
-def moment_event(sigma: float, radius: float, d: int, rows_per_person: int) -> DiscreteGaussian:
-    """What :func:`noisy_moments` is charged as."""
-    sensitivity = second_moments(radius, rows_per_person)
-    unit, variance = _row_unit(radius) ** 2, _moment_variance(sigma, radius, rows_per_person)
-    grid = min(grid_sd(variance, unit), grid_sd(variance / 2, unit))
-    return DiscreteGaussian(sigma, 1, "moments", sensitivity, grid, (d + 1) * (d + 2) // 2)
-
-
-def _moment_variance(sigma: float, radius: float, rows_per_person: int) -> Fraction:
-    sensitivity = rows_per_person * exact_positive("radius", radius) ** 2
-    return (exact_positive("noise multiplier", sigma) * sensitivity) ** 2
-
-
-def noisy_moments(
-    scores: Array, present: Bools, radius: float, sigma: float | None, noise: NoiseSource
-) -> Array:
-    """Σ y yᵀ over present rows, y = (scores, 1) clipped to norm ``radius``; (d+1, d+1), symmetric.
-
-    A symmetric matrix is one vector of its diagonal and √2 times its upper triangle, of the same L2
-    norm; so the entries beside the diagonal carry 1/√2 of the diagonal's sd.
-
-    Args:
-        scores: (n, k, d); present: (n, k). What is not finite counts as 0, or not at all.
-        sigma: noise multiplier, or None for no noise.
+def measure_moments(sigma: float, radius: float, d: int, rows_per_person: int) -> WholeSum:
+    """Σ y yᵀ over present rows, y = (scores, 1) clipped to norm ``radius``.
 
     Sensitivity: :func:`penstock.privacy.sensitivity.second_moments`, zero-out of one person; it
     holds exactly, by :func:`whole_moments`.
     """
-    if sigma is None:
+    return WholeSum(
+        label="moments",
+        noise_multiplier=sigma,
+        sensitivity=second_moments(radius, rows_per_person),
+        squared=(rows_per_person * exact_positive("radius", radius) ** 2) ** 2,
+        unit=row_unit(radius) ** 2,
+        size=(d + 1) * (d + 2) // 2,
+        symmetric=True,
+    )
+
+
+def release_moments(
+    scores: Array,
+    present: Bools,
+    radius: float,
+    measurement: WholeSum | None,
+    noise: NoiseSource,
+) -> Array:
+    """Σ y yᵀ over present rows, y = (scores, 1) clipped to norm ``radius``; (d+1, d+1), symmetric.
+
+    Args:
+        scores: (n, k, d); present: (n, k). What is not finite counts as 0, or not at all.
+        measurement: of :func:`measure_moments`, or None for no noise.
+    """
+    if measurement is None:
         y = _clipped(scores.reshape(-1, scores.shape[2]), radius)
         y = np.where(present.reshape(-1, 1), y, 0.0)
         bare: Array = y.T @ y
         return bare
-    total, unit = whole_moments(scores, present, radius)
-    variance = _moment_variance(sigma, radius, scores.shape[1])
-    upper = np.triu_indices(len(total), 1)
-    noisy = np.diag(add_discrete_gaussian(np.diag(total), variance, noise, unit=unit))
-    noisy[upper] = add_discrete_gaussian(total[upper], variance / 2, noise, unit=unit)
-    noisy.T[upper] = noisy[upper]
-    return noisy
+    total, _ = whole_moments(scores, present, radius)
+    return measurement(total, noise)
 
 
 def whole_moments(
@@ -144,7 +141,7 @@ def whole_vectors(y: Array, present: Bools, radius: float) -> tuple[Whole, float
     Returns:
         (n, q) whole numbers, and their unit u, a public power of two.
     """
-    unit = _row_unit(radius)
+    unit = row_unit(radius)
     most = math.floor((exact_positive("radius", radius) / Fraction(unit)) ** 2)
     whole = np.trunc(np.nan_to_num(y / unit))
     whole = np.clip(whole, -math.isqrt(most), math.isqrt(most)).astype(np.int64)
@@ -152,7 +149,7 @@ def whole_vectors(y: Array, present: Bools, radius: float) -> tuple[Whole, float
     return whole * usable[:, None], unit
 
 
-def _row_unit(radius: float) -> float:
+def row_unit(radius: float) -> float:
     """The power of two of which the radius is below 2^24 and at least 2^23."""
     return math.ldexp(1.0, math.frexp(radius)[1] - _BITS)
 
@@ -194,7 +191,7 @@ def match_moments(
     thresholds and clipping therefore do not bias what is released.
 
     Args:
-        moments: as released by :func:`noisy_moments`; rows: the (noisy) number of rows.
+        moments: as released by :func:`release_moments`; rows: the (noisy) number of rows.
         sample: (N, d) scores drawn from the model, N large.
         observe: scores as the model makes them to scores as a row has them: decode, encode again.
         sd: of the noise on each mean moment; it bounds how far the map goes.

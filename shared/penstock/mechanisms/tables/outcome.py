@@ -18,7 +18,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,10 +29,11 @@ from penstock.mechanisms.tables.moments import (
     clip_rows,
     mean_and_covariance,
     power,
+    row_unit,
     whole_vectors,
 )
-from penstock.privacy.events import DiscreteGaussian
-from penstock.privacy.noise.discrete import add_discrete_gaussian, exact_positive, grid_sd
+from penstock.privacy.measurements import WholeSum
+from penstock.privacy.noise.discrete import exact_positive
 from penstock.privacy.noise.sources import NoiseSource
 from penstock.schema.encoding import Outcome
 
@@ -57,17 +57,23 @@ def outcome_clip(d: int) -> float:
     return _CLIP * math.sqrt(d - 2)
 
 
-def outcome_event(sigma: float, d: int, outcomes: int) -> DiscreteGaussian:
-    """What :func:`noisy_score` is charged as, for all outcomes together."""
-    sensitivity = outcome_clip(d) * math.sqrt(outcomes)
-    _, unit = whole_vectors(np.zeros((0, d - 2)), np.zeros(0, dtype=bool), outcome_clip(d))
-    grid = grid_sd(_variance(sigma, d, outcomes), unit)
-    return DiscreteGaussian(sigma, 1, "outcome", sensitivity, grid, outcomes * (d - 2))
+def measure_scores(sigma: float, d: int, outcomes: int) -> WholeSum:
+    """The sums of all outcomes' scores, one call each, which are one release.
 
-
-def _variance(sigma: float, d: int, outcomes: int) -> Fraction:
-    clip = exact_positive("clip", outcome_clip(d))
-    return (exact_positive("noise multiplier", sigma) * clip) ** 2 * outcomes
+    Sensitivity: C of :func:`outcome_clip` in L2 per outcome, zero-out of one person, exactly: the
+    sum is of whole vectors of norm at most C
+    (:func:`~penstock.mechanisms.tables.moments.whole_vectors`).
+    """
+    clip = outcome_clip(d)
+    return WholeSum(
+        label="outcome",
+        noise_multiplier=sigma,
+        sensitivity=clip * math.sqrt(outcomes),
+        squared=exact_positive("clip", clip) ** 2 * outcomes,
+        unit=row_unit(clip),
+        size=outcomes * (d - 2),
+        parts=outcomes,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,38 +145,39 @@ def _risk(z: Array, theta: Array) -> Array:
     return risk
 
 
-def noisy_score(
+def release_score(
     hazard: Hazard,
     values: Array,
     scores: Array,
     present: Bools,
     theta: Array,
-    sigma: float | None,
+    measurement: WholeSum | None,
     noise: NoiseSource,
-    outcomes: int,
 ) -> Array:
     """Σ over persons of their rows' summed scores, clipped to C, with noise; (d - 2,).
 
     Args:
         values, scores: (n, k, d), in the box, and their linear scores; present: (n, k).
-        sigma: noise multiplier, or None for no noise.
-        outcomes: how many such sums are released under one charge.
-
-    Sensitivity: C of :func:`outcome_clip` in L2 per outcome, zero-out of one person, exactly: the
-    sum is of whole vectors of norm at most C
-    (:func:`~penstock.mechanisms.tables.moments.whole_vectors`).
+        measurement: of :func:`measure_scores`, or None for no noise.
     """
+    total = sum_scores(hazard, values, scores, present, theta)
+    if measurement is None:
+        return np.asarray(total * row_unit(outcome_clip(values.shape[2])))
+    return measurement(total, noise)
+
+
+def sum_scores(
+    hazard: Hazard, values: Array, scores: Array, present: Bools, theta: Array
+) -> NDArray[np.int64]:
+    """The same in whole numbers, without noise."""
     n, k, d = values.shape
     clip = outcome_clip(d)
     flat = hazard.scores_of(values.reshape(n * k, d), scores.reshape(n * k, d), theta)
     each = np.where(present[..., None], flat.reshape(n, k, d - 2), 0.0).sum(axis=1)
     someone = np.asarray(present.max(axis=1))
-    whole, unit = whole_vectors(clip_rows(each, clip), someone, clip)
-    total = whole.sum(axis=0)
-    if sigma is None:
-        bare: Array = total * unit
-        return bare
-    return add_discrete_gaussian(total, _variance(sigma, d, outcomes), noise, unit=unit)
+    whole, _ = whole_vectors(clip_rows(each, clip), someone, clip)
+    total: NDArray[np.int64] = whole.sum(axis=0)
+    return total
 
 
 def restore_shares(outcome: Outcome, counts: Array, sample: Array) -> Affine:

@@ -9,13 +9,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from penstock.base.errors import Problem
+from penstock.mechanisms.tables.margins import measure_histograms
+from penstock.mechanisms.tables.moments import measure_moments
+from penstock.mechanisms.tables.outcome import measure_scores
 from penstock.mechanisms.tables.stages import Body, Stages, Tuning, tune
 from penstock.privacy.accounting.accountant import epsilon
 from penstock.privacy.calibration import smallest_scale
-from penstock.privacy.events import Event, Gaussian
+from penstock.privacy.events import Event, Gaussian, Unbounded
+from penstock.privacy.measurements import LatentNoise, Measurement, charge
 from penstock.privacy.request import PrivacyRequest
 
 UNCLIPPED = 100.0
@@ -28,9 +32,10 @@ class Plan:
 
     Args:
         persons: public n; rows: k, rows per person at most.
-        latent_clip: radius to which injected latents are clipped.
+        injection: of the rows' own latents; None at w = 0, where tables have none of them.
+        latent_clip: radius to which latents are, or would be, clipped.
         stages: how the model is fitted.
-        events: what the run is charged as; epsilon: their ε at the requested δ.
+        epsilon: of the events at the requested δ.
         corrected: whether samples are matched to the noisy moments and the outcome's score.
     """
 
@@ -39,10 +44,9 @@ class Plan:
     rows: int
     copies: int
     refits: int
-    w: float
+    injection: LatentNoise | None
     latent_clip: float
     stages: Stages
-    events: tuple[Event, ...]
     epsilon: float
     corrected: bool
 
@@ -51,6 +55,24 @@ class Plan:
         """Encoded columns."""
         return self.stages.columns
 
+    @property
+    def w(self) -> float:
+        """The rows' own share of the latents."""
+        return 0.0 if self.injection is None else self.injection.w
+
+    @property
+    def measurements(self) -> tuple[Measurement, ...]:
+        """All that is asked of rows, and the noise with which it leaves."""
+        stages = self.stages.measurements if self.guarantee == "formal" else ()
+        return stages if self.injection is None else (*stages, self.injection)
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """What the run is charged as: ∞ where rows are looked at without noise."""
+        if self.guarantee == "empirical":
+            return (Unbounded("maf, fitted without noise"),)
+        return charge(self.measurements)
+
 
 def plan_stages(
     copies: int,
@@ -58,22 +80,27 @@ def plan_stages(
     persons: int,
     privacy: PrivacyRequest,
     stages: Stages,
-    events: tuple[Event, ...],
+    clip: float = UNCLIPPED,
+    injection: LatentNoise | None = None,
 ) -> Plan:
-    """The plan of a table that is drawn from a model of these stages, and charged so."""
-    return Plan(
+    """The plan of a table that is drawn from a model of these stages, and charged so.
+
+    Args:
+        clip: radius to which latents are, or would be, clipped; injection: of the rows' own.
+    """
+    made = Plan(
         guarantee=privacy.guarantee,
         persons=persons,
         rows=stages.rows,
         copies=copies,
         refits=refits,
-        w=0.0,
-        latent_clip=UNCLIPPED,
+        injection=injection,
+        latent_clip=clip,
         stages=stages,
-        events=events,
-        epsilon=epsilon(events, privacy.delta),
-        corrected=True,
+        epsilon=math.inf,
+        corrected=privacy.guarantee == "formal" or injection is None,
     )
+    return replace(made, epsilon=epsilon(made.events, privacy.delta))
 
 
 def private_stages(
@@ -98,9 +125,11 @@ def private_stages(
 
     def stages(scale: float) -> Stages:
         return Stages(
-            margins=scale / math.sqrt(tuning.margins),
-            moments=scale / math.sqrt(tuning.moments),
-            outcome=scale / math.sqrt(tuning.outcome) if outcomes else None,
+            margins=measure_histograms(scale / math.sqrt(tuning.margins), d, rows, outcomes),
+            moments=measure_moments(scale / math.sqrt(tuning.moments), tuning.radius, d, rows),
+            outcome=measure_scores(scale / math.sqrt(tuning.outcome), d, outcomes)
+            if outcomes
+            else None,
             radius=tuning.radius,
             body=bodies(scale),
             columns=d,
@@ -109,7 +138,7 @@ def private_stages(
         )
 
     def charges(scale: float) -> tuple[Event, ...]:
-        return (*stages(scale).events(), *injection)
+        return (*charge(stages(scale).measurements), *injection)
 
     return stages(smallest_scale(charges, privacy.epsilon, privacy.delta))
 

@@ -151,7 +151,7 @@ def _counter(total: int, progress: Progress | None) -> Callable[[], Progress | N
 def _latents(plan: Plan, model: Model, rows: Array) -> Array:
     """Latents of the rows, (persons · rows, d); zeros where no injection will look at them."""
     flat = rows.reshape(plan.persons * plan.rows, plan.d)
-    return _by_parts(model.to_latent, flat) if plan.w > 0 else np.zeros_like(flat)
+    return np.zeros_like(flat) if plan.injection is None else _by_parts(model.to_latent, flat)
 
 
 def size(plan: Plan, model: Model) -> int:
@@ -166,7 +166,7 @@ def size(plan: Plan, model: Model) -> int:
 def _draw(plan: Plan, model: Model, latents: Array, present: Bools, noise: NoiseSource) -> Array:
     """One table in a random order: fresh rows (w = 0), or the rows' own latents with noise."""
     there = present.reshape(len(latents))
-    z = inject(latents, there, plan.w, plan.latent_clip, noise)
+    z = inject(latents, there, plan.injection, noise)
     # All n·k of them, whatever the count: no time depends on it.
     values = _by_parts(model.to_values, z)
     return values[_kept(plan, model, z, there, noise)]
@@ -178,12 +178,13 @@ def _kept(plan: Plan, model: Model, z: Array, there: Bools, noise: NoiseSource) 
     From what is released alone: from the noisy latents and the noisy count. ``empirical`` tables
     have the rows that are there.
     """
-    count = size(plan, model)
-    if plan.w == 0 or count == len(z):
+    count, injection = size(plan, model), plan.injection
+    if injection is None or count == len(z):
         return permutation(len(z), noise)[:count]
     if plan.guarantee == "empirical":
         return thinned(there.astype(np.float64), count, noise)
-    return thinned(likely_present(z, count / len(z), plan.w, plan.latent_clip), count, noise)
+    likely = likely_present(z, count / len(z), injection.w, injection.radius)
+    return thinned(likely, count, noise)
 
 
 def _refits(

@@ -12,12 +12,8 @@ from numpy.typing import NDArray
 
 from penstock.base.errors import InvalidInput, Problem
 from penstock.mechanisms.parts import Progress
-from penstock.mechanisms.tables.margins import histogram_event
-from penstock.mechanisms.tables.moments import moment_event
-from penstock.mechanisms.tables.outcome import outcome_event
-from penstock.privacy.events import Event
+from penstock.privacy.measurements import Measurement, WholeSum
 from penstock.privacy.noise.sources import NoiseSource
-from penstock.privacy.sensitivity import second_moments
 
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -50,12 +46,9 @@ class Body(Protocol):
     def steps(self) -> int:
         """Of a fit, for who watches its progress."""
 
-    def event(self) -> Event:
-        """What a fit is charged as.
-
-        Raises:
-            InvalidInput: it has no noise, so that no finite ε covers it.
-        """
+    @property
+    def measurement(self) -> Measurement | None:
+        """What a fit asks of rows, and with which noise; None: it has none."""
 
     def fit(
         self,
@@ -76,16 +69,16 @@ class Stages:
     """How the model is fitted.
 
     Args:
-        margins, moments, outcome: noise multipliers; None where there is no noise.
+        margins, moments, outcome: None where there is no noise; the last, no outcome either.
         radius: to which rows (scores, 1) are clipped before their moments are summed.
         body: what is fitted to the rows once their margins and moments are known.
         columns, rows: d encoded columns, at most k rows per person.
         outcomes: how many durations with their events there are.
     """
 
-    margins: float | None
-    moments: float | None
-    outcome: float | None
+    margins: WholeSum | None
+    moments: WholeSum | None
+    outcome: WholeSum | None
     radius: float
     body: Body
     columns: int
@@ -95,35 +88,26 @@ class Stages:
     @property
     def moment_sd(self) -> float:
         """Standard deviation of the noise on a moment of two different entries."""
-        if self.moments is None:
-            return 0.0
-        return self.moments * second_moments(self.radius, self.rows) / math.sqrt(2)
+        return 0.0 if self.moments is None else self.moments.sd / math.sqrt(2)
 
     @property
     def outcome_sd(self) -> float:
         """Standard deviation of the noise on each entry of an outcome's score."""
-        if self.outcome is None:
-            return 0.0
-        return self.outcome * outcome_event(self.outcome, self.columns, self.outcomes).sensitivity
+        return 0.0 if self.outcome is None else self.outcome.sd
 
-    def events(self) -> tuple[Event, ...]:
-        """What fitting is charged as.
+    @property
+    def measurements(self) -> tuple[Measurement, ...]:
+        """All that fitting asks of rows.
 
         Raises:
             InvalidInput: a stage has no noise, so that no finite ε covers it.
         """
-        unknown = self.outcomes and self.outcome is None
-        if self.margins is None or self.moments is None or unknown:
+        asked: list[Measurement | None] = [self.margins, self.moments, self.body.measurement]
+        asked += [self.outcome] if self.outcomes else []
+        noisy = tuple(each for each in asked if each is not None)
+        if len(noisy) < len(asked):
             raise InvalidInput("stages", [Problem("noise multiplier", "none: not private")])
-        outcome: tuple[Event, ...] = ()
-        if self.outcome is not None:
-            outcome = (outcome_event(self.outcome, self.columns, self.outcomes),)
-        return (
-            histogram_event(self.margins, self.columns, self.rows, self.outcomes),
-            moment_event(self.moments, self.radius, self.columns, self.rows),
-            self.body.event(),
-            *outcome,
-        )
+        return noisy
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,13 +25,14 @@ from numpy.typing import NDArray
 from penstock.mechanisms.trajectory.drift import Rows
 from penstock.mechanisms.trajectory.plan import Dynamics
 from penstock.mechanisms.trajectory.sinkhorn import sinkhorn
-from penstock.privacy.noise.sources import NoiseSource, add_gaussian, poisson_batch
+from penstock.privacy.measurements import Query, drive
+from penstock.privacy.noise.sources import NoiseSource, poisson_batch
 
 if TYPE_CHECKING:
     import torch
 
 Array = NDArray[np.float64]
-Bools = NDArray[np.bool_]
+Indices = NDArray[np.intp]
 
 _SWEEPS, _FIRST_SWEEPS = 8, 50
 """Sinkhorn's iterations per step, from the last step's potentials; and at the first step."""
@@ -62,48 +64,114 @@ def descend(
             stay where these make rows likely. One that has lost all rows would wander off, moved
             by nothing but noise.
 
-    Privacy: ``how.event()``; start, spread, sizes and moments must be public or paid for.
+    Privacy: ``how.measurement``; start, spread, sizes and moments must be public or paid for.
     """
-    import torch
+    session = Descent(how, rows, particles, spread, sizes, positions, box, noise, moments)
 
-    count, m, d = particles.shape
-    x = rows.tensor(particles)
-    edge = rows.tensor(box)
-    width = how.bandwidth * spread
-    n = np.maximum(sizes, how.least_rows(m))
-    pull = how.step * m / (how.rate * n)
-    gaps = np.diff(positions)
-    reg = rows.tensor(how.temperature * gaps)
-    springs = rows.tensor(_springs(how, width, gaps))[:, None, None]
-    held = None if moments is None else _Held(rows, *moments)
-    potentials, mean, averaged = None, torch.zeros_like(x), 0
-    for k in range(how.steps):
-        done = k / max(how.steps - 1, 1)
-        left = 1 - (1 - how.cool) * done
-        h = width * how.wide ** max(1 - 2 * done, 0.0)
-        who = poisson_batch(rows.persons, how.rate, noise) if how.rate < 1 else None
-        total = rows.clipped_sum(x, rows.tensor(h), how.clip, who)
-        noisy = add_gaussian(total, how.sigma * how.clip, noise)
-        heat = math.sqrt(left) * how.heat * noise.normal((count, m, d))
-        move = h[:, None, None] * (heat - left * pull[:, None, None] * noisy)
-        drift = rows.tensor(move)
-        if count > 1:
-            sweeps = _FIRST_SWEEPS if potentials is None else _SWEEPS
+    def contribute(at: At) -> Array:
+        return rows.clipped_sum(at.particles, at.widths, how.clip, at.who)
+
+    drive(session, contribute, noise, tick)
+    return session.result()
+
+
+@dataclass(frozen=True, slots=True)
+class At:
+    """Where a step's pulls are asked for: particles (T, m, d) and kernel widths h (T,).
+
+    ``who``: whose, as :func:`penstock.privacy.noise.sources.poisson_batch` draws; None: everyone's.
+    """
+
+    particles: torch.Tensor
+    widths: torch.Tensor
+    who: Indices | None
+
+
+class Descent:
+    """The particles between their looks at rows: a session, with the arguments of :func:`descend`.
+
+    Of ``rows`` it looks at their number, device and precision alone; from ``noise`` come batches,
+    and the diffusion, on which no guarantee rests.
+    """
+
+    def __init__(
+        self,
+        how: Dynamics,
+        rows: Rows,
+        particles: Array,
+        spread: Array,
+        sizes: Array,
+        positions: Array,
+        box: Array,
+        noise: NoiseSource,
+        moments: tuple[Array, Array] | None,
+    ) -> None:
+        import torch
+
+        self._how, self._persons, self._noise = how, rows.persons, noise
+        self._tensor, self._measurement = rows.tensor, how.measurement
+        self._x, self._edge = rows.tensor(particles), rows.tensor(box)
+        self._width = how.bandwidth * spread
+        m = particles.shape[1]
+        self._pull = how.step * m / (how.rate * np.maximum(sizes, how.least_rows(m)))
+        gaps = np.diff(positions)
+        self._reg = rows.tensor(how.temperature * gaps)
+        self._springs = rows.tensor(_springs(how, self._width, gaps))[:, None, None]
+        self._held = None if moments is None else _Held(rows, *moments)
+        self._potentials: tuple[torch.Tensor, torch.Tensor] | None = None
+        self._mean, self._averaged, self._step = torch.zeros_like(self._x), 0, 0
+
+    @property
+    def _done(self) -> float:
+        """Of the steps, as a share."""
+        return self._step / max(self._how.steps - 1, 1)
+
+    @property
+    def _h(self) -> Array:
+        """The kernel's widths (T,): they narrow evenly over the first half."""
+        h: Array = self._width * self._how.wide ** max(1 - 2 * self._done, 0.0)
+        return h
+
+    def next_query(self) -> Query[At] | None:
+        how = self._how
+        if self._step >= how.steps:
+            return None
+        who = poisson_batch(self._persons, how.rate, self._noise) if how.rate < 1 else None
+        return Query(At(self._x, self._tensor(self._h), who), self._measurement)
+
+    def absorb(self, noisy: Array) -> None:
+        """One step on the noisy pulls (T, m, d)."""
+        import torch
+
+        how, x = self._how, self._x
+        left = 1 - (1 - how.cool) * self._done
+        heat = math.sqrt(left) * how.heat * self._noise.normal(noisy.shape)
+        move = self._h[:, None, None] * (heat - left * self._pull[:, None, None] * noisy)
+        drift = self._tensor(move)
+        if len(noisy) > 1:
+            sweeps = _FIRST_SWEEPS if self._potentials is None else _SWEEPS
             plans = sinkhorn(
-                x[:-1], x[1:], reg, potentials=potentials, iterations=sweeps, tolerance=None
+                x[:-1],
+                x[1:],
+                self._reg,
+                potentials=self._potentials,
+                iterations=sweeps,
+                tolerance=None,
             )
-            potentials = plans.potentials
-            drift[:-1] -= left * springs * (x[:-1] - plans.forward @ x[1:])
-            drift[1:] -= left * springs * (x[1:] - plans.backward @ x[:-1])
-        x = x + drift if held is None else held.within(x + drift)
-        x = torch.minimum(torch.maximum(x, -edge), edge)
-        if k >= how.steps * (1 - how.average) - 1:
-            averaged += 1
-            mean += (x - mean) / averaged
-        if tick is not None:
-            tick()
-    found: Array = (mean if averaged else x).double().cpu().numpy()
-    return found
+            self._potentials = plans.potentials
+            drift[:-1] -= left * self._springs * (x[:-1] - plans.forward @ x[1:])
+            drift[1:] -= left * self._springs * (x[1:] - plans.backward @ x[:-1])
+        x = x + drift if self._held is None else self._held.within(x + drift)
+        self._x = torch.minimum(torch.maximum(x, -self._edge), self._edge)
+        if self._step >= how.steps * (1 - how.average) - 1:
+            self._averaged += 1
+            self._mean += (self._x - self._mean) / self._averaged
+        self._step += 1
+
+    def result(self) -> Array:
+        """The mean of the last iterates, or the last one."""
+        found: Array = (self._mean if self._averaged else self._x).double().cpu().numpy()
+        return found
 
 
 class _Held:

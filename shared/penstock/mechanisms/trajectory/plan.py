@@ -15,7 +15,8 @@ from penstock.mechanisms.trajectory.start import Start
 from penstock.mechanisms.trajectory.times import Times, times_of, unit_temperature
 from penstock.privacy.accounting.accountant import epsilon
 from penstock.privacy.calibration import Accountant, smallest_scale
-from penstock.privacy.events import Event, Gaussian, PoissonGaussian
+from penstock.privacy.events import Event
+from penstock.privacy.measurements import GaussianSum, Measurement, PoissonSample, charge
 from penstock.privacy.request import PrivacyRequest
 from penstock.schema import Schema
 from penstock.schema.encoding import Encoding
@@ -59,11 +60,15 @@ class Dynamics:
     cool: float
     average: float
 
-    def event(self) -> PoissonGaussian | Gaussian:
-        """What all steps are charged as."""
-        if self.rate < 1:
-            return PoissonGaussian(self.rate, self.sigma, self.steps, "particles", self.clip)
-        return Gaussian(self.sigma, self.steps, "particles", self.clip)
+    @property
+    def measurement(self) -> GaussianSum:
+        """Each step's sum of what persons pull at all particles, each clipped to norm C together.
+
+        Sensitivity C in L2, zero-out with public n (:mod:`penstock.mechanisms.trajectory.drift`);
+        of everybody, or of a fresh Poisson sample.
+        """
+        credit = PoissonSample(self.rate) if self.rate < 1 else None
+        return GaussianSum("particles", self.sigma, self.clip, self.steps, credit)
 
     def least_rows(self, particles: int) -> float:
         """N counts as at least this: below, noise would move particles by more than _CALM·h."""
@@ -79,7 +84,7 @@ class Plan:
         copies, refits, particles, paths, path_times, exact: as in the study's settings.
         times: the time points; space: which encoded coordinates move.
         start, dynamics: what is done to the rows.
-        events: what the run is charged as; epsilon: their ε at the requested δ.
+        epsilon: of the events at the requested δ.
     """
 
     guarantee: str
@@ -95,8 +100,23 @@ class Plan:
     space: tuple[int, ...]
     start: Start
     dynamics: Dynamics
-    events: tuple[Event, ...]
     epsilon: float
+
+    @property
+    def measurements(self) -> tuple[Measurement, ...]:
+        """All that is asked of rows, and the noise with which it leaves."""
+        return measure(self.start, self.dynamics)
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """What the run is charged as."""
+        return charge(self.measurements)
+
+
+def measure(start: Start, dynamics: Dynamics) -> tuple[Measurement, ...]:
+    """What these two ask of rows."""
+    begun = start.measurement
+    return (dynamics.measurement,) if begun is None else (begun, dynamics.measurement)
 
 
 def plan(
@@ -131,12 +151,10 @@ def plan(
         return start, _dynamics(mechanism, step, len(space), rows)
 
     def charges(scale: float) -> tuple[Event, ...]:
-        start, dynamics = parts(scale)
-        return (*start.events(), dynamics.event())
+        return charge(measure(*parts(scale)))
 
     scale = smallest_scale(charges, privacy.epsilon, privacy.delta, accountant=accountant)
     start, dynamics = parts(scale)
-    events = charges(scale)
     return Plan(
         guarantee=privacy.guarantee,
         persons=persons,
@@ -151,8 +169,7 @@ def plan(
         space=space,
         start=start,
         dynamics=dynamics,
-        events=events,
-        epsilon=accountant(events, privacy.delta),
+        epsilon=accountant(charges(scale), privacy.delta),
     )
 
 

@@ -16,15 +16,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.mechanisms.tables.moments import clip_rows, whole_vectors
-from penstock.privacy.events import DiscreteGaussian
-from penstock.privacy.noise.discrete import add_discrete_gaussian, exact_positive, grid_sd
+from penstock.mechanisms.tables.moments import clip_rows, row_unit, whole_vectors
+from penstock.privacy.measurements import WholeSum
+from penstock.privacy.noise.discrete import exact_positive
 from penstock.privacy.noise.sources import NoiseSource
+from penstock.privacy.numbers import positive
 
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -84,23 +84,30 @@ class Start:
         return 0 if self.sigma is None else 1 if self.modes == 1 else ROUNDS
 
     @property
-    def variance(self) -> Fraction:
-        """Of the noise on a diagonal entry; half of it beside the diagonal."""
-        if self.sigma is None:
-            return Fraction(0)
-        sigma = exact_positive("noise multiplier", self.sigma)
-        return sigma**2 * self.rows * exact_positive("reach", self.reach) ** 4
+    def measurement(self) -> WholeSum | None:
+        """What is released of the rows; None of a public start."""
+        return None if self.sigma is None else measure_start(self)
 
-    def events(self) -> tuple[DiscreteGaussian, ...]:
-        """What the start is charged as."""
-        if self.sigma is None:
-            return ()
-        # √k·R², rounded up: the whole numbers keep it exactly.
-        sensitivity = math.sqrt(self.rows) * self.reach**2 * (1 + 1e-12)
-        unit = _unit(self.reach) ** 2
-        grid = min(grid_sd(self.variance, unit), grid_sd(self.variance / 2, unit))
-        size = self.cells * self.modes * (self.dimension + 1) * (self.dimension + 2) // 2
-        return (DiscreteGaussian(self.sigma, self.rounds, "start", sensitivity, grid, size),)
+
+def measure_start(start: Start) -> WholeSum:
+    """Σ y yᵀ of every cell at once, in each round.
+
+    Sensitivity √k·R² (zero-out, public n): the whole numbers keep it exactly.
+
+    Raises:
+        InvalidEvent: a public start, which has no noise.
+    """
+    d = start.dimension
+    return WholeSum(
+        label="start",
+        noise_multiplier=positive("noise multiplier", start.sigma or 0.0),
+        sensitivity=math.sqrt(start.rows) * start.reach**2 * (1 + 1e-12),
+        squared=start.rows * exact_positive("reach", start.reach) ** 4,
+        unit=row_unit(start.reach) ** 2,
+        size=start.cells * start.modes * (d + 1) * (d + 2) // 2,
+        count=start.rounds,
+        symmetric=True,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,14 +128,22 @@ class Marginals:
     rows: float
 
 
-def released(start: Start, z: Array, bins: Whole, there: Bools, noise: NoiseSource) -> Marginals:
+def released(
+    start: Start,
+    measurement: WholeSum,
+    z: Array,
+    bins: Whole,
+    there: Bools,
+    noise: NoiseSource,
+) -> Marginals:
     """The start's releases on rows z (n, k, d), their time points and presence (n, k).
 
-    Privacy: ``start.events()``. Every row may be anything: what is not finite counts as absent.
+    Args:
+        measurement: the start's own. Every row may be anything: what is not finite is absent.
     """
-    whole, unit = contributions(start, z, bins, there, bins)
-    sums = noisy_sums(start, whole, unit, bins.ravel(), start.cells, noise)
-    found = marginals(start, sums[:, None])
+    whole, _ = contributions(start, z, bins, there, bins)
+    sums = measurement(sum_cells(whole, bins.ravel(), start.cells), noise)
+    found = marginals(start, measurement, sums[:, None])
     rows = found.rows  # of clusters there are more, hence more noise on their sum
     for _ in range(1, start.rounds):
         clusters = nearest_cluster(found, z, bins) if found.means.shape[1] > 1 else None
@@ -136,10 +151,11 @@ def released(start: Start, z: Array, bins: Whole, there: Bools, noise: NoiseSour
             found = _split(found, start.modes)
             clusters = nearest_cluster(found, z, bins)
         cells = bins * start.modes + clusters
-        whole, unit = contributions(start, z, bins, there, cells)
+        whole, _ = contributions(start, z, bins, there, cells)
         count = start.cells * start.modes
-        sums = noisy_sums(start, whole, unit, cells.ravel(), count, noise)
-        found = marginals(start, sums.reshape(start.cells, start.modes, *sums.shape[1:]))
+        sums = measurement(sum_cells(whole, cells.ravel(), count), noise)
+        by_cluster = sums.reshape(start.cells, start.modes, *sums.shape[1:])
+        found = marginals(start, measurement, by_cluster)
     return replace(found, rows=rows)
 
 
@@ -167,14 +183,8 @@ def _shared(cells: Whole, usable: Bools) -> Array:
     return np.asarray(np.maximum(count, 1), dtype=np.float64)
 
 
-def noisy_sums(
-    start: Start, whole: Whole, unit: float, cells: Whole, count: int, noise: NoiseSource
-) -> Array:
-    """Σ y yᵀ of each of ``count`` cells, with noise; (count, d+1, d+1), symmetric.
-
-    A symmetric matrix is one vector of its diagonal and √2 times its upper triangle, of the same
-    L2 norm; so the entries beside the diagonal carry 1/√2 of the diagonal's sd.
-    """
+def sum_cells(whole: Whole, cells: Whole, count: int) -> NDArray[np.object_]:
+    """Σ y yᵀ of each of ``count`` cells, (count, d+1, d+1), upper triangles of whole numbers."""
     size = whole.shape[1]
     total = np.zeros((count, size, size), dtype=object)
     # Cell by cell by weight, not by picking rows: how many a cell has must not show in the work.
@@ -184,18 +194,10 @@ def noisy_sums(
         halves = [np.bincount(cells, weights=each, minlength=count) for each in (high, low)]
         summed = (each.astype(np.int64).astype(object) for each in halves)
         total[:, row, column] = (next(summed) << _HALF) + next(summed)
-    i, j = np.triu_indices(size, 1)
-    place = np.arange(size)
-    squared = unit * unit
-    diagonal = add_discrete_gaussian(total[:, place, place], start.variance, noise, unit=squared)
-    upper = add_discrete_gaussian(total[:, i, j], start.variance / 2, noise, unit=squared)
-    noisy = np.zeros(total.shape)
-    noisy[:, place, place] = diagonal
-    noisy[:, i, j] = noisy[:, j, i] = upper
-    return noisy
+    return total
 
 
-def marginals(start: Start, sums: Array) -> Marginals:
+def marginals(start: Start, measurement: WholeSum, sums: Array) -> Marginals:
     """Counts, means and covariances from sums (T, G, d+1, d+1), smoothed along time.
 
     Each is taken for a random walk along time that is seen with the noise that is known to be
@@ -203,7 +205,7 @@ def marginals(start: Start, sums: Array) -> Marginals:
     an empty cell is filled from its neighbours. Means walk around a straight line.
     """
     a, d = start.constant, start.dimension
-    sd = math.sqrt(float(start.variance))
+    sd = math.sqrt(float(measurement.variance))
     count_sd = sd / a**2
     seen = sums[..., d, d, None] / a**2
     rows = max(float(seen.sum()), count_sd * math.sqrt(seen.size))
@@ -322,7 +324,3 @@ def nearest_cluster(found: Marginals, z: Array, bins: Whole) -> Whole:
         axis=-1,
     )
     return np.asarray(far.argmin(axis=-1), dtype=np.int64)
-
-
-def _unit(reach: float) -> float:
-    return whole_vectors(np.zeros((1, 1)), np.ones(1, dtype=np.bool_), reach)[1]

@@ -31,7 +31,8 @@ from penstock_server.report.build import (
     build_report,
     report_schema,
 )
-from penstock_server.report.html import plot_of, render
+from penstock_server.report.html import render
+from penstock_server.report.sections.estimands import plot_of
 
 HOSTILE = "<script>alert('x')</script>\"&$\\frac{1}{0}$\x00\x1b[31m"
 SCHEMA = Schema(

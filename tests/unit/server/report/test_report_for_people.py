@@ -24,7 +24,8 @@ from penstock_server.analysis.combine import SiteEstimate
 from penstock_server.report import forest
 from penstock_server.report.axis import Scale
 from penstock_server.report.build import SiteInput
-from penstock_server.report.html import plot_of, render
+from penstock_server.report.html import render
+from penstock_server.report.sections.estimands import plot_of
 
 REASON = (
     "every refit failed: the model did not converge in 50 Newton steps on any of the synthetic "

@@ -21,8 +21,9 @@ from penstock.mechanisms.sliced_wasserstein.settings import VARIANTS
 from penstock.privacy.request import PrivacyRequest
 from penstock.questions.estimands import Estimand
 from penstock.schema import Column
-from penstock_server.analysis import marginals
-from penstock_server.report import words
+from penstock_server.mechanisms.registry import kind_of
+from penstock_server.mechanisms.trajectory import marginals
+from penstock_server.mechanisms.trajectory.uploaded import read_particles, read_paths
 from penstock_server.report.build import (
     ReportInputs,
     SiteInput,
@@ -30,10 +31,12 @@ from penstock_server.report.build import (
     completed,
     report_schema,
 )
+from penstock_server.report.contents import SECTIONS
 from penstock_server.report.draw import to_file
-from penstock_server.report.html import plot_of, render
-from penstock_server.report.marginals import Band, Levels, Marginal, describe, layout, marginals_svg
-from penstock_server.report.trajectory import panels
+from penstock_server.report.html import render
+from penstock_server.report.panels import Band, Levels, Marginal, describe, layout, marginals_svg
+from penstock_server.report.sections.estimands import plot_of
+from penstock_server.report.sections.trajectory import panels
 from penstock_server.results import results
 
 HOSTILE = "<script>alert('x')</script>\"&$\\frac{1}{0}$"
@@ -46,7 +49,7 @@ def built(study: Any, folder: Path, **changed: Any) -> dict[str, Any]:
             "delivered",
             estimates=made.estimates(upload, study),
             release=results._release(upload.manifest),
-            marginals=results._marginals(upload, study),
+            summaries=kind_of(study).load_results().summarise(upload),
         )
         for upload in made.uploads(study, folder)
     )
@@ -101,7 +104,7 @@ def test_a_flow_claims_no_more_than_its_guarantee(
     guarantee: str, w: float, said: str, unsaid: str
 ) -> None:
     asked = PrivacyRequest(2.0, 1e-5, guarantee)
-    text = " ".join(words.mechanism(made.study(Maf(w=w), privacy=asked)))
+    text = " ".join(kind_of(made.study(Maf(w=w), privacy=asked)).explain())
     assert said in text
     assert unsaid not in text
 
@@ -208,15 +211,15 @@ def test_the_picture_holds_what_was_released(trajectory: dict[str, Any], tmp_pat
     assert [c["levels"] for c in part["columns"]] == [None, None, ["yes"], ["a", "b", "=c"], None]
     assert [f["site"] for f in part["figures"]] == [None, *made.SITES]
     north = made.uploads(made.study(TRAJECTORY), tmp_path)[0]
-    values = np.asarray(north.particles()["sbp"].to_pylist()).reshape(3, 6)
+    values = np.asarray(read_particles(north)["sbp"].to_pylist()).reshape(3, 6)
     got = part["figures"][1]["columns"][0]["quantiles"]
     for t in range(3):
         assert got[t][2] == pytest.approx(np.median(values[t]))
         assert values[t].min() <= got[t][0] <= got[t][1] <= got[t][2]
         assert values[t].max() >= got[t][4]
-    paths = np.asarray(north.paths()["sbp"].to_pylist()).reshape(5, 9)
+    paths = np.asarray(read_paths(north)["sbp"].to_pylist()).reshape(5, 9)
     assert part["figures"][1]["columns"][0]["paths"] == paths.tolist()
-    smokers = np.asarray(north.particles()["smoker"].to_pylist()).reshape(3, 6) == "yes"
+    smokers = np.asarray(read_particles(north)["smoker"].to_pylist()).reshape(3, 6) == "yes"
     assert part["figures"][1]["columns"][2]["shares"] == [pytest.approx(smokers.mean(axis=1))]
 
 
@@ -268,10 +271,10 @@ def test_many_sites_and_columns_are_not_all_drawn(tmp_path: Path) -> None:
     extra = tuple(Column(f"x{i}", "integer", lower=0, upper=1) for i in range(4))
     names = tuple(f"site-{i}" for i in range(14))
     upload = made.uploads(made.study(TRAJECTORY), tmp_path)[0]
-    found = results._marginals(upload, made.study(TRAJECTORY))
+    found = kind_of(made.study(TRAJECTORY)).load_results().summarise(upload)
     release = results._release(upload.manifest)
     study = made.study(TRAJECTORY, sites=names)
-    sites = tuple(SiteInput(n, "delivered", release=release, marginals=found) for n in names)
+    sites = tuple(SiteInput(n, "delivered", release=release, summaries=found) for n in names)
     part = built(study, tmp_path, sites=sites)["trajectory"]
     assert len(part["figures"]) == 13
     assert part["sites_not_drawn"] == 2
@@ -322,6 +325,16 @@ def test_the_picture_can_be_a_file(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"marginals.{suffix}"
     to_file(layout(PANELS[1:]), path, title="x", dpi=50)
     assert path.stat().st_size > 1000
+
+
+@pytest.mark.parametrize("name", made.MECHANISMS)
+def test_pictures_are_files_of_their_own(name: str, tmp_path: Path) -> None:
+    report = built(made.study(made.MECHANISMS[name]), tmp_path)
+    drawn = [picture for section in SECTIONS for picture in section.draw(report)]
+    assert [p.name for p in drawn] == ["forest.png", *["paths.png"][: name == "trajectory"]]
+    for picture in drawn:
+        picture.save(tmp_path / picture.name)
+        assert (tmp_path / picture.name).stat().st_size > 1000
 
 
 def test_hostile_names_stay_text(trajectory: dict[str, Any]) -> None:

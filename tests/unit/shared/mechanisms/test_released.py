@@ -21,7 +21,9 @@ from penstock.mechanisms.trajectory.times import times_of
 from penstock.privacy.request import PrivacyRequest
 from penstock.schema import Column
 from penstock.study.study import Study
-from penstock_server.results import results
+from penstock_server.mechanisms.gibbs.uploaded import read_answer
+from penstock_server.mechanisms.registry import kind_of
+from penstock_server.mechanisms.trajectory.uploaded import read_particles, read_paths
 
 ROWS = PERSONS * SCHEMA.max_rows_per_person
 PARTICLES = TRAJECTORY.particles * 3
@@ -115,8 +117,8 @@ def test_a_genuine_trajectory_passes(tmp_path: Path) -> None:
     upload = made.read(STUDY, TABLE, tmp_path)
     assert upload.copy(2).num_rows == upload.copy(-1).num_rows == ROWS
     assert upload.copy(1).column_names == list(SCHEMA.names)
-    assert upload.particles()["visit"].to_pylist() == [0] * 6 + [2] * 6 + [4] * 6
-    paths = upload.paths()
+    assert read_particles(upload)["visit"].to_pylist() == [0] * 6 + [2] * 6 + [4] * 6
+    paths = read_paths(upload)
     assert paths.column_names == [PATH, *SCHEMA.names]
     assert paths[PATH].to_pylist() == [p for p in range(1, 6) for _ in range(9)]
 
@@ -124,11 +126,11 @@ def test_a_genuine_trajectory_passes(tmp_path: Path) -> None:
 def test_parts_may_come_in_any_order(tmp_path: Path) -> None:
     copies = TABLE[COPY].to_numpy()
     order = np.argsort(np.where(copies == 0, 9, copies), kind="stable")
-    assert made.read(STUDY, TABLE.take(order), tmp_path).particles().num_rows == PARTICLES
+    assert read_particles(made.read(STUDY, TABLE.take(order), tmp_path)).num_rows == PARTICLES
 
 
 def test_a_genuine_answer_passes(tmp_path: Path) -> None:
-    estimates, covariance = made.read(ASKED, ANSWER, tmp_path).answer()
+    estimates, covariance = read_answer(made.read(ASKED, ANSWER, tmp_path))
     assert estimates.tolist() == ANSWER["estimate"].to_pylist()
     for i in range(TERMS):
         assert covariance[:, i].tolist() == ANSWER[f"cov_{i + 1}"].to_pylist()
@@ -142,7 +144,8 @@ def test_copies_of_a_frame_that_is_not_full_pass(tmp_path: Path) -> None:
     upload = made.read(STUDY, made.table(STUDY, rows_of=FEWER), tmp_path, rows=50)
     assert [upload.copy(i).num_rows for i in (1, 2, -1)] == [50, 50, 57]
     assert made.estimates(upload, made.study(TRAJECTORY))["mean-sbp"].n == 50
-    assert results._marginals(upload, STUDY).rows == 50
+    [shown] = kind_of(STUDY).load_results().summarise(upload)
+    assert shown.rows == 50
 
 
 # -- hostile ones ------------------------------------------------------------------------------
@@ -322,5 +325,5 @@ def test_trajectories_of_every_time_column_are_checked(tmp_path: Path) -> None:
     schema = replace(SCHEMA, columns=(column, *SCHEMA.columns[1:]))
     study = made.study(replace(TRAJECTORY, points=4, subsample=None), schema=schema)
     upload = made.read(study, made.table(study), tmp_path)
-    assert len(set(upload.particles()["visit"].to_pylist())) == 4
+    assert len(set(read_particles(upload)["visit"].to_pylist())) == 4
     assert isinstance(study.mechanism, Trajectory)

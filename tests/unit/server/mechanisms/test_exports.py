@@ -21,8 +21,15 @@ from penstock.mechanisms import Gibbs
 from penstock.mechanisms.gibbs.settings import answer_terms
 from penstock.mechanisms.released import COPY
 from penstock_server.analysis.floor import variance_floor
-from penstock_server.results import export
-from penstock_server.results.codebook import combining, dictionary
+from penstock_server.mechanisms import writing
+from penstock_server.mechanisms.gibbs.exports import write_answers
+from penstock_server.mechanisms.gibbs.uploaded import read_answer
+from penstock_server.mechanisms.registry import kind_of
+from penstock_server.mechanisms.tables.codebook import combining
+from penstock_server.mechanisms.tables.exports import write_pooled
+from penstock_server.mechanisms.trajectory import exports
+from penstock_server.mechanisms.trajectory.codebook import SNAPSHOTS
+from penstock_server.mechanisms.trajectory.uploaded import read_paths
 
 STUDY = made.study(TRAJECTORY)
 ASKED = made.study(Gibbs())
@@ -31,7 +38,7 @@ REPORT = {"sites": []}
 
 def test_paths_have_sites_numbers_and_exact_times(tmp_path: Path) -> None:
     uploads = made.uploads(STUDY, tmp_path)
-    parquet, plain = export.write_paths(uploads, STUDY, tmp_path)
+    parquet, plain = exports.write_paths(uploads, STUDY, TRAJECTORY, tmp_path)
     table = pq.read_table(parquet)
     assert table.column_names == ["_site", "_path", "_time", *SCHEMA.names]
     assert table.num_rows == 3 * 5 * 9
@@ -45,7 +52,7 @@ def test_paths_have_sites_numbers_and_exact_times(tmp_path: Path) -> None:
     assert {line["ward"] for line in lines} == {"a", "b", "'=c"}
     for upload in uploads:
         mine = table.filter(pc.equal(table["_site"], upload.site))
-        assert mine.drop_columns(["_site", "_time"]).equals(upload.paths())
+        assert mine.drop_columns(["_site", "_time"]).equals(read_paths(upload))
 
 
 @pytest.mark.parametrize("opener", ["=", "+", "-", "@", "＝", "＋", "－", "＠", "\t", "\r", "\n"])
@@ -53,17 +60,17 @@ def test_full_width_formulas_are_text_in_a_spreadsheet(opener: str) -> None:
     """Some programs read ＝ (U+FF1D) as =: a level of a schema would be run."""
     cell = f"{opener}HYPERLINK(1)"
     table = pa.table({"ward": [cell, "plain", None], "n": [1, 2, 3]})
-    assert export.csv_safe(table)["ward"].to_pylist() == [f"'{cell}", "plain", None]
+    assert writing.csv_safe(table)["ward"].to_pylist() == [f"'{cell}", "plain", None]
 
 
 def test_particles_have_numbers_that_couplings_use(tmp_path: Path) -> None:
     uploads = made.uploads(STUDY, tmp_path)
-    parquet, _ = export.write_particles(uploads, STUDY, tmp_path)
+    parquet, _ = exports.write_particles(uploads, STUDY, TRAJECTORY, tmp_path)
     table = pq.read_table(parquet)
     assert table.column_names == ["_site", "_point", "_particle", *SCHEMA.names]
     assert table["_point"].to_pylist()[:18] == [p for p in (1, 2, 3) for _ in range(6)]
     assert table["_particle"].to_pylist()[:18] == [1, 2, 3, 4, 5, 6] * 3
-    [path] = export.write_couplings(uploads, STUDY, tmp_path)
+    [path] = exports.write_couplings(uploads, STUDY, TRAJECTORY, tmp_path)
     couplings = pq.read_table(path).to_pandas()
     assert set(couplings._point) == {1, 2}
     assert set(couplings._particle) == set(couplings.next_particle) == set(range(1, 7))
@@ -86,7 +93,7 @@ def test_couplings_join_what_is_near(tmp_path: Path) -> None:
         values[place] = 90.0 if place % 2 else 210.0
     position = table.column_names.index("sbp")
     upload = made.read(study, table.set_column(position, "sbp", [values]), tmp_path)
-    mass = export.couplings(upload, study)
+    mass = exports.couplings(upload, study, exact)
     far = np.add.outer(np.arange(6), np.arange(6)) % 2 == 1
     assert mass.shape == (2, 6, 6)
     assert (mass[:, far] == 0).all()
@@ -95,18 +102,19 @@ def test_couplings_join_what_is_near(tmp_path: Path) -> None:
 
 def test_couplings_are_the_same_again(tmp_path: Path) -> None:
     upload = made.read(STUDY, made.table(STUDY), tmp_path)
-    assert np.array_equal(export.couplings(upload, STUDY), export.couplings(upload, STUDY))
+    first, again = (exports.couplings(upload, STUDY, TRAJECTORY) for _ in range(2))
+    assert np.array_equal(first, again)
 
 
 def test_why_there_are_no_couplings(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert export.no_couplings(STUDY) is None
-    many = made.study(replace(TRAJECTORY, particles=2000, subsample=None))
-    assert export.no_couplings(many) is None
-    monkeypatch.setattr(export, "MOST_PAIRS", 10)
-    assert "pairs of particles" in str(export.no_couplings(STUDY))
-    monkeypatch.setattr(export, "find_spec", lambda name: None)
-    assert "torch" in str(export.no_couplings(STUDY))
-    said = dictionary(STUDY, REPORT, copies="all")["trajectory"]["couplings"]
+    assert exports.no_couplings(STUDY, TRAJECTORY) is None
+    many = replace(TRAJECTORY, particles=2000, subsample=None)
+    assert exports.no_couplings(made.study(many), many) is None
+    monkeypatch.setattr(exports, "MOST_PAIRS", 10)
+    assert "pairs of particles" in str(exports.no_couplings(STUDY, TRAJECTORY))
+    monkeypatch.setattr(exports, "find_spec", lambda name: None)
+    assert "torch" in str(exports.no_couplings(STUDY, TRAJECTORY))
+    said = kind_of(STUDY).load_results().describe(REPORT, "all")["trajectory"]["couplings"]
     assert said["files"] == []
     assert "torch" in said["missing"]
 
@@ -114,7 +122,7 @@ def test_why_there_are_no_couplings(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_pooled_rows_are_snapshots_only(tmp_path: Path) -> None:
     uploads = made.uploads(STUDY, tmp_path)
     for every, copies in ((False, {1}), (True, {1, 2})):
-        table = pq.read_table(export.write_pooled(uploads, tmp_path, all_copies=every)[0])
+        table = pq.read_table(write_pooled(uploads, tmp_path, all_copies=every)[0])
         assert table.column_names == ["_site", "_copy", *SCHEMA.names]
         assert set(table["_copy"].to_pylist()) == copies
         assert table.num_rows == len(copies) * 2 * sum(u.manifest.persons for u in uploads)
@@ -122,13 +130,13 @@ def test_pooled_rows_are_snapshots_only(tmp_path: Path) -> None:
 
 def test_answers_are_written_with_their_terms(tmp_path: Path) -> None:
     uploads = made.uploads(ASKED, tmp_path)
-    plain, exact = export.write_answers(uploads, ASKED, tmp_path)
+    plain, exact = write_answers(uploads, ASKED, Gibbs(), tmp_path)
     terms = list(answer_terms(SCHEMA, made.QUESTION, Gibbs()))
     found = json.loads(exact.read_text())
     assert found["terms"] == terms == ["(intercept)", "sbp", "ward=b", "ward==c", "smoker"]
     assert [s["site"] for s in found["sites"]] == list(made.SITES)
     for upload, site in zip(uploads, found["sites"], strict=True):
-        estimates, covariance = upload.answer()
+        estimates, covariance = read_answer(upload)
         assert list(site["estimates"].values()) == estimates.tolist()
         assert site["covariance"] == covariance.tolist()
     with open(plain, newline="") as file:
@@ -143,30 +151,30 @@ def test_answers_are_written_with_their_terms(tmp_path: Path) -> None:
 def test_the_dictionary_describes_every_file_and_column(name: str, tmp_path: Path) -> None:
     study = made.study(made.MECHANISMS[name])
     uploads = made.uploads(study, tmp_path)
-    found = dictionary(study, REPORT, copies="all")
+    found = kind_of(study).load_results().describe(REPORT, "all")
     json.dumps(found, allow_nan=False)
-    assert found["combining"] == combining(study)
     named = [c["name"] for c in found["columns"]]
     if name == "gibbs":
-        written = export.write_answers(uploads, study, tmp_path)
+        written = write_answers(uploads, study, study.mechanism, tmp_path)
         assert set(found["files"]) == {f.name for f in written}
         with open(written[0], newline="") as file:
             assert next(csv.reader(file)) == named
         assert "No table" in found["combining"]
         return
     assert "Never stack" in found["combining"]
+    assert found["combining"] == combining(study) + (SNAPSHOTS if name == "trajectory" else "")
     assert ("without refits" in found["combining"]) == (study.mechanism.refits == 0)
-    pooled = export.write_pooled(uploads, tmp_path, all_copies=True)
+    pooled = write_pooled(uploads, tmp_path, all_copies=True)
     assert pq.read_schema(pooled[0]).names == named
     for kind, write in (
-        ("paths", export.write_paths),
-        ("particles", export.write_particles),
-        ("couplings", export.write_couplings),
+        ("paths", exports.write_paths),
+        ("particles", exports.write_particles),
+        ("couplings", exports.write_couplings),
     ):
         if name != "trajectory":
             assert "trajectory" not in found
             continue
-        written = write(uploads, study, tmp_path)
+        written = write(uploads, study, TRAJECTORY, tmp_path)
         said = found["trajectory"][kind]
         assert said["files"] == [f.name for f in written]
         before = [c["name"] for c in said["columns"]]
@@ -178,7 +186,7 @@ def test_the_dictionary_describes_every_file_and_column(name: str, tmp_path: Pat
 
 def test_an_answers_last_term_is_the_estimate(tmp_path: Path) -> None:
     upload = made.read(ASKED, made.table(ASKED), tmp_path)
-    estimates, covariance = upload.answer()
+    estimates, covariance = read_answer(upload)
     found = made.estimates(upload, ASKED)
     assert list(found) == ["falls"]
     site = found["falls"]

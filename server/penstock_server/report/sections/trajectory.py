@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from functools import partial
 
 import numpy as np
+from markupsafe import Markup
 from numpy.typing import NDArray
 
 from penstock.mechanisms import Trajectory
 from penstock.mechanisms.trajectory.times import Times, times_of
 from penstock.schema import LEVEL_KINDS, Column
-from penstock_server.analysis import marginals
-from penstock_server.analysis.marginals import Marginals
+from penstock.study.study import Study
+from penstock_server.mechanisms.trajectory import marginals
+from penstock_server.mechanisms.trajectory.marginals import Marginals
 from penstock_server.report import words
-from penstock_server.report.inputs import ReportInputs, SiteInput
-from penstock_server.report.marginals import Band, Levels, Marginal
-
-Json = dict[str, Any]
+from penstock_server.report.draw import to_file
+from penstock_server.report.inputs import ReportInputs
+from penstock_server.report.panels import Band, Levels, Marginal, layout, marginals_svg
+from penstock_server.report.section import Json, Picture, Section
 
 MOST_SITES = 12
 """Sites with a picture of their own."""
@@ -27,10 +29,14 @@ _MARGIN = 0.4
 """Of the pooled range, added to either end of an axis."""
 
 
-def trajectory(inputs: ReportInputs, delivered: Sequence[SiteInput]) -> Json | None:
+def _write(inputs: ReportInputs, report: Json) -> Json:
+    return {"trajectory": collect_figures(inputs)}
+
+
+def collect_figures(inputs: ReportInputs) -> Json | None:
     """What the page shows of a trajectory study; None of another, or without a delivery."""
     mechanism, schema = inputs.study.mechanism, inputs.study.schema
-    sites = {s.name: s.marginals for s in delivered if s.marginals is not None}
+    sites = {s.name: found for s in inputs.delivered if (found := s.summary(Marginals)) is not None}
     if not isinstance(mechanism, Trajectory) or not sites:
         return None
     times, every = times_of(mechanism, schema), list(sites.values())
@@ -58,12 +64,12 @@ def trajectory(inputs: ReportInputs, delivered: Sequence[SiteInput]) -> Json | N
         ],
         "sites_not_drawn": max(0, len(sites) - MOST_SITES),
         "columns_not_drawn": len(schema.columns) - 1 - len(columns),
-        "explained": words.paths(inputs.study, mechanism),
+        "explained": explain_paths(inputs.study, mechanism),
     }
 
 
 def panels(part: Json, figure: Json) -> tuple[Marginal, ...]:
-    """A figure of :func:`trajectory`'s, to be drawn."""
+    """A figure of :func:`collect_figures`, to be drawn."""
     found = []
     for column, numbers in zip(part["columns"], figure["columns"], strict=True):
         if column["levels"] is not None:
@@ -142,3 +148,55 @@ def _some(shares: NDArray[np.float64], levels: list[int]) -> list[list[float]]:
     """(level) → shares."""
     found: list[list[float]] = shares[:, levels].T.tolist()
     return found
+
+
+def explain_paths(study: Study, used: Trajectory) -> list[str]:
+    """What the picture, and the table of paths, show."""
+    count, time = used.time_points(study.schema), words.column_name(study.schema[used.time])
+    return [
+        f"The bands hold the middle 50% and 90% of the {used.particles} particles at each of "
+        f"{count} time points of {time}, the thick line their median; thin lines are some of the "
+        "paths. Of columns with levels, marks are shares of particles, and lines shares of paths.",
+        "The files paths.parquet and paths.csv hold one row for each time of each path: _site and "
+        "_path say which path, _time exactly when, and then come the study's columns. Each of a "
+        f"site's {used.paths:,} paths has {used.path_times} rows, evenly spaced in time, in order.",
+        "Between two time points a path is a random walk with fixed ends: how rough it looks is "
+        "the study's setting (temperature), not something that was seen in persons.",
+        f"The tables of snapshots are what estimates are made of. Each row is at one value of "
+        f"{time}; rows of a table do not belong together, and no path is among them.",
+    ]
+
+
+# -- the page ------------------------------------------------------------------------------------
+
+
+def _marginals(part: Json | None) -> list[Json]:
+    """The figures of a trajectory: all sites first."""
+    if part is None:
+        return []
+    found = []
+    for position, figure in enumerate(part["figures"]):
+        drawn = panels(part, figure)
+        title = f"Marginals with paths: {figure['site'] or 'all sites'}"
+        uid = f"marginals-{position}"
+        # marginals_svg escapes every label.
+        wide = marginals_svg(drawn, title=title, uid=f"{uid}-wide")
+        compact = marginals_svg(drawn, title=title, uid=f"{uid}-compact", compact=True)
+        found.append({"site": figure["site"], "wide": Markup(wide), "compact": Markup(compact)})
+    return found
+
+
+def _present(report: Json) -> Json:
+    return {"marginals": _marginals(report["trajectory"])}
+
+
+def _draw(report: Json) -> list[Picture]:
+    part = report["trajectory"]
+    if part is None:
+        return []
+    drawing = layout(panels(part, part["figures"][0]))
+    save = partial(to_file, drawing, title=report["study"]["title"])
+    return [Picture("paths.png", "particles and paths in time, all sites", save)]
+
+
+SECTION = Section("trajectory", _write, _present, {"trajectory": None}, _draw)

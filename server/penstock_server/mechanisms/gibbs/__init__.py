@@ -1,0 +1,1 @@
+"""Releases of one answer: coefficients with their covariance, and no table."""

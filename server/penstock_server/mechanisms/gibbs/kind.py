@@ -1,0 +1,66 @@
+"""One answer of each site: coefficients with their covariance, and no table."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.mechanisms import Gibbs
+from penstock.mechanisms.gibbs.models import POSINGS
+from penstock.questions.estimands import Estimand
+from penstock.schema import Coded
+from penstock_server.mechanisms.gibbs.uploaded import check_answer
+from penstock_server.mechanisms.protocol import Json, MechanismKind, ReleaseWords, Results
+
+
+def _size(site: Json) -> str:
+    return f"{site['rows']} {'number' if site['rows'] == 1 else 'coefficients'}"
+
+
+class GibbsKind(MechanismKind[Gibbs]):
+    """A Langevin chain's answer to the one question."""
+
+    words = ReleaseWords(
+        released="coefficients",
+        heading="Answer",
+        size=_size,
+        rows="",
+        counts="",
+        counts_by_site="",
+        counts_copies=False,
+        reproduce="Pull the sites' coefficients and pool the last term again: the same answers "
+        "give the same numbers.",
+    )
+
+    def check(self, coded: Coded, copies: npt.NDArray[np.int32]) -> None:
+        check_answer(coded)
+
+    def load_results(self) -> Results:
+        from penstock_server.mechanisms.gibbs.results import GibbsResults
+
+        return GibbsResults(self.study, self.used)
+
+    def explain(self) -> list[str]:
+        kind = "with" if self.used.dynamics == "underdamped" else "without"
+        return [
+            "Each site answered the one question itself (gibbs): it walked downhill on the "
+            "model's fit to its rows, in few steps with noise (a Langevin chain, "
+            f"{kind} momentum), each person's pull cut to a bound.",
+            "What left a site: the model's coefficients and their covariance. There is no "
+            "synthetic table, and another question costs privacy again.",
+        ]
+
+    def name_fit(self, estimand: Estimand, model: str) -> str:
+        posing = POSINGS.of(estimand.model).with_baseline(self.used.baseline)
+        return f"{posing.title} at the sites"
+
+    def list_limits(self, *, mechanism_variance: bool) -> tuple[list[str], list[str]]:
+        return [
+            "No table was released. Each site answered this one question with its coefficients and "
+            "their covariance; nothing else can be computed from them.",
+            "Intervals of sites include sampling error and the noise that the privacy mechanism "
+            "added, both in the covariance that the site released; they cannot be told apart here.",
+            "The covariance is itself computed from noisy numbers. It does not include bias: "
+            "persons far from the rest, or with residuals far from 0, count for less than their "
+            "full weight, and of a survival model follow-up may end early.",
+        ], []

@@ -1,0 +1,1 @@
+"""What all mechanisms share that release synthetic tables."""

@@ -1,0 +1,41 @@
+"""The synthetic tables that an analyst pulls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+
+from penstock.mechanisms.released import COPY, refit_copy, refits_of_copies
+from penstock_server.mechanisms.delivery import Upload
+from penstock_server.mechanisms.writing import SITE, label_table, write_tables
+
+REFIT = "_refit"
+
+
+def write_pooled(uploads: Iterable[Upload], out: Path, *, all_copies: bool) -> list[Path]:
+    """Stream the pooled table, site by site, to Parquet and CSV."""
+
+    def tables() -> Iterator[pa.Table]:
+        for upload in uploads:
+            for index in range(1, upload.manifest.copies + 1 if all_copies else 2):
+                yield label_table(upload.copy(index), {SITE: upload.site, COPY: index})
+
+    return write_tables(tables(), out, "pooled")
+
+
+def write_refits(uploads: Iterable[Upload], out: Path) -> list[Path]:
+    """Stream all refits, site by site, to Parquet and CSV, each under its number (:data:`REFIT`)
+    and that of the copy whose rows it was made from; 0 of older releases: rows of its own."""
+
+    def tables() -> Iterator[pa.Table]:
+        for upload in uploads:
+            manifest = upload.manifest
+            of_copies = refits_of_copies(manifest.wire)
+            for refit in range(1, manifest.refits + 1):
+                copy = refit_copy(refit, manifest.copies) if of_copies else 0
+                labels: dict[str, str | int] = {SITE: upload.site, REFIT: refit, COPY: copy}
+                yield label_table(upload.copy(-refit), labels)
+
+    return write_tables(tables(), out, "refits")

@@ -1,0 +1,84 @@
+"""What is computed from synthetic tables: estimates of each, and what refits show."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from multiprocessing.pool import ThreadPool
+from pathlib import Path
+
+from penstock.mechanisms.released import refits_of_copies
+from penstock.questions.estimands import Estimand
+from penstock.schema import Coded, Schema, from_arrow
+from penstock.study.study import Study
+from penstock.wire.messages import Copies
+from penstock_server.analysis.combine import combine
+from penstock_server.analysis.estimands import Estimate, estimate
+from penstock_server.analysis.floor import variance_floor
+from penstock_server.analysis.refits import Measured, spread
+from penstock_server.mechanisms.delivery import Upload
+from penstock_server.mechanisms.protocol import Json
+from penstock_server.mechanisms.tables.codebook import describe_tables
+from penstock_server.mechanisms.tables.exports import write_pooled, write_refits
+
+
+@dataclass(frozen=True, slots=True)
+class TableResults:
+    """The results of one study's tables.
+
+    Args:
+        fresh: share of a table's sampling that is new in each table, in (0, 1]; below 1 where
+            persons' own latents are the same in every table.
+    """
+
+    study: Study
+    fresh: float = 1.0
+
+    def measure(self, upload: Upload) -> dict[str, Measured]:
+        """Every estimand, combined over copies, and what its refits show."""
+        schema, manifest = self.study.schema, upload.manifest
+        copies = [self._coded(upload, i + 1) for i in range(manifest.copies)]
+        refits = [self._coded(upload, -i - 1) for i in range(manifest.refits)]
+        found = {}
+        # The fits are numpy and release the interpreter's lock for most of their time.
+        with ThreadPool(os.cpu_count() or 1) as pool:
+            for estimand in self.study.estimands:
+                one = partial(estimate_floored, schema, estimand)
+                fitted, again = pool.map(one, copies), pool.map(one, refits)
+                plain = combine(fitted)
+                made_of = fitted if refits_of_copies(manifest.wire) else None
+                shown = spread(plain, again, made_of, fresh=self.fresh) if refits else None
+                found[estimand.name] = Measured(plain, len(refits), shown)
+        return found
+
+    def summarise(self, upload: Upload) -> tuple[object, ...]:
+        return ()
+
+    def export(
+        self, uploads: Callable[[], Iterator[Upload]], out: Path, copies: Copies
+    ) -> list[Path]:
+        """The pooled table, with one copy unless all are asked for; and the refits, if asked."""
+        files = write_pooled(uploads(), out, all_copies=copies != "one")
+        if copies == "refits" and self.study.mechanism.refits:
+            files += write_refits(uploads(), out)
+        return files
+
+    def describe(self, report: Json, copies: Copies) -> Json:
+        return describe_tables(self.study, report, copies=copies, fresh=self.fresh)
+
+    def _coded(self, upload: Upload, index: int) -> Coded:
+        return from_arrow(upload.copy(index), self.study.schema)
+
+
+def estimate_floored(schema: Schema, estimand: Estimand, table: Coded) -> Estimate:
+    """An estimate of no smaller variance than any table of so many rows can have.
+
+    No table of so many rows can know more: a hostile one must not buy weight.
+    """
+    found = estimate(table, schema, estimand)
+    if found.problem is not None:
+        return found
+    least = variance_floor(schema, estimand, len(table[estimand.outcome]))
+    return replace(found, variance=max(found.variance, least))

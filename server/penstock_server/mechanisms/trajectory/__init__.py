@@ -1,0 +1,1 @@
+"""Releases of particles, paths through them, and tables of snapshots."""

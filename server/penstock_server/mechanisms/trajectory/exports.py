@@ -1,0 +1,121 @@
+"""The paths, particles and couplings of a trajectory that an analyst pulls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from penstock.mechanisms import Trajectory
+from penstock.mechanisms.released import PATH
+from penstock.mechanisms.trajectory.paths import couple
+from penstock.mechanisms.trajectory.times import times_of, unit_temperature
+from penstock.schema import Floats, from_arrow
+from penstock.schema.encoding import Encoding
+from penstock.study.study import Study
+from penstock_server.mechanisms.delivery import Upload
+from penstock_server.mechanisms.trajectory.uploaded import read_particles, read_paths
+from penstock_server.mechanisms.writing import SITE, label_table, replacing, write_tables
+
+TIME, POINT, PARTICLE = "_time", "_point", "_particle"
+LEAST_MASS = 1e-6
+"""Pairs that are joined with less of the whole are left out of the couplings' file."""
+MOST_PAIRS = 20_000_000
+"""Pairs of particles at neighbouring times, of one site, beyond which couplings are not made."""
+
+
+def write_paths(
+    uploads: Iterable[Upload], study: Study, mechanism: Trajectory, out: Path
+) -> list[Path]:
+    """``paths`` with each row's exact time; the time column itself is on the schema's grid."""
+    times = path_times(study, mechanism)
+
+    def tables() -> Iterator[pa.Table]:
+        for upload in uploads:
+            table = label_table(read_paths(upload), {SITE: upload.site})
+            each = pa.array(np.tile(times, mechanism.paths), pa.float64())
+            place = table.column_names.index(PATH) + 1
+            yield table.add_column(place, TIME, each)
+
+    return write_tables(tables(), out, "paths")
+
+
+def path_times(study: Study, mechanism: Trajectory) -> Floats:
+    """(path_times,) in units of the time column; of an ordered one, the level's number from 0."""
+    times = times_of(mechanism, study.schema)
+    positions = np.linspace(0.0, 1.0, mechanism.path_times)
+    return np.asarray(times.first + times.width * (0.5 + positions * (times.count - 1)))
+
+
+def write_particles(
+    uploads: Iterable[Upload], study: Study, mechanism: Trajectory, out: Path
+) -> list[Path]:
+    """``particles``, ordered by time point, each with the numbers that the couplings name it by."""
+    points, count = mechanism.time_points(study.schema), mechanism.particles
+    point = pa.array(np.repeat(np.arange(1, points + 1), count), pa.int32())
+    number = pa.array(np.tile(np.arange(1, count + 1), points), pa.int32())
+
+    def tables() -> Iterator[pa.Table]:
+        for upload in uploads:
+            table = label_table(read_particles(upload), {SITE: upload.site})
+            yield table.add_column(1, POINT, point).add_column(2, PARTICLE, number)
+
+    return write_tables(tables(), out, "particles")
+
+
+def no_couplings(study: Study, mechanism: Trajectory) -> str | None:
+    """Why couplings cannot be made here, or None."""
+    if mechanism.coupling == "entropic" and find_spec("torch") is None:
+        return "torch, which entropic couplings are computed with, is not installed here"
+    pairs = (mechanism.time_points(study.schema) - 1) * mechanism.particles**2
+    if pairs > MOST_PAIRS:
+        return f"{pairs} pairs of particles are more than {MOST_PAIRS}"
+    return None
+
+
+def write_couplings(
+    uploads: Iterable[Upload], study: Study, mechanism: Trajectory, out: Path
+) -> list[Path]:
+    """``couplings.parquet``: which particles are joined to which of the next time point.
+
+    Computed anew from the released particles, as a site does it: levels and rounded numbers are
+    encoded again, so small differences to what a site's own paths followed are possible.
+    """
+    path = out / "couplings.parquet"
+    form = pa.schema(
+        [(SITE, pa.string()), (POINT, pa.int32()), (PARTICLE, pa.int32()),
+         ("next_particle", pa.int32()), ("mass", pa.float64())]
+    )  # fmt: skip
+    with replacing(path) as name, pq.ParquetWriter(name, form, compression="zstd") as writer:
+        for upload in uploads:
+            for t, mass in enumerate(couplings(upload, study, mechanism)):
+                i, j = np.nonzero(mass >= LEAST_MASS)
+                columns = [
+                    pa.array([upload.site] * len(i), pa.string()),
+                    pa.array(np.full(len(i), t + 1), pa.int32()),
+                    pa.array(i + 1, pa.int32()),
+                    pa.array(j + 1, pa.int32()),
+                    pa.array(mass[i, j], pa.float64()),
+                ]
+                writer.write_table(pa.Table.from_arrays(columns, schema=form))
+    return [path]
+
+
+def couplings(upload: Upload, study: Study, mechanism: Trajectory) -> Floats:
+    """(T - 1, m, m): the mass of each pair; each matrix adds up to 1.
+
+    Particles are compared in the encoded columns other than the time, halved, as a site does it.
+    """
+    schema = study.schema
+    encoding, times = Encoding(schema), times_of(mechanism, schema)
+    # A fixed seed: levels are given a place near their point, and the same file must come again.
+    rows, _ = encoding.encode(from_arrow(read_particles(upload), schema), np.random.default_rng(0))
+    space = [i for i, dim in enumerate(encoding.dims) if dim.column != mechanism.time]
+    points = rows[:, space].reshape(len(times.used), mechanism.particles, len(space)) / 2
+    reg = unit_temperature(mechanism) * np.diff(times.positions)
+    forward = couple(points, reg, mechanism.coupling == "exact")
+    return np.asarray(forward / mechanism.particles)

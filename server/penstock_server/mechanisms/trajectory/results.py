@@ -1,0 +1,61 @@
+"""What is computed from a trajectory's release: as of tables, and what its paths show."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from penstock.mechanisms import Trajectory
+from penstock.mechanisms.released import PATH
+from penstock.schema import from_arrow
+from penstock.study.study import Study
+from penstock.wire.messages import Copies
+from penstock_server.analysis.refits import Measured
+from penstock_server.mechanisms.delivery import Upload
+from penstock_server.mechanisms.protocol import Json
+from penstock_server.mechanisms.tables.results import TableResults
+from penstock_server.mechanisms.trajectory.codebook import SNAPSHOTS, describe_paths
+from penstock_server.mechanisms.trajectory.exports import (
+    no_couplings,
+    write_couplings,
+    write_particles,
+    write_paths,
+)
+from penstock_server.mechanisms.trajectory.marginals import Marginals, summarise
+from penstock_server.mechanisms.trajectory.uploaded import read_particles, read_paths
+
+
+@dataclass(frozen=True, slots=True)
+class TrajectoryResults:
+    """The results of one trajectory study."""
+
+    study: Study
+    used: Trajectory
+
+    def measure(self, upload: Upload) -> dict[str, Measured]:
+        return TableResults(self.study).measure(upload)
+
+    def summarise(self, upload: Upload) -> tuple[Marginals]:
+        """What a picture shows of the particles and paths."""
+        schema = self.study.schema
+        particles = from_arrow(read_particles(upload), schema)
+        paths = from_arrow(read_paths(upload).drop_columns([PATH]), schema)
+        return (summarise(self.used, schema, upload.manifest.rows, particles, paths),)
+
+    def export(
+        self, uploads: Callable[[], Iterator[Upload]], out: Path, copies: Copies
+    ) -> list[Path]:
+        """Tables, paths and particles, and couplings where they can be made."""
+        study, used = self.study, self.used
+        files = TableResults(study).export(uploads, out, copies)
+        files += write_paths(uploads(), study, used, out)
+        files += write_particles(uploads(), study, used, out)
+        if no_couplings(study, used) is None:
+            files += write_couplings(uploads(), study, used, out)
+        return files
+
+    def describe(self, report: Json, copies: Copies) -> Json:
+        found = TableResults(self.study).describe(report, copies)
+        found["combining"] += SNAPSHOTS
+        return found | {"trajectory": describe_paths(self.study, self.used)}

@@ -1,0 +1,30 @@
+"""The sections of the report, in the order of the page."""
+
+from __future__ import annotations
+
+from penstock_server.report.section import Section
+from penstock_server.report.sections import (
+    answers,
+    estimands,
+    header,
+    limits,
+    mechanism,
+    missing,
+    reproduce,
+    sites,
+    trajectory,
+    warnings,
+)
+
+SECTIONS: tuple[Section, ...] = (
+    header.SECTION,
+    answers.SECTION,
+    warnings.SECTION,
+    estimands.SECTION,
+    trajectory.SECTION,
+    mechanism.SECTION,
+    sites.SECTION,
+    missing.SECTION,
+    limits.SECTION,
+    reproduce.SECTION,
+)

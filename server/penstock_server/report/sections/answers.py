@@ -1,0 +1,263 @@
+"""What was found: each estimand pooled, by site, and in one sentence.
+
+Headline: DerSimonian–Laird with the Knapp–Hartung interval floored at 1, which holds where sites'
+variances lack the mechanism's noise; the fixed effect with a warning; REML and Paule–Mandel beside
+it. Where refits show that noise, variances have degrees of freedom, and pooling counts with them.
+Estimates are on the coefficient scale under ``coefficient`` and on the reader's scale (a ratio
+where ``log``) under ``value``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from penstock.base.text import count_text
+from penstock.questions.estimands import Estimand
+from penstock_server.analysis import pooling
+from penstock_server.analysis.combine import SiteEstimate
+from penstock_server.mechanisms.registry import kind_of
+from penstock_server.report import words
+from penstock_server.report.axis import RATIO_DECIMALS, Scale, decimals_for, ratio
+from penstock_server.report.inputs import ReportInputs, SiteInput
+from penstock_server.report.section import Json, Section
+
+LEVEL = 0.95
+
+
+def _write(inputs: ReportInputs, report: Json) -> Json:
+    return {"estimands": [_estimand(e, inputs) for e in inputs.study.estimands]}
+
+
+def _estimand(estimand: Estimand, inputs: ReportInputs) -> Json:
+    """One estimand: what sites found, and what they find together."""
+    schema = inputs.study.schema
+    model, measure = estimand.regression, words.measure(estimand, schema)
+    log = model.ratio
+    found = {s.name: s.estimates.get(estimand.name) for s in inputs.delivered}
+    good = {
+        name: e
+        for name, e in found.items()
+        if e is not None and e.problem is None and pooling.poolable(e.estimate, e.variance)
+    }
+    results = _pooled(list(good.values()))
+    head = results.get("random")
+    truth = (inputs.truth or {}).get(estimand.name)
+    rows = _site_rows(found, good, results, log)
+    counts = [e.n for e in good.values() if e.n is not None]
+    total = sum(counts) if len(counts) == len(good) else None
+    return {
+        "name": estimand.name,
+        "model": estimand.model,
+        "fitted": kind_of(inputs.study).name_fit(estimand, model.title),
+        "outcome": words.outcome_text(estimand, schema),
+        "contrast": words.contrast(estimand, schema),
+        "adjusted": words.adjusted_text(estimand, schema),
+        "axis_label": words.axis_label(estimand, schema),
+        "measure": measure.name,
+        "short": measure.short,
+        "log": log,
+        # A mean's 0 is no null value: nothing lies on either side of it.
+        "sides": [measure.lower, measure.higher] if model.compares else [],
+        "per": estimand.per,
+        "level": LEVEL,
+        "n": total,
+        "k": len(good),
+        "sentence": _sentence(
+            estimand, inputs, head, log, _size(total, good, inputs.delivered), len(good)
+        ),
+        "sites": rows,
+        "random": None if head is None else _result(head, log),
+        "fixed": None if head is None else _result(results["fixed"], log),
+        "sensitivity": [_result(results[m], log) for m in ("reml", "pm") if m in results],
+        "heterogeneity": None if head is None or head.k == 1 else _heterogeneity(head),
+        "truth": None if truth is None else _truth(truth, head, log),
+    }
+
+
+def _pooled(sites: Sequence[SiteEstimate]) -> dict[str, pooling.Pooled]:
+    if not sites:
+        return {}
+    y, v, df = ([getattr(s, name) for s in sites] for name in ("estimate", "variance", "df"))
+    methods: dict[str, pooling.Method] = {"random": "dl", "fixed": "fixed"}
+    if len(sites) > 1:
+        methods |= {"reml": "reml", "pm": "pm"}
+    return {
+        name: pooling.pool(y, v, method=method, level=LEVEL, degrees=df)
+        for name, method in methods.items()
+    }
+
+
+def _site_rows(
+    found: Mapping[str, SiteEstimate | None],
+    good: Mapping[str, SiteEstimate],
+    results: Mapping[str, pooling.Pooled],
+    log: bool,
+) -> list[Json]:
+    """One row per site that delivered: its estimate, weight and influence, or its problem."""
+    y, v = [e.estimate for e in good.values()], [e.variance for e in good.values()]
+    known = [e.df for e in good.values()]
+    moved = pooling.influence(y, v, degrees=known) if len(good) > 1 else ()
+    effects = dict(zip(good, moved, strict=False))
+    positions = {name: i for i, name in enumerate(good)}
+    rows = []
+    for name, e in found.items():
+        row: Json = {
+            "site": name,
+            "n": None if e is None else e.n,
+            "events": None if e is None else e.events,
+            "copies": None if e is None else e.copies,
+            "copies_used": None if e is None else e.copies_used,
+            "problem": None,
+        }
+        if name in good:
+            e = good[name]
+            half = pooling.quantile(LEVEL, e.df) * math.sqrt(e.variance)
+            i = positions[name]
+            row |= {
+                "coefficient": _interval(e.estimate, e.estimate - half, e.estimate + half),
+                "value": _shown(e.estimate, e.estimate - half, e.estimate + half, log),
+                "variance": e.variance,
+                "df": e.df if math.isfinite(e.df) else None,
+                "within": e.within,
+                "between": e.between,
+                "mechanism_variance": e.mechanism_variance,
+                "weight": results["random"].weights[i],
+                "weight_fixed": results["fixed"].weights[i],
+                "influence": _influence(effects.get(name), log),
+            }
+        elif e is None:
+            row["problem"] = "no estimate was made"
+        else:
+            row["problem"] = e.problem or "the estimate is beyond what can be pooled"
+        rows.append(row)
+    return rows
+
+
+def _influence(effect: pooling.Influence | None, log: bool) -> Json | None:
+    if effect is None:
+        return None
+    without = effect.without
+    return {
+        "residual": effect.residual,
+        "change": effect.change,
+        "flagged": effect.flagged,
+        "without": _shown(without.estimate, without.ci_low, without.ci_high, log),
+    }
+
+
+def _result(p: pooling.Pooled, log: bool) -> Json:
+    prediction = None
+    if p.pi_low is not None and p.pi_high is not None:
+        prediction = {
+            "coefficient": {"low": p.pi_low, "high": p.pi_high},
+            "value": {"low": _show(p.pi_low, log), "high": _show(p.pi_high, log)},
+        }
+    return {
+        "method": p.method,
+        "test": p.test,
+        "k": p.k,
+        "df": p.df,
+        "coefficient": _interval(p.estimate, p.ci_low, p.ci_high),
+        "value": _shown(p.estimate, p.ci_low, p.ci_high, log),
+        "se": p.se,
+        "p": p.p_value,
+        "tau2": p.tau2,
+        "prediction": prediction,
+    }
+
+
+def _heterogeneity(p: pooling.Pooled) -> Json:
+    return {
+        "q": p.q,
+        "df": p.q_df,
+        "df2": p.q_df2,
+        "p": p.q_p,
+        "i2": p.i2,
+        "h2": p.h2,
+        "tau2": p.tau2,
+    }
+
+
+def _truth(truth: float, head: pooling.Pooled | None, log: bool) -> Json:
+    covered = None if head is None else head.ci_low <= truth <= head.ci_high
+    return {"coefficient": truth, "value": _show(truth, log), "covered": covered}
+
+
+def _sentence_scale(head: pooling.Pooled, log: bool) -> Scale:
+    """Number format that suits a pooled interval."""
+    half = (_show(head.ci_high, log) - _show(head.ci_low, log)) / 2
+    return Scale(0.0, 1.0, log, decimals_for(half, least=2 if log else 0))
+
+
+def _sentence(
+    estimand: Estimand,
+    inputs: ReportInputs,
+    head: pooling.Pooled | None,
+    log: bool,
+    size: str,
+    k: int,
+) -> str:
+    subject = _subject(estimand, inputs, "for" if log else "in")
+    if head is None:
+        plain = _subject(estimand, inputs, "for")
+        return f"No pooled {plain}: no site has an estimate."
+    scale = _sentence_scale(head, log)
+    interval = scale.interval_text(head.ci_low, head.ci_high)
+    sites = count_text(k, "site")
+    kind = "one site only, nothing was pooled" if k == 1 else f"{sites}, random effects"
+    return (
+        f"{subject[0].upper()}{subject[1:]}: "
+        f"{scale.text(head.estimate)} "
+        f"({100 * LEVEL:g}% interval {interval}; {kind}, {size})."
+    )
+
+
+def _size(
+    total: int | None, good: Mapping[str, SiteEstimate], delivered: Sequence[SiteInput]
+) -> str:
+    """How much is behind an estimate: rows by noisy counts; of answers, the frames alone."""
+    if total is not None:
+        return f"n ≈ {total:,}"
+    frames = [s.release.n_persons for s in delivered if s.release is not None and s.name in good]
+    return f"frame{'s' if len(frames) > 1 else ''} of {count_text(sum(frames), 'person')}"
+
+
+def _subject(estimand: Estimand, inputs: ReportInputs, link: str) -> str:
+    """What the estimate is: "hazard ratio for death per 10 mmHg of pressure"."""
+    schema = inputs.study.schema
+    measure = words.measure(estimand, schema).name
+    what = words.contrast(estimand, schema)
+    if not estimand.regression.compares:
+        return f"{measure} {what}"
+    joint = " " if what.startswith("per ") else ", "
+    return f"{measure} {link} {words.outcome_text(estimand, schema)}{joint}{what}"
+
+
+def _interval(estimate: float, low: float, high: float) -> Json:
+    return {"estimate": estimate, "low": low, "high": high}
+
+
+def _shown(estimate: float, low: float, high: float, log: bool) -> Json:
+    return _interval(_show(estimate, log), _show(low, log), _show(high, log))
+
+
+def _show(coefficient: float, log: bool) -> float:
+    return ratio(coefficient) if log else coefficient
+
+
+# -- the page ------------------------------------------------------------------------------------
+
+
+def scale_of(estimand: Json) -> Scale:
+    """Number format for values that are on the reader's scale already."""
+    least, head = (RATIO_DECIMALS if estimand["log"] else 0), estimand["random"]
+    half = 0.0 if head is None else (head["value"]["high"] - head["value"]["low"]) / 2
+    return Scale(0.0, 1.0, False, decimals_for(half, least=least), estimand["log"])
+
+
+def _present(report: Json) -> Json:
+    return {"estimands": [{"data": e, "scale": scale_of(e)} for e in report["estimands"]]}
+
+
+SECTION = Section("answers", _write, _present)

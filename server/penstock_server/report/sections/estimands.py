@@ -1,0 +1,122 @@
+"""The estimands one by one: a forest plot, facts about pooling, and numbers by site."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from markupsafe import Markup
+
+from penstock.questions.models import MODELS
+from penstock_server.report.forest import (
+    ForestPlot,
+    ForestRow,
+    ForestSummary,
+    forest_png,
+    forest_svg,
+)
+from penstock_server.report.section import Json, Picture, Section
+from penstock_server.report.sections.answers import scale_of
+
+
+def plot_of(estimand: Json) -> ForestPlot:
+    """The forest plot of one of the report's estimands."""
+    rows = []
+    for site in estimand["sites"]:
+        if site["problem"] is not None:
+            nan = math.nan
+            rows.append(ForestRow(site["site"], nan, nan, nan, problem=site["problem"]))
+            continue
+        c = site["coefficient"]
+        rows.append(
+            ForestRow(
+                site["site"],
+                c["estimate"],
+                c["low"],
+                c["high"],
+                weight=site["weight"],
+                note=_size(site),
+                flagged=bool(site["influence"] and site["influence"]["flagged"]),
+            )
+        )
+    summaries = []
+    prediction = None
+    head = estimand["random"]
+    if head is not None and head["k"] > 1:
+        summaries = [
+            _summary("Random effects", head, "random"),
+            _summary("Fixed effect", estimand["fixed"], "fixed"),
+        ]
+        if head["prediction"] is not None:
+            interval = head["prediction"]["coefficient"]
+            prediction = (interval["low"], interval["high"])
+    truth = estimand["truth"]
+    return ForestPlot(
+        title=f"Forest plot: {estimand['axis_label']}",
+        axis_label=estimand["axis_label"],
+        short=estimand["short"],
+        log=estimand["log"],
+        rows=tuple(rows),
+        summaries=tuple(summaries),
+        prediction=prediction,
+        truth=None if truth is None else truth["coefficient"],
+        sides=tuple(estimand["sides"]) or None,
+        level=estimand["level"],
+        note=_size_heading(estimand["sites"]),
+    )
+
+
+def _size(site: Json) -> str:
+    """Rows and events behind a site's estimate, of its synthetic copies."""
+    size = "–" if site["n"] is None else f"{site['n']:,}"
+    return size if site["events"] is None else f"{size} / {site['events']:,}"
+
+
+def _size_heading(sites: Sequence[Json]) -> str:
+    """What :func:`_size` gives: none of it counts patients."""
+    if all(site["n"] is None for site in sites):
+        return "n"
+    events = any(site["events"] is not None for site in sites)
+    return "Synthetic n / events" if events else "Synthetic n"
+
+
+def _summary(label: str, pooled: Json, kind: Any) -> ForestSummary:
+    c = pooled["coefficient"]
+    return ForestSummary(label, c["estimate"], c["low"], c["high"], kind)
+
+
+def _figure(estimand: Json, position: int) -> dict[str, Markup] | None:
+    if not estimand["sites"]:
+        return None
+    plot = plot_of(estimand)
+    # forest_svg escapes every label.
+    return {
+        "wide": Markup(forest_svg(plot, uid=f"forest-{position}-wide")),
+        "compact": Markup(forest_svg(plot, uid=f"forest-{position}-compact", compact=True)),
+    }
+
+
+def _present(report: Json) -> Json:
+    return {
+        "estimands": [
+            {
+                "data": e,
+                "model": MODELS.of(e["model"]),
+                "figure": _figure(e, position),
+                "scale": scale_of(e),
+            }
+            for position, e in enumerate(report["estimands"])
+        ]
+    }
+
+
+def _draw(report: Json) -> list[Picture]:
+    return [
+        Picture("forest.png", "forest plot", partial(forest_png, plot=plot_of(e)))
+        for e in report["estimands"][:1]
+    ]
+
+
+SECTION = Section("estimands", show=_present, draw=_draw)

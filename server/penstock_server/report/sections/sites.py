@@ -1,0 +1,63 @@
+"""The sites that delivered, and what each person there has lost of privacy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from penstock_server.report.inputs import ReportInputs, SiteInput, SiteRelease
+from penstock_server.report.section import Json, Section, write_epsilon
+
+
+def _write(inputs: ReportInputs, report: Json) -> Json:
+    return {
+        "sites": [_release(s.name, s.state, s.release) for s in inputs.sites if s.release],
+        "composed": _composed(inputs.study.max_sites_per_person, inputs.delivered),
+    }
+
+
+def _release(name: str, state: str, release: SiteRelease) -> Json:
+    return {
+        "site": name,
+        "state": state,
+        "n_persons": release.n_persons,
+        "rows": release.rows,
+        "copies": release.copies,
+        "guarantee": release.guarantee,
+        "mechanism": release.mechanism,
+        "epsilon_autodp": write_epsilon(release.epsilon_autodp),
+        "epsilon_pld": write_epsilon(release.epsilon_pld),
+        "epsilon_replace_one": write_epsilon(release.epsilon_replace_one),
+        "delta": release.delta,
+        "relation": release.relation,
+        "formal": release.formal,
+        "insecure_seed": release.insecure_seed,
+        "released_at": release.released_at,
+        "gate_fingerprint": release.gate_fingerprint,
+        "ledger_seq": release.ledger_seq,
+    }
+
+
+def _composed(sites: int, delivered: Sequence[SiteInput]) -> Json | None:
+    """What one person who is in ``sites`` sites may lose: the largest ε and δ, added up.
+
+    Basic composition (Dwork et al. 2006), an upper bound. With one site per person it is the
+    largest ε (parallel composition).
+    """
+    releases = [s.release for s in delivered if s.release is not None]
+    if not releases:
+        return None
+    epsilons = sorted((r.epsilon_autodp for r in releases), reverse=True)
+    deltas = sorted((r.delta for r in releases), reverse=True)
+    count = min(sites, len(releases))
+    return {
+        "sites_per_person": count,
+        "epsilon": write_epsilon(sum(epsilons[:count])),
+        "delta": min(1.0, sum(deltas[:count])),
+    }
+
+
+def _present(report: Json) -> Json:
+    return {"relations": sorted({site["relation"] for site in report["sites"]})}
+
+
+SECTION = Section("sites", _write, _present)

@@ -1,0 +1,89 @@
+"""What a reader must know beside the answer, in plain words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from penstock.base.text import count_text
+from penstock_server.analysis import pooling
+from penstock_server.mechanisms.registry import kind_of
+from penstock_server.report.inputs import ReportInputs
+from penstock_server.report.section import Json, Section
+
+
+def _write(inputs: ReportInputs, report: Json) -> Json:
+    return {"warnings": list_warnings(inputs, report["estimands"])}
+
+
+def list_warnings(inputs: ReportInputs, estimands: Sequence[Json]) -> list[Json]:
+    """What a reader must know beside the answer, in plain words, the gravest first."""
+    found: list[Json] = []
+    delivered = inputs.delivered
+
+    def warn(code: str, severity: str, text: str, sites: Sequence[str] = ()) -> None:
+        found.append({"code": code, "severity": severity, "text": text, "sites": list(sites)})
+
+    seeded = [s.name for s in delivered if s.release and s.release.insecure_seed]
+    if seeded:
+        warn(
+            "insecure-seed",
+            "danger",
+            "Not private: the noise came from a test seed, so that it can be taken away again. "
+            "For simulated data only.",
+            seeded,
+        )
+    empirical = [
+        s.name
+        for s in delivered
+        if s.release
+        and (s.release.guarantee == "empirical" or math.isinf(s.release.epsilon_autodp))
+    ]
+    if empirical:
+        warn(
+            "empirical",
+            "danger",
+            "No formal guarantee: nothing proven bounds what these releases tell of a person "
+            "(ε = ∞).",
+            empirical,
+        )
+    if len(delivered) < inputs.study.quorum:
+        asked = count_text(inputs.study.quorum, "site")
+        came = f"{len(delivered)} delivered" if delivered else "none delivered"
+        text = f"Too few sites: {came}, and the study asked for at least {asked} (its quorum)."
+        warn("quorum", "caution", text)
+    if delivered:
+        for code, text in kind_of(inputs.study).list_warnings():
+            warn(code, "caution", text)
+    for flagged, names in _flagged(estimands).items():
+        warn(
+            "influence",
+            "caution",
+            f"{', '.join(names)}: a site's answer lies far from what the others say together, by "
+            f"more than {pooling.FLAG_RESIDUAL:g} standard errors. It is in the pooled answer all "
+            "the same: find out why before you rely on that.",
+            flagged,
+        )
+    failed: dict[str, list[str]] = {}
+    for estimand in estimands:
+        for site in estimand["sites"]:
+            if site["problem"] is not None:
+                failed.setdefault(site["site"], []).append(estimand["name"])
+    if failed:
+        listed = "; ".join(f"{site} ({', '.join(names)})" for site, names in failed.items())
+        text = f"These sites delivered, but gave no answer to: {listed}. The plots below say why."
+        warn("no-estimate", "caution", text, [*failed])
+    return found
+
+
+def _flagged(estimands: Sequence[Json]) -> dict[tuple[str, ...], list[str]]:
+    """Sites beyond their leave-one-out limit, and the estimands of which they are."""
+    found: dict[tuple[str, ...], list[str]] = {}
+    for e in estimands:
+        sites = [s["site"] for s in e["sites"] if (s.get("influence") or {}).get("flagged")]
+        if sites:
+            found.setdefault(tuple(sites), []).append(e["name"])
+    return found
+
+
+SECTION = Section("warnings", _write)

@@ -1,0 +1,46 @@
+"""The report's sections: a module, a template and a line each, and no more."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+from tests.unit.server.report.test_report import inputs
+
+from penstock_server.report import build, sections
+from penstock_server.report.contents import SECTIONS
+from penstock_server.report.section import Section
+
+FOLDER = Path(sections.__file__).parent
+
+
+def test_every_module_has_a_template_and_a_line() -> None:
+    modules = {path.stem for path in FOLDER.glob("*.py")} - {"__init__"}
+    templates = {path.name.removesuffix(".html.j2") for path in FOLDER.glob("*.j2")}
+    assert modules == templates == {section.name for section in SECTIONS}
+    assert len(SECTIONS) == len(modules)
+    for section in SECTIONS:
+        assert import_module(f"{sections.__name__}.{section.name}").SECTION is section
+
+
+def test_every_key_is_written_by_one_section_and_described_by_the_schema() -> None:
+    found: dict[str, object] = {}
+    for section in SECTIONS:
+        part = section.write(inputs(), found)
+        assert not part.keys() & found.keys(), section.name
+        found |= part
+    assert {"format", "format_version", *found} == set(build.report_schema()["properties"])
+
+
+def test_a_key_that_the_schema_does_not_describe_is_not_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    other = Section("other", lambda inputs, report: {"other": 1})
+    monkeypatch.setattr(build, "SECTIONS", (*SECTIONS, other))
+    with pytest.raises(KeyError, match="other"):
+        build.build_report(inputs())
+
+
+def test_the_report_keeps_the_schemas_order() -> None:
+    assert list(build.build_report(inputs())) == list(build.report_schema()["properties"])
