@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from penstock.mechanisms import Gibbs, Maf, Mechanism, SlicedWasserstein, Trajectory
+from penstock.mechanisms import Gibbs, Maf, Settings, SlicedWasserstein, Trajectory
 from penstock.questions.estimands import Estimand
 from penstock.schema import Schema
 from penstock_server.simulate import cvd, visits
@@ -28,11 +28,11 @@ class Scenario:
     known: str
     schema: Schema
     estimand: Estimand
-    mechanism: Mechanism
+    mechanism: Settings
     shown: Callable[[Mapping[str, float]], str]
 
 
-def _hazard(mechanism: Mechanism) -> Scenario:
+def _hazard(mechanism: Settings) -> Scenario:
     """Does blood pressure raise the hazard of cardiovascular disease, after age and cholesterol?"""
     first = [c.name for c in cvd.DEMO_SITES]
     return Scenario(
@@ -48,7 +48,7 @@ def _hazard(mechanism: Mechanism) -> Scenario:
     )
 
 
-def _slope(mechanism: Mechanism) -> Scenario:
+def _slope(mechanism: Settings) -> Scenario:
     """How does blood pressure change from visit to visit, when only some respond to treatment?"""
     return Scenario(
         study="sbp-visits",

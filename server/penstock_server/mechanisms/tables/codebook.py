@@ -94,7 +94,9 @@ def describe_tables(study: Study, report: Json, *, copies: Copies, fresh: float 
 
 def combining(study: Study) -> str:
     """How copies are to be analysed."""
-    text = COPIES.format(rows=COUNTED if MECHANISMS.of(study.mechanism).counts_rows(study.asked) else FRAMED)
+    text = COPIES.format(
+        rows=COUNTED if MECHANISMS.of(study.mechanism).counts_rows(study.asked) else FRAMED
+    )
     return text + (REFITS if study.mechanism.refits else NO_REFITS)
 
 

@@ -6,11 +6,10 @@ from abc import abstractmethod
 from typing import TypeVar
 
 from penstock.base.text import count_text
-from penstock.mechanisms import Mechanism
-from penstock.mechanisms import MECHANISMS
+from penstock.mechanisms import MECHANISMS, Settings
 from penstock_server.mechanisms.protocol import MechanismKind, ReleaseWords, Results
 
-Settings = TypeVar("Settings", bound=Mechanism)
+Settings = TypeVar("Settings", bound=Settings)
 
 
 class TableKind(MechanismKind[Settings]):
