@@ -5,14 +5,21 @@ The law itself is in tests/laws/test_replay.py.
 
 from __future__ import annotations
 
+import ast
+import importlib
+import pkgutil
 from dataclasses import fields
+from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy.stats import qmc
-from tests.support.replay import run, seams
+from tests.support.replay import SEAM, run, seams
 from tests.support.replayed import LOOKS, STUDIES, coarsely, others, planned
 
+import penstock
+import penstock_client
+import penstock_server
 from penstock import mechanisms
 from penstock.mechanisms import MECHANISMS
 from penstock.mechanisms.gibbs import settings as gibbs
@@ -80,15 +87,43 @@ def test_every_kind_of_charge_that_a_plan_can_make_is_replayed() -> None:
     assert found == {DiscreteGaussian, FixedSizeGaussian, Gaussian, NoisyDescent, PoissonGaussian}
 
 
-def test_every_place_in_a_mechanism_that_adds_noise_is_looked_at() -> None:
-    looked = {
-        look.where
-        for name, studies in STUDIES.items()
-        for study in studies
-        for look in LOOKS[name](planned(study))
+def test_every_measurement_of_a_plan_is_looked_at() -> None:
+    for name, studies in STUDIES.items():
+        for study in studies:
+            looked = {look.asked for look in LOOKS[name](planned(study))}
+            assert looked == set(planned(study).measurements), study
+
+
+def test_numbers_get_their_noise_in_measurements_and_nowhere_else() -> None:
+    """The two functions are defined in two modules, and used in one."""
+    everywhere()
+    places = {module.__name__ for module, _, _ in seams()}
+    assert places == {
+        "penstock.privacy.measurements",
+        "penstock.privacy.noise.discrete",
+        "penstock.privacy.noise.sources",
     }
-    modules = {m.__name__ for m, _, _ in seams() if m.__name__.startswith("penstock.mechanisms.")}
-    assert looked == {name.rpartition(".")[2] for name in modules}
+
+
+def everywhere() -> None:
+    """Import every module of the package, whose names are then seen."""
+    for module in pkgutil.walk_packages(penstock.__path__, "penstock."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+    seams.cache_clear()
+
+
+def test_no_module_reaches_for_noise_by_another_name() -> None:
+    """Nor by way of the modules that define it."""
+    names = {real.__name__ for real in SEAM}
+    found = set()
+    for root in (penstock, penstock_client, penstock_server):
+        folder = Path(next(iter(root.__path__)))
+        for path in folder.rglob("*.py"):
+            nodes = ast.walk(ast.parse(path.read_text()))
+            used = {n.attr for n in nodes if isinstance(n, ast.Attribute)}
+            found |= {path.name for name in names & used}
+    assert not found
 
 
 @pytest.mark.parametrize("name", ["maf", "sliced-wasserstein"])

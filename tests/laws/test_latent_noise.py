@@ -10,10 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import stats
+from tests.support.measured import inject
 
 from penstock.base.errors import InvalidInput
-from penstock.mechanisms.tables.latent_noise import clip_latents, inject, likely_present, thinned
-from penstock.privacy.events import Gaussian, latent_injection
+from penstock.mechanisms.tables.latent_noise import clip_latents, likely_present, thinned
+from penstock.privacy.events import Gaussian
+from penstock.privacy.measurements import LatentNoise
 from penstock.privacy.noise import sources as noise
 from penstock.privacy.noise.sources import SeededNoise
 
@@ -56,7 +58,7 @@ def test_reaches_the_sensitivity_that_is_charged() -> None:
     w, radius = 0.6, 2.0
     z = np.full((6, 3), 100.0)
     moved = inject(z, ALL, w, radius, SeededNoise(1)) - inject(z, ~ALL, w, radius, SeededNoise(1))
-    event = latent_injection(w, radius, 1)
+    event = LatentNoise(w, radius).event
     assert isinstance(event, Gaussian)
     assert np.linalg.norm(moved, axis=1) == pytest.approx(radius * math.sqrt(w))
     noise_sd = event.noise_multiplier * radius * math.sqrt(w)
