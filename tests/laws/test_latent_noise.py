@@ -12,7 +12,7 @@ from hypothesis.extra.numpy import arrays
 from scipy import stats
 from tests.support.measured import inject
 
-from penstock.base.errors import InvalidInput
+from penstock.base.errors import InvalidEvent
 from penstock.mechanisms.tables.latent_noise import clip_latents, likely_present, thinned
 from penstock.privacy.events import Gaussian
 from penstock.privacy.measurements import LatentNoise
@@ -83,13 +83,13 @@ def test_w_zero_does_not_look_at_the_rows() -> None:
 
 @pytest.mark.parametrize("w", [-0.1, 1.0, math.nan])
 def test_impossible_weights_are_refused(w: float) -> None:
-    with pytest.raises(InvalidInput):
+    with pytest.raises(InvalidEvent):
         inject(np.zeros((6, 3)), ALL, w, 3.0, SeededNoise(0))
 
 
 @pytest.mark.parametrize("radius", [0.0, -1.0, math.nan, math.inf])
 def test_impossible_radii_are_refused(radius: float) -> None:
-    with pytest.raises(InvalidInput):
+    with pytest.raises(InvalidEvent):
         inject(np.zeros((6, 3)), ALL, 0.5, radius, SeededNoise(0))
 
 

@@ -1,9 +1,8 @@
 """Noise from a privacy target. Everything here ends on the private side of its target.
 
-Three ways to fix the noise of a mechanism: for a target (ε, δ) (:func:`smallest_scale`), for what
-is left of a budget (:func:`smallest_scale_within`), or given, when its ε is
-:func:`penstock.privacy.accounting.accountant.epsilon`. All bisect over our own accountants:
-autodp's calibrators can land above their target.
+Two ways to fix the noise of a mechanism: for a target (ε, δ) (:func:`smallest_scale`), or given,
+when its ε is :func:`penstock.privacy.accounting.accountant.epsilon`. We bisect over our own
+accountants: autodp's calibrators can land above their target.
 """
 
 from __future__ import annotations
