@@ -38,7 +38,7 @@ def start(rows: int = 1, modes: int = 1, sigma: float = 1.0) -> Start:
 def sums_of(how: Start, z: Array, bins: Whole, there: NDArray[np.bool_]) -> list[tuple]:
     """Before the noise: the diagonal, and √2 times the triangle, of every release."""
     with before_noise() as seen:
-        released(how, measure_start(how), z, bins, there, SeededNoise(0))
+        released(how, z, bins, there, SeededNoise(0))
     return list(seen)
 
 
