@@ -181,7 +181,7 @@ def test_the_noise_has_the_claimed_variance(factor: float, right: bool, outcomes
         released = noisy_score(
             hazard(d), rows, rows, nobody, theta, sigma, SeededNoise(3), outcomes
         )
-    event = measure_scores(sigma, d, outcomes)
+    event = measure_scores(sigma, d, outcomes).event
     assert event.sensitivity == pytest.approx(outcome_clip(d) * math.sqrt(outcomes))
     assert event.size == outcomes * len(released)
     assert event.grid_sd >= 2**40

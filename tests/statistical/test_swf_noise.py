@@ -131,7 +131,7 @@ def test_presampled_noise_is_drawn_once_and_every_step_uses_the_same() -> None:
         assert all(np.array_equal(same[0], other) for other in same)
     assert not np.array_equal(values(every[0], 50), values(every[1], 50))
     # The twin, noise drawn anew at each step, is as many releases, and would cost as many.
-    once = measure_all(1.0, 3.0, 4, 2)
+    once = measure_all(1.0, 3.0, 4, 2).event
     assert once.count == 1
     redrawn = Gaussian(1.0, schedule.steps, "", once.sensitivity)
     assert epsilon([redrawn], 1e-5) > 3 * epsilon([once], 1e-5)
