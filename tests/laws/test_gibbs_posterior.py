@@ -8,6 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.support.measured import noisy_sum
 
 from penstock.base.errors import InvalidEvent
 from penstock.mechanisms.gibbs import sums
@@ -228,7 +229,7 @@ def test_sums_move_by_their_reach_at_most_and_are_exact() -> None:
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(500, 6))
     rows /= np.linalg.norm(rows, axis=1)[:, None]
-    quiet = sums.noisy_sum(500, 6, lambda part: rows[part], 1e-6, 1, SeededNoise(0))
+    quiet = noisy_sum(500, 6, lambda part: rows[part], 1e-6, 1, SeededNoise(0))
     assert quiet == pytest.approx(rows.sum(axis=0), abs=2e-5)
     whole = np.rint(rows / sums.UNIT) * sums.UNIT
     assert np.linalg.norm(whole, axis=1).max() <= sums.reach(6, 1)
@@ -238,7 +239,7 @@ def test_what_is_too_long_or_not_a_number_is_left_out() -> None:
     rows = np.full((3, 2), 0.1)
     rows[1] = np.nan
     rows[2] = 5.0
-    total = sums.noisy_sum(3, 2, lambda part: rows[part], 1e-6, 1, SeededNoise(0))
+    total = noisy_sum(3, 2, lambda part: rows[part], 1e-6, 1, SeededNoise(0))
     assert total == pytest.approx([0.1, 0.1], abs=2e-5)
 
 

@@ -15,7 +15,7 @@ Zero-out, public n, δ = 1e-5 throughout. Tuned on other seeds, frozen, then run
   the estimate from the rows themselves. "Holds": the share is at least .9 less 2 s.e.
 - Steps that the theorems of Ganesh & Talwar 2020 would ask for (ε, δ) of a Gibbs posterior of the
   same problem (κ = 26), each with its constants as worked out in
-  `penstock.mechanisms.gibbs.bounds`.
+  `tests.studies.langevin_bounds`.
 """
 
 from __future__ import annotations
@@ -31,12 +31,14 @@ import numpy as np
 from matplotlib import pyplot as plt
 from numpy.typing import NDArray
 from scipy.optimize import minimize
+from tests.studies import langevin_bounds as bounds
 from tests.studies.denoise import denoised
 from tests.studies.lni import COLOURS, GREY, INK, RULE, over_runs
 from tests.studies.questions import ESTIMANDS, SCHEMA, fitted, simulate, truth
 from tests.studies.rows import RESULTS, Row, at_most, write
+from tests.support.measured import noisy_sum
 
-from penstock.mechanisms.gibbs import bounds, chain, sums
+from penstock.mechanisms.gibbs import chain, sums
 from penstock.mechanisms.gibbs.curvature import definite, shrunk, symmetric
 from penstock.mechanisms.gibbs.design import read
 from penstock.mechanisms.gibbs.families import LOGISTIC_LOSS
@@ -99,7 +101,7 @@ def released(
 ) -> tuple[Array, Array]:
     """The preconditioned chain's iterate, and the same denoised."""
     size, sigma = D * (D + 1) // 2, 1 / (mu * math.sqrt(CURVATURE_SHARE))
-    total = sums.noisy_sum(
+    total = noisy_sum(
         N,
         size,
         lambda part: posterior.information(posterior.start, 0.25, part),
