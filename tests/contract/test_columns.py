@@ -20,7 +20,8 @@ from penstock.mechanisms.plans import plan
 from penstock.mechanisms.trajectory.settings import TIME_KINDS
 from penstock.privacy.noise.sources import SeededNoise
 from penstock.privacy.request import PrivacyRequest
-from penstock.questions.estimands import COVARIATES, MODELS, Estimand
+from penstock.questions.estimands import COVARIATES, Estimand
+from penstock.questions.models import MODELS
 from penstock.schema import KINDS, MAX_LEVELS, Coded, Column, Schema
 from penstock.schema.encoding import Encoding
 
@@ -209,7 +210,7 @@ def test_an_answer_is_given_about_every_column(columns: tuple[Column, ...], base
         questions.append(Estimand("q", "ols", "plain", "x", level=level))
     questions += [
         Estimand("q", model, "x", "x" if model == "mean" else "plain")
-        for model, kinds in MODELS.items()
+        for model, kinds in ((m.name, m.outcomes) for m in MODELS)
         if asked.kind in kinds and (model == "cox") >= (baseline == "weibull")
     ]
     for question in questions:

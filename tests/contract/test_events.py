@@ -21,9 +21,9 @@ from penstock.privacy.events import (
     Pure,
     Unbounded,
     from_dict,
-    latent_injection,
     to_dict,
 )
+from penstock.privacy.measurements import LatentNoise
 
 DELTA = 1e-6
 ORDERS = (1.25, 2.0, 6.0, 6.5, 40.0)
@@ -274,7 +274,7 @@ def test_latent_injection_has_the_published_price(w, clip):
     # privacy contract: R = 2, w = .5 costs 10.0 and R = 3, w = .95 costs 140 at δ = 1e-5 (exact
     # Gaussian); with the diameter 24.4 and 453. The RDP bound is above.
     zero_out, diameter = {(0.5, 2.0): (10.0, 24.4), (0.95, 3.0): (140.0, 453.0)}[(w, clip)]
-    event = latent_injection(w, clip, 1)
+    event = LatentNoise(w, clip).event
     assert epsilon_pld((event,), 1e-5) == pytest.approx(zero_out, rel=0.01)
     assert epsilon_pld((event,), 1e-5, relation="replace-one") == pytest.approx(diameter, rel=0.01)
     assert epsilon((event,), 1e-5) >= zero_out * 0.999
@@ -283,7 +283,7 @@ def test_latent_injection_has_the_published_price(w, clip):
 @pytest.mark.parametrize("w", [0.0, 1.0, -0.1, math.nan])
 def test_latent_injection_refuses_a_w_outside_its_domain(w):
     with pytest.raises(InvalidEvent):
-        latent_injection(w, 2.0, 1)
+        LatentNoise(w, 2.0)
 
 
 ABSURD = [

@@ -5,14 +5,19 @@ The law itself is in tests/laws/test_replay.py.
 
 from __future__ import annotations
 
+import ast
 from dataclasses import fields
+from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy.stats import qmc
-from tests.support.replay import run, seams
+from tests.support.replay import SEAM, run, seams
 from tests.support.replayed import LOOKS, STUDIES, coarsely, others, planned
 
+import penstock
+import penstock_client
+import penstock_server
 from penstock.mechanisms import MECHANISMS
 from penstock.mechanisms.gibbs import settings as gibbs
 from penstock.mechanisms.maf import settings as maf
@@ -26,7 +31,7 @@ from penstock.privacy.events import (
     PoissonGaussian,
 )
 from penstock.privacy.request import GUARANTEES
-from penstock.questions.estimands import MODELS
+from penstock.questions.models import MODELS
 from penstock.schema.encoding import Encoding
 
 CHOICES = {
@@ -60,7 +65,7 @@ def test_every_guarantee_that_promises_something_is_replayed() -> None:
 
 def test_every_question_is_replayed() -> None:
     asked = {s.estimand.model for s in STUDIES["gibbs"] if s.estimand is not None}
-    assert asked == set(MODELS)
+    assert asked == set(MODELS.names)
     assert {s.mechanism.steps is None for s in STUDIES["gibbs"]} == {True, False}  # type: ignore[union-attr]
 
 
@@ -79,15 +84,40 @@ def test_every_kind_of_charge_that_a_plan_can_make_is_replayed() -> None:
     assert found == {DiscreteGaussian, FixedSizeGaussian, Gaussian, NoisyDescent, PoissonGaussian}
 
 
-def test_every_place_in_a_mechanism_that_adds_noise_is_looked_at() -> None:
-    looked = {
-        look.where
-        for name, studies in STUDIES.items()
-        for study in studies
-        for look in LOOKS[name](planned(study))
+def test_every_measurement_of_a_plan_is_looked_at() -> None:
+    for name, studies in STUDIES.items():
+        for study in studies:
+            looked = {look.asked for look in LOOKS[name](planned(study))}
+            assert looked == set(planned(study).measurements), study
+
+
+def test_numbers_get_their_noise_in_measurements_and_nowhere_else() -> None:
+    """The two functions are defined in two modules, and named in one more: not even an import."""
+    names, found = {real.__name__ for real in SEAM}, set()
+    for root in (penstock, penstock_client, penstock_server):
+        for path in Path(next(iter(root.__path__))).rglob("*.py"):
+            if names & _named(ast.parse(path.read_text())):
+                found.add(path.name)
+    assert found == {"measurements.py", "discrete.py", "sources.py"}
+    assert {module.__name__ for module, _, _ in seams()} == {
+        "penstock.privacy.measurements",
+        "penstock.privacy.noise.discrete",
+        "penstock.privacy.noise.sources",
     }
-    modules = {m.__name__ for m, _, _ in seams() if m.__name__.startswith("penstock.mechanisms.")}
-    assert looked == {name.rpartition(".")[2] for name in modules}
+
+
+def _named(tree: ast.Module) -> set[str]:
+    """Every name that a module defines, imports, reads, or reaches for; and every short text."""
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(id=name) | ast.Attribute(attr=name) | ast.FunctionDef(name=name):
+                found.add(name)
+            case ast.alias(name=name):
+                found.add(name)
+            case ast.Constant(value=str(text)):
+                found.add(text)
+    return found
 
 
 @pytest.mark.parametrize("name", ["maf", "sliced-wasserstein"])

@@ -20,9 +20,10 @@ from dp_accounting.rdp import RdpAccountant
 from scipy.special import logsumexp
 from scipy.stats import binom
 
+from penstock.audit.releases import shuffled_injection
 from penstock.base.errors import InvalidEvent
 from penstock.privacy.accounting import gaussian, sampling, shuffling
-from penstock.privacy.events import NoisyDescent, ShuffledGaussian, shuffled_injection
+from penstock.privacy.events import NoisyDescent, ShuffledGaussian
 
 
 def rngs(seed: int, count: int) -> list[np.random.Generator]:

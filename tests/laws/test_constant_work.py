@@ -24,15 +24,13 @@ from tests.support.carried_out import release
 from tests.support.traces import code_of, instructions_of, opcodes_of, trace_of
 
 from penstock.mechanisms import Gibbs, Maf, SlicedWasserstein, Trajectory
-from penstock.mechanisms.flow import engine, kernel, training
+from penstock.mechanisms.flow import engine, kernel
 from penstock.mechanisms.flow.architecture import Architecture, active
 from penstock.mechanisms.flow.engine import make_flow
-from penstock.mechanisms.gibbs import chain, sums
 from penstock.mechanisms.plans import plan
-from penstock.mechanisms.sliced_wasserstein import batches, sketch
 from penstock.mechanisms.sliced_wasserstein import flow as sliced_flow
-from penstock.mechanisms.tables import fitting, margins, moments, outcome
-from penstock.mechanisms.trajectory import dynamics, start
+from penstock.mechanisms.tables import fitting, margins, moments
+from penstock.privacy import measurements
 from penstock.privacy.noise.sources import NOBODY, SeededNoise, batch_size, poisson_batch
 from penstock.privacy.request import PrivacyRequest
 from penstock.questions.estimands import Estimand
@@ -144,11 +142,8 @@ CASES = {
 }
 
 NOISED = [
-    *((module, "add_gaussian") for module in (training, dynamics, batches, chain)),
-    *(
-        (module, "add_discrete_gaussian")
-        for module in (margins, moments, outcome, sketch, start, sums)
-    ),
+    (measurements, "add_gaussian"),
+    (measurements, "add_discrete_gaussian"),
 ]
 
 
@@ -289,7 +284,7 @@ def picked(real: Any) -> Any:
     [
         (kernel.KernelFlow, "load", skipping),
         (moments, "whole_moments", picked),
-        (fitting, "noisy_histograms", until_settled),
+        (fitting, "release_histograms", until_settled),
     ],
     ids=[
         "rows skipped by the engine",

@@ -7,10 +7,11 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 from tests.support.engines import perturbed
+from tests.support.measured import noisy_histograms
 
 from penstock.mechanisms.flow.architecture import Architecture
 from penstock.mechanisms.tables.fitting import Model
-from penstock.mechanisms.tables.margins import BINS, Margins, noisy_histograms
+from penstock.mechanisms.tables.margins import BINS, Margins
 from penstock.mechanisms.tables.moments import Affine
 from penstock.privacy.noise.sources import SeededNoise
 from penstock.schema import Column, Schema

@@ -21,7 +21,8 @@ from penstock.mechanisms.flow.architecture import Architecture, active, public_c
 from penstock.mechanisms.flow.clipping import inner_clip
 from penstock.mechanisms.flow.engine import Flow, make_flow
 from penstock.mechanisms.flow.reference import TorchFlows
-from penstock.mechanisms.flow.training import Training, fit, fit_many
+from penstock.mechanisms.flow.training import LABEL, Training, fit, fit_many
+from penstock.privacy import measurements
 from penstock.privacy.events import Gaussian, PoissonGaussian
 from penstock.privacy.noise import sources as noises
 from penstock.privacy.noise.sources import SeededNoise, add_gaussian, poisson_sample
@@ -194,7 +195,7 @@ def released_sums(
     """Every gradient that training sees, minus the noise-free one; ``factor`` plants a fault."""
     recorder = Recorder(monkeypatch)
     add = add_gaussian
-    monkeypatch.setattr(dpsgd, "add_gaussian", lambda v, sd, s: add(v, factor * sd, s))
+    monkeypatch.setattr(measurements, "add_gaussian", lambda v, sd, s: add(v, factor * sd, s))
     arch = Architecture(3, flows=2, hidden=(8,))
     flow, (rows, present) = make_flow(arch), make_rows(n, 1, 3)
     clean = total_of(flow, rows, present, training.clip)[active(arch)]
@@ -531,10 +532,12 @@ def test_fits_that_cannot_be_made_are_refused(fault: str) -> None:
 
 
 def test_events_are_what_was_run() -> None:
-    assert Training(7, 1.0, 2.0).event("x") == Gaussian(2.0, 7, "x")
-    assert Training(7, 1.0, 2.0, rate=0.1).event("x") == PoissonGaussian(0.1, 2.0, 7, "x")
-    with pytest.raises(InvalidInput):
-        Training(7, 1.0, None).event()
+    full, sampled = Training(7, 1.0, 2.0).measurement, Training(7, 1.0, 2.0, rate=0.1).measurement
+    assert full is not None
+    assert full.event == Gaussian(2.0, 7, LABEL)
+    assert sampled is not None
+    assert sampled.event == PoissonGaussian(0.1, 2.0, 7, LABEL)
+    assert Training(7, 1.0, None).measurement is None
 
 
 @pytest.mark.parametrize(

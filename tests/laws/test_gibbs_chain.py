@@ -15,6 +15,7 @@ from penstock.mechanisms.gibbs import chain
 from penstock.mechanisms.gibbs.chain import Schedule
 from penstock.privacy.accounting.accountant import epsilon_pld
 from penstock.privacy.events import Gaussian, NoisyDescent
+from penstock.privacy.measurements import charge
 from penstock.privacy.noise.sources import SeededNoise
 
 Array = NDArray[np.float64]
@@ -69,9 +70,9 @@ def test_a_plain_chain_takes_the_cheaper_bound_and_keeps_within_its_budget(
     schedule = chain.plain(steps, step, 0.02, 1.0, mu=0.4)
     composed = math.sqrt(steps) / 0.4
     assert schedule.multipliers[0] <= composed * (1 + 1e-9)
-    paid = epsilon_pld(schedule.events(1.0), 1e-5)
+    paid = epsilon_pld(charge(schedule.measurements), 1e-5)
     assert paid <= epsilon_pld((Gaussian(1 / 0.4),), 1e-5) * (1 + 1e-6)
-    (event,) = schedule.events(1.0)
+    (event,) = charge(schedule.measurements)
     assert isinstance(event, NoisyDescent) == (schedule.multipliers[0] < composed * (1 - 1e-9))
 
 
@@ -79,8 +80,8 @@ def test_a_plain_chain_takes_the_cheaper_bound_and_keeps_within_its_budget(
 def test_a_preconditioned_chain_costs_its_budget_by_composition(momentum: float) -> None:
     schedule = chain.averaging(12, 1.4, 0.7, momentum)
     assert sum(1 / s**2 for s in schedule.multipliers) == pytest.approx(0.49)
-    assert sum(e.count for e in schedule.events(1.0) if isinstance(e, Gaussian)) == 12
-    paid = epsilon_pld(schedule.events(1.0), 1e-5)
+    assert sum(e.count for e in charge(schedule.measurements) if isinstance(e, Gaussian)) == 12
+    paid = epsilon_pld(charge(schedule.measurements), 1e-5)
     assert paid == pytest.approx(epsilon_pld((Gaussian(1 / 0.7),), 1e-5), rel=1e-6)
 
 
@@ -95,7 +96,11 @@ def test_every_step_is_charged_for_the_noise_it_has() -> None:
     noise = Counting(0)
     schedule = chain.averaging(9, 1.5, 1.0)
     chain.descend(quadratic, np.zeros(2), schedule, 0.1, noise)
-    assert noise.drawn == sum(e.count for e in schedule.events(1.0) if isinstance(e, Gaussian)) == 9
+    assert (
+        noise.drawn
+        == sum(e.count for e in charge(schedule.measurements) if isinstance(e, Gaussian))
+        == 9
+    )
 
 
 def test_last_iterates_are_not_claimed_for_other_chains() -> None:

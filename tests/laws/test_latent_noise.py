@@ -10,10 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import stats
+from tests.support.measured import inject
 
-from penstock.base.errors import InvalidInput
-from penstock.mechanisms.tables.latent_noise import clip_latents, inject, likely_present, thinned
-from penstock.privacy.events import Gaussian, latent_injection
+from penstock.base.errors import InvalidEvent
+from penstock.mechanisms.tables.latent_noise import clip_latents, likely_present, thinned
+from penstock.privacy.events import Gaussian
+from penstock.privacy.measurements import LatentNoise
 from penstock.privacy.noise import sources as noise
 from penstock.privacy.noise.sources import SeededNoise
 
@@ -56,7 +58,7 @@ def test_reaches_the_sensitivity_that_is_charged() -> None:
     w, radius = 0.6, 2.0
     z = np.full((6, 3), 100.0)
     moved = inject(z, ALL, w, radius, SeededNoise(1)) - inject(z, ~ALL, w, radius, SeededNoise(1))
-    event = latent_injection(w, radius, 1)
+    event = LatentNoise(w, radius).event
     assert isinstance(event, Gaussian)
     assert np.linalg.norm(moved, axis=1) == pytest.approx(radius * math.sqrt(w))
     noise_sd = event.noise_multiplier * radius * math.sqrt(w)
@@ -81,13 +83,13 @@ def test_w_zero_does_not_look_at_the_rows() -> None:
 
 @pytest.mark.parametrize("w", [-0.1, 1.0, math.nan])
 def test_impossible_weights_are_refused(w: float) -> None:
-    with pytest.raises(InvalidInput):
+    with pytest.raises(InvalidEvent):
         inject(np.zeros((6, 3)), ALL, w, 3.0, SeededNoise(0))
 
 
 @pytest.mark.parametrize("radius", [0.0, -1.0, math.nan, math.inf])
 def test_impossible_radii_are_refused(radius: float) -> None:
-    with pytest.raises(InvalidInput):
+    with pytest.raises(InvalidEvent):
         inject(np.zeros((6, 3)), ALL, 0.5, radius, SeededNoise(0))
 
 

@@ -6,10 +6,11 @@ caught.
 
 from __future__ import annotations
 
-import math
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import cache
 from types import ModuleType
 from typing import Any
@@ -17,20 +18,30 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from tests.support.faults import at_each_step, replaced
-from tests.support.replay import Broken, Fault, Ran, run
-from tests.support.replayed import STUDIES, Study, coarsely, hold_whole, others, planned, reached
+from tests.support.faults import at_each_step, called, less_noise_of, replaced
+from tests.support.replay import Asked, Broken, Fault, Ran, run
+from tests.support.replayed import (
+    LOOKS,
+    STUDIES,
+    Study,
+    coarsely,
+    hold_whole,
+    others,
+    planned,
+    reached,
+)
 
-from penstock.mechanisms.flow import training
-from penstock.mechanisms.gibbs import chain, sums
 from penstock.mechanisms.gibbs import run as gibbs
+from penstock.mechanisms.gibbs.chain import LABEL
 from penstock.mechanisms.parts import Part
-from penstock.mechanisms.sliced_wasserstein import batches, body, sketch
-from penstock.mechanisms.tables import fitting, latent_noise, margins, moments, outcome
+from penstock.mechanisms.sliced_wasserstein import body
+from penstock.mechanisms.tables import fitting
 from penstock.mechanisms.tables import run as tables
-from penstock.mechanisms.trajectory import dynamics, start
 from penstock.mechanisms.trajectory import run as trajectory
-from penstock.privacy.events import NoisyDescent
+from penstock.privacy.events import Event, NoisyDescent
+from penstock.privacy.measurements import LatentNoise, WholeSum
+from penstock.privacy.measurements import charge as charge_of
+from penstock.privacy.noise import sources
 from penstock.schema.encoding import Encoding
 
 SEEN = 0.99**2
@@ -75,7 +86,7 @@ def test_what_follows_the_noise_is_post_processing(study: Study) -> None:
 
 def other_way(first: Ran) -> Ran:
     """Answers by which a plain chain strays at its second step, and is back after its third."""
-    chained = [i for i, seen in enumerate(first.seen) if seen.where == "chain"]
+    chained = [i for i, seen in enumerate(first.seen) if seen.label == LABEL]
     seen = list(first.seen)
     for at, sign in zip(chained[1:3], (1.0, -1.0), strict=True):
         stray = 3.0 * sign * seen[at].sd
@@ -143,71 +154,103 @@ def study(name: str) -> Study:
     return next(s for s in ALL if str(s) == name)
 
 
-WHERE: dict[tuple[str, str], tuple[ModuleType, str]] = {
-    ("maf: full, k = 3", "margins"): (margins, "add_discrete_gaussian"),
-    ("maf: full, k = 3", "moments"): (moments, "add_discrete_gaussian"),
-    ("maf: full, k = 3", "flow, DP-SGD"): (training, "add_gaussian"),
-    ("maf: full, k = 3", "outcome"): (outcome, "add_discrete_gaussian"),
-    ("maf: poisson, k = 1", "flow, DP-SGD"): (training, "add_gaussian"),
-    ("maf: w > 0, k = 3", "latent noise injection"): (latent_noise, "add_gaussian"),
-    ("maf: public flow, k = 1", "latent noise injection"): (latent_noise, "add_gaussian"),
-    ("sliced-wasserstein: sketch, k = 3", "sketch"): (sketch, "add_discrete_gaussian"),
-    ("sliced-wasserstein: presampled, k = 3", "noisy projections of all rows"): (
-        batches,
-        "add_gaussian",
-    ),
-    ("sliced-wasserstein: resampled", "noisy projections of a batch"): (batches, "add_gaussian"),
-    ("trajectory: k-means, rate 1.0, k = 4", "start"): (start, "add_discrete_gaussian"),
-    ("trajectory: gaussian, rate 0.5, k = 4", "particles"): (dynamics, "add_gaussian"),
-    ("gibbs: mean, k = 3", "summaries"): (sums, "add_discrete_gaussian"),
-    ("gibbs: cox, k = 3", "curvature"): (sums, "add_discrete_gaussian"),
-    ("gibbs: mean, k = 3", "information"): (sums, "add_discrete_gaussian"),
-    ("gibbs: mean, k = 1", "Langevin chain"): (chain, "add_gaussian"),
-    ("gibbs: mean, plain, k = 1", "Langevin chain"): (chain, "add_gaussian"),
-}
-"""Of every kind of charge, a study that has it, and where its noise is asked for."""
+CHARGES = (
+    ("maf: full, k = 3", "margins"),
+    ("maf: full, k = 3", "moments"),
+    ("maf: full, k = 3", "flow, DP-SGD"),
+    ("maf: full, k = 3", "outcome"),
+    ("maf: poisson, k = 1", "flow, DP-SGD"),
+    ("maf: w > 0, k = 3", "latent noise injection"),
+    ("maf: public flow, k = 1", "latent noise injection"),
+    ("sliced-wasserstein: sketch, k = 3", "sketch"),
+    ("sliced-wasserstein: presampled, k = 3", "noisy projections of all rows"),
+    ("sliced-wasserstein: resampled", "noisy projections of a batch"),
+    ("trajectory: k-means, rate 1.0, k = 4", "start"),
+    ("trajectory: gaussian, rate 0.5, k = 4", "particles"),
+    ("gibbs: mean, k = 3", "summaries"),
+    ("gibbs: cox, k = 3", "curvature"),
+    ("gibbs: mean, k = 3", "information"),
+    ("gibbs: mean, k = 1", "Langevin chain"),
+    ("gibbs: mean, plain, k = 1", "Langevin chain"),
+)
+"""Of every kind of charge, a study that has it."""
 
-by_charge = pytest.mark.parametrize("charge", WHERE, ids=" / ".join)
-
-
-def less_noise(charge: tuple[str, str]) -> Fault:
-    """The charge's noise is one per cent too small."""
-    module, name = WHERE[charge]
-    if name == "add_gaussian":
-        return replaced(module, name, lambda real: lambda v, sd, s: real(v, 0.99 * sd, s))
-    [event] = {e for e in planned(study(charge[0])).events if e.label == charge[1]}
-    whole = event.noise_multiplier * event.sensitivity  # type: ignore[union-attr]
-
-    def less(real: Any) -> Any:
-        def add(value: Any, variance: Any, source: Any, *, unit: float) -> Any:
-            # Sums of one module may have several charges, each with noise of its own size.
-            sizes = (whole, whole / math.sqrt(2))
-            own = any(math.isclose(math.sqrt(variance), sd, rel_tol=1e-6) for sd in sizes)
-            cut = variance * 9801 / 10000 if own else variance
-            return real(value, cut, source, unit=unit)
-
-        return add
-
-    return replaced(module, name, less)
+by_charge = pytest.mark.parametrize("charge", CHARGES, ids=" / ".join)
 
 
 @by_charge
 def test_noise_that_is_one_per_cent_too_small_is_caught(charge: tuple[str, str]) -> None:
+    name, label = charge
     with pytest.raises(Broken, match=r"noise of sd|of what it is charged for"):
-        reached(study(charge[0]), less_noise(charge))
+        reached(study(name), lambda: less_noise_of(label))
+
+
+def changed(label: str, change: Callable[[Asked], Asked]) -> Callable[[Asked], Asked]:
+    """Measurements of this label alone, changed."""
+    return lambda asked: change(asked) if asked.label == label else asked
+
+
+def understated(asked: Asked) -> Asked:
+    """The sensitivity is one per cent less than what somebody moves; charge and noise go by it."""
+    if isinstance(asked, LatentNoise):
+        return replace(asked, radius=0.99 * asked.radius)
+    if isinstance(asked, WholeSum):
+        less = asked.squared * Fraction(9801, 10000)
+        return replace(asked, sensitivity=0.99 * asked.sensitivity, squared=less)
+    return replace(asked, sensitivity=0.99 * asked.sensitivity)
+
+
+@dataclass(frozen=True)
+class Claimed:
+    """A plan that holds other measurements than those it was made with."""
+
+    plan: Any
+    change: Callable[[Asked], Asked]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.plan, name)
+
+    @property
+    def measurements(self) -> tuple[Asked, ...]:
+        return tuple(map(self.change, self.plan.measurements))
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        return charge_of(self.measurements)
 
 
 @by_charge
 def test_a_sensitivity_understated_by_one_per_cent_is_caught(charge: tuple[str, str]) -> None:
     """Noise, and what is charged, are both for one per cent less than somebody moves."""
     name, label = charge
-    plan = planned(study(name))
-    claimed = tuple(
-        replace(event, sensitivity=0.99 * event.sensitivity) if label == event.label else event  # type: ignore[union-attr]
-        for event in plan.events
-    )
+    change = changed(label, understated)
     with pytest.raises(Broken, match="of what it is charged for"):
-        reached(study(name), less_noise(charge), claimed=replace(plan, events=claimed))
+        reached(study(name), lambda: called(change), claimed=Claimed(planned(study(name)), change))
+
+
+def with_other_noise(asked: Asked) -> Asked:
+    """A measurement of its own making, with a little less noise, and the event of that."""
+    if isinstance(asked, LatentNoise):
+        return replace(asked, w=asked.w * (1 + 1e-9))
+    return replace(asked, noise_multiplier=asked.noise_multiplier * (1 - 1e-9))
+
+
+@by_charge
+def test_a_measurement_with_other_noise_than_the_plans_is_caught(charge: tuple[str, str]) -> None:
+    """By so little that nobody would see it in the noise: a plan's own are called, and no other."""
+    name, label = charge
+    with pytest.raises(Broken, match="was called"):
+        reached(study(name), lambda: called(changed(label, with_other_noise)))
+
+
+@by_study
+def test_a_plan_is_charged_as_the_measurements_that_it_holds(study: Study) -> None:
+    plan = planned(study)
+    assert plan.events == charge_of(plan.measurements)
+    called = Counter(look.asked for look in LOOKS[study.mechanism.name](plan) for _ in look.parts)
+    for asked in plan.measurements:
+        # A symmetric matrix's two arrays are noised in one call.
+        assert called[asked] == asked.calls * (1 + getattr(asked, "symmetric", False))
 
 
 def twice(real: Any) -> Any:
@@ -218,6 +261,16 @@ def twice(real: Any) -> Any:
         return real(*given, **named)
 
     return again
+
+
+def beside(real: Any) -> Any:
+    """A statistic gets noise, of whatever size, but not by a measurement."""
+
+    def release(scores: Any, present: Any, radius: Any, measurement: Any, noise: Any) -> Any:
+        bare = real(scores, present, radius, None, noise)
+        return sources.add_gaussian(bare, measurement.sd, noise)
+
+    return release
 
 
 def bare_rows(real: Any) -> Any:
@@ -297,12 +350,12 @@ def honest_progress(real: Any) -> Any:
 
 
 FAULTS: dict[str, tuple[str, Callable[[], AbstractContextManager[Any]]]] = {
-    "histograms twice": ("maf: full, k = 1", replaced(fitting, "noisy_histograms", twice)),
-    "moments twice": ("maf: full, k = 1", replaced(fitting, "noisy_moments", twice)),
-    "the last statistic twice": ("maf: full, k = 1", replaced(fitting, "noisy_score", twice)),
+    "histograms twice": ("maf: full, k = 1", replaced(fitting, "release_histograms", twice)),
+    "moments twice": ("maf: full, k = 1", replaced(fitting, "release_moments", twice)),
+    "the last statistic twice": ("maf: full, k = 1", replaced(fitting, "release_score", twice)),
     "a sketch twice": (
         "sliced-wasserstein: sketch, k = 1",
-        replaced(body, "noisy_sketch", twice),
+        replaced(body, "release_sketch", twice),
     ),
     "noise redrawn at each step": (
         "sliced-wasserstein: presampled, k = 1",
@@ -314,7 +367,10 @@ FAULTS: dict[str, tuple[str, Callable[[], AbstractContextManager[Any]]]] = {
     ),
     "summaries twice": ("gibbs: ols, k = 1", replaced(gibbs, "summarise", twice)),
     "a chain twice": ("gibbs: ols, k = 1", replaced(gibbs, "descend", twice)),
-    "a count without noise": ("maf: full, k = 1", replaced(fitting, "noisy_histograms", bare_rows)),
+    "a count without noise": (
+        "maf: full, k = 1",
+        replaced(fitting, "release_histograms", bare_rows),
+    ),
     "shares without noise": (
         "trajectory: public start, k = 1",
         replaced(trajectory, "begin", bare_shares),
@@ -332,6 +388,10 @@ FAULTS: dict[str, tuple[str, Callable[[], AbstractContextManager[Any]]]] = {
     "a path's refit on somebody's rows": (
         "trajectory: gaussian, rate 0.5, k = 4",
         lambda: peeking_refits(trajectory, "rows"),
+    ),
+    "noise beside all measurements": (
+        "maf: full, k = 1",
+        replaced(fitting, "release_moments", beside),
     ),
     "progress that counts persons": (
         "maf: full, k = 1",

@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.stats import norm
 
+from penstock.audit.releases import shuffled_injection
 from penstock.base.errors import InvalidEvent
 from penstock.privacy import sensitivity
-from penstock.privacy.events import latent_injection, shuffled_injection
+from penstock.privacy.measurements import LatentNoise
 
 CLOSE = 1e-9
 N, K, D = 4, 3, 3
@@ -232,7 +233,7 @@ def test_latents(rows, radius, w):
 
 
 def test_latents_agree_with_the_events():
-    assert latent_injection(0.3, 2.0, 1).sensitivity == pytest.approx(sensitivity.latent(0.3, 2.0))
+    assert LatentNoise(0.3, 2.0).sensitivity == pytest.approx(sensitivity.latent(0.3, 2.0))
     shuffled = shuffled_injection(0.3, 2.0, 100, 1e-6)
     assert shuffled.sensitivity == pytest.approx(sensitivity.latent_diameter(0.3, 2.0))
 

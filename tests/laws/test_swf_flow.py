@@ -10,6 +10,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 from scipy.stats import norm
+from tests.studies.quantiles import sample_quantiles
 
 from penstock.base.errors import InvalidInput
 from penstock.mechanisms.sliced_wasserstein.flow import SlicedFlow
@@ -18,7 +19,6 @@ from penstock.mechanisms.sliced_wasserstein.particles import (
     Particles,
     _place_by_numpy,
     _place_by_torch,
-    sample_quantiles,
 )
 from penstock.mechanisms.sliced_wasserstein.targets import Targets
 from penstock.privacy.sensitivity import orthonormal_stack

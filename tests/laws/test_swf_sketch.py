@@ -14,19 +14,18 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 from scipy.stats import norm
 from tests.support.early import before_noise, distance, wild
+from tests.support.measured import noisy_sketch
 
 from penstock.base.errors import InvalidEvent
 from penstock.mechanisms.sliced_wasserstein import sketch
 from penstock.mechanisms.sliced_wasserstein.sketch import (
     Directions,
     counts,
-    event_of,
-    noisy_sketch,
-    sketch_event,
+    measure_sketch,
     strategy,
 )
 from penstock.mechanisms.sliced_wasserstein.targets import LEVELS, REACH, predicted
-from penstock.privacy import sensitivity
+from penstock.privacy import measurements, sensitivity
 from penstock.privacy.noise.discrete import grid_sd
 from penstock.privacy.noise.sources import SeededNoise
 from penstock.privacy.sensitivity import orthonormal_stack
@@ -78,7 +77,7 @@ def test_the_square_root_of_the_triangle_of_ones_has_more_noise() -> None:
 @pytest.mark.parametrize("bins", [1, 0, 5000, 2.5])
 def test_bins_out_of_bounds_are_refused(bins: int) -> None:
     with pytest.raises(InvalidEvent):
-        sketch_event(1.0, 1, 2, bins, 1)
+        measure_sketch(1.0, 2, bins, 1)
 
 
 # What one person moves ------------------------------------------------------------------------
@@ -88,13 +87,13 @@ def test_bins_out_of_bounds_are_refused(bins: int) -> None:
 def test_every_zeroed_person_moves_at_most_what_is_charged_and_one_as_much(k: int) -> None:
     # One direction, four bins: every person that there can be.
     one, bins = Directions(np.eye(1), np.array([-2.0]), np.array([2.0])), 4
-    charged = event_of(1.0, 1, bins, k).sensitivity
+    charged = measure_sketch(1.0, 1, bins, k).sensitivity
     others, worst = np.full((1, k, 1), 0.5), 0.0
     for own in itertools.product([None, -9.0, -1.5, -0.5, 0.5, 1.5, 9.0], repeat=k):
         there = np.array([[True] * k, [v is not None for v in own]])
         person = np.array([[0.0 if v is None else v for v in own]])[..., None]
         rows, gone = np.concatenate([others, person]), np.array([[True] * k, [False] * k])
-        with before_noise(sketch) as seen:
+        with before_noise() as seen:
             noisy_sketch(rows, there, one, bins, 1.0, QUIET)
             noisy_sketch(np.where(gone[..., None], rows, 0.0), gone, one, bins, 1.0, QUIET)
         moved = math.sqrt(distance(*seen))
@@ -108,8 +107,8 @@ def test_every_zeroed_person_moves_at_most_what_is_charged_and_one_as_much(k: in
 def test_no_person_however_odd_moves_more(rows: Array) -> None:
     gone = here(rows)
     gone[1] = False
-    event, where = sketch_event(0.7, 2, 3, 8, 2), directions(3)
-    with before_noise(sketch) as seen:
+    event, where = measure_sketch(0.7, 6, 8, 2), directions(3)
+    with before_noise() as seen:
         noisy_sketch(rows, here(rows), where, 8, 0.7, QUIET)
         noisy_sketch(np.where(gone[..., None], rows, 0.0), gone, where, 8, 0.7, QUIET)
     assert distance(*seen) <= Fraction(event.sensitivity) ** 2
@@ -125,10 +124,10 @@ def test_the_event_is_what_is_drawn() -> None:
 
     rows = np.zeros((4, 3, 2))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sketch, "add_discrete_gaussian", spy)
+        patch.setattr(measurements, "add_discrete_gaussian", spy)
         released = noisy_sketch(rows, here(rows), directions(2, 5), 16, 1.3, QUIET)
     [(variance, unit, size)] = drawn
-    event = sketch_event(1.3, 5, 2, 16, 3)
+    event = measure_sketch(1.3, 10, 16, 3).event
     assert event.noise_multiplier == 1.3
     assert math.sqrt(variance) == pytest.approx(1.3 * event.sensitivity, rel=1e-9)
     assert event.sensitivity >= math.sqrt(variance / Fraction(1.3) ** 2)
@@ -143,7 +142,7 @@ def test_what_is_no_noise_is_refused(sigma: float) -> None:
     with pytest.raises(InvalidEvent):
         noisy_sketch(rows, here(rows), directions(2), 8, sigma, QUIET)
     with pytest.raises(InvalidEvent):
-        sketch_event(sigma, 1, 2, 8, 1)
+        measure_sketch(sigma, 2, 8, 1)
 
 
 @pytest.mark.parametrize(

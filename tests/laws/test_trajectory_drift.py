@@ -18,10 +18,11 @@ from numpy.typing import NDArray
 from tests.support.early import wild
 
 from penstock.base.errors import InvalidInput
-from penstock.mechanisms.trajectory import drift, dynamics
+from penstock.mechanisms.trajectory import drift
 from penstock.mechanisms.trajectory.drift import Rows
 from penstock.mechanisms.trajectory.dynamics import descend
 from penstock.mechanisms.trajectory.plan import Dynamics
+from penstock.privacy import measurements
 from penstock.privacy.noise.sources import NOBODY, SeededNoise
 from penstock.privacy.sensitivity import clip_jointly
 
@@ -230,12 +231,12 @@ def test_a_step_carries_the_noise_that_is_charged(factor: float, sound: bool) ->
         "float64",
     )
     start, size = np.zeros((T, m, D)), 1e6
-    honest = dynamics.add_gaussian
+    honest = measurements.add_gaussian
 
     def wrong(value: Array, sd: float, noise: Any) -> Array:
         return honest(value, factor * sd, noise)
 
-    with patch.object(dynamics, "add_gaussian", wrong):
+    with patch.object(measurements, "add_gaussian", wrong):
         after = descend(
             how,
             nobody,
@@ -246,7 +247,7 @@ def test_a_step_carries_the_noise_that_is_charged(factor: float, sound: bool) ->
             np.full(D, 50.0),
             SeededNoise(4),
         )
-    event = how.event()
+    event = how.measurement
     sd = how.step * m * 0.2 / (how.rate * size) * event.noise_multiplier * event.sensitivity
     standard = after.ravel() / sd
     z = ((standard**2).sum() - standard.size) / math.sqrt(2 * standard.size)

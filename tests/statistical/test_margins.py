@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from scipy import stats
 from scipy.special import ndtri
 from tests.support.early import before_noise, distance, has_unit_variance, scaled_variance, wild
+from tests.support.measured import noisy_histograms
 
 from penstock.base.errors import InvalidEvent
 from penstock.mechanisms.tables import margins
@@ -22,8 +23,7 @@ from penstock.mechanisms.tables.margins import (
     BINS,
     Counts,
     Margins,
-    histogram_event,
-    noisy_histograms,
+    measure_histograms,
     outcome_counts,
     time_cells,
 )
@@ -76,12 +76,12 @@ def test_the_sensitivity_is_exactly_what_is_charged(
         there = np.ones((2, k), dtype=bool)
         gone = np.array([[True] * k, [False] * k])
         null = np.where(gone[..., None], rows, 0.0)
-        with before_noise(margins) as seen:
+        with before_noise() as seen:
             noisy_histograms(rows, there, low, high, 1.0, QUIET, outcomes)
             noisy_histograms(null, gone, low, high, 1.0, QUIET, outcomes)
         moved = distance(*seen)
         assert moved <= k**2 * (d + 1)
-        event = histogram_event(1.0, d, k, len(outcomes))
+        event = measure_histograms(1.0, d, k, len(outcomes))
         # Of an end three cells; the charge, which knows of no levels, names no fewer.
         m = len(outcomes)
         times = time_cells(2 * k, sensitivity.histogram(d + 1, k))
@@ -93,11 +93,11 @@ def test_the_sensitivity_is_exactly_what_is_charged(
     moves_no_more()
     # Attained: the rows of a person may all be alike.
     rows = np.full((2, k, d), 1.0)
-    with before_noise(margins) as seen:
+    with before_noise() as seen:
         noisy_histograms(rows, np.ones((2, k), dtype=bool), low, high, 1.0, QUIET, outcomes)
         noisy_histograms(rows, np.arange(2 * k).reshape(2, k) < k, low, high, 1.0, QUIET, outcomes)
     assert math.sqrt(distance(*seen)) == pytest.approx(sensitivity.histogram(d + 1, k), rel=1e-11)
-    assert histogram_event(1.0, d, k).sensitivity == sensitivity.histogram(d + 1, k)
+    assert measure_histograms(1.0, d, k).sensitivity == sensitivity.histogram(d + 1, k)
     assert worst <= sensitivity.histogram(d + 1, k)
 
 
@@ -155,7 +155,7 @@ def test_levels_are_counted_one_by_one() -> None:
     codes = np.array([0, 1, 1, 4, 4, 4, 3])
     x, _ = encoding.encode({"o": codes, "x": np.zeros(7)}, np.random.default_rng(0))
     there = np.ones((7, 1), dtype=bool)
-    with before_noise(margins) as seen:
+    with before_noise() as seen:
         noisy_histograms(
             x[:, None], there, encoding.low, encoding.high, 1.0, QUIET, (), encoding.levels
         )
@@ -164,7 +164,7 @@ def test_levels_are_counted_one_by_one() -> None:
     assert unit == 1
     assert len(whole) == 5 + BINS + 1
     # ... of which the charge, which knows of no levels, names no fewer.
-    assert len(whole) <= histogram_event(1.0, 2, 1).size
+    assert len(whole) <= measure_histograms(1.0, 2, 1).size
 
 
 # The noise ------------------------------------------------------------------------------------
@@ -195,7 +195,7 @@ def test_the_noise_has_the_claimed_variance(factor: float, right: bool) -> None:
     # The other factors are planted faults.
     d, k, sigma = 20, 2, 1.7
     rows, there = np.zeros((5, k, d)), np.zeros((5, k), dtype=bool)
-    with scaled_variance(margins, factor):
+    with scaled_variance(factor):
         outcomes = (Outcome(4, 5, 6),)
         counts = noisy_histograms(rows, there, *box(d), sigma, SeededNoise(2), outcomes)
     each = np.concatenate([np.delete(counts.bins, [4, 6], axis=0).ravel(), counts.split.ravel()])

@@ -12,14 +12,13 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 from tests.support.early import has_unit_variance, scaled_variance, wild
+from tests.support.measured import noisy_moments
 
 from penstock.base.errors import InvalidEvent
-from penstock.mechanisms.tables import moments
 from penstock.mechanisms.tables.moments import (
     Affine,
     gaussian,
     match_moments,
-    noisy_moments,
     whole_moments,
     whole_vectors,
 )
@@ -144,7 +143,7 @@ def test_the_noise_has_the_claimed_variance(factor: float, right: bool) -> None:
     # The other factors are planted faults.
     d, k, sigma = 45, 2, 1.7
     rows, there = np.zeros((5, k, d)), np.zeros((5, k), dtype=bool)
-    with scaled_variance(moments, factor):
+    with scaled_variance(factor):
         released = noisy_moments(rows, there, 3.0, sigma, SeededNoise(2))
     assert np.array_equal(released, released.T)
     upper = released[np.triu_indices(d + 1, 1)] * np.sqrt(2)

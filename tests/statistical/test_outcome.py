@@ -16,6 +16,7 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 from scipy.special import ndtri
 from tests.support.early import before_noise, distance, has_unit_variance, scaled_variance, wild
+from tests.support.measured import noisy_score
 
 from penstock.base.errors import InvalidEvent
 from penstock.mechanisms.tables import outcome
@@ -24,9 +25,8 @@ from penstock.mechanisms.tables.moments import Affine, clip_rows
 from penstock.mechanisms.tables.outcome import (
     Hazard,
     match_score,
-    noisy_score,
+    measure_scores,
     outcome_clip,
-    outcome_event,
     restore_shares,
 )
 from penstock.privacy.noise.sources import SeededNoise
@@ -51,7 +51,7 @@ def whole_score(
     values: Array, scores: Array, present: Bools, theta: Array, known: Hazard
 ) -> tuple[list[int], Fraction]:
     """The sum before its noise, exactly."""
-    with before_noise(outcome) as seen:
+    with before_noise() as seen:
         noisy_score(known, values, scores, present, theta, 1.0, QUIET, 1)
     return seen[0]
 
@@ -177,11 +177,11 @@ def test_the_noise_has_the_claimed_variance(factor: float, right: bool, outcomes
     d, sigma = 1001, 1.7
     nobody = np.zeros((1, 1), dtype=bool)
     rows, theta = np.zeros((1, 1, d)), np.zeros(d - 2)
-    with scaled_variance(outcome, factor):
+    with scaled_variance(factor):
         released = noisy_score(
             hazard(d), rows, rows, nobody, theta, sigma, SeededNoise(3), outcomes
         )
-    event = outcome_event(sigma, d, outcomes)
+    event = measure_scores(sigma, d, outcomes).event
     assert event.sensitivity == pytest.approx(outcome_clip(d) * math.sqrt(outcomes))
     assert event.size == outcomes * len(released)
     assert event.grid_sd >= 2**40

@@ -54,8 +54,8 @@ def test_every_stage_is_charged_at_the_noise_it_has(variant: str) -> None:
     planned = plan_columns(SlicedWasserstein(variant), 6, 1, 3000, PrivacyRequest(1.0, 1e-5))
     body = planned.stages.body
     assert isinstance(body, Sliced)
-    assert planned.events == planned.stages.events()
-    assert body.event() in planned.events
+    assert planned.measurements == planned.stages.measurements
+    assert body.measurement.event in planned.events
     assert 0.98 < planned.epsilon <= 1.0
     assert planned.epsilon == epsilon(planned.events, 1e-5)
 

@@ -13,24 +13,15 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from tests.support.early import has_unit_variance, scaled_variance
+from tests.support.measured import noisy_sketch, presampled, resampled
 
 from penstock.base.errors import InvalidEvent
-from penstock.mechanisms.sliced_wasserstein import batches, sketch
-from penstock.mechanisms.sliced_wasserstein.batches import (
-    clipped,
-    presampled,
-    presampled_event,
-    resampled,
-    resampled_event,
-)
+from penstock.mechanisms.sliced_wasserstein import sketch
+from penstock.mechanisms.sliced_wasserstein.batches import clipped, measure_all, measure_batches
 from penstock.mechanisms.sliced_wasserstein.flow import SlicedFlow
 from penstock.mechanisms.sliced_wasserstein.goals import Goal, Schedule
-from penstock.mechanisms.sliced_wasserstein.sketch import (
-    Directions,
-    noisy_sketch,
-    sketch_event,
-    strategy,
-)
+from penstock.mechanisms.sliced_wasserstein.sketch import Directions, measure_sketch, strategy
+from penstock.privacy import measurements
 from penstock.privacy.accounting.accountant import epsilon
 from penstock.privacy.events import FixedSizeGaussian, Gaussian
 from penstock.privacy.noise.sources import NoiseSource, SeededNoise, add_gaussian
@@ -54,11 +45,11 @@ def test_a_sketch_has_the_noise_that_is_charged(factor: float, right: bool) -> N
     rows = np.zeros((5, k, d))
     where = Directions.within(orthonormal_stack(bases * d, d, RNG(0)), 0.0, 2.0)
     absent = np.zeros((5, k), dtype=bool)
-    with scaled_variance(sketch, factor):
+    with scaled_variance(factor):
         found = noisy_sketch(rows, absent, where, bins, sigma, SeededNoise(2))
     # From distribution functions back to what was released: L is half of one column more per row.
     measured = np.linalg.solve(sketch._back(bins), found.halves[:, 1:].T)
-    charged = sigma * sketch_event(sigma, bases, d, bins, k).sensitivity
+    charged = sigma * measure_sketch(sigma, bases * d, bins, k).sensitivity
     assert has_unit_variance(measured / charged) is right
     # And the covariance that post-processing goes by is that of the distribution functions.
     white = np.linalg.solve(np.linalg.cholesky(found.covariance), found.halves[:, 1:-1].T)
@@ -88,7 +79,7 @@ def noise_times(factor: float) -> Iterator[list[tuple[int, ...]]]:
         return add_gaussian(value, factor * sd, noise)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batches, "add_gaussian", wrong)
+        patch.setattr(measurements, "add_gaussian", wrong)
         yield seen
 
 
@@ -103,7 +94,7 @@ def test_presampled_rows_have_the_noise_that_is_charged(factor: float, right: bo
     rows, schedule = np.zeros((400, k, d)), Schedule(steps=4, bases=bases)
     with noise_times(factor):
         first = next(presampled(rows, here(rows), radius, bases, sigma, schedule, SeededNoise(1)))
-    event = presampled_event(sigma, radius, bases, d, k)
+    event = measure_all(sigma, radius, bases, d, k)
     assert event.sensitivity == pytest.approx(math.sqrt(k) * radius * math.sqrt(bases))
     assert first.smoothing == pytest.approx(sigma * event.sensitivity)
     assert has_unit_variance(values(first, 800) / first.smoothing) is right
@@ -140,7 +131,7 @@ def test_presampled_noise_is_drawn_once_and_every_step_uses_the_same() -> None:
         assert all(np.array_equal(same[0], other) for other in same)
     assert not np.array_equal(values(every[0], 50), values(every[1], 50))
     # The twin, noise drawn anew at each step, is as many releases, and would cost as many.
-    once = presampled_event(1.0, 3.0, 4, 2)
+    once = measure_all(1.0, 3.0, 4, 2).event
     assert once.count == 1
     redrawn = Gaussian(1.0, schedule.steps, "", once.sensitivity)
     assert epsilon([redrawn], 1e-5) > 3 * epsilon([once], 1e-5)
@@ -167,10 +158,10 @@ def test_resampled_steps_have_batches_directions_and_noise_of_their_own() -> Non
 
 
 def test_events_are_of_the_kind_and_size_that_is_drawn() -> None:
-    event = resampled_event(1.5, 2.0, 3, 1000, 250, 40)
+    event = measure_batches(1.5, 2.0, 3, 1000, 250, 40).event
     assert event == FixedSizeGaussian(250, 1000, 1.5, 40, event.label, event.sensitivity)
     assert event.sensitivity == pytest.approx(2 * 2.0 * math.sqrt(3))
-    whole = resampled_event(1.5, 2.0, 3, 250, 250, 40)
+    whole = measure_batches(1.5, 2.0, 3, 250, 250, 40).event
     assert isinstance(whole, Gaussian)
     assert whole.noise_multiplier * whole.sensitivity == pytest.approx(1.5 * event.sensitivity)
     assert whole.count == 40

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 from tests.support.early import before_noise, distance, has_unit_variance, scaled_variance, wild
+from tests.support.measured import noisy_sums
 
-from penstock.mechanisms.trajectory import start as module
 from penstock.mechanisms.trajectory.start import (
     ROUNDS,
     Start,
     contributions,
     marginals,
-    noisy_sums,
+    measure_start,
     released,
     rounded,
     smooth,
@@ -37,7 +37,7 @@ def start(rows: int = 1, modes: int = 1, sigma: float = 1.0) -> Start:
 
 def sums_of(how: Start, z: Array, bins: Whole, there: NDArray[np.bool_]) -> list[tuple]:
     """Before the noise: the diagonal, and √2 times the triangle, of every release."""
-    with before_noise(module) as seen:
+    with before_noise() as seen:
         released(how, z, bins, there, SeededNoise(0))
     return list(seen)
 
@@ -63,7 +63,7 @@ def test_nobody_moves_the_sums_by_more_than_is_charged(
     moved = squared_distance(sums_of(how, z, bins, there), sums_of(how, z, bins, gone))
     # Exactly, in whole numbers: √k·R², and the event says no less.
     assert moved <= 3 * Fraction(how.reach) ** 4
-    (event,) = how.events()
+    event = measure_start(how).event
     assert moved <= Fraction(event.sensitivity) ** 2
 
 
@@ -73,7 +73,7 @@ def test_the_sensitivity_is_reached_wherever_a_persons_rows_are(bins: list[int])
     z = np.full((1, 3, D), 5.0)  # beyond the corner
     at, there = np.array([bins]), np.ones((1, 3), dtype=bool)
     moved = squared_distance(sums_of(how, z, at, there), sums_of(how, z, at, ~there))
-    (event,) = how.events()
+    event = measure_start(how).event
     assert math.sqrt(moved) == pytest.approx(event.sensitivity, rel=1e-5)
 
 
@@ -89,9 +89,9 @@ def test_later_rounds_have_the_sensitivity_too() -> None:
     for cells in rng.integers(0, 3 * T, (20, 30, 2)):
         sums = []
         for present in (there, gone):
-            whole, unit = contributions(how, z, bins, present, cells)
-            with before_noise(module) as seen:
-                noisy_sums(how, whole, unit, cells.ravel(), 3 * T, SeededNoise(0))
+            whole, _ = contributions(how, z, bins, present, cells)
+            with before_noise() as seen:
+                noisy_sums(how, whole, cells.ravel(), 3 * T, SeededNoise(0))
             sums.append(list(seen))
         assert squared_distance(*sums) <= 2 * Fraction(how.reach) ** 4
 
@@ -101,16 +101,9 @@ def test_the_noise_is_what_is_charged(factor: float, sound: bool) -> None:
     count = 6000
     how = Start(1.5, 1, 0.7, D, 2, count)
     nobody = np.zeros((1, D + 1), dtype=np.int64)
-    _, unit = contributions(
-        how,
-        np.zeros((1, 2, D)),
-        np.zeros((1, 2), int),
-        np.zeros((1, 2), bool),
-        np.zeros((1, 2), int),
-    )
-    with scaled_variance(module, factor):
-        noisy = noisy_sums(how, nobody, unit, np.zeros(1, int), count, SeededNoise(2))
-    (event,) = how.events()
+    with scaled_variance(factor):
+        noisy = noisy_sums(how, nobody, np.zeros(1, int), count, SeededNoise(2))
+    event = measure_start(how).event
     sd = event.noise_multiplier * event.sensitivity
     diagonal = np.einsum("tii->ti", noisy) / sd
     upper = noisy[:, *np.triu_indices(D + 1, 1)] / sd * math.sqrt(2)

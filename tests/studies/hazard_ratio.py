@@ -29,18 +29,13 @@ from scipy.special import ndtri
 from scipy.stats import ks_2samp, norm, qmc
 from tests.studies.lni import over_runs
 from tests.studies.rows import Row, at_most, write
+from tests.support.measured import noisy_histograms, noisy_moments
 
 from penstock.mechanisms import Maf
 from penstock.mechanisms.maf.plan import plan
 from penstock.mechanisms.tables import fitting
-from penstock.mechanisms.tables.margins import clamp, noisy_histograms, standardise
-from penstock.mechanisms.tables.moments import (
-    Affine,
-    gaussian,
-    match_moments,
-    mean_and_covariance,
-    noisy_moments,
-)
+from penstock.mechanisms.tables.margins import clamp, standardise
+from penstock.mechanisms.tables.moments import Affine, gaussian, match_moments, mean_and_covariance
 from penstock.mechanisms.tables.stages import tune
 from penstock.privacy.calibration import smallest_scale
 from penstock.privacy.events import Gaussian

@@ -70,7 +70,7 @@ from penstock.audit.membership import RATES, pairing, roc
 from penstock.mechanisms.flow.architecture import Architecture
 from penstock.privacy.accounting.accountant import epsilon
 from penstock.privacy.accounting.gaussian import epsilon as gaussian_epsilon
-from penstock.privacy.events import latent_injection
+from penstock.privacy.measurements import LatentNoise
 
 Array = NDArray[np.float64]
 
@@ -165,7 +165,7 @@ def theorem_2(w: float, reach: float, delta: float = DELTA) -> float:
 
 def owed(w: float, clip: float = CLIP, delta: float = DELTA) -> float:
     """What Penstock charges for one clipped row, zero-out."""
-    return epsilon([latent_injection(w, clip, 1)], delta)
+    return epsilon([LatentNoise(w, clip).event], delta)
 
 
 def between(w: float, distance: float, delta: float = DELTA) -> float:

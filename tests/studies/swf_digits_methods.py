@@ -13,19 +13,15 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from tests.support.measured import noisy_moments, noisy_sketch, presampled, resampled
 
-from penstock.mechanisms.sliced_wasserstein.batches import (
-    presampled,
-    presampled_event,
-    resampled,
-    resampled_event,
-)
+from penstock.mechanisms.sliced_wasserstein.batches import measure_all, measure_batches
 from penstock.mechanisms.sliced_wasserstein.flow import SlicedFlow
 from penstock.mechanisms.sliced_wasserstein.goals import Goal, Schedule, goals
-from penstock.mechanisms.sliced_wasserstein.sketch import Directions, noisy_sketch, sketch_event
+from penstock.mechanisms.sliced_wasserstein.sketch import Directions, measure_sketch
 from penstock.mechanisms.sliced_wasserstein.targets import REACH, predicted
 from penstock.mechanisms.sliced_wasserstein.tuning import tune
-from penstock.mechanisms.tables.moments import Affine, gaussian, moment_event, noisy_moments
+from penstock.mechanisms.tables.moments import Affine, gaussian, measure_moments
 from penstock.privacy.events import Event
 from penstock.privacy.noise.sources import NoiseSource
 from penstock.privacy.sensitivity import orthonormal_stack
@@ -60,7 +56,7 @@ class Resampled:
 
     def events(self, n: int, d: int, sigma: float) -> tuple[Event, ...]:
         """What a run on n rows costs, sigma relative to a row's diameter."""
-        return (resampled_event(sigma, 1.0, self.bases, n, self.batch, self.steps),)
+        return (measure_batches(sigma, 1.0, self.bases, n, self.batch, self.steps).event,)
 
     def run(self, rows: Array, sigma: float | None, count: int, noise: NoiseSource) -> Array:
         """``count`` rows of the fitted map."""
@@ -94,7 +90,7 @@ class Presampled:
 
     def events(self, n: int, d: int, sigma: float) -> tuple[Event, ...]:
         """What a run costs, sigma relative to a row."""
-        return (presampled_event(sigma, 1.0, self.bases, d),)
+        return (measure_all(sigma, 1.0, self.bases, d).event,)
 
     def run(self, rows: Array, sigma: float | None, count: int, noise: NoiseSource) -> Array:
         """``count`` rows of the fitted map."""
@@ -118,7 +114,7 @@ class Moments:
 
     def events(self, n: int, d: int, sigma: float) -> tuple[Event, ...]:
         """What a run costs."""
-        return (moment_event(sigma, _LIFTED, d, 1),)
+        return (measure_moments(sigma, _LIFTED, d, 1).event,)
 
     def run(self, rows: Array, sigma: float | None, count: int, noise: NoiseSource) -> Array:
         """``count`` independent rows."""
@@ -137,8 +133,8 @@ class Sketched:
         """What a run costs: together a Gaussian of multiplier sigma."""
         how = tune(n / sigma, n, d)
         return (
-            moment_event(sigma / math.sqrt(1 - how.share), _LIFTED, d, 1),
-            sketch_event(sigma / math.sqrt(how.share), how.bases, d, how.bins),
+            measure_moments(sigma / math.sqrt(1 - how.share), _LIFTED, d, 1).event,
+            measure_sketch(sigma / math.sqrt(how.share), how.bases * d, how.bins).event,
         )
 
     def run(self, rows: Array, sigma: float | None, count: int, noise: NoiseSource) -> Array:

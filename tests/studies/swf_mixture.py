@@ -32,15 +32,16 @@ import numpy as np
 from numpy.typing import NDArray
 from tests.studies.lni import COLOURS, GREY, INK, mean_se, over_runs
 from tests.studies.rows import RESULTS, Row, at_most, write
+from tests.support.measured import noisy_moments, noisy_sketch, presampled, resampled
 
-from penstock.mechanisms.sliced_wasserstein.batches import presampled, resampled, resampled_event
+from penstock.mechanisms.sliced_wasserstein.batches import measure_batches
 from penstock.mechanisms.sliced_wasserstein.flow import SlicedFlow
 from penstock.mechanisms.sliced_wasserstein.goals import Schedule, goals, least_squares
 from penstock.mechanisms.sliced_wasserstein.particles import Particles
-from penstock.mechanisms.sliced_wasserstein.sketch import Directions, counts, noisy_sketch
+from penstock.mechanisms.sliced_wasserstein.sketch import Directions, counts
 from penstock.mechanisms.sliced_wasserstein.targets import REACH, Targets, predicted
 from penstock.mechanisms.sliced_wasserstein.tuning import tune
-from penstock.mechanisms.tables.moments import mean_and_covariance, noisy_moments
+from penstock.mechanisms.tables.moments import mean_and_covariance
 from penstock.privacy.calibration import smallest_scale
 from penstock.privacy.events import Gaussian
 from penstock.privacy.noise.sources import NoiseSource, SecureNoise, add_gaussian
@@ -183,7 +184,7 @@ def paper(rows: Array, epsilon: float, whole: float, noise: NoiseSource) -> dict
     start, z = (0.4 * np.eye(D), np.zeros(D)), rng.standard_normal((len(rows), D))
     batches = Schedule(steps=ROW_STEPS, step=1.0, last=0.3, bases=ROW_BASES)
     per_step = smallest_scale(
-        lambda s: (resampled_event(s, RADIUS, ROW_BASES, len(rows), BATCH, ROW_STEPS),),
+        lambda s: (measure_batches(s, RADIUS, ROW_BASES, len(rows), BATCH, ROW_STEPS).event,),
         epsilon,
         DELTA,
     )

@@ -26,13 +26,14 @@ from numpy.typing import NDArray
 from tests.studies.lni import COLOURS, GREY, INK, mean_se, over_runs
 from tests.studies.rows import RESULTS, Row, at_most, write
 from tests.studies.swf_mixture import apart, sliced_quantiles
+from tests.support.measured import noisy_moments, noisy_sketch
 
 from penstock.mechanisms.sliced_wasserstein.goals import least_squares
 from penstock.mechanisms.sliced_wasserstein.particles import Particles
-from penstock.mechanisms.sliced_wasserstein.sketch import Directions, noisy_sketch
+from penstock.mechanisms.sliced_wasserstein.sketch import Directions
 from penstock.mechanisms.sliced_wasserstein.targets import REACH, predicted
 from penstock.mechanisms.sliced_wasserstein.tuning import tune
-from penstock.mechanisms.tables.moments import gaussian, noisy_moments
+from penstock.mechanisms.tables.moments import gaussian
 from penstock.privacy.accounting.accountant import epsilon
 from penstock.privacy.calibration import smallest_scale
 from penstock.privacy.events import Gaussian

@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from fractions import Fraction
-from types import ModuleType
 from typing import Any
 from unittest.mock import patch
 
@@ -14,6 +13,8 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
+
+from penstock.privacy import measurements
 
 Array = NDArray[np.float64]
 
@@ -24,8 +25,8 @@ wild = st.floats(width=64, allow_nan=True, allow_infinity=True) | st.sampled_fro
 
 
 @contextmanager
-def before_noise(module: ModuleType) -> Iterator[list[tuple[list[int], Fraction]]]:
-    """What this module's releases are before their noise: whole numbers, and their unit."""
+def before_noise() -> Iterator[list[tuple[list[int], Fraction]]]:
+    """What releases are before their noise: whole numbers, and their unit."""
     seen: list[tuple[list[int], Fraction]] = []
 
     def spy(value: Any, variance: Any, noise: Any, *, unit: float) -> Array:
@@ -33,7 +34,7 @@ def before_noise(module: ModuleType) -> Iterator[list[tuple[list[int], Fraction]
         bare: Array = np.asarray(value, dtype=np.float64) * unit
         return bare
 
-    with patch.object(module, "add_discrete_gaussian", spy):
+    with patch.object(measurements, "add_discrete_gaussian", spy):
         yield seen
 
 
@@ -45,14 +46,14 @@ def distance(a: tuple[list[int], Fraction], b: tuple[list[int], Fraction]) -> Fr
     return sum((p - q) ** 2 for p, q in zip(x, y, strict=True)) * unit**2
 
 
-def scaled_variance(module: ModuleType, factor: float) -> AbstractContextManager[Any]:
-    """The noise of this module's releases, its variance multiplied; 1 leaves it as it is."""
-    add = module.add_discrete_gaussian
+def scaled_variance(factor: float) -> AbstractContextManager[Any]:
+    """The noise of sums of whole numbers, its variance multiplied; 1 leaves it as it is."""
+    add = measurements.add_discrete_gaussian
 
     def wrong(value: Any, variance: Any, noise: Any, *, unit: float) -> Any:
         return add(value, Fraction(factor) * variance, noise, unit=unit)
 
-    return patch.object(module, "add_discrete_gaussian", wrong)
+    return patch.object(measurements, "add_discrete_gaussian", wrong)
 
 
 def has_unit_variance(standard: Array) -> bool:

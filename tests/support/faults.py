@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from fractions import Fraction
 from types import ModuleType
 from typing import Any
 from unittest.mock import patch
@@ -16,6 +17,8 @@ from penstock.mechanisms.sliced_wasserstein.goals import Schedule
 from penstock.mechanisms.tables import moments, outcome
 from penstock.mechanisms.tables import run as mechanism
 from penstock.mechanisms.trajectory import drift
+from penstock.privacy import measurements
+from penstock.privacy.measurements import GaussianSum, LatentNoise, WholeSum
 from penstock.privacy.noise import sources as noises
 
 EXPECTED_RATE = 0.25
@@ -27,17 +30,61 @@ def replaced(module: ModuleType | type, name: str, make: Callable[[Any], Any]) -
     return lambda: patch.object(module, name, make(getattr(module, name)))
 
 
-def less_noise(module: ModuleType) -> Callable[[], Any]:
-    """Half the noise in every Gaussian sum of this module."""
-    return replaced(module, "add_gaussian", lambda real: lambda v, sd, s: real(v, sd / 2, s))
-
-
-def less_discrete_noise(module: ModuleType) -> Callable[[], Any]:
+def less_noise(share: float = 0.5) -> Callable[[], Any]:
+    """Half the noise in every Gaussian sum, or another share of it."""
     return replaced(
-        module,
-        "add_discrete_gaussian",
-        lambda real: lambda v, variance, s, unit=None: real(v, variance / 4, s, unit=unit),
+        measurements, "add_gaussian", lambda real: lambda v, sd, s: real(v, share * sd, s)
     )
+
+
+def less_discrete_noise(share: Fraction = Fraction(1, 4)) -> Callable[[], Any]:
+    """Half the noise in every sum of whole numbers, or another share of its variance."""
+    return replaced(
+        measurements,
+        "add_discrete_gaussian",
+        lambda real: lambda v, variance, s, unit: real(v, share * variance, s, unit=unit),
+    )
+
+
+@contextmanager
+def called(change: Callable[[Any], Any]) -> Iterator[None]:
+    """Other measurements are called in the place of a plan's own."""
+    with ExitStack() as stack:
+        for kind in (GaussianSum, WholeSum, LatentNoise):
+            real = kind.__call__
+            stack.enter_context(
+                patch.object(
+                    kind, "__call__", lambda own, *given, real=real: real(change(own), *given)
+                )
+            )
+        yield
+
+
+@contextmanager
+def less_noise_of(label: str) -> Iterator[None]:
+    """The noise of one measurement's calls is one per cent too small."""
+    at_work: list[str] = []
+
+    def note(own: Any) -> Any:
+        at_work[:] = [own.label]
+        return own
+
+    def gaussian(real: Any) -> Any:
+        return lambda v, sd, s: real(v, 0.99 * sd if at_work == [label] else sd, s)
+
+    def discrete(real: Any) -> Any:
+        def add(v: Any, variance: Any, s: Any, *, unit: float) -> Any:
+            cut = Fraction(9801, 10000) if at_work == [label] else 1
+            return real(v, cut * variance, s, unit=unit)
+
+        return add
+
+    with (
+        called(note),
+        replaced(measurements, "add_gaussian", gaussian)(),
+        replaced(measurements, "add_discrete_gaussian", discrete)(),
+    ):
+        yield
 
 
 class _Faulty:
@@ -116,17 +163,7 @@ def half(real: Any) -> Any:
 def squared_share(real: Any) -> Any:
     """Noise of sd 1 - w where the variance should have been 1 - w."""
 
-    class Less:
-        def __init__(self, noise: Any, factor: float) -> None:
-            self.noise, self.factor = noise, factor
-
-        def normal(self, shape: Any) -> Any:
-            return self.factor * self.noise.normal(shape)
-
-    def inject(latents: Any, present: Any, w: float, radius: float, noise: Any) -> Any:
-        return real(latents, present, w, radius, Less(noise, math.sqrt(1 - w)))
-
-    return inject
+    return property(lambda own: 1 - own.w)
 
 
 @contextmanager
@@ -157,7 +194,7 @@ def unclipped_score(most: float) -> Iterator[None]:
     """No score is shortened to the clip; its entries alone are held within ``most`` times it."""
 
     def whole(y: Any, present: Any, radius: float) -> Any:
-        unit = moments._row_unit(radius)
+        unit = moments.row_unit(radius)
         inside = np.clip(y, -most * radius, most * radius)
         return np.trunc(inside / unit).astype(np.int64) * present[:, None], unit
 
@@ -174,7 +211,7 @@ def first_row(rows: Any, step: float) -> Any:
 
 def unclipped_moments(scores: Any, present: Any, radius: float) -> Any:
     """Whole moments of rows that nothing holds inside the radius."""
-    unit = moments._row_unit(radius)
+    unit = moments.row_unit(radius)
     y = np.column_stack([scores.reshape(-1, scores.shape[2]), np.ones(present.size)])
     whole = np.trunc(y / unit).astype(np.int64)
     whole[~present.ravel()] = 0
@@ -201,12 +238,12 @@ def realised_batch() -> Iterator[None]:
     No data set shows this in the noisy sums, which are what is released: a law does
     (tests/laws/test_dpsgd.py).
     """
-    draw = training._Descent.draw
+    draw = training.Descent._draw
 
     def realised(self: Any) -> Any:
         who = draw(self)
         self._schedule[self.step, 0] = max(self._n if who is None else (who >= 0).sum(), 1)
         return who
 
-    with patch.object(training._Descent, "draw", realised):
+    with patch.object(training.Descent, "_draw", realised):
         yield

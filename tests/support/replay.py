@@ -1,10 +1,12 @@
 r"""Replay: the real release on neighbouring data sets that are given the same noisy answers.
 
-Every number that leaves a mechanism passes one of two functions on its way to its noise
-(:data:`SEAM`). A *tape* takes their place in every module that uses them. In the first world it
-draws the noise and keeps what was asked and answered; in another it answers the same again, so
-that all that is adaptive goes the same way, and what is *about to be noised* can be compared. Of a
-release of noise multiplier σ, by arrays v_j with noise of sd s_j,
+Every number that leaves a mechanism gets its noise in a call of a measurement
+(:mod:`penstock.privacy.measurements`), from one of two functions (:data:`SEAM`). A *tape* notes
+whose call it is, and takes the place of the two. In the first world it draws the noise and keeps
+what was asked and answered; in another it answers the same again, so that all that is adaptive goes
+the same way, and what is *about to be noised* can be compared. The measurement must be one that the
+plan holds, and is charged for. Of a release of noise multiplier σ, by arrays v_j with noise of sd
+s_j,
 
 .. math:: \sum_j ‖v_j - v_j'‖² / s_j² ≤ 1/σ²,
 
@@ -24,7 +26,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cache
 from types import ModuleType
@@ -43,6 +45,7 @@ from penstock.mechanisms.sliced_wasserstein import body as sliced_body
 from penstock.mechanisms.tables import run as tables_run
 from penstock.mechanisms.trajectory import run as trajectory_run
 from penstock.privacy.events import DIAMETER, Event, NoisyDescent
+from penstock.privacy.measurements import GaussianSum, LatentNoise, WholeSum
 from penstock.privacy.noise import discrete
 from penstock.privacy.noise import sources as noise
 from penstock.privacy.noise.sources import SeededNoise
@@ -54,6 +57,11 @@ Fault = Callable[[], AbstractContextManager[Any]]
 
 SEAM = (noise.add_gaussian, discrete.add_discrete_gaussian)
 """Where numbers get their noise."""
+
+MEASUREMENTS = (GaussianSum, WholeSum, LatentNoise)
+"""By whose calls alone they do."""
+
+Asked = GaussianSum | WholeSum | LatentNoise
 
 _ROUNDING = 1e-8
 """Sensitivities are rounded up by 1e-12 and more; the law's own sums are rounded, too."""
@@ -75,15 +83,21 @@ class Statistic:
     """What was about to be noised, and what was answered.
 
     Args:
-        where: the module that asked; value: float64, or Python's whole numbers of a ``unit``.
+        asked: the measurement that was called; scale: in what units its sensitivity is meant.
+        value: float64, or Python's whole numbers of a ``unit``.
         variance: of the noise on each number, in the value's own units squared.
     """
 
-    where: str
+    asked: Asked
+    scale: float
     value: NDArray[Any]
     unit: Fraction
     variance: Fraction
     answer: Array
+
+    @property
+    def label(self) -> str:
+        return self.asked.label
 
     @property
     def sd(self) -> float:
@@ -118,52 +132,64 @@ class Tape:
     # Of its own: what is drawn without a look at rows must be the same in all worlds.
     noise: SeededNoise = field(default_factory=lambda: SeededNoise(1))
 
-    def gaussian(self, where: str) -> Callable[..., Array]:
-        def add(value: Array | float, sd: float, source: noise.NoiseSource) -> Array:
-            array = np.array(value, dtype=np.float64)
-            if not np.isfinite(array).all():
-                raise Broken(f"{where}: a number that is none is about to be released")
-            return self._answer(
-                where, array, Fraction(1), Fraction(sd) ** 2, lambda: SEAM[0](array, sd, self.noise)
-            )
+    # Whose call it is, and the unit that it was given.
+    called: list[tuple[Asked, float]] = field(default_factory=list)
 
-        return add
+    def noting(self, real: Callable[..., Array]) -> Callable[..., Array]:
+        """A measurement's call, of which the tape knows while it goes on."""
 
-    def discrete(self, where: str) -> Callable[..., Array]:
-        def add(value: Any, variance: Any, source: noise.NoiseSource, *, unit: float) -> Array:
-            array = np.array(np.asarray(value).tolist(), dtype=object)
-            if not all(isinstance(v, int) for v in array.ravel().tolist()):
-                raise Broken(f"{where}: discrete noise on numbers that are not whole")
-            return self._answer(
-                where,
-                array,
-                Fraction(unit),
-                Fraction(variance),
-                lambda: SEAM[1](value, variance, self.noise, unit=unit),
-            )
+        def call(asked: Asked, total: Any, source: noise.NoiseSource, *unit: float) -> Array:
+            self.called.append((asked, *(unit or (1.0,))))
+            try:
+                return real(asked, total, source, *unit)
+            finally:
+                self.called.pop()
 
-        return add
+        return call
+
+    def gaussian(self, value: Array | float, sd: float, source: noise.NoiseSource) -> Array:
+        array = np.array(value, dtype=np.float64)
+        if not np.isfinite(array).all():
+            raise Broken("a number that is none is about to be released")
+        return self._answer(
+            array, Fraction(1), Fraction(sd) ** 2, lambda: SEAM[0](array, sd, self.noise)
+        )
+
+    def discrete(
+        self, value: Any, variance: Any, source: noise.NoiseSource, *, unit: float
+    ) -> Array:
+        array = np.array(np.asarray(value).tolist(), dtype=object)
+        if not all(isinstance(v, int) for v in array.ravel().tolist()):
+            raise Broken("discrete noise on numbers that are not whole")
+        return self._answer(
+            array,
+            Fraction(unit),
+            Fraction(variance),
+            lambda: SEAM[1](value, variance, self.noise, unit=unit),
+        )
 
     def _answer(
         self,
-        where: str,
         value: NDArray[Any],
         unit: Fraction,
         variance: Fraction,
         noisy: Callable[[], Array],
     ) -> Array:
+        if not self.called:
+            raise Broken("noise beside all measurements: nobody is charged")
+        asked, scale = self.called[-1]
         at = len(self.seen)
         if self.given is None:
             answer = noisy()
         elif at < len(self.given):
-            asked = self.given[at]
-            now = (where, value.shape, unit, variance)
-            if now != (asked.where, asked.value.shape, asked.unit, asked.variance):
-                raise Broken(f"question {at}: {now[:2]}, where another world asks {asked.where}")
-            answer = asked.answer
+            other = self.given[at]
+            now = (asked, scale, value.shape, unit, variance)
+            if now != (other.asked, other.scale, other.value.shape, other.unit, other.variance):
+                raise Broken(f"question {at}: {asked}, where another world asks {other.asked}")
+            answer = other.answer
         else:
-            raise Broken(f"{where}: asks more than another world does")
-        self.seen.append(Statistic(where, value, unit, variance, answer))
+            raise Broken(f"{asked.label}: asks more than another world does")
+        self.seen.append(Statistic(asked, scale, value, unit, variance, answer))
         if len(self.seen) >= self.most:
             raise _Enough
         return answer.copy()
@@ -190,9 +216,11 @@ def listening(tape: Tape) -> Iterator[None]:
     """The tape in the place of the noise, everywhere."""
     with ExitStack() as stack:
         for module, name, kind in seams():
-            where = module.__name__.rpartition(".")[2]
             hear = (tape.gaussian, tape.discrete)[kind]
-            stack.enter_context(patch.object(module, name, hear(where)))
+            stack.enter_context(patch.object(module, name, hear))
+        for kind_of in MEASUREMENTS:
+            heard = tape.noting(kind_of.__call__)
+            stack.enter_context(patch.object(kind_of, "__call__", heard))
         yield
 
 
@@ -273,37 +301,38 @@ class Look:
     """Arrays that are noised one after the other and are one release of an event, or several.
 
     Args:
-        event: as it is charged; where: the module that looks.
-        parts: sd of each array's noise, over the event's σ · sensitivity.
+        asked: the measurement of the plan, by which it is charged.
+        parts: sd of each array's noise, over the measurement's σ · sensitivity.
         releases: how many of the event's count this is.
-        measured: whether the event's sensitivity is in the arrays' own units. Where it is not, the
-            sd is checked by what moves alone.
     """
 
-    event: Event
-    where: str
+    asked: Asked
     parts: tuple[float, ...] = (1.0,)
     releases: int = 1
-    measured: bool = True
+
+    @property
+    def event(self) -> Event:
+        return self.asked.event
 
     @property
     def sigma(self) -> float:
-        return float(self.event.noise_multiplier)  # type: ignore[union-attr]
+        return self.asked.noise_multiplier
 
     def reached(self, ours: Sequence[Statistic], theirs: Sequence[Statistic]) -> float:
         """What moved, squared, over what may.
 
         Raises:
-            Broken: it is more; another module looked; there was too little noise.
+            Broken: it is more; another measurement was called; there was too little noise.
         """
-        label = f"{self.event.label} ({self.where})"
-        if [s.where for s in ours] != [self.where] * len(self.parts):
-            raise Broken(f"{label}: charged, but {[s.where for s in ours]} looked")
-        if self.measured:
-            for part, seen in zip(self.parts, ours, strict=True):
-                least = part * self.sigma * self.event.sensitivity  # type: ignore[union-attr]
-                if not seen.sd >= least * (1 - _ROUNDING):
-                    raise Broken(f"{label}: noise of sd {seen.sd:.6g}, charged for {least:.6g}")
+        label = self.asked.label
+        if [s.label for s in ours] != [label] * len(self.parts):
+            raise Broken(f"{label}: charged, but {[s.label for s in ours]} looked")
+        for part, seen in zip(self.parts, ours, strict=True):
+            least = part * self.sigma * self.asked.sensitivity * seen.scale
+            if not seen.sd >= least * (1 - _ROUNDING):
+                raise Broken(f"{label}: noise of sd {seen.sd:.6g}, charged for {least:.6g}")
+            if not covers(self.asked, seen.asked):
+                raise Broken(f"{label}: {seen.asked} was called, {self.asked} is charged")
         if self.event.relation == DIAMETER:
             # Whoever takes a place is a row of at most the longest one's length.
             longest = max(float((s.value**2).sum(axis=1).max()) for s in (*ours, *theirs))
@@ -314,6 +343,19 @@ class Look:
         if not ratio <= 1 + _ROUNDING:
             raise Broken(f"{label}: moves {math.sqrt(ratio):.6f} of what it is charged for")
         return ratio
+
+
+def covers(held: Asked, called: Asked) -> bool:
+    """Whether a plan's measurement is the one that was called, or that of fewer numbers, of which
+    one person moves no more."""
+    if isinstance(held, WholeSum) and isinstance(called, WholeSum):
+        fewer = replace(
+            held, size=called.size, sensitivity=called.sensitivity, squared=called.squared
+        )
+        return (
+            called == fewer and called.size <= held.size and called.sensitivity <= held.sensitivity
+        )
+    return called == held
 
 
 def hold_claims(plan: Plan, looks: Sequence[Look], ours: Ran, theirs: Ran) -> dict[str, float]:
@@ -343,7 +385,7 @@ def hold_claims(plan: Plan, looks: Sequence[Look], ours: Ran, theirs: Ran) -> di
         at = end
     for mine, other in zip(ours.seen[at:], theirs.seen[at:], strict=False):
         if not mine.same(other):
-            raise Broken(f"{mine.where}: looks at rows, and nobody is charged")
+            raise Broken(f"{mine.label}: looks at rows, and nobody is charged")
     return found
 
 

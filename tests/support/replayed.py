@@ -73,45 +73,43 @@ def planned(study: Study) -> Plan:
 _TRIANGLE = (1.0, math.sqrt(0.5))
 """A symmetric matrix: its diagonal, and with half the variance what is beside it."""
 
-_BODIES = {
-    "flow, DP-SGD": "training",
-    "sketch": "sketch",
-    "noisy projections of all rows": "batches",
-    "noisy projections of a batch": "batches",
-}
-"""What a table's body looks at, and from which module."""
+_BODIES = (
+    "flow, DP-SGD",
+    "sketch",
+    "noisy projections of all rows",
+    "noisy projections of a batch",
+)
+"""What a table's body looks at."""
 
 
 def _tables(plan: Any) -> list[Look]:
-    events, looks = {event.label: event for event in plan.events}, []
+    asked, looks = {each.label: each for each in plan.measurements}, []
     if plan.guarantee == "formal":
-        looks += [Look(events["margins"], "margins"), Look(events["moments"], "moments", _TRIANGLE)]
-        for label, where in _BODIES.items():
-            if label in events:
-                looks += [Look(events[label], where)] * events[label].count
+        looks += [Look(asked["margins"]), Look(asked["moments"], _TRIANGLE)]
+        for label in _BODIES:
+            if label in asked:
+                looks += [Look(asked[label])] * asked[label].event.count
         if plan.stages.outcomes:
-            looks.append(Look(events["outcome"], "outcome", (1.0,) * plan.stages.outcomes))
+            looks.append(Look(asked["outcome"], (1.0,) * plan.stages.outcomes))
     if plan.w > 0:
-        injection = Look(events["latent noise injection"], "latent_noise", releases=plan.rows)
-        looks += [injection] * plan.copies
+        looks += [Look(asked["latent noise injection"], releases=plan.rows)] * plan.copies
     return looks
 
 
 def _trajectory(plan: Any) -> list[Look]:
-    events = {event.label: event for event in plan.events}
-    looks = [Look(events["particles"], "dynamics")] * plan.dynamics.steps
-    if "start" in events:
-        looks = [Look(events["start"], "start", _TRIANGLE)] * plan.start.rounds + looks
+    asked = {each.label: each for each in plan.measurements}
+    looks = [Look(asked["particles"])] * plan.dynamics.steps
+    if "start" in asked:
+        looks = [Look(asked["start"], _TRIANGLE)] * plan.start.rounds + looks
     return looks
 
 
 def _gibbs(plan: Any) -> list[Look]:
-    events = {event.label: event for event in plan.events}
-    steps = {event.noise_multiplier: event for event in plan.events if event.label == LABEL}
-    # A chain's own unit is the gradient's sensitivity, which follows from the summaries.
-    chain = [Look(steps[s], "chain", measured=False) for s in plan.schedule.multipliers]
-    before = [Look(events[n], "sums") for n in ("summaries", "curvature") if n in events]
-    return [*before, *chain, Look(events["information"], "sums")]
+    asked = {each.label: each for each in plan.measurements}
+    steps = {each.noise_multiplier: each for each in plan.measurements if each.label == LABEL}
+    chain = [Look(steps[s]) for s in plan.schedule.multipliers]
+    before = [Look(asked[n]) for n in ("summaries", "curvature") if n in asked]
+    return [*before, *chain, Look(asked["information"])]
 
 
 LOOKS: dict[str, Callable[[Any], list[Look]]] = {
@@ -369,18 +367,18 @@ def strangers(study: Study, rng: np.random.Generator) -> dict[str, World]:
 
 
 def reached(
-    study: Study, fault: Fault = nullcontext, seed: int = 0, claimed: Plan | None = None
+    study: Study, fault: Fault = nullcontext, seed: int = 0, claimed: Any = None
 ) -> dict[str, float]:
     """Of each event, the most that any person moved, squared, over what is charged.
 
     Args:
-        claimed: a plan with other events than the study's own.
+        claimed: a plan with other measurements than those of the study's own.
 
     Raises:
         Broken: somebody moved more; or what was looked at is not what is charged.
     """
-    plan = planned(study) if claimed is None else claimed
-    looks = LOOKS[study.mechanism.name](plan)
+    plan, charged = planned(study), planned(study) if claimed is None else claimed
+    looks = LOOKS[study.mechanism.name](charged)
     rng, encoding = np.random.default_rng(seed), Encoding(study.schema)
     public = _public(study, rng)
     most = sum(len(look.parts) for look in looks)
@@ -390,7 +388,7 @@ def reached(
         first = run(study.mechanism, plan, encoding, nobody, None, fault, public, most)
         for world in list(neighbours(study, nobody, rng).values())[:count]:
             ran = run(study.mechanism, plan, encoding, world, first, fault, public, most)
-            for label, ratio in hold_claims(plan, looks, ran, first).items():
+            for label, ratio in hold_claims(charged, looks, ran, first).items():
                 found[label] = max(found[label], ratio)
     return found
 

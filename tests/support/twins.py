@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -37,11 +38,11 @@ from tests.support.faults import (
 
 from penstock.audit import chains, paths, releases, sketches, trained
 from penstock.audit.worlds import Target
-from penstock.mechanisms.flow import training
-from penstock.mechanisms.gibbs import chain, posterior
-from penstock.mechanisms.sliced_wasserstein import batches, sketch
-from penstock.mechanisms.tables import latent_noise, margins, moments, outcome
-from penstock.mechanisms.trajectory import drift, dynamics, start
+from penstock.mechanisms.gibbs import posterior
+from penstock.mechanisms.sliced_wasserstein import batches
+from penstock.mechanisms.tables import latent_noise, moments
+from penstock.mechanisms.trajectory import drift, start
+from penstock.privacy.measurements import LatentNoise
 from penstock.privacy.noise import discrete
 from penstock.privacy.noise import sources as noises
 
@@ -124,21 +125,21 @@ TWINS: tuple[Twin, ...] = (
     Twin(
         "gaussian: noise halved",
         lambda: releases.gaussian(1.0),
-        less_noise(noises),
+        less_noise(),
         gaussian(2.0),
         20_000,
     ),
     Twin(
         "gaussian: the unit's sensitivity taken for the sum's",
         lambda: releases.gaussian(1.0),
-        replaced(noises, "add_gaussian", lambda real: lambda v, sd, s: real(v, sd / 3.0, s)),
+        less_noise(1 / 3),
         gaussian(3.0),
         20_000,
     ),
     Twin(
         "discrete gaussian: noise halved",
         lambda: releases.discrete_gaussian(1.0),
-        less_discrete_noise(discrete),
+        less_discrete_noise(),
         gaussian(2.0),
         4_000,
     ),
@@ -152,14 +153,14 @@ TWINS: tuple[Twin, ...] = (
     Twin(
         "histograms: noise halved",
         lambda: releases.histograms(1.0),
-        less_discrete_noise(margins),
+        less_discrete_noise(),
         gaussian(4.0),
         1_000,
     ),
     Twin(
         "histograms: sensitivity without √(d+1)",
         lambda: releases.histograms(1.0),
-        replaced(margins, "_histogram_variance", lambda real: lambda s, d, k: real(s, d, k) / 2),
+        less_discrete_noise(Fraction(1, 2)),
         gaussian(2 * math.sqrt(2)),
         2_000,
     ),
@@ -173,7 +174,7 @@ TWINS: tuple[Twin, ...] = (
     Twin(
         "moments: radius taken for its square",
         lambda: releases.moments(1.0),
-        replaced(moments, "_moment_variance", lambda real: lambda s, r, k: real(s, r, k) / 4),
+        less_discrete_noise(),
         gaussian(4.0),
         1_000,
     ),
@@ -187,7 +188,7 @@ TWINS: tuple[Twin, ...] = (
     Twin(
         "outcome: rows clipped in place of persons",
         lambda: releases.outcome(1.0),
-        replaced(releases, "noisy_score", each_row_a_person),
+        replaced(releases, "release_score", each_row_a_person),
         gaussian(4.0),
         1_000,
     ),
@@ -201,7 +202,7 @@ TWINS: tuple[Twin, ...] = (
     Twin(
         "outcome: variance halved",
         lambda: releases.outcome(1.0),
-        replaced(outcome, "_variance", lambda real: lambda s, d, m: real(s, d, m) / 2),
+        less_discrete_noise(Fraction(1, 2)),
         gaussian(2 * math.sqrt(2)),
         4_000,
     ),
@@ -215,7 +216,7 @@ TWINS: tuple[Twin, ...] = (
     Twin(
         "injection: 1 - w taken for its root",
         lambda: releases.injection(1.0, INJECTION_RADIUS),
-        replaced(latent_noise, "inject", squared_share),
+        replaced(LatentNoise, "sd", squared_share),
         gaussian(math.sqrt(5.0)),
         20_000,
     ),
@@ -236,14 +237,14 @@ TWINS: tuple[Twin, ...] = (
     Twin(
         "sketch: one direction's sensitivity for all",
         lambda: sketches.sketch(1.0),
-        replaced(sketch, "_variance", lambda real: lambda s, n, b, k: real(s, n, b, k) / n),
+        less_discrete_noise(Fraction(1, 4)),
         gaussian(4.0),
         500,
     ),
     Twin(
         "sketch: noise halved",
         lambda: sketches.sketch(1.0),
-        less_discrete_noise(sketch),
+        less_discrete_noise(),
         gaussian(4.0),
         500,
     ),
@@ -264,7 +265,7 @@ TWINS: tuple[Twin, ...] = (
     Twin(
         "trajectory-start: noise halved",
         lambda: paths.start(1.0),
-        less_discrete_noise(start),
+        less_discrete_noise(),
         gaussian(4.0),
         500,
     ),
@@ -278,7 +279,7 @@ TWINS: tuple[Twin, ...] = (
     Twin(
         "trajectory: noise halved",
         lambda: paths.dynamics(1.0),
-        less_noise(dynamics),
+        less_noise(),
         gaussian(4.0),
         500,
     ),
@@ -327,7 +328,7 @@ TWINS: tuple[Twin, ...] = (
     Twin(
         "gibbs: noise halved",
         lambda: chains.answer(1.0),
-        less_noise(chain),
+        less_noise(),
         gaussian(2.5),
         600,
     ),
@@ -348,7 +349,7 @@ TWINS: tuple[Twin, ...] = (
     Twin(
         "dpsgd: noise halved",
         lambda: trained.dpsgd_full(1.0),
-        less_noise(training),
+        less_noise(),
         gaussian(4.0),
         1_000,
     ),
@@ -369,7 +370,7 @@ TWINS: tuple[Twin, ...] = (
     Twin(
         "dpsgd-poisson: noise halved",
         lambda: trained.dpsgd_poisson(1.0, steps=1),
-        less_noise(training),
+        less_noise(),
         mixture(0.5, 2 / 0.7),
         2_000,
     ),

@@ -116,8 +116,6 @@ def certify_rows(
                     policy.total_epsilon,
                     policy.total_delta,
                     unit=unit,
-                    approximate_delta=policy.approximate_delta,
-                    strata=policy.strata,
                     disjoint=declared.disjoint,
                     new_data=declared.new_data,
                     reason=declared.reason,

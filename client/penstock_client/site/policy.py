@@ -40,9 +40,6 @@ total_epsilon = 10.0     # the most the data set may ever cost, over all studies
 total_delta = 1e-5       # well below 1/n: 1/(10 n) is a common choice
 # yearly_epsilon = 5.0   # the most it may cost in one calendar year (UTC), within the total
 least_epsilon = 0.05     # the least one release may cost: many cheap ones are many looks
-# Part of total_delta, set aside for mechanisms whose proof has a δ of its own. Fixed, as the total
-# is, when `penstock site check` first records the data set.
-# approximate_delta = 1e-6
 # The most that δ times the number of persons may be, for any study: δ is at most 1/(10 n).
 # delta_times_persons = 0.1
 
@@ -51,12 +48,6 @@ least_epsilon = 0.05     # the least one release may cost: many cheap ones are m
 # the start of the next. Planned times are whole numbers of slots: the longer, the less of a run's
 # true length, which may depend on rows, can ever be seen.
 slot_seconds = 60
-
-# Parts of the data set that share nobody, such as the hospitals of a group. What reads one of them
-# alone is paid by its persons alone. Membership never changes: nobody is ever in two, and nobody
-# ever moves from one to another, also not in later versions of the data. Fixed at the first check.
-# [strata]
-# names = ["north", "south"]
 """
 DEFAULT_SLOT = 60.0
 PLAIN_NUMBER = "gaussian"
@@ -103,8 +94,6 @@ class Policy:
 
     Attributes:
         yearly_epsilon: the most a calendar year may cost (UTC); None for no such limit.
-        approximate_delta: the part of ``total_delta`` for events that take δ off the top.
-        strata: declared parts of the persons. Both are read when the data set begins.
         least_epsilon: the least a release may cost.
         slot_seconds: planned times are whole numbers of these.
         delta_times_persons: the most that a study's δ times n may be: δ is the chance that
@@ -120,8 +109,6 @@ class Policy:
     total_delta: float
     reject: str = "told"
     yearly_epsilon: float | None = None
-    approximate_delta: float = 0.0
-    strata: tuple[str, ...] = ()
     least_epsilon: float = 0.05
     slot_seconds: float = DEFAULT_SLOT
     delta_times_persons: float = DELTA_TIMES_PERSONS
@@ -161,10 +148,13 @@ class Policy:
             yield Breach("least-epsilon", f"ε at least {self.smallest_epsilon:g}")
 
 
-_TOP = ("mechanisms", "guarantees", "approval", "reject", "limits", "time", "strata")
+_TOP = ("mechanisms", "guarantees", "approval", "reject", "limits", "time")
 _LIMITS = ("study_epsilon", "study_delta", "total_epsilon", "total_delta")
-_OPTIONAL = ("least_epsilon", "yearly_epsilon", "approximate_delta", "delta_times_persons")
-MAX_STRATA = 1000
+_OPTIONAL = ("least_epsilon", "yearly_epsilon", "delta_times_persons")
+
+_RETIRED_TOP, _RETIRED_LIMITS = ("strata",), ("approximate_delta",)
+"""Keys of earlier versions, which no mechanism made use of: a file that has them is read, and they
+have no effect. A data set that began with them keeps what its ledger says."""
 
 
 def read_policy(path: Path, mechanisms: Registry = MECHANISMS) -> Policy:
@@ -179,7 +169,7 @@ def read_policy(path: Path, mechanisms: Registry = MECHANISMS) -> Policy:
     """
     values, lines = read_toml(path)
     check = Checks(str(path))
-    check.problems += unknown_keys(values, _TOP)
+    check.problems += unknown_keys(values, (*_TOP, *_RETIRED_TOP))
     for name, known in (("mechanisms", mechanisms.names), ("guarantees", GUARANTEES)):
         _check_list(check, name, values.get(name), known)
     if "approval" in values:
@@ -189,7 +179,6 @@ def read_policy(path: Path, mechanisms: Registry = MECHANISMS) -> Policy:
     check.choice("reject", values.get("reject", "told"), ("told", "silent"))
     limits = _check_limits(check, values.get("limits"))
     slot = _check_time(check, values.get("time", {}))
-    strata = _check_strata(check, values.get("strata", {"names": []}))
     check.problems = lines.locate(check.problems)
     check.done()
     return Policy(
@@ -197,7 +186,6 @@ def read_policy(path: Path, mechanisms: Registry = MECHANISMS) -> Policy:
         guarantees=tuple(values["guarantees"]),
         approval=values["approval"],
         reject=values.get("reject", "told"),
-        strata=strata,
         slot_seconds=slot,
         **limits,
     )
@@ -215,7 +203,8 @@ def _check_limits(check: Checks, table: object) -> dict[str, float]:
     if not isinstance(table, dict):
         check.add("limits", "is missing or not a table", remedy="Add [limits]")
         return {}
-    check.problems += within("limits", unknown_keys(table, (*_LIMITS, *_OPTIONAL)))
+    known = (*_LIMITS, *_OPTIONAL, *_RETIRED_LIMITS)
+    check.problems += within("limits", unknown_keys(table, known))
     found: dict[str, float] = {}
     for name in (*_LIMITS, *_OPTIONAL):
         where = f"limits.{name}"
@@ -223,9 +212,7 @@ def _check_limits(check: Checks, table: object) -> dict[str, float]:
             if name in _LIMITS:
                 check.add(where, "is missing")
             continue
-        if name == "approximate_delta":
-            number = check.number(where, table[name], "0 <= δ < 1", least=0, below=1)
-        elif name == "delta_times_persons":
+        if name == "delta_times_persons":
             number = check.number(where, table[name], "0 < δ·n <= 1", above=0, most=1)
         elif name.endswith("delta"):
             number = check.number(where, table[name], "1e-12 <= δ < 1", least=1e-12, below=1)
@@ -262,14 +249,6 @@ def _check_together(check: Checks, found: Mapping[str, float]) -> None:
             value=f"{yearly:g}",
             bound=f"at least study_epsilon, {found['study_epsilon']:g}",
         )
-    aside, delta = found.get("approximate_delta", 0.0), found.get("total_delta", 1.0)
-    if aside > delta / 2:
-        check.add(
-            "limits.approximate_delta",
-            "leaves too little of δ for everything else",
-            value=f"{aside:g}",
-            bound=f"at most half of total_delta, {delta:g}",
-        )
 
 
 def _check_time(check: Checks, table: object) -> float:
@@ -280,16 +259,3 @@ def _check_time(check: Checks, table: object) -> float:
     given = table.get("slot_seconds", DEFAULT_SLOT)
     slot = check.number("time.slot_seconds", given, "0.1 to 86400", least=0.1, most=86_400)
     return DEFAULT_SLOT if slot is None else slot
-
-
-def _check_strata(check: Checks, table: object) -> tuple[str, ...]:
-    names = table.get("names") if isinstance(table, dict) else None
-    if not isinstance(table, dict) or not isinstance(names, list):
-        check.add("strata", "has no list of names", remedy='Write names = ["north", "south"]')
-        return ()
-    check.problems += within("strata", unknown_keys(table, ("names",)))
-    check.sequence("strata.names", tuple(names), 0, MAX_STRATA)
-    for index, name in enumerate(names, start=1):
-        check.text(f"strata.names[{index}]", name, 200)
-    check.distinct("strata.names", names)
-    return tuple(names)

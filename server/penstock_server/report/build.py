@@ -9,7 +9,7 @@ import json
 from functools import cache
 from importlib import resources
 
-from penstock_server.report import words
+from penstock.questions.models import MODELS
 from penstock_server.report.contents import SECTIONS
 from penstock_server.report.inputs import ReportInputs, SiteInput, SiteRelease
 from penstock_server.report.section import Json
@@ -39,7 +39,7 @@ def completed(report: Json) -> Json:
     added: Json = {"format_version": FORMAT_VERSION}
     for section in SECTIONS:
         added |= section.absent
-    added["estimands"] = [{**e, "fitted": words.MODELS[e["model"]]} for e in report["estimands"]]
+    added["estimands"] = [{**e, "fitted": MODELS.of(e["model"]).title} for e in report["estimands"]]
     return {**report, **_ordered(added)}
 
 

@@ -3,23 +3,8 @@
 from __future__ import annotations
 
 from penstock.questions.estimands import Estimand
+from penstock.questions.models.model import Measure
 from penstock.schema import Column, Schema
-
-MEASURES: dict[str, tuple[str, str, str, str]] = {
-    # model: measure, short form, what lies left and right of the null value
-    "cox": ("hazard ratio", "HR", "lower hazard", "higher hazard"),
-    "logistic": ("odds ratio", "OR", "lower odds", "higher odds"),
-    "ols": ("mean difference", "Difference", "lower", "higher"),
-    "poisson": ("rate ratio", "RR", "lower rate", "higher rate"),
-    "mean": ("mean", "Mean", "lower", "higher"),
-}
-MODELS: dict[str, str] = {
-    "cox": "Cox model, Efron ties",
-    "logistic": "Logistic model",
-    "ols": "Linear model",
-    "poisson": "Poisson model",
-    "mean": "Mean",
-}
 
 
 def contrast(estimand: Estimand, schema: Schema) -> str:
@@ -29,7 +14,7 @@ def contrast(estimand: Estimand, schema: Schema) -> str:
     """
     column = schema[estimand.term]
     name = column_name(column)
-    if estimand.model == "mean":
+    if not estimand.regression.compares:
         return f"of {outcome_text(estimand, schema)}"
     if estimand.level is not None:
         return f"{name}: {estimand.level} against {column.levels[0]}"
@@ -46,30 +31,24 @@ def column_name(column: Column) -> str:
 
 
 def axis_label(estimand: Estimand, schema: Schema) -> str:
-    what, name = contrast(estimand, schema), measure(estimand, schema)[0]
-    joint = " " if what.startswith("per ") or estimand.model == "mean" else ", "
+    what, name = contrast(estimand, schema), measure(estimand, schema).name
+    joint = " " if what.startswith("per ") or not estimand.regression.compares else ", "
     return f"{name[0].upper()}{name[1:]}{joint}{what}"
 
 
-def share(estimand: Estimand, schema: Schema) -> bool:
-    """Whether a mean is the share of a column's second level."""
-    return estimand.model == "mean" and schema[estimand.outcome].kind == "binary"
-
-
-def measure(estimand: Estimand, schema: Schema) -> tuple[str, str, str, str]:
+def measure(estimand: Estimand, schema: Schema) -> Measure:
     """The estimate's name, its short form, and what lies left and right of a null value."""
-    named = MEASURES[estimand.model]
-    return ("share", "Share", *named[2:]) if share(estimand, schema) else named
+    return estimand.regression.measure_of(schema[estimand.outcome])
 
 
 def outcome_text(estimand: Estimand, schema: Schema) -> str:
-    """The outcome (of cox: the event), with its unit where the estimate carries one."""
-    column = schema[estimand.outcome]
-    if estimand.model == "cox" and column.event is not None:
+    """The outcome (of a duration its event), with its unit where the estimate carries one."""
+    column, model = schema[estimand.outcome], estimand.regression
+    if model.needs_event and column.event is not None:
         return column_name(schema[column.event])
-    if share(estimand, schema):
+    if model.is_share(column):
         return f"{column_name(column)}: {column.levels[1]}"
-    unit = f" ({column.unit})" if estimand.model in ("ols", "mean") and column.unit else ""
+    unit = f" ({column.unit})" if model.in_outcome_units and column.unit else ""
     return f"{column_name(column)}{unit}"
 
 

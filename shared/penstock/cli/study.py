@@ -214,8 +214,8 @@ def check(
     others = f", {', '.join(found.readers)}" if found.readers else ""
     say(f"  may be read by you{others} and the coordinator's admins")
     for e in found.estimands:
-        if e.model == "mean":
-            say(f"  {e.name}: mean of {e.outcome}")
+        if not e.regression.compares:
+            say(f"  {e.name}: {e.model} of {e.outcome}")
             continue
         say(f"  {e.name}: {e.model} {e.outcome} ~ {' + '.join((e.term, *e.adjust))}, per {e.per:g}")
 

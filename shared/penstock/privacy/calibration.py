@@ -1,9 +1,8 @@
 """Noise from a privacy target. Everything here ends on the private side of its target.
 
-Three ways to fix the noise of a mechanism: for a target (ε, δ) (:func:`smallest_scale`), for what
-is left of a budget (:func:`smallest_scale_within`), or given, when its ε is
-:func:`penstock.privacy.accounting.accountant.epsilon`. All bisect over our own accountants:
-autodp's calibrators can land above their target.
+Two ways to fix the noise of a mechanism: for a target (ε, δ) (:func:`smallest_scale`), or given,
+when its ε is :func:`penstock.privacy.accounting.accountant.epsilon`. We bisect over our own
+accountants: autodp's calibrators can land above their target.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ from penstock.base.errors import BudgetExceeded, InvalidEvent
 from penstock.privacy.accounting.accountant import epsilon
 from penstock.privacy.accounting.renyi import check_budget
 from penstock.privacy.events import Event
-from penstock.privacy.filters import Filter
 
 SCALE_LIMIT = 1e6
 
@@ -61,32 +59,6 @@ def smallest_scale(
             value=f"ε = {cost(SCALE_LIMIT):.4g}",
             bound=f"at most {target_epsilon:g}",
             remedy="ask for a larger ε, a smaller w or latent clip, or fewer copies",
-        )
-    return found
-
-
-def smallest_scale_within(
-    limit: Filter,
-    spent: Sequence[Event],
-    make_events: MakeEvents,
-    *,
-    tolerance: float = 1e-4,
-) -> float:
-    """The smallest noise scale whose events a filter still admits on top of ``spent``.
-
-    The returned scale was itself admitted. Arguments else as in :func:`smallest_scale`.
-
-    Raises:
-        BudgetExceeded: not even scale 1e6 fits; says what is left.
-    """
-    fixed = tuple(spent)
-    found = _smallest(lambda scale: limit.admits(fixed, tuple(make_events(scale))), tolerance)
-    if found is None:
-        raise BudgetExceeded(
-            "no amount of noise makes this fit into what is left",
-            value=f"{limit.spent(fixed):.4g} spent",
-            bound=f"ε = {limit.epsilon:g} at δ = {limit.delta:g}",
-            remedy="ask for fewer releases, or a larger allowance",
         )
     return found
 

@@ -6,12 +6,11 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.mechanisms import Gibbs
+from penstock.mechanisms.gibbs.models import POSINGS
 from penstock.questions.estimands import Estimand
 from penstock.schema import Coded
 from penstock_server.mechanisms.gibbs.uploaded import check_answer
 from penstock_server.mechanisms.protocol import Json, MechanismKind, ReleaseWords, Results
-
-_BASELINES = {"piecewise": "piecewise constant baseline hazard", "weibull": "Weibull baseline"}
 
 
 def _size(site: Json) -> str:
@@ -52,10 +51,8 @@ class GibbsKind(MechanismKind[Gibbs]):
         ]
 
     def name_fit(self, estimand: Estimand, model: str) -> str:
-        if estimand.model == "cox":
-            baseline = _BASELINES[self.used.baseline]
-            return f"Survival model with a {baseline}, fitted at the sites"
-        return f"{model}, {'taken' if estimand.model == 'mean' else 'fitted'} at the sites"
+        posing = POSINGS.of(estimand.model).with_baseline(self.used.baseline)
+        return f"{posing.title} at the sites"
 
     def list_limits(self, *, mechanism_variance: bool) -> tuple[list[str], list[str]]:
         return [

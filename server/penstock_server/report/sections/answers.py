@@ -13,7 +13,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from penstock.base.text import count_text
-from penstock.questions.estimands import LOG_MODELS, Estimand
+from penstock.questions.estimands import Estimand
 from penstock_server.analysis import pooling
 from penstock_server.analysis.combine import SiteEstimate
 from penstock_server.mechanisms.registry import kind_of
@@ -32,8 +32,8 @@ def _write(inputs: ReportInputs, report: Json) -> Json:
 def _estimand(estimand: Estimand, inputs: ReportInputs) -> Json:
     """One estimand: what sites found, and what they find together."""
     schema = inputs.study.schema
-    measure, short, left, right = words.measure(estimand, schema)
-    log = estimand.model in LOG_MODELS
+    model, measure = estimand.regression, words.measure(estimand, schema)
+    log = model.ratio
     found = {s.name: s.estimates.get(estimand.name) for s in inputs.delivered}
     good = {
         name: e
@@ -49,16 +49,16 @@ def _estimand(estimand: Estimand, inputs: ReportInputs) -> Json:
     return {
         "name": estimand.name,
         "model": estimand.model,
-        "fitted": kind_of(inputs.study).name_fit(estimand, words.MODELS[estimand.model]),
+        "fitted": kind_of(inputs.study).name_fit(estimand, model.title),
         "outcome": words.outcome_text(estimand, schema),
         "contrast": words.contrast(estimand, schema),
         "adjusted": words.adjusted_text(estimand, schema),
         "axis_label": words.axis_label(estimand, schema),
-        "measure": measure,
-        "short": short,
+        "measure": measure.name,
+        "short": measure.short,
         "log": log,
         # A mean's 0 is no null value: nothing lies on either side of it.
-        "sides": [] if estimand.model == "mean" else [left, right],
+        "sides": [measure.lower, measure.higher] if model.compares else [],
         "per": estimand.per,
         "level": LEVEL,
         "n": total,
@@ -226,9 +226,9 @@ def _size(
 def _subject(estimand: Estimand, inputs: ReportInputs, link: str) -> str:
     """What the estimate is: "hazard ratio for death per 10 mmHg of pressure"."""
     schema = inputs.study.schema
-    measure = words.measure(estimand, schema)[0]
+    measure = words.measure(estimand, schema).name
     what = words.contrast(estimand, schema)
-    if estimand.model == "mean":
+    if not estimand.regression.compares:
         return f"{measure} {what}"
     joint = " " if what.startswith("per ") else ", "
     return f"{measure} {link} {words.outcome_text(estimand, schema)}{joint}{what}"

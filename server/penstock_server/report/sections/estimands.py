@@ -9,6 +9,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from penstock.questions.models import MODELS
 from penstock_server.report.forest import (
     ForestPlot,
     ForestRow,
@@ -100,7 +101,12 @@ def _figure(estimand: Json, position: int) -> dict[str, Markup] | None:
 def _present(report: Json) -> Json:
     return {
         "estimands": [
-            {"data": e, "figure": _figure(e, position), "scale": scale_of(e)}
+            {
+                "data": e,
+                "model": MODELS.of(e["model"]),
+                "figure": _figure(e, position),
+                "scale": scale_of(e),
+            }
             for position, e in enumerate(report["estimands"])
         ]
     }

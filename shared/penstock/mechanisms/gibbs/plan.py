@@ -25,7 +25,8 @@ from dataclasses import dataclass, replace
 from penstock.base.errors import InvalidInput, Problem
 from penstock.mechanisms.gibbs import chain, sums
 from penstock.mechanisms.gibbs.chain import Schedule
-from penstock.mechanisms.gibbs.design import LEAST_SHAPE, Question, question
+from penstock.mechanisms.gibbs.design import question
+from penstock.mechanisms.gibbs.posing import Question
 from penstock.mechanisms.gibbs.settings import Gibbs
 from penstock.privacy.accounting.accountant import epsilon
 from penstock.privacy.calibration import smallest_scale
@@ -39,18 +40,6 @@ from penstock.schema import Schema
 STEPS, MOMENTUM = 16, 0.3
 """Of the preconditioned chain; and its momentum, where it is to have some."""
 
-_SHARES = {
-    "mean": (0.15, 0.0, 0.8, 0.05),
-    "ols": (0.1, 0.25, 0.6, 0.05),
-}
-_OTHER_SHARES = (0.1, 0.15, 0.55, 0.2)
-"""Of the budget, 1/σ² summed over releases: summaries, curvature, chain, information. Frozen on
-simulated cohorts."""
-
-LINEAR = ("ols", "mean")
-MOST_HAZARD = 1.2
-"""U: a person's follow-up ends for a piecewise model where the baseline's cumulative hazard reaches
-this."""
 LEVEL_SIGNAL = 700.0
 """n·μ for each level of a baseline that θ may correct; in the summaries it has all intervals."""
 PLAIN_MOMENTUM = 0.9
@@ -108,7 +97,7 @@ class Plan:
     @property
     def scale(self) -> float:
         """Noise multiplier of the one Gaussian that all releases together are as."""
-        share = _SHARES.get(self.asked.model, _OTHER_SHARES)[0]
+        share = self.asked.posing.shares[0]
         return self.summaries.noise_multiplier * math.sqrt(share)
 
     @property
@@ -127,30 +116,22 @@ class Plan:
 
 def _summary_size(asked: Question) -> int:
     """A count, means, mean squares, and what the outcome adds."""
-    return 1 + asked.columns + sum(asked.numeric) + outcome_numbers(asked)
+    outcome = asked.posing.outcome_numbers(asked.pieces)
+    return 1 + asked.columns + sum(asked.numeric) + outcome
 
 
 def _curvature_size(asked: Question, dimension: int) -> int:
-    return dimension * (dimension + 1) // 2 + asked.weibull
+    return dimension * (dimension + 1) // 2 + asked.posing.counts_events
 
 
 def _information_size(asked: Question, dimension: int) -> int:
-    """Two numbers for a linear model: squared residuals, and weights."""
-    return 2 if asked.model in LINEAR else dimension * (dimension + 1) // 2
-
-
-def outcome_numbers(asked: Question) -> int:
-    """What the summaries hold of the outcome; each is at most 1 in size.
-
-    Value and square (ols, mean), value (logistic), square root (poisson), or, in each interval of
-    the baseline, events and time at risk, of which at most one event.
-    """
-    return {"logistic": 1, "poisson": 1, "cox": 2 * asked.pieces}.get(asked.model, 2)
+    """Two numbers where the curvature is known: squared residuals, and weights."""
+    return 2 if asked.posing.quadratic else dimension * (dimension + 1) // 2
 
 
 def summary_norm(asked: Question) -> float:
     """Bound on the L2 norm of one row's summaries."""
-    outcome = {"logistic": 1, "poisson": 1, "cox": 1 + asked.pieces}.get(asked.model, 2)
+    outcome = asked.posing.outcome_norm(asked.pieces)
     return math.sqrt(1 + asked.columns + sum(asked.numeric) + outcome)
 
 
@@ -184,9 +165,8 @@ def at_scale(
     left open."""
     asked = question(mechanism, schema, estimands[0])
     rows, q = schema.max_rows_per_person, asked.columns
-    shares = _SHARES.get(asked.model, _OTHER_SHARES)
     bound = mechanism.bound if mechanism.bound is not None else math.sqrt(max(q, 1)) + 0.4
-    return _planned(mechanism, asked, persons, rows, bound, shares, scale)
+    return _planned(mechanism, asked, persons, rows, bound, scale)
 
 
 def _planned(
@@ -195,15 +175,14 @@ def _planned(
     persons: int,
     rows: int,
     bound: float,
-    shares: tuple[float, float, float, float],
     scale: float,
 ) -> Plan:
-    summary_share, curvature_share, chain_share, information_share = shares
+    summary_share, curvature_share, chain_share, information_share = asked.posing.shares
     mu = math.sqrt(chain_share) / scale
-    reach = _reach(asked, persons / scale)
+    reach = asked.posing.reach(persons / scale)
     # What few persons or a small ε cannot tell apart is left as the summaries have it.
     levels = min(asked.pieces, max(1, round(persons / (LEVEL_SIGNAL * scale))))
-    dimension = asked.columns + (2 if asked.weibull else levels)
+    dimension = asked.posing.dimension(asked.columns, levels)
 
     def sum_of(size: int, share: float, label: str) -> WholeSum:
         return sums.measure_sum(scale / math.sqrt(share), size, rows, label)
@@ -236,10 +215,9 @@ def narrowed(found: Plan, count: float) -> Plan:
     A baseline has no more levels than they can tell apart. What is charged stays: sums of fewer
     numbers move by less, and have the same noise.
     """
-    if found.asked.weibull:
-        return found
     levels = max(1, round(found.levels * min(1.0, count / found.persons)))
-    asked, dimension = found.asked, found.asked.columns + levels
+    asked = found.asked
+    dimension = asked.posing.dimension(asked.columns, levels)
 
     def resized(asks: WholeSum, size: int) -> WholeSum:
         return sums.measure_sum(asks.noise_multiplier, size, found.rows, asks.label)
@@ -252,24 +230,6 @@ def narrowed(found: Plan, count: float) -> Plan:
         curvature=None if bent is None else resized(bent, _curvature_size(asked, dimension)),
         information=resized(found.information, _information_size(asked, dimension)),
     )
-
-
-def _growth(asked: Question, signal: float) -> float:
-    """How shares of the budget grow: with much signal the start is soon forgotten, its curvature,
-    too; with little, steps by a noisy preconditioner do better if none of them rules. A survival
-    model's curvature changes most from the start, so that its steps stay even the longest."""
-    if asked.model == "cox":
-        return min(1.3 + 0.1 * math.log1p(signal / 1e5), 2.0)
-    return min(1.2 + 0.1 * math.log1p(signal / 100), 2.0)
-
-
-def _reach(asked: Question, signal: float) -> float:
-    """c: slopes are cut off the later the more signal, n·μ, there is to see a bias with.
-
-    Cutting off symmetric errors biases no slope; that of a mean's skewed ones biases the mean.
-    """
-    further = math.log1p(signal / 10)
-    return 2.0 + 0.5 * further if asked.model == "mean" else 1.5 + 0.25 * further
 
 
 def _gradient_sensitivity(persons: int, rows: int, dimension: int) -> float:
@@ -289,30 +249,20 @@ def _schedule(
     """A preconditioned chain with decreasing steps, or as many plain steps as the study asks."""
     heavy = mechanism.dynamics == "underdamped"
     if mechanism.steps is None:
-        return chain.averaging(STEPS, _growth(asked, signal), mu, MOMENTUM if heavy else 0.0)
-    smoothness = rows * largest_bend(asked, bound, _reach(asked, signal)) + mechanism.ridge
+        return chain.averaging(STEPS, asked.posing.growth(signal), mu, MOMENTUM if heavy else 0.0)
+    smoothness = rows * largest_bend(asked, bound, asked.posing.reach(signal)) + mechanism.ridge
     momentum = PLAIN_MOMENTUM if heavy else 0.0
     return chain.plain(mechanism.steps, 1 / smoothness, mechanism.ridge, smoothness, mu, momentum)
 
 
 def squared_bound(asked: Question, bound: float) -> float:
-    """R² = f₀ + X²: 1 for an intercept, 5 with a Weibull model's log time, in [-2, 1]."""
-    fixed = 5.0 if asked.weibull else 1.0
-    return fixed + (bound**2 if asked.columns else 0.0)
+    """R² = f₀ + X²: 1 for an intercept, more with a Weibull model's log time."""
+    return asked.posing.fixed + (bound**2 if asked.columns else 0.0)
 
 
 def largest_bend(asked: Question, bound: float, reach: float) -> float:
     """Bound on a row's Hessian, whatever will be released: what public numbers alone can say."""
-    squared = squared_bound(asked, bound)
-    if asked.model == "logistic":
-        return 0.25 * squared
-    if asked.model == "cox":
-        # A of either baseline; a Weibull model's own term bends too.
-        shape = 1 / LEAST_SHAPE**2 if asked.weibull else 0.0
-        return (1 + reach) * MOST_HAZARD * squared + shape
-    if asked.model == "poisson":
-        return (1 + reach) * max(asked.high, 1.0) * squared
-    return squared
+    return asked.posing.largest_bend(asked.most, squared_bound(asked, bound), reach)
 
 
 def _check(

@@ -63,22 +63,3 @@ def add_up(rows: int, size: int, contributions: Contributions) -> NDArray[np.int
         whole = np.rint(np.where(usable[:, None], part, 0.0) / UNIT)
         total += whole.astype(np.int64).sum(axis=0)
     return total
-
-
-def triangle(size: int) -> tuple[NDArray[np.intp], NDArray[np.intp], Array]:
-    """Upper triangle of a symmetric matrix as one vector of the same (Frobenius) norm.
-
-    Returns:
-        Row and column indices, and factors: 1 on the diagonal, √2 beside it.
-    """
-    first, second = np.triu_indices(size)
-    return first, second, np.where(first == second, 1.0, math.sqrt(2.0))
-
-
-def symmetric(vector: Array, size: int) -> Array:
-    """The symmetric matrix of such a vector."""
-    first, second, factor = triangle(size)
-    matrix = np.zeros((size, size))
-    matrix[first, second] = vector / factor
-    matrix[second, first] = matrix[first, second]
-    return matrix

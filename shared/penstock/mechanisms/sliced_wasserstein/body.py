@@ -77,21 +77,12 @@ class Sliced:
     @property
     def measurement(self) -> GaussianSum | WholeSum:
         """What :meth:`goals` asks of rows, and with which noise."""
-        return self._projected or self._sketched
-
-    @property
-    def _projected(self) -> GaussianSum | None:
-        """Of the variants that release rows' projections."""
         sigma, where = self.noise_multiplier, (self.radius, self.bases)
         if self.variant == "presampled":
             return measure_all(sigma, *where, self.d, self.rows)
         if self.variant == "resampled":
             return measure_batches(sigma, *where, self.persons, self.batch, self.steps)
-        return None
-
-    @property
-    def _sketched(self) -> WholeSum:
-        return measure_sketch(self.noise_multiplier, self.bases * self.d, self.bins, self.rows)
+        return measure_sketch(sigma, self.bases * self.d, self.bins, self.rows)
 
     def goals(
         self, rows: Array, present: Bools, count: float, noise: NoiseSource
@@ -101,15 +92,15 @@ class Sliced:
         Args:
             count: of rows that are present, as released.
         """
-        given, projected = (rows, present, self.radius, self.bases), self._projected
+        given, asked = (rows, present, self.radius, self.bases), self.measurement
         absent = min(max(1 - count / present.size, 0.0), _MOST_ABSENT)
-        if projected is not None and self.variant == "presampled":
-            return presampled(*given, projected, self.schedule, noise, absent)
-        if projected is not None:
-            return resampled(*given, projected, noise, absent)
+        if isinstance(asked, GaussianSum):
+            if self.variant == "presampled":
+                return presampled(*given, asked, self.schedule, noise, absent)
+            return resampled(*given, asked, noise, absent)
         theta = paired_stack(self.bases, self.d, np.random.default_rng(_SEED))
         where = Directions.within(theta, 0.0, REACH)
-        sketch = release_sketch(rows, present, where, self.bins, self._sketched, noise)
+        sketch = release_sketch(rows, present, where, self.bins, asked, noise)
         return goals(predicted(sketch, sketch.rows), self.schedule)
 
     def fit(

@@ -206,9 +206,8 @@ def begin(
     plan: Plan, z: Array, bins: Whole, there: Bools, box: Array, noise: NoiseSource
 ) -> Marginals:
     """What the start releases; of a public start, what is public."""
-    measurement = plan.start.measurement
-    if measurement is not None:
-        return released(plan.start, measurement, z, bins, there, noise)
+    if plan.start.sigma is not None:
+        return released(plan.start, z, bins, there, noise)
     count, d = plan.times.count, len(box)
     rows = float(plan.persons * plan.rows)
     even = np.full((count, 1), rows / count)

@@ -128,22 +128,15 @@ class Marginals:
     rows: float
 
 
-def released(
-    start: Start,
-    measurement: WholeSum,
-    z: Array,
-    bins: Whole,
-    there: Bools,
-    noise: NoiseSource,
-) -> Marginals:
+def released(start: Start, z: Array, bins: Whole, there: Bools, noise: NoiseSource) -> Marginals:
     """The start's releases on rows z (n, k, d), their time points and presence (n, k).
 
-    Args:
-        measurement: the start's own. Every row may be anything: what is not finite is absent.
+    Privacy: :func:`measure_start`. Every row may be anything: what is not finite counts as absent.
     """
+    measurement = measure_start(start)
     whole, _ = contributions(start, z, bins, there, bins)
     sums = measurement(sum_cells(whole, bins.ravel(), start.cells), noise)
-    found = marginals(start, measurement, sums[:, None])
+    found = marginals(start, sums[:, None])
     rows = found.rows  # of clusters there are more, hence more noise on their sum
     for _ in range(1, start.rounds):
         clusters = nearest_cluster(found, z, bins) if found.means.shape[1] > 1 else None
@@ -154,8 +147,7 @@ def released(
         whole, _ = contributions(start, z, bins, there, cells)
         count = start.cells * start.modes
         sums = measurement(sum_cells(whole, cells.ravel(), count), noise)
-        by_cluster = sums.reshape(start.cells, start.modes, *sums.shape[1:])
-        found = marginals(start, measurement, by_cluster)
+        found = marginals(start, sums.reshape(start.cells, start.modes, *sums.shape[1:]))
     return replace(found, rows=rows)
 
 
@@ -197,7 +189,7 @@ def sum_cells(whole: Whole, cells: Whole, count: int) -> NDArray[np.object_]:
     return total
 
 
-def marginals(start: Start, measurement: WholeSum, sums: Array) -> Marginals:
+def marginals(start: Start, sums: Array) -> Marginals:
     """Counts, means and covariances from sums (T, G, d+1, d+1), smoothed along time.
 
     Each is taken for a random walk along time that is seen with the noise that is known to be
@@ -205,7 +197,7 @@ def marginals(start: Start, measurement: WholeSum, sums: Array) -> Marginals:
     an empty cell is filled from its neighbours. Means walk around a straight line.
     """
     a, d = start.constant, start.dimension
-    sd = math.sqrt(float(measurement.variance))
+    sd = math.sqrt(float(measure_start(start).variance))
     count_sd = sd / a**2
     seen = sums[..., d, d, None] / a**2
     rows = max(float(seen.sum()), count_sd * math.sqrt(seen.size))

@@ -6,8 +6,9 @@ from penstock.base.checks import Checks, shown
 from penstock.base.errors import InvalidInput, Problem
 from penstock.mechanisms.protocol import Settings
 from penstock.mechanisms.registry import MECHANISMS, Registry
-from penstock.questions.estimands import COVARIATES, MODELS, Estimand
-from penstock.schema import Schema
+from penstock.questions.estimands import COVARIATES, Estimand
+from penstock.questions.models import MODELS
+from penstock.schema import Column, Schema
 
 
 def mechanism_for(
@@ -36,24 +37,32 @@ def mechanism_for(
 def question_for(schema: Schema) -> Estimand:
     """A question to begin with, for a mechanism that needs one: to be edited.
 
-    The first column that can be an outcome, and the first other one that can be a covariate;
-    without one, a mean.
+    Of the models that drafts begin with, the first that these columns can answer: with the first
+    column that can be its outcome and, if it compares, the first other one that can be its term.
 
     Raises:
         InvalidInput: no column can be asked about.
     """
-    order = ("cox", "logistic", "ols")
-    events = {c.event for c in schema.columns}
-    for model in order:
+    drafted = sorted((m.draft, m.name) for m in MODELS if m.draft is not None)
+    for _, name in drafted:
+        model = MODELS.of(name)
         for outcome in schema.columns:
-            if outcome.kind not in MODELS[model]:
+            if outcome.kind not in model.outcomes:
                 continue
-            for term in schema.columns:
-                apart = term.name not in (outcome.name, outcome.event) and term.name not in events
-                if apart and term.kind in COVARIATES:
-                    level = term.levels[1] if term.kind == "categorical" else None
-                    return Estimand("effect", model, outcome.name, term.name, level=level)
-    for outcome in schema.columns:
-        if outcome.kind in MODELS["mean"]:
-            return Estimand("mean", "mean", outcome.name)
+            if not model.compares:
+                return Estimand(model.name, model.name, outcome.name)
+            term = _term_for(schema, outcome)
+            if term is not None:
+                level = term.levels[1] if term.kind == "categorical" else None
+                return Estimand("effect", model.name, outcome.name, term.name, level=level)
     raise InvalidInput("study", [Problem("estimands", "no column can be asked about")])
+
+
+def _term_for(schema: Schema, outcome: Column) -> Column | None:
+    """The first column that can be a covariate beside an outcome."""
+    events = {c.event for c in schema.columns}
+    for term in schema.columns:
+        apart = term.name not in (outcome.name, outcome.event) and term.name not in events
+        if apart and term.kind in COVARIATES:
+            return term
+    return None

@@ -8,7 +8,8 @@ from dataclasses import fields, replace
 from penstock.mechanisms.protocol import Settings, settings_to_dict
 from penstock.mechanisms.registry import MECHANISMS, Registry
 from penstock.privacy.request import DELTA, PrivacyRequest
-from penstock.questions.estimands import MODELS, Estimand
+from penstock.questions.estimands import Estimand
+from penstock.questions.models import MODELS
 from penstock.schema import HOW_SUGGESTED, Column, Schema, suggest_for, suggest_modelling
 from penstock.study.study import Study
 from penstock.study.toml.writer import key, table, value
@@ -29,19 +30,21 @@ _PRIVACY_NOTES = {
     "delta": "at most 1/(10 n), n the largest site's number of persons",
     "guarantee": "formal | public-flow | empirical",
 }
+_TIMED = ", ".join(model.name for model in MODELS if model.needs_event)
+_ALONE = ", ".join(model.name for model in MODELS if not model.compares)
 _ESTIMAND_NOTES = {
-    "model": " | ".join(MODELS),
-    "outcome": "cox: the duration; its event comes from the columns",
-    "term": "of a mean the outcome itself",
+    "model": " | ".join(MODELS.names),
+    "outcome": f"{_TIMED}: the duration; its event comes from the columns",
+    "term": f"of a {_ALONE} the outcome itself",
     "per": "the coefficient is reported per this many units",
 }
 _EXAMPLE = f"""\
 # What the report estimates; repeat for each. For example:
 # [[estimands]]
 # name = "effect"
-# model = "ols"        # {" | ".join(MODELS)}
-# outcome = "COLUMN"   # cox: the duration; its event comes from the columns
-# term = "COLUMN"      # not for a mean
+# model = "{MODELS.names[0]}"        # {" | ".join(MODELS.names)}
+# outcome = "COLUMN"   # {_TIMED}: the duration; its event comes from the columns
+# term = "COLUMN"      # not for a {_ALONE}
 # per = 1
 # adjust = ["COLUMN"]
 """

@@ -92,9 +92,6 @@ def test_a_policy_saved_on_windows_is_the_same(tmp_path, change):
         ("least_epsilon = 0.05", "least_epsilon = 4", "leaves no room for a study, got 4"),
         ("slot_seconds = 60", "slot_seconds = 0", "time.slot_seconds: is out of range, got 0"),
         ("slot_seconds = 60", "slot_secs = 60", "Did you mean 'slot_seconds'?"),
-        ("# approximate_delta = 1e-6", "approximate_delta = -1", "approximate_delta: is out of"),
-        ("# approximate_delta = 1e-6", "approximate_delta = nan", "approximate_delta: is out of"),
-        ("# approximate_delta = 1e-6", "approximate_delta = 6e-6", "at most half of total_delta"),
         ("# delta_times_persons = 0.1", "delta_times_persons = 0", "persons: is out of range"),
         ("# delta_times_persons = 0.1", "delta_times_persons = nan", "persons: is out of range"),
         ("# delta_times_persons = 0.1", "delta_times_persons = 2", "0 < δ·n <= 1"),
@@ -105,37 +102,20 @@ def test_each_mistake_is_named_with_its_line(tmp_path, old, new, words):
     assert words in problem(tmp_path, TEMPLATE.replace(old, new, 1))
 
 
-STRATA = '[strata]\nnames = ["north", "south"]\n'
-
-
 def test_what_is_optional_is_read(tmp_path):
     text = TEMPLATE.replace("# yearly_epsilon", "yearly_epsilon")
-    text = text.replace("# approximate_delta", "approximate_delta") + STRATA
-    policy = policy_of(tmp_path, text)
-    assert (policy.yearly_epsilon, policy.approximate_delta) == (5.0, 1e-6)
-    assert policy.strata == ("north", "south")
+    assert policy_of(tmp_path, text).yearly_epsilon == 5.0
 
 
-def test_the_template_says_how_strata_are_declared(tmp_path):
-    text = TEMPLATE.replace("# [strata]", "[strata]").replace("# names", "names")
-    assert policy_of(tmp_path, text).strata == ("north", "south")
+def test_what_no_mechanism_makes_use_of_is_not_on_offer():
+    assert "strata" not in TEMPLATE
+    assert "approximate_delta" not in TEMPLATE
 
 
-@pytest.mark.parametrize(
-    ("strata", "words"),
-    [
-        ("strata = 3\n", "strata: has no list of names"),
-        ("[strata]\n", "strata: has no list of names"),
-        ('[strata]\nnames = "north"\n', "strata: has no list of names"),
-        ('[strata]\nnames = ["a", "a"]\n', "strata.names: appears twice"),
-        ('[strata]\nnames = ["a", ""]\n', "strata.names[2]: is blank"),
-        ("[strata]\nnames = [3]\n", "strata.names[1]: must be text"),
-        ('[strata]\nnames = ["a"]\nname = "b"\n', "strata.name: is not a known key"),
-    ],
-)
-def test_strata_that_are_none_are_named(tmp_path, strata, words):
-    text = strata + TEMPLATE if strata.startswith("strata") else TEMPLATE + strata
-    assert words in problem(tmp_path, text)
+def test_keys_of_earlier_versions_are_read_and_have_no_effect(tmp_path):
+    text = TEMPLATE.replace("[limits]", "[limits]\napproximate_delta = 1e-6")
+    text += '[strata]\nnames = ["north", "south"]\n'
+    assert policy_of(tmp_path, text) == policy_of(tmp_path, TEMPLATE)
 
 
 def test_a_mistake_is_named_once(tmp_path):

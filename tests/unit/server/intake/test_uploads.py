@@ -18,7 +18,8 @@ from tests.support.carried_out import shape_of
 from penstock.base.errors import UploadRejected
 from penstock.mechanisms import Maf
 from penstock.privacy.accounting import accountant
-from penstock.privacy.events import RELATION, Gaussian, Unbounded, latent_injection, to_dict
+from penstock.privacy.events import RELATION, Gaussian, Unbounded, to_dict
+from penstock.privacy.measurements import LatentNoise
 from penstock.privacy.request import PrivacyRequest
 from penstock.questions.estimands import Estimand
 from penstock.schema import Column, Schema, to_arrow
@@ -415,7 +416,7 @@ def test_labels_of_events_unbounded(label):
 
 
 INJECTED = replace(STUDY, mechanism=Maf(copies=COPIES, refits=REFITS, w=0.2, latent_clip=0.5))
-NOISE = latent_injection(0.2, 0.5, COPIES)
+NOISE = LatentNoise(0.2, 0.5, copies=COPIES).event
 PARTS = (Gaussian(9.0), NOISE)
 
 

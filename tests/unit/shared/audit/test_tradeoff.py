@@ -8,6 +8,7 @@ import math
 import numpy as np
 import pytest
 from scipy.stats import norm
+from tests.support.measured import inject
 
 from penstock.audit import tradeoff
 from penstock.audit.membership import Interval, Pairing, Report
@@ -33,7 +34,6 @@ from penstock.audit.tradeoff import (
 )
 from penstock.audit.tradeoff_plot import plot_tradeoff
 from penstock.base.errors import InvalidInput
-from penstock.mechanisms.tables.latent_noise import inject
 from penstock.privacy.noise.sources import GRID_BITS, SeededNoise
 
 FALSE_ALARM = 1e-7

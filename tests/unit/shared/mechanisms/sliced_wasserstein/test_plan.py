@@ -9,7 +9,7 @@ import pytest
 
 from penstock.base.errors import InvalidInput
 from penstock.mechanisms.sliced_wasserstein.settings import SlicedWasserstein
-from penstock.mechanisms.sliced_wasserstein.sketch import sketch_event
+from penstock.mechanisms.sliced_wasserstein.sketch import measure_sketch
 from penstock.mechanisms.sliced_wasserstein.tuning import tune
 from penstock.schema import Column, Schema
 
@@ -58,7 +58,7 @@ def test_settings_out_of_their_bounds_are_refused(wrong: dict[str, object]) -> N
 def test_tuning_is_sound_at_every_signal_and_grows_with_it(d: int, persons: int) -> None:
     tuned = [tune(persons / sigma, persons, d) for sigma in (1e6, 30, 3, 0.3, 1e-6)]
     for one in tuned:
-        assert sketch_event(1.0, one.bases, d, one.bins, 1).size == one.bases * d * one.bins
+        assert measure_sketch(1.0, one.bases * d, one.bins, 1).size == one.bases * d * one.bins
         assert 1 <= one.bases * d <= 512 + d
         assert 0 < one.share < 1
     assert [t.bases for t in tuned] == sorted(t.bases for t in tuned)

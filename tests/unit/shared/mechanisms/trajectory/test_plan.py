@@ -139,7 +139,8 @@ def test_the_events_are_the_noise_that_is_added() -> None:
     assert isinstance(start, DiscreteGaussian)
     assert isinstance(steps, PoissonGaussian)
     variance = (start.noise_multiplier * start.sensitivity) ** 2
-    assert float(made.start.variance) == pytest.approx(variance)
+    assert made.start.measurement is not None
+    assert float(made.start.measurement.variance) == pytest.approx(variance)
     assert (steps.rate, steps.count) == (0.2, 60)
     assert steps.noise_multiplier == made.dynamics.sigma
     assert steps.sensitivity == made.dynamics.clip

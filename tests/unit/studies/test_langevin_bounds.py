@@ -11,9 +11,9 @@ import math
 
 import pytest
 from mpmath import findroot, log, mp, mpf, sqrt
+from tests.studies import langevin_bounds as bounds
 
 from penstock.base.errors import InvalidEvent
-from penstock.mechanisms.gibbs import bounds
 
 KAPPA, D, ZETA, DELTA = 26.0, 10, 1.0, 1e-5
 
