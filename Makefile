@@ -69,10 +69,10 @@ PEERS         := $(if $(PEERS_$(NAME)),.bench/$(NAME))
 	touch $@
 
 bench: setup $(PEERS:=/.ready) ## NAME=…: one benchmark; writes tests/results/<NAME>.json and .md
-	PYTHONPATH=$(PEERS) $(BIN)/python -m tests.studies bench $(NAME)
+	PYTHONPATH=$(PEERS) $(BIN)/python -m tests.benchmarks $(NAME)
 
 reproduce: setup $(PEERS:=/.ready) ## NAME=…: one study of the methods; writes tests/results/<NAME>.json and .md
-	PYTHONPATH=$(PEERS) $(BIN)/python -m tests.studies reproduce $(NAME)
+	PYTHONPATH=$(PEERS) $(BIN)/python -m tests.studies $(NAME)
 
 clean: ## remove what make made
 	rm -rf $(VENV) $(LINT) .bench dist build penstock-demo

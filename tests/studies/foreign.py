@@ -44,7 +44,7 @@ from lifelines.datasets import load_gbsg2, load_kidney_transplant, load_rossi
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 from tests.studies.lni import over_runs
-from tests.studies.rows import Row, write
+from tests.support.results import Row, write
 
 from penstock.mechanisms import Maf, Mechanism, SlicedWasserstein
 from penstock.mechanisms.plans import plan

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 from scipy.stats import ks_2samp, norm, qmc
 from tests.studies.lni import over_runs
-from tests.studies.rows import Row, at_most, write
+from tests.support.results import Row, at_most, write
 
 from penstock.mechanisms import Maf
 from penstock.mechanisms.tables import fitting

@@ -34,7 +34,7 @@ from scipy.optimize import minimize
 from tests.studies.denoise import denoised
 from tests.studies.lni import COLOURS, GREY, INK, RULE, over_runs
 from tests.studies.questions import ESTIMANDS, SCHEMA, fitted, simulate, truth
-from tests.studies.rows import RESULTS, Row, at_most, write
+from tests.support.results import RESULTS, Row, at_most, write
 
 from penstock.mechanisms.gibbs import bounds, chain, sums
 from penstock.mechanisms.gibbs.curvature import definite, shrunk
