@@ -209,7 +209,7 @@ def _tail(x: float, df: float | None) -> float:
 
 
 def poolable(estimate: float, variance: float) -> bool:
-    """Whether :func:`pool` accepts a site: |estimate| ≤ 1e60 and variance in [1e-60, 1e60].
+    """Whether :func:`pool` accepts a site: ``|estimate| ≤ 1e60`` and variance in [1e-60, 1e60].
 
     Inside these bounds w²y², the largest term, stays inside double precision. NaN gives False.
     """

@@ -367,9 +367,9 @@ class _Run:
 def errors(real: Array, made: Array) -> dict[str, float]:
     """How far the rows ``made`` (m, d) are from ``real`` (n, d), over columns that vary.
 
-    Mean |difference| of Pearson correlations over pairs of columns (a column that is constant in
-    ``made`` correlates with nothing there), of means and of standard deviations, both in units of
-    the real sd. Without two columns that vary there are no correlations to compare.
+    Mean ``|difference|`` of Pearson correlations over pairs of columns (a column that is constant
+    in ``made`` correlates with nothing there), of means and of standard deviations, both in units
+    of the real sd. Without two columns that vary there are no correlations to compare.
     """
     scale = real.std(axis=0)
     kept = scale > 0

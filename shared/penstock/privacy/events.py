@@ -235,9 +235,9 @@ class NoisyDescent(_Event):
     .. math:: μ = \frac1σ \sqrt{\frac{1-c^T}{1+c^T} \cdot \frac{1+c}{1-c}}
 
     and √T/σ at c = 1, which is plain composition (Bok, Su & Altschuler 2024, arXiv 2403.00278v2,
-    Sec. 4: full-batch NoisyGD, F λ-strongly convex and β-smooth, c = max(|1-ηλ|, |1-ηβ|)). It is
-    the best of their shifted interpolations: the least Σ a_k² with Σ c^{T-k} a_k = Σ c^{T-k}, the
-    shifts a_k of the T steps in units of σ; attained by quadratics.
+    Sec. 4: full-batch NoisyGD, F λ-strongly convex and β-smooth, ``c = max(|1-ηλ|, |1-ηβ|)``). It
+    is the best of their shifted interpolations: the least Σ a_k² with Σ c^{T-k} a_k = Σ c^{T-k},
+    the shifts a_k of the T steps in units of σ; attained by quadratics.
 
     Args:
         noise_multiplier: σ = s / sensitivity.

@@ -103,7 +103,7 @@ class Filter:
 
     @property
     def delta_per_order(self) -> float:
-        """δ' = (δ - δ_a)/|Λ|."""
+        """``δ' = (δ - δ_a)/|Λ|``."""
         return (self.delta - self.approximate_delta) / len(self.orders)
 
     @property

@@ -165,7 +165,8 @@ class Encoding:
         """Encode a coded table.
 
         Values are clamped to the bounds and the decimal grid, times beyond the follow-up by
-        :func:`~penstock.schema.end_follow_up`; NaN, and an index that is no level, is missing.
+        :func:`~penstock.schema.tables.end_follow_up`; NaN, or an index that is no level, is
+        missing.
 
         Args:
             coded: the schema's columns, each of length n.

@@ -180,6 +180,7 @@ STANDINGS: dict[str, tuple[str, str]] = {
 """What a site's state means that has no code, and what the analyst can do."""
 
 REFUSALS = frozenset(list(CODES)[: list(CODES).index("failed")])
+"""Codes with which a site refuses a study for a public reason."""
 
 
 def explain_part(state: str, code: str) -> tuple[str, str]:

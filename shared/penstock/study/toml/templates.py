@@ -105,7 +105,7 @@ _EXAMPLE = f"""\
 def dictionary_toml(
     schema: Schema, persons: int | None = None, others: Mapping[str, str] | None = None
 ) -> str:
-    """A site's dictionary; :func:`parse_dictionary` gives the same back.
+    """A site's dictionary: :func:`~penstock.study.toml.dictionary.parse_dictionary` reads it back.
 
     Args:
         persons: the declared frame; a site needs one.
@@ -120,7 +120,7 @@ def dictionary_toml(
 
 
 def study_toml(study: Study) -> str:
-    """A complete, commented study file; :func:`parse_study` gives the same study back."""
+    """A complete, commented study file: :func:`.study.parse_study` reads it back."""
     head = {
         f.name: getattr(study, f.name)
         for f in fields(study)
