@@ -87,6 +87,14 @@ class Gaussian(_Event):
         count: how many such releases, composed.
         label: what it was used for, shown in the ledger.
         sensitivity: L2, in the query's own units; the raw sd is ``noise_multiplier·sensitivity``.
+
+    Example:
+        >>> Gaussian(4.0, count=10, label="moments").count
+        10
+        >>> Gaussian(float("nan"))  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+            ...
+        penstock.base.errors.InvalidEvent: noise multiplier must be a finite positive ...
     """
 
     kind: ClassVar[str] = "gaussian"

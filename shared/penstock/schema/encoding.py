@@ -112,6 +112,24 @@ class Encoding:
         outcomes: the coordinates of each duration, its event and its end.
         levels: of each coordinate that says one of several things alone, their points, rising;
             what is there is one of them and noise of :func:`level_noise`.
+
+    Example:
+        A number takes one coordinate, three levels take two. Decoding is the exact inverse; a row
+        with a missing value is the null record.
+
+        >>> from penstock.schema import Column
+        >>> age = Column("age", "continuous", lower=18, upper=100, decimals=0)
+        >>> ward = Column("ward", "categorical", levels=("a", "b", "c"))
+        >>> encoding = Encoding(Schema((age, ward)))
+        >>> [dim.name for dim in encoding.dims]
+        ['age', 'ward[1]', 'ward[2]']
+        >>> x, present = encoding.encode(
+        ...     {"age": [40, np.nan], "ward": [2, 1]}, np.random.default_rng(1)
+        ... )
+        >>> x.shape, present.tolist()
+        ((2, 3), [True, False])
+        >>> {name: values.tolist() for name, values in encoding.decode(x[:1]).items()}
+        {'age': [40.0], 'ward': [2.0]}
     """
 
     def __init__(self, schema: Schema) -> None:
