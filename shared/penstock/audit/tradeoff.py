@@ -11,9 +11,9 @@ direct noise  :math:`\hat μ + \sqrt w (x - \hat μ) + \sqrt{1-w}\,\mathrm{diag}
 
 The second is there to be compared with, and so is flow sampling: latent noise at w = 0.
 
-**A w that is chosen so is chosen on private rows**, and tells of them (privacy contract, section
-2): that is for class ``empirical``, where ε = ∞ anyway, and for a steward's own eyes. Under
-``formal`` and ``public-flow`` w is fixed in the study, before any row is looked at.
+**A w that is chosen so is chosen on private rows**, and tells of them (docs/privacy.md,
+"Guarantee classes"): that is for class ``empirical``, where ε = ∞ anyway, and for a steward's
+own eyes. Under ``formal`` and ``public-flow`` w is fixed in the study, before any row is looked at.
 """
 
 from __future__ import annotations

@@ -511,7 +511,8 @@ def latent_injection(w: float, clip: float, count: int) -> Gaussian:
         clip: R > 0, latent radius.
         count: copies times rows per person.
 
-    Source: the Gaussian mechanism on the map of Shen & Tian 2025, eq. (4); privacy contract §2.
+    Source: the Gaussian mechanism on the map of Shen & Tian 2025, eq. (4); docs/privacy.md,
+    "What each mechanism is charged for".
     """
     reach = sensitivity.latent(w, clip)
     sigma = math.sqrt((1 - w) / w) / clip
