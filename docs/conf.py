@@ -7,6 +7,7 @@ for each room, and nobody has to keep a list of modules.
 
 from __future__ import annotations
 
+import re
 import shutil
 import site
 import sys
@@ -67,9 +68,12 @@ myst_heading_anchors = 4
 myst_links_external_new_tab = False
 
 # What a room's `__init__` offers of its modules is shown once, where it is.
-autodoc_default_options = {"members": True, "show-inheritance": True, "ignore-module-all": True}
+autodoc_default_options = {"members": True, "ignore-module-all": True}
 autodoc_inherit_docstrings = False
-autodoc_type_aliases = {name: name for name in ("Array", "Coded", "Event", "Floats", "Mechanism")}
+autodoc_type_aliases = {
+    name: name.rpartition(".")[2]
+    for name in ("Array", "ArrayLike", "npt.ArrayLike", "Coded", "Event", "Floats", "Mechanism")
+}
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
 autodoc_preserve_defaults = True
@@ -156,12 +160,26 @@ def resolve_reference(
 
 def parse_attribute(self: GoogleDocstring) -> list[str]:
     """Napoleon takes words before a colon for a type; with us they begin a sentence."""
+    if self._what == "property":  # which has sections, as functions have
+        self._what = "method"
+        self._parse()
+        return []
     return [str(line) for line in self._dedent(self._consume_to_end())]
 
 
 GoogleDocstring._parse_attribute_docstring = parse_attribute  # type: ignore[method-assign]
 
 
+def join_names(
+    app: Sphinx, what: str, name: str, thing: Any, options: Any, lines: list[str]
+) -> None:
+    """``lower, upper: bounds`` is of two names; Napoleon takes the first for a type."""
+    for i, line in enumerate(lines):
+        if found := re.match(r" +\w+(, \w+)+: ", line):
+            lines[i] = found[0].rstrip().replace(", ", ",") + line[found.end() - 1 :]
+
+
 def setup(app: Sphinx) -> None:
+    app.connect("autodoc-process-docstring", join_names, priority=400)  # before Napoleon
     app.connect("builder-inited", write_reference)
     app.connect("missing-reference", resolve_reference)
