@@ -38,7 +38,8 @@ SECRETS = {
 BUILDER = """
 import sys
 from pathlib import Path
-from penstock_server import builder, leases
+from penstock_server.operate import builder
+from penstock_server.store import leases
 leases.Leases.__init__.__kwdefaults__["seconds"] = float(sys.argv[2])
 builder.Builder.__init__.__kwdefaults__["renew"] = 0.2
 builder.main(Path(sys.argv[1]))
