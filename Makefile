@@ -2,13 +2,14 @@
 PYTHON ?= python3
 VENV   := .venv
 LINT   := .lint
+DOCS   := .docs
 BIN    := $(VENV)/bin
 NAME   ?=
 JOBS   ?= 2
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test soak lint format proto bundle bench reproduce clean
+.PHONY: help setup demo test soak lint format docs proto bundle bench reproduce clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -39,14 +40,23 @@ soak: setup ## long fault runs
 	$(BIN)/python -m pytest -m soak --timeout 3600
 
 lint: setup $(LINT)/.ready ## ruff, mypy --strict, import contracts
-	$(LINT)/bin/ruff check shared client server tests
-	$(LINT)/bin/ruff format --check shared client server tests
+	$(LINT)/bin/ruff check shared client server tests docs
+	$(LINT)/bin/ruff format --check shared client server tests docs
 	$(LINT)/bin/mypy --python-executable $(BIN)/python
 	PYTHONPATH=shared:client:server $(LINT)/bin/lint-imports
 
 format: $(LINT)/.ready ## ruff format
-	$(LINT)/bin/ruff format shared client server tests
-	$(LINT)/bin/ruff check --fix shared client server tests
+	$(LINT)/bin/ruff format shared client server tests docs
+	$(LINT)/bin/ruff check --fix shared client server tests docs
+
+$(DOCS)/.ready: pyproject.toml
+	$(PYTHON) -m venv $(DOCS)
+	$(DOCS)/bin/pip install -q 'sphinx>=8.2,<8.3' 'myst-parser>=4,<5' 'furo>=2025.9,<2026'
+	touch $@
+
+docs: setup $(DOCS)/.ready ## these pages and a reference from docstrings: build/docs/docs/index.html
+	$(DOCS)/bin/sphinx-build -c docs -d build/doctrees -W --keep-going -q . build/docs
+	@echo build/docs/docs/index.html
 
 proto: setup ## regenerate the gate's gRPC code
 	$(BIN)/pip install -q 'grpcio-tools==1.81.1'
@@ -69,11 +79,11 @@ PEERS         := $(if $(PEERS_$(NAME)),.bench/$(NAME))
 	touch $@
 
 bench: setup $(PEERS:=/.ready) ## NAME=…: one benchmark; writes tests/results/<NAME>.json and .md
-	PYTHONPATH=$(PEERS) $(BIN)/python -m tests.studies bench $(NAME)
+	PYTHONPATH=$(PEERS) $(BIN)/python -m tests.benchmarks $(NAME)
 
 reproduce: setup $(PEERS:=/.ready) ## NAME=…: one study of the methods; writes tests/results/<NAME>.json and .md
-	PYTHONPATH=$(PEERS) $(BIN)/python -m tests.studies reproduce $(NAME)
+	PYTHONPATH=$(PEERS) $(BIN)/python -m tests.studies $(NAME)
 
 clean: ## remove what make made
-	rm -rf $(VENV) $(LINT) .bench dist build penstock-demo
+	rm -rf $(VENV) $(LINT) $(DOCS) .bench dist build docs/reference penstock-demo
 	rm -f shared/penstock/mechanisms/flow/kernel-*.so

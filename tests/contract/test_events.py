@@ -271,8 +271,9 @@ def test_no_delta_left_is_no_guarantee(delta):
 
 @pytest.mark.parametrize(("w", "clip"), [(0.5, 2.0), (0.95, 3.0)])
 def test_latent_injection_has_the_published_price(w, clip):
-    # privacy contract: R = 2, w = .5 costs 10.0 and R = 3, w = .95 costs 140 at δ = 1e-5 (exact
-    # Gaussian); with the diameter 24.4 and 453. The RDP bound is above.
+    # docs/privacy.md, "What each mechanism is charged for": R = 2, w = .5 costs 10.0 and R = 3,
+    # w = .95 costs 140 at δ = 1e-5 (exact Gaussian); with the diameter 24.4 and 453. The RDP bound
+    # is above.
     zero_out, diameter = {(0.5, 2.0): (10.0, 24.4), (0.95, 3.0): (140.0, 453.0)}[(w, clip)]
     event = LatentNoise(w, clip).event
     assert epsilon_pld((event,), 1e-5) == pytest.approx(zero_out, rel=0.01)

@@ -1,6 +1,6 @@
-"""ε against the reference values of the privacy contract, by both accountants.
+"""ε against reference values, by both accountants.
 
-The values at δ = 1e-5 were computed with autodp 0.2.3.1 and dp-accounting 0.6.0 (contract, §3).
+The values at δ = 1e-5 were computed with autodp 0.2.3.1 and dp-accounting 0.6.0.
 Tolerance 2e-3: dp-accounting rounds losses to 1e-4, autodp's best order is searched on a grid, and
 the values have four digits. Curves against mpmath are in test_curves.py.
 """

@@ -12,8 +12,8 @@ from dataclasses import replace
 import psutil
 import pyarrow.parquet as pq
 import pytest
+from tests.benchmarks.network import running
 from tests.conftest import FAST
-from tests.studies.bench_network import running
 from tests.support.federation import COORDINATOR, Federation, penstock, small_disk
 
 from penstock_client.site.network_paths import NetworkPaths

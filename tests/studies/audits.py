@@ -18,7 +18,7 @@ import math
 import sys
 from pathlib import Path
 
-from tests.studies.rows import RESULTS, Row, write
+from tests.support.results import RESULTS, Row, write
 from tests.support.twins import TWINS
 
 from penstock.audit.bounds import GATE

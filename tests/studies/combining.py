@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 from tests.studies.lni import over_runs
-from tests.studies.rows import Row, write
+from tests.support.results import Row, write
 
 from penstock.mechanisms.released import refit_copy
 from penstock_server.analysis import pooling

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 from tests.studies.lni import over_runs
-from tests.studies.rows import Row, at_most, write
+from tests.support.results import Row, at_most, write
 
 from penstock.mechanisms import Maf
 from penstock.mechanisms.maf.plan import plan

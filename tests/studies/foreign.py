@@ -44,8 +44,8 @@ from lifelines.datasets import load_gbsg2, load_kidney_transplant, load_rossi
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 from tests.studies.lni import over_runs
-from tests.studies.rows import Row, write
 from tests.support.carried_out import release
+from tests.support.results import Row, write
 
 from penstock.mechanisms import Maf, Settings, SlicedWasserstein
 from penstock.mechanisms.plans import plan

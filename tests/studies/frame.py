@@ -32,8 +32,8 @@ import pandas as pd
 from lifelines.datasets import load_gbsg2
 from numpy.typing import NDArray
 from tests.studies.lni import over_runs
-from tests.studies.rows import Row, at_most, write
 from tests.support.carried_out import release
+from tests.support.results import Row, at_most, write
 
 from penstock.mechanisms import Gibbs, Maf, Settings
 from penstock.mechanisms.plans import plan

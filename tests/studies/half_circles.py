@@ -35,7 +35,7 @@ import ot
 from numpy.typing import NDArray
 from tests.studies import particle_plots
 from tests.studies.lni import over_runs
-from tests.studies.rows import RESULTS, at_most, write
+from tests.support.results import RESULTS, at_most, write
 
 from penstock.mechanisms import Trajectory
 from penstock.mechanisms.trajectory import run as mechanism

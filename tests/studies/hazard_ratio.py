@@ -28,8 +28,8 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 from scipy.stats import ks_2samp, norm, qmc
 from tests.studies.lni import over_runs
-from tests.studies.rows import Row, at_most, write
 from tests.support.measured import noisy_histograms, noisy_moments
+from tests.support.results import Row, at_most, write
 
 from penstock.mechanisms import Maf
 from penstock.mechanisms.maf.plan import plan

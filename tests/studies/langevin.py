@@ -35,8 +35,8 @@ from tests.studies import langevin_bounds as bounds
 from tests.studies.denoise import denoised
 from tests.studies.lni import COLOURS, GREY, INK, RULE, over_runs
 from tests.studies.questions import ESTIMANDS, SCHEMA, fitted, simulate, truth
-from tests.studies.rows import RESULTS, Row, at_most, write
 from tests.support.measured import noisy_sum
+from tests.support.results import RESULTS, Row, at_most, write
 
 from penstock.mechanisms.gibbs import chain, sums
 from penstock.mechanisms.gibbs.curvature import definite, shrunk, symmetric

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 from tests.studies.lni import Fitted, auc, distance_scores, fit_flow, over_runs
-from tests.studies.rows import Row, at_most, write
+from tests.support.results import Row, at_most, write
 
 from penstock.audit.membership import likelihood_ratio, roc
 from penstock.audit.tradeoff import MOST_AUC

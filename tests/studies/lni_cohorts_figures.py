@@ -21,7 +21,7 @@ from tests.studies.lni_cohorts import (
     Outcome,
     pooled,
 )
-from tests.studies.rows import RESULTS
+from tests.support.results import RESULTS
 
 from penstock.audit.membership import RATES
 from penstock_server.simulate import cvd

@@ -45,7 +45,7 @@ from tests.studies.lni import (
     moved,
     over_runs,
 )
-from tests.studies.rows import RESULTS, Row, write
+from tests.support.results import RESULTS, Row, write
 
 from penstock.mechanisms.flow.architecture import Architecture
 from penstock.mechanisms.flow.training import Training

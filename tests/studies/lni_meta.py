@@ -32,7 +32,7 @@ from tests.studies.lni import (
     fit_flow,
     over_runs,
 )
-from tests.studies.rows import Row, at_most, write
+from tests.support.results import Row, at_most, write
 
 from penstock.audit.membership import likelihood_ratio
 from penstock.audit.tradeoff import MOST_AUC

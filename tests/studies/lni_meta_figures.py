@@ -21,7 +21,7 @@ from tests.studies.lni_meta import (
     slope,
     studies,
 )
-from tests.studies.rows import RESULTS
+from tests.support.results import RESULTS
 
 from penstock.audit.membership import RATES, roc
 from penstock.audit.tradeoff import MOST_AUC

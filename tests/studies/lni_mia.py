@@ -64,7 +64,7 @@ from tests.studies.lni import (
     ratio_auc,
 )
 from tests.studies.lni_correlation import ARCH, RHO, correlation, simulate, training
-from tests.studies.rows import RESULTS, Row, write
+from tests.support.results import RESULTS, Row, write
 
 from penstock.audit.membership import RATES, pairing, roc
 from penstock.mechanisms.flow.architecture import Architecture

@@ -35,9 +35,9 @@ from typing import Any
 import numpy as np
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes, sign_message
-from tests.studies.bench_network import MANY, REAL, World, running
-from tests.studies.network_sites import COLUMNS, SiteFolder, claims, connected, table
-from tests.studies.rows import Row, write
+from tests.benchmarks.network import MANY, REAL, World, running
+from tests.benchmarks.network_sites import COLUMNS, SiteFolder, claims, connected, table
+from tests.support.results import Row, write
 
 PROBE, STOLEN = MANY[0], MANY[1]
 COPIES = 10

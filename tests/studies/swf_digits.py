@@ -52,7 +52,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from tests.studies.lni import over_runs
-from tests.studies.rows import Row, at_most, write
 from tests.studies.swf_digits_figure import SHOWN, draw
 from tests.studies.swf_digits_generator import Generated
 from tests.studies.swf_digits_images import (
@@ -65,6 +64,7 @@ from tests.studies.swf_digits_images import (
     split_digits,
 )
 from tests.studies.swf_digits_methods import Moments, Presampled, Resampled, Sketched
+from tests.support.results import Row, at_most, write
 
 from penstock.privacy.accounting.accountant import epsilon_pld
 from penstock.privacy.calibration import smallest_scale

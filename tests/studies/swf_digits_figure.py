@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from tests.studies.lni import GREY, INK
-from tests.studies.rows import RESULTS
+from tests.support.results import RESULTS
 
 Array = NDArray[np.float64]
 

@@ -31,8 +31,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from tests.studies.lni import COLOURS, GREY, INK, mean_se, over_runs
-from tests.studies.rows import RESULTS, Row, at_most, write
 from tests.support.measured import noisy_moments, noisy_sketch, presampled, resampled
+from tests.support.results import RESULTS, Row, at_most, write
 
 from penstock.mechanisms.sliced_wasserstein.batches import measure_batches
 from penstock.mechanisms.sliced_wasserstein.flow import SlicedFlow

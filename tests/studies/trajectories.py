@@ -34,7 +34,7 @@ import numpy as np
 import ot
 from numpy.typing import NDArray
 from tests.studies.lni import COLOURS, GREY, INK, RULE, over_runs
-from tests.studies.rows import RESULTS, Row, at_most, write
+from tests.support.results import RESULTS, Row, at_most, write
 
 from penstock.mechanisms import Trajectory
 from penstock.mechanisms.trajectory.paths import sample_paths

@@ -2,7 +2,7 @@
 
 Only the signed study, the site's dictionary, policy and trust, the public n, the ledger and the
 clock go in. Nothing computed from rows does, so that a refusal tells nobody about them
-(privacy contract §2).
+(docs/privacy.md, "What counts as leaving").
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Findings name columns and line numbers, never values; :func:`find_outside_values` is what the
 steward asks for by itself. All of it is computed from private rows, so it stays at the site, and
-nothing outside depends on it (privacy contract §2).
+nothing outside depends on it (docs/privacy.md, "What counts as leaving").
 """
 
 from __future__ import annotations

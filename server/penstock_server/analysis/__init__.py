@@ -1,0 +1,1 @@
+"""From tables to estimates, and from estimates to one: models, combining, pooling."""

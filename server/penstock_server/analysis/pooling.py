@@ -141,6 +141,15 @@ def pool(
 
     Raises:
         InvalidInput: with every problem of the arguments.
+
+    Example:
+        Two sites that agree, and a third that does not.
+
+        >>> pooled = pool([0.20, 0.12, 0.55], [0.01, 0.02, 0.01])
+        >>> round(pooled.estimate, 3), round(pooled.i2, 2)
+        (0.3, 0.77)
+        >>> round(pooled.ci_low, 2), round(pooled.ci_high, 2)
+        (-0.28, 0.88)
     """
     y, v, nu = _checked(estimates, variances, method, test, level, degrees)
     k = len(y)
@@ -209,7 +218,7 @@ def _tail(x: float, df: float | None) -> float:
 
 
 def poolable(estimate: float, variance: float) -> bool:
-    """Whether :func:`pool` accepts a site: |estimate| ≤ 1e60 and variance in [1e-60, 1e60].
+    """Whether :func:`pool` accepts a site: ``|estimate| ≤ 1e60`` and variance in [1e-60, 1e60].
 
     Inside these bounds w²y², the largest term, stays inside double precision. NaN gives False.
     """

@@ -1,0 +1,1 @@
+"""The report: what a study found, as one HTML page and as JSON."""

@@ -53,6 +53,15 @@ class Client:
     Raises:
         NotAllowed: no login for it.
         InvalidInput: not an address.
+
+    Example:
+        Nothing is sent where a token could be read.
+
+        >>> penstock.Client("http://coordinator.example.org")
+        Traceback (most recent call last):
+            ...
+        penstock.base.errors.InvalidInput: coordinator: 1 problem
+          address: is not encrypted: your token could be read. Write https://
     """
 
     def __init__(self, coordinator: str | Path | None = None) -> None:

@@ -8,7 +8,7 @@ knows more:
 * :func:`likelihood_ratio`: the attacker also knows the density model that the rows went through.
 
 Both need real rows. Their outcome is for the data's steward alone, decides on no formal release
-(privacy contract, section 6), and proves nothing: other attacks may see more.
+(docs/privacy.md, "Claims are attacked"), and proves nothing: other attacks may see more.
 """
 
 from __future__ import annotations

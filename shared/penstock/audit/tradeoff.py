@@ -11,9 +11,9 @@ direct noise  :math:`\hat μ + \sqrt w (x - \hat μ) + \sqrt{1-w}\,\mathrm{diag}
 
 The second is there to be compared with, and so is flow sampling: latent noise at w = 0.
 
-**A w that is chosen so is chosen on private rows**, and tells of them (privacy contract, section
-2): that is for class ``empirical``, where ε = ∞ anyway, and for a steward's own eyes. Under
-``formal`` and ``public-flow`` w is fixed in the study, before any row is looked at.
+**A w that is chosen so is chosen on private rows**, and tells of them (docs/privacy.md,
+"Guarantee classes"): that is for class ``empirical``, where ε = ∞ anyway, and for a steward's
+own eyes. Under ``formal`` and ``public-flow`` w is fixed in the study, before any row is looked at.
 """
 
 from __future__ import annotations
@@ -367,9 +367,9 @@ class _Run:
 def errors(real: Array, made: Array) -> dict[str, float]:
     """How far the rows ``made`` (m, d) are from ``real`` (n, d), over columns that vary.
 
-    Mean |difference| of Pearson correlations over pairs of columns (a column that is constant in
-    ``made`` correlates with nothing there), of means and of standard deviations, both in units of
-    the real sd. Without two columns that vary there are no correlations to compare.
+    Mean ``|difference|`` of Pearson correlations over pairs of columns (a column that is constant
+    in ``made`` correlates with nothing there), of means and of standard deviations, both in units
+    of the real sd. Without two columns that vary there are no correlations to compare.
     """
     scale = real.std(axis=0)
     kept = scale > 0

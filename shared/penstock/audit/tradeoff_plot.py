@@ -44,7 +44,8 @@ def plot_tradeoff(
     Args:
         utility: which of the errors; by default correlations, or means in tables of one column.
         label: of the errors' axis.
-        chosen: a w to ring, as of :func:`choose_w`; asked: a w to box, as of a request.
+        chosen: a w to ring, as of :func:`~penstock.audit.tradeoff.choose_w`; asked: a w
+            to box, as of a request.
         auc: where the line is drawn.
 
     Raises:

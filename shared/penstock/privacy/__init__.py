@@ -1,0 +1,1 @@
+"""What privacy costs, and the noise that buys it: events, accounting, filters, noise."""

@@ -86,6 +86,14 @@ class Gaussian(_Event):
         count: how many such releases, composed.
         label: what it was used for, shown in the ledger.
         sensitivity: L2, in the query's own units; the raw sd is ``noise_multiplier·sensitivity``.
+
+    Example:
+        >>> Gaussian(4.0, count=10, label="moments").count
+        10
+        >>> Gaussian(float("nan"))  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+            ...
+        penstock.base.errors.InvalidEvent: noise multiplier must be a finite positive ...
     """
 
     kind: ClassVar[str] = "gaussian"
@@ -234,9 +242,9 @@ class NoisyDescent(_Event):
     .. math:: μ = \frac1σ \sqrt{\frac{1-c^T}{1+c^T} \cdot \frac{1+c}{1-c}}
 
     and √T/σ at c = 1, which is plain composition (Bok, Su & Altschuler 2024, arXiv 2403.00278v2,
-    Sec. 4: full-batch NoisyGD, F λ-strongly convex and β-smooth, c = max(|1-ηλ|, |1-ηβ|)). It is
-    the best of their shifted interpolations: the least Σ a_k² with Σ c^{T-k} a_k = Σ c^{T-k}, the
-    shifts a_k of the T steps in units of σ; attained by quadratics.
+    Sec. 4: full-batch NoisyGD, F λ-strongly convex and β-smooth, ``c = max(|1-ηλ|, |1-ηβ|)``). It
+    is the best of their shifted interpolations: the least Σ a_k² with Σ c^{T-k} a_k = Σ c^{T-k},
+    the shifts a_k of the T steps in units of σ; attained by quadratics.
 
     Args:
         noise_multiplier: σ = s / sensitivity.

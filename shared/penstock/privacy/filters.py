@@ -66,6 +66,13 @@ class Filter:
     Raises:
         InvalidEvent: no budget; an order out of range, twice, or one that can hold no release;
             or no δ left beside δ_a.
+
+    Example:
+        >>> from penstock.privacy.events import Gaussian
+        >>> limit = Filter(epsilon=3.0, delta=1e-5, order=best_order(3.0, 1e-5))
+        >>> spent = [Gaussian(4.0)]
+        >>> limit.admits(spent, [Gaussian(4.0)]), limit.admits(spent, [Gaussian(1.0)])
+        (True, False)
     """
 
     epsilon: float
@@ -103,7 +110,7 @@ class Filter:
 
     @property
     def delta_per_order(self) -> float:
-        """δ' = (δ - δ_a)/|Λ|."""
+        """``δ' = (δ - δ_a)/|Λ|``."""
         return (self.delta - self.approximate_delta) / len(self.orders)
 
     @property

@@ -95,8 +95,8 @@ def float_room(persons: int, depth: int, own: int = 0) -> float:
 
     zeroing out one person moves ŝ by at most C in L2.
 
-    *Proof.* Coordinate by coordinate |ŝ_j - Σ_i v_ij| ≤ γ_h Σ_i |v_ij| (Higham 2002, "Accuracy and
-    Stability of Numerical Algorithms", section 4.2). The norm of that vector is at most
+    *Proof.* Coordinate by coordinate ``|ŝ_j - Σ_i v_ij| ≤ γ_h Σ_i |v_ij|`` (Higham 2002, "Accuracy
+    and Stability of Numerical Algorithms", section 4.2). The norm of that vector is at most
     γ_h Σ_i ‖v_i‖ by the triangle inequality, whatever the number of coordinates. Both neighbours'
     sums err by no more, so that with B = C(1 - s)(1 + γ_w) they differ by at most
     ‖v_0‖ + 2nγ_h B ≤ (1 + 2nγ_h) B, and (1 + 2nγ_h)(1 + γ_w) ≤ 1 + 2nγ_h + 2γ_w = 1 + s, since

@@ -33,6 +33,14 @@ class Estimand:
 
     Raises:
         InvalidInput: with every problem.
+
+    Example:
+        The hazard ratio of ten units of blood pressure, adjusted for age; and a mean.
+
+        >>> Estimand("pressure", "cox", "time", "sbp", per=10, adjust=("age",)).per
+        10.0
+        >>> Estimand("smokers", "mean", "smoker").term
+        'smoker'
     """
 
     name: str

@@ -67,6 +67,16 @@ class Column:
 
     Raises:
         InvalidInput: with every problem of the column.
+
+    Example:
+        >>> age = Column("age", "continuous", lower=18, upper=100, decimals=0)
+        >>> age.snap([17.2, 63.4]).tolist()
+        [18.0, 63.0]
+        >>> Column("ward", "categorical", levels=("a", "a"))
+        Traceback (most recent call last):
+            ...
+        penstock.base.errors.InvalidInput: column 'ward': 1 problem
+          levels: appears twice, got 'a'; each only once
     """
 
     name: str
@@ -166,6 +176,13 @@ class Schema:
 
     Raises:
         InvalidInput: with every problem.
+
+    Example:
+        >>> schema = Schema((Column("sex", "binary"), Column("visits", "integer", 0, 20)))
+        >>> schema.names
+        ('sex', 'visits')
+        >>> schema["sex"].levels
+        ('0', '1')
     """
 
     columns: tuple[Column, ...]

@@ -21,6 +21,14 @@ def compare(study: Schema, dictionary: Schema) -> list[Problem]:
     Returns:
         All problems; an empty list where the dictionary carries the study. No row is looked at,
         so that a refusal based on this costs no privacy (it depends on public facts alone).
+
+    Example:
+        >>> held = Schema((Column("age", "continuous", lower=18, upper=100),))
+        >>> wider = Schema((Column("age", "continuous", lower=0, upper=100),))
+        >>> print(*compare(study=wider, dictionary=held))
+        columns.age.lower: lies outside the bounds of the site's dictionary, got 0; 18 to 100
+        >>> compare(study=held, dictionary=wider)
+        []
     """
     problems: list[Problem] = []
     for column in study.columns:

@@ -112,6 +112,24 @@ class Encoding:
         outcomes: the coordinates of each duration, its event and its end.
         levels: of each coordinate that says one of several things alone, their points, rising;
             what is there is one of them and noise of :func:`level_noise`.
+
+    Example:
+        A number takes one coordinate, three levels take two. Decoding is the exact inverse; a row
+        with a missing value is the null record.
+
+        >>> from penstock.schema import Column
+        >>> age = Column("age", "continuous", lower=18, upper=100, decimals=0)
+        >>> ward = Column("ward", "categorical", levels=("a", "b", "c"))
+        >>> encoding = Encoding(Schema((age, ward)))
+        >>> [dim.name for dim in encoding.dims]
+        ['age', 'ward[1]', 'ward[2]']
+        >>> x, present = encoding.encode(
+        ...     {"age": [40, np.nan], "ward": [2, 1]}, np.random.default_rng(1)
+        ... )
+        >>> x.shape, present.tolist()
+        ((2, 3), [True, False])
+        >>> {name: values.tolist() for name, values in encoding.decode(x[:1]).items()}
+        {'age': [40.0], 'ward': [2.0]}
     """
 
     def __init__(self, schema: Schema) -> None:
@@ -165,7 +183,8 @@ class Encoding:
         """Encode a coded table.
 
         Values are clamped to the bounds and the decimal grid, times beyond the follow-up by
-        :func:`~penstock.schema.end_follow_up`; NaN, and an index that is no level, is missing.
+        :func:`~penstock.schema.tables.end_follow_up`; NaN, or an index that is no level, is
+        missing.
 
         Args:
             coded: the schema's columns, each of length n.

@@ -96,6 +96,14 @@ def from_arrow(table: pa.Table, schema: Schema) -> Coded:
 
     Raises:
         InvalidInput: a column is missing, unknown, or of a type that cannot hold its kind.
+
+    Example:
+        >>> from penstock.schema import Column
+        >>> ward = Schema((Column("ward", "categorical", levels=("a", "b", "c")),))
+        >>> to_arrow({"ward": [2, np.nan]}, ward).to_pydict()
+        {'ward': ['c', None]}
+        >>> from_arrow(to_arrow({"ward": [2, np.nan]}, ward), ward)["ward"].tolist()
+        [2.0, nan]
     """
     check = _names(list(table.column_names), schema)
     check.done()

@@ -15,6 +15,10 @@ def canonical(value: Any) -> bytes:
     Raises:
         ValueError: the value holds NaN or infinity.
         TypeError: the value holds something JSON cannot carry.
+
+    Example:
+        >>> canonical({"b": 1, "a": [1.5, None]})
+        b'{"a":[1.5,null],"b":1}'
     """
     return json.dumps(
         value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False

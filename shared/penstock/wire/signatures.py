@@ -76,6 +76,18 @@ def verify(public: str, purpose: str, payload: bytes, signature: str) -> None:
 
     Raises:
         SignatureError: the key or the signature is malformed, or does not match.
+
+    Example:
+        A signature is for one purpose: what was signed as a study cancels nothing.
+
+        >>> key = generate_key()
+        >>> signature = sign(key, "study", b"text")
+        >>> verify(public_hex(key), "study", b"text", signature)
+        >>> try:
+        ...     verify(public_hex(key), "cancel", b"text", signature)
+        ... except SignatureError as error:
+        ...     print(error)  # doctest: +ELLIPSIS
+        the signature on this cancel does not match its key: sign it again, ...
     """
     try:
         key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(public))

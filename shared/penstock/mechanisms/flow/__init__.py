@@ -1,0 +1,1 @@
+"""The engine that fits normalising flows: one protocol, a compiled kernel and torch."""

@@ -1,7 +1,7 @@
 r"""Training of flows by Adam on noisy clipped gradients: the loop, whatever the engine.
 
 The loss is the sum of -log p(row), the unit a person. An engine sums clipped gradients
-(:meth:`penstock.mechanisms.flow.engine.Flow.clipped_sum`); what is done with the sums is here.
+(:meth:`penstock.mechanisms.flow.protocol.Flow.clipped_sum`); what is done with the sums is here.
 
 Formal guarantees (zero-out, public n), of one step's noisy sum:
 

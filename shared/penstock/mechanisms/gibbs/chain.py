@@ -10,7 +10,7 @@ so that no record's gradient is clipped. m = 0 is the overdamped (unadjusted) La
 the underdamped one as it is discretised by the heavy ball. One iterate, the last, is released.
 
 *Accounting.* ``plain`` chains (P = I, equal steps η, equal σ) without momentum contract by
-c = max(|1 - ηλ|, |1 - ηβ|) for both neighbours, and their last iterate alone is seen: μ-GDP by
+``c = max(|1 - ηλ|, |1 - ηβ|)`` for both neighbours, and their last iterate alone is seen: μ-GDP by
 :class:`penstock.privacy.events.NoisyDescent`. All others by composition, in which every noisy
 gradient may be seen, so that P may be any function of what was released before. A plain chain takes
 whichever of the two needs less noise.
@@ -98,7 +98,7 @@ class Schedule:
 
 
 def contraction(step: float, convexity: float, smoothness: float) -> float:
-    """c = max(|1 - ηλ|, |1 - ηβ|), rounded up; at most 1.
+    """``c = max(|1 - ηλ|, |1 - ηβ|)``, rounded up; at most 1.
 
     Raises:
         InvalidEvent: not 0 < λ ≤ β, or the step is too long: η > 2/β.

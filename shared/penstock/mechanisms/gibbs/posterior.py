@@ -5,7 +5,7 @@ r"""Strongly convex, smooth posteriors in which one person's gradient is bounded
 over the rows a of all n persons (public; null rows contribute nothing), θ₀ public. Nothing is
 clipped that would break convexity: the *slope* φ' is cut off instead, which makes φ linear beyond.
 
-**Proposition.** Let φ' be non-decreasing in z with |φ'| ≤ L and 0 ≤ φ'' ≤ b wherever φ'' exists,
+**Proposition.** Let φ' be non-decreasing in z with ``|φ'| ≤ L`` and 0 ≤ φ'' ≤ b where φ'' exists,
 and w = min(1, (X/‖x‖)²) for a = (f, x) with ‖f‖² ≤ f₀. Then with R² = f₀ + X², at every θ and for
 every row, (i) ‖w φ' a‖ ≤ L·R; (ii) w φ'' a aᵀ has no eigenvalue outside [0, b·R²]. So, for k rows
 per person, one person moves ∇F by at most k·L·R/n (zero-out), and F is λ-strongly convex and

@@ -12,6 +12,7 @@ from penstock.questions.estimands import Estimand
 from penstock.schema import Schema
 
 VARIANTS = ("sketch", "resampled", "presampled")
+"""How noisy projections are released: once as counts, anew at every step, once as numbers."""
 MOST_DIRECTIONS = 4096
 """More directions than this have their price in time, and none in accuracy."""
 

@@ -6,7 +6,7 @@ the counts h of a direction, A·h is released with exact discrete Gaussian noise
 .. math:: W h = L (A h), \qquad W = L A, \quad
    W_{eb} = \tfrac12 \text{ if bin } b \text{ lies below edge } e, \text{ else } -\tfrac12
 
-is half the rows below each edge less half of those above. A and L are both |W|^½ up to an
+is half the rows below each edge less half of those above. A and L are both ``|W|^½`` up to an
 orthogonal factor. W is skew-circulant (what leaves at the top comes in at the bottom with its sign
 changed), so that all columns of A have one norm, and all rows of L the same:
 
@@ -192,12 +192,12 @@ def counts(rows: Array, present: Bools, directions: Directions, bins: int) -> Wh
 
 
 def strategy(bins: int) -> Array:
-    """A, (B, B), symmetric: |W|^½ rounded to whole multiples of 2⁻²⁰."""
+    """A, (B, B), symmetric: ``|W|^½`` rounded to whole multiples of 2⁻²⁰."""
     return np.asarray(_whole_strategy(bins) * _unit())
 
 
 def absolute(bins: int) -> Array:
-    """|W| = L Lᵀ, (B, B): covariance of the noise at the upper edges of bins, in units of sd²."""
+    """``|W| = L Lᵀ``, (B, B): covariance of the noise at upper edges of bins, in units of sd²."""
     back = _back(bins)
     squared: Array = back @ back.T
     return squared

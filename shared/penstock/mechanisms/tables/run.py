@@ -15,11 +15,11 @@ injection     the rows' own clipped latents, if w > 0     Gaussian, per copy and
 common scale; it sees no row. :mod:`~penstock.mechanisms.tables.fitting` has the stages up to the
 flow and the outcome; :func:`run` draws the tables.
 
-Guarantee classes (privacy contract, section 2): ``formal``, all of the above; ``public-flow``, the
-stages see public rows only, without noise, and the injection alone is charged; ``empirical``, no
-noise but the injection's: ε = ∞. Rows that are injected without formal noise pass through the
-flow as it was fitted: to match what a flow draws from latents that are not the rows' own would
-pull the rows apart.
+Guarantee classes (docs/privacy.md, "Guarantee classes"): ``formal``, all of the above;
+``public-flow``, the stages see public rows only, without noise, and the injection alone is
+charged; ``empirical``, no noise but the injection's: ε = ∞. Rows that are injected without formal
+noise pass through the flow as it was fitted: to match what a flow draws from latents that are not
+the rows' own would pull the rows apart.
 
 A table has as many rows as its model was fitted on, *as released*: the margins' noisy count. So it
 varies as a sample of that size does, however many persons of the frame have no rows. n·k rows are

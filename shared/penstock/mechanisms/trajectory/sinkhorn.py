@@ -42,7 +42,7 @@ class Plans:
         joint: (B, m, m), each summing to 1; columns sum to 1/m, rows but for the error.
         f, g: (B, m) potentials of x and y, in units of the cost C:
             joint = exp((f ⊕ g - C) / reg) / m².
-        error: (B,) Σ_i |Σ_j joint_ij - 1/m|.
+        error: (B,) ``Σ_i |Σ_j joint_ij - 1/m|``.
     """
 
     joint: torch.Tensor

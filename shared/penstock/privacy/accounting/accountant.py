@@ -28,6 +28,17 @@ def epsilon(events: Sequence[Event], delta: float) -> float:
 
     An upper bound under zero-out with public n. Of δ, what approximate events take off the top is
     not there for the rest. 0 for no events; ∞ with an unbounded one, or where nothing of δ is left.
+
+    Example:
+        Four releases cost as much as one with half the noise.
+
+        >>> from penstock.privacy.events import Gaussian
+        >>> round(epsilon([Gaussian(4.0)], delta=1e-5), 3)
+        1.013
+        >>> round(epsilon([Gaussian(4.0, count=4)], delta=1e-5), 3)
+        2.166
+        >>> round(epsilon([Gaussian(2.0)], delta=1e-5), 3)
+        2.166
     """
     check_delta(delta)
     return max(epsilon_of_one(own, delta - delta_off_top(own)) for own in by_person(events))
@@ -39,6 +50,13 @@ def epsilon_pld(events: Sequence[Event], delta: float, *, relation: Relation = "
     An upper bound, as :func:`epsilon`, and nearly tight. ``relation="replace-one"`` gives the value
     that papers quote: a person exchanged for another
     (:func:`penstock.privacy.accounting.pld.replace_one`).
+
+    Example:
+        >>> from penstock.privacy.events import Gaussian
+        >>> round(epsilon_pld([Gaussian(4.0)], delta=1e-5), 3)
+        0.926
+        >>> round(epsilon_pld([Gaussian(4.0)], delta=1e-5, relation="replace-one"), 3)
+        1.993
     """
     check_delta(delta)
     return pld.epsilon(events, delta, relation == "replace-one")

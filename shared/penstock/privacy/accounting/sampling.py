@@ -15,19 +15,20 @@ at whole orders α. Wang, Balle & Kasiviswanathan 2019 (arXiv 1808.00087, Thm 9)
 order j by 2e^{(j-1)ρ(j)}, and by 4(e^{ρ(2)} - 1) at j = 2, with ρ(j) = j/(2σ²) of the Gaussian.
 
 For the Gaussian these moments are known exactly, which is up to 20 times better for large σ. As
-|x|^j/y^{j-1} is jointly convex, one batch with each of three rows in the same place is the worst:
-P, Q, R are then Gaussians of sd 1 with means pairwise within D = 1/σ (or R = Q). Let A = |P-R|²,
-B = |Q-R|² and c the inner product of P - R and Q - R. For even j, M_j = E_R[((P-Q)/R)^j] is a sum
-of exponentials, :math:`\sum_k \binom{j}{k} (-1)^{j-k} e^{k(k-1)A/2 + (j-k)(j-k-1)B/2 + k(j-k)c}`.
+``|x|^j/y^{j-1}`` is jointly convex, one batch with each of three rows in the same place is the
+worst: P, Q, R are then Gaussians of sd 1 with means pairwise within D = 1/σ (or R = Q). Let
+``A = |P-R|²``, ``B = |Q-R|²`` and c the inner product of P - R and Q - R. For even j,
+M_j = E_R[((P-Q)/R)^j] is a sum of exponentials,
+:math:`\sum_k \binom{j}{k} (-1)^{j-k} e^{k(k-1)A/2 + (j-k)(j-k-1)B/2 + k(j-k)c}`.
 
 1. ∂M/∂A = C(j,2)·E_R[(P/R)²((P-Q)/R)^{j-2}] ≥ 0, ∂M/∂B likewise, and ∂M/∂c = -j(j-1)·E_R[PQ/R²·
-   ((P-Q)/R)^{j-2}] ≤ 0. So P and Q are as far apart as may be, |P-Q| = D (if R is too near to
+   ((P-Q)/R)^{j-2}] ≤ 0. So P and Q are as far apart as may be, ``|P-Q| = D`` (if R is too near to
    both, scale all three: by data processing M grows until it is).
-2. Along |P-Q| = D, dM/dA = C(j,2)·E_P[((P-Q)/R)^{j-1}] has the sign of E[sinh^{j-1}(w/2)] for a
+2. Along ``|P-Q| = D``, dM/dA = C(j,2)·E_P[((P-Q)/R)^{j-1}] has the sign of E[sinh^{j-1}(w/2)] for a
    Gaussian w of mean (D² + (j-1)(A-B))/2, hence of that mean. Say A ≥ B: M grows with A up to D²,
    and there falls and then grows with B in [0, D²]: its largest value is at an end.
-3. So M_j is largest at the equilateral triangle or at Q = R, |P-R| = D. With P/R·Q/R as a change of
-   measure it is e^{D²(3j²/8-j/2)}·E(2 sinh(w/2))^j, w ~ N(0, D²), in the one case, and
+3. So M_j is largest at the equilateral triangle or at Q = R, ``|P-R| = D``. With P/R·Q/R as a
+   change of measure it is e^{D²(3j²/8-j/2)}·E(2 sinh(w/2))^j, w ~ N(0, D²), in the one case, and
    e^{D²(j²/8-j/4)}·E(2 sinh(w/2))^j, w ~ N((j-1)D²/2, D²), in the other.
 
 Odd j: the geometric mean of j-1 and j+1, by Cauchy-Schwarz under Q'. Thm 27 of the same paper is

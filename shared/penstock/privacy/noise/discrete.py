@@ -65,7 +65,7 @@ def discrete_gaussian(variance: Rational, size: int, noise: NoiseSource) -> list
 
 
 def discrete_laplace(scale: Rational, size: int, noise: NoiseSource) -> list[int]:
-    """Independent draws of Lap_Z(b): P(x) ∝ exp(-|x|/b) on the whole numbers.
+    """Independent draws of Lap_Z(b): ``P(x) ∝ exp(-|x|/b)`` on the whole numbers.
 
     Raises:
         InvalidEvent: b is not a finite positive number.

@@ -83,6 +83,27 @@ def parse_dictionary(text: str, *, framed: bool = False) -> DictionaryFile:
     Raises:
         InvalidInput: with every problem of the file and its line; also where it is a draft that
             nobody finished.
+
+    Example:
+        >>> file = parse_dictionary('''
+        ... persons = 500
+        ... [columns.age]
+        ... kind = "continuous"
+        ... lower = 18
+        ... upper = 100
+        ... ''')
+        >>> file.persons, file.schema.names
+        (500, ('age',))
+        >>> parse_dictionary('''[columns.age]
+        ... kind = "integer"
+        ... lowr = 18
+        ... lower = 0
+        ... upper = 9
+        ... ''')
+        Traceback (most recent call last):
+            ...
+        penstock.base.errors.InvalidInput: dictionary: 1 problem
+          line 3: columns.age.lowr: is not a known key. Did you mean 'lower'?
     """
     values, lines = read_toml(text, "dictionary")
     problems = unknown_keys(values, _HEAD)

@@ -32,6 +32,37 @@ def parse_study(text: str, mechanisms: Registry = MECHANISMS) -> Study:
 
     Raises:
         InvalidInput: with every problem of the file and its line.
+
+    Example:
+        >>> study = parse_study('''
+        ... [study]
+        ... name = "pressure"
+        ... title = "Blood pressure of smokers"
+        ... federation = "heart"
+        ... sites = ["north", "south"]
+        ... not_before = 2026-11-21T00:00:00Z
+        ... expires = 2026-12-21T00:00:00Z
+        ... quorum = 2
+        ... deadline_hours = 336
+        ... [privacy]
+        ... epsilon = 3.0
+        ... delta = 1e-5
+        ... [mechanism]
+        ... name = "maf"
+        ... [columns.sbp]
+        ... kind = "continuous"
+        ... lower = 70
+        ... upper = 250
+        ... [columns.smoker]
+        ... kind = "binary"
+        ... [[estimands]]
+        ... name = "smoking"
+        ... model = "ols"
+        ... outcome = "sbp"
+        ... term = "smoker"
+        ... ''')
+        >>> study.privacy.epsilon, study.mechanism.copies
+        (3.0, 10)
     """
     values, lines = read_toml(text, "study")
     problems = unknown_keys(values, _TOP)

@@ -53,7 +53,7 @@ _EXAMPLE = f"""\
 def dictionary_toml(
     schema: Schema, persons: int | None = None, others: Mapping[str, str] | None = None
 ) -> str:
-    """A site's dictionary; :func:`parse_dictionary` gives the same back.
+    """A site's dictionary: :func:`~penstock.study.toml.dictionary.parse_dictionary` reads it back.
 
     Args:
         persons: the declared frame; a site needs one.

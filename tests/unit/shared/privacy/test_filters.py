@@ -1,9 +1,10 @@
-"""Filters, the odometer, and calibration: what fits, what is left, and on which side."""
+"""Filters and the odometer: what fits, what is left, and on which side."""
 
 import itertools
 import math
 
 import pytest
+from tests.support.spending import ASIDE, DELTA, GRID, ONE, ORDER
 
 from penstock.base.errors import BudgetExceeded, InvalidEvent
 from penstock.privacy.accounting.accountant import epsilon, epsilon_pld
@@ -17,13 +18,7 @@ from penstock.privacy.events import (
     PoissonGaussian,
     Unbounded,
 )
-from penstock.privacy.filters import RUNGS, Filter, Odometer, best_order
-
-DELTA = 1e-5
-ORDER = best_order(3.0, DELTA)
-ONE = Filter(3.0, DELTA, ORDER)
-GRID = Filter(3.0, DELTA, (5.5, 9.0, 32.0))
-ASIDE = Filter(3.0, DELTA, ORDER, approximate_delta=1e-6)
+from penstock.privacy.filters import RUNGS, Filter, Odometer
 
 
 @pytest.mark.parametrize("kept", [ONE, GRID, ASIDE])
@@ -236,26 +231,3 @@ class TestOdometer:
     def test_what_is_no_odometer_is_refused(self, budget, delta, order, aside):
         with pytest.raises(InvalidEvent):
             Odometer(budget, delta, order, aside)
-
-
-class TestCalibration:
-    @pytest.mark.parametrize("target", [0.3, 1.0, 3.0])
-    @pytest.mark.parametrize("accountant", [epsilon, epsilon_pld])
-    def test_it_ends_on_the_private_side(self, target, accountant):
-        def events(scale):
-            return (Gaussian(2 * scale), Gaussian(20 * scale, 100))
-
-        scale = smallest_scale(events, target, DELTA, accountant=accountant)
-        assert accountant(events(scale), DELTA) <= target
-        assert accountant(events(scale * (1 - 1e-3)), DELTA) > target
-
-    def test_it_says_when_a_part_does_not_shrink(self):
-        with pytest.raises(BudgetExceeded, match="does not shrink"):
-            smallest_scale(lambda s: (Gaussian(s), Gaussian(0.5)), 1.0, DELTA)
-
-    @pytest.mark.parametrize("bad", [math.nan, 0.0, -1.0, math.inf])
-    def test_it_refuses_bad_targets(self, bad):
-        with pytest.raises(InvalidEvent):
-            smallest_scale(lambda s: (Gaussian(s),), bad, DELTA)
-        with pytest.raises(InvalidEvent):
-            smallest_scale(lambda s: (Gaussian(s),), 1.0, DELTA, tolerance=bad or 1.0)

@@ -1,37 +1,24 @@
-"""Dictionaries and studies as people write them: aliases, lines, drafts, round trips."""
+"""Dictionaries and studies as people write them: aliases, lines, templates, round trips."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import fields, replace
-from pathlib import Path
 
 import pytest
+from tests.support.dictionaries import problems
 
-from penstock.base.errors import InvalidInput, Problem
-from penstock.mechanisms import (
-    MECHANISMS,
-    Gibbs,
-    Maf,
-    Settings,
-    SlicedWasserstein,
-    Trajectory,
-)
+from penstock.base.errors import InvalidInput
+from penstock.mechanisms import MECHANISMS, Gibbs, Maf, Settings, SlicedWasserstein, Trajectory
 from penstock.privacy.request import PrivacyRequest
 from penstock.questions.estimands import Estimand, estimand_problems
 from penstock.schema import Column, Schema
 from penstock.study.toml import (
-    Codebook,
-    Guess,
-    dictionary_draft,
     dictionary_toml,
-    infer_kind,
     mechanism_for,
     parse_dictionary,
     parse_study,
     question_for,
-    read_codebook,
-    read_file,
     study_template,
     study_toml,
 )
@@ -66,6 +53,7 @@ ward.categories = [
 ]
 """
 
+
 SCHEMA = Schema(
     (
         Column("age", "continuous", 18, 100, 0, unit="year", missing=("-9", "?")),
@@ -75,6 +63,7 @@ SCHEMA = Schema(
     ),
     "patient_id",
 )
+
 
 RICH = Schema(
     (
@@ -89,13 +78,6 @@ RICH = Schema(
     "patient_id",
     7,
 )
-
-
-def problems(parse: object, text: str) -> list[Problem]:
-    assert callable(parse)
-    with pytest.raises(InvalidInput) as caught:
-        parse(text)
-    return list(caught.value.problems)
 
 
 def template(schema: Schema = SCHEMA, estimands: tuple[Estimand, ...] = ()) -> str:
@@ -427,88 +409,6 @@ def test_a_missing_section_is_one_problem() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "values", "guess"),
-    [
-        ("age", ["18", "99", "", "NA"], Guess("integer")),
-        ("age", ["18.5", "-9e1", None], Guess("continuous")),
-        ("smoker", ["0", "1", "?"], Guess("binary", ("0", "1"))),
-        ("cvd_event", ["0", "1"], Guess("event", ("0", "1"))),
-        ("time", ["1.5", "3"], Guess("duration")),
-        ("sex", ["m", "f", "m"], Guess("binary")),
-        ("ward", ["c", "a", "b"], Guess("categorical")),
-        ("note", [f"text {i}" for i in range(50)], Guess("categorical")),
-        ("empty", ["", "NA"], Guess("categorical")),
-    ],
-)
-def test_kinds_are_guessed(name: str, values: list[str | None], guess: Guess) -> None:
-    assert infer_kind(name, values) == guess
-
-
-def drafted(**kinds: str) -> str:
-    return dictionary_draft({name: Guess(kind) for name, kind in kinds.items()})
-
-
-def filled(draft: str, persons: int = 500) -> str:
-    """A draft whose steward looked at every line, and filled in the frame."""
-    return draft.replace("draft = true", "draft = false").replace(
-        'persons = ""', f"persons = {persons}"
-    )
-
-
-@pytest.mark.parametrize(
-    "values",
-    [
-        ["1234", "5678"],
-        ["12.5", "-3.25"],
-        ["male", "female"],
-        ["a", "b", "HIV index case 1987, J. Smith"],
-        ["1", "2", "77"],
-        [f"text {i}" for i in range(50)],
-    ],
-)
-def test_a_draft_holds_no_value_of_a_row(values: list[str]) -> None:
-    text = dictionary_draft({n: infer_kind(n, values) for n in ("age", "time", "event", "ward")})
-    body = text[text.index("[columns.age]") :]
-    assert not [v for v in values if re.search(rf"(?<!\w){re.escape(v)}(?!\w)", body)]
-
-
-def test_a_draft_asks_for_every_blank() -> None:
-    text = drafted(age="continuous", time="duration", cvd="event", ward="categorical", sex="binary")
-    found = problems(lambda t: parse_dictionary(t, framed=True), text)
-    assert [p.where for p in found] == [
-        "draft",
-        "persons",
-        "columns.age.lower",
-        "columns.age.upper",
-        "columns.time.follow_up",
-        "columns.ward.levels",
-        "columns.sex.levels",
-    ]
-    blank = re.compile(r'= (true|""|\[\])$')
-    assert all(blank.search(text.splitlines()[(p.line or 0) - 1]) for p in found)
-
-
-def test_a_draft_that_nobody_finished_is_refused_though_nothing_is_blank() -> None:
-    text = dictionary_draft({"sex": infer_kind("sex", ["0", "1"])})
-    text = text.replace('persons = ""', "persons = 500")
-    (found,) = problems(parse_dictionary, text)
-    assert (found.where, text.splitlines()[(found.line or 0) - 1]) == ("draft", "draft = true")
-    assert parse_dictionary(filled(text)).schema == Schema((Column("sex", "binary"),))
-
-
-def test_a_filled_draft_parses() -> None:
-    text = filled(drafted(time="duration", cvd="event", sex="binary"), 700)
-    text = text.replace('follow_up = ""', "follow_up = 9").replace("[]", '["f", "m"]')
-    found = parse_dictionary(text, framed=True)
-    assert found.schema["time"].event == "cvd"
-    assert found.schema["sex"].levels == ("f", "m")
-    assert found.persons == 700
-
-
-# -- frames, and the level for what is none ----------------------------------------------------
-
-
-@pytest.mark.parametrize(
     "given", ['""', "0", "-5", "true", "10.0", '"500"', "10000000000"], ids=str
 )
 def test_a_frame_is_a_whole_number_of_persons(given: str) -> None:
@@ -560,209 +460,3 @@ def test_an_other_that_is_no_level_is_refused(line: str, message: str) -> None:
 def test_another_number_for_a_level_is_the_level() -> None:
     text = "[columns.x]\nkind = 'ordered'\nlevels = [1, 2, 9]\nother = 9\n"
     assert parse_dictionary(text).others == {"x": "9"}
-
-
-# -- codebooks ---------------------------------------------------------------------------------
-
-REDCAP = [
-    "Variable / Field Name",
-    "Form Name",
-    "Field Type",
-    "Field Label",
-    "Choices, Calculations, OR Slider Labels",
-    "Text Validation Type OR Show Slider Number",
-    "Text Validation Min",
-    "Text Validation Max",
-]
-
-
-def book(header: list[str], *rows: list[str]) -> Codebook:
-    return read_codebook(header, list(enumerate(rows, start=2)))
-
-
-def test_a_redcap_dictionary_is_read() -> None:
-    found = book(
-        REDCAP,
-        ["sex", "base", "radio", "Sex at\nbirth", "1, Male | 2, Female", "", "", ""],
-        ["ward", "base", "dropdown", "", "a, Medical | b, Surgical, acute | c, Other", "", "", ""],
-        ["age", "base", "text", "Age", "", "integer", "18", "110"],
-        ["bmi", "base", "text", "", "", "number_1dp", "10", "80.5"],
-        ["smoker", "base", "yesno", "", "", "", "", ""],
-        ["bsa", "base", "calc", "", "sqrt([w]*[h]/3600)", "", "", ""],
-        ["note", "base", "notes", "Free text", "", "", "", ""],
-        ["born", "base", "text", "", "", "date_ymd", "1900-01-01", "2020-01-01"],
-    )
-    assert found.unread == ("Form Name",)
-    fields = {name: dict(d.fields) for name, d in found.columns.items()}
-    assert fields == {
-        "sex": {"kind": "binary", "levels": ["1", "2"], "label": "Sex at birth"},
-        "ward": {"kind": "categorical", "levels": ["a", "b", "c"]},
-        "age": {"kind": "integer", "lower": 18, "upper": 110, "label": "Age"},
-        "bmi": {"kind": "continuous", "lower": 10, "upper": 80.5},
-        "smoker": {"kind": "binary", "levels": ["0", "1"]},
-        "bsa": {"kind": "continuous"},
-        "note": {"label": "Free text"},
-        "born": {"lower": "1900-01-01", "upper": "2020-01-01"},
-    }
-    assert found.columns["ward"].choices == {"a": "Medical", "b": "Surgical, acute", "c": "Other"}
-
-
-@pytest.mark.parametrize(
-    ("cell", "levels"),
-    [
-        ("male | female", ["male", "female"]),
-        ("male;female", ["male", "female"]),
-        ("I, II, III", ["I", "II", "III"]),
-        ("1=low; 2=high", ["1", "2"]),
-        ("1: low | 2: high", ["1", "2"]),
-        ('["a, b", 3]', ["a, b", "3"]),
-        ("-9, unknown | 1, yes", ["-9", "1"]),
-    ],
-)
-def test_levels_come_from_every_way_to_write_them(cell: str, levels: list[str]) -> None:
-    column = book(["name", "type", "range_values"], ["x", "categorical", cell]).columns["x"]
-    assert column.fields["levels"] == levels
-
-
-def test_a_codebook_and_a_file_draft_a_dictionary_that_needs_little_more() -> None:
-    found = book(
-        ["column", "kind", "range_min", "range_max", "units", "missing", "values", "follow_up?"],
-        ["age", "int", "18", "110", "year", "-9|?", "", ""],
-        ["ward", "factor", "", "", "", "", "m=Medical|s=Surgical|o=Other", ""],
-        ["gone", "int", "0", "1", "", "", "", ""],
-    )
-    guesses = {"age": Guess("continuous"), "ward": Guess("categorical"), "x": Guess("continuous")}
-    text = dictionary_draft(guesses, found)
-    assert "# In the codebook, and not in the file: gone\n" in text
-    assert "# m = Medical; s = Surgical; o = Other\n[columns.ward]\n" in text
-    assert text.count("guessed from rows: confirm it") == 1  # of x, of which it says nothing
-    found_problems = problems(lambda t: parse_dictionary(t, framed=True), text)
-    where = [p.where for p in found_problems]
-    assert where == ["draft", "persons", "columns.x.lower", "columns.x.upper"]
-    done = filled(text).replace('lower = ""', "lower = 0").replace('upper = ""', "upper = 1")
-    assert parse_dictionary(done, framed=True).schema == Schema(
-        (
-            Column("age", "integer", 18, 110, unit="year", missing=("-9", "?")),
-            Column("ward", "categorical", levels=("m", "s", "o")),
-            Column("x", "continuous", 0, 1),
-        )
-    )
-
-
-def test_a_codebook_alone_drafts_its_own_columns() -> None:
-    found = book(
-        ["name", "kind", "upper", "event", "other", "levels", "nullable"],
-        ["time", "survival", "25", "cvd", "", "", ""],
-        ["cvd", "event", "", "", "", "", ""],
-        ["stage", "ordinal", "", "", "IV", "I|II|III|IV", "yes"],
-    )
-    done = parse_dictionary(filled(dictionary_draft({}, found)), framed=True)
-    assert done.schema["time"] == Column("time", "duration", upper=25, event="cvd")
-    assert done.schema["stage"].nullable
-    assert done.others == {"stage": "IV"}
-
-
-def test_observed_minima_in_a_codebook_are_not_bounds() -> None:
-    """A summary of the rows is no codebook: columns named min and max may hold what was seen."""
-    found = book(["variable", "type", "min", "max", "mean"], ["age", "int", "19", "97", "55"])
-    assert found.unread == ("min", "max", "mean")
-    text = dictionary_draft({}, found)
-    assert not re.search(r"\b(19|97|55)\b", text)
-
-
-@pytest.mark.parametrize(
-    ("header", "rows", "line", "words"),
-    [
-        (["what", "kind"], [], 1, "no field holds the columns' names"),
-        (["name", "max", "upper", "follow_up"], [["x", "9", "3", "4"]], 2, "said twice"),
-        (["name"], [["x"], ["x"]], 3, "is described twice"),
-        (["name", "kind"], [["", "int"]], 2, "a column without a name"),
-    ],
-)
-def test_what_is_no_codebook_says_why(
-    header: list[str], rows: list[list[str]], line: int, words: str
-) -> None:
-    (found,) = problems(lambda h: book(h, *rows), header)
-    assert found.line == line
-    assert words in found.message
-
-
-def test_a_hostile_codebook_stays_within_its_lines() -> None:
-    """What it says is written as TOML strings and one-line comments, whatever it holds."""
-    label = 'x"\n[columns.evil]\nkind = "event"\u202e\x1b[31m'
-    found = book(["name", "kind", "levels", "label"], ["x", "radio", f"1, {label} | 2, b", label])
-    text = dictionary_draft({}, found)
-    tables = re.findall(r"(?m)^\[columns\.\w+\]", text)
-    assert tables == ["[columns.x]"]
-    assert all(c.isprintable() or c == "\n" for c in text)
-
-
-# -- bombs -------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "bomb",
-    [
-        "a." * 250_000 + "a = 1",
-        '"a".' * 200_000 + "a = 1",
-        "[" + "a." * 250_000 + "a]",
-        "a = " + "[" * 500_000,
-        "a = " + "{a = " * 100_000,
-        "a = [" + "{b.c.d = [" * 10,
-        "x.y.z = {" + "a.b.c.d.e = {" * 3,
-    ],
-    ids=["dotted", "quoted", "header", "arrays", "tables", "mixed", "sums"],
-)
-@pytest.mark.parametrize("parse", [parse_dictionary, parse_study])
-def test_a_toml_bomb_is_refused_before_it_is_parsed(
-    parse: object, bomb: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def never(_: str) -> None:
-        raise AssertionError("parsed")
-
-    monkeypatch.setattr("penstock.study.toml.reader.tomllib.loads", never)
-    (found,) = problems(parse, bomb)
-    assert "nested too deeply" in found.message
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        'a = "' + "[" * 50 + '"',
-        "a = '" + "." * 50 + "'",
-        'a = """' + "[\n" * 50 + '"""',
-        "# " + "[." * 50 + "\na = 1",
-        "a = [" + "1.5, " * 100 + "]",
-        "a = [\n" + "[1.5], # ]\n" * 100 + "]",
-        "".join(f"[a.b.c.d{i}]\ne.f = {{g.h = 1}}\n" for i in range(100)),
-    ],
-    ids=["string", "literal", "lines", "comment", "numbers", "rows", "many"],
-)
-def test_depth_is_counted_outside_strings_and_side_by_side(text: str) -> None:
-    assert read_toml(text, "test")[0]
-
-
-def test_a_file_of_any_size_is_read_no_further_than_its_bound(tmp_path: Path) -> None:
-    huge = tmp_path / "huge.toml"
-    with huge.open("wb") as file:
-        file.truncate(10**12)  # sparse: it takes no disk, and would take all memory
-    with pytest.raises(InvalidInput, match="is too large, got 1000000000000 bytes"):
-        read_file(huge)
-
-
-def test_size_is_counted_in_bytes() -> None:
-    (found,) = problems(parse_dictionary, "# " + "é" * 600_000)
-    assert "is too large" in found.message
-
-
-def test_names_that_need_quotes_are_quoted() -> None:
-    text = dictionary_draft({n: Guess("binary", ("0", "1")) for n in ("AGE (yrs)", 'a"b')})
-    found = problems(parse_dictionary, text.replace("draft = true", "").replace('persons = ""', ""))
-    assert [p.message for p in found] == ["is not well formed"] * 2
-    assert all(p.line is not None for p in found)
-
-
-def test_whole_numbers_written_with_a_point_are_whole():
-    assert infer_kind("sex", ["1.0", "0.0", ""]).kind == "binary"
-    assert infer_kind("age", ["63.0", "41.0"]).kind == "integer"
-    assert infer_kind("oldpeak", ["2.0", "1.5"]).kind == "continuous"

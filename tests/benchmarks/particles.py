@@ -28,10 +28,10 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from tests.studies import bench_flow as flow
-from tests.studies import bench_particles_scaling as scaling
-from tests.studies import bench_particles_works as works
-from tests.studies.rows import RESULTS, Row, write
+from tests.benchmarks import flow
+from tests.benchmarks import particle_scaling as scaling
+from tests.benchmarks import particle_works as works
+from tests.support.results import RESULTS, Row, write
 
 from penstock.mechanisms.trajectory.paths import couple, sample_paths
 

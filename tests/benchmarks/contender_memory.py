@@ -1,4 +1,4 @@
-"""What one contender's work costs in memory: `python -m tests.studies.bench_memory NAME`.
+"""What one contender's work costs in memory: `python -m tests.benchmarks.contender_memory NAME`.
 
 Each in a process of its own, after one small warm-up, so that what its libraries load once is not
 counted as growth. Prints two numbers in MiB: by how much the resident memory rose above where it
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from tests.studies import bench_flow as flow
+from tests.benchmarks import flow
 
 Work = Callable[[int], object]
 """A contender's work at so many rows."""
@@ -33,7 +33,7 @@ ROOT = Path(__file__).parent.parent.parent
 def measure(name: str) -> tuple[float, float]:
     """Growth and peak in MiB, from a fresh process."""
     run = subprocess.run(
-        [sys.executable, "-m", "tests.studies.bench_memory", name],
+        [sys.executable, "-m", "tests.benchmarks.contender_memory", name],
         capture_output=True,
         text=True,
         check=True,
@@ -69,20 +69,20 @@ def _our_samples(n: int) -> object:
 
 
 def _peer_fit(who: str) -> Work:
-    from tests.studies import bench_peers as peers
+    from tests.benchmarks import peers
 
     return lambda n: peers.fit(peers.PEERS[who], flow.data(n), min(n, flow.BATCH), 2)
 
 
 def _opacus(who: str) -> Work:
-    from tests.studies.bench_peers import OpacusFit
+    from tests.benchmarks.peers import OpacusFit
 
     return lambda n: OpacusFit(flow.data(n), who.split()[-1], None).steps(3)
 
 
 def _peer_samples(who: str) -> Work:
     import torch
-    from tests.studies import bench_peers as peers
+    from tests.benchmarks import peers
 
     def work(n: int) -> object:
         peer = peers.PEERS[who]

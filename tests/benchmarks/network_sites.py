@@ -1,6 +1,6 @@
 """Sites for the network's bench: gates that serve made-up releases, and nodes without a SuperNode.
 
-``python -m tests.studies.network_sites FOLDER...``: one process that holds a node for each site
+``python -m tests.benchmarks.network_sites FOLDER...``: one process that holds a node for each site
 folder, every node on Flower's own connection through the real api, until SIGTERM.
 """
 

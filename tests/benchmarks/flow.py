@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 
 import numpy as np
-from tests.studies.rows import Row
+from tests.support.results import Row
 
 from penstock.mechanisms.flow.architecture import Architecture
 from penstock.mechanisms.flow.engine import Flow, make_flow
@@ -21,7 +21,7 @@ from penstock.privacy.noise.sources import SecureNoise
 N, D, FLOWS, HIDDEN, BATCH, EPOCHS, SAMPLES = 2000, 7, 4, 64, 256, 100, 100_000
 CLIP, SIGMA = 5.0, 20.0
 RATE = 1e-3
-"""Adam's for ours; chosen as the peers' own were, see :class:`tests.studies.bench_peers.Peer`."""
+"""Adam's for ours; chosen as the peers' own were, see :class:`tests.benchmarks.peers.Peer`."""
 
 Works = Mapping[str, Callable[[], object]]
 Times = dict[str, np.ndarray]

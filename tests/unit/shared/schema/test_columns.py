@@ -1,4 +1,4 @@
-"""Columns and schemas refuse what is wrong, Arrow round trips, and dictionaries compare."""
+"""Columns and schemas refuse what is wrong, and know their grids."""
 
 from __future__ import annotations
 
@@ -7,30 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
+from tests.support.cohort_columns import AGE, CVD, SCHEMA, TIME, VISITS, WARD, refused
 
 from penstock.base.errors import InvalidInput
-from penstock.schema import Column, Schema, compare, from_arrow, to_arrow
-
-AGE = Column("age", "continuous", 18, 100, 0, unit="year")
-TIME = Column("time", "duration", upper=25, decimals=2, unit="year", event="cvd")
-CVD = Column("cvd", "event")
-WARD = Column("ward", "categorical", levels=("a", "b", "c"), nullable=True)
-STAGE = Column("stage", "ordered", levels=("1", "2", "3"))
-VISITS = Column("visits", "integer", 0, 20, nullable=True)
-SCHEMA = Schema((AGE, TIME, CVD, WARD, STAGE, VISITS), "pid", 3)
-
-
-def refused(make: Any, *args: Any, **kwargs: Any) -> list[str]:
-    """Where the problems of a refused construction lie."""
-    with pytest.raises(InvalidInput) as caught:
-        make(*args, **kwargs)
-    return [p.where for p in caught.value.problems]
-
-
-def with_columns(*columns: Column) -> Schema:
-    return replace(SCHEMA, columns=columns)
+from penstock.schema import Column, Schema
 
 
 @pytest.mark.parametrize(
@@ -248,135 +229,3 @@ def test_grid_is_exact(lower: float, upper: float, decimals: int, grid: tuple[in
 )
 def test_snap(column: Column, values: list[float], snapped: list[float]) -> None:
     np.testing.assert_array_equal(column.snap(values), snapped)
-
-
-CODED = {
-    "age": np.array([18.0, 55.0, 100.0]),
-    "time": np.array([0.0, 12.34, 25.0]),
-    "cvd": np.array([0.0, 1.0, 0.0]),
-    "ward": np.array([2.0, np.nan, 0.0]),
-    "stage": np.array([0.0, 1.0, 2.0]),
-    "visits": np.array([3.0, np.nan, 20.0]),
-}
-
-
-def test_arrow_holds_labels_and_types() -> None:
-    table = to_arrow(CODED, SCHEMA)
-    kinds = [pa.float64(), pa.float64(), pa.int64(), pa.string(), pa.int64(), pa.int64()]
-    assert table.schema.types == kinds
-    assert table["ward"].to_pylist() == ["c", None, "a"]
-    assert table["stage"].to_pylist() == [1, 2, 3]
-    assert table["visits"].to_pylist() == [3, None, 20]
-    assert table["time"].to_pylist() == [0.0, 12.34, 25.0]
-
-
-def test_arrow_round_trip() -> None:
-    coded = from_arrow(to_arrow(CODED, SCHEMA), SCHEMA)
-    for name, values in CODED.items():
-        np.testing.assert_array_equal(coded[name], values)
-
-
-def test_arrow_of_no_rows() -> None:
-    empty = {name: np.empty(0) for name in SCHEMA.names}
-    assert from_arrow(to_arrow(empty, SCHEMA), SCHEMA)["ward"].size == 0
-
-
-@pytest.mark.parametrize(
-    ("column", "values", "coded"),
-    [
-        (WARD, pa.array(["b", "x", None]), [1, np.nan, np.nan]),
-        (WARD, pa.array(["b", "a"]).dictionary_encode(), [1, 0]),
-        (STAGE, pa.array(["2", "9"]), [1, np.nan]),
-        (STAGE, pa.array([3.0, 1.5, None]), [2, np.nan, np.nan]),
-        (Column("b", "binary"), pa.array([True, False, None]), [1, 0, np.nan]),
-        (AGE, pa.array([3, 2000, None]), [3, 2000, np.nan]),
-        (AGE, pa.array([float("inf")], pa.float32()), [np.inf]),
-        (AGE, pa.nulls(2), [np.nan, np.nan]),
-    ],
-)
-def test_from_arrow_reads_what_people_write(
-    column: Column, values: pa.Array, coded: list[float]
-) -> None:
-    table = pa.table({column.name: values})
-    np.testing.assert_array_equal(from_arrow(table, Schema((column,)))[column.name], coded)
-
-
-@pytest.mark.parametrize(
-    ("column", "values"),
-    [
-        (AGE, pa.array(["44"])),
-        (AGE, pa.array([True])),
-        (AGE, pa.array([[1.0]])),
-        (AGE, pa.array([0], pa.timestamp("s"))),
-        (WARD, pa.array([1])),
-        (WARD, pa.array([b"a"])),
-    ],
-)
-def test_from_arrow_refuses_types_that_do_not_fit(column: Column, values: pa.Array) -> None:
-    table = pa.table({column.name: values})
-    assert refused(from_arrow, table, Schema((column,))) == [column.name]
-
-
-@pytest.mark.parametrize(
-    "table",
-    [
-        pa.table({}),
-        pa.table({"age": [1.0], "more": [1.0]}),
-        pa.Table.from_arrays([pa.array([1.0])] * 2, names=["age", "age"]),
-    ],
-)
-def test_from_arrow_refuses_other_columns(table: pa.Table) -> None:
-    assert refused(from_arrow, table, Schema((AGE,)))
-
-
-def test_errors_hold_no_values_of_rows() -> None:
-    with pytest.raises(InvalidInput) as caught:
-        from_arrow(pa.table({"age": ["secret"]}), Schema((AGE,)))
-    assert "secret" not in str(caught.value)
-
-
-def test_a_dictionary_carries_its_own_schema() -> None:
-    assert compare(SCHEMA, SCHEMA) == []
-
-
-@pytest.mark.parametrize(
-    "study",
-    [
-        with_columns(AGE),
-        with_columns(replace(AGE, lower=30, upper=60)),
-        with_columns(replace(TIME, upper=10), CVD),
-        with_columns(replace(WARD, levels=("c", "a", "b"))),
-        with_columns(replace(AGE, label="how old", decimals=None, nullable=True)),
-        with_columns(replace(AGE, spike=18, scale="log")),
-        replace(SCHEMA, max_rows_per_person=2),
-    ],
-)
-def test_a_dictionary_carries_narrower_schemas(study: Schema) -> None:
-    assert compare(study, SCHEMA) == []
-
-
-@pytest.mark.parametrize(
-    ("study", "where"),
-    [
-        (with_columns(replace(AGE, name="agee")), "columns.agee"),
-        (with_columns(replace(AGE, kind="integer", decimals=None)), "columns.age.kind"),
-        (with_columns(replace(AGE, unit="month")), "columns.age.unit"),
-        (with_columns(replace(AGE, lower=17)), "columns.age.lower"),
-        (with_columns(replace(AGE, upper=101)), "columns.age.upper"),
-        (with_columns(replace(TIME, upper=26), CVD), "columns.time.upper"),
-        (with_columns(replace(WARD, levels=("a", "b"))), "columns.ward.levels"),
-        (with_columns(replace(STAGE, levels=("1", "3", "2"))), "columns.stage.levels"),
-        (replace(SCHEMA, max_rows_per_person=4), "max_rows_per_person"),
-        (replace(SCHEMA, person="patient"), "person"),
-        (replace(SCHEMA, person=None, max_rows_per_person=1), "person"),
-    ],
-)
-def test_a_dictionary_does_not_carry_other_schemas(study: Schema, where: str) -> None:
-    assert [p.where for p in compare(study, SCHEMA)] == [where]
-
-
-def test_another_event_is_not_carried() -> None:
-    other = Column("death", "event")
-    study = with_columns(replace(TIME, event="death"), other)
-    held = with_columns(TIME, CVD, replace(TIME, name="t2", event="death"), other)
-    assert [p.where for p in compare(study, held)] == ["columns.time.event"]

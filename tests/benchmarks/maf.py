@@ -28,11 +28,10 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from tests.studies import bench_flow as flow
-from tests.studies import bench_memory as memory
-from tests.studies import bench_peers as peers
-from tests.studies.bench_scaling import picture
-from tests.studies.rows import RESULTS, Row, write
+from tests.benchmarks import contender_memory as memory
+from tests.benchmarks import flow, peers
+from tests.benchmarks.scaling import picture
+from tests.support.results import RESULTS, Row, write
 
 REPEATS = 7
 STEPS = flow.EPOCHS * -(-flow.N // flow.BATCH)

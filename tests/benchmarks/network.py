@@ -31,7 +31,7 @@ from pathlib import Path
 
 import numpy as np
 import sqlalchemy as sa
-from tests.studies.network_sites import (
+from tests.benchmarks.network_sites import (
     COLUMNS,
     DELTA,
     FEDERATION,
@@ -42,7 +42,7 @@ from tests.studies.network_sites import (
     schema,
     table,
 )
-from tests.studies.rows import Row, write
+from tests.support.results import Row, write
 
 from penstock.mechanisms import Maf
 from penstock.privacy.request import PrivacyRequest
@@ -68,7 +68,7 @@ KINDS = {
     "api": "penstock_server.api.serve",
     "supernode": "penstock_client.operate.flower.supernode",
     "site's runner": "penstock_client.operate.flower.runner",
-    "simulated sites": "tests.studies.network_sites",
+    "simulated sites": "tests.benchmarks.network_sites",
 }
 
 
@@ -418,7 +418,7 @@ def measure(world: World) -> list[Row]:
         others.close()
         folders = [str(world.sites[n].root) for n in MANY]
         log = world.root / "many.log"
-        module = "tests.studies.network_sites"
+        module = "tests.benchmarks.network_sites"
         with running(module, *folders, home=world.root / "home", log=log):
             world.online(MANY, 60)
             rows += many(world)

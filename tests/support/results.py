@@ -6,8 +6,10 @@ import json
 import math
 import platform
 import subprocess
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -73,6 +75,18 @@ def write(name: str, rows: Sequence[Row], note: str) -> Path:
     path = RESULTS / f"{name}.md"
     path.write_text(_markdown(record, rows))
     return path
+
+
+def run_named(known: Mapping[str, str], arguments: Sequence[str]) -> int:
+    """Runs the module of the name given and prints what it wrote; the exit status."""
+    name = arguments[0] if arguments else ""
+    if name not in known:
+        names = ", ".join(known)
+        sys.stderr.write(f"error: NAME={name or '(none)'} is not known; use one of: {names}\n")
+        return 2
+    path: Path = import_module(known[name]).run()
+    sys.stdout.write(path.read_text())
+    return 0
 
 
 def _versions() -> dict[str, str]:

@@ -39,9 +39,9 @@ from pathlib import Path
 
 import numpy as np
 import psutil
-from tests.studies.bench_network import parts_of
-from tests.studies.rows import Row, write
+from tests.benchmarks.network import parts_of
 from tests.support.federation import kind_of
+from tests.support.results import Row, write
 from tests.support.weighed import MB
 
 from penstock.cli.console import say

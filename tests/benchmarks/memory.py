@@ -33,7 +33,7 @@ from pathlib import Path
 
 import numpy as np
 from tests.studies.particle_plots import LINES, RULE
-from tests.studies.rows import RESULTS, Row, write
+from tests.support.results import RESULTS, Row, write
 from tests.support.weighed import (
     MB,
     MECHANISMS,
@@ -127,15 +127,15 @@ def _picture(found: Mapping[tuple[str, int], Mapping[str, float]], path: Path) -
 
 def _peak_of(peer: str, n: int) -> float:
     """MB, from a fresh process; NaN where it does not end well."""
-    command = [sys.executable, "-m", "tests.studies.bench_workers", peer, str(n)]
+    command = [sys.executable, "-m", "tests.benchmarks.memory", peer, str(n)]
     made = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     return float(made.stdout) if made.returncode == 0 else float("nan")
 
 
 def _opacus(mode: str) -> Callable[[int], object]:
     def work(n: int) -> object:
-        from tests.studies import bench_flow as flow
-        from tests.studies.bench_peers import OpacusFit
+        from tests.benchmarks import flow
+        from tests.benchmarks.peers import OpacusFit
 
         flow.threads(1)
         return OpacusFit(flow.data(n, COLUMNS), mode, None).steps(3)

@@ -18,7 +18,7 @@ from functools import partial
 
 import numpy as np
 import torch
-from tests.studies.bench_flow import CLIP, FLOWS, HIDDEN, RATE, SIGMA, architecture
+from tests.benchmarks.flow import CLIP, FLOWS, HIDDEN, RATE, SIGMA, architecture
 from torch import Tensor, nn
 from torch.nn import functional
 

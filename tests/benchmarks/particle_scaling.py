@@ -18,8 +18,8 @@ import torch
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator
-from tests.studies import bench_flow as flow
-from tests.studies import bench_particles_works as works
+from tests.benchmarks import flow
+from tests.benchmarks import particle_works as works
 
 REPEATS = 3
 PARTICLES = (1000, 3000, 10_000, 30_000, 100_000)

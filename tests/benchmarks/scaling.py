@@ -15,8 +15,7 @@ matplotlib.use("Agg")
 import numpy as np
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
-from tests.studies import bench_flow as flow
-from tests.studies import bench_peers as peers
+from tests.benchmarks import flow, peers
 
 REPEATS = 5
 ROWS = (125, 250, 500, 1000, 2000, 4000, 8000, 16000)

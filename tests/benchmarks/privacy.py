@@ -18,8 +18,8 @@ from pathlib import Path
 import numpy as np
 import torch
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from tests.studies.rows import Row, write
 from tests.support.ledgers import DIGESTS, ROWS
+from tests.support.results import Row, write
 
 from penstock.privacy.accounting import accountant, renyi
 from penstock.privacy.events import DiscreteGaussian, Event, PoissonGaussian

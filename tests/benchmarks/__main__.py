@@ -1,0 +1,17 @@
+"""`python -m tests.benchmarks NAME`: one benchmark, as `make bench` runs it."""
+
+import sys
+
+from tests.support.results import run_named
+
+BENCHMARKS = {
+    "maf": "tests.benchmarks.maf",
+    "memory": "tests.benchmarks.memory",
+    "network": "tests.benchmarks.network",
+    "particles": "tests.benchmarks.particles",
+    "privacy": "tests.benchmarks.privacy",
+    "twelve": "tests.benchmarks.twelve",
+}
+
+if __name__ == "__main__":
+    sys.exit(run_named(BENCHMARKS, sys.argv[1:]))
