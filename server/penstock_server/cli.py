@@ -89,7 +89,7 @@ def init(
         certificate=_own(cert, key, ca),
     )
     if known is not None:
-        service.open_coordinator(directory).store.set("truth", known)
+        service.open_coordinator(directory).store.values.set("truth", known)
     done(f"coordinator in {directory}; sites and analysts reach it at https://{settings.address}")
     say(f"CA fingerprint, for stewards: {service.authority_fingerprint(directory)}")
     say("next: `penstock server enrol SITE/join.json` for each site,")
@@ -148,7 +148,7 @@ def _authority(directory: Path) -> str:
 @friendly
 def sites(directory: CoordinatorDir = Path("coordinator"), as_json: AsJson = False) -> None:
     """The enrolled sites: who they are, and when they were last heard of."""
-    found = service.open_coordinator(directory).store.sites().values()
+    found = service.open_coordinator(directory).store.sites.all().values()
     if as_json:
         emit_json(
             [

@@ -34,7 +34,7 @@ from penstock_server.report.build import ReportInputs, SiteInput, build_report, 
 from penstock_server.report.html import render
 from penstock_server.results import export, results
 from penstock_server.results.codebook import dictionary
-from penstock_server.store.store import Site
+from penstock_server.store.sites import Site
 
 PERSONS = 300
 QUICK = replace(TRAJECTORY, steps=4, paths=20, subsample=None)

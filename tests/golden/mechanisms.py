@@ -173,14 +173,14 @@ def finish(hub: Coordinator, sockets: Mapping[str, Path]) -> None:
     limit = time.monotonic() + 250
 
     def ended() -> bool:
-        assert time.monotonic() < limit, [hub.status(s.id) for s in hub.store.studies()]
+        assert time.monotonic() < limit, [hub.status(s.id) for s in hub.store.studies.all()]
         while (lease := hub.leases.claim()) is not None:
-            row, folder = hub.store.study(lease.study_id), hub.results(lease.study_id)
+            row, folder = hub.store.studies.find(lease.study_id), hub.results(lease.study_id)
             assert row is not None
             folder.mkdir(parents=True)
             results.build(gather(hub, row, lease.since), folder)
             assert hub.leases.finish(lease, lambda: None)
-        return all(study.state.final for study in hub.store.studies())
+        return all(study.state.final for study in hub.store.studies.all())
 
     service.run(hub, network(sockets), stop=ended)
 

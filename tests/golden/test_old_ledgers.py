@@ -325,7 +325,7 @@ def test_a_coordinator_of_0_1_0_has_its_study_pulled_and_pools_it_as_before(tmp_
     with contextlib.closing(sqlite3.connect(root / "coordinator.db")) as database:
         database.executescript((HUB / "store.sql").read_text())
     hub = service.open_coordinator(root, upgrade=False)
-    (row,) = hub.store.studies()
+    (row,) = hub.store.studies.all()
     assert (row.name, hub.status("trial")["state"]) == ("trial", "finished")
     told("pull", "trial", "--out", tmp_path / "out", "--refits", "-c", root)
     pulled = json.loads((tmp_path / "out" / "report.json").read_text())

@@ -29,7 +29,7 @@ from penstock.wire.signed import sign_cancel, sign_study
 from penstock_server.access.accesslog import Visitor, verified
 from penstock_server.access.tokens import Role, Tokens
 from penstock_server.operate import doctor, service
-from penstock_server.store.store import SCHEMA_VERSION
+from penstock_server.store.migration import SCHEMA_VERSION
 from penstock_server.studies.lifecycle import now, stamp
 
 BOB, EVE = generate_key(), generate_key()
@@ -126,7 +126,7 @@ def test_study_signed_with_a_strangers_key_is_refused(hub):
         assert error.value.value == fingerprint(public_hex(key))
         assert "penstock server token key add ada" in error.value.remedy
         assert "another account" not in str(error.value)
-    assert "strange" not in {r.name for r in hub.store.studies()}
+    assert "strange" not in {r.name for r in hub.store.studies.all()}
     with hub.remote() as ada:
         study_id = ada.submit(sign_study(study, ANALYST).to_bytes())
     (record,) = [r for r in records(hub, "submit") if r["study"] == study_id]
@@ -208,7 +208,7 @@ def test_readers_have_accounts(hub):
     with hub.remote() as ada, pytest.raises(CoordinatorError) as error:
         ada.submit(signed("typo", readers=("bob", "bobb")).to_bytes())
     assert error.value.value == "bobb"
-    assert "typo" not in {r.name for r in hub.store.studies()}
+    assert "typo" not in {r.name for r in hub.store.studies.all()}
 
 
 def test_others_studies_stand_in_nobodys_way(hub):
@@ -265,7 +265,7 @@ def test_what_cannot_be_recorded_is_not_shown(hub, tmp_path):
         with hub.client(hub.analyst) as ada:
             data = signed("unrecorded").to_bytes()
             assert ada.post("/api/v1/studies", content=data).status_code == 503
-        assert "unrecorded" not in {r.name for r in hub.store.studies()}
+        assert "unrecorded" not in {r.name for r in hub.store.studies.all()}
         row = next(r for r in doctor.checkup(hub.root) if r.check == "access")
         assert (row.state, "key is gone" in row.found) == ("fail", True)
     finally:
@@ -291,7 +291,7 @@ def small(tmp_path):
 def test_open_studies_are_limited(small):
     ada, bob = Visitor("ada", "192.0.2.1"), Visitor("bob", "192.0.2.2")
     ids = [small.submit(signed(f"s{i}").to_bytes(), ada) for i in range(2)]
-    before = len(small.store.due("9")), len(small.access.rows())
+    before = len(small.store.mailbox.due("9")), len(small.access.rows())
     with pytest.raises(CoordinatorError, match=r"of this account are open \(got 2; at most 2\)"):
         small.submit(signed("s2").to_bytes(), ada)
     assert small.submit(signed("s1").to_bytes(), ada) == ids[1]  # the same again is none more
@@ -299,8 +299,8 @@ def test_open_studies_are_limited(small):
     for by in (bob, None):
         with pytest.raises(CoordinatorError, match="too many studies are open at this coordinator"):
             small.submit(sign_study(replace(STUDY, name="u"), BOB).to_bytes(), by)
-    assert len(small.store.studies()) == 3
-    assert len(small.store.due("9")) == before[0] + 2
+    assert len(small.store.studies.all()) == 3
+    assert len(small.store.mailbox.due("9")) == before[0] + 2
     assert len(small.access.rows()) == before[1] + 1
     small.cancel(sign_cancel(ids[0], ANALYST).to_bytes(), ada)
     small.submit(signed("s2").to_bytes(), ada)
@@ -334,21 +334,21 @@ def test_a_coordinator_of_the_version_before_opens_and_goes_on(old):
     assert found.state == "fail"  # a doctor changes nothing
     assert "brings it up to date" in found.remedy
     coordinator = service.open_coordinator(old)
-    store, (row,) = coordinator.store, coordinator.store.studies()
-    assert store.get("schema") == SCHEMA_VERSION
+    store, (row,) = coordinator.store, coordinator.store.studies.all()
+    assert store.values.get("schema") == SCHEMA_VERSION
     key = "03a107bff3ce10be1d70dd18e74bc09967e4d6309ba50d5f1ddc8664125531b8"
     assert (row.owner, row.signer, row.name) == ("", key, "trial")
     assert coordinator.status("trial")["study"] == row.id
     tokens = Tokens(store, coordinator.access)
     assert tokens.find(f"pst_{'A' * 43}", stamp(now())).name == "ada"
     # A study without an owner is an admin's to read, until its signer's key is bound.
-    assert store.studies_for("ada") == []
+    assert store.studies.readable_by("ada") == []
     row_of = {r.check: r for r in doctor.checkup(old)}
     assert row_of["accounts"].state == "warn"
     assert "ada" in row_of["accounts"].found
     tokens.add_key("ada", key, stamp(now()))
-    assert [r.id for r in store.studies_for("ada")] == [row.id]
-    assert store.studies_for("bob") == []
+    assert [r.id for r in store.studies.readable_by("ada")] == [row.id]
+    assert store.studies.readable_by("bob") == []
     assert coordinator.submit(row.signed) == row.id
     store.close()
     service.open_coordinator(old).store.close()
@@ -358,7 +358,7 @@ def test_two_processes_may_open_an_old_store_at_once(old):
     first, second = (service.open_coordinator(old) for _ in range(2))
     for coordinator in (first, second):
         coordinator.store._upgrade()
-        assert len(coordinator.store.studies()) == 1
+        assert len(coordinator.store.studies.all()) == 1
         coordinator.store.close()
 
 

@@ -259,7 +259,7 @@ class Api:
         path.write_bytes(data)
         with self.store.begin() as c:
             delivered = {"state": str(SiteState.DELIVERED), "manifest": manifest(study_id, data)}
-            self.store.update_part(c, study_id, "a", **delivered)
+            self.store.studies.update_part(c, study_id, "a", **delivered)
         finish(self.coordinator, study_id)
         return study_id
 
@@ -411,7 +411,7 @@ def test_a_study_is_closed_by_its_owner_once_its_quorum_is_there(api, remote, ho
         remote.close_study(sign_cancel(study_id, ANALYST).to_bytes())
     assert "penstock study close" not in run("study", "status", "slow")
     with api.store.begin() as c:
-        api.store.update_part(c, study_id, "a", state=str(SiteState.DELIVERED))
+        api.store.studies.update_part(c, study_id, "a", state=str(SiteState.DELIVERED))
     assert "its quorum is there: `penstock study close`" in run("study", "status", "slow")
     with pytest.raises(NotAllowed, match="not bound to your account"):
         remote.close_study(sign_cancel(study_id, STRANGER).to_bytes())

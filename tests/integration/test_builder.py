@@ -61,7 +61,7 @@ def pooling(coordinator, name="trial", mechanism="gibbs"):
 
 
 def state(coordinator, study):
-    return coordinator.store.study(study).state
+    return coordinator.store.studies.find(study).state
 
 
 @contextlib.contextmanager
@@ -128,7 +128,7 @@ def test_a_process_without_secrets_makes_the_bytes_that_were_made_before(coordin
         assert not names & {"coordinator.db", "access.key", "secret"}
         process.resume()
         until(lambda: state(coordinator, study) is StudyState.FINISHED)
-    row = coordinator.store.study(study)
+    row = coordinator.store.studies.find(study)
     assert row.finished < since
     results.build(material.gather(coordinator, row, row.finished), tmp_path)
     assert report(coordinator, study) == (tmp_path / "report.json").read_bytes()
@@ -283,7 +283,7 @@ def test_a_store_of_format_3_that_was_left_without_results_gets_them(coordinator
     with contextlib.closing(sqlite3.connect(root / "coordinator.db")) as database:
         database.executescript((GOLDEN / "store.sql").read_text())
     old = service.open_coordinator(root)
-    (row,) = old.store.studies()
+    (row,) = old.store.studies.all()
     assert row.state is StudyState.OPEN
     for site in ("north", "south"):
         path = old.table_path(row.id, site)

@@ -255,7 +255,7 @@ def test_a_study_is_closed_without_a_site_whose_steward_has_not_looked(world, tm
     wish = sign_cancel(study_id, world.analyst).to_bytes()
 
     def states():
-        return {p.site: str(p.state) for p in coordinator.store.parts(study_id)}
+        return {p.site: str(p.state) for p in coordinator.store.studies.parts(study_id)}
 
     def waits():
         return set(states().values()) == {"awaiting-approval"}
@@ -263,7 +263,7 @@ def test_a_study_is_closed_without_a_site_whose_steward_has_not_looked(world, tm
     run(coordinator, gates(world), stop=waits)
     with pytest.raises(CoordinatorError, match="too few sites have delivered"):
         coordinator.close(wish)
-    requests = {p.site: p.request_id for p in coordinator.store.parts(study_id)}
+    requests = {p.site: p.request_id for p in coordinator.store.studies.parts(study_id)}
     approve(first, requests[first.name])
     run(coordinator, gates(world), stop=lambda: states()[first.name] == "delivered")
     assert states()[second.name] == "awaiting-approval"
@@ -271,7 +271,7 @@ def test_a_study_is_closed_without_a_site_whose_steward_has_not_looked(world, tm
     run(coordinator, gates(world), stop=lambda: ended(coordinator, study_id))
     status = coordinator.status(study_id)
     assert status["state"] == "finished", status
-    run(coordinator, gates(world), stop=lambda: not coordinator.store.due("9"))
+    run(coordinator, gates(world), stop=lambda: not coordinator.store.mailbox.due("9"))
     # The site was told: its steward can say yes no more, and nothing was charged there.
     (job,) = document(second.paths, "Requests")["requests"]
     assert job["state"] == "cancelled"
@@ -299,7 +299,9 @@ def test_a_killed_pump_loses_nothing_and_charges_once(world, tmp_path):
         )
 
     def waiting():
-        return all(str(p.state) == "awaiting-approval" for p in coordinator.store.parts(study_id))
+        return all(
+            str(p.state) == "awaiting-approval" for p in coordinator.store.studies.parts(study_id)
+        )
 
     first = start()
     try:
@@ -307,7 +309,7 @@ def test_a_killed_pump_loses_nothing_and_charges_once(world, tmp_path):
     finally:
         first.kill()
         first.wait()
-    for site, part in zip(world.sites, coordinator.store.parts(study_id), strict=True):
+    for site, part in zip(world.sites, coordinator.store.studies.parts(study_id), strict=True):
         approve(site, part.request_id)
     assert waiting()
     second = start()

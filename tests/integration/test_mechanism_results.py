@@ -43,7 +43,7 @@ def coordinator(tmp_path_factory):
 
 def finished(coordinator, name: str) -> str:
     """A study that two of its three sites have delivered to."""
-    known = [r.id for r in coordinator.store.studies() if r.name == name]
+    known = [r.id for r in coordinator.store.studies.all() if r.name == name]
     if known:
         return known[0]
     study_id = deliver(coordinator, ANALYST, name, name)

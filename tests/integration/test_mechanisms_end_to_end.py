@@ -149,7 +149,9 @@ def made():
 
         def ended() -> bool:
             assert time.monotonic() < limit, "it takes too long"
-            return all(found.coordinator.store.study(i).state.final for i in found.ids.values())
+            return all(
+                found.coordinator.store.studies.find(i).state.final for i in found.ids.values()
+            )
 
         run(found.coordinator, network(sockets), stop=ended)
         yield found
@@ -166,7 +168,7 @@ each = pytest.mark.parametrize("name", STUDIES)
 def test_every_site_delivers(made, name):
     status = made.coordinator.status(made.ids[name])
     assert status["state"] == "finished", status
-    parts = made.coordinator.store.parts(made.ids[name])
+    parts = made.coordinator.store.studies.parts(made.ids[name])
     assert {p.site: str(p.state) for p in parts} == {s.name: "delivered" for s in made.sites(name)}
 
 

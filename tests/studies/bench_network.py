@@ -52,7 +52,8 @@ from penstock.wire.signatures import generate_key
 from penstock.wire.signed import sign_study
 from penstock_server.operate import service
 from penstock_server.store.folder import Folder
-from penstock_server.store.store import Store, study_site_table
+from penstock_server.store.store import Store
+from penstock_server.store.tables import study_site_table
 
 REAL = ("r0", "r1", "r2", "r3")
 MANY = tuple(f"s{i:02}" for i in range(30))
@@ -224,7 +225,7 @@ class World:
         """Wait until sites have been heard of."""
 
         def heard() -> bool:
-            known = self.coordinator.store.sites()
+            known = self.coordinator.store.sites.all()
             return all(known[name].seen for name in sites)
 
         until(heard, seconds, f"{len(sites)} sites online", pause=0.2)

@@ -200,7 +200,7 @@ class Federation:
         """Whether the coordinator has heard of a site after ``since``."""
         coordinator = service.open_coordinator(self.folder(COORDINATOR))
         try:
-            return coordinator.store.sites()[name].seen > since
+            return coordinator.store.sites.all()[name].seen > since
         finally:
             coordinator.store.close()
 
@@ -316,7 +316,7 @@ class Federation:
         """Each site's state in a study, from the store itself."""
         coordinator = service.open_coordinator(self.folder(COORDINATOR))
         try:
-            return {p.site: str(p.state) for p in coordinator.store.parts(study)}
+            return {p.site: str(p.state) for p in coordinator.store.studies.parts(study)}
         finally:
             coordinator.store.close()
 

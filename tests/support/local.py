@@ -100,11 +100,11 @@ def run(coordinator: Coordinator, network: FlowerNetwork, *, stop: Callable[[], 
 
 def finish(coordinator: Coordinator, study_id: str) -> None:
     """Make the results of a study, of which some sites have delivered, in this process."""
-    parts = coordinator.store.parts(study_id)
+    parts = coordinator.store.studies.parts(study_id)
     with coordinator.store.begin() as c:
         delivered = sum(p.state is SiteState.DELIVERED for p in parts)
         coordinator.leases.open(c, study_id, coordinator.now(), delivered)
-    lease, row = coordinator.leases.claim(), coordinator.store.study(study_id)
+    lease, row = coordinator.leases.claim(), coordinator.store.studies.find(study_id)
     assert lease is not None
     assert lease.study_id == study_id
     coordinator.results(study_id).mkdir(parents=True)
@@ -147,13 +147,13 @@ def deliver(coordinator: Coordinator, key: Ed25519PrivateKey, mechanism: str, na
         with coordinator.store.begin() as c:
             signed = sign_manifest(manifest, made.KEY)
             values = {"state": str(SiteState.DELIVERED), "manifest": signed}
-            coordinator.store.update_part(c, study_id, site, **values)
+            coordinator.store.studies.update_part(c, study_id, site, **values)
     return study_id
 
 
 def ended(coordinator: Coordinator, study_id: str) -> bool:
     """Whether a study goes on no more."""
-    return coordinator.store.study(study_id).state.final
+    return coordinator.store.studies.find(study_id).state.final
 
 
 if __name__ == "__main__":

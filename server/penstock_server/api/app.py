@@ -75,7 +75,7 @@ def create_app(folder: Path) -> FastAPI:
     paths, store = Folder(folder), coordinator.store
     spool = Spool(paths.spool)
     spool.clean()
-    nodes = Nodes(lambda: {n: str(s.join.get("node_key")) for n, s in store.sites().items()})
+    nodes = Nodes(lambda: {n: str(s.join.get("node_key")) for n, s in store.sites.all().items()})
     fleet = Fleet(paths.superlink_socket, nodes, spool)
     results = ResultFiles(coordinator)
     results.clean()

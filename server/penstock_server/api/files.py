@@ -16,7 +16,7 @@ import anyio.to_thread
 
 from penstock import __version__
 from penstock.wire.messages import Copies
-from penstock_server.store.store import StudyRow
+from penstock_server.store.register import StudyRow
 from penstock_server.studies.lifecycle import Coordinator
 
 LISTING = "listing.json"

@@ -28,7 +28,7 @@ from penstock_server.api.auth import Answer, Caller, Person, admin, body, person
 from penstock_server.api.files import ResultFiles
 from penstock_server.api.reads import Reads
 from penstock_server.operate import service
-from penstock_server.store.store import StudyRow
+from penstock_server.store.register import StudyRow
 from penstock_server.studies.lifecycle import Coordinator, NoSuchStudy, now, stamp
 
 log = logging.getLogger("penstock.api")
@@ -202,7 +202,7 @@ async def upload(
     row: Row, site: str, coordinator: Studies, reads: Traced, caller: Caller
 ) -> FileResponse:
     """What a site delivered: its synthetic table as an Arrow stream, with all copies and refits."""
-    parts = await run_in_threadpool(coordinator.store.parts, row.id)
+    parts = await run_in_threadpool(coordinator.store.studies.parts, row.id)
     delivered = [p.site for p in parts if p.state is SiteState.DELIVERED]
     # Only a name that the store knows becomes part of a path.
     if site not in delivered:
@@ -230,7 +230,7 @@ def sites(coordinator: Studies) -> list[dict[str, Any]]:
             "gate_key": site.gate_key,
             "gate_fingerprint": fingerprint(site.gate_key),
         }
-        for site in coordinator.store.sites().values()
+        for site in coordinator.store.sites.all().values()
     ]
 
 

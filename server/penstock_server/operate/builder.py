@@ -132,7 +132,7 @@ class Builder:
     # -- beginning -----------------------------------------------------------------------------
 
     def _begin(self, lease: Lease) -> None:
-        row = self._coordinator.store.study(lease.study_id)
+        row = self._coordinator.store.studies.find(lease.study_id)
         name = row.name if row is not None else lease.study_id[:12]
         root = self._coordinator.folder / "studies"
         found = self._try = _Try(lease, name, root / f"{MAKING}{lease.holder}")
@@ -147,7 +147,7 @@ class Builder:
             self._stuck(found, disk_trouble(error))
 
     def _material(self, lease: Lease) -> bytes:
-        row = self._coordinator.store.study(lease.study_id)
+        row = self._coordinator.store.studies.find(lease.study_id)
         if row is None:
             raise CoordinatorError("no such study", value=lease.study_id)
         return gather(self._coordinator, row, lease.since).to_bytes()

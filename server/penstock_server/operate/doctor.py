@@ -96,7 +96,7 @@ def _open(root: Path) -> Iterator[Coordinator]:
 
 def _store(root: Path) -> Sequence[Row]:
     with _open(root) as coordinator:
-        count = len(coordinator.store.sites())
+        count = len(coordinator.store.sites.all())
         answers = Row("store", OK, f"answers, {count} site{'' if count == 1 else 's'} enrolled")
         rows = [answers, *_accounts(coordinator), *_access(coordinator.access)]
         return [*rows, *_late(coordinator)]
@@ -119,7 +119,7 @@ def _accounts(coordinator: Coordinator) -> Sequence[Row]:
 
 def _late(coordinator: Coordinator) -> Sequence[Row]:
     """Studies whose results something keeps from being made."""
-    known = {row.id: row.name for row in coordinator.store.studies_in(StudyState.POOLING)}
+    known = {row.id: row.name for row in coordinator.store.studies.in_state(StudyState.POOLING)}
     found = {name: coordinator.leases.look(study_id) for study_id, name in known.items()}
     remedy = "Mend it: they are tried again by themselves. More is in log/builder.log."
     return [
@@ -224,7 +224,7 @@ def _clock(root: Path) -> Row:
     known = {"the certificate was made": certificates.begins(pem)}
     with contextlib.suppress(PenstockError):
         with _open(root) as coordinator:
-            seen = [s.seen for s in coordinator.store.sites().values() if s.seen]
+            seen = [s.seen for s in coordinator.store.sites.all().values() if s.seen]
         if seen:
             known["a site was last seen"] = datetime.fromisoformat(max(seen))
     what, latest = max(known.items(), key=lambda item: item[1])
@@ -240,7 +240,7 @@ def _sites(root: Path) -> Sequence[Row]:
     if not _ours(root):
         return []
     with _open(root) as coordinator:
-        sites = coordinator.store.sites().values()
+        sites = coordinator.store.sites.all().values()
     moment = now()
     away = [s.name for s in sites if not s.seen or moment - datetime.fromisoformat(s.seen) > ONLINE]
     found = f"{len(sites) - len(away)} of {len(sites)} online"

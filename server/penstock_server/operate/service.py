@@ -19,8 +19,9 @@ from penstock.wire.messages import Copies, StudyState
 from penstock.wire.signatures import fingerprint
 from penstock_server.access.accesslog import Visitor, here
 from penstock_server.install import tls
+from penstock_server.store.database import sqlite_url
 from penstock_server.store.folder import Folder
-from penstock_server.store.store import Store, sqlite_url
+from penstock_server.store.store import Store
 from penstock_server.studies.lifecycle import Coordinator, Limits, now, read_join, stamp
 from penstock_server.transport.carrier import Network
 from penstock_server.transport.pump import Pump
@@ -96,7 +97,7 @@ def init(
     else:
         tls.issue(folder.tls, _all_names(names))
     store = Store.create(url or sqlite_url(root))
-    store.set("simulation", simulation)
+    store.values.set("simulation", simulation)
     store.close()
     for database in root.glob("coordinator.db*"):
         database.chmod(0o600)
@@ -164,7 +165,7 @@ def enrol(coordinator: Coordinator, join: dict[str, Any], by: Visitor | None = N
     """
     checked, facts = read_join(join), ("site", "persons", "gate_key")
     fields = {name: checked[name] for name in facts} | (by or here()).fields
-    coordinator.store.add_site(checked, stamp(now()), coordinator.access.within("enrol", **fields))
+    coordinator.store.sites.add(checked, stamp(now()), coordinator.access.within("enrol", **fields))
 
 
 def invite(coordinator: Coordinator, name: str) -> dict[str, Any]:
@@ -173,7 +174,7 @@ def invite(coordinator: Coordinator, name: str) -> dict[str, Any]:
     Raises:
         CoordinatorError: no such site.
     """
-    site = coordinator.store.sites().get(name)
+    site = coordinator.store.sites.all().get(name)
     if site is None:
         raise CoordinatorError("no such site", value=name)
     settings = read_settings(coordinator.folder)

@@ -10,7 +10,7 @@ from pathlib import Path
 from penstock.study.study import Study
 from penstock.wire.messages import SiteState
 from penstock.wire.signed import read_signed_study
-from penstock_server.store.store import SiteRow, StudyRow
+from penstock_server.store.register import SiteRow, StudyRow
 from penstock_server.studies.lifecycle import Coordinator
 
 
@@ -71,8 +71,8 @@ class Material:
 
 def gather(coordinator: Coordinator, row: StudyRow, finished: str) -> Material:
     """What a study's results are made of, as the store has it now."""
-    parts = coordinator.store.parts(row.id)
-    sites = coordinator.store.sites()
+    parts = coordinator.store.studies.parts(row.id)
+    sites = coordinator.store.sites.all()
     return Material(
         study_id=row.id,
         signed=row.signed,
@@ -81,5 +81,5 @@ def gather(coordinator: Coordinator, row: StudyRow, finished: str) -> Material:
         parts=tuple(parts),
         keys={part.site: sites[part.site].gate_key for part in parts},
         uploads=coordinator.uploads(row.id),
-        truth=coordinator.store.get("truth"),
+        truth=coordinator.store.values.get("truth"),
     )

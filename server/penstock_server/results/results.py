@@ -38,7 +38,7 @@ from penstock_server.report.inputs import ReportInputs, SiteInput, SiteRelease
 from penstock_server.results import export
 from penstock_server.results.codebook import dictionary
 from penstock_server.results.material import Material, gather
-from penstock_server.store.store import SiteRow, StudyRow
+from penstock_server.store.register import SiteRow, StudyRow
 from penstock_server.studies.lifecycle import Coordinator, table_path
 
 REPORT = "report.json"

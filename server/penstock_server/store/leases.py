@@ -23,7 +23,9 @@ from datetime import datetime, timedelta
 import sqlalchemy as sa
 
 from penstock.wire.messages import StudyState
-from penstock_server.store.store import Store, pooling_table
+from penstock_server.store.database import Transaction
+from penstock_server.store.store import Store
+from penstock_server.store.tables import pooling_table
 
 LEASE_SECONDS = 15.0
 MOST_CRASHES = 3
@@ -99,9 +101,9 @@ class Leases:
 
     # -- beginning -----------------------------------------------------------------------------
 
-    def open(self, c: sa.Connection, study_id: str, since: str, sites: int) -> None:
+    def open(self, c: Transaction, study_id: str, since: str, sites: int) -> None:
         """Let a study's results be made, within a transaction that has locked the study."""
-        self._store.turn_study(c, study_id, StudyState.POOLING, "")
+        self._store.studies.stop_asking(c, study_id, StudyState.POOLING, "")
         c.execute(
             pooling_table.insert().values(study_id=study_id, since=since, sites=sites, due=since)
         )
@@ -139,8 +141,8 @@ class Leases:
                 return lease
         return None
 
-    def _take(self, c: sa.Connection, study_id: str, free: sa.ColumnElement[bool]) -> Lease | None:
-        state = self._store.lock_study(c, study_id)
+    def _take(self, c: Transaction, study_id: str, free: sa.ColumnElement[bool]) -> Lease | None:
+        state = self._store.studies.lock(c, study_id)
         query = sa.select(pooling_table).where(pooling_table.c.study_id == study_id, free)
         row = c.execute(query).mappings().first()
         if row is None or state is not StudyState.POOLING:
@@ -155,23 +157,23 @@ class Leases:
         self._update(c, study_id, **values)
         return Lease(study_id, holder, row["since"], row["sites"], crashes)
 
-    def _crashed(self, c: sa.Connection, study_id: str, crashes: int, why: str) -> bool:
+    def _crashed(self, c: Transaction, study_id: str, crashes: int, why: str) -> bool:
         """Count a crash; whether it was the last."""
         self._update(c, study_id, crashes=crashes, trouble=why)
         if crashes < MOST_CRASHES:
             return False
         note = f"no results could be made: {MOST_CRASHES} tries broke off, the last because {why}; "
         note += AGAIN.format(study=study_id[:12])
-        self._store.end_study(c, study_id, StudyState.FAILED, self._in(0), note)
+        self._store.studies.end(c, study_id, StudyState.FAILED, self._in(0), note)
         return True
 
-    def _update(self, c: sa.Connection, study_id: str, **values: object) -> None:
+    def _update(self, c: Transaction, study_id: str, **values: object) -> None:
         mine = pooling_table.c.study_id == study_id
         c.execute(pooling_table.update().where(mine).values(**values))
 
-    def _holds(self, c: sa.Connection, lease: Lease) -> bool:
+    def _holds(self, c: Transaction, lease: Lease) -> bool:
         """Whether a lease still is one; then nobody else can take it in this transaction."""
-        state = self._store.lock_study(c, lease.study_id)
+        state = self._store.studies.lock(c, lease.study_id)
         t = pooling_table.c
         query = sa.select(t.holder).where(t.study_id == lease.study_id)
         return state is StudyState.POOLING and c.execute(query).scalar() == lease.holder
@@ -223,7 +225,7 @@ class Leases:
         note = f"no results could be made: {why}; {AGAIN.format(study=lease.study_id[:12])}"
         with self._store.begin() as c:
             if self._holds(c, lease):
-                self._store.end_study(c, lease.study_id, StudyState.FAILED, self._in(0), note)
+                self._store.studies.end(c, lease.study_id, StudyState.FAILED, self._in(0), note)
 
     def finish(self, lease: Lease, place: Callable[[], None]) -> bool:
         """End a study with results; False if somebody else has it, and then nothing is placed.
@@ -237,5 +239,5 @@ class Leases:
             if held:
                 place()
                 state = StudyState.FINISHED
-                self._store.end_study(c, lease.study_id, state, lease.since)
+                self._store.studies.end(c, lease.study_id, state, lease.since)
         return held

@@ -25,9 +25,12 @@ from penstock.wire.signatures import fingerprint
 from penstock.wire.signed import SignedStudy, read_signed_cancel, read_signed_study
 from penstock_server.access.accesslog import AccessLog, Visitor, here
 from penstock_server.intake.uploads import check_manifest, read_upload, size_limit
+from penstock_server.store.database import Transaction
 from penstock_server.store.folder import Folder
 from penstock_server.store.leases import MOST_CRASHES, Leases, Pooling
-from penstock_server.store.store import Message, Reply, SiteRow, Store, StudyRow
+from penstock_server.store.mailbox import Message, Reply, Verb
+from penstock_server.store.register import SiteRow, StudyRow
+from penstock_server.store.store import Store
 
 log = logging.getLogger("penstock.coordinator")
 
@@ -123,7 +126,7 @@ class Coordinator:
         visitor = by or here()
         signed = read_signed_study(data)
         study, moment = signed.study, self._clock()
-        if self.store.study(signed.study_id) is not None:
+        if self.store.studies.find(signed.study_id) is not None:
             return signed.study_id
         self._check_new(signed, moment)
         deadline = moment + timedelta(hours=study.deadline_hours)
@@ -140,7 +143,7 @@ class Coordinator:
             signed.signer,
         )
 
-        def admit(c: Any) -> None:
+        def admit(c: Transaction) -> None:
             self._check_open(c, visitor.account)
             self.access.append(
                 c,
@@ -152,12 +155,12 @@ class Coordinator:
                 **visitor.fields,
             )
 
-        self.store.add_study(row, study.sites, readers=study.readers, within=admit)
+        self.store.studies.add(row, study.sites, readers=study.readers, within=admit)
         log.info("study %s (%s) open", study.name, signed.study_id[:12])
         return signed.study_id
 
     def _check_new(self, signed: SignedStudy, moment: datetime) -> None:
-        study, sites = signed.study, self.store.sites()
+        study, sites = signed.study, self.store.sites.all()
         if int(study.wire.split(".")[0]) not in SERVED_MAJORS:
             raise CoordinatorError("this wire version is not served", value=study.wire)
         if moment >= parse_time(study.expires):
@@ -187,10 +190,10 @@ class Coordinator:
                     remedy="nothing was asked of any site",
                 )
 
-    def _check_open(self, c: Any, account: str) -> None:
+    def _check_open(self, c: Transaction, account: str) -> None:
         """Refuse one study too many, before anything is stored."""
         remedy = "wait until one ends, or cancel one: see `penstock study list`"
-        mine = self.store.count_open(c, account)
+        mine = self.store.studies.count_open(c, account)
         # Whoever holds the directory sets these limits, and has none of their own.
         if account and not mine < self._limits.each:
             raise CoordinatorError(
@@ -199,7 +202,7 @@ class Coordinator:
                 bound=f"at most {self._limits.each}",
                 remedy=remedy,
             )
-        if not self.store.count_open(c) < self._limits.all:
+        if not self.store.studies.count_open(c) < self._limits.all:
             raise CoordinatorError(
                 "too many studies are open at this coordinator",
                 bound=f"at most {self._limits.all}",
@@ -219,15 +222,15 @@ class Coordinator:
         """
         row, moment = self._study_of(data, "cancel"), stamp(self._clock())
         with self.store.begin() as c:
-            state = self.store.lock_study(c, row.id)
+            state = self.store.studies.lock(c, row.id)
             if state is None or state.final:
                 raise CoordinatorError("the study has ended already", value=state)
             self.access.append(c, "cancel", study=row.id, **(by or here()).fields)
-            for part in self.store.parts(row.id):
+            for part in self.store.studies.parts(row.id):
                 if not part.state.final:
-                    self.store.send(c, row.id, part.site, "cancel", data, moment)
+                    self.store.mailbox.send(c, row.id, part.site, "cancel", data, moment)
                     self._set(c, part, SiteState.CANCELLED, "cancelled")
-            self.store.end_study(c, row.id, StudyState.CANCELLED, moment)
+            self.store.studies.end(c, row.id, StudyState.CANCELLED, moment)
 
     def close(self, data: bytes, by: Visitor | None = None) -> None:
         """Have results made now, of what was delivered, if an open study's signer says so.
@@ -248,12 +251,12 @@ class Coordinator:
         row, moment = self._study_of(data, "close"), stamp(self._clock())
         quorum = _quorum(row)
         with self.store.begin() as c:
-            state = self.store.lock_study(c, row.id)
+            state = self.store.studies.lock(c, row.id)
             if state in (StudyState.POOLING, StudyState.FINISHED):
                 return
             if state is not StudyState.OPEN:
                 raise CoordinatorError("the study has ended already", value=state)
-            parts = self.store.parts(row.id)
+            parts = self.store.studies.parts(row.id)
             delivered = _delivered(parts)
             if delivered < quorum:
                 raise CoordinatorError(
@@ -272,19 +275,19 @@ class Coordinator:
     def _study_of(self, data: bytes, verb: str) -> StudyRow:
         """The study that a signed cancellation is of; only its own signer's word counts."""
         wish = read_signed_cancel(data)
-        row = self.store.study(wish.study_id)
+        row = self.store.studies.find(wish.study_id)
         if row is None:
             raise CoordinatorError("no such study", value=_text(wish.study_id, 64))
         if read_signed_study(row.signed).signer != wish.signer:
             raise CoordinatorError(f"only a study's own signer can {verb} it")
         return row
 
-    def _leave_out(self, c: Any, part: SiteRow, cancellation: bytes, moment: str) -> None:
+    def _leave_out(self, c: Transaction, part: SiteRow, cancellation: bytes, moment: str) -> None:
         """End the part of a site that is late; one that has begun is not told to stop."""
         # Progress shows from the charge on, and not before.
         begun = part.state is SiteState.RUNNING and part.steps > 0
         if not begun:
-            self.store.send(c, part.study_id, part.site, "cancel", cancellation, moment)
+            self.store.mailbox.send(c, part.study_id, part.site, "cancel", cancellation, moment)
         self._set(c, part, SiteState.TIMED_OUT, "late-run" if begun else "late")
 
     def find(self, prefix: str, account: str | None = None) -> StudyRow:
@@ -316,10 +319,10 @@ class Coordinator:
 
     def _readable(self, account: str | None, study_id: str | None = None) -> list[StudyRow]:
         if account is not None:
-            return self.store.studies_for(account, study_id)
+            return self.store.studies.readable_by(account, study_id)
         if study_id is None:
-            return self.store.studies()
-        row = self.store.study(study_id)
+            return self.store.studies.all()
+        row = self.store.studies.find(study_id)
         return [] if row is None else [row]
 
     def studies(self, account: str | None = None) -> list[dict[str, Any]]:
@@ -346,7 +349,7 @@ class Coordinator:
             "quorum": study.quorum,
             "note": row.note or _trouble(pooling),
             "pooling": pooling and {"sites": pooling.sites, "done": pooling.done},
-            "sites": [_part(p) for p in self.store.parts(row.id)],
+            "sites": [_part(p) for p in self.store.studies.parts(row.id)],
         }
 
     # -- what the pump needs -------------------------------------------------------------------
@@ -356,12 +359,12 @@ class Coordinator:
 
     def receive(self, replies: Sequence[tuple[Message, Reply]]) -> None:
         """Put replies into the inbox, and take their messages out of the outbox."""
-        self.store.receive([(message, _bounded(reply)) for message, reply in replies])
+        self.store.mailbox.receive([(message, _bounded(reply)) for message, reply in replies])
 
     def saw_site(self, site: str, facts: Mapping[str, Any]) -> None:
         """Remember when a site was last heard of, and what it said of itself."""
         said = {name: _text(str(facts[name]), 100) for name in SAID if name in facts}
-        self.store.saw_site(site, stamp(self._clock()), said)
+        self.store.sites.note_said(site, stamp(self._clock()), said)
         if said.get("stopped") and site not in self._stopped:
             log.warning("%s has stopped: %s", site, said["stopped"])
         (self._stopped.add if said.get("stopped") else self._stopped.discard)(site)
@@ -370,10 +373,10 @@ class Coordinator:
         """No answer: try again, ever more rarely; ``code`` is why, for the analyst to see."""
         # The exponent is bounded too: a float overflows after a thousand attempts.
         wait = min(2.0 ** min(message.attempts, 10), BACKOFF_LIMIT)
-        self.store.postpone(message, self._in(wait))
+        self.store.mailbox.postpone(message, self._in(wait))
         if code:
             with self.store.begin() as c:
-                part = self._part(message.study_id, message.site)
+                part = self.store.studies.part(message.study_id, message.site)
                 if part is not None and not part.state.final:
                     self._update(c, part, code=_text(code, 40))
 
@@ -382,11 +385,11 @@ class Coordinator:
 
     def size_limit(self, message: Message) -> int:
         """The most bytes that the table which a message fetches may have."""
-        study, site = self._study(message.study_id), self.store.sites()[message.site]
+        study, site = self._study(message.study_id), self.store.sites.all()[message.site]
         return size_limit(study, site.persons)
 
     def _study(self, study_id: str) -> Study:
-        row = self.store.study(study_id)
+        row = self.store.studies.find(study_id)
         if row is None:
             raise CoordinatorError("no such study", value=study_id)
         return read_signed_study(row.signed).study
@@ -409,26 +412,25 @@ class Coordinator:
 
     def handle_inbox(self) -> None:
         """Apply every reply that waits, each in one transaction."""
-        for inbox_id, study_id, site, verb, reply in self.store.inbox():
+        for received in self.store.mailbox.inbox():
+            study_id, site = received.study_id, received.site
+            verb, reply = received.verb, received.reply
             # Before the transaction: a large table must not keep others from the store.
             collected = verb == "collect" and reply.ok
             upload = self._check_upload(study_id, site, reply) if collected else None
             with self.store.begin() as c:
-                self.store.handled(c, inbox_id)
-                self.store.lock_study(c, study_id)
-                part = self._part(study_id, site)
+                self.store.mailbox.discard(c, received.id)
+                self.store.studies.lock(c, study_id)
+                part = self.store.studies.part(study_id, site)
                 # A reply that comes after the end (a deadline, a cancellation) changes nothing.
                 if part is not None and not part.state.final and verb != "cancel":
                     self._apply(c, part, verb, reply, upload)
 
-    def _part(self, study_id: str, site: str) -> SiteRow | None:
-        return next((p for p in self.store.parts(study_id) if p.site == site), None)
-
     def _apply(
         self,
-        c: Any,
+        c: Transaction,
         part: SiteRow,
-        verb: str,
+        verb: Verb,
         reply: Reply,
         upload: Manifest | UploadRejected | None,
     ) -> None:
@@ -458,24 +460,24 @@ class Coordinator:
             self._set(c, part, SiteState.FAILED, "internal")
 
     def _wait(self, part: SiteRow, reply: Reply) -> float:
-        row = self.store.study(part.study_id)
+        row = self.store.studies.find(part.study_id)
         began = datetime.fromisoformat(row.created) if row else self._clock()
         age = (self._clock() - began).total_seconds()
         return max(POLL_LEAST[JobState(reply.state)], min(POLL_SHARE * age, POLL_MOST))
 
-    def _refused(self, c: Any, part: SiteRow, verb: str, reply: Reply) -> None:
+    def _refused(self, c: Transaction, part: SiteRow, verb: Verb, reply: Reply) -> None:
         if reply.code == "upload-rejected":
             self._set(c, part, SiteState.FAILED, reply.code, detail=reply.detail)
         elif reply.code in PASSING:
             body = part.request_id.encode() if verb != "submit" else self._signed(part)
             due = self._in(RETRY_SECONDS)
-            self.store.send(c, part.study_id, part.site, verb, body, due)
+            self.store.mailbox.send(c, part.study_id, part.site, verb, body, due)
             self._update(c, part, code=reply.code)
         else:
             self._set(c, part, SiteState.REFUSED, reply.code, detail=reply.detail)
 
     def _signed(self, part: SiteRow) -> bytes:
-        row = self.store.study(part.study_id)
+        row = self.store.studies.find(part.study_id)
         return row.signed if row is not None else b""
 
     def _check_upload(
@@ -483,9 +485,9 @@ class Coordinator:
     ) -> Manifest | UploadRejected | None:
         """The manifest of a sound upload, what is wrong with it, or None if its table is gone."""
         part, study, enrolled = (
-            self._part(study_id, site),
+            self.store.studies.part(study_id, site),
             self._study(study_id),
-            self.store.sites()[site],
+            self.store.sites.all()[site],
         )
         if part is None:
             return None
@@ -495,9 +497,9 @@ class Coordinator:
                 study,
                 study_id,
                 enrolled,
-                ledger_seen=self.store.ledger_seen(site),
+                ledger_seen=self.store.sites.ledger_heads(site),
                 ledger_floor=part.ledger_floor,
-                simulation=bool(self.store.get("simulation")),
+                simulation=bool(self.store.values.get("simulation")),
             )
             if manifest.request_id != part.request_id:
                 raise UploadRejected("the manifest answers another request")
@@ -509,7 +511,7 @@ class Coordinator:
         return manifest
 
     def _collected(
-        self, c: Any, part: SiteRow, reply: Reply, upload: Manifest | UploadRejected | None
+        self, c: Transaction, part: SiteRow, reply: Reply, upload: Manifest | UploadRejected | None
     ) -> None:
         if upload is None:
             # A power cut took the table, or a crash came between rejecting it and saying so.
@@ -520,26 +522,30 @@ class Coordinator:
             self._set(c, part, SiteState.FAILED, "upload-rejected", detail=_text(str(upload)))
         else:
             seq, head = upload.ledger_seq, upload.ledger_head
-            self.store.see_ledger(c, part.site, seq, head, reply.manifest or b"")
+            self.store.sites.note_position(c, part.site, seq, head, reply.manifest or b"")
             steps = {"step": part.steps, "steps": part.steps}
             self._set(c, part, SiteState.DELIVERED, "", manifest=reply.manifest, **steps)
             log.info("%s delivered to %s", part.site, part.study_id[:12])
 
-    def _next(self, c: Any, part: SiteRow, verb: str, request_id: str, wait: float) -> None:
-        self.store.send(c, part.study_id, part.site, verb, request_id.encode(), self._in(wait))
+    def _next(
+        self, c: Transaction, part: SiteRow, verb: Verb, request_id: str, wait: float
+    ) -> None:
+        self.store.mailbox.send(
+            c, part.study_id, part.site, verb, request_id.encode(), self._in(wait)
+        )
 
-    def _set(self, c: Any, part: SiteRow, state: SiteState, code: str, **more: Any) -> None:
+    def _set(self, c: Transaction, part: SiteRow, state: SiteState, code: str, **more: Any) -> None:
         self._update(c, part, state=str(state), code=code, **more)
 
-    def _update(self, c: Any, part: SiteRow, **values: Any) -> None:
+    def _update(self, c: Transaction, part: SiteRow, **values: Any) -> None:
         moment = stamp(self._clock())
-        self.store.update_part(c, part.study_id, part.site, updated=moment, **values)
+        self.store.studies.update_part(c, part.study_id, part.site, updated=moment, **values)
 
     def close_studies(self) -> None:
         """End the studies whose deadline has come, or that need no more answers."""
         moment = stamp(self._clock())
-        for row in self.store.ending_studies(moment):
-            parts = self.store.parts(row.id)
+        for row in self.store.studies.ending(moment):
+            parts = self.store.studies.parts(row.id)
             if moment >= row.deadline:
                 parts = [self._time_out(p) for p in parts]
             if all(p.state.final for p in parts):
@@ -552,7 +558,7 @@ class Coordinator:
         code = "no-answer" if answered else "unreachable"
         with self.store.begin() as c:
             # Cancelled by another process in the meantime: that stands.
-            if self.store.lock_study(c, part.study_id) is StudyState.OPEN:
+            if self.store.studies.lock(c, part.study_id) is StudyState.OPEN:
                 self._set(c, part, SiteState.TIMED_OUT, code)
         return replace(part, state=SiteState.TIMED_OUT, code=code)
 
@@ -561,13 +567,13 @@ class Coordinator:
         quorum, delivered = _quorum(row), _delivered(parts)
         with self.store.begin() as c:
             # Cancelled by another process in the meantime: that stands.
-            if self.store.lock_study(c, row.id) is not StudyState.OPEN:
+            if self.store.studies.lock(c, row.id) is not StudyState.OPEN:
                 return
             if delivered >= quorum:
                 self.leases.open(c, row.id, moment, delivered)
             else:
                 note = f"{delivered} of {len(parts)} sites delivered; the quorum is {quorum}"
-                self.store.end_study(c, row.id, StudyState.FAILED, moment, note)
+                self.store.studies.end(c, row.id, StudyState.FAILED, moment, note)
         last = "its results are next" if delivered >= quorum else f"the quorum is {quorum}"
         log.info("study %s: %d of %d sites delivered; %s", row.name, delivered, len(parts), last)
 
@@ -581,7 +587,7 @@ class Coordinator:
             CoordinatorError: it has not failed, or failed for want of deliveries.
         """
         row = self.find(prefix)
-        parts, quorum = self.store.parts(row.id), _quorum(row)
+        parts, quorum = self.store.studies.parts(row.id), _quorum(row)
         if row.state is StudyState.FAILED and _delivered(parts) < quorum:
             raise CoordinatorError(
                 "too few sites delivered, so there is nothing to pool",
@@ -590,7 +596,7 @@ class Coordinator:
                 remedy="ask the analyst to sign the study anew, with other sites or a later end",
             )
         with self.store.begin() as c:
-            state = self.store.lock_study(c, row.id)
+            state = self.store.studies.lock(c, row.id)
             if state is not StudyState.FAILED:
                 raise CoordinatorError(
                     "only a study that failed can be pooled again", value=state or row.state

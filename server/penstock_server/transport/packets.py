@@ -13,7 +13,7 @@ from google.protobuf.message import DecodeError
 from penstock.base.errors import UploadRejected
 from penstock.wire import gate_pb2
 from penstock.wire.messages import PIECE_BYTES
-from penstock_server.store.store import Message, Reply
+from penstock_server.store.mailbox import Message, Reply
 
 DESCRIBE = 0
 """The id of the call that is no message of the store."""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from penstock.base.errors import UploadRejected
-from penstock_server.store.store import Message, Reply
+from penstock_server.store.mailbox import Message, Reply
 from penstock_server.studies.lifecycle import PASSING, Coordinator
 from penstock_server.transport import packets
 from penstock_server.transport.carrier import Network
@@ -59,7 +59,7 @@ class Pump:
     def _send(self) -> int:
         ready = self._network.ready() - self._flying.keys()
         due: dict[str, list[Message]] = defaultdict(list)
-        for message in self._store.due(self._coordinator.now(), ready):
+        for message in self._store.mailbox.due(self._coordinator.now(), ready):
             due[message.site].append(message)
         going: dict[str, bytes] = {}
         for site in sorted(ready):
@@ -68,7 +68,7 @@ class Pump:
             if not messages and not greet:
                 continue
             sizes = {m.id: packets.here(self._table(m)) for m in messages if m.verb == "collect"}
-            seen = self._store.newest_manifest(site) if greet else None
+            seen = self._store.sites.newest_manifest(site) if greet else None
             going[site] = packets.packet(messages, sizes, seen)
             self._flying[site] = messages
         if going:

@@ -78,7 +78,7 @@ class Nodes:
         self._ids: Mapping[str, int] = {}
 
     def __call__(self) -> Mapping[str, int]:
-        sites = self._coordinator.store.sites()
+        sites = self._coordinator.store.sites.all()
         keys = {name: site.join["node_key"] for name, site in sites.items()}
         if keys != self._keys:
             self._ids = self._control.reconcile(_usable(keys))

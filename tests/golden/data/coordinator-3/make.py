@@ -49,7 +49,7 @@ def main(root: Path) -> None:
         signed = sign_manifest(manifest, made.KEY)
         with coordinator.store.begin() as c:
             values = {"state": str(SiteState.DELIVERED), "manifest": signed}
-            coordinator.store.update_part(c, study_id, site, **values)
+            coordinator.store.studies.update_part(c, study_id, site, **values)
     coordinator.store.close()
     with sqlite3.connect(root / "coordinator.db") as database:
         (HERE / "store.sql").write_text("\n".join(database.iterdump()) + "\n")

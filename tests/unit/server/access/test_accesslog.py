@@ -21,7 +21,8 @@ from penstock.wire.canonical import canonical
 from penstock.wire.signatures import generate_key, private_to_pem, sign
 from penstock_server.access.accesslog import FORMAT, AccessLog, Visitor, here, verified
 from penstock_server.operate import service
-from penstock_server.store.store import Store, sqlite_url
+from penstock_server.store.database import sqlite_url
+from penstock_server.store.store import Store
 
 ADA = Visitor("ada", "192.0.2.1")
 SITE = {"federation": "main", "persons": 10}
@@ -115,7 +116,7 @@ def test_a_record_is_written_with_its_change_or_not_at_all(chain, store):
         raise CoordinatorError("the change")
 
     with pytest.raises(CoordinatorError, match="the change"):
-        store.add_site({"site": "a", "gate_key": ""} | SITE, "", fail)
+        store.sites.add({"site": "a", "gate_key": ""} | SITE, "", fail)
     assert chain.rows() == []
     chain.write("cancel", study="5" * 64, **ADA.fields)
     assert len(verified(chain.rows())) == 2

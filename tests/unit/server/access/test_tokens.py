@@ -14,7 +14,8 @@ from penstock_server.access.accesslog import AccessLog
 from penstock_server.access.tokens import TOKEN, Role, Token, Tokens
 from penstock_server.api.commands import token_app
 from penstock_server.operate import service
-from penstock_server.store.store import Store, sqlite_url
+from penstock_server.store.database import sqlite_url
+from penstock_server.store.store import Store
 
 EARLY, NOON, LATE = (f"2026-11-21T{hour}:00:00.000000Z" for hour in ("08", "12", "18"))
 

@@ -32,7 +32,7 @@ from penstock_server.analysis.floor import variance_floor
 from penstock_server.intake import uploads
 from penstock_server.intake.ipc_guard import check_stream
 from penstock_server.intake.uploads import check_manifest, read_upload, size_limit
-from penstock_server.store.store import Site
+from penstock_server.store.sites import Site
 from penstock_server.transport.packets import add_piece, here
 
 KEY, OTHER_KEY = generate_key(), generate_key()

@@ -36,7 +36,10 @@ from penstock_server.intake import uploads
 from penstock_server.operate.builder import Builder
 from penstock_server.results.assembly import End, Outcome, disk_trouble
 from penstock_server.results.material import Material
-from penstock_server.store.store import Message, Reply, Store, metadata, sqlite_url
+from penstock_server.store.database import sqlite_url
+from penstock_server.store.mailbox import Message, Reply
+from penstock_server.store.store import Store
+from penstock_server.store.tables import metadata
 from penstock_server.studies import lifecycle
 from penstock_server.studies.lifecycle import Coordinator, read_join, stamp
 from penstock_server.transport import packets
@@ -304,7 +307,7 @@ class World:
         self.network = Network(dict(self.gates), folder)
         store = Store.create(self.url)
         for gate in self.gates.values():
-            store.add_site(gate.join(), stamp(START))
+            store.sites.add(gate.join(), stamp(START))
         store.close()
         self.open()
 
@@ -330,7 +333,7 @@ class World:
             self.clock.wait(seconds)
 
     def state(self, study_id):
-        return self.c.store.study(study_id).state
+        return self.c.store.studies.find(study_id).state
 
     def site(self, study_id, name="a"):
         return next(s for s in self.c.status(study_id)["sites"] if s["site"] == name)
@@ -340,7 +343,7 @@ class World:
 
     def waiting(self):
         """Messages of any time."""
-        return self.c.store.due("9")
+        return self.c.store.mailbox.due("9")
 
 
 @pytest.fixture
@@ -392,7 +395,7 @@ def test_a_study_that_cannot_be_asked_is_refused_and_leaves_nothing(world, case)
     data, error, said = BAD[case]
     with pytest.raises(error, match=said):
         world.c.submit(data)
-    assert world.c.store.studies() == []
+    assert world.c.store.studies.all() == []
     assert world.waiting() == []
 
 
@@ -539,7 +542,7 @@ def test_a_gate_that_was_away_for_weeks_does_not_stop_the_coordinator(world, att
     world.network.sites["b"] = [UNAVAILABLE]
     world.submit()
     for message in world.waiting():
-        world.c.store.postpone(replace(message, attempts=attempts), stamp(START))
+        world.c.store.mailbox.postpone(replace(message, attempts=attempts), stamp(START))
     world.pump.turn()
     assert [m.attempts for m in world.waiting() if m.site == "b"] == [attempts + 2]
 
@@ -671,14 +674,14 @@ def test_a_reply_after_the_end_changes_nothing(world, end, verb):
     assert late
     ended = ("timed-out", "no-answer") if end == "deadline" else ("cancelled", "cancelled")
     assert (world.site(study)["state"], world.site(study)["code"]) == ended
-    assert all(p.manifest is None for p in world.c.store.parts(study) if p.site == "a")
+    assert all(p.manifest is None for p in world.c.store.studies.parts(study) if p.site == "a")
     assert world.waiting() == []
 
 
 def test_a_reply_that_waits_in_the_inbox_at_the_end_changes_nothing(world):
     study = world.submit()
     (message,) = [m for m in world.waiting() if m.site == "a"]
-    world.c.store.receive([(message, Reply(True, state="running", request_id="r"))])
+    world.c.store.mailbox.receive([(message, Reply(True, state="running", request_id="r"))])
     world.c.cancel(sign_cancel(study, ANALYST).to_bytes())
     world.c.handle_inbox()
     assert world.states(study) == {"a": "cancelled", "b": "cancelled"}
@@ -689,10 +692,10 @@ def test_a_doubled_reply_is_dropped(world):
     world.submit()
     (message,) = [m for m in world.waiting() if m.site == "a"]
     reply = Reply(True, state="running", request_id="r")
-    world.c.store.receive([(message, reply)])
-    world.c.store.receive([(message, reply)])
+    world.c.store.mailbox.receive([(message, reply)])
+    world.c.store.mailbox.receive([(message, reply)])
     world.c.handle_inbox()
-    world.c.store.receive([(message, reply)])
+    world.c.store.mailbox.receive([(message, reply)])
     world.c.handle_inbox()
     assert [m.verb for m in world.waiting() if m.site == "a"] == ["poll"]
 
@@ -812,7 +815,7 @@ def test_what_comes_after_a_study_was_closed_changes_nothing(world, verb):
     assert world.state(study) is StudyState.FINISHED
     assert world.states(study) == {"a": "delivered", "b": "timed-out"}
     assert world.site(study, "b")["code"] == "late-run"
-    assert all(p.manifest is None for p in world.c.store.parts(study) if p.site == "b")
+    assert all(p.manifest is None for p in world.c.store.studies.parts(study) if p.site == "b")
     assert world.waiting() == []
 
 
@@ -860,8 +863,12 @@ class CrashingStore(Store):
     countdown = 10**9
     after = False
 
-    def begin(self):
-        outer = super().begin()
+    def __init__(self, url):
+        super().__init__(url)
+        self._begin, self.database.begin = self.database.begin, self._crash
+
+    def _crash(self):
+        outer = self._begin()
         type(self).countdown -= 1
         dies = type(self).countdown == 0
         if dies and not self.after:
@@ -885,13 +892,13 @@ def check_one_draw_each(world, study):
     assert world.states(study) == {"a": "delivered", "b": "delivered"}
     for name, gate in world.gates.items():
         ((data, manifest),) = [job["release"] for job in gate.jobs.values()]
-        (part,) = [p for p in world.c.store.parts(study) if p.site == name]
+        (part,) = [p for p in world.c.store.studies.parts(study) if p.site == name]
         assert gate.draws == 1
         assert part.manifest == manifest
         assert world.c.table_path(study, name).read_bytes() == data
     assert set(world.finished) == {study}
     assert world.waiting() == []
-    assert world.c.store.inbox() == []
+    assert world.c.store.mailbox.inbox() == []
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
@@ -1293,7 +1300,7 @@ def test_a_store_that_is_full_at_the_very_end_loses_no_results(world, monkeypatc
     """The folder is in its place, and the transaction that ends the study fails twice."""
     slowly(world).outcome = Outcome(End.MADE)
     study = world.submit()
-    real, failures = world.c.store.end_study, [1, 1]
+    real, failures = world.c.store.studies.end, [1, 1]
 
     def fails(*given):
         if failures:
@@ -1301,7 +1308,7 @@ def test_a_store_that_is_full_at_the_very_end_loses_no_results(world, monkeypatc
             raise CoordinatorError("the coordinator's store cannot be used", value="disk is full")
         real(*given)
 
-    monkeypatch.setattr(world.c.store, "end_study", fails)
+    monkeypatch.setattr(world.c.store.studies, "end", fails)
     world.run()
     assert failures == []
     assert world.state(study) is StudyState.FINISHED
