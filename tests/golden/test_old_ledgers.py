@@ -41,7 +41,7 @@ from penstock_client.onboarding import setup
 from penstock_client.onboarding.setup import Declared
 from penstock_client.site.paths import SitePaths, read_settings
 from penstock_client.site.policy import Signer, read_trust, write_trust
-from penstock_server.operate import service
+from penstock_server.install.founding import open_coordinator
 from penstock_server.results import results
 from penstock_server.results.material import gather
 
@@ -324,7 +324,7 @@ def test_a_coordinator_of_0_1_0_has_its_study_pulled_and_pools_it_as_before(tmp_
     (root / "access.key").chmod(0o600)
     with contextlib.closing(sqlite3.connect(root / "coordinator.db")) as database:
         database.executescript((HUB / "store.sql").read_text())
-    hub = service.open_coordinator(root, upgrade=False)
+    hub = open_coordinator(root, upgrade=False)
     (row,) = hub.store.studies.all()
     assert (row.name, hub.status("trial")["state"]) == ("trial", "finished")
     told("pull", "trial", "--out", tmp_path / "out", "--refits", "-c", root)

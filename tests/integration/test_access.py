@@ -28,9 +28,13 @@ from penstock.wire.signatures import fingerprint, generate_key, private_to_pem, 
 from penstock.wire.signed import sign_cancel, sign_study
 from penstock_server.access.accesslog import Visitor, verified
 from penstock_server.access.tokens import Role, Tokens
-from penstock_server.operate import doctor, service
+from penstock_server.api.directory import Directory
+from penstock_server.install.configuration import read_settings
+from penstock_server.install.enrolment import enrol_site
+from penstock_server.install.founding import make_coordinator, open_coordinator
+from penstock_server.operate import doctor
+from penstock_server.store.clock import now, stamp
 from penstock_server.store.migration import SCHEMA_VERSION
-from penstock_server.studies.lifecycle import now, stamp
 
 BOB, EVE = generate_key(), generate_key()
 OLD_STORE = Path(__file__).parents[1] / "golden" / "data" / "coordinator-2.sql"
@@ -236,7 +240,7 @@ def test_reading_results_leaves_a_trace(hub, tmp_path):
     with hub.client(hub.admin) as root:
         root.get("/api/v1/studies/traced/uploads/a")
         root.get("/api/v1/studies/traced/files/report.json", headers={"Range": "bytes=0-9"})
-    service.Directory(str(hub.root)).pull("traced", tmp_path / "here", copies="one")
+    Directory(str(hub.root)).pull("traced", tmp_path / "here", copies="one")
     found = [r for r in records(hub, "read") if r["study"] == study_id]
     by = {who: {(r["what"], r["copies"]) for r in found if r["by"] == who} for who in ("ada", "")}
     names = {f.name for f in (tmp_path / "once").iterdir()}
@@ -279,11 +283,11 @@ def test_what_cannot_be_recorded_is_not_shown(hub, tmp_path):
 
 @pytest.fixture
 def small(tmp_path):
-    service.init(tmp_path / "c")
+    make_coordinator(tmp_path / "c")
     allow(tmp_path / "c", open_studies_each=2, open_studies=3)
-    coordinator = service.open_coordinator(tmp_path / "c")
+    coordinator = open_coordinator(tmp_path / "c")
     for name in ("a", "b"):
-        service.enrol(coordinator, join(name))
+        enrol_site(coordinator, join(name))
     yield coordinator
     coordinator.store.close()
 
@@ -308,10 +312,10 @@ def test_open_studies_are_limited(small):
 
 @pytest.mark.parametrize("limit", [0, -1, 1.5, True, "20"])
 def test_a_limit_is_a_whole_number_above_0(tmp_path, limit):
-    service.init(tmp_path / "c")
+    make_coordinator(tmp_path / "c")
     allow(tmp_path / "c", open_studies=limit)
     with pytest.raises(CoordinatorError, match=r"coordinator\.json cannot be read"):
-        service.read_settings(tmp_path / "c")
+        read_settings(tmp_path / "c")
 
 
 # -- a store of the version before -------------------------------------------------------------
@@ -321,7 +325,7 @@ def test_a_limit_is_a_whole_number_above_0(tmp_path, limit):
 def old(tmp_path):
     """A coordinator's directory whose store version 0.1.0 wrote."""
     root = tmp_path / "c"
-    service.init(root)
+    make_coordinator(root)
     for file in root.glob("coordinator.db*"):
         file.unlink()
     with sqlite3.connect(root / "coordinator.db") as database:
@@ -333,7 +337,7 @@ def test_a_coordinator_of_the_version_before_opens_and_goes_on(old):
     found = next(r for r in doctor.checkup(old) if r.check == "store")
     assert found.state == "fail"  # a doctor changes nothing
     assert "brings it up to date" in found.remedy
-    coordinator = service.open_coordinator(old)
+    coordinator = open_coordinator(old)
     store, (row,) = coordinator.store, coordinator.store.studies.all()
     assert store.values.get("schema") == SCHEMA_VERSION
     key = "03a107bff3ce10be1d70dd18e74bc09967e4d6309ba50d5f1ddc8664125531b8"
@@ -351,11 +355,11 @@ def test_a_coordinator_of_the_version_before_opens_and_goes_on(old):
     assert store.studies.readable_by("bob") == []
     assert coordinator.submit(row.signed) == row.id
     store.close()
-    service.open_coordinator(old).store.close()
+    open_coordinator(old).store.close()
 
 
 def test_two_processes_may_open_an_old_store_at_once(old):
-    first, second = (service.open_coordinator(old) for _ in range(2))
+    first, second = (open_coordinator(old) for _ in range(2))
     for coordinator in (first, second):
         coordinator.store._upgrade()
         assert len(coordinator.store.studies.all()) == 1
@@ -367,7 +371,7 @@ def test_two_processes_may_open_an_old_store_at_once(old):
 
 def test_keys_are_bound_and_taken_away_by_command(tmp_path):
     root, key, public = tmp_path / "c", tmp_path / "ada.key", tmp_path / "ada.pub"
-    service.init(root)
+    make_coordinator(root)
     penstock_command("key", "new", key)
     at = ("-d", root)
     said = penstock_command("server", "token", "add", "ada", *at)

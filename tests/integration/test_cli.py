@@ -32,7 +32,7 @@ from penstock_client.ledger.database import Database, exclusive
 from penstock_client.ledger.ledger import Ledger, State
 from penstock_client.onboarding import setup
 from penstock_client.site.paths import SitePaths
-from penstock_server.operate.service import Directory
+from penstock_server.api.directory import Directory
 
 SCHEMA = Schema(
     (

@@ -29,8 +29,10 @@ from penstock.wire.signed import sign_cancel
 from penstock_client.cli.common import document
 from penstock_client.ledger.database import Database
 from penstock_client.ledger.ledger import Ledger
-from penstock_server.operate import service
+from penstock_server.install.enrolment import enrol_site
+from penstock_server.install.founding import make_coordinator, open_coordinator
 from penstock_server.results import results
+from penstock_server.transport.pump import keep_pumping
 
 PERSONS = {"a": 120, "b": 90}
 FORMULA = "=1+1"
@@ -61,12 +63,12 @@ def rows(n, seed):
 
 def prepare(world, folder, **policy):
     """Two gates that run, and a coordinator that knows them."""
-    service.init(folder)
-    coordinator = service.open_coordinator(folder)
+    make_coordinator(folder)
+    coordinator = open_coordinator(folder)
     for seed, (name, n) in enumerate(PERSONS.items()):
         site = world.site(name, csv=rows(n, seed), schema=SCHEMA, **policy)
         site.start(wait=seed == len(PERSONS) - 1)  # side by side
-        service.enrol(coordinator, json.loads(site.paths.join.read_text()))
+        enrol_site(coordinator, json.loads(site.paths.join.read_text()))
     for site in world.sites:
         until(lambda site=site: site.paths.gate_socket.exists())
     return coordinator
@@ -213,11 +215,11 @@ def test_the_reports_epsilon_is_what_the_ledger_charged(made, tmp_path, site):
 def test_a_new_public_n_leaves_old_results_alone(made, tmp_path):
     before = pull(made, tmp_path / "before")
     coordinator, join = made["coordinator"], made["joins"]["a"]
-    service.enrol(coordinator, {**join, "persons": join["persons"] + 5})
+    enrol_site(coordinator, {**join, "persons": join["persons"] + 5})
     try:
         after = pull(made, tmp_path / "after")
     finally:
-        service.enrol(coordinator, join)
+        enrol_site(coordinator, join)
     for name in FILES - {"pooled.parquet"}:
         assert (before / name).read_bytes() == (after / name).read_bytes()
 
@@ -229,18 +231,18 @@ def test_two_pumps_never_run_at_once(made):
         if not tried:
             tried.append(1)
             with pytest.raises(CoordinatorError, match="runs already"):
-                service.run(coordinator, network({}), stop=lambda: True)
+                keep_pumping(coordinator, network({}), stop=lambda: True)
         return True
 
-    service.run(coordinator, network({}), stop=second)
+    keep_pumping(coordinator, network({}), stop=second)
     assert tried
 
 
 def test_a_study_that_has_not_finished_has_no_results(world, tmp_path):
-    service.init(tmp_path / "c")
-    coordinator = service.open_coordinator(tmp_path / "c")
+    make_coordinator(tmp_path / "c")
+    coordinator = open_coordinator(tmp_path / "c")
     site = world.site("a", csv=rows(60, 1), schema=SCHEMA)
-    service.enrol(coordinator, json.loads(site.paths.join.read_text()))
+    enrol_site(coordinator, json.loads(site.paths.join.read_text()))
     study_id = coordinator.submit(world.signed(schema=SCHEMA, estimands=(ESTIMAND,)).to_bytes())
     with pytest.raises(CoordinatorError, match="no results"):
         results.pull(coordinator, study_id, tmp_path / "out", copies="one")

@@ -22,8 +22,9 @@ from penstock.processes.checkup import FAIL, OK, WARN, Row
 from penstock_client.operate import doctor as site_doctor
 from penstock_client.site.network_side import NetworkPaths
 from penstock_server.install import tls
+from penstock_server.install.configuration import read_settings
+from penstock_server.install.founding import make_coordinator
 from penstock_server.operate import doctor as server_doctor
-from penstock_server.operate import service
 
 ALL_PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
 
@@ -603,7 +604,7 @@ def test_the_site_command(world):
 @pytest.fixture
 def made(world):
     root = world.root / "c"
-    service.init(root, names=["localhost"], port=free_port(), bind="127.0.0.1")
+    make_coordinator(root, names=["localhost"], port=free_port(), bind="127.0.0.1")
     return root
 
 
@@ -616,7 +617,7 @@ def test_a_coordinator_that_does_not_run(made):
 
 
 def test_a_coordinator_that_runs_and_one_whose_port_is_taken(made, issued):
-    port = service.read_settings(made).port
+    port = read_settings(made).port
 
     def serve(folder):
         context = tls.server_context(folder)

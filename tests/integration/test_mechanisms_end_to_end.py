@@ -35,7 +35,8 @@ from penstock.schema import Schema
 from penstock.wire.signed import SignedStudy
 from penstock_client.ledger.database import Database
 from penstock_client.ledger.ledger import Ledger
-from penstock_server.operate import service
+from penstock_server.install.enrolment import enrol_site
+from penstock_server.install.founding import make_coordinator, open_coordinator
 from penstock_server.results import results
 from penstock_server.simulate import visits
 
@@ -131,15 +132,15 @@ def made():
     root = Path(tempfile.mkdtemp(prefix="pk-"))
     world = World(root)
     try:
-        service.init(root / "hub")
-        found = Made(world, root, service.open_coordinator(root / "hub"))
+        make_coordinator(root / "hub")
+        found = Made(world, root, open_coordinator(root / "hub"))
         for seed, (name, persons) in enumerate(PERSONS.items()):
             csv = table_of(persons, seed)
             site = world.site(name, csv=csv, schema=SCHEMA, total=100.0, allowance=100.0)
             policy = site.paths.policy.read_text()
             every = ", ".join(f'"{m}"' for m in MECHANISMS)
             site.paths.policy.write_text(policy.replace('["maf"]', f"[{every}]"))
-            service.enrol(found.coordinator, json.loads(site.paths.join.read_text()))
+            enrol_site(found.coordinator, json.loads(site.paths.join.read_text()))
             site.start()
         for name in STUDIES:
             found.signed[name] = found.study(name)

@@ -40,9 +40,10 @@ from penstock_server.api.fleet import Fleet
 from penstock_server.api.nodes import Nodes
 from penstock_server.api.reads import Reads
 from penstock_server.api.strangers import TALLY_SECONDS, Strangers
-from penstock_server.operate import service
+from penstock_server.install.configuration import read_settings
+from penstock_server.install.founding import open_coordinator
+from penstock_server.store.clock import now, stamp
 from penstock_server.store.folder import Folder
-from penstock_server.studies.lifecycle import now, stamp
 
 log = logging.getLogger("penstock.api")
 
@@ -70,7 +71,7 @@ def create_app(folder: Path) -> FastAPI:
     Raises:
         CoordinatorError: no coordinator there.
     """
-    coordinator, settings = service.open_coordinator(folder), service.read_settings(folder)
+    coordinator, settings = open_coordinator(folder), read_settings(folder)
     strangers = Strangers(settings.wrong_tokens, coordinator.access, lambda: stamp(now()))
     paths, store = Folder(folder), coordinator.store
     spool = Spool(paths.spool)

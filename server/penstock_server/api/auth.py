@@ -14,7 +14,7 @@ from penstock_server.access.tokens import TOKEN, Role, Token, Tokens
 from penstock_server.api.bodies import Gone, TooLarge, paced
 from penstock_server.api.strangers import Strangers
 from penstock_server.api.visitors import introduce
-from penstock_server.studies.lifecycle import now, stamp
+from penstock_server.store.clock import now, stamp
 
 
 class Answer(Exception):

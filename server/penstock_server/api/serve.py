@@ -24,7 +24,7 @@ from penstock_server.api.addresses import party
 from penstock_server.api.app import create_app
 from penstock_server.api.visitors import SCOPE, Visit, Visitors
 from penstock_server.install import tls
-from penstock_server.operate import service
+from penstock_server.install.configuration import read_settings
 from penstock_server.store.folder import Folder
 
 log = logging.getLogger("penstock.api")
@@ -252,7 +252,7 @@ def serve(folder: Path) -> None:
         CoordinatorError: no coordinator there, or the port cannot be had.
         InvalidInput: certificate and key are missing, or do not belong together.
     """
-    settings = service.read_settings(folder)
+    settings = read_settings(folder)
     app = create_app(folder)
     config = uvicorn.Config(
         app,

@@ -27,9 +27,10 @@ from penstock_server.access.tokens import Role, Token, Tokens
 from penstock_server.api.auth import Answer, Caller, Person, admin, body, person
 from penstock_server.api.files import ResultFiles
 from penstock_server.api.reads import Reads
-from penstock_server.operate import service
+from penstock_server.install.enrolment import enrol_site, make_invite
+from penstock_server.store.clock import now, stamp
 from penstock_server.store.register import StudyRow
-from penstock_server.studies.lifecycle import Coordinator, NoSuchStudy, now, stamp
+from penstock_server.studies.coordinator import Coordinator, NoSuchStudy
 
 log = logging.getLogger("penstock.api")
 
@@ -211,7 +212,7 @@ async def upload(
         )
         raise Answer(404, error)
     await run_in_threadpool(reads.trace, caller, row.id, f"uploads/{site}", "all")
-    path = coordinator.table_path(row.id, site)
+    path = coordinator.folder.table(row.id, site)
     kind = "application/vnd.apache.arrow.stream"
     return FileResponse(path, media_type=kind, filename=f"{row.name}-{site}.arrow")
 
@@ -238,9 +239,9 @@ def sites(coordinator: Studies) -> list[dict[str, Any]]:
 def enrol(record: Join, caller: Caller, coordinator: Studies) -> dict[str, Any]:
     """Enrol a site by its join record; answers with its invitation."""
     join = read_json(record, what="join record", limit=MAX_JOIN_BYTES)
-    service.enrol(coordinator, join, caller)
+    enrol_site(coordinator, join, caller)
     log.info("site %s enrolled by %s", join["site"], caller.account)
-    invited: dict[str, Any] = service.invite(coordinator, join["site"])
+    invited: dict[str, Any] = make_invite(coordinator, join["site"])
     return invited
 
 

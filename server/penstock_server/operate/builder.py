@@ -26,11 +26,11 @@ from typing import Protocol
 from penstock.base.errors import CoordinatorError
 from penstock.processes import logs
 from penstock.processes.confinement import forbid_dumps
-from penstock_server.operate import service
+from penstock_server.install.founding import open_coordinator
 from penstock_server.results.assembly import Assembly, End, Outcome, disk_trouble
 from penstock_server.results.material import gather
 from penstock_server.store.leases import Lease
-from penstock_server.studies.lifecycle import Coordinator
+from penstock_server.studies.coordinator import Coordinator
 
 log = logging.getLogger("penstock.coordinator")
 
@@ -134,7 +134,7 @@ class Builder:
     def _begin(self, lease: Lease) -> None:
         row = self._coordinator.store.studies.find(lease.study_id)
         name = row.name if row is not None else lease.study_id[:12]
-        root = self._coordinator.folder / "studies"
+        root = self._coordinator.folder.studies
         found = self._try = _Try(lease, name, root / f"{MAKING}{lease.holder}")
         found.moved = found.renewed = self._clock()
         log.info("study %s is pooled", name)
@@ -218,7 +218,7 @@ class Builder:
         found.ending = ending
 
     def _finish(self, found: _Try) -> None:
-        made, place = found.folder / MADE, self._coordinator.results(found.lease.study_id)
+        made, place = found.folder / MADE, self._coordinator.folder.results(found.lease.study_id)
         if not (made.exists() or place.exists()):
             self._leases.crash(found.lease, "somebody has removed what it made")
         elif self._leases.finish(found.lease, partial(_move, made, place)):
@@ -253,7 +253,7 @@ def main(root: Path) -> None:
     stopping = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())
-    builder = Builder(service.open_coordinator(root))
+    builder = Builder(open_coordinator(root))
     log.info("the builder runs")
     while not stopping.is_set():
         builder.turn()

@@ -32,10 +32,12 @@ from penstock.wire.messages import StudyState
 from penstock_server.access.accesslog import AccessLog, verified
 from penstock_server.access.tokens import Role, Tokens
 from penstock_server.install import tls
-from penstock_server.operate import service
+from penstock_server.install.configuration import read_settings
+from penstock_server.install.founding import open_coordinator
 from penstock_server.operate.options import CoordinatorDir
+from penstock_server.store.clock import now, stamp
 from penstock_server.store.folder import Folder
-from penstock_server.studies.lifecycle import Coordinator, now, stamp
+from penstock_server.studies.coordinator import Coordinator
 
 ONLINE = timedelta(minutes=5)  # a connected site is greeted far more often
 WRONG_SINCE, WRONG_MANY = timedelta(days=7), 100
@@ -80,14 +82,14 @@ def _private(here: Folder) -> list[Path]:
 
 
 def _settings(root: Path) -> Row:
-    settings = service.read_settings(root)
+    settings = read_settings(root)
     return Row("coordinator", OK, f"reached at {settings.address}")
 
 
 @contextlib.contextmanager
 def _open(root: Path) -> Iterator[Coordinator]:
     """The coordinator, only to look: a store of the version before stays as it is."""
-    coordinator = service.open_coordinator(root, upgrade=False)
+    coordinator = open_coordinator(root, upgrade=False)
     try:
         yield coordinator
     finally:
@@ -149,7 +151,7 @@ def _access(chain: AccessLog) -> Sequence[Row]:
 
 def _ours(root: Path) -> bool:
     """Whether this coordinator's api answers on its port, with the certificate that is here."""
-    settings = service.read_settings(root)
+    settings = read_settings(root)
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.bind, settings.bind)
     context = certificates.client_context(tls.authority(Folder(root).tls))
     context.check_hostname = False  # reached by address; the authority is what tells
@@ -162,7 +164,7 @@ def _ours(root: Path) -> bool:
 
 
 def _port(root: Path) -> Row:
-    settings = service.read_settings(root)
+    settings = read_settings(root)
     family = socket.AF_INET6 if ":" in settings.bind else socket.AF_INET
     place = f"{settings.bind} port {settings.port}"
     try:
@@ -182,7 +184,7 @@ def _port(root: Path) -> Row:
 
 
 def _certificate(root: Path) -> Row:
-    settings, folder = service.read_settings(root), Folder(root).tls
+    settings, folder = read_settings(root), Folder(root).tls
     tls.server_context(folder)  # raises unless key and certificate belong together
     pem = certificates.read_certificate(folder / tls.CERT)
     names, left = certificates.names(pem), certificates.days_left(pem)

@@ -11,7 +11,7 @@ from penstock.study.study import Study
 from penstock.wire.messages import SiteState
 from penstock.wire.signed import read_signed_study
 from penstock_server.store.register import SiteRow, StudyRow
-from penstock_server.studies.lifecycle import Coordinator
+from penstock_server.studies.coordinator import Coordinator
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +80,6 @@ def gather(coordinator: Coordinator, row: StudyRow, finished: str) -> Material:
         finished=finished,
         parts=tuple(parts),
         keys={part.site: sites[part.site].gate_key for part in parts},
-        uploads=coordinator.uploads(row.id),
+        uploads=coordinator.folder.uploads(row.id),
         truth=coordinator.store.values.get("truth"),
     )

@@ -38,8 +38,9 @@ from penstock_server.report.inputs import ReportInputs, SiteInput, SiteRelease
 from penstock_server.results import export
 from penstock_server.results.codebook import dictionary
 from penstock_server.results.material import Material, gather
+from penstock_server.store.folder import table_path
 from penstock_server.store.register import SiteRow, StudyRow
-from penstock_server.studies.lifecycle import Coordinator, table_path
+from penstock_server.studies.coordinator import Coordinator
 
 REPORT = "report.json"
 
@@ -210,7 +211,7 @@ def pull(coordinator: Coordinator, prefix: str, out: Path, *, copies: Copies) ->
         )
     study = read_signed_study(row.signed).study
     # An older version's report may have been kept.
-    report = completed(json.loads((coordinator.results(row.id) / REPORT).read_text()))
+    report = completed(json.loads((coordinator.folder.results(row.id) / REPORT).read_text()))
     out.mkdir(parents=True, exist_ok=True)
     files = [out / n for n in ("report.html", "report.json", "dictionary.json")]
     export.write(files[0], render(report).encode())

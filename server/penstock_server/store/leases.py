@@ -18,11 +18,11 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 
 import sqlalchemy as sa
 
 from penstock.wire.messages import StudyState
+from penstock_server.store.clock import Clock
 from penstock_server.store.database import Transaction
 from penstock_server.store.store import Store
 from penstock_server.store.tables import pooling_table
@@ -36,8 +36,6 @@ AGAIN = (
     "what the sites delivered is kept, and nothing is charged again: once this is mended, whoever "
     "runs the coordinator can run `penstock server pool {study}`"
 )
-
-Stamp = Callable[[datetime], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +76,6 @@ class Leases:
     """The pooling studies of a store.
 
     Args:
-        clock: the current time, UTC.
-        stamp: a time as the store has it.
         seconds: for how long a lease holds that is not renewed.
         waits: seconds before each further try; the last one repeats.
     """
@@ -87,17 +83,13 @@ class Leases:
     def __init__(
         self,
         store: Store,
-        clock: Callable[[], datetime],
-        stamp: Stamp,
+        clock: Clock,
         *,
         seconds: float = LEASE_SECONDS,
         waits: tuple[float, ...] = WAITS,
     ) -> None:
-        self._store, self._clock, self._stamp = store, clock, stamp
+        self._store, self._clock = store, clock
         self._seconds, self._waits = seconds, waits
-
-    def _in(self, seconds: float) -> str:
-        return self._stamp(self._clock() + timedelta(seconds=seconds))
 
     # -- beginning -----------------------------------------------------------------------------
 
@@ -115,7 +107,7 @@ class Leases:
             row = c.execute(query).mappings().first()
         if row is None:
             return None
-        held = bool(row["holder"]) and row["until"] > self._in(0)
+        held = bool(row["holder"]) and row["until"] > self._clock.stamp()
         return Pooling(row["sites"], row["done"], row["crashes"], row["trouble"], held)
 
     def holders(self) -> set[str]:
@@ -128,7 +120,7 @@ class Leases:
 
     def claim(self) -> Lease | None:
         """Take a study that nobody is at: one that has crashed less, then the oldest, first."""
-        moment = self._in(0)
+        moment = self._clock.stamp()
         t = pooling_table.c
         free = sa.and_(t.due <= moment, sa.or_(t.holder == "", t.until <= moment))
         waiting = sa.select(t.study_id).where(free).order_by(t.crashes, t.since, t.study_id)
@@ -153,7 +145,7 @@ class Leases:
             if self._crashed(c, study_id, crashes, VANISHED):
                 return None
         holder = secrets.token_hex(16)
-        values = {"holder": holder, "until": self._in(self._seconds), "done": 0}
+        values = {"holder": holder, "until": self._clock.stamp(self._seconds), "done": 0}
         self._update(c, study_id, **values)
         return Lease(study_id, holder, row["since"], row["sites"], crashes)
 
@@ -164,7 +156,7 @@ class Leases:
             return False
         note = f"no results could be made: {MOST_CRASHES} tries broke off, the last because {why}; "
         note += AGAIN.format(study=study_id[:12])
-        self._store.studies.end(c, study_id, StudyState.FAILED, self._in(0), note)
+        self._store.studies.end(c, study_id, StudyState.FAILED, self._clock.stamp(), note)
         return True
 
     def _update(self, c: Transaction, study_id: str, **values: object) -> None:
@@ -186,7 +178,7 @@ class Leases:
         with self._store.begin() as c:
             held = self._holds(c, lease)
             if held:
-                until = self._in(self._seconds)
+                until = self._clock.stamp(self._seconds)
                 self._update(c, lease.study_id, until=until, done=min(done, lease.sites))
         return held
 
@@ -202,7 +194,7 @@ class Leases:
         with self._store.begin() as c:
             if self._holds(c, lease):
                 values = {"holder": "", "until": "", "done": 0}
-                due = self._in(wait)
+                due = self._clock.stamp(wait)
                 self._update(c, lease.study_id, due=due, trouble=trouble, **values)
 
     def crash(self, lease: Lease, why: str) -> None:
@@ -218,14 +210,16 @@ class Leases:
             if not self._crashed(c, lease.study_id, crashes, why):
                 wait = self._waits[min(crashes, len(self._waits)) - 1]
                 values = {"holder": "", "until": "", "done": 0}
-                self._update(c, lease.study_id, due=self._in(wait), **values)
+                self._update(c, lease.study_id, due=self._clock.stamp(wait), **values)
 
     def fail(self, lease: Lease, why: str) -> None:
         """End a study whose results cannot be made, and would not be by another try."""
         note = f"no results could be made: {why}; {AGAIN.format(study=lease.study_id[:12])}"
         with self._store.begin() as c:
             if self._holds(c, lease):
-                self._store.studies.end(c, lease.study_id, StudyState.FAILED, self._in(0), note)
+                self._store.studies.end(
+                    c, lease.study_id, StudyState.FAILED, self._clock.stamp(), note
+                )
 
     def finish(self, lease: Lease, place: Callable[[], None]) -> bool:
         """End a study with results; False if somebody else has it, and then nothing is placed.

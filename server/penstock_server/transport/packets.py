@@ -13,6 +13,7 @@ from google.protobuf.message import DecodeError
 from penstock.base.errors import UploadRejected
 from penstock.wire import gate_pb2
 from penstock.wire.messages import PIECE_BYTES
+from penstock_server.store.folder import Folder
 from penstock_server.store.mailbox import Message, Reply
 
 DESCRIBE = 0
@@ -107,6 +108,12 @@ def here(table: Path) -> int:
         return part_of(table).stat().st_size
     except FileNotFoundError:
         return 0
+
+
+def drop_pieces(folder: Folder) -> None:
+    """Forget tables that had come in part when the last pump ended: maybe by a crash."""
+    for piece in folder.root.glob("uploads/*/*.part"):
+        piece.unlink(missing_ok=True)
 
 
 def add_piece(table: Path, piece: Any, limit: int) -> bool:

@@ -6,15 +6,20 @@ again. Sites do not wait for each other; each has at most one packet on its way.
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
-from penstock.base.errors import UploadRejected
+from penstock.base.errors import CoordinatorError, UploadRejected
+from penstock_server.store.folder import Folder
 from penstock_server.store.mailbox import Message, Reply
-from penstock_server.studies.lifecycle import PASSING, Coordinator
+from penstock_server.studies.coordinator import Coordinator
+from penstock_server.studies.progress import PASSING
 from penstock_server.transport import packets
 from penstock_server.transport.carrier import Network
 
@@ -24,6 +29,7 @@ MAX_CALLS = 64
 MAX_COLLECTS = 16
 MAX_BYTES = 4_000_000
 AWAY = "gate-away"
+IDLE_SECONDS = 0.3
 DESCRIBE_SECONDS = 120.0
 """Between two greetings of a site that is asked nothing: each is a packet there and back."""
 
@@ -43,15 +49,15 @@ class Pump:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._coordinator, self._network, self._clock = coordinator, network, clock
-        self._store = coordinator.store
+        self._store, self._progress = coordinator.store, coordinator.progress
         self._flying: dict[str, list[Message]] = {}
         self._described: dict[str, float] = {}
 
     def turn(self) -> int:
         """Send what is due, take what came, end what is over; returns how much was moved."""
         moved = self._send() + self._take()
-        self._coordinator.handle_inbox()
-        self._coordinator.close_studies()
+        self._progress.handle_inbox()
+        self._coordinator.closing.close_due()
         return moved
 
     # -- out -----------------------------------------------------------------------------------
@@ -59,7 +65,7 @@ class Pump:
     def _send(self) -> int:
         ready = self._network.ready() - self._flying.keys()
         due: dict[str, list[Message]] = defaultdict(list)
-        for message in self._store.mailbox.due(self._coordinator.now(), ready):
+        for message in self._store.mailbox.due(self._coordinator.clock.stamp(), ready):
             due[message.site].append(message)
         going: dict[str, bytes] = {}
         for site in sorted(ready):
@@ -85,8 +91,8 @@ class Pump:
             return True
         return False
 
-    def _table(self, message: Message) -> Any:
-        return self._coordinator.table_path(message.study_id, message.site)
+    def _table(self, message: Message) -> Path:
+        return self._coordinator.folder.table(message.study_id, message.site)
 
     # -- back ----------------------------------------------------------------------------------
 
@@ -101,7 +107,7 @@ class Pump:
                 trouble = data
                 self._described.pop(site, None)
             if packets.DESCRIBE in found:
-                self._coordinator.saw_site(site, packets.facts(found[packets.DESCRIBE]))
+                self._progress.note_said(site, packets.facts(found[packets.DESCRIBE]))
             replies = []
             for message in messages:
                 answer = found.get(message.id)
@@ -109,8 +115,8 @@ class Pump:
                 if taken is not None:
                     replies.append((message, taken))
                 elif answer is None or answer.WhichOneof("body") != "piece":
-                    self._coordinator.later(message, trouble or _trouble(answer))
-            self._coordinator.receive(replies)
+                    self._progress.postpone(message, trouble or _trouble(answer))
+            self._progress.receive(replies)
         return len(came)
 
     def _one(self, message: Message, answer: Any) -> Reply | None:
@@ -129,13 +135,13 @@ class Pump:
     def _piece(self, message: Message, piece: Any) -> Reply | None:
         table = self._table(message)
         try:
-            whole = packets.add_piece(table, piece, self._coordinator.size_limit(message))
+            whole = packets.add_piece(table, piece, self._progress.size_limit(message))
         except UploadRejected as error:
             packets.part_of(table).unlink(missing_ok=True)
             return Reply(ok=False, code="upload-rejected", detail=str(error))
         except OSError as error:
             log.warning("%s of %s: %s", message.verb, message.site, error.strerror)
-            self._coordinator.later(message)
+            self._progress.postpone(message)
             return None
         if not whole:
             return None  # it stays due: the next piece is asked for at once
@@ -168,3 +174,31 @@ def _fitting(messages: Sequence[Message]) -> list[Message]:
             break
         chosen.append(message)
     return chosen
+
+
+def keep_pumping(coordinator: Coordinator, network: Network, *, stop: Callable[[], bool]) -> None:
+    """Pump messages over a network until ``stop()``.
+
+    Raises:
+        CoordinatorError: another process does so already for this directory.
+    """
+    with hold_pump(coordinator.folder):
+        pump = Pump(coordinator, network)
+        while not stop():
+            if not pump.turn():
+                time.sleep(IDLE_SECONDS)
+
+
+@contextmanager
+def hold_pump(folder: Folder) -> Iterator[None]:
+    """Two pumps would write the same tables; the lock ends with the process, however it ends.
+
+    Raises:
+        CoordinatorError: another process holds it.
+    """
+    with open(folder.lock, "a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise CoordinatorError("this coordinator runs already", value=folder.root) from None
+        yield

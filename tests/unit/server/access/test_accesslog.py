@@ -20,7 +20,7 @@ from penstock.cli.main import app
 from penstock.wire.canonical import canonical
 from penstock.wire.signatures import generate_key, private_to_pem, sign
 from penstock_server.access.accesslog import FORMAT, AccessLog, Visitor, here, verified
-from penstock_server.operate import service
+from penstock_server.install.founding import make_coordinator
 from penstock_server.store.database import sqlite_url
 from penstock_server.store.store import Store
 
@@ -207,7 +207,7 @@ def test_whoever_is_here_is_named_by_the_system_and_not_by_the_environment():
 @pytest.fixture
 def folder(tmp_path):
     made = tmp_path / "c"
-    service.init(made)
+    make_coordinator(made)
     return made
 
 

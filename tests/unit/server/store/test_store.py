@@ -12,6 +12,7 @@ import sqlalchemy as sa
 
 from penstock.base.errors import CoordinatorError
 from penstock.wire.messages import SiteState, StudyState
+from penstock_server.store.clock import Clock
 from penstock_server.store.database import sqlite_url
 from penstock_server.store.leases import Leases
 from penstock_server.store.mailbox import Message, Received, Reply
@@ -19,7 +20,6 @@ from penstock_server.store.migration import SCHEMA_VERSION, UPGRADED
 from penstock_server.store.register import StudyRow
 from penstock_server.store.store import Store
 from penstock_server.store.tables import account_key_table, metadata, settings_table
-from penstock_server.studies.lifecycle import stamp
 
 POSTGRES = "PENSTOCK_TEST_POSTGRES"
 T0, T1, T2 = (f"2026-11-21T00:00:0{i}.000000Z" for i in range(3))
@@ -60,7 +60,7 @@ def join(name, **changes):
 def leases(store, seconds=0):
     """At a time after those of the rows, ``seconds`` later."""
     moment = datetime(2026, 11, 22, tzinfo=UTC) + timedelta(seconds=seconds)
-    return Leases(store, lambda: moment, stamp)
+    return Leases(store, Clock(lambda: moment))
 
 
 def row(study_id="s1", **changes):

@@ -32,16 +32,20 @@ from penstock.wire.messages import PIECE_BYTES, SiteState, StudyState
 from penstock.wire.signatures import generate_key, public_hex
 from penstock.wire.signed import read_signed_cancel, read_signed_study, sign_cancel, sign_study
 from penstock_server.access.accesslog import verified
+from penstock_server.install.enrolment import read_join
 from penstock_server.intake import uploads
+from penstock_server.intake.texts import TEXT_LIMIT
 from penstock_server.operate.builder import Builder
 from penstock_server.results.assembly import End, Outcome, disk_trouble
 from penstock_server.results.material import Material
+from penstock_server.store.clock import stamp
 from penstock_server.store.database import sqlite_url
+from penstock_server.store.folder import Folder
 from penstock_server.store.mailbox import Message, Reply
 from penstock_server.store.store import Store
 from penstock_server.store.tables import metadata
-from penstock_server.studies import lifecycle
-from penstock_server.studies.lifecycle import Coordinator, read_join, stamp
+from penstock_server.studies.coordinator import Coordinator, Limits
+from penstock_server.studies.parts import Parts
 from penstock_server.transport import packets
 from penstock_server.transport.packets import add_piece
 from penstock_server.transport.pump import Pump
@@ -315,7 +319,7 @@ class World:
         self.network.came.clear()
         self.c = Coordinator(
             store(self.url),
-            self.folder,
+            Folder(self.folder),
             clock=self.clock,
         )
         self.pump = Pump(self.c, self.network)
@@ -640,10 +644,10 @@ def test_the_tables_of_several_studies_share_an_answer(world):
 
 
 def test_pieces_that_came_before_a_crash_are_not_trusted(world):
-    table = world.c.table_path("s", "a")
+    table = world.c.folder.table("s", "a")
     table.parent.mkdir(parents=True)
     packets.part_of(table).write_bytes(b"half")
-    world.c.drop_pieces()
+    packets.drop_pieces(world.c.folder)
     assert packets.here(table) == 0
 
 
@@ -661,10 +665,10 @@ def test_a_reply_after_the_end_changes_nothing(world, end, verb):
             late.append(message)
             if end == "deadline":
                 world.clock.wait(4000)
-                world.c.close_studies()
+                world.c.closing.close_due()
             else:
                 # Another process, while the call is under way.
-                other = Coordinator(Store(world.url), world.folder, clock=world.clock)
+                other = Coordinator(Store(world.url), Folder(world.folder), clock=world.clock)
                 other.cancel(sign_cancel(study, ANALYST).to_bytes())
                 other.store.close()
         return world.gates["a"](message, table)
@@ -683,7 +687,7 @@ def test_a_reply_that_waits_in_the_inbox_at_the_end_changes_nothing(world):
     (message,) = [m for m in world.waiting() if m.site == "a"]
     world.c.store.mailbox.receive([(message, Reply(True, state="running", request_id="r"))])
     world.c.cancel(sign_cancel(study, ANALYST).to_bytes())
-    world.c.handle_inbox()
+    world.c.progress.handle_inbox()
     assert world.states(study) == {"a": "cancelled", "b": "cancelled"}
     assert {m.verb for m in world.waiting()} == {"cancel"}
 
@@ -694,9 +698,9 @@ def test_a_doubled_reply_is_dropped(world):
     reply = Reply(True, state="running", request_id="r")
     world.c.store.mailbox.receive([(message, reply)])
     world.c.store.mailbox.receive([(message, reply)])
-    world.c.handle_inbox()
+    world.c.progress.handle_inbox()
     world.c.store.mailbox.receive([(message, reply)])
-    world.c.handle_inbox()
+    world.c.progress.handle_inbox()
     assert [m.verb for m in world.waiting() if m.site == "a"] == ["poll"]
 
 
@@ -745,7 +749,7 @@ def test_a_study_that_ended_cannot_be_cancelled(world):
 
 def test_a_cancellation_while_results_are_made_stands(world):
     study = world.submit()
-    other = Coordinator(Store(world.url), world.folder, clock=world.clock)
+    other = Coordinator(Store(world.url), Folder(world.folder), clock=world.clock)
     world.finish = lambda *_: other.cancel(sign_cancel(study, ANALYST).to_bytes())
     world.run()
     assert world.state(study) is StudyState.CANCELLED
@@ -804,7 +808,7 @@ def test_what_comes_after_a_study_was_closed_changes_nothing(world, verb):
                 return Reply(False, "busy")
             late.append(message)
             # Another process, while the call is under way.
-            other = Coordinator(Store(world.url), world.folder, clock=world.clock)
+            other = Coordinator(Store(world.url), Folder(world.folder), clock=world.clock)
             other.close(sign_cancel(study, ANALYST).to_bytes())
             other.store.close()
         return answer
@@ -845,7 +849,7 @@ def test_a_kill_while_a_study_is_closed_closes_it_whole_or_not_at_all(world, mon
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(Coordinator, "_set", killed)
+        patch.setattr(Parts, "turn", killed)
         with pytest.raises(Killed):
             world.c.close(sign_cancel(study, ANALYST).to_bytes())
     assert (world.c.status(study), world.waiting()) == before
@@ -895,7 +899,7 @@ def check_one_draw_each(world, study):
         (part,) = [p for p in world.c.store.studies.parts(study) if p.site == name]
         assert gate.draws == 1
         assert part.manifest == manifest
-        assert world.c.table_path(study, name).read_bytes() == data
+        assert world.c.folder.table(study, name).read_bytes() == data
     assert set(world.finished) == {study}
     assert world.waiting() == []
     assert world.c.store.mailbox.inbox() == []
@@ -985,7 +989,7 @@ def test_a_bad_upload_fails_its_site_and_the_others_go_on(world, changes):
     shown = world.site(study)
     assert (shown["state"], shown["code"]) == ("failed", "upload-rejected")
     assert len(shown["meaning"]) > 10
-    assert not world.c.table_path(study, "a").exists()
+    assert not world.c.folder.table(study, "a").exists()
     assert world.states(study)["b"] == "delivered"
     assert world.state(study) is StudyState.FINISHED
 
@@ -1150,7 +1154,7 @@ def test_a_cancellation_ends_a_study_that_is_pooled_and_what_makes_its_results(w
 
 def test_a_study_that_is_pooled_counts_among_those_that_are_open(world):
     slowly(world)
-    world.c._limits = lifecycle.Limits(each=20, all=1)
+    world.c._limits = Limits(each=20, all=1)
     world.submit()
     world.run(pumps=8)
     with pytest.raises(CoordinatorError, match="too many studies"):
@@ -1222,7 +1226,7 @@ def test_a_lease_that_ran_out_goes_to_another_and_the_first_can_end_nothing(worl
     world.run(pumps=8)
     first = world.builder._try
     world.clock.wait(100)  # the first is held up: it renews nothing
-    other = Coordinator(Store(world.url), world.folder, clock=world.clock)
+    other = Coordinator(Store(world.url), Folder(world.folder), clock=world.clock)
     second = Builder(other, launch=lambda *given: Making(world, *given))
     second._sweep = lambda *_: None  # else what the first has made is gone already
     second.turn()
@@ -1231,11 +1235,11 @@ def test_a_lease_that_ran_out_goes_to_another_and_the_first_can_end_nothing(worl
     made.outcome = Outcome(End.MADE)
     world.builder.turn()
     assert world.state(study) is StudyState.POOLING
-    assert not world.c.results(study).exists()
+    assert not world.c.folder.results(study).exists()
     assert not first.folder.exists()
     second.turn()
     assert world.state(study) is StudyState.FINISHED
-    assert (world.c.results(study) / "report.json").exists()
+    assert (world.c.folder.results(study) / "report.json").exists()
     other.store.close()
 
 
@@ -1312,7 +1316,7 @@ def test_a_store_that_is_full_at_the_very_end_loses_no_results(world, monkeypatc
     world.run()
     assert failures == []
     assert world.state(study) is StudyState.FINISHED
-    assert (world.c.results(study) / "report.json").exists()
+    assert (world.c.folder.results(study) / "report.json").exists()
 
 
 # -- hostile texts -----------------------------------------------------------------------------
@@ -1343,7 +1347,7 @@ def test_a_rejected_manifests_text_is_short_and_printable(world):
     world.gates["a"].changes = {"relation": "\x1b[2J" * 40_000, "request_id": "y"}
     study = world.submit()
     world.run()
-    assert len(world.site(study)["meaning"]) <= lifecycle.TEXT_LIMIT
+    assert len(world.site(study)["meaning"]) <= TEXT_LIMIT
     assert world.site(study)["meaning"].isprintable()
 
 

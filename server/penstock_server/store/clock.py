@@ -1,0 +1,30 @@
+"""The coordinator's time, as its store has it: UTC, as text that sorts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+def stamp(moment: datetime) -> str:
+    """RFC 3339 UTC with microseconds; sorts as text."""
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+class Clock:
+    """What time it is.
+
+    Args:
+        read: the current time, UTC.
+    """
+
+    def __init__(self, read: Callable[[], datetime] = now) -> None:
+        self.now = read
+
+    def stamp(self, seconds: float = 0.0) -> str:
+        """The time in so many seconds."""
+        return stamp(self.now() + timedelta(seconds=seconds))
