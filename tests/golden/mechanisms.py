@@ -158,7 +158,7 @@ def carried_out(names: tuple[str, ...] = tuple(STUDIES)) -> Iterator[dict[str, R
             gates.append(GateHere(site.paths))
             study = study_of(name, world)
             signed = world.signed(**{f: getattr(study, f) for f in study.__dataclass_fields__})
-            ran[name] = Ran(name, study, hub.submit(signed.to_bytes()), site, hub)
+            ran[name] = Ran(name, study, hub.submit(signed), site, hub)
         finish(hub, {site.name: site.paths.gate_socket for site in world.sites})
         while gates:
             gates.pop().close()

@@ -34,7 +34,7 @@ from penstock_server.install.enrolment import enrol_site
 from penstock_server.install.founding import make_coordinator, open_coordinator
 from penstock_server.operate import doctor
 from penstock_server.store.clock import now, stamp
-from penstock_server.store.migration import SCHEMA_VERSION
+from penstock_server.store.migration import SCHEMA_VERSION, upgrade_format
 
 BOB, EVE = generate_key(), generate_key()
 OLD_STORE = Path(__file__).parents[1] / "golden" / "data" / "coordinator-2.sql"
@@ -294,20 +294,20 @@ def small(tmp_path):
 
 def test_open_studies_are_limited(small):
     ada, bob = Visitor("ada", "192.0.2.1"), Visitor("bob", "192.0.2.2")
-    ids = [small.submit(signed(f"s{i}").to_bytes(), ada) for i in range(2)]
+    ids = [small.submit(signed(f"s{i}"), ada) for i in range(2)]
     before = len(small.store.mailbox.due("9")), len(small.access.rows())
     with pytest.raises(CoordinatorError, match=r"of this account are open \(got 2; at most 2\)"):
-        small.submit(signed("s2").to_bytes(), ada)
-    assert small.submit(signed("s1").to_bytes(), ada) == ids[1]  # the same again is none more
-    small.submit(sign_study(replace(STUDY, name="t"), BOB).to_bytes(), bob)
+        small.submit(signed("s2"), ada)
+    assert small.submit(signed("s1"), ada) == ids[1]  # the same again is none more
+    small.submit(sign_study(replace(STUDY, name="t"), BOB), bob)
     for by in (bob, None):
         with pytest.raises(CoordinatorError, match="too many studies are open at this coordinator"):
-            small.submit(sign_study(replace(STUDY, name="u"), BOB).to_bytes(), by)
+            small.submit(sign_study(replace(STUDY, name="u"), BOB), by)
     assert len(small.store.studies.all()) == 3
     assert len(small.store.mailbox.due("9")) == before[0] + 2
     assert len(small.access.rows()) == before[1] + 1
-    small.cancel(sign_cancel(ids[0], ANALYST).to_bytes(), ada)
-    small.submit(signed("s2").to_bytes(), ada)
+    small.cancel(sign_cancel(ids[0], ANALYST), ada)
+    small.submit(signed("s2"), ada)
 
 
 @pytest.mark.parametrize("limit", [0, -1, 1.5, True, "20"])
@@ -361,7 +361,7 @@ def test_a_coordinator_of_the_version_before_opens_and_goes_on(old):
 def test_two_processes_may_open_an_old_store_at_once(old):
     first, second = (open_coordinator(old) for _ in range(2))
     for coordinator in (first, second):
-        coordinator.store._upgrade()
+        upgrade_format(coordinator.store.database)
         assert len(coordinator.store.studies.all()) == 1
         coordinator.store.close()
 

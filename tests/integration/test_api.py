@@ -1016,7 +1016,7 @@ def test_waiting_outlives_a_restart(api, home):
         Api.until(lambda: any("; waiting" in line for line in said))
         api.start()
         Api.until(lambda: any("answers again" in line for line in said))
-        api.coordinator.cancel(sign_cancel(study_id, ANALYST).to_bytes())
+        api.coordinator.cancel(sign_cancel(study_id, ANALYST))
         assert watching.wait(60) == 10
     finally:
         watching.kill()

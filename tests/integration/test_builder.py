@@ -203,7 +203,7 @@ def test_a_cancellation_ends_the_process_that_makes_results(coordinator):
     with builders(coordinator) as ((builder,), (log,)):
         process = assembly(builder)
         process.suspend()
-        coordinator.cancel(sign_cancel(study, ANALYST).to_bytes())
+        coordinator.cancel(sign_cancel(study, ANALYST))
         until(lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE)
         until(lambda: "was cancelled" in log.read_text())
         until(lambda: left_behind(coordinator) == [])

@@ -109,7 +109,7 @@ def made(world, tmp_path_factory):
     if not _made:
         folder = tmp_path_factory.mktemp("coordinator") / "c"
         coordinator = prepare(world, folder)
-        study_id = coordinator.submit(study(world).to_bytes())
+        study_id = coordinator.submit(study(world))
         run(coordinator, gates(world), stop=lambda: ended(coordinator, study_id))
         _made.update(
             coordinator=coordinator,
@@ -243,7 +243,7 @@ def test_a_study_that_has_not_finished_has_no_results(world, tmp_path):
     coordinator = open_coordinator(tmp_path / "c")
     site = world.site("a", csv=rows(60, 1), schema=SCHEMA)
     enrol_site(coordinator, json.loads(site.paths.join.read_text()))
-    study_id = coordinator.submit(world.signed(schema=SCHEMA, estimands=(ESTIMAND,)).to_bytes())
+    study_id = coordinator.submit(world.signed(schema=SCHEMA, estimands=(ESTIMAND,)))
     with pytest.raises(CoordinatorError, match="no results"):
         results.pull(coordinator, study_id, tmp_path / "out", copies="one")
     assert not (tmp_path / "out").exists()
@@ -252,9 +252,9 @@ def test_a_study_that_has_not_finished_has_no_results(world, tmp_path):
 def test_a_study_is_closed_without_a_site_whose_steward_has_not_looked(world, tmp_path):
     coordinator = prepare(world, tmp_path / "c", approval="by-hand")
     asked = world.signed(schema=SCHEMA, estimands=(ESTIMAND,), quorum=1)
-    study_id = coordinator.submit(asked.to_bytes())
+    study_id = coordinator.submit(asked)
     first, second = world.sites
-    wish = sign_cancel(study_id, world.analyst).to_bytes()
+    wish = sign_cancel(study_id, world.analyst)
 
     def states():
         return {p.site: str(p.state) for p in coordinator.store.studies.parts(study_id)}
@@ -291,7 +291,7 @@ def test_a_study_is_closed_without_a_site_whose_steward_has_not_looked(world, tm
 def test_a_killed_pump_loses_nothing_and_charges_once(world, tmp_path):
     folder = tmp_path / "c"
     coordinator = prepare(world, folder, approval="by-hand")
-    study_id = coordinator.submit(study(world).to_bytes())
+    study_id = coordinator.submit(study(world))
 
     def start():
         env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}

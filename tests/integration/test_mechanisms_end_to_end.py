@@ -144,7 +144,7 @@ def made():
             site.start()
         for name in STUDIES:
             found.signed[name] = found.study(name)
-            found.ids[name] = found.coordinator.submit(found.signed[name].to_bytes())
+            found.ids[name] = found.coordinator.submit(found.signed[name])
         sockets = {site.name: site.paths.gate_socket for site in world.sites}
         limit = time.monotonic() + 300
 

@@ -194,7 +194,7 @@ class World:
             not_before="2020-01-01T00:00:00Z",
             expires="2099-01-01T00:00:00Z",
         )
-        return self.coordinator.submit(sign_study(study, ANALYST).to_bytes())
+        return self.coordinator.submit(sign_study(study, ANALYST))
 
     def parts(self, studies: Sequence[str]) -> dict[tuple[str, str], tuple[str, float]]:
         """State of every site's part in studies, and when it came to be."""

@@ -139,7 +139,7 @@ def deliver(coordinator: Coordinator, key: Ed25519PrivateKey, mechanism: str, na
         not_before="2020-01-01T00:00:00Z",
         expires="2099-01-01T00:00:00Z",
     )
-    study_id = coordinator.submit(sign_study(study, key).to_bytes())
+    study_id = coordinator.submit(sign_study(study, key))
     for i, site in enumerate(made.SITES[:2]):
         data = made.stream(made.table(study, seed=i))
         path = coordinator.folder.table(study_id, site)

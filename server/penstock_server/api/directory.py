@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.wire.messages import Copies, StudyState
+from penstock.wire.signed import read_signed_cancel, read_signed_study
 from penstock_server.access.accesslog import here
 from penstock_server.install.founding import open_coordinator
 
@@ -20,7 +21,7 @@ class Directory:
         self._coordinator = open_coordinator(Path(where))
 
     def submit(self, signed: bytes) -> str:
-        return self._coordinator.submit(signed)
+        return self._coordinator.submit(read_signed_study(signed))
 
     def studies(self) -> list[dict[str, Any]]:
         return self._coordinator.studies()
@@ -29,10 +30,10 @@ class Directory:
         return self._coordinator.status(study)
 
     def cancel(self, signed: bytes) -> None:
-        self._coordinator.cancel(signed)
+        self._coordinator.cancel(read_signed_cancel(signed))
 
     def close_study(self, signed: bytes) -> None:
-        self._coordinator.close(signed)
+        self._coordinator.close(read_signed_cancel(signed))
 
     def pull(self, study: str, out: Path, *, copies: Copies) -> list[Path]:
         from penstock_server.results import results

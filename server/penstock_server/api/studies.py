@@ -22,7 +22,7 @@ from penstock.wire.messages import (
     StudyState,
 )
 from penstock.wire.signatures import fingerprint
-from penstock.wire.signed import read_signed_cancel, read_signed_study
+from penstock.wire.signed import SignedCancel, read_signed_cancel, read_signed_study
 from penstock_server.access.tokens import Role, Token, Tokens
 from penstock_server.api.auth import Answer, Caller, Person, admin, body, person
 from penstock_server.api.files import ResultFiles
@@ -109,7 +109,7 @@ def submit(
     found = read_signed_study(signed)
     accounts.check_signer(caller.account, found.signer)
     accounts.check_readers(found.study.readers)
-    study_id = coordinator.submit(signed, caller)
+    study_id = coordinator.submit(found, caller)
     log.info("study %s handed in by %s", study_id[:12], caller.account)
     return {"study": study_id}
 
@@ -131,10 +131,10 @@ def cancel(
     row: Row, signed: Cancellation, caller: Caller, coordinator: Studies, accounts: Accounts
 ) -> dict[str, Any]:
     """Hand in a signed cancellation; the same one again changes nothing."""
-    signer = _read_signer(row, signed, caller, accounts)
+    wish = _read_wish(row, signed, caller, accounts)
     again = row.state is StudyState.CANCELLED
-    if not (again and read_signed_study(row.signed).signer == signer):
-        coordinator.cancel(signed, caller)
+    if not (again and row.signed.signer == wish.signer):
+        coordinator.cancel(wish, caller)
         log.info("study %s cancelled through %s", row.id[:12], caller.account)
     return {"study": row.id}
 
@@ -144,21 +144,20 @@ def close(
     row: Row, signed: Cancellation, caller: Caller, coordinator: Studies, accounts: Accounts
 ) -> dict[str, Any]:
     """Have results made of what was delivered; sites that have not begun are cancelled."""
-    _read_signer(row, signed, caller, accounts)
-    coordinator.close(signed, caller)
+    coordinator.close(_read_wish(row, signed, caller, accounts), caller)
     log.info("study %s closed through %s", row.id[:12], caller.account)
     return {"study": row.id}
 
 
-def _read_signer(row: StudyRow, signed: bytes, caller: Caller, accounts: Accounts) -> str:
-    """Whose word a signed cancellation of this study is: a key that is bound to the account."""
+def _read_wish(row: StudyRow, signed: bytes, caller: Caller, accounts: Accounts) -> SignedCancel:
+    """A signed cancellation of this study, by a key that is bound to the account."""
     wish = read_signed_cancel(signed)
     if wish.study_id != row.id:
         raise CoordinatorError(
             "the cancellation is of another study", value=wish.study_id[:64], bound=row.id
         )
     accounts.check_signer(caller.account, wish.signer)
-    return wish.signer
+    return wish
 
 
 # -- results -----------------------------------------------------------------------------------

@@ -25,7 +25,6 @@ from penstock.study.study import Study
 from penstock.wire.manifest import Manifest, read_manifest
 from penstock.wire.messages import Copies, SiteState, StudyState, explain
 from penstock.wire.signatures import fingerprint
-from penstock.wire.signed import read_signed_study
 from penstock_server.analysis.combine import SiteEstimate, combine
 from penstock_server.analysis.estimands import Estimate, estimate
 from penstock_server.analysis.floor import variance_floor
@@ -209,7 +208,7 @@ def pull(coordinator: Coordinator, prefix: str, out: Path, *, copies: Copies) ->
             bound=row.note or None,
             remedy="see `penstock study status`",
         )
-    study = read_signed_study(row.signed).study
+    study = row.signed.study
     # An older version's report may have been kept.
     report = completed(json.loads((coordinator.folder.results(row.id) / REPORT).read_text()))
     out.mkdir(parents=True, exist_ok=True)

@@ -58,12 +58,13 @@ def check_format(database: Database, *, upgrade: bool = True) -> None:
                 bound=SCHEMA_VERSION,
                 remedy="back it up; `penstock server start` brings it up to date",
             )
-        _upgrade(database)
+        upgrade_format(database)
     elif found != SCHEMA_VERSION:
         raise CoordinatorError("the store has another format", value=found, bound=SCHEMA_VERSION)
 
 
-def _upgrade(database: Database) -> None:
+def upgrade_format(database: Database) -> None:
+    """Bring a store of a format before up to date; one that is so already stays as it is."""
     values = Remembered(database)
     with database.begin() as c:
         values.lock(c)

@@ -10,6 +10,7 @@ import sqlalchemy as sa
 
 from penstock.base.errors import CoordinatorError
 from penstock.wire.messages import SiteState, StudyState
+from penstock.wire.signed import SignedStudy, read_stored_study
 from penstock_server.store.database import Database, Transaction, Within, do_nothing
 from penstock_server.store.mailbox import Mailbox
 from penstock_server.store.sites import Sites
@@ -26,11 +27,15 @@ GOING_ON = tuple(str(state) for state in StudyState if not state.final)
 
 @dataclass(frozen=True, slots=True)
 class StudyRow:
-    """A study's life."""
+    """A study's life.
+
+    Attributes:
+        data: the signed study, as it came.
+    """
 
     id: str
     name: str
-    signed: bytes
+    data: bytes
     state: StudyState
     created: str
     deadline: str
@@ -38,6 +43,15 @@ class StudyRow:
     note: str
     owner: str = ""
     signer: str = ""
+
+    @property
+    def signed(self) -> SignedStudy:
+        """What was signed, as an object.
+
+        Raises:
+            PenstockError: this version cannot read it.
+        """
+        return read_stored_study(self.data)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +97,7 @@ class Register:
                     study_table.insert().values(
                         id=study.id,
                         name=study.name,
-                        signed=study.signed,
+                        signed=study.data,
                         state=str(study.state),
                         created=study.created,
                         deadline=study.deadline,
@@ -113,7 +127,7 @@ class Register:
                 ledger_floor=self._sites.newest_position(c, site),
             )
         )
-        self._mailbox.send(c, study.id, site, "submit", study.signed, study.created)
+        self._mailbox.send(c, study.id, site, "submit", study.data, study.created)
 
     # -- finding -------------------------------------------------------------------------------
 

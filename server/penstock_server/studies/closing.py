@@ -6,7 +6,6 @@ import logging
 from dataclasses import replace
 
 from penstock.wire.messages import SiteState, StudyState
-from penstock.wire.signed import read_signed_study
 from penstock_server.store.clock import Clock
 from penstock_server.store.leases import Leases
 from penstock_server.store.register import SiteRow, StudyRow
@@ -46,7 +45,7 @@ class Closing:
 
     def _close(self, row: StudyRow, parts: list[SiteRow], moment: str) -> None:
         """Let results be made where there is a quorum; else the study has failed."""
-        quorum, delivered = quorum_of(row), count_delivered(parts)
+        quorum, delivered = row.signed.study.quorum, count_delivered(parts)
         with self._store.begin() as c:
             # Cancelled by another process in the meantime: that stands.
             if self._store.studies.lock(c, row.id) is not StudyState.OPEN:
@@ -58,7 +57,3 @@ class Closing:
                 self._store.studies.end(c, row.id, StudyState.FAILED, moment, note)
         last = "its results are next" if delivered >= quorum else f"the quorum is {quorum}"
         log.info("study %s: %d of %d sites delivered; %s", row.name, delivered, len(parts), last)
-
-
-def quorum_of(row: StudyRow) -> int:
-    return read_signed_study(row.signed).study.quorum

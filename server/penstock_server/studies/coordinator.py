@@ -12,13 +12,13 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 
 from penstock.base.errors import CoordinatorError
 from penstock.schema import Schema, compare
 from penstock.study.study import parse_time
 from penstock.wire.messages import SERVED_MAJORS, SiteState, StudyState, explain_part
-from penstock.wire.signed import SignedStudy, read_signed_cancel, read_signed_study
+from penstock.wire.signed import SignedCancel, SignedStudy
 from penstock_server.access.accesslog import AccessLog, Visitor, here
 from penstock_server.intake.texts import printable_text
 from penstock_server.store.clock import Clock, now, stamp
@@ -27,7 +27,7 @@ from penstock_server.store.folder import Folder
 from penstock_server.store.leases import MOST_CRASHES, Leases, Pooling
 from penstock_server.store.register import SiteRow, StudyRow
 from penstock_server.store.store import Store
-from penstock_server.studies.closing import Closing, quorum_of
+from penstock_server.studies.closing import Closing
 from penstock_server.studies.parts import Parts, count_delivered
 from penstock_server.studies.progress import Progress
 
@@ -79,7 +79,7 @@ class Coordinator:
 
     # -- asking and ending ---------------------------------------------------------------------
 
-    def submit(self, data: bytes, by: Visitor | None = None) -> str:
+    def submit(self, signed: SignedStudy, by: Visitor | None = None) -> str:
         """Take a signed study and invite its sites; the same study again changes nothing.
 
         Args:
@@ -89,12 +89,10 @@ class Coordinator:
             The study's id.
 
         Raises:
-            SignatureError, InvalidInput: not a signed study.
             CoordinatorError: expired, unknown sites, a schema that a site does not carry, or too
                 many open studies.
         """
         visitor = by or here()
-        signed = read_signed_study(data)
         study, moment = signed.study, self.clock.now()
         if self.store.studies.find(signed.study_id) is not None:
             return signed.study_id
@@ -103,7 +101,7 @@ class Coordinator:
         row = StudyRow(
             signed.study_id,
             study.name,
-            data,
+            signed.data,
             StudyState.OPEN,
             stamp(moment),
             stamp(deadline),
@@ -179,7 +177,7 @@ class Coordinator:
                 remedy="try again when some have ended, or ask who runs it",
             )
 
-    def cancel(self, data: bytes, by: Visitor | None = None) -> None:
+    def cancel(self, wish: SignedCancel, by: Visitor | None = None) -> None:
         """End a study that has not ended, if its own signer says so.
 
         Also while its results are made: then they are not, whoever is at it.
@@ -190,7 +188,7 @@ class Coordinator:
         Raises:
             CoordinatorError: unknown or ended study, or another signer.
         """
-        row, moment = self._study_of(data, "cancel"), self.clock.stamp()
+        row, moment = self._study_of(wish, "cancel"), self.clock.stamp()
         with self.store.begin() as c:
             state = self.store.studies.lock(c, row.id)
             if state is None or state.final:
@@ -198,11 +196,11 @@ class Coordinator:
             self.access.append(c, "cancel", study=row.id, **(by or here()).fields)
             for part in self.store.studies.parts(row.id):
                 if not part.state.final:
-                    self.store.mailbox.send(c, row.id, part.site, "cancel", data, moment)
+                    self.store.mailbox.send(c, row.id, part.site, "cancel", wish.to_bytes(), moment)
                     self._parts.turn(c, part, SiteState.CANCELLED, "cancelled")
             self.store.studies.end(c, row.id, StudyState.CANCELLED, moment)
 
-    def close(self, data: bytes, by: Visitor | None = None) -> None:
+    def close(self, wish: SignedCancel, by: Visitor | None = None) -> None:
         """Have results made now, of what was delivered, if an open study's signer says so.
 
         Sites that are not known to have begun get the signed cancellation, as they can check no
@@ -212,14 +210,14 @@ class Coordinator:
         deadline; a study that is closed already stays as it is.
 
         Args:
-            data: a signed cancellation of the study.
+            wish: a cancellation of the study.
             by: who hands it in; None for whoever holds the directory.
 
         Raises:
             CoordinatorError: unknown study, another signer, no quorum, or ended without results.
         """
-        row, moment = self._study_of(data, "close"), self.clock.stamp()
-        quorum = quorum_of(row)
+        row, moment = self._study_of(wish, "close"), self.clock.stamp()
+        quorum = row.signed.study.quorum
         with self.store.begin() as c:
             state = self.store.studies.lock(c, row.id)
             if state in (StudyState.POOLING, StudyState.FINISHED):
@@ -239,16 +237,15 @@ class Coordinator:
             self.leases.open(c, row.id, moment, delivered)
             for part in parts:
                 if not part.state.final:
-                    self._leave_out(c, part, data, moment)
+                    self._leave_out(c, part, wish.to_bytes(), moment)
         log.info("study %s: closed with %d of %d sites", row.name, delivered, len(parts))
 
-    def _study_of(self, data: bytes, verb: str) -> StudyRow:
+    def _study_of(self, wish: SignedCancel, verb: Literal["cancel", "close"]) -> StudyRow:
         """The study that a signed cancellation is of; only its own signer's word counts."""
-        wish = read_signed_cancel(data)
         row = self.store.studies.find(wish.study_id)
         if row is None:
             raise CoordinatorError("no such study", value=printable_text(wish.study_id, 64))
-        if read_signed_study(row.signed).signer != wish.signer:
+        if row.signed.signer != wish.signer:
             raise CoordinatorError(f"only a study's own signer can {verb} it")
         return row
 
@@ -270,7 +267,7 @@ class Coordinator:
             CoordinatorError: it has not failed, or failed for want of deliveries.
         """
         row = self.find(prefix)
-        parts, quorum = self.store.studies.parts(row.id), quorum_of(row)
+        parts, quorum = self.store.studies.parts(row.id), row.signed.study.quorum
         if row.state is StudyState.FAILED and count_delivered(parts) < quorum:
             raise CoordinatorError(
                 "too few sites delivered, so there is nothing to pool",
@@ -334,7 +331,7 @@ class Coordinator:
         return self._status(self.find(prefix))
 
     def _status(self, row: StudyRow) -> dict[str, Any]:
-        study = read_signed_study(row.signed).study
+        study = row.signed.study
         pooling = self.leases.look(row.id) if row.state is StudyState.POOLING else None
         return {
             "study": row.id,

@@ -16,7 +16,6 @@ from penstock.base.errors import CoordinatorError, UploadRejected
 from penstock.study.study import Study
 from penstock.wire.manifest import Manifest
 from penstock.wire.messages import JobState, SiteState
-from penstock.wire.signed import read_signed_study
 from penstock_server.intake.texts import printable_text
 from penstock_server.intake.uploads import check_manifest, read_upload, size_limit
 from penstock_server.store.clock import Clock
@@ -96,7 +95,7 @@ class Progress:
         row = self._store.studies.find(study_id)
         if row is None:
             raise CoordinatorError("no such study", value=study_id)
-        return read_signed_study(row.signed).study
+        return row.signed.study
 
     # -- from the inbox ------------------------------------------------------------------------
 
@@ -168,7 +167,7 @@ class Progress:
 
     def _signed(self, part: SiteRow) -> bytes:
         row = self._store.studies.find(part.study_id)
-        return row.signed if row is not None else b""
+        return row.data if row is not None else b""
 
     def _check_upload(
         self, study_id: str, site: str, reply: Reply

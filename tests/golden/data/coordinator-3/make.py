@@ -42,7 +42,7 @@ def main(root: Path) -> None:
     study = made.study(
         made.MECHANISMS["gibbs"], name="trial", sites=SITES, expires="2099-01-01T00:00:00Z"
     )
-    study_id = coordinator.submit(sign_study(study, generate_key()).to_bytes())
+    study_id = coordinator.submit(sign_study(study, generate_key()))
     for i, site in enumerate(SITES):
         data = made.stream(made.table(study, seed=i))
         (HERE / f"{site}.arrow").write_bytes(data)

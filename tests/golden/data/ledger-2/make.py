@@ -75,7 +75,7 @@ def main(root: Path) -> None:
     here.gate.approve(request, reason="as agreed")
     while here.gate.poll(request).state is not JobState.DELIVERED:
         time.sleep(0.1)
-    hub.submit(signed.to_bytes())
+    hub.submit(signed)
     finish(hub, {"site": paths.gate_socket})
     here.close()
     charge_more(paths)

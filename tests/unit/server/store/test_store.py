@@ -67,7 +67,7 @@ def row(study_id="s1", **changes):
     values = {
         "id": study_id,
         "name": "trial",
-        "signed": b"\x00\xff signed",
+        "data": b"\x00\xff signed",
         "state": StudyState.OPEN,
         "created": T0,
         "deadline": T2,
@@ -92,7 +92,7 @@ class TestContract:
 
     @pytest.mark.parametrize("found", UPGRADED)
     def test_a_store_of_a_format_before_is_brought_up_to_date(self, store, url, found):
-        store.studies.add(row(signed=b'{"signer":"key"}', signer="key"), ["a"])
+        store.studies.add(row(data=b'{"signer":"key"}', signer="key"), ["a"])
         with store.begin() as c:
             c.exec_driver_sql("DROP TABLE pooling")
             if found == 2:
@@ -241,7 +241,7 @@ class TestContract:
             ("b", SiteState.INVITED),
         ]
         sent = [(m.study_id, m.site, m.verb, m.body) for m in store.mailbox.due(T0)]
-        assert sent == [("s1", "a", "submit", row().signed), ("s1", "b", "submit", row().signed)]
+        assert sent == [("s1", "a", "submit", row().data), ("s1", "b", "submit", row().data)]
 
     def test_a_study_is_added_once(self, store):
         store.studies.add(row(), ["a"])
@@ -400,7 +400,7 @@ class TestContract:
         store.close()
         again = Store(url)
         assert again.studies.all() == [row()]
-        assert again.mailbox.due(T0) == [Message(1, "s1", "a", "submit", row().signed)]
+        assert again.mailbox.due(T0) == [Message(1, "s1", "a", "submit", row().data)]
         again.close()
 
 

@@ -327,7 +327,7 @@ class World:
         return self.c
 
     def submit(self, **changes):
-        return self.c.submit(sign_study(replace(STUDY, **changes), ANALYST).to_bytes())
+        return self.c.submit(sign_study(replace(STUDY, **changes), ANALYST))
 
     def run(self, pumps=20, seconds=2.0):
         for _ in range(pumps):
@@ -398,7 +398,7 @@ BAD = {
 def test_a_study_that_cannot_be_asked_is_refused_and_leaves_nothing(world, case):
     data, error, said = BAD[case]
     with pytest.raises(error, match=said):
-        world.c.submit(data)
+        world.c.submit(read_signed_study(data))
     assert world.c.store.studies.all() == []
     assert world.waiting() == []
 
@@ -669,7 +669,7 @@ def test_a_reply_after_the_end_changes_nothing(world, end, verb):
             else:
                 # Another process, while the call is under way.
                 other = Coordinator(Store(world.url), Folder(world.folder), clock=world.clock)
-                other.cancel(sign_cancel(study, ANALYST).to_bytes())
+                other.cancel(sign_cancel(study, ANALYST))
                 other.store.close()
         return world.gates["a"](message, table)
 
@@ -686,7 +686,7 @@ def test_a_reply_that_waits_in_the_inbox_at_the_end_changes_nothing(world):
     study = world.submit()
     (message,) = [m for m in world.waiting() if m.site == "a"]
     world.c.store.mailbox.receive([(message, Reply(True, state="running", request_id="r"))])
-    world.c.cancel(sign_cancel(study, ANALYST).to_bytes())
+    world.c.cancel(sign_cancel(study, ANALYST))
     world.c.progress.handle_inbox()
     assert world.states(study) == {"a": "cancelled", "b": "cancelled"}
     assert {m.verb for m in world.waiting()} == {"cancel"}
@@ -711,7 +711,7 @@ def test_the_signer_cancels_and_the_gates_are_told(world):
     world.gates["a"].polls = world.gates["b"].polls = 10**9
     study = world.submit()
     world.run(pumps=3)
-    world.c.cancel(sign_cancel(study, ANALYST).to_bytes())
+    world.c.cancel(sign_cancel(study, ANALYST))
     assert world.state(study) is StudyState.CANCELLED
     world.run(pumps=3)
     assert [g.cancelled for g in world.gates.values()] == [[study], [study]]
@@ -721,7 +721,7 @@ def test_the_signer_cancels_and_the_gates_are_told(world):
 
 def test_a_cancellation_reaches_a_gate_in_trouble_later(world):
     study = world.submit()
-    world.c.cancel(sign_cancel(study, ANALYST).to_bytes())
+    world.c.cancel(sign_cancel(study, ANALYST))
     world.network.sites["a"] = [UNAVAILABLE, Reply(False, "busy"), world.gates["a"]]
     world.run(pumps=10)
     assert world.gates["a"].cancelled == [study]
@@ -734,7 +734,7 @@ def test_only_the_signer_of_exactly_this_study_cancels(world, case):
              "unknown": "0" * 64}[case]  # fmt: skip
     key = STRANGER if case == "another signer" else ANALYST
     with pytest.raises(CoordinatorError):
-        world.c.cancel(sign_cancel(named, key).to_bytes())
+        world.c.cancel(sign_cancel(named, key))
     assert world.state(study) is StudyState.OPEN
     assert {m.verb for m in world.waiting()} == {"submit"}
 
@@ -743,14 +743,14 @@ def test_a_study_that_ended_cannot_be_cancelled(world):
     study = world.submit()
     world.run()
     with pytest.raises(CoordinatorError, match="ended already"):
-        world.c.cancel(sign_cancel(study, ANALYST).to_bytes())
+        world.c.cancel(sign_cancel(study, ANALYST))
     assert world.state(study) is StudyState.FINISHED
 
 
 def test_a_cancellation_while_results_are_made_stands(world):
     study = world.submit()
     other = Coordinator(Store(world.url), Folder(world.folder), clock=world.clock)
-    world.finish = lambda *_: other.cancel(sign_cancel(study, ANALYST).to_bytes())
+    world.finish = lambda *_: other.cancel(sign_cancel(study, ANALYST))
     world.run()
     assert world.state(study) is StudyState.CANCELLED
     other.store.close()
@@ -764,7 +764,7 @@ def test_a_study_waited_for_a_slow_site_though_its_quorum_was_there(world):
     study = world.submit()
     world.run(pumps=5)
     assert world.states(study) == {"a": "delivered", "b": "running"}
-    world.c.close(sign_cancel(study, ANALYST).to_bytes())
+    world.c.close(sign_cancel(study, ANALYST))
     assert world.state(study) is StudyState.POOLING
     world.run(pumps=5)
     assert world.state(study) is StudyState.FINISHED
@@ -775,7 +775,7 @@ def test_a_study_waited_for_a_slow_site_though_its_quorum_was_there(world):
     assert "stays charged" in late["meaning"]
     assert world.gates["b"].cancelled == []
     assert world.waiting() == []
-    world.c.close(sign_cancel(study, ANALYST).to_bytes())  # the same again changes nothing
+    world.c.close(sign_cancel(study, ANALYST))  # the same again changes nothing
     assert [r["kind"] for r in verified(world.c.access.rows())].count("close") == 1
 
 
@@ -786,7 +786,7 @@ def test_a_site_that_has_not_begun_is_told_that_a_study_was_closed(world, standi
     study = world.submit()
     world.run(pumps=5)
     world.network.sites["b"] = world.gates["b"]
-    world.c.close(sign_cancel(study, ANALYST).to_bytes())
+    world.c.close(sign_cancel(study, ANALYST))
     world.run(pumps=20)
     assert world.state(study) is StudyState.FINISHED
     late = world.site(study, "b")
@@ -809,7 +809,7 @@ def test_what_comes_after_a_study_was_closed_changes_nothing(world, verb):
             late.append(message)
             # Another process, while the call is under way.
             other = Coordinator(Store(world.url), Folder(world.folder), clock=world.clock)
-            other.close(sign_cancel(study, ANALYST).to_bytes())
+            other.close(sign_cancel(study, ANALYST))
             other.store.close()
         return answer
 
@@ -829,13 +829,13 @@ def test_a_study_that_cannot_be_closed_goes_on_as_it_was(world, case):
     study = world.submit(quorum=2 if case == "no quorum" else 1)
     world.run(pumps=5)
     if case == "cancelled":
-        world.c.cancel(sign_cancel(study, ANALYST).to_bytes())
+        world.c.cancel(sign_cancel(study, ANALYST))
     before = (world.c.status(study), world.waiting())
     named = {"a name": "trial", "unknown": "0" * 64}.get(case, study)
     key = STRANGER if case == "another signer" else ANALYST
     words = {"no quorum": "quorum of 2", "cancelled": "ended already"}.get(case, "study")
     with pytest.raises(CoordinatorError, match=words):
-        world.c.close(sign_cancel(named, key).to_bytes())
+        world.c.close(sign_cancel(named, key))
     assert (world.c.status(study), world.waiting()) == before
 
 
@@ -851,9 +851,9 @@ def test_a_kill_while_a_study_is_closed_closes_it_whole_or_not_at_all(world, mon
     with monkeypatch.context() as patch:
         patch.setattr(Parts, "turn", killed)
         with pytest.raises(Killed):
-            world.c.close(sign_cancel(study, ANALYST).to_bytes())
+            world.c.close(sign_cancel(study, ANALYST))
     assert (world.c.status(study), world.waiting()) == before
-    world.c.close(sign_cancel(study, ANALYST).to_bytes())
+    world.c.close(sign_cancel(study, ANALYST))
     world.run(pumps=5)
     assert world.state(study) is StudyState.FINISHED
 
@@ -1140,7 +1140,7 @@ def test_a_cancellation_ends_a_study_that_is_pooled_and_what_makes_its_results(w
     made = slowly(world)
     study = world.submit()
     world.run(pumps=8)
-    world.c.cancel(sign_cancel(study, ANALYST).to_bytes())
+    world.c.cancel(sign_cancel(study, ANALYST))
     assert world.state(study) is StudyState.CANCELLED
     made.outcome = None
     world.clock.wait(10)
@@ -1210,7 +1210,7 @@ def test_only_a_study_whose_results_could_not_be_made_is_pooled_again(world, cas
     if case == "pooling":
         slowly(world)
     if case == "cancelled":
-        world.c.cancel(sign_cancel(study, ANALYST).to_bytes())
+        world.c.cancel(sign_cancel(study, ANALYST))
     if case != "open":
         world.run()
     before = world.c.status(study)
