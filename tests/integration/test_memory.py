@@ -92,7 +92,7 @@ def test_an_attack_stays_within_the_memory_that_is_planned_for_it(
 
 GREEDY = """
 import numpy as np
-from penstock.mechanisms.tables import mechanism
+from penstock.mechanisms.tables import run as mechanism
 real = mechanism.draw
 def draw(plan, *args, **kwargs):
     if plan.copies > 2:  # not in the rehearsal

@@ -288,12 +288,12 @@ EVERY = [
 ]
 MOMENTS = ("invited", "awaiting-approval", "running", "collecting", "pooling")
 # Enough rows for several pieces.
-LARGE = replace(FAST, copies=50)
+LARGE = replace(FAST, copies=100)
 
 
 @pytest.fixture(scope="module")
 def soaked():
-    made = Federation(("a", "b"), approval="by-hand", n=20_000)
+    made = Federation(("a", "b"), approval="by-hand", n=10_000)
     try:
         made.start()
         yield made

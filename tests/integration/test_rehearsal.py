@@ -41,14 +41,14 @@ service.serve(paths, read_settings(paths))
 
 BUG = """
 import numpy as np
-from penstock.mechanisms.tables import mechanism
+from penstock.mechanisms.tables import run as mechanism
 def draw(*args, **kwargs):
     raise np.linalg.LinAlgError("Singular matrix")
     yield
 mechanism.draw = draw
 """
 NO_ROW = """
-from penstock.mechanisms.tables import mechanism
+from penstock.mechanisms.tables import run as mechanism
 real = mechanism.draw
 def draw(*args, **kwargs):
     for label, table in real(*args, **kwargs):
