@@ -26,14 +26,14 @@ from penstock.cli.main import app as commands
 from penstock.study.toml import study_toml
 from penstock.wire.signatures import fingerprint, generate_key, private_to_pem, public_hex
 from penstock.wire.signed import sign_cancel, sign_study
-from penstock_server.access.accesslog import Visitor, verified
+from penstock_server.access.accesslog import Visitor, verify_chain
 from penstock_server.access.tokens import Role, Tokens
 from penstock_server.api.directory import Directory
 from penstock_server.install.configuration import read_settings
 from penstock_server.install.enrolment import enrol_site
 from penstock_server.install.founding import make_coordinator, open_coordinator
 from penstock_server.operate import doctor
-from penstock_server.store.clock import now, stamp
+from penstock_server.store.clock import stamp, utc_now
 from penstock_server.store.migration import SCHEMA_VERSION, upgrade_format
 
 BOB, EVE = generate_key(), generate_key()
@@ -45,12 +45,12 @@ def hub():
     """A coordinator with its usual limits, and two analysts: ada, whose key is ANALYST, and bob."""
     with running_api() as made:
         made.bob = made.token("bob", Role.ANALYST)
-        made.tokens.add_key("bob", public_hex(BOB), stamp(now()))
+        made.tokens.add_key("bob", public_hex(BOB), stamp(utc_now()))
         yield made
 
 
 def records(hub, *kinds):
-    found = verified(hub.coordinator.access.rows())
+    found = verify_chain(hub.coordinator.access.rows())
     return [r for r in found if r["kind"] in kinds]
 
 
@@ -99,7 +99,7 @@ def test_many_wrong_tokens_are_noticed(hub):
 
 def test_a_revoked_token_that_is_tried_again_names_its_account(hub):
     token = hub.token("gone", Role.ANALYST)
-    hub.tokens.revoke("gone", stamp(now()))
+    hub.tokens.revoke("gone", stamp(utc_now()))
     with hub.client(token) as client:
         answer = client.get("/api/v1/me")
     assert answer.status_code in (401, 429)  # as for a token that never was
@@ -147,7 +147,7 @@ def test_an_account_without_a_key_hands_nothing_in(hub):
 
 def test_a_key_that_was_taken_away_signs_nothing_more(hub):
     eve = hub.token("eve", Role.ANALYST)
-    hub.tokens.add_key("eve", public_hex(EVE), stamp(now()))
+    hub.tokens.add_key("eve", public_hex(EVE), stamp(utc_now()))
     study = sign_study(replace(STUDY, name="eves"), EVE)
     with hub.remote(eve) as remote:
         remote.submit(study.to_bytes())
@@ -157,7 +157,7 @@ def test_a_key_that_was_taken_away_signs_nothing_more(hub):
         with pytest.raises(NotAllowed, match="not bound to your account"):
             remote.cancel(sign_cancel(study.study_id, EVE).to_bytes())
         assert remote.status("eves")["state"] == "open"
-        hub.tokens.add_key("eve", public_hex(EVE), stamp(now()))
+        hub.tokens.add_key("eve", public_hex(EVE), stamp(utc_now()))
         remote.cancel(sign_cancel(study.study_id, EVE).to_bytes())
     assert [r["by"] for r in records(hub, "cancel") if r["study"] == study.study_id] == ["eve"]
 
@@ -344,13 +344,13 @@ def test_a_coordinator_of_the_version_before_opens_and_goes_on(old):
     assert (row.owner, row.signer, row.name) == ("", key, "trial")
     assert coordinator.status("trial")["study"] == row.id
     tokens = Tokens(store, coordinator.access)
-    assert tokens.find(f"pst_{'A' * 43}", stamp(now())).name == "ada"
+    assert tokens.find(f"pst_{'A' * 43}", stamp(utc_now())).name == "ada"
     # A study without an owner is an admin's to read, until its signer's key is bound.
     assert store.studies.readable_by("ada") == []
     row_of = {r.check: r for r in doctor.checkup(old)}
     assert row_of["accounts"].state == "warn"
     assert "ada" in row_of["accounts"].found
-    tokens.add_key("ada", key, stamp(now()))
+    tokens.add_key("ada", key, stamp(utc_now()))
     assert [r.id for r in store.studies.readable_by("ada")] == [row.id]
     assert store.studies.readable_by("bob") == []
     assert coordinator.submit(row.signed) == row.id
@@ -400,11 +400,11 @@ def test_keys_are_bound_and_taken_away_by_command(tmp_path):
 def test_an_account_keeps_its_keys_and_studies_when_its_token_is_renewed(hub):
     first = hub.token("frida", Role.ANALYST)
     key = generate_key()
-    hub.tokens.add_key("frida", public_hex(key), stamp(now()))
+    hub.tokens.add_key("frida", public_hex(key), stamp(utc_now()))
     study = sign_study(replace(STUDY, name="fridas"), key)
     with hub.remote(first) as remote:
         remote.submit(study.to_bytes())
-    hub.tokens.revoke("frida", stamp(now()))
+    hub.tokens.revoke("frida", stamp(utc_now()))
     with hub.remote(hub.token("frida", Role.ANALYST)) as remote:
         assert remote.status("fridas")["study"] == study.study_id
         remote.cancel(sign_cancel(study.study_id, key).to_bytes())

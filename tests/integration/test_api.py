@@ -66,7 +66,7 @@ from penstock_server.api import serve
 from penstock_server.api.directory import Directory
 from penstock_server.install.enrolment import enrol_site
 from penstock_server.install.founding import make_coordinator, open_coordinator
-from penstock_server.store.clock import now, stamp
+from penstock_server.store.clock import stamp, utc_now
 from penstock_server.store.folder import Folder
 
 ANALYST, STRANGER = generate_key(), generate_key()
@@ -194,13 +194,13 @@ class Api:
         self.ca = (root / "tls" / "ca.crt").read_text()
         self.url = f"https://localhost:{self.port}"
         self.analyst = self.token("ada", Role.ANALYST)
-        self.tokens.add_key("ada", public_hex(ANALYST), stamp(now()))
+        self.tokens.add_key("ada", public_hex(ANALYST), stamp(utc_now()))
         self.admin = self.token("root", Role.ADMIN)
         self.log = root / "log" / "api.log"
         self.start()
 
     def token(self, name: str, role: Role, days: float = 1.0) -> str:
-        moment = now()
+        moment = utc_now()
         ends = stamp(moment + timedelta(days=days))
         return self.tokens.add(name, role, stamp(moment - timedelta(days=2)), ends)
 
@@ -315,7 +315,7 @@ ADMINS = (("POST", "sites"), ("GET", "tokens"))
 def test_every_route_wants_a_good_token_and_says_no_more(api, method, path):
     name = f"{method}-{path.replace('/', '-')}"
     revoked = api.token(f"gone-{name}", Role.ADMIN)
-    api.tokens.revoke(f"gone-{name}", stamp(now()))
+    api.tokens.revoke(f"gone-{name}", stamp(utc_now()))
     expired = api.token(f"old-{name}", Role.ADMIN, days=-1)
     given = (
         {},
@@ -349,7 +349,7 @@ def test_a_revoked_token_ends_with_the_next_request(api):
     token = api.token("brief", Role.ANALYST)
     with api.remote(token) as remote:
         assert remote.me()["name"] == "brief"
-        api.tokens.revoke("brief", stamp(now()))
+        api.tokens.revoke("brief", stamp(utc_now()))
         with pytest.raises(NotAllowed, match="no valid token"):
             remote.me()
 
@@ -927,7 +927,7 @@ def test_a_client_handed_in_a_study_without_estimands_that_a_command_refuses(api
 def test_a_study_whose_results_are_made_says_how_far_they_are(api, home):
     study = api.study("half")
     with api.store.begin() as c:
-        api.coordinator.leases.open(c, study, stamp(now()), 2)
+        api.coordinator.leases.open(c, study, stamp(utc_now()), 2)
     assert api.coordinator.leases.renew(api.coordinator.leases.claim(), 1)
     with penstock.Client() as client:
         shown = client.status("half")

@@ -16,8 +16,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from penstock.mechanisms.flow import kernel
-from penstock.processes import certificates, checkup
-from penstock.processes import reachability as reach
+from penstock.processes import certificates, checkup, reachability
 from penstock.processes.checkup import FAIL, OK, WARN, Row
 from penstock_client.operate import doctor as site_doctor
 from penstock_client.site.network_side import NetworkPaths
@@ -105,7 +104,7 @@ def free_port():
 
 
 def look(port, folder, host="localhost"):
-    return reach.way(host, port, tls.authority(folder), (1,))
+    return reachability.check_way(host, port, tls.read_authority(folder), (1,))
 
 
 def the(rows, check):
@@ -155,7 +154,7 @@ def test_a_port_without_tls(issued):
 
 
 def test_a_port_that_says_nothing(issued, monkeypatch):
-    monkeypatch.setattr(reach, "SECONDS", 0.3)
+    monkeypatch.setattr(reachability, "SECONDS", 0.3)
     end = threading.Event()
     with listening(lambda raw: end.wait(20)) as port:
         row = failed(look(port, issued))
@@ -262,7 +261,7 @@ def test_what_is_no_coordinator(issued, answer):
 
 
 def test_an_answer_without_an_end(issued):
-    with coordinator(issued, lambda: about(more="x" * reach.ABOUT_BYTES)) as port:
+    with coordinator(issued, lambda: about(more="x" * reachability.ABOUT_BYTES)) as port:
         assert failed(look(port, issued)).check == "clock"
 
 
@@ -365,10 +364,10 @@ def test_exempt_from_the_proxy(issued, monkeypatch):
 
 def test_proxy_variables_that_do_not_help(monkeypatch):
     monkeypatch.setenv("HTTP_PROXY", "http://proxy.invalid:3128")
-    assert reach.proxies("example.org", 443).state == WARN
+    assert reachability.proxies("example.org", 443).state == WARN
     for wrong in ("https://proxy.invalid:3128", "socks5://proxy.invalid:1080", "http://"):
         monkeypatch.setenv("HTTPS_PROXY", wrong)
-        assert reach.proxies("example.org", 443).state == FAIL
+        assert reachability.proxies("example.org", 443).state == FAIL
     # The library looks the same way as the standard library that others use.
     monkeypatch.setenv("HTTPS_PROXY", "http://proxy.invalid:3128")
     assert urllib.request.getproxies()["https"] == "http://proxy.invalid:3128"
@@ -542,7 +541,7 @@ def test_a_site_that_works(world, quick, issued):
     site = world.site()
     site.start()
     with coordinator(issued) as port:
-        join(site, f"localhost:{port}", tls.authority(issued))
+        join(site, f"localhost:{port}", tls.read_authority(issued))
         rows = site_doctor.checkup(site.paths.root)
     assert {r.state for r in rows if r.check != "disk"} == {OK}
     assert the(rows, "gate").found == "answers"
@@ -613,7 +612,9 @@ def test_a_coordinator_that_does_not_run(made):
     assert not [r for r in rows if r.state == FAIL], rows
     assert "does not run" in the(rows, "port").found
     assert the(rows, "certificate").state == OK
-    assert certificates.fingerprint(tls.authority(made / "tls")) in the(rows, "authority").found
+    assert (
+        certificates.fingerprint(tls.read_authority(made / "tls")) in the(rows, "authority").found
+    )
 
 
 def test_a_coordinator_that_runs_and_one_whose_port_is_taken(made, issued):

@@ -35,7 +35,7 @@ from penstock_client.cli.common import document, steward
 from penstock_client.ledger.ledger import Charge
 from penstock_server.api.directory import Directory
 from penstock_server.install.founding import open_coordinator
-from penstock_server.store.clock import now, stamp
+from penstock_server.store.clock import stamp, utc_now
 
 COORDINATOR = "coordinator"
 KINDS = {
@@ -163,7 +163,7 @@ class Federation:
     def start(self, *machines: str, wait: bool = True) -> None:
         """Start daemons (all of them if none is named), and wait until the sites are heard of."""
         chosen = machines or tuple(self.machines)
-        since = stamp(now())
+        since = stamp(utc_now())
         for machine in chosen:
             self._daemons[machine] = self._popen(machine)
         if not wait:

@@ -31,7 +31,7 @@ from penstock_server.operate.builder import Builder
 from penstock_server.results import results
 from penstock_server.results.material import gather
 from penstock_server.studies.coordinator import Coordinator
-from penstock_server.transport.flower.carrier import FlowerNetwork
+from penstock_server.transport.flower.grid_carrier import FlowerCarrier
 from penstock_server.transport.pump import keep_pumping
 
 
@@ -80,13 +80,13 @@ class LocalGrid(Grid):
         return [self._replies.pop(i).result() for i in whole]
 
 
-def network(sockets: Mapping[str, Path]) -> FlowerNetwork:
+def network(sockets: Mapping[str, Path]) -> FlowerCarrier:
     """A network of gates by their sites' names."""
     nodes = {name: index + 10 for index, name in enumerate(sockets)}
-    return FlowerNetwork(LocalGrid({nodes[n]: s for n, s in sockets.items()}), lambda: nodes)
+    return FlowerCarrier(LocalGrid({nodes[n]: s for n, s in sockets.items()}), lambda: nodes)
 
 
-def run(coordinator: Coordinator, network: FlowerNetwork, *, stop: Callable[[], bool]) -> None:
+def run(coordinator: Coordinator, network: FlowerCarrier, *, stop: Callable[[], bool]) -> None:
     """Pump, and make results, each study's in a process of its own, until ``stop()``."""
     builder = Builder(coordinator)
 

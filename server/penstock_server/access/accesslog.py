@@ -89,7 +89,7 @@ class Visitor:
         return {"by": self.account, "origin": self.origin}
 
 
-def here() -> Visitor:
+def local_visitor() -> Visitor:
     """Whoever runs this process, at the coordinator's own machine."""
     try:
         user = pwd.getpwuid(os.getuid()).pw_name  # not the environment's, which anybody may set
@@ -235,7 +235,7 @@ class AccessLog:
             CoordinatorError: it does not verify.
         """
         rows = self.rows()
-        checked = verified(rows)
+        checked = verify_chain(rows)
         return {
             "format": FORMAT,
             "coordinator_key": checked[0]["key"] if checked else "",
@@ -249,7 +249,7 @@ class AccessLog:
         return sum(r["count"] for r in found if r["kind"] == "wrong-tokens" and r["until"] > since)
 
 
-def verified(rows: Sequence[Row]) -> list[dict[str, Any]]:
+def verify_chain(rows: Sequence[Row]) -> list[dict[str, Any]]:
     """The records of a chain, each checked: its hash, place, time and signature.
 
     Raises:

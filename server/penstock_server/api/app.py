@@ -42,7 +42,7 @@ from penstock_server.api.reads import Reads
 from penstock_server.api.strangers import TALLY_SECONDS, Strangers
 from penstock_server.install.configuration import read_settings
 from penstock_server.install.founding import open_coordinator
-from penstock_server.store.clock import now, stamp
+from penstock_server.store.clock import stamp, utc_now
 from penstock_server.store.folder import Folder
 
 log = logging.getLogger("penstock.api")
@@ -72,7 +72,7 @@ def create_app(folder: Path) -> FastAPI:
         CoordinatorError: no coordinator there.
     """
     coordinator, settings = open_coordinator(folder), read_settings(folder)
-    strangers = Strangers(settings.wrong_tokens, coordinator.access, lambda: stamp(now()))
+    strangers = Strangers(settings.wrong_tokens, coordinator.access, lambda: stamp(utc_now()))
     paths, store = Folder(folder), coordinator.store
     spool = Spool(paths.spool)
     spool.clean()
@@ -87,7 +87,7 @@ def create_app(folder: Path) -> FastAPI:
         yield
         telling.cancel()
         await fleet.close()
-        await run_in_threadpool(strangers.tell)
+        await run_in_threadpool(strangers.write_tally)
         coordinator.store.close()
 
     app = FastAPI(
@@ -119,7 +119,7 @@ def create_app(folder: Path) -> FastAPI:
 async def _tell(strangers: Strangers) -> None:
     while True:
         await asyncio.sleep(TALLY_SECONDS)
-        await run_in_threadpool(strangers.tell)
+        await run_in_threadpool(strangers.write_tally)
 
 
 class Guard:

@@ -14,7 +14,7 @@ from penstock_server.access.tokens import TOKEN, Role, Token, Tokens
 from penstock_server.api.bodies import Gone, TooLarge, paced
 from penstock_server.api.strangers import Strangers
 from penstock_server.api.visitors import introduce
-from penstock_server.store.clock import now, stamp
+from penstock_server.store.clock import stamp, utc_now
 
 
 class Answer(Exception):
@@ -39,7 +39,7 @@ def person(request: Request) -> Token:
     ended = None
     if scheme.lower() == "bearer" and TOKEN.fullmatch(secret):
         tokens = cast(Tokens, request.app.state.tokens)
-        found = tokens.find(secret, stamp(now()))
+        found = tokens.find(secret, stamp(utc_now()))
         if found is not None:
             introduce(request.scope, f"token {found.name}")
             return found
@@ -47,7 +47,7 @@ def person(request: Request) -> Token:
     headers = {"WWW-Authenticate": 'Bearer realm="penstock"'}
     wait, account = 0.0, "" if ended is None else ended.name
     if given:
-        wait = cast(Strangers, request.app.state.strangers).wrong(origin(request), account)
+        wait = cast(Strangers, request.app.state.strangers).count_wrong(origin(request), account)
     remedy = "run `penstock login`, or ask who runs the coordinator for a new token"
     if wait > 0:
         error = NotAllowed(

@@ -28,7 +28,7 @@ from penstock_server.api.auth import Answer, Caller, Person, admin, body, person
 from penstock_server.api.files import ResultFiles
 from penstock_server.api.reads import Reads
 from penstock_server.install.enrolment import enrol_site, make_invite
-from penstock_server.store.clock import now, stamp
+from penstock_server.store.clock import stamp, utc_now
 from penstock_server.store.register import StudyRow
 from penstock_server.studies.coordinator import Coordinator, NoSuchStudy
 
@@ -87,7 +87,7 @@ def about() -> dict[str, Any]:
         "penstock": __version__,
         "wire": WIRE_VERSION,
         "wire_majors": list(SERVED_MAJORS),
-        "time": stamp(now()),
+        "time": stamp(utc_now()),
     }
 
 
@@ -247,7 +247,7 @@ def enrol(record: Join, caller: Caller, coordinator: Studies) -> dict[str, Any]:
 @federation.get("/tokens")
 def tokens(accounts: Accounts) -> list[dict[str, Any]]:
     """Who holds a token, until when, and with which keys; never the tokens."""
-    moment, keys = stamp(now()), accounts.keys()
+    moment, keys = stamp(utc_now()), accounts.keys()
     return [
         {
             "name": t.name,

@@ -10,7 +10,7 @@ import typer
 
 from penstock.cli.console import done, emit_json, friendly, say, table
 from penstock.wire.signatures import fingerprint
-from penstock_server.access.accesslog import verified
+from penstock_server.access.accesslog import verify_chain
 from penstock_server.install.founding import open_coordinator
 from penstock_server.operate.options import CoordinatorDir
 
@@ -34,7 +34,7 @@ def access(
     if new_key:
         done(f"records are signed with {fingerprint(chain.renew_key())} from now on")
     rows = chain.rows()
-    records = verified(rows)
+    records = verify_chain(rows)
     head = rows[-1][1] if rows else ""
     if export is not None:
         with export.open("x", encoding="utf-8") as file:

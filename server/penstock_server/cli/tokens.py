@@ -16,7 +16,7 @@ from penstock.wire.signatures import fingerprint
 from penstock_server.access.tokens import Role, Tokens
 from penstock_server.install.founding import open_coordinator
 from penstock_server.operate.options import CoordinatorDir
-from penstock_server.store.clock import now, stamp
+from penstock_server.store.clock import stamp, utc_now
 
 token_app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 key_app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
@@ -60,7 +60,7 @@ def add(
             "--days", "is out of range", value=str(days), bound=f"from 1 to {MOST_DAYS}"
         )
         raise InvalidInput("token add", [problem])
-    moment = now()
+    moment = utc_now()
     expires = stamp(moment + timedelta(days=days))
     public, tokens = None if key is None else read_public(key), _tokens(directory)
     secret = tokens.add(name, role, stamp(moment), expires, key=public)
@@ -84,7 +84,7 @@ def add(
 def list_tokens(directory: CoordinatorDir = Path("coordinator"), as_json: AsJson = False) -> None:
     """All tokens, without their secrets."""
     coordinator = open_coordinator(directory)
-    tokens, moment = Tokens(coordinator.store, coordinator.access), stamp(now())
+    tokens, moment = Tokens(coordinator.store, coordinator.access), stamp(utc_now())
     found, keys = tokens.list(), tokens.keys()
     bound = {t.name: [fingerprint(k) for k in keys.get(t.name, ())] for t in found}
     if as_json:
@@ -105,7 +105,7 @@ def list_tokens(directory: CoordinatorDir = Path("coordinator"), as_json: AsJson
         for t in found
     ]
     table("tokens", ("name", "role", "created", "expires", "state", "signs with"), rows)
-    wrong = coordinator.access.wrong_tokens(stamp(now() - timedelta(days=7)))
+    wrong = coordinator.access.wrong_tokens(stamp(utc_now() - timedelta(days=7)))
     if wrong:
         say(f"wrong tokens in the last 7 days: {wrong}; see `penstock server access`")
 
@@ -117,7 +117,7 @@ def revoke(
     directory: CoordinatorDir = Path("coordinator"),
 ) -> None:
     """End a token, from the next request on. The account keeps its studies, and its keys."""
-    _tokens(directory).revoke(name, stamp(now()))
+    _tokens(directory).revoke(name, stamp(utc_now()))
     done(f"the token of {name} opens nothing any more")
 
 
@@ -130,7 +130,7 @@ Public = Annotated[Path, typer.Argument(help="Their .pub file, of `penstock key 
 def add_key(name: Account, path: Public, directory: CoordinatorDir = Path("coordinator")) -> None:
     """Bind a signing key to an account, after comparing its fingerprint by voice."""
     public = read_public(path)
-    _tokens(directory).add_key(name, public, stamp(now()))
+    _tokens(directory).add_key(name, public, stamp(utc_now()))
     done(f"{name} signs with {fingerprint(public)}")
 
 

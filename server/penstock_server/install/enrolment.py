@@ -12,7 +12,7 @@ from penstock.base.checks import SITE, SITE_BOUND
 from penstock.base.errors import CoordinatorError
 from penstock.schema import Schema
 from penstock.wire.signatures import fingerprint
-from penstock_server.access.accesslog import Visitor, here
+from penstock_server.access.accesslog import Visitor, local_visitor
 from penstock_server.install import tls
 from penstock_server.install.configuration import read_settings
 from penstock_server.intake.texts import printable_text
@@ -29,7 +29,7 @@ def enrol_site(coordinator: Coordinator, join: dict[str, Any], by: Visitor | Non
         by: who does; None for whoever holds the directory.
     """
     checked, facts = read_join(join), ("site", "persons", "gate_key")
-    fields = {name: checked[name] for name in facts} | (by or here()).fields
+    fields = {name: checked[name] for name in facts} | (by or local_visitor()).fields
     record = coordinator.access.within("enrol", **fields)
     coordinator.store.sites.add(checked, coordinator.clock.stamp(), record)
 
@@ -79,7 +79,7 @@ def make_invite(coordinator: Coordinator, name: str) -> dict[str, Any]:
         "federation": site.federation,
         "site": site.name,
         "address": settings.address,
-        "ca": tls.authority(coordinator.folder.tls),
+        "ca": tls.read_authority(coordinator.folder.tls),
         "gate_key": site.gate_key,
         "gate_fingerprint": fingerprint(site.gate_key),
         "node_key": site.join["node_key"],

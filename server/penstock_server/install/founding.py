@@ -89,4 +89,4 @@ def renew_certificate(root: Path) -> bool:
 
 def authority_fingerprint(root: Path) -> str:
     """The CA certificate's fingerprint, to be compared by voice."""
-    return fingerprint(tls.authority(Folder(root).tls))
+    return fingerprint(tls.read_authority(Folder(root).tls))

@@ -47,7 +47,7 @@ class Making(Protocol):
 
     pooled: int
 
-    def look(self) -> Outcome | None:
+    def poll(self) -> Outcome | None:
         """How it ended; None while it works. Never waits."""
 
     def kill(self) -> None:
@@ -163,7 +163,7 @@ class Builder:
 
     def _watch(self, found: _Try) -> None:
         if found.ending is None:
-            self._look(found)
+            self._check_making(found)
         if found.ending is not None:
             try:
                 found.ending()  # again at the next turn, if the store cannot take it now
@@ -172,11 +172,11 @@ class Builder:
                 return
             self._drop(found)
 
-    def _look(self, found: _Try) -> None:
+    def _check_making(self, found: _Try) -> None:
         if found.making is None:  # the store failed while it was to begin
             self._settle(found, partial(self._leases.give_back, found.lease))
             return
-        outcome, moment = found.making.look(), self._clock()
+        outcome, moment = found.making.poll(), self._clock()
         if outcome is not None:
             self._ended(found, outcome)
             return

@@ -13,8 +13,7 @@ import typer
 
 from penstock.base.errors import PenstockError
 from penstock.cli.console import friendly
-from penstock.processes import certificates
-from penstock.processes import reachability as reach
+from penstock.processes import certificates, reachability
 from penstock.processes.checkup import (
     FAIL,
     OK,
@@ -29,13 +28,13 @@ from penstock.processes.checkup import (
     versions,
 )
 from penstock.wire.messages import StudyState
-from penstock_server.access.accesslog import AccessLog, verified
+from penstock_server.access.accesslog import AccessLog, verify_chain
 from penstock_server.access.tokens import Role, Tokens
 from penstock_server.install import tls
 from penstock_server.install.configuration import read_settings
 from penstock_server.install.founding import open_coordinator
 from penstock_server.operate.options import CoordinatorDir
-from penstock_server.store.clock import now, stamp
+from penstock_server.store.clock import stamp, utc_now
 from penstock_server.store.folder import Folder
 from penstock_server.studies.coordinator import Coordinator
 
@@ -106,7 +105,7 @@ def _store(root: Path) -> Sequence[Row]:
 
 def _accounts(coordinator: Coordinator) -> Sequence[Row]:
     """Who can hand in studies. Right after an upgrade nobody can: keys were not bound before."""
-    tokens, moment = Tokens(coordinator.store, coordinator.access), stamp(now())
+    tokens, moment = Tokens(coordinator.store, coordinator.access), stamp(utc_now())
     analysts = [t.name for t in tokens.list() if t.good(moment) and t.role is Role.ANALYST]
     signing = tokens.keys().keys() & set(analysts)
     if not analysts:
@@ -122,7 +121,7 @@ def _accounts(coordinator: Coordinator) -> Sequence[Row]:
 def _late(coordinator: Coordinator) -> Sequence[Row]:
     """Studies whose results something keeps from being made."""
     known = {row.id: row.name for row in coordinator.store.studies.in_state(StudyState.POOLING)}
-    found = {name: coordinator.leases.look(study_id) for study_id, name in known.items()}
+    found = {name: coordinator.leases.read_pooling(study_id) for study_id, name in known.items()}
     remedy = "Mend it: they are tried again by themselves. More is in log/builder.log."
     return [
         Row("results", WARN, f"those of {name} are late, because {pooling.trouble}", remedy)
@@ -135,11 +134,11 @@ def _access(chain: AccessLog) -> Sequence[Row]:
     """Whether the access log is whole and can be written, and whether somebody tries tokens."""
     try:
         chain.check_key()
-        count = len(verified(chain.rows()))
+        count = len(verify_chain(chain.rows()))
     except (PenstockError, OSError) as error:
         return [trouble("access", error)]
     rows = [Row("access", OK, f"{count} records, chain and signatures whole")]
-    wrong = chain.wrong_tokens(stamp(now() - WRONG_SINCE))
+    wrong = chain.wrong_tokens(stamp(utc_now() - WRONG_SINCE))
     tried = f"{wrong} wrong tokens in the last {WRONG_SINCE.days} days"
     if wrong >= WRONG_MANY:
         remedy = "See `penstock server access` for the addresses; no token can be guessed."
@@ -149,14 +148,14 @@ def _access(chain: AccessLog) -> Sequence[Row]:
     return rows
 
 
-def _ours(root: Path) -> bool:
+def _answers_here(root: Path) -> bool:
     """Whether this coordinator's api answers on its port, with the certificate that is here."""
     settings = read_settings(root)
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.bind, settings.bind)
-    context = certificates.client_context(tls.authority(Folder(root).tls))
+    context = certificates.client_context(tls.read_authority(Folder(root).tls))
     context.check_hostname = False  # reached by address; the authority is what tells
     try:
-        with socket.create_connection((host, settings.port), timeout=reach.SECONDS) as raw:
+        with socket.create_connection((host, settings.port), timeout=reachability.SECONDS) as raw:
             with context.wrap_socket(raw):
                 return True
     except (OSError, ValueError):
@@ -175,7 +174,7 @@ def _port(root: Path) -> Row:
         remedy = "Choose a port above 1023 in coordinator.json."
         return Row("port", FAIL, f"{place} may not be used by this user", remedy)
     except OSError as error:
-        if _ours(root):
+        if _answers_here(root):
             return Row("port", OK, f"this coordinator answers on {place}")
         remedy = "Stop what listens there, or change `port` or `bind` in coordinator.json."
         return Row("port", FAIL, f"{place}: {error.strerror}", remedy)
@@ -190,18 +189,18 @@ def _certificate(root: Path) -> Row:
     names, left = certificates.names(pem), certificates.days_left(pem)
     last = f"{certificates.expires(pem):%Y-%m-%d}"
     renew = "Run `penstock server start` anew: it renews the certificate."
-    if tls.adopted(folder):
+    if tls.is_adopted(folder):
         renew = "Ask who issued it for a new one."
     if left < 0:
         return Row("certificate", FAIL, f"expired on {last}", renew)
     host = settings.names[0]
-    problem = tls.problem(folder, host)
+    problem = tls.find_problem(folder, host)
     if problem:
         what = f"clients refuse it as {host} ({problem}); it is for {', '.join(names)}"
         return Row("certificate", FAIL, what, renew)
     if left < tls.RENEW_DAYS:
         return Row("certificate", WARN, f"ends on {last}, in {left} days", renew)
-    odd = tls.problem(folder, host, strict=True)
+    odd = tls.find_problem(folder, host, strict=True)
     if odd:
         what = f"clients with Python 3.13 or later refuse it ({odd})"
         return Row("certificate", WARN, what, "Ask who issued it for one that follows RFC 5280.")
@@ -209,13 +208,13 @@ def _certificate(root: Path) -> Row:
 
 
 def _authority(folder: Path) -> Row:
-    pem = tls.authority(folder)
+    pem = tls.read_authority(folder)
     left, last = certificates.days_left(pem), f"{certificates.expires(pem):%Y-%m-%d}"
     if left < tls.SERVER_DAYS:
         state = FAIL if left < 0 else WARN
         remedy = "Plan a new authority: every site has to join again with a new invite."
         return Row("authority", state, f"ends on {last}", remedy)
-    whose = "the institution's" if tls.adopted(folder) else "our own"
+    whose = "the institution's" if tls.is_adopted(folder) else "our own"
     return Row("authority", OK, f"{whose}, until {last}; {certificates.fingerprint(pem)}")
 
 
@@ -239,11 +238,11 @@ def _clock(root: Path) -> Row:
 
 def _sites(root: Path) -> Sequence[Row]:
     """Which sites were heard of lately; asked only while the coordinator runs."""
-    if not _ours(root):
+    if not _answers_here(root):
         return []
     with _open(root) as coordinator:
         sites = coordinator.store.sites.all().values()
-    moment = now()
+    moment = utc_now()
     away = [s.name for s in sites if not s.seen or moment - datetime.fromisoformat(s.seen) > ONLINE]
     found = f"{len(sites) - len(away)} of {len(sites)} online"
     if not away:

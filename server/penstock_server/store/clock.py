@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 
-def now() -> datetime:
+def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
@@ -22,7 +22,7 @@ class Clock:
         read: the current time, UTC.
     """
 
-    def __init__(self, read: Callable[[], datetime] = now) -> None:
+    def __init__(self, read: Callable[[], datetime] = utc_now) -> None:
         self.now = read
 
     def stamp(self, seconds: float = 0.0) -> str:

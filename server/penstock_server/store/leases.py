@@ -100,7 +100,7 @@ class Leases:
             pooling_table.insert().values(study_id=study_id, since=since, sites=sites, due=since)
         )
 
-    def look(self, study_id: str) -> Pooling | None:
+    def read_pooling(self, study_id: str) -> Pooling | None:
         """How far a study's results are; None if it is not pooling."""
         query = sa.select(pooling_table).where(pooling_table.c.study_id == study_id)
         with self._store.reading() as c:

@@ -19,9 +19,9 @@ from penstock.schema import Schema, compare
 from penstock.study.study import parse_time
 from penstock.wire.messages import SERVED_MAJORS, SiteState, StudyState, explain_part
 from penstock.wire.signed import SignedCancel, SignedStudy
-from penstock_server.access.accesslog import AccessLog, Visitor, here
+from penstock_server.access.accesslog import AccessLog, Visitor, local_visitor
 from penstock_server.intake.texts import printable_text
-from penstock_server.store.clock import Clock, now, stamp
+from penstock_server.store.clock import Clock, stamp, utc_now
 from penstock_server.store.database import Transaction
 from penstock_server.store.folder import Folder
 from penstock_server.store.leases import MOST_CRASHES, Leases, Pooling
@@ -66,7 +66,7 @@ class Coordinator:
         folder: Folder,
         *,
         limits: Limits = Limits(),
-        clock: Callable[[], datetime] = now,
+        clock: Callable[[], datetime] = utc_now,
     ) -> None:
         self.store, self.folder = store, folder
         self.clock = Clock(clock)
@@ -92,7 +92,7 @@ class Coordinator:
             CoordinatorError: expired, unknown sites, a schema that a site does not carry, or too
                 many open studies.
         """
-        visitor = by or here()
+        visitor = by or local_visitor()
         study, moment = signed.study, self.clock.now()
         if self.store.studies.find(signed.study_id) is not None:
             return signed.study_id
@@ -193,7 +193,7 @@ class Coordinator:
             state = self.store.studies.lock(c, row.id)
             if state is None or state.final:
                 raise CoordinatorError("the study has ended already", value=state)
-            self.access.append(c, "cancel", study=row.id, **(by or here()).fields)
+            self.access.append(c, "cancel", study=row.id, **(by or local_visitor()).fields)
             for part in self.store.studies.parts(row.id):
                 if not part.state.final:
                     self.store.mailbox.send(c, row.id, part.site, "cancel", wish.to_bytes(), moment)
@@ -233,7 +233,7 @@ class Coordinator:
                     bound=f"a quorum of {quorum}",
                     remedy="wait for more, or cancel it",
                 )
-            self.access.append(c, "close", study=row.id, **(by or here()).fields)
+            self.access.append(c, "close", study=row.id, **(by or local_visitor()).fields)
             self.leases.open(c, row.id, moment, delivered)
             for part in parts:
                 if not part.state.final:
@@ -281,7 +281,7 @@ class Coordinator:
                 raise CoordinatorError(
                     "only a study that failed can be pooled again", value=state or row.state
                 )
-            self.access.append(c, "pool", study=row.id, **(by or here()).fields)
+            self.access.append(c, "pool", study=row.id, **(by or local_visitor()).fields)
             self.leases.open(c, row.id, self.clock.stamp(), count_delivered(parts))
         return row
 
@@ -332,7 +332,7 @@ class Coordinator:
 
     def _status(self, row: StudyRow) -> dict[str, Any]:
         study = row.signed.study
-        pooling = self.leases.look(row.id) if row.state is StudyState.POOLING else None
+        pooling = self.leases.read_pooling(row.id) if row.state is StudyState.POOLING else None
         return {
             "study": row.id,
             "name": row.name,

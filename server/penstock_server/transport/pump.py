@@ -21,7 +21,7 @@ from penstock_server.store.mailbox import Message, Reply
 from penstock_server.studies.coordinator import Coordinator
 from penstock_server.studies.progress import PASSING
 from penstock_server.transport import packets
-from penstock_server.transport.carrier import Network
+from penstock_server.transport.carrier import Carrier
 
 log = logging.getLogger("penstock.coordinator")
 
@@ -35,7 +35,7 @@ DESCRIBE_SECONDS = 120.0
 
 
 class Pump:
-    """Moves messages between a coordinator's store and a network.
+    """Moves messages between a coordinator's store and a carrier.
 
     Args:
         clock: seconds, monotonic.
@@ -44,11 +44,11 @@ class Pump:
     def __init__(
         self,
         coordinator: Coordinator,
-        network: Network,
+        carrier: Carrier,
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._coordinator, self._network, self._clock = coordinator, network, clock
+        self._coordinator, self._carrier, self._clock = coordinator, carrier, clock
         self._store, self._progress = coordinator.store, coordinator.progress
         self._flying: dict[str, list[Message]] = {}
         self._described: dict[str, float] = {}
@@ -63,7 +63,7 @@ class Pump:
     # -- out -----------------------------------------------------------------------------------
 
     def _send(self) -> int:
-        ready = self._network.ready() - self._flying.keys()
+        ready = self._carrier.ready() - self._flying.keys()
         due: dict[str, list[Message]] = defaultdict(list)
         for message in self._store.mailbox.due(self._coordinator.clock.stamp(), ready):
             due[message.site].append(message)
@@ -73,12 +73,16 @@ class Pump:
             greet = self._greets(site, messages)
             if not messages and not greet:
                 continue
-            sizes = {m.id: packets.here(self._table(m)) for m in messages if m.verb == "collect"}
+            sizes = {
+                m.id: packets.count_received(self._table(m))
+                for m in messages
+                if m.verb == "collect"
+            }
             seen = self._store.sites.newest_manifest(site) if greet else None
-            going[site] = packets.packet(messages, sizes, seen)
+            going[site] = packets.write_batch(messages, sizes, seen)
             self._flying[site] = messages
         if going:
-            self._network.send(going)
+            self._carrier.send(going)
         return sum(len(self._flying[site]) for site in going)
 
     def _greets(self, site: str, messages: Sequence[Message]) -> bool:
@@ -97,17 +101,17 @@ class Pump:
     # -- back ----------------------------------------------------------------------------------
 
     def _take(self) -> int:
-        came = self._network.receive()
+        came = self._carrier.receive()
         for site, data in came:
             messages = self._flying.pop(site, [])
             found, trouble = {}, ""
             if isinstance(data, bytes):
-                found = packets.answers(data)
+                found = packets.read_answers(data)
             else:
                 trouble = data
                 self._described.pop(site, None)
             if packets.DESCRIBE in found:
-                self._progress.note_said(site, packets.facts(found[packets.DESCRIBE]))
+                self._progress.note_said(site, packets.read_description(found[packets.DESCRIBE]))
             replies = []
             for message in messages:
                 answer = found.get(message.id)
@@ -123,7 +127,7 @@ class Pump:
         """The reply to a message, or None if it is to be sent again."""
         if message.verb == "collect" and answer.WhichOneof("body") == "piece":
             return self._piece(message, answer.piece)
-        reply = packets.reply(answer)
+        reply = packets.read_reply(answer)
         if reply is None or (not reply.ok and reply.code == AWAY):
             return None
         if message.verb == "cancel" and not reply.ok and reply.code in PASSING:
@@ -137,7 +141,7 @@ class Pump:
         try:
             whole = packets.add_piece(table, piece, self._progress.size_limit(message))
         except UploadRejected as error:
-            packets.part_of(table).unlink(missing_ok=True)
+            packets.partial_path(table).unlink(missing_ok=True)
             return Reply(ok=False, code="upload-rejected", detail=str(error))
         except OSError as error:
             log.warning("%s of %s: %s", message.verb, message.site, error.strerror)
@@ -176,14 +180,14 @@ def _fitting(messages: Sequence[Message]) -> list[Message]:
     return chosen
 
 
-def keep_pumping(coordinator: Coordinator, network: Network, *, stop: Callable[[], bool]) -> None:
-    """Pump messages over a network until ``stop()``.
+def keep_pumping(coordinator: Coordinator, carrier: Carrier, *, stop: Callable[[], bool]) -> None:
+    """Pump messages through a carrier until ``stop()``.
 
     Raises:
         CoordinatorError: another process does so already for this directory.
     """
     with hold_pump(coordinator.folder):
-        pump = Pump(coordinator, network)
+        pump = Pump(coordinator, carrier)
         while not stop():
             if not pump.turn():
                 time.sleep(IDLE_SECONDS)

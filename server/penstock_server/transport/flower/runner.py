@@ -29,9 +29,9 @@ from penstock.processes.flower import acquire, beating, task_client, wait_for
 from penstock_server.install.founding import open_coordinator
 from penstock_server.store.folder import Folder
 from penstock_server.studies.coordinator import Coordinator
-from penstock_server.transport.flower.carrier import FlowerNetwork
 from penstock_server.transport.flower.control import Control, node_key_bytes
 from penstock_server.transport.flower.grid import COMPONENT, UnixGrid
+from penstock_server.transport.flower.grid_carrier import FlowerCarrier
 from penstock_server.transport.packets import drop_pieces
 from penstock_server.transport.pump import keep_pumping
 
@@ -122,7 +122,7 @@ def _pump(
                 TaskIdentity.node_id = task.context.node_id
                 TaskIdentity.task_id = task.task_id
                 log.info("run %d carries messages", run_id)
-                keep_pumping(coordinator, FlowerNetwork(grid, nodes), stop=stop)
+                keep_pumping(coordinator, FlowerCarrier(grid, nodes), stop=stop)
                 grid.close()
                 return
         # Somebody else's run, or one of before: it is never executed.

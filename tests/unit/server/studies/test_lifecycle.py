@@ -31,7 +31,7 @@ from penstock.wire.manifest import Manifest, sign_manifest
 from penstock.wire.messages import PIECE_BYTES, SiteState, StudyState
 from penstock.wire.signatures import generate_key, public_hex
 from penstock.wire.signed import read_signed_cancel, read_signed_study, sign_cancel, sign_study
-from penstock_server.access.accesslog import verified
+from penstock_server.access.accesslog import verify_chain
 from penstock_server.install.enrolment import read_join
 from penstock_server.intake import uploads
 from penstock_server.intake.texts import TEXT_LIMIT
@@ -282,7 +282,7 @@ class Making:
         (folder / "report.json").write_text("{}")
         self._finish = world.finish
 
-    def look(self):
+    def poll(self):
         try:
             self._finish(self._material.study_id, self._material.finished)
         except ChildProcessError as error:
@@ -646,9 +646,9 @@ def test_the_tables_of_several_studies_share_an_answer(world):
 def test_pieces_that_came_before_a_crash_are_not_trusted(world):
     table = world.c.folder.table("s", "a")
     table.parent.mkdir(parents=True)
-    packets.part_of(table).write_bytes(b"half")
+    packets.partial_path(table).write_bytes(b"half")
     packets.drop_pieces(world.c.folder)
-    assert packets.here(table) == 0
+    assert packets.count_received(table) == 0
 
 
 # -- replies that come late or twice -----------------------------------------------------------
@@ -776,7 +776,7 @@ def test_a_study_waited_for_a_slow_site_though_its_quorum_was_there(world):
     assert world.gates["b"].cancelled == []
     assert world.waiting() == []
     world.c.close(sign_cancel(study, ANALYST))  # the same again changes nothing
-    assert [r["kind"] for r in verified(world.c.access.rows())].count("close") == 1
+    assert [r["kind"] for r in verify_chain(world.c.access.rows())].count("close") == 1
 
 
 @pytest.mark.parametrize("standing", ["invited", "awaiting-approval", "queued"])
@@ -1089,7 +1089,7 @@ class Slow:
     def __init__(self):
         self.pooled, self.outcome, self.killed = 0, None, 0
 
-    def look(self):
+    def poll(self):
         return self.outcome
 
     def kill(self):
@@ -1199,7 +1199,7 @@ def test_three_crashes_fail_a_study_and_its_deliveries_can_be_pooled_again(world
     world.run(pumps=4)
     assert world.state(study) is StudyState.FINISHED
     assert world.network.calls == calls  # no site was asked for anything
-    assert [r["kind"] for r in verified(world.c.access.rows())] == ["open", "submit", "pool"]
+    assert [r["kind"] for r in verify_chain(world.c.access.rows())] == ["open", "submit", "pool"]
 
 
 @pytest.mark.parametrize("case", ["open", "pooling", "finished", "cancelled", "no quorum"])
@@ -1251,11 +1251,11 @@ def test_what_the_holder_of_a_lost_lease_says_changes_nothing(world, way):
     lost = world.builder._try.lease
     world.clock.wait(100)
     held = world.c.leases.claim()
-    before = world.c.leases.look(study)
+    before = world.c.leases.read_pooling(study)
     ways = {"crash": ("why",), "fail": ("why",), "give_back": ()}
     getattr(world.c.leases, way)(lost, *ways[way])
     assert not world.c.leases.renew(lost, 1)
-    assert (world.state(study), world.c.leases.look(study)) == (StudyState.POOLING, before)
+    assert (world.state(study), world.c.leases.read_pooling(study)) == (StudyState.POOLING, before)
     assert world.c.leases.renew(held, 1)
 
 
