@@ -28,7 +28,7 @@ from penstock.cli.main import app
 from penstock.privacy.events import Gaussian, NoisyDescent
 from penstock.wire.messages import JobState
 from penstock.wire.signatures import generate_key, private_from_pem, public_hex
-from penstock.wire.signed import sign_study
+from penstock.wire.signed import read_signed_study, sign_study
 from penstock_client.gate.jobs import Jobs
 from penstock_client.ledger import decisions as kept
 from penstock_client.ledger import replay
@@ -294,14 +294,14 @@ def test_a_site_of_0_1_0_answers_as_before_and_is_charged_anew(site, tmp_path):
     (release,) = site.releases.iterdir()
     with contextlib.closing(Database(site.database, read_only=True)) as database:
         (job,) = [j for j in Jobs(database).all() if j.state is JobState.DELIVERED]
-    asked = job.signed.study
+    asked = read_signed_study(job.signed).study
     analyst = generate_key()
     signer = Signer(public_hex(analyst), "another", 5.0, "2099-12-31T00:00:00Z")
     write_trust(site.trust, read_trust(site.trust).add(signer))
     with gate_of(site) as gate:
         assert statuses(site) == ["committed", "burnt", "burnt"]  # what a killed gate left open
         # Asked again, it answers with the bytes that it gave then, at no cost.
-        assert gate.submit(job.data).request_id == job.request_id == release.name
+        assert gate.submit(job.signed).request_id == job.request_id == release.name
         manifest, _, parts = gate.collect(job.request_id)
         assert manifest == (SITE / "releases" / release.name / "manifest.json").read_bytes()
         assert b"".join(parts) == (SITE / "releases" / release.name / "table.arrow").read_bytes()

@@ -38,6 +38,7 @@ from penstock.mechanisms.refusals import shortage, within
 from penstock.mechanisms.tables.plan import Plan as TablePlan
 from penstock.privacy.events import to_dict
 from penstock.wire.signatures import private_to_pem
+from penstock.wire.signed import read_signed_study
 from penstock_client.gate.admission import refuse
 from penstock_client.gate.facts import public_snapshot, read_facts
 from penstock_client.gate.jobs import Jobs
@@ -133,7 +134,7 @@ def specified(
     if job is None:
         raise refuse("unknown-request")
     facts = read_facts(paths, settings, state, utc_now())
-    study = job.signed.study
+    study = read_signed_study(job.signed).study
     if not isinstance(study.mechanism, Maf):
         raise PenstockError(
             "no attack is known here on such a release",

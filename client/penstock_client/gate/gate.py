@@ -96,7 +96,7 @@ class Gate:
             job = Job(
                 request_id=admission.request_id,
                 study_id=signed.study_id,
-                data=data,
+                signed=data,
                 lineage=admission.charge.lineage,
                 version=admission.charge.version,
                 state=state,
@@ -161,8 +161,7 @@ class Gate:
         if not jobs:
             raise refuse("unknown-request")
         request_id = jobs[-1].request_id
-        # Anew: whether this process has read it before must not show in an answer's time.
-        if read_signed_study(jobs[-1].data).signer != cancel.signer:
+        if read_signed_study(jobs[-1].signed).signer != cancel.signer:
             raise refuse("unknown-signer")
         with self.stores.lock:
             job = self.stores.job(request_id)
@@ -213,7 +212,7 @@ class Gate:
         """What a request would release, to whom, and what it costs, before and after."""
         job = self.find(request_id)
         facts = self.stores.facts()
-        signed = job.signed
+        signed = read_signed_study(job.signed)
         note = self.stores.jobs.notes().get(job.request_id, "")
         shown = preview.preview(job, signed, facts, note)
         return shown | (
@@ -233,7 +232,7 @@ class Gate:
             self.stores.refuse_if_stopped()
             job = self._awaiting(request_id)
             self.stores.decisions.notice(self.stores.paths)
-            consider(job.signed, self.stores.facts())
+            consider(read_signed_study(job.signed), self.stores.facts())
             self._decide("approve", job, by, reason)
             self.stores.jobs.move(job.request_id, JobState.QUEUED, self.stores.now())
         self.runner.wake()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from penstock.wire.messages import JobState
-from penstock.wire.signed import SignedStudy, read_stored_study
 from penstock_client.ledger.database import Database
 
 SILENT = "rejected-silently"
@@ -22,18 +21,13 @@ class Job:
 
     request_id: str
     study_id: str
-    data: bytes
+    signed: bytes
     lineage: str
     version: int
     state: JobState
     code: str
     submitted: str
     updated: str
-
-    @property
-    def signed(self) -> SignedStudy:
-        """The study as it was submitted: ``data``, read."""
-        return read_stored_study(self.data)
 
 
 _NOTES = (
@@ -70,7 +64,7 @@ class Jobs:
                 (
                     job.request_id,
                     job.study_id,
-                    job.data,
+                    job.signed,
                     job.lineage,
                     job.version,
                     str(job.state),
@@ -115,7 +109,7 @@ class Jobs:
             Job(
                 request_id=str(r[0]),
                 study_id=str(r[1]),
-                data=r[2],
+                signed=r[2],
                 lineage=str(r[3]),
                 version=int(str(r[4])),
                 state=JobState(str(r[5])),

@@ -10,7 +10,7 @@ from penstock.privacy.accounting.accountant import epsilon, epsilon_pld
 from penstock.privacy.events import to_dict
 from penstock.wire.messages import explain
 from penstock.wire.signatures import fingerprint
-from penstock.wire.signed import SignedStudy
+from penstock.wire.signed import SignedStudy, read_signed_study
 from penstock_client.gate.admission import SiteFacts, consider
 from penstock_client.gate.jobs import SILENT, Job
 from penstock_client.ledger.budget import left, spent
@@ -25,7 +25,7 @@ def row(job: Job, progress: tuple[int, int], trust: Trust, note: str) -> dict[st
     Args:
         note: how its run ended, where that is known.
     """
-    signed = job.signed
+    signed = read_signed_study(job.signed)
     study = signed.study
     return {
         "request": job.request_id,

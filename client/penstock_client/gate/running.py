@@ -26,7 +26,7 @@ from penstock.privacy.events import Unbounded, to_dict
 from penstock.wire.canonical import digest
 from penstock.wire.messages import JobState
 from penstock.wire.signatures import private_to_pem
-from penstock.wire.signed import SignedStudy
+from penstock.wire.signed import SignedStudy, read_signed_study
 from penstock_client.gate import release, schedule
 from penstock_client.gate.admission import Admission, SiteFacts, consider, refuse
 from penstock_client.gate.facts import public_snapshot
@@ -174,7 +174,7 @@ class Runner:
         return self._stopping.is_set()
 
     def _run_one(self, job: Job) -> None:
-        signed = job.signed
+        signed = read_signed_study(job.signed)
         worker = self._work(self._stores.paths.work / job.request_id)
         with self._stores.lock:
             self._current = (job.request_id, worker)
