@@ -41,7 +41,7 @@ from tests.conftest import TestSite, World
 from tests.support.here import GateHere
 from tests.support.local import network
 
-from penstock.mechanisms import MECHANISMS, Gibbs, Maf, Mechanism, SlicedWasserstein, Trajectory
+from penstock.mechanisms import MECHANISMS, Gibbs, Maf, Settings, SlicedWasserstein, Trajectory
 from penstock.privacy.request import PrivacyRequest
 from penstock.questions.estimands import Estimand
 from penstock.schema import Column, Schema
@@ -68,7 +68,7 @@ COLUMNS = (
 SLOPE = Estimand("slope", "ols", "sbp", "visit", adjust=("smoker",))
 MEAN = Estimand("smokers", "mean", "smoker")
 
-STUDIES: dict[str, Mechanism] = {
+STUDIES: dict[str, Settings] = {
     "maf": Maf(copies=2, refits=2, steps=6, flows=2, hidden=(8,)),
     "sketch": SlicedWasserstein(copies=2, refits=2, steps=4, bases=2, bins=8, batch=30),
     "resampled": SlicedWasserstein("resampled", 2, 1, 4, bases=1, batch=30, step=0.1),

@@ -26,7 +26,7 @@ from typer.testing import CliRunner
 from penstock.audit.tradeoff import DIRECT, GRID, LATENT
 from penstock.base.errors import JobFailed
 from penstock.cli.main import app
-from penstock.mechanisms.tables.plan import plan
+from penstock.mechanisms.maf.plan import plan
 from penstock.privacy.events import to_dict
 from penstock.privacy.noise.sources import SeededNoise
 from penstock.privacy.request import PrivacyRequest

@@ -20,13 +20,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.conftest import FAST, World
+from tests.support.carried_out import shape_of
 from tests.support.local import network, run
 
 from penstock.base.errors import InvalidInput, Refused
 from penstock.mechanisms import MECHANISMS, Gibbs, SlicedWasserstein, Trajectory
 from penstock.mechanisms.gibbs.settings import answer_terms
 from penstock.mechanisms.plans import plan
-from penstock.mechanisms.released import shape_of
 from penstock.privacy.accounting.accountant import epsilon
 from penstock.privacy.events import from_dict
 from penstock.privacy.request import PrivacyRequest

@@ -45,7 +45,7 @@ from tests.support.federation import kind_of
 from tests.support.weighed import MB
 
 from penstock.cli.console import say
-from penstock.mechanisms.memory import memory
+from penstock.mechanisms import MECHANISMS
 from penstock.mechanisms.plans import plan
 from penstock.privacy.request import PrivacyRequest, advised_delta
 from penstock_client.ledger.database import Database
@@ -222,7 +222,7 @@ def _planned(asked: Scenario, persons: int) -> float:
     """MB of a worker at most."""
     privacy = PrivacyRequest(EPSILON, advised_delta(frame(max(PERSONS))))
     planned = plan(asked.mechanism, asked.schema, persons, privacy, (asked.estimand,))
-    return memory(planned, asked.schema).total / MB
+    return MECHANISMS.of(asked.mechanism).memory(planned, asked.schema).total / MB
 
 
 # -- looking at processes ----------------------------------------------------------------------

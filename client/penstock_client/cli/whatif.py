@@ -10,7 +10,8 @@ import typer
 from penstock.base.checks import Checks
 from penstock.base.errors import InvalidInput, Problem
 from penstock.cli.console import emit_json, friendly, number, say, table
-from penstock.mechanisms import Gibbs, Maf, SlicedWasserstein, Trajectory, read
+from penstock.mechanisms.protocol import Asked
+from penstock.mechanisms.registry import MECHANISMS
 from penstock.privacy.request import PrivacyRequest
 from penstock.study.toml import parse_dictionary, parse_study, read_file
 from penstock_client.cli.common import AsJson, SiteDir, open_site
@@ -23,6 +24,22 @@ from penstock_client.site.policy import Signer, Trust, read_policy, read_trust
 
 PLAIN = "gaussian"
 
+_PRICED = tuple(m.name for m in MECHANISMS.values() if m.priced_alone)
+"""What needs no more than a dictionary to be priced: mechanisms for tables."""
+
+
+def _of(setting: str, what: str) -> str:
+    """What an option is, after the mechanisms that have it."""
+    whose = [name for name in _PRICED if setting in MECHANISMS[name].notes]
+    return f"{'Of a table' if len(whose) == len(_PRICED) else ', '.join(whose)}: {what}"
+
+
+def _kind(mechanism: str) -> str:
+    """What is released, in words."""
+    if mechanism == PLAIN:
+        return "one noisy number"
+    return f"{MECHANISMS[mechanism].product} ({mechanism})"
+
 
 @friendly
 def what_if(
@@ -31,7 +48,7 @@ def what_if(
     mechanism: Annotated[
         str,
         typer.Option(
-            help="gaussian: one noisy number; maf or sliced-wasserstein: a synthetic table. "
+            help=f"{PLAIN}: one noisy number; {' or '.join(_PRICED)}: a synthetic table. "
             "Others need a --study."
         ),
     ] = PLAIN,
@@ -42,12 +59,16 @@ def what_if(
         str | None, typer.Option(help="Who would sign: a label, a fingerprint or a key.")
     ] = None,
     releases: Annotated[int, typer.Option(help="How many such releases are wanted.")] = 1,
-    copies: Annotated[int | None, typer.Option(help="Of a table: synthetic copies.")] = None,
-    w: Annotated[float | None, typer.Option(help="maf: share of the rows' own latents.")] = None,
-    latent_clip: Annotated[float | None, typer.Option(help="maf: radius of the latents.")] = None,
-    steps: Annotated[int | None, typer.Option(help="Of a table: steps.")] = None,
-    sampling: Annotated[str | None, typer.Option(help="maf: full, or poisson.")] = None,
-    rate: Annotated[float | None, typer.Option(help="maf: Poisson sampling rate.")] = None,
+    copies: Annotated[int | None, typer.Option(help=_of("copies", "synthetic copies."))] = None,
+    w: Annotated[
+        float | None, typer.Option(help=_of("w", "share of the rows' own latents."))
+    ] = None,
+    latent_clip: Annotated[
+        float | None, typer.Option(help=_of("latent_clip", "radius of the latents."))
+    ] = None,
+    steps: Annotated[int | None, typer.Option(help=_of("steps", "steps."))] = None,
+    sampling: Annotated[str | None, typer.Option(help=_of("sampling", "full, or poisson."))] = None,
+    rate: Annotated[float | None, typer.Option(help=_of("rate", "Poisson sampling rate."))] = None,
     directory: SiteDir = Path(),
     as_json: AsJson = False,
 ) -> None:
@@ -79,11 +100,10 @@ def what_if(
         if mechanism == PLAIN:
             question = whatif.one_number(asked.epsilon, asked.delta, by)
         else:
-            made = read({"name": mechanism, **options})
+            made = MECHANISMS.read({"name": mechanism, **options})
             machine = _machine(paths, settings)
-            question = whatif.synthetic(
-                made, machine.dictionary, persons, asked, machine, signer=by
-            )
+            priced = Asked(made, machine.dictionary, asked)
+            question = whatif.synthetic(priced, persons, machine, signer=by)
     now = max(utc_now(), state.time)
     found = whatif.answer(question, state, policy, settings.lineage, now=now, releases=releases) | {
         "signer_known": by is not None or not trust.signers
@@ -96,11 +116,12 @@ def what_if(
 
 def _check_options(mechanism: str, study: Path | None, priced: bool, tuned: bool) -> None:
     check = Checks("ledger what-if")
-    check.choice("--mechanism", mechanism, _TABLES)
+    check.choice("--mechanism", mechanism, (PLAIN, *_PRICED))
     if study is not None and (priced or tuned or mechanism != PLAIN):
         check.add("--study", "says everything but --signer and --releases itself")
     elif tuned and mechanism == PLAIN:
-        check.add("", "these options are of another mechanism", remedy="Add --mechanism maf")
+        remedy = f"Add --mechanism {MECHANISMS.default.name}"
+        check.add("", "these options are of another mechanism", remedy=remedy)
     check.done()
 
 
@@ -128,7 +149,7 @@ def _of_file(
 
 def _show(found: dict[str, Any], trust: Trust) -> None:
     asked = found["asked_epsilon"]
-    price = f"ε = {number(asked)} at δ = {found['delta']:g}, {_KINDS[found['mechanism']]}"
+    price = f"ε = {number(asked)} at δ = {found['delta']:g}, {_kind(found['mechanism'])}"
     verdict = "would be admitted" if found["admitted"] else "would be refused"
     say(f"{found['lineage']}: {price}: {verdict}; nothing was charged")
     for refusal in found["refusals"]:
@@ -184,18 +205,6 @@ def _show_noise(found: dict[str, Any], asked: float) -> None:
             rate = f", on a sample of {event['rate']:.3g}" if "rate" in event else ""
             noise = f"noise multiplier {event['noise_multiplier']:.4g}"
             say(f"  {event['label'] or event['kind']}: {noise}{times}{rate}")
-
-
-_TABLES = (PLAIN, Maf.name, SlicedWasserstein.name)
-"""What needs no more than a dictionary to be priced."""
-
-_KINDS = {
-    PLAIN: "one noisy number",
-    Maf.name: "a synthetic table (maf)",
-    SlicedWasserstein.name: "a synthetic table (sliced-wasserstein)",
-    Trajectory.name: "paths and tables of snapshots (trajectory)",
-    Gibbs.name: "one question's coefficients (gibbs)",
-}
 
 
 def _labels(trust: Trust) -> list[str]:

@@ -13,8 +13,9 @@ from typing import Any
 
 from penstock.base.checks import shown
 from penstock.base.errors import BudgetExceeded, InvalidInput, PrivacyError, Problem
-from penstock.mechanisms import Mechanism
-from penstock.mechanisms.plans import plan
+from penstock.mechanisms.protocol import Asked, Settings
+from penstock.mechanisms.refusals import refusals
+from penstock.mechanisms.registry import MECHANISMS
 from penstock.privacy.accounting.accountant import epsilon
 from penstock.privacy.accounting.renyi import check_budget
 from penstock.privacy.calibration import smallest_scale
@@ -28,8 +29,6 @@ from penstock.privacy.events import (
 )
 from penstock.privacy.filters import Filter
 from penstock.privacy.numbers import MAX_COUNT
-from penstock.privacy.request import PrivacyRequest
-from penstock.questions.estimands import Estimand
 from penstock.schema import Schema
 from penstock.study.study import Study
 from penstock_client.ledger.allowances import allowances
@@ -124,32 +123,25 @@ def one_number(epsilon: float, delta: float, signer: Signer | None = None) -> Qu
 
 
 def synthetic(
-    mechanism: Mechanism,
-    schema: Schema,
+    asked: Asked[Settings],
     persons: int,
-    privacy: PrivacyRequest,
     machine: Machine,
     *,
-    estimands: Sequence[Estimand] = (),
     study: str = "",
     signer: Signer | None = None,
 ) -> Question:
     """A release by one of Penstock's mechanisms, priced as an admission prices it."""
+    mechanism, privacy = MECHANISMS.of(asked.settings), asked.privacy
 
     def price(at: float) -> Priced:
-        asked = replace(privacy, epsilon=at)
-        planned = plan(mechanism, schema, persons, asked, estimands)
+        changed = replace(asked, privacy=replace(asked.privacy, epsilon=at))
+        planned = mechanism.plan(changed, persons)
 
         def refused() -> list[tuple[str, str]]:
-            # With the mechanisms' plans: half a second that every command would wait for.
-            from penstock.mechanisms.refusals import refusals
-
             found = refusals(
-                planned,
                 mechanism,
-                schema,
-                asked,
-                estimands,
+                changed,
+                planned,
                 dictionary=machine.dictionary,
                 memory_gb=machine.memory_gb,
                 threads=machine.threads,
@@ -174,12 +166,9 @@ def of_study(
 ) -> Question:
     """What a study would ask of a site with so many persons."""
     return synthetic(
-        study.mechanism,
-        study.schema,
+        study.asked,
         persons,
-        study.privacy,
         machine,
-        estimands=study.estimands,
         study=study.name,
         signer=signer,
     )

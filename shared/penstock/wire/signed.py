@@ -8,6 +8,7 @@ from functools import cached_property, lru_cache
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from penstock.base.errors import InvalidInput, Problem, SignatureError
+from penstock.mechanisms.registry import MECHANISMS, Registry
 from penstock.study.study import Study
 from penstock.wire.canonical import canonical, digest, read_json
 from penstock.wire.messages import MAX_STUDY_BYTES
@@ -49,8 +50,11 @@ def sign_study(study: Study, key: Ed25519PrivateKey) -> SignedStudy:
     return SignedStudy(study, signer, signature, data)
 
 
-def read_signed_study(data: bytes) -> SignedStudy:
+def read_signed_study(data: bytes, mechanisms: Registry = MECHANISMS) -> SignedStudy:
     """Parse and verify an untrusted signed study.
+
+    Args:
+        mechanisms: those that it may name.
 
     Raises:
         InvalidInput: not a signed study, or a study with problems.
@@ -62,13 +66,13 @@ def read_signed_study(data: bytes) -> SignedStudy:
         raise InvalidInput("signed study", [Problem("study", "not an object")])
     # The signature is checked on the bytes that were signed, before they are interpreted.
     verify(signer, STUDY, canonical(study), signature)
-    return SignedStudy(Study.from_dict(study), signer, signature, data)
+    return SignedStudy(Study.from_dict(study, mechanisms), signer, signature, data)
 
 
 @lru_cache(maxsize=64)
-def read_stored_study(data: bytes) -> SignedStudy:
+def read_stored_study(data: bytes, mechanisms: Registry = MECHANISMS) -> SignedStudy:
     """A signed study out of this side's own store: parsed and verified once in a process."""
-    return read_signed_study(data)
+    return read_signed_study(data, mechanisms)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.support import made
+from tests.support.carried_out import shape_of
 
 from penstock.base.errors import UploadRejected
 from penstock.mechanisms import Maf
-from penstock.mechanisms.released import shape_of
 from penstock.privacy.accounting import accountant
 from penstock.privacy.events import RELATION, Gaussian, Unbounded, latent_injection, to_dict
 from penstock.privacy.request import PrivacyRequest
