@@ -8,7 +8,7 @@ from penstock.mechanisms.protocol import Settings
 from penstock.mechanisms.registry import MECHANISMS, Registry
 from penstock.questions.estimands import COVARIATES, Estimand
 from penstock.questions.models import MODELS
-from penstock.schema import Schema
+from penstock.schema import Column, Schema
 
 
 def mechanism_for(
