@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 
 from penstock.base.errors import GateUnavailable, Refused
-from penstock.mechanisms import Maf, Mechanism
+from penstock.mechanisms import Maf, Settings
 from penstock.privacy.request import PrivacyRequest
 from penstock.questions.estimands import Estimand
 from penstock.schema import Column, Schema
@@ -324,5 +324,5 @@ def world() -> Iterator[World]:
 
 
 @pytest.fixture
-def fast() -> Mechanism:
+def fast() -> Settings:
     return FAST

@@ -31,7 +31,7 @@ from penstock.base.checks import Checks
 from penstock.base.errors import JobFailed
 from penstock.base.times import stamp_seconds, utc_now
 from penstock.cli.console import done, err, friendly, say
-from penstock.mechanisms import MECHANISMS, Gibbs, Maf, Mechanism, SlicedWasserstein, Trajectory
+from penstock.mechanisms import MECHANISMS, Gibbs, Maf, Settings, SlicedWasserstein, Trajectory
 from penstock.privacy.request import advised_delta
 from penstock.questions.estimands import Estimand
 from penstock.schema import Schema
@@ -90,11 +90,11 @@ class Scenario:
     known: str
     schema: Schema
     estimand: Estimand
-    mechanism: Mechanism
+    mechanism: Settings
     shown: Callable[[Mapping[str, float]], str]
 
 
-def _hazard(mechanism: Mechanism) -> Scenario:
+def _hazard(mechanism: Settings) -> Scenario:
     """Does blood pressure raise the hazard of cardiovascular disease, after age and cholesterol?"""
     first = [c.name for c in cvd.DEMO_SITES]
     return Scenario(
@@ -110,7 +110,7 @@ def _hazard(mechanism: Mechanism) -> Scenario:
     )
 
 
-def _slope(mechanism: Mechanism) -> Scenario:
+def _slope(mechanism: Settings) -> Scenario:
     """How does blood pressure change from visit to visit, when only some respond to treatment?"""
     return Scenario(
         study="sbp-visits",
@@ -161,7 +161,7 @@ def demo(
     from visit to visit, and how do two groups of patients part?
     """
     check = Checks("demo")
-    check.choice("--mechanism", mechanism, MECHANISMS)
+    check.choice("--mechanism", mechanism, MECHANISMS.names)
     check.done()
     scenario = SCENARIOS[mechanism]()
     check.whole("--sites", sites, 2, len(scenario.sites))

@@ -11,16 +11,17 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.support.carried_out import release
 from tests.support.replayed import anybody, coarsely
 
-from penstock.mechanisms import Gibbs, Maf, Mechanism, SlicedWasserstein, Trajectory
+from penstock.mechanisms import Gibbs, Maf, Settings, SlicedWasserstein, Trajectory
 from penstock.mechanisms.parts import Part
 from penstock.mechanisms.plans import plan
-from penstock.mechanisms.release import release
 from penstock.mechanisms.trajectory.settings import TIME_KINDS
 from penstock.privacy.noise.sources import SeededNoise
 from penstock.privacy.request import PrivacyRequest
-from penstock.questions.estimands import COVARIATES, MODELS, Estimand
+from penstock.questions.estimands import COVARIATES, Estimand
+from penstock.questions.models import MODELS
 from penstock.schema import KINDS, MAX_LEVELS, Coded, Column, Schema
 from penstock.schema.encoding import Encoding
 
@@ -108,7 +109,7 @@ def rows_of(schema: Schema, count: int) -> dict[str, Coded]:
 
 
 def released(
-    mechanism: Mechanism, schema: Schema, coded: Coded, estimand: Estimand | None = None
+    mechanism: Settings, schema: Schema, coded: Coded, estimand: Estimand | None = None
 ) -> list[Part]:
     k, encoding, asked = (
         schema.max_rows_per_person,
@@ -119,10 +120,10 @@ def released(
     planned = plan(mechanism, schema, PERSONS, PrivacyRequest(3.0, 1e-5), asked)
     shape = (PERSONS, k)
     given = (rows.reshape(*shape, -1), present.reshape(shape), SeededNoise(2))
-    return list(release(planned, encoding, *given))
+    return list(release(mechanism, planned, encoding, *given))
 
 
-def hold(mechanism: Mechanism, columns: tuple[Column, ...], k: int = 1) -> None:
+def hold(mechanism: Settings, columns: tuple[Column, ...], k: int = 1) -> None:
     """Releases on all kinds of rows are tables of the schema."""
     schema = Schema(columns, "person", k)
     assert not mechanism.problems(schema, ())
@@ -176,7 +177,7 @@ def test_the_other_slices_fit_all_columns_together(variant: str) -> None:
 
 @pytest.mark.parametrize("k", [1, 3])
 @pytest.mark.parametrize("mechanism", [FLOW, SLICES, PATHS], ids=lambda m: m.name)
-def test_all_columns_together_are_fitted(mechanism: Mechanism, k: int) -> None:
+def test_all_columns_together_are_fitted(mechanism: Settings, k: int) -> None:
     hold(replace(mechanism, refits=1), (VISIT, *TOGETHER), k)
 
 
@@ -209,7 +210,7 @@ def test_an_answer_is_given_about_every_column(columns: tuple[Column, ...], base
         questions.append(Estimand("q", "ols", "plain", "x", level=level))
     questions += [
         Estimand("q", model, "x", "x" if model == "mean" else "plain")
-        for model, kinds in MODELS.items()
+        for model, kinds in ((m.name, m.outcomes) for m in MODELS)
         if asked.kind in kinds and (model == "cox") >= (baseline == "weibull")
     ]
     for question in questions:
@@ -224,7 +225,7 @@ def test_an_answer_is_given_about_every_column(columns: tuple[Column, ...], base
 @pytest.mark.parametrize("nullable", [False, True])
 @pytest.mark.parametrize("mechanism", [FLOW, SLICES, PATHS], ids=lambda m: m.name)
 def test_two_levels_of_a_categorical_column_are_fitted_as_those_of_a_binary_one(
-    mechanism: Mechanism, nullable: bool
+    mechanism: Settings, nullable: bool
 ) -> None:
     """Such a column once ended every fit with a LinAlgError, after the charge."""
     tables = []

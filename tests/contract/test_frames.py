@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from tests.support import made
+from tests.support.carried_out import release
 from tests.support.made import SCHEMA, TRAJECTORY
 
-from penstock.mechanisms import Gibbs, Maf, Mechanism, SlicedWasserstein
+from penstock.mechanisms import Gibbs, Maf, Settings, SlicedWasserstein
 from penstock.mechanisms.plans import plan
-from penstock.mechanisms.release import release
 from penstock.privacy.noise.sources import SeededNoise
 from penstock.privacy.request import PrivacyRequest
 from penstock.schema import Schema
@@ -39,7 +39,7 @@ def padded(schema: Schema, count: int, frame: int) -> tuple[Encoding, np.ndarray
 
 @pytest.mark.parametrize("person", [None, "patient"])
 @pytest.mark.parametrize("mechanism", MECHANISMS, ids=lambda m: m.name)
-def test_a_release_of_a_frame_that_is_not_full(mechanism: Mechanism, person: str | None) -> None:
+def test_a_release_of_a_frame_that_is_not_full(mechanism: Settings, person: str | None) -> None:
     """Planned for the frame; its numbers are those of the persons, and not drawn to the empty."""
     schema = SCHEMA if person else replace(SCHEMA, person=None, max_rows_per_person=1)
     study = made.study(mechanism, schema=schema, privacy=PrivacyRequest(50.0, 1e-5))
@@ -48,7 +48,7 @@ def test_a_release_of_a_frame_that_is_not_full(mechanism: Mechanism, person: str
     assert not present[COUNT:].any()
     assert not rows[COUNT:].any()
     planned = plan(mechanism, schema, FRAME, study.privacy, study.estimands)
-    parts = list(release(planned, encoding, rows, present, SeededNoise(3)))
+    parts = list(release(mechanism, planned, encoding, rows, present, SeededNoise(3)))
     assert parts
     for part in parts:
         finite = [np.isfinite(v).all() for n, v in part.columns.items() if n != "chol"]

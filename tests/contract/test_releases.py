@@ -14,12 +14,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from tests.support import made
+from tests.support.carried_out import release, shape_of
 from tests.support.made import SCHEMA, TRAJECTORY
 
-from penstock.mechanisms import Gibbs, Maf, Mechanism, SlicedWasserstein
+from penstock.mechanisms import Gibbs, Maf, Settings, SlicedWasserstein
 from penstock.mechanisms.plans import plan
-from penstock.mechanisms.release import release
-from penstock.mechanisms.released import shape_of
 from penstock.privacy.accounting.accountant import epsilon, epsilon_pld
 from penstock.privacy.events import RELATION, to_dict
 from penstock.privacy.noise.sources import SeededNoise
@@ -34,7 +33,7 @@ from penstock_server.report.build import ReportInputs, SiteInput, build_report, 
 from penstock_server.report.html import render
 from penstock_server.results import export, results
 from penstock_server.results.codebook import dictionary
-from penstock_server.store.store import Site
+from penstock_server.store.sites import Site
 
 PERSONS = 300
 QUICK = replace(TRAJECTORY, steps=4, paths=20, subsample=None)
@@ -63,7 +62,9 @@ def released(study: Study, folder: Path) -> Upload:
     rows = rows.reshape(PERSONS, schema.max_rows_per_person, -1)
     planned = plan(study.mechanism, schema, PERSONS, study.privacy, study.estimands)
     shape = shape_of(study, PERSONS)
-    parts = release(planned, encoding, rows, present.reshape(rows.shape[:2]), SeededNoise(11))
+    parts = release(
+        study.mechanism, planned, encoding, rows, present.reshape(rows.shape[:2]), SeededNoise(11)
+    )
     table = pa.concat_tables([shape.table(part.columns, part.labels()) for part in parts])
     rows = shape.copy_rows(table)
     assert rows is not None
@@ -99,7 +100,7 @@ def reported(study: Study, upload: Upload) -> str:
     ],
     ids=lambda m: m.name,
 )
-def test_tables_are_accepted(mechanism: Mechanism, tmp_path: Path) -> None:
+def test_tables_are_accepted(mechanism: Settings, tmp_path: Path) -> None:
     study = made.study(mechanism, estimands=made.ESTIMANDS[1:])
     upload = released(study, tmp_path)
     page = reported(study, upload)
@@ -126,7 +127,7 @@ def test_answers_are_accepted(model: str, dynamics: str, tmp_path: Path) -> None
     [SlicedWasserstein(), QUICK, Gibbs(), Gibbs("underdamped"), Gibbs(steps=50)],
     ids=lambda m: m.name,
 )
-def test_what_is_charged_is_recomputed(mechanism: Mechanism) -> None:
+def test_what_is_charged_is_recomputed(mechanism: Settings) -> None:
     study = made.study(mechanism)
     events = plan(mechanism, SCHEMA, PERSONS, study.privacy, study.estimands).events
     delta = study.privacy.delta

@@ -28,7 +28,7 @@ from penstock.base.errors import JobFailed
 from penstock.base.files import write_atomic
 from penstock.base.times import stamp_now
 from penstock.cli.main import app
-from penstock.mechanisms.tables.plan import plan
+from penstock.mechanisms.maf.plan import plan
 from penstock.privacy.events import to_dict
 from penstock.privacy.noise.sources import SeededNoise
 from penstock.privacy.request import PrivacyRequest

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tests.conftest import SCHEMA, World
 from tests.support.timed import Slow, Timed
 
-from penstock.mechanisms import Gibbs, Maf
+from penstock.mechanisms import MECHANISMS, Gibbs, Maf
 from penstock.schema import Column, Schema
 from penstock_client.rows.snapshot import arrange_by_person, load_rows, recode_levels
 from penstock_client.work import rehearsal
@@ -131,11 +131,11 @@ def test_a_rehearsal_has_the_studys_settings_but_for_their_number(world):
     study = world.study(
         schema=SCHEMA, sites=("a",), mechanism=Maf(steps=900, hidden=(7,), refits=3, copies=8)
     )
-    short = shortened(study, LONG)
+    short = shortened(study, MECHANISMS.of(study.mechanism), LONG)
     assert short.mechanism == Maf(steps=LONG, hidden=(7,), refits=1, copies=2)
     assert short.privacy == study.privacy
     whole = world.study(sites=("a",), mechanism=Gibbs())
-    assert shortened(whole, SHORT) == whole
+    assert shortened(whole, MECHANISMS.of(whole.mechanism), SHORT) == whole
 
 
 TIMES = st.tuples(*[st.floats(0.001, 100)] * 7)
@@ -179,6 +179,7 @@ def test_the_estimate_holds_every_fit_refit_and_table(copies, refits, steps, tim
     release(copies, refits, steps)
     planned = seconds(
         _study(Maf(copies=copies, refits=refits, steps=steps)),
+        MECHANISMS["maf"],
         replace(found, checked=checking * sum(few), pace=1.7),
     )
     truth = 1.7 * (now[0] - began) + checking * (copies + refits)
@@ -195,7 +196,7 @@ def test_noise_in_what_is_measured_never_shortens_the_estimate_below_one_run():
         timing.part(1)
     found = replace(short.measured(long), first=1.0)
     assert found.step == 0
-    assert seconds(_study(Maf()), found) >= 1.0
+    assert seconds(_study(Maf()), MECHANISMS["maf"], found) >= 1.0
 
 
 def test_a_rehearsal_is_kept_for_the_same_study_again(world):

@@ -20,15 +20,15 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.support.carried_out import release
 from tests.support.traces import code_of, instructions_of, opcodes_of, trace_of
 
 from penstock.mechanisms import Gibbs, Maf, SlicedWasserstein, Trajectory
-from penstock.mechanisms.flow import kernel, training
+from penstock.mechanisms.flow import engine, kernel, training
 from penstock.mechanisms.flow.architecture import Architecture, active
 from penstock.mechanisms.flow.engine import make_flow
 from penstock.mechanisms.gibbs import chain, sums
 from penstock.mechanisms.plans import plan
-from penstock.mechanisms.release import release
 from penstock.mechanisms.sliced_wasserstein import batches, sketch
 from penstock.mechanisms.sliced_wasserstein import flow as sliced_flow
 from penstock.mechanisms.tables import fitting, margins, moments, outcome
@@ -205,8 +205,8 @@ class World:
         def made(arch: Any, device: str, threads: int = 1) -> Any:
             return make_flow(arch, device, self.case.backend, threads=threads)
 
-        with patch.object(fitting, "make_flow", made):
-            list(release(self.plan, self.encoding, rows, present, noise))
+        with patch.object(engine, "make_flow", made):
+            list(release(self.case.mechanism, self.plan, self.encoding, rows, present, noise))
 
 
 @pytest.fixture(autouse=True, scope="module")

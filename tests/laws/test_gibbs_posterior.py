@@ -11,13 +11,27 @@ from numpy.typing import NDArray
 
 from penstock.base.errors import InvalidEvent
 from penstock.mechanisms.gibbs import sums
-from penstock.mechanisms.gibbs.design import LEAST_SHAPE
-from penstock.mechanisms.gibbs.posterior import Piecewise, Regression, place, weights
+from penstock.mechanisms.gibbs.curvature import symmetric, triangle
+from penstock.mechanisms.gibbs.families import (
+    LEAST_SHAPE,
+    LINEAR_LOSS,
+    LOGISTIC_LOSS,
+    POISSON_LOSS,
+    WEIBULL_LOSS,
+)
+from penstock.mechanisms.gibbs.posed import place
+from penstock.mechanisms.gibbs.posterior import Piecewise, Regression, weights
 from penstock.privacy.noise.sources import SeededNoise
 
 Array = NDArray[np.float64]
 Posterior = Regression | Piecewise
-FAMILIES = ("linear", "logistic", "poisson", "weibull", "piecewise")
+LOSSES = {
+    "linear": LINEAR_LOSS,
+    "logistic": LOGISTIC_LOSS,
+    "poisson": POISSON_LOSS,
+    "weibull": WEIBULL_LOSS,
+}
+FAMILIES = (*LOSSES, "piecewise")
 BOUND = 1.7
 
 
@@ -47,9 +61,8 @@ def made(
         start[1] = 1.0
     fixed = 5.0 if family == "weibull" else 1.0
     limit = {"linear": 1.5, "poisson": 3.0, "weibull": 1.4}.get(family, 1.0)
-    return Regression(
-        family, design, y, weight, fixed + BOUND**2, limit, persons, rows, start, 0.02, 8.0, 0.0
-    )
+    loss, squared = LOSSES[family], fixed + BOUND**2
+    return Regression(loss, design, y, weight, squared, limit, persons, rows, start, 0.02, 8.0, 0.0)
 
 
 def thetas(posterior: Posterior, count: int, seed: int = 1) -> list[Array]:
@@ -165,7 +178,7 @@ def test_information_is_the_hessian_and_bounded(family: str) -> None:
     theta = posterior.start + 0.05
     cap = 20.0
     found = posterior.information(theta, cap, slice(0, 60)).sum(axis=0)
-    matrix = sums.symmetric(found, posterior.dimension) * cap * posterior.squared / 60
+    matrix = symmetric(found, posterior.dimension) * cap * posterior.squared / 60
     steps = 1e-6 * np.eye(posterior.dimension)
     columns = [
         (posterior.gradient(theta + s) - posterior.gradient(theta - s)) / 2e-6 for s in steps
@@ -205,7 +218,7 @@ def test_a_posterior_needs_positive_numbers(bad: float) -> None:
 
 def test_an_unknown_family_is_refused() -> None:
     with pytest.raises(InvalidEvent):
-        replace(made("linear"), family="probit")
+        replace(made("linear"), family="probit")  # type: ignore[arg-type]
 
 
 # Noisy sums -----------------------------------------------------------------------------------
@@ -233,7 +246,7 @@ def test_a_symmetric_matrix_comes_back() -> None:
     rng = np.random.default_rng(1)
     matrix = rng.normal(size=(4, 4))
     matrix = matrix + matrix.T
-    first, second, factor = sums.triangle(4)
+    first, second, factor = triangle(4)
     vector = matrix[first, second] * factor
-    assert sums.symmetric(vector, 4) == pytest.approx(matrix)
+    assert symmetric(vector, 4) == pytest.approx(matrix)
     assert np.linalg.norm(vector) == pytest.approx(np.linalg.norm(matrix))

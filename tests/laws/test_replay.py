@@ -87,8 +87,10 @@ def end_of(study: Study, fault: Fault = nullcontext) -> tuple[Part, Part]:
     """The answer of a chain, and that of one which came to the same end another way."""
     encoding, rng = Encoding(study.schema), np.random.default_rng(0)
     world = others(study.schema, study.persons, "mixed", rng)
-    first = run(planned(study), encoding, world, None, fault)
-    return first.parts[0], run(planned(study), encoding, world, other_way(first), fault).parts[0]
+    first = run(study.mechanism, planned(study), encoding, world, None, fault)
+    return first.parts[0], run(
+        study.mechanism, planned(study), encoding, world, other_way(first), fault
+    ).parts[0]
 
 
 def alike(one: Part, other: Part) -> bool:

@@ -12,10 +12,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.support.carried_out import release
 
-from penstock.mechanisms import Maf, Mechanism, SlicedWasserstein
+from penstock.mechanisms import Maf, Settings, SlicedWasserstein
 from penstock.mechanisms.plans import plan
-from penstock.mechanisms.release import release
 from penstock.privacy.noise.sources import SeededNoise
 from penstock.privacy.request import PrivacyRequest
 from penstock.schema import Coded, Column, Schema
@@ -31,7 +31,7 @@ SCHEMA = Schema(
         Column("arm", "binary"),
     )
 )
-MECHANISMS: dict[str, Mechanism] = {
+MECHANISMS: dict[str, Settings] = {
     "maf": Maf(copies=3, refits=0, steps=20),
     "sliced-wasserstein": SlicedWasserstein(copies=3, refits=0, steps=20),
 }
@@ -65,7 +65,9 @@ def released(name: str, rows: Coded, seed: int) -> Coded:
     n, encoding = len(rows["t"]), Encoding(SCHEMA)
     x, there = encoding.encode(rows, np.random.default_rng(seed))
     planned = plan(MECHANISMS[name], SCHEMA, n, PrivacyRequest(3.0, 1e-5))
-    parts = list(release(planned, encoding, x[:, None], there[:, None], SeededNoise(seed)))
+    parts = list(
+        release(MECHANISMS[name], planned, encoding, x[:, None], there[:, None], SeededNoise(seed))
+    )
     return {c: np.concatenate([p.columns[c] for p in parts]) for c in SCHEMA.names}  # type: ignore[misc]
 
 

@@ -11,10 +11,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.support.carried_out import release
 
-from penstock.mechanisms import Gibbs, Maf, Mechanism, SlicedWasserstein, Trajectory
+from penstock.mechanisms import Gibbs, Maf, Settings, SlicedWasserstein, Trajectory
 from penstock.mechanisms.plans import plan
-from penstock.mechanisms.release import release
 from penstock.privacy.noise.sources import SeededNoise
 from penstock.privacy.request import PrivacyRequest
 from penstock.questions.estimands import Estimand
@@ -39,7 +39,7 @@ MEAN = Estimand("sbp", "mean", "sbp")
 SLOPE = Estimand("slope", "ols", "sbp", "age", per=10.0)
 HAZARD = Estimand("hazard", "cox", "time", "sbp", per=10.0)
 MAF = Maf(copies=4, refits=0, steps=10, flows=1, hidden=(8,))
-MECHANISMS: dict[str, tuple[Mechanism, tuple[Estimand, ...]]] = {
+MECHANISMS: dict[str, tuple[Settings, tuple[Estimand, ...]]] = {
     "maf": (MAF, (MEAN, SLOPE, HAZARD)),
     "sketch": (SlicedWasserstein(copies=4, refits=0, steps=10), (MEAN, SLOPE, HAZARD)),
     "presampled": (SlicedWasserstein("presampled", copies=4, refits=0, steps=10), (MEAN,)),
@@ -68,7 +68,7 @@ def patients(n: int = N) -> Coded:
 
 
 def released(
-    mechanism: Mechanism, questions: tuple[Estimand, ...], persons: int, per_person: int = 1
+    mechanism: Settings, questions: tuple[Estimand, ...], persons: int, per_person: int = 1
 ) -> tuple[list[int], dict[str, SiteEstimate]]:
     """Rows of each copy, and each question's answer, from a frame of so many persons."""
     schema = replace(
@@ -80,7 +80,7 @@ def released(
     present = np.zeros((persons, per_person), dtype=bool)
     rows[:N, 0], present[:N, 0] = encoded, there
     planned = plan(mechanism, schema, persons, PRIVACY, questions)
-    parts = list(release(planned, encoding, rows, present, SeededNoise(5)))
+    parts = list(release(mechanism, planned, encoding, rows, present, SeededNoise(5)))
     if isinstance(mechanism, Gibbs):
         terms = len(parts[0].columns["estimate"])
         value, variance = (float(parts[0].columns[c][-1]) for c in ("estimate", f"cov_{terms}"))
@@ -138,7 +138,7 @@ def test_each_refit_has_a_count_of_its_own() -> None:
     present = np.zeros((2 * N, 1), dtype=bool)
     rows[:N, 0], present[:N, 0] = encoded, there
     planned = plan(asked, schema, 2 * N, PRIVACY, ())
-    parts = release(planned, encoding, rows, present, SeededNoise(5))
+    parts = release(asked, planned, encoding, rows, present, SeededNoise(5))
     sizes = {part.copy: len(part.columns["sbp"]) for part in parts}
     assert len({sizes[copy] for copy in sizes if copy > 0}) == 1
     refits = [sizes[copy] for copy in sizes if copy < 0]

@@ -16,11 +16,12 @@ from tests.statistical.test_moments import correlated
 
 from penstock.base.errors import BudgetExceeded, InvalidInput
 from penstock.mechanisms import Maf
+from penstock.mechanisms.maf.plan import plan, plan_columns
 from penstock.mechanisms.tables import fitting
 from penstock.mechanisms.tables.margins import BINS
 from penstock.mechanisms.tables.moments import Affine
 from penstock.mechanisms.tables.outcome import match_score, outcome_clip
-from penstock.mechanisms.tables.plan import Plan, plan, plan_columns
+from penstock.mechanisms.tables.plan import Plan
 from penstock.mechanisms.tables.run import run
 from penstock.mechanisms.tables.stages import tune
 from penstock.privacy.accounting.accountant import epsilon
@@ -437,7 +438,7 @@ def test_plan_reads_the_schema_alone() -> None:
 
 def test_plan_needs_no_torch() -> None:
     # The gate prices studies and must not hold a tensor library.
-    code = "import sys, penstock.mechanisms.tables.plan; sys.exit('torch' in sys.modules)"
+    code = "import sys, penstock.mechanisms.maf.plan; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

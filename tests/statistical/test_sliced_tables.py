@@ -9,8 +9,8 @@ from scipy.stats import ks_2samp
 from penstock.base.errors import InvalidInput
 from penstock.mechanisms import SlicedWasserstein
 from penstock.mechanisms.sliced_wasserstein.body import Sliced
+from penstock.mechanisms.sliced_wasserstein.plan import plan, plan_columns
 from penstock.mechanisms.tables import run as mechanism
-from penstock.mechanisms.tables.plan import plan, plan_columns
 from penstock.privacy.accounting.accountant import epsilon
 from penstock.privacy.noise.sources import SeededNoise
 from penstock.privacy.request import PrivacyRequest

@@ -18,7 +18,7 @@ from tests.studies.lni import over_runs
 from tests.studies.rows import Row, at_most, write
 
 from penstock.mechanisms import Maf
-from penstock.mechanisms.tables.plan import plan
+from penstock.mechanisms.maf.plan import plan
 from penstock.mechanisms.tables.run import run as release
 from penstock.privacy.noise.sources import SecureNoise
 from penstock.privacy.request import PrivacyRequest

@@ -45,10 +45,10 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 from tests.studies.lni import over_runs
 from tests.studies.rows import Row, write
+from tests.support.carried_out import release
 
-from penstock.mechanisms import Maf, Mechanism, SlicedWasserstein
+from penstock.mechanisms import Maf, Settings, SlicedWasserstein
 from penstock.mechanisms.plans import plan
-from penstock.mechanisms.release import release
 from penstock.privacy.calibration import smallest_scale
 from penstock.privacy.events import Gaussian
 from penstock.privacy.noise.sources import NoiseSource, SecureNoise, add_gaussian
@@ -67,7 +67,7 @@ FEW = max(1, SEEDS // 5)
 """Seeds of what is measured beside the default."""
 
 SHARE, EVENTS, SURVIVAL = 0.03, 0.05, 0.03
-MECHANISMS: dict[str, Mechanism] = {
+MECHANISMS: dict[str, Settings] = {
     "maf": Maf(copies=COPIES, refits=0),
     "sliced-wasserstein": SlicedWasserstein(copies=COPIES, refits=0),
 }
@@ -452,7 +452,7 @@ def _made(arm: str, rows: Coded, schema: Schema, rng: np.random.Generator) -> li
     x, there = encoding.encode(rows, rng)
     request = PrivacyRequest(EPSILON, min(1e-5, 1 / (10 * n)))
     planned = plan(mechanism, schema, n, request)
-    parts = release(planned, encoding, x[:, None], there[:, None], noise)
+    parts = release(mechanism, planned, encoding, x[:, None], there[:, None], noise)
     return [dict(part.columns) for part in parts]  # type: ignore[arg-type]
 
 

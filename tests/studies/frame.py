@@ -33,10 +33,10 @@ from lifelines.datasets import load_gbsg2
 from numpy.typing import NDArray
 from tests.studies.lni import over_runs
 from tests.studies.rows import Row, at_most, write
+from tests.support.carried_out import release
 
-from penstock.mechanisms import Gibbs, Maf, Mechanism
+from penstock.mechanisms import Gibbs, Maf, Settings
 from penstock.mechanisms.plans import plan
-from penstock.mechanisms.release import release
 from penstock.mechanisms.tables import run as tables
 from penstock.privacy.noise.sources import SecureNoise, permutation
 from penstock.privacy.request import PrivacyRequest
@@ -51,7 +51,7 @@ from penstock_server.simulate import cvd
 Coded = dict[str, NDArray[np.float64]]
 EPSILON, DELTA, Z = 3.0, 1e-5, 1.959964
 MAF = Maf(copies=5, refits=6)
-MECHANISMS: dict[str, Mechanism] = {"maf": MAF, "gibbs": Gibbs()}
+MECHANISMS: dict[str, Settings] = {"maf": MAF, "gibbs": Gibbs()}
 PERSONS, ANSWERS = {"maf": 800, "gibbs": 2500}, 40
 HORMONE = Estimand("hormone", "cox", "time", "hormone", adjust=("age", "nodes"))
 CANCERS = Schema(
@@ -162,7 +162,7 @@ def _all(*given: object) -> NDArray[np.intp]:
 
 def _answer(
     source: Source,
-    asked: Mechanism,
+    asked: Settings,
     coded: Coded,
     frame: int,
     own: float,
@@ -176,7 +176,7 @@ def _answer(
     rows[:n, 0], present[:n, 0] = x, there
     request = PrivacyRequest(EPSILON, min(DELTA, 1 / (10 * persons)))
     planned = plan(asked, schema, persons, request, (question,))
-    parts = list(release(planned, encoding, rows, present, SecureNoise()))
+    parts = list(release(asked, planned, encoding, rows, present, SecureNoise()))
     if isinstance(asked, Gibbs):
         last = parts[0].columns
         value, variance = (float(last[c][-1]) for c in ("estimate", f"cov_{len(last['term'])}"))

@@ -31,6 +31,7 @@ from tests.studies.lni import over_runs
 from tests.studies.rows import Row, at_most, write
 
 from penstock.mechanisms import Maf
+from penstock.mechanisms.maf.plan import plan
 from penstock.mechanisms.tables import fitting
 from penstock.mechanisms.tables.margins import clamp, noisy_histograms, standardise
 from penstock.mechanisms.tables.moments import (
@@ -40,7 +41,6 @@ from penstock.mechanisms.tables.moments import (
     mean_and_covariance,
     noisy_moments,
 )
-from penstock.mechanisms.tables.plan import plan
 from penstock.mechanisms.tables.stages import tune
 from penstock.privacy.calibration import smallest_scale
 from penstock.privacy.events import Gaussian

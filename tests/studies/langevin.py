@@ -37,11 +37,12 @@ from tests.studies.questions import ESTIMANDS, SCHEMA, fitted, simulate, truth
 from tests.studies.rows import RESULTS, Row, at_most, write
 
 from penstock.mechanisms.gibbs import bounds, chain, sums
-from penstock.mechanisms.gibbs.curvature import definite, shrunk
+from penstock.mechanisms.gibbs.curvature import definite, shrunk, symmetric
 from penstock.mechanisms.gibbs.design import read
+from penstock.mechanisms.gibbs.families import LOGISTIC_LOSS
 from penstock.mechanisms.gibbs.plan import plan
 from penstock.mechanisms.gibbs.posterior import Regression
-from penstock.mechanisms.gibbs.run import answer, logistic_ratio, preconditioner
+from penstock.mechanisms.gibbs.run import answer, preconditioner
 from penstock.mechanisms.gibbs.settings import Gibbs
 from penstock.privacy.accounting.accountant import epsilon_pld
 from penstock.privacy.calibration import smallest_scale
@@ -90,7 +91,7 @@ def problem(seed: int) -> Regression:
     x = rng.normal(size=(N, D)) * np.linspace(1, 0.1, D)
     x /= np.maximum(1, np.linalg.norm(x, axis=1))[:, None]
     y = (rng.random(N) < 1 / (1 + np.exp(-x @ truth_))).astype(np.float64)
-    return Regression("logistic", x, y, np.ones(N), 1.0, 1.0, N, 1, np.zeros(D), RIDGE)
+    return Regression(LOGISTIC_LOSS, x, y, np.ones(N), 1.0, 1.0, N, 1, np.zeros(D), RIDGE)
 
 
 def released(
@@ -107,11 +108,11 @@ def released(
         noise,
     )
     sd = sigma * sums.reach(size, 1) * 0.25 / N
-    curvature = definite(shrunk(sums.symmetric(total, D) * 0.25 / N, sd, 0))
+    curvature = definite(shrunk(symmetric(total, D) * 0.25 / N, sd, 0))
     schedule = chain.averaging(steps, growth, mu * math.sqrt(1 - CURVATURE_SHARE))
     how = preconditioner(posterior, curvature, sd * math.sqrt(2 * D), intercept=False)
     ended = chain.descend(posterior.gradient, posterior.start, schedule, 1 / N, noise, how)
-    bent = logistic_ratio(curvature, 0.0, ended.theta, intercept=False) * curvature
+    bent = LOGISTIC_LOSS.bend_ratio(curvature, 0.0, ended.theta, intercept=False) * curvature
     hessian = bent + posterior.ridge * np.eye(D)
     went = chain.propagate(schedule, hessian, ended.preconditioners)
     forget = np.linalg.inv(np.eye(D) - went.bias)

@@ -5,13 +5,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import grpc
 import pyarrow as pa
 from tests.support.timed import table_of
 
-from penstock.mechanisms import Gibbs, Trajectory
+from penstock.mechanisms import MECHANISMS
+from penstock.mechanisms.registry import Registry
+from penstock.mechanisms.tables.mechanism import TableMechanism
 from penstock.study.study import Study
 from penstock.wire import gate_pb2_grpc
 from penstock_client.gate.gate import Gate
@@ -28,27 +31,36 @@ from penstock_client.work.spec import TABLE, Spec
 
 
 class WorkerHere(Worker):
-    """What a worker's process does, done here; a made-up table stands for most rehearsals."""
+    """What a worker's process does, done here; a made-up table stands for most rehearsals.
+
+    Args:
+        mechanisms: all there are; a process of its own has the closed list.
+    """
 
     _spec: Spec
     _found: Measured
+
+    def __init__(self, folder: Path, mechanisms: Registry = MECHANISMS) -> None:
+        super().__init__(folder)
+        self._mechanisms = mechanisms
 
     def prepare(self, spec: Spec, *, rehearse: bool = True) -> bool:
         self._folder.mkdir(parents=True)
         self._spec = spec
         self._found = Measured(first=0.1)
-        study = shortened(Study.from_dict(spec.study))
-        if rehearse and isinstance(study.mechanism, Gibbs | Trajectory):
-            self._found = worker.rehearse(spec, self._folder)
+        study = Study.from_dict(spec.study, self._mechanisms)
+        mechanism = self._mechanisms.of(study.mechanism)
+        if rehearse and not isinstance(mechanism, TableMechanism):
+            self._found = worker.rehearse(spec, self._folder, self._mechanisms)
         elif rehearse:
-            table_of(study, spec.persons, self.rehearsed)
+            table_of(shortened(study, mechanism), spec.persons, self.rehearsed)
         return True
 
     def measured(self) -> Measured:
         return self._found
 
     def run(self, rows: int, progress: Callable[[int, int], None]) -> Path:
-        first, *rest = worker.produce(self._spec, map_rows(rows), progress)
+        first, *rest = worker.produce(self._spec, map_rows(rows), progress, self._mechanisms)
         with pa.OSFile(str(self._folder / TABLE), "wb") as sink:
             with pa.ipc.new_stream(sink, first.schema) as writer:
                 for table in (first, *rest):
@@ -57,11 +69,16 @@ class WorkerHere(Worker):
 
 
 class GateHere:
-    """A site's gate on its socket."""
+    """A site's gate on its socket.
 
-    def __init__(self, paths: SitePaths) -> None:
-        self._stores = Stores(paths, read_settings(paths))
-        self._runner = Runner(self._stores, work=WorkerHere)
+    Args:
+        mechanisms: all there are, for it and its workers.
+    """
+
+    def __init__(self, paths: SitePaths, mechanisms: Registry = MECHANISMS) -> None:
+        self._stores = Stores(paths, read_settings(paths), mechanisms=mechanisms)
+        work = partial(WorkerHere, mechanisms=mechanisms)
+        self._runner = Runner(self._stores, work=work)
         self._runner.recover()
         self._server = grpc.server(ThreadPoolExecutor(1))
         self.gate = Gate(self._stores, self._runner)

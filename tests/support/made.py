@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from tests.support.carried_out import shape_of
 
-from penstock.mechanisms import Gibbs, Maf, Mechanism, SlicedWasserstein, Trajectory
-from penstock.mechanisms.released import COPY, PATH, shape_of
+from penstock.mechanisms import Gibbs, Maf, Settings, SlicedWasserstein, Trajectory
+from penstock.mechanisms.released import COPY, PATH
 from penstock.mechanisms.trajectory.times import times_of
 from penstock.privacy.request import PrivacyRequest
 from penstock.questions.estimands import Estimand
@@ -44,7 +45,7 @@ ESTIMANDS = (QUESTION, Estimand("mean-sbp", "mean", "sbp"), Estimand("smokers", 
 TRAJECTORY = Trajectory(
     "visit", copies=2, refits=1, particles=6, paths=5, path_times=9, subsample=3
 )
-MECHANISMS: dict[str, Mechanism] = {
+MECHANISMS: dict[str, Settings] = {
     "maf": Maf(copies=3, refits=2),
     "sliced-wasserstein": SlicedWasserstein(copies=2, refits=0),
     "trajectory": TRAJECTORY,
@@ -52,7 +53,7 @@ MECHANISMS: dict[str, Mechanism] = {
 }
 
 
-def study(mechanism: Mechanism, **changed: Any) -> Study:
+def study(mechanism: Settings, **changed: Any) -> Study:
     values: dict[str, Any] = {
         "name": "made",
         "title": "A made-up study",

@@ -33,10 +33,10 @@ from unittest.mock import patch
 
 import numpy as np
 from numpy.typing import NDArray
+from tests.support.carried_out import release
 
 from penstock.mechanisms.parts import Part
-from penstock.mechanisms.plans import Plan
-from penstock.mechanisms.release import release
+from penstock.mechanisms.protocol import Plan, Settings
 from penstock.privacy.events import DIAMETER, Event, NoisyDescent
 from penstock.privacy.noise import discrete
 from penstock.privacy.noise import sources as noise
@@ -220,6 +220,7 @@ class Ran:
 
 
 def run(
+    settings: Settings,
     plan: Plan,
     encoding: Encoding,
     world: World,
@@ -240,6 +241,7 @@ def run(
     made: list[Part] = []
     with listening(tape), fault(), suppress(_Enough):
         parts = release(
+            settings,
             plan,
             encoding,
             world.rows.copy(),

@@ -18,9 +18,10 @@ from unittest.mock import patch
 import numpy as np
 from tests.support.replay import Fault, Look, World, hold_claims, hold_purity, run
 
-from penstock.mechanisms import Gibbs, Maf, Mechanism, SlicedWasserstein, Trajectory
+from penstock.mechanisms import Gibbs, Maf, Settings, SlicedWasserstein, Trajectory
 from penstock.mechanisms.gibbs.chain import LABEL
-from penstock.mechanisms.plans import Plan, plan
+from penstock.mechanisms.plans import plan
+from penstock.mechanisms.protocol import Plan
 from penstock.mechanisms.sliced_wasserstein import flow, targets
 from penstock.mechanisms.tables import fitting, moments, outcome
 from penstock.privacy.noise import discrete
@@ -45,7 +46,7 @@ class Study:
     """
 
     name: str
-    mechanism: Mechanism
+    mechanism: Settings
     schema: Schema
     epsilon: float = 30.0
     guarantee: str = "formal"
@@ -386,9 +387,9 @@ def reached(
     found = {event.label: 0.0 for event in plan.events}
     for kind, count in (("mixed", None), ("alike", None), ("nobody", 3)):
         nobody = others(study.schema, study.persons, kind, rng)
-        first = run(plan, encoding, nobody, None, fault, public, most)
+        first = run(study.mechanism, plan, encoding, nobody, None, fault, public, most)
         for world in list(neighbours(study, nobody, rng).values())[:count]:
-            ran = run(plan, encoding, world, first, fault, public, most)
+            ran = run(study.mechanism, plan, encoding, world, first, fault, public, most)
             for label, ratio in hold_claims(plan, looks, ran, first).items():
                 found[label] = max(found[label], ratio)
     return found
@@ -404,13 +405,13 @@ def hold_whole(study: Study, fault: Fault = nullcontext, seed: int = 0) -> None:
     rng, encoding = np.random.default_rng(seed), Encoding(study.schema)
     public = _public(study, rng)
     nobody = others(study.schema, study.persons, "mixed", rng)
-    first = run(plan, encoding, nobody, None, fault, public)
+    first = run(study.mechanism, plan, encoding, nobody, None, fault, public)
     somebody = neighbours(study, nobody, rng)["highest"]
-    ran = run(plan, encoding, somebody, first, fault, public)
+    ran = run(study.mechanism, plan, encoding, somebody, first, fault, public)
     hold_claims(plan, looks, ran, first)
     hold_purity(ran, first)
     for world in strangers(study, rng).values():
-        hold_purity(run(plan, encoding, world, first, fault, public), first)
+        hold_purity(run(study.mechanism, plan, encoding, world, first, fault, public), first)
 
 
 def _public(study: Study, rng: np.random.Generator) -> World | None:

@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from tests.support.carried_out import shape_of
 
 from penstock.base.errors import Refused
+from penstock.mechanisms import MECHANISMS
 from penstock.mechanisms.gibbs.settings import Gibbs
-from penstock.mechanisms.released import shape_of
 from penstock.study.study import Study
 from penstock.wire.signed import SignedStudy, sign_cancel
 from penstock_client.gate.gate import Gate
@@ -88,7 +89,8 @@ class Slow:
         self.spec = spec
         self.folder.mkdir(parents=True, exist_ok=True)
         if rehearse:
-            study = rehearsal.shortened(Study.from_dict(spec.study))
+            study = Study.from_dict(spec.study)
+            study = rehearsal.shortened(study, MECHANISMS.of(study.mechanism))
             table_of(study, spec.persons, self.rehearsed)
         return True
 

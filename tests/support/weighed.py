@@ -18,10 +18,10 @@ from pathlib import Path
 
 import psutil
 
-from penstock.mechanisms import Gibbs, Maf, Mechanism, SlicedWasserstein, Trajectory
-from penstock.mechanisms.memory import Memory, attack_memory, memory
+from penstock.mechanisms import MECHANISMS as ALL
+from penstock.mechanisms import Gibbs, Maf, Settings, SlicedWasserstein, Trajectory
+from penstock.mechanisms.memory import Memory
 from penstock.mechanisms.plans import plan
-from penstock.mechanisms.tables.plan import Plan as TablePlan
 from penstock.privacy.events import to_dict
 from penstock.privacy.request import PrivacyRequest
 from penstock.questions.estimands import Estimand
@@ -35,7 +35,7 @@ from penstock_client.work.spec import Spec
 MB = 1e6
 LINUX = Path("/proc/self/status").exists()
 
-MECHANISMS: dict[str, Callable[[], Mechanism]] = {
+MECHANISMS: dict[str, Callable[[], Settings]] = {
     "maf": Maf,
     "sliced-wasserstein": SlicedWasserstein,
     "trajectory": lambda: Trajectory("visit"),
@@ -81,7 +81,7 @@ def schema(columns: int, *, visits: bool = False, levels: int = 0) -> Schema:
     )
 
 
-def asked(mechanism: Mechanism, of: Schema, **changed: object) -> Study:
+def asked(mechanism: Settings, of: Schema, **changed: object) -> Study:
     """A study of this schema at one site, ε = 1."""
     terms = [n for n in of.names if n.startswith(("x", "b"))]
     question = Estimand("hr", "cox", "t", terms[0], adjust=tuple(terms[1:]))
@@ -105,15 +105,13 @@ def asked(mechanism: Mechanism, of: Schema, **changed: object) -> Study:
 def foreseen(study: Study, persons: int, threads: int = 1) -> Memory:
     """What its memory is planned to be."""
     planned = plan(study.mechanism, study.schema, persons, study.privacy, study.estimands)
-    return memory(planned, study.schema, threads=threads)
+    return ALL.of(study.mechanism).memory(planned, study.schema, threads=threads)
 
 
 def foreseen_of_attack(study: Study, persons: int, threads: int = 1) -> Memory:
     """What the memory of an attack on its release is planned to be."""
     planned = plan(study.mechanism, study.schema, persons, study.privacy, study.estimands)
-    if not isinstance(planned, TablePlan):
-        raise TypeError("the attacks know synthetic tables only")
-    return attack_memory(planned, study.schema, threads=threads)
+    return ALL.of(study.mechanism).attack_memory(planned, study.schema, threads=threads)
 
 
 def weigh(

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.audit import tradeoff
-from penstock.mechanisms.tables.plan import Plan
+from penstock.mechanisms.protocol import Attacked
 from penstock.privacy.noise.sources import NoiseSource, permutation
 from penstock.schema.encoding import Encoding
 from penstock_client.rows import snapshot
@@ -67,69 +67,64 @@ def attack(
     """
     noise = noise_of(spec)
     task = prepare(spec, data, noise.generator())
-    grid = sorted({*tradeoff.GRID, _plan(task).w}) if swept else [_plan(task).w]
+    attacked = task.mechanism.attacked(task.plan)
+    grid = sorted({*tradeoff.GRID, attacked.w}) if swept else [attacked.w]
     ways = (tradeoff.LATENT, tradeoff.DIRECT) if swept else (tradeoff.LATENT,)
-    stages = _plan(task).stages.body.steps + _plan(task).copies * len(grid) * len(ways)
+    stages = attacked.steps + attacked.copies * len(grid) * len(ways)
     tables = []
     for index in range(repeats):
 
         def step(done: int, before: int = index * stages) -> None:
             progress(before + done, repeats * stages)
 
-        trial = _trial(task, noise, device_of(spec), step)
-        tables.append(_sweep(task, trial, noise, grid, ways, step))
+        trial = _trial(task, attacked, noise, device_of(spec), step)
+        tables.append(_sweep(attacked, trial, noise, grid, ways, step))
     return {
         "persons": int(task.present.any(axis=1).sum()),
-        "w": _plan(task).w,
+        "w": attacked.w,
         "table": tradeoff.average(tables).to_dict(curves=True),
     }
 
 
-def _plan(task: Task) -> Plan:
-    if not isinstance(task.plan, Plan):
-        raise TypeError("the attacks know synthetic tables only")
-    return task.plan
-
-
 def _sweep(
-    task: Task,
+    attacked: Attacked,
     trial: tradeoff.Trial,
     noise: NoiseSource,
     grid: Sequence[float],
     ways: Sequence[str],
     step: Callable[[int], None],
 ) -> tradeoff.Tradeoff:
-    steps = _plan(task).stages.body.steps
-
     def after(done: int, _: int) -> None:
-        step(steps + done)
+        step(attacked.steps + done)
 
     return tradeoff.sweep(trial, noise, grid, ways=ways, progress=after)
 
 
 def _trial(
-    task: Task, noise: NoiseSource, device: str, step: Callable[[int], None]
+    task: Task,
+    attacked: Attacked,
+    noise: NoiseSource,
+    device: str,
+    step: Callable[[int], None],
 ) -> tradeoff.Trial:
     """A model fitted on members, their rows, and everybody's rows to score."""
-    from penstock.mechanisms.tables import fitting
-
-    plan, encoding = _plan(task), task.encoding
+    encoding = task.encoding
     member = _members(task.present, noise)
     present = task.present & member[:, None]
     rows: Array = np.where(present[..., None], task.rows, 0.0)
     seen = (rows, present) if task.public is None else task.public
-    model = fitting.fit(plan, encoding, *seen, noise, lambda at, _: step(at), device)
+    model = attacked.fit(encoding, *seen, noise, lambda at, _: step(at), device)
     who, candidates = _candidates(task, noise)
     persons, person = np.unique(who, return_inverse=True)
     return tradeoff.Trial(
         model,
-        rows.reshape(-1, plan.d),
+        rows.reshape(-1, encoding.d),
         present.ravel(),
         _as_seen(encoding, candidates, noise),
         person,
         member[persons],
-        clip=plan.latent_clip,
-        copies=plan.copies,
+        clip=attacked.clip,
+        copies=attacked.copies,
         # The model tells how many rows it was fitted on, if not exactly.
         absent=float(np.clip(1 - model.rows / present.size, 0.0, 0.99)),
         seen=lambda made: _as_seen(encoding, made, noise),

@@ -32,11 +32,8 @@ from penstock.audit.tradeoff import (
 from penstock.base.errors import InvalidInput, JobFailed, PenstockError, Problem
 from penstock.base.pictures import check_picture
 from penstock.base.times import stamp_now
-from penstock.mechanisms import Maf
-from penstock.mechanisms.memory import attack_memory
-from penstock.mechanisms.plans import plan
 from penstock.mechanisms.refusals import shortage, within
-from penstock.mechanisms.tables.plan import Plan as TablePlan
+from penstock.mechanisms.registry import MECHANISMS
 from penstock.privacy.events import to_dict
 from penstock.wire.signatures import private_to_pem
 from penstock.wire.signed import read_signed_study
@@ -137,11 +134,12 @@ def specified(
         raise refuse("unknown-request")
     facts = read_facts(paths, settings, state, stamp_now())
     study = read_signed_study(job.signed).study
-    if not isinstance(study.mechanism, Maf):
+    mechanism = MECHANISMS.of(study.mechanism)
+    if not mechanism.attackable:
         raise PenstockError(
             "no attack is known here on such a release",
-            value=study.mechanism.name,
-            bound=Maf.name,
+            value=mechanism.name,
+            bound=" or ".join(m.name for m in MECHANISMS.values() if m.attackable),
             remedy="see what the mechanism is charged, and `penstock audit`",
         )
     version = next(v for v in state.lineages[job.lineage].versions if v.number == job.version)
@@ -154,10 +152,8 @@ def specified(
         )
     public = find_public_snapshot(paths)
     wants_public = study.privacy.guarantee == "public-flow"
-    planned = plan(study.mechanism, study.schema, version.persons, study.privacy, study.estimands)
-    if not isinstance(planned, TablePlan):
-        raise TypeError("the attacks know synthetic tables only")
-    needed = attack_memory(planned, study.schema, facts.dictionary, facts.threads)
+    planned = mechanism.plan(study.asked, version.persons)
+    needed = mechanism.attack_memory(planned, study.schema, facts.dictionary, facts.threads)
     if not within(needed, facts.memory_gb):
         raise refuse("memory", shortage(needed, planned.persons, facts.memory_gb))
     with contextlib.ExitStack() as held:

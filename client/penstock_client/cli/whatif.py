@@ -11,7 +11,8 @@ from penstock.base.checks import Checks
 from penstock.base.errors import InvalidInput, Problem
 from penstock.base.times import stamp_now
 from penstock.cli.console import emit_json, friendly, number, say, table
-from penstock.mechanisms import Gibbs, Maf, SlicedWasserstein, Trajectory, read
+from penstock.mechanisms.protocol import Asked
+from penstock.mechanisms.registry import MECHANISMS
 from penstock.privacy.request import PrivacyRequest
 from penstock.study.toml import parse_dictionary, parse_study, read_file
 from penstock_client.cli.common import AsJson, SiteDir, open_site
@@ -23,6 +24,22 @@ from penstock_client.site.signers import Signer, Trust, read_trust
 from penstock_client.site.site_paths import SitePaths
 from penstock_client.site.site_settings import SiteSettings
 
+_PRICED = tuple(m.name for m in MECHANISMS.values() if m.priced_alone)
+"""What needs no more than a dictionary to be priced: mechanisms for tables."""
+
+
+def _of(setting: str, what: str) -> str:
+    """What an option is, after the mechanisms that have it."""
+    whose = [name for name in _PRICED if setting in MECHANISMS[name].notes]
+    return f"{'Of a table' if len(whose) == len(_PRICED) else ', '.join(whose)}: {what}"
+
+
+def _kind(mechanism: str) -> str:
+    """What is released, in words."""
+    if mechanism == PLAIN_NUMBER:
+        return "one noisy number"
+    return f"{MECHANISMS[mechanism].product} ({mechanism})"
+
 
 @friendly
 def what_if(
@@ -33,7 +50,7 @@ def what_if(
     mechanism: Annotated[
         str,
         typer.Option(
-            help="gaussian: one noisy number; maf or sliced-wasserstein: a synthetic table. "
+            help=f"{PLAIN_NUMBER}: one noisy number; {' or '.join(_PRICED)}: a synthetic table. "
             "Others need a --study."
         ),
     ] = PLAIN_NUMBER,
@@ -44,12 +61,16 @@ def what_if(
         str | None, typer.Option(help="Who would sign: a label, a fingerprint or a key.")
     ] = None,
     releases: Annotated[int, typer.Option(help="How many such releases are wanted.")] = 1,
-    copies: Annotated[int | None, typer.Option(help="Of a table: synthetic copies.")] = None,
-    w: Annotated[float | None, typer.Option(help="maf: share of the rows' own latents.")] = None,
-    latent_clip: Annotated[float | None, typer.Option(help="maf: radius of the latents.")] = None,
-    steps: Annotated[int | None, typer.Option(help="Of a table: steps.")] = None,
-    sampling: Annotated[str | None, typer.Option(help="maf: full, or poisson.")] = None,
-    rate: Annotated[float | None, typer.Option(help="maf: Poisson sampling rate.")] = None,
+    copies: Annotated[int | None, typer.Option(help=_of("copies", "synthetic copies."))] = None,
+    w: Annotated[
+        float | None, typer.Option(help=_of("w", "share of the rows' own latents."))
+    ] = None,
+    latent_clip: Annotated[
+        float | None, typer.Option(help=_of("latent_clip", "radius of the latents."))
+    ] = None,
+    steps: Annotated[int | None, typer.Option(help=_of("steps", "steps."))] = None,
+    sampling: Annotated[str | None, typer.Option(help=_of("sampling", "full, or poisson."))] = None,
+    rate: Annotated[float | None, typer.Option(help=_of("rate", "Poisson sampling rate."))] = None,
     directory: SiteDir = Path(),
     as_json: AsJson = False,
 ) -> None:
@@ -82,11 +103,10 @@ def what_if(
         if mechanism == PLAIN_NUMBER:
             prospect = prospects.price_number(asked.epsilon, asked.delta, by)
         else:
-            made = read({"name": mechanism, **options})
+            made = MECHANISMS.read({"name": mechanism, **options})
             machine = _machine(paths, settings)
-            prospect = prospects.price_release(
-                made, machine.dictionary, persons, asked, machine, signer=by
-            )
+            priced = Asked(made, machine.dictionary, asked)
+            prospect = prospects.price_release(priced, persons, machine, signer=by)
     now = max(stamp_now(), state.time)
     found = whatif.answer_prospect(
         prospect, state, policy, settings.lineage, now=now, releases=releases
@@ -99,11 +119,12 @@ def what_if(
 
 def _check_options(mechanism: str, study: Path | None, priced: bool, tuned: bool) -> None:
     check = Checks("ledger what-if")
-    check.choice("--mechanism", mechanism, _TABLES)
+    check.choice("--mechanism", mechanism, (PLAIN_NUMBER, *_PRICED))
     if study is not None and (priced or tuned or mechanism != PLAIN_NUMBER):
         check.add("--study", "says everything but --signer and --releases itself")
     elif tuned and mechanism == PLAIN_NUMBER:
-        check.add("", "these options are of another mechanism", remedy="Add --mechanism maf")
+        remedy = f"Add --mechanism {MECHANISMS.default.name}"
+        check.add("", "these options are of another mechanism", remedy=remedy)
     check.done()
 
 
@@ -131,7 +152,7 @@ def _of_file(
 
 def _show(found: dict[str, Any], trust: Trust) -> None:
     asked = found["asked_epsilon"]
-    price = f"ε = {number(asked)} at δ = {found['delta']:g}, {_KINDS[found['mechanism']]}"
+    price = f"ε = {number(asked)} at δ = {found['delta']:g}, {_kind(found['mechanism'])}"
     verdict = "would be admitted" if found["admitted"] else "would be refused"
     say(f"{found['lineage']}: {price}: {verdict}; nothing was charged")
     for refusal in found["refusals"]:
@@ -187,18 +208,6 @@ def _show_noise(found: dict[str, Any], asked: float) -> None:
             rate = f", on a sample of {event['rate']:.3g}" if "rate" in event else ""
             noise = f"noise multiplier {event['noise_multiplier']:.4g}"
             say(f"  {event['label'] or event['kind']}: {noise}{times}{rate}")
-
-
-_TABLES = (PLAIN_NUMBER, Maf.name, SlicedWasserstein.name)
-"""What needs no more than a dictionary to be priced."""
-
-_KINDS = {
-    PLAIN_NUMBER: "one noisy number",
-    Maf.name: "a synthetic table (maf)",
-    SlicedWasserstein.name: "a synthetic table (sliced-wasserstein)",
-    Trajectory.name: "paths and tables of snapshots (trajectory)",
-    Gibbs.name: "one prospect's coefficients (gibbs)",
-}
 
 
 def _labels(trust: Trust) -> list[str]:

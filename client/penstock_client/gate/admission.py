@@ -11,8 +11,10 @@ from dataclasses import dataclass
 
 from penstock import __version__
 from penstock.base.errors import InvalidInput, PrivacyError, Problem, Refused
-from penstock.mechanisms.plans import Plan, plan
-from penstock.mechanisms.released import shape_of
+from penstock.mechanisms.protocol import Plan
+from penstock.mechanisms.refusals import refusals
+from penstock.mechanisms.registry import MECHANISMS, Registry
+from penstock.mechanisms.released import Shape
 from penstock.schema import Schema, compare
 from penstock.study.study import Study
 from penstock.wire.canonical import digest
@@ -32,7 +34,7 @@ MAX_CELLS = 200_000_000
 class SiteFacts:
     """What a decision may depend on.
 
-    ``memory_gb``, ``threads``: what the site lets a run have.
+    ``memory_gb``, ``threads``: what the site lets a run have; ``mechanisms``: all there are.
     """
 
     name: str
@@ -46,14 +48,16 @@ class SiteFacts:
     has_public_data: bool
     memory_gb: float
     threads: int
+    mechanisms: Registry = MECHANISMS
 
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """A study that fits: its plan, its worst-case charge, and its signer."""
+    """A study that fits: its plan, what it releases, its worst-case charge, and its signer."""
 
     request_id: str
     plan: Plan
+    shape: Shape
     charge: Charge
     signer: Signer
 
@@ -135,11 +139,12 @@ def consider(signed: SignedStudy, facts: SiteFacts) -> Admission:
     asked = study.privacy
     for breach in policy.find_budget_breaches(asked.epsilon, asked.delta, asked.guarantee, persons):
         raise _refuse_breach(breach)
-    shape = shape_of(study, persons)
+    mechanism = facts.mechanisms.of(study.mechanism)
+    shape = mechanism.shape(study.asked, persons)
     if shape.rows * len(shape.names) > MAX_CELLS:
         raise refuse("wire-limit")
     try:
-        planned = plan(study.mechanism, study.schema, persons, study.privacy, study.estimands)
+        planned = mechanism.plan(study.asked, persons)
     except (PrivacyError, InvalidInput) as error:
         raise refuse("plan", str(error)) from error
     if not planned.events:
@@ -159,7 +164,7 @@ def consider(signed: SignedStudy, facts: SiteFacts) -> Admission:
         plan_digest=plan_digest(study, persons),
     )
     _require_room(charge, signer, facts)
-    return Admission(identity, planned, charge, signer)
+    return Admission(identity, planned, shape, charge, signer)
 
 
 def _refuse_breach(breach: Breach) -> Refused:
@@ -198,15 +203,10 @@ def _find_unit_problems(study: Study, lineage: Lineage) -> list[Problem]:
 
 def _require_worth_and_memory(planned: Plan, study: Study, facts: SiteFacts) -> None:
     """What would be noise, or could not fit, is refused before it is charged."""
-    # With the mechanisms' plans: half a second that the start of a site would wait for.
-    from penstock.mechanisms.refusals import refusals
-
     for code, detail in refusals(
+        facts.mechanisms.of(study.mechanism),
+        study.asked,
         planned,
-        study.mechanism,
-        study.schema,
-        study.privacy,
-        study.estimands,
         dictionary=facts.dictionary,
         memory_gb=facts.memory_gb,
         threads=facts.threads,

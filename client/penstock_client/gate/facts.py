@@ -8,6 +8,7 @@ from typing import Any
 
 from penstock import __version__
 from penstock.base.errors import InvalidInput
+from penstock.mechanisms.registry import MECHANISMS, Registry
 from penstock.schema import Schema
 from penstock.study.toml import parse_dictionary, read_file
 from penstock.wire.messages import SERVED_MAJORS, WIRE_VERSION
@@ -21,16 +22,23 @@ from penstock_client.site.site_settings import SiteSettings
 log = logging.getLogger("penstock.gate")
 
 
-def read_facts(paths: SitePaths, settings: SiteSettings, state: State, now: str) -> SiteFacts:
+def read_facts(
+    paths: SitePaths,
+    settings: SiteSettings,
+    state: State,
+    now: str,
+    mechanisms: Registry = MECHANISMS,
+) -> SiteFacts:
     """Read everything anew: the steward may have changed it.
 
     Args:
         now: the clock's time; decisions are made at it, or at the last record's if that is later.
+        mechanisms: all there are.
 
     Raises:
         Refused: not certified yet, or a file that the steward is just editing.
     """
-    policy = read_current_policy(paths)
+    policy = read_current_policy(paths, mechanisms)
     try:
         trust = read_trust(paths.trust)
     except InvalidInput as error:
@@ -48,17 +56,18 @@ def read_facts(paths: SitePaths, settings: SiteSettings, state: State, now: str)
         has_public_data=find_public_snapshot(paths) is not None,
         memory_gb=settings.memory_gb,
         threads=settings.threads,
+        mechanisms=mechanisms,
     )
 
 
-def read_current_policy(paths: SitePaths) -> Policy:
+def read_current_policy(paths: SitePaths, mechanisms: Registry = MECHANISMS) -> Policy:
     """The policy as it stands.
 
     Raises:
         Refused: it has problems; they are in the site's log.
     """
     try:
-        return read_policy(paths.policy)
+        return read_policy(paths.policy, mechanisms)
     except InvalidInput as error:
         log.error("%s", error)
         raise refuse("misconfigured") from None

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from penstock.wire.messages import JobState
-from penstock.wire.signed import read_signed_cancel, read_signed_study
+from penstock.wire.signed import read_signed_cancel
 from penstock_client.gate import preview, release
 from penstock_client.gate.admission import Admission, SiteFacts, consider, identify, refuse
 from penstock_client.gate.facts import describe_identity, describe_offer, read_current_policy
@@ -82,7 +82,7 @@ class Gate:
             Refused: for a public reason; nothing was stored and nothing charged.
             PenstockError: malformed or not signed.
         """
-        signed = read_signed_study(data)
+        signed = self.stores.read_study(data)
         self.stores.refuse_if_stopped()
         self.stores.decisions.notice(self.stores.paths)
         facts = self.stores.facts()
@@ -161,7 +161,8 @@ class Gate:
         if not jobs:
             raise refuse("unknown-request")
         request_id = jobs[-1].request_id
-        if read_signed_study(jobs[-1].signed).signer != cancel.signer:
+        # Anew: whether this process has read it before must not show in an answer's time.
+        if self.stores.read_study(jobs[-1].signed).signer != cancel.signer:
             raise refuse("unknown-signer")
         with self.stores.lock:
             job = self.stores.job(request_id)
@@ -193,11 +194,15 @@ class Gate:
     def requests(self) -> list[dict[str, Any]]:
         """Every job with its study's question and price, as it stands, and as it looks outside."""
         outside, trust = self.stores.outside(), read_trust(self.stores.paths.trust)
-        notes = self.stores.jobs.notes()
+        notes, read = self.stores.jobs.notes(), self.stores.read_job
         return [
             {
                 **preview.describe_request(
-                    job, self.progress(job.request_id), trust, notes.get(job.request_id, "")
+                    job,
+                    read(job),
+                    self.progress(job.request_id),
+                    trust,
+                    notes.get(job.request_id, ""),
                 ),
                 "outside": str(outside.see(job).state),
             }
@@ -212,7 +217,7 @@ class Gate:
         """What a request would release, to whom, and what it costs, before and after."""
         job = self.find(request_id)
         facts = self.stores.facts()
-        signed = read_signed_study(job.signed)
+        signed = self.stores.read_job(job)
         note = self.stores.jobs.notes().get(job.request_id, "")
         shown = preview.preview_request(job, signed, facts, note)
         return shown | (
@@ -232,7 +237,7 @@ class Gate:
             self.stores.refuse_if_stopped()
             job = self._awaiting(request_id)
             self.stores.decisions.notice(self.stores.paths)
-            consider(read_signed_study(job.signed), self.stores.facts())
+            consider(self.stores.read_job(job), self.stores.facts())
             self._decide("approve", job, by, reason)
             self.stores.jobs.move(job.request_id, JobState.QUEUED, self.stores.now())
         self.runner.wake()
@@ -243,7 +248,8 @@ class Gate:
 
         Where the policy says ``reject = "silent"``, the network goes on seeing it wait.
         """
-        code = SILENT if read_current_policy(self.stores.paths).reject == "silent" else "rejected"
+        policy = read_current_policy(self.stores.paths, self.stores.mechanisms)
+        code = SILENT if policy.reject == "silent" else "rejected"
         with self.stores.lock:
             job = self._awaiting(request_id)
             self._decide("reject", job, by, reason, silent=code == SILENT)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.base.errors import Refused
-from penstock.mechanisms import settings
+from penstock.mechanisms.protocol import settings_to_dict
 from penstock.privacy.accounting.accountant import epsilon, epsilon_pld
 from penstock.privacy.events import to_dict
 from penstock.wire.messages import explain
 from penstock.wire.signatures import fingerprint
-from penstock.wire.signed import SignedStudy, read_signed_study
+from penstock.wire.signed import SignedStudy
 from penstock_client.gate.admission import SiteFacts, consider
 from penstock_client.gate.jobs import SILENT, Job
 from penstock_client.ledger.budget import measure_left, measure_spent
@@ -20,14 +20,13 @@ RECALL = "Released data cannot be recalled; a person's withdrawal applies to lat
 
 
 def describe_request(
-    job: Job, progress: tuple[int, int], trust: Trust, note: str
+    job: Job, signed: SignedStudy, progress: tuple[int, int], trust: Trust, note: str
 ) -> dict[str, Any]:
     """One line of `site requests`; ``signer_label`` is empty where trust was taken back.
 
     Args:
         note: how its run ended, where that is known.
     """
-    signed = read_signed_study(job.signed)
     study = signed.study
     return {
         "request": job.request_id,
@@ -60,7 +59,7 @@ def preview_request(job: Job, signed: SignedStudy, facts: SiteFacts, note: str) 
     study = signed.study
     lineage = facts.state.joint(job.lineage)
     shown: dict[str, Any] = {
-        **describe_request(job, (0, 0), facts.trust, note),
+        **describe_request(job, signed, (0, 0), facts.trust, note),
         "columns": [c.name for c in study.schema.columns],
         "estimands": [
             f"{e.name}: {e.model} {e.outcome} ~ {' + '.join((e.term, *e.adjust))}"
@@ -68,7 +67,7 @@ def preview_request(job: Job, signed: SignedStudy, facts: SiteFacts, note: str) 
         ],
         "settings": [
             f"{key} = {value}"
-            for key, value in settings(study.mechanism).items()
+            for key, value in settings_to_dict(study.mechanism).items()
             if key != "name" and value is not None
         ],
         "readers": ["the account that hands it in", *study.readers],

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from penstock.base.errors import JobFailed, PenstockError
 from penstock.base.files import sync_directory
-from penstock.mechanisms.released import shape_of
+from penstock.mechanisms.released import Shape
 from penstock.privacy.accounting.accountant import epsilon, epsilon_pld
 from penstock.privacy.events import RELATION, injections, to_dict
 from penstock.wire.manifest import Manifest, read_manifest, sign_manifest
@@ -40,7 +40,7 @@ def list_software() -> dict[str, str]:
     return found
 
 
-def check_table(path: Path, signed: SignedStudy, persons: int) -> int:
+def check_table(path: Path, shape: Shape) -> int:
     """The worker's table has the promised columns and labels, and no missing surprise.
 
     Returns:
@@ -49,7 +49,6 @@ def check_table(path: Path, signed: SignedStudy, persons: int) -> int:
     Raises:
         JobFailed: it has not; what is wrong stays unsaid, since it may depend on rows.
     """
-    shape = shape_of(signed.study, persons)
     nullable = {c.name for c in shape.schema.columns if c.nullable}
     labels = []
     with pa.memory_map(str(path)) as source, pa.ipc.open_stream(source) as batches:
@@ -132,7 +131,7 @@ def describe_release(
         lineage=admission.charge.lineage,
         version=admission.charge.version,
         persons=persons,
-        rows=check_table(table, signed, persons),
+        rows=check_table(table, admission.shape),
         copies=study.mechanism.copies,
         refits=study.mechanism.refits,
         guarantee=study.privacy.guarantee,

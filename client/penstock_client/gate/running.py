@@ -26,7 +26,7 @@ from penstock.privacy.events import Unbounded, to_dict
 from penstock.wire.canonical import digest
 from penstock.wire.messages import JobState
 from penstock.wire.signatures import private_to_pem
-from penstock.wire.signed import SignedStudy, read_signed_study
+from penstock.wire.signed import SignedStudy
 from penstock_client.gate import release, schedule
 from penstock_client.gate.admission import Admission, SiteFacts, consider, refuse
 from penstock_client.gate.facts import find_public_snapshot
@@ -174,7 +174,7 @@ class Runner:
         return self._stopping.is_set()
 
     def _run_one(self, job: Job) -> None:
-        signed = read_signed_study(job.signed)
+        signed = self._stores.read_job(job)
         worker = self._work(self._stores.paths.work / job.request_id)
         with self._stores.lock:
             self._current = (job.request_id, worker)
@@ -265,12 +265,13 @@ class Runner:
             if not worker.prepare(spec, rehearse=known not in self._rehearsed):
                 raise JobFailed("the worker did not come so far", value=worker.why())
             if known not in self._rehearsed:
-                short = replace(signed, study=rehearsal.shortened(study))
+                mechanism = self._stores.mechanisms.of(study.mechanism)
+                shape = mechanism.shape(rehearsal.shortened(study, mechanism).asked, persons)
                 began = time.perf_counter()
-                release.check_table(worker.rehearsed, short, persons)
+                release.check_table(worker.rehearsed, shape)
                 checked = time.perf_counter() - began
                 measured = replace(worker.measured(), checked=checked)
-                self._rehearsed[known] = rehearsal.seconds(study, measured)
+                self._rehearsed[known] = rehearsal.seconds(study, mechanism, measured)
         except (OSError, ValueError, PenstockError) as error:
             self._stores.refuse_if_stopped()
             log.error("request %s failed its rehearsal: %s", admission.request_id[:12], error)

@@ -7,7 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from penstock.base.times import stamp_now
+from penstock.mechanisms.registry import MECHANISMS, Registry
 from penstock.wire.messages import Code, JobState
+from penstock.wire.signed import SignedStudy, read_signed_study, read_stored_study
 from penstock_client.gate.admission import SiteFacts, refuse
 from penstock_client.gate.facts import read_facts
 from penstock_client.gate.jobs import Job, Jobs
@@ -26,14 +28,20 @@ class Stores:
     """Ledger, decisions and jobs of one site: verified when they are opened.
 
     Attributes:
+        mechanisms: all there are; tests have others.
         lock: held by whoever decides on a job by what it reads here.
     """
 
     def __init__(
-        self, paths: SitePaths, settings: SiteSettings, clock: Callable[[], str] = stamp_now
+        self,
+        paths: SitePaths,
+        settings: SiteSettings,
+        clock: Callable[[], str] = stamp_now,
+        mechanisms: Registry = MECHANISMS,
     ) -> None:
         self.paths = paths
         self.settings = settings
+        self.mechanisms = mechanisms
         self.key = paths.key()
         self.public_key = paths.gate_public()
         self.database = Database(paths.database)
@@ -58,7 +66,20 @@ class Stores:
         Raises:
             Refused: not certified yet, or a file that the steward is just editing.
         """
-        return read_facts(self.paths, self.settings, self.ledger.state(), self.now())
+        state, now = self.ledger.state(), self.now()
+        return read_facts(self.paths, self.settings, state, now, self.mechanisms)
+
+    def read_study(self, data: bytes) -> SignedStudy:
+        """An untrusted signed study, of a mechanism that there is.
+
+        Raises:
+            PenstockError: malformed or not signed.
+        """
+        return read_signed_study(data, self.mechanisms)
+
+    def read_job(self, job: Job) -> SignedStudy:
+        """A job's study, which was verified when it came: read once in this process."""
+        return read_stored_study(job.signed, self.mechanisms)
 
     def outside(self) -> PublicView:
         """What may be known outside, now."""

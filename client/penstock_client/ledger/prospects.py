@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from penstock.base.checks import shown
 from penstock.base.errors import InvalidInput, Problem
-from penstock.mechanisms import Mechanism
-from penstock.mechanisms.plans import plan
+from penstock.mechanisms.protocol import Asked, Settings
+from penstock.mechanisms.refusals import refusals
+from penstock.mechanisms.registry import MECHANISMS
 from penstock.privacy.accounting.renyi import check_budget
 from penstock.privacy.calibration import smallest_scale
 from penstock.privacy.events import (
     Event,
     Gaussian,
 )
-from penstock.privacy.request import PrivacyRequest
-from penstock.questions.estimands import Estimand
 from penstock.schema import Schema
 from penstock.study.study import Study
 from penstock.wire.messages import RefusalCode
@@ -90,32 +89,25 @@ def price_number(epsilon: float, delta: float, signer: Signer | None = None) -> 
 
 
 def price_release(
-    mechanism: Mechanism,
-    schema: Schema,
+    asked: Asked[Settings],
     persons: int,
-    privacy: PrivacyRequest,
     machine: Machine,
     *,
-    estimands: Sequence[Estimand] = (),
     study: str = "",
     signer: Signer | None = None,
 ) -> Prospect:
     """A release by one of Penstock's mechanisms, priced as an admission prices it."""
+    mechanism, privacy = MECHANISMS.of(asked.settings), asked.privacy
 
     def price(at: float) -> Priced:
-        asked = replace(privacy, epsilon=at)
-        planned = plan(mechanism, schema, persons, asked, estimands)
+        changed = replace(asked, privacy=replace(asked.privacy, epsilon=at))
+        planned = mechanism.plan(changed, persons)
 
         def refused() -> list[tuple[RefusalCode, str]]:
-            # With the mechanisms' plans: half a second that every command would wait for.
-            from penstock.mechanisms.refusals import refusals
-
             found = refusals(
-                planned,
                 mechanism,
-                schema,
-                asked,
-                estimands,
+                changed,
+                planned,
                 dictionary=machine.dictionary,
                 memory_gb=machine.memory_gb,
                 threads=machine.threads,
@@ -140,12 +132,9 @@ def price_study(
 ) -> Prospect:
     """What a study would ask of a site with so many persons."""
     return price_release(
-        study.mechanism,
-        study.schema,
+        study.asked,
         persons,
-        study.privacy,
         machine,
-        estimands=study.estimands,
         study=study.name,
         signer=signer,
     )

@@ -8,22 +8,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.base.checks import Checks, unknown_keys, within
-from penstock.mechanisms import MECHANISMS
+from penstock.mechanisms.registry import MECHANISMS, Registry
 from penstock.privacy.request import DELTA_TIMES_PERSONS, GUARANTEES
 from penstock.wire.messages import RefusalCode
 from penstock_client.site.site_settings import read_toml
 
-TEMPLATE = """\
+_TEMPLATE = """\
 # What this site answers. The gate reads this file at every decision.
 
-# Mechanisms that may run here. This file begins with one of four, so that nothing runs here that
+# Mechanisms that may run here. This file begins with one of {of}, so that nothing runs here that
 # nobody thought of: a study that asks for another is refused, and its analyst is told which are
-# allowed. To allow more, add their names: mechanisms = ["maf", "gibbs"]. What a release costs is
+# allowed. To allow more, add their names: mechanisms = ["{one}", "{more}"]. What a release costs is
 # decided by ε, whatever the mechanism; they differ in what leaves:
-#   "maf", "sliced-wasserstein"   a table of synthetic rows
-#   "trajectory"                  rows taken at visits: synthetic rows, and paths through time
-#   "gibbs"                       no rows: the coefficients of one regression
-mechanisms = ["maf"]
+{all}
+mechanisms = ["{one}"]
 
 # Guarantee classes that may leave.
 # "empirical" releases have NO formal guarantee and end the data set's formal budget for good.
@@ -76,6 +74,27 @@ class Breach:
 
     code: RefusalCode
     allowed: str
+
+
+_NUMBERS = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+
+
+def policy_template(mechanisms: Registry = MECHANISMS) -> str:
+    """A policy to begin with: its first mechanism alone, and what leaves by each."""
+    by_what: dict[str, list[str]] = {}
+    for mechanism in mechanisms.values():
+        by_what.setdefault(mechanism.leaves, []).append(f'"{mechanism.name}"')
+    names = {what: ", ".join(found) for what, found in by_what.items()}
+    width = max(map(len, names.values()))
+    return _TEMPLATE.format(
+        of=_NUMBERS[len(mechanisms)],
+        one=mechanisms.names[0],
+        more=mechanisms.names[-1],
+        all="\n".join(f"#   {found:<{width}}   {what}" for what, found in names.items()),
+    )
+
+
+TEMPLATE = policy_template()
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,8 +167,11 @@ _OPTIONAL = ("least_epsilon", "yearly_epsilon", "approximate_delta", "delta_time
 MAX_STRATA = 1000
 
 
-def read_policy(path: Path) -> Policy:
+def read_policy(path: Path, mechanisms: Registry = MECHANISMS) -> Policy:
     """Parse the policy, all problems at once.
+
+    Args:
+        mechanisms: those that it may name.
 
     Raises:
         InvalidInput: missing file, unknown or missing keys, or values out of their domain, each
@@ -158,7 +180,7 @@ def read_policy(path: Path) -> Policy:
     values, lines = read_toml(path)
     check = Checks(str(path))
     check.problems += unknown_keys(values, _TOP)
-    for name, known in (("mechanisms", MECHANISMS), ("guarantees", GUARANTEES)):
+    for name, known in (("mechanisms", mechanisms.names), ("guarantees", GUARANTEES)):
         _check_list(check, name, values.get(name), known)
     if "approval" in values:
         check.choice("approval", values["approval"], ("automatic", "by-hand"))

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from penstock.mechanisms import Gibbs
+from penstock.mechanisms.protocol import AnyMechanism
 from penstock.schema import LEVEL_KINDS, Column, Floats, Schema
 from penstock.study.study import Study
 from penstock_client.rows.snapshot import PERSON
@@ -67,44 +67,34 @@ class Measured:
 
 
 def shortened(
-    study: Study, steps: int = SHORT, copies: int = COPIES, refits: int = REFITS
+    study: Study,
+    mechanism: AnyMechanism,
+    steps: int = SHORT,
+    copies: int = COPIES,
+    refits: int = REFITS,
 ) -> Study:
-    """The study with at most so many steps, copies and refits.
-
-    A chain (``gibbs``) is kept whole: it has neither copies nor refits, and its plan depends on
-    its length.
-    """
-    mechanism = study.mechanism
-    if isinstance(mechanism, Gibbs):
-        return study
-    short = replace(
-        mechanism,
-        steps=min(steps, mechanism.steps),
-        copies=min(copies, mechanism.copies),
-        refits=min(refits, mechanism.refits),
-    )
+    """The study with at most so many steps, copies and refits, where any can be left out."""
+    short = mechanism.shortened(study.mechanism, steps, copies, refits)
     return replace(study, mechanism=short)
 
 
-def few_steps(study: Study) -> bool:
+def few_steps(study: Study, mechanism: AnyMechanism) -> bool:
     """Whether a short run has all steps of the study."""
-    mechanism = study.mechanism
-    return isinstance(mechanism, Gibbs) or mechanism.steps <= LONG
+    steps = mechanism.steps(study.mechanism)
+    return steps is None or steps <= LONG
 
 
-def seconds(study: Study, measured: Measured) -> float:
+def seconds(study: Study, mechanism: AnyMechanism, measured: Measured) -> float:
     """What the whole release takes, by what its parts took.
 
     T = pace (first + rest + (c - 1) · copy + r · refit + (1 + r)(s - SHORT) · step) + t · checked
     for c copies, r refits and s steps, where t is how many times the tables of the short release
     they are. With few steps there is no term of them.
     """
-    mechanism = study.mechanism
     once = measured.first + measured.rest
-    if isinstance(mechanism, Gibbs):
-        return measured.pace * once + measured.checked
-    c, r = mechanism.copies, mechanism.refits
-    more = 0 if few_steps(study) else mechanism.steps - SHORT
+    c, r = study.mechanism.copies, study.mechanism.refits
+    steps = mechanism.steps(study.mechanism)
+    more = 0 if steps is None or steps <= LONG else steps - SHORT
     fits = r * measured.refit + (1 + r) * more * measured.step
     times = (c + r) / (min(COPIES, c) + min(REFITS, r))
     parts = once + (c - 1) * measured.copy + fits

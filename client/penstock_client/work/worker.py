@@ -30,8 +30,9 @@ from numpy.typing import NDArray
 
 from penstock.base.errors import InvalidEvent
 from penstock.mechanisms.flow.engine import why_no_kernel
-from penstock.mechanisms.plans import Plan, plan
-from penstock.mechanisms.released import COPY, shape_of
+from penstock.mechanisms.protocol import AnyMechanism, Plan
+from penstock.mechanisms.registry import MECHANISMS, Registry
+from penstock.mechanisms.released import COPY
 from penstock.privacy.events import to_dict
 from penstock.privacy.noise.sources import NoiseSource, SecureNoise, SeededNoise
 from penstock.processes.confinement import forbid_dumps, forbid_network
@@ -65,6 +66,7 @@ class Task:
     """A spec with its rows: (persons, k, d) and presence (persons, k), by the study's schema."""
 
     study: Study
+    mechanism: AnyMechanism
     encoding: Encoding
     plan: Plan
     rows: Array
@@ -77,16 +79,23 @@ def noise_of(spec: Spec) -> NoiseSource:
     return SecureNoise() if spec.insecure_seed is None else SeededNoise(spec.insecure_seed)
 
 
-def prepare(spec: Spec, data: snapshot.Bytes, rng: np.random.Generator) -> Task:
+def prepare(
+    spec: Spec,
+    data: snapshot.Bytes,
+    rng: np.random.Generator,
+    mechanisms: Registry = MECHANISMS,
+) -> Task:
     """Lay rows out in the study's order, and plan what was charged.
 
     Args:
         data: the snapshot's bytes.
+        mechanisms: all there are. A worker's process has the closed list, whatever its gate has.
 
     Raises:
         InvalidEvent: the plan is another one than was charged.
     """
-    study = Study.from_dict(spec.study)
+    study = Study.from_dict(spec.study, mechanisms)
+    mechanism = mechanisms.of(study.mechanism)
     dictionary = Schema.from_dict(spec.dictionary)
 
     def load(data: snapshot.Bytes, persons: int | None) -> tuple[Array, Bools]:
@@ -97,22 +106,23 @@ def prepare(spec: Spec, data: snapshot.Bytes, rng: np.random.Generator) -> Task:
 
     rows, present = load(data, spec.persons)
     public = load(map_rows(spec.public), None) if spec.public is not None else None
-    planned = plan(study.mechanism, study.schema, spec.persons, study.privacy, study.estimands)
+    planned = mechanism.plan(study.asked, spec.persons)
     if [to_dict(e) for e in planned.events] != spec.events:
         raise InvalidEvent("the plan is not the one that was charged")
-    return Task(study, Encoding(study.schema), planned, rows, present, public)
+    return Task(study, mechanism, Encoding(study.schema), planned, rows, present, public)
 
 
 def produce(
-    spec: Spec, data: snapshot.Bytes, progress: Callable[[int, int], None]
+    spec: Spec,
+    data: snapshot.Bytes,
+    progress: Callable[[int, int], None],
+    mechanisms: Registry = MECHANISMS,
 ) -> Iterator[pa.Table]:
     """The release's tables, each in random order, decoded by the schema, as they are made."""
-    from penstock.mechanisms.release import release
-
     noise = noise_of(spec)
-    task = prepare(spec, data, noise.generator())
-    shape = shape_of(task.study, spec.persons)
-    for part in release(
+    task = prepare(spec, data, noise.generator(), mechanisms)
+    shape = task.mechanism.shape(task.study.asked, spec.persons)
+    for part in task.mechanism.run(
         task.plan,
         task.encoding,
         task.rows,
@@ -126,18 +136,19 @@ def produce(
         yield shape.table(part.columns, part.labels())
 
 
-def rehearse(spec: Spec, folder: Path) -> rehearsal.Measured:
+def rehearse(spec: Spec, folder: Path, mechanisms: Registry = MECHANISMS) -> rehearsal.Measured:
     """Run short forms of the study on synthetic rows, leave a table, and say how long they took.
 
     Everything that a release does, with the public n: only steps, copies and refits are fewer.
     """
-    study = Study.from_dict(spec.study)
+    study = Study.from_dict(spec.study, mechanisms)
+    mechanism = mechanisms.of(study.mechanism)
     dictionary, k = Schema.from_dict(spec.dictionary), study.schema.max_rows_per_person
 
     began = _clocks()
 
     def run(short: Study, persons: int) -> rehearsal.Timing:
-        charged = plan(short.mechanism, short.schema, persons, short.privacy, short.estimands)
+        charged = mechanism.plan(short.asked, persons)
         events = [to_dict(e) for e in charged.events]
         asked = replace(spec, study=short.to_dict(), persons=persons, events=events)
         rows = rehearsal.synthetic_rows(dictionary, persons, k)
@@ -148,18 +159,20 @@ def rehearse(spec: Spec, folder: Path) -> rehearsal.Measured:
                 yield table
                 timing.part(int(table[COPY][0].as_py()) if len(table) else 0)
 
-        _write(folder / REHEARSED, timed(produce(asked, rows, timing.step)))
+        _write(folder / REHEARSED, timed(produce(asked, rows, timing.step, mechanisms)))
         timing.part(0)
         return timing
 
     def measured() -> rehearsal.Measured:
-        if rehearsal.few_steps(study):
-            return run(rehearsal.shortened(study, rehearsal.LONG), spec.persons).measured()
+        if rehearsal.few_steps(study, mechanism):
+            whole = rehearsal.shortened(study, mechanism, rehearsal.LONG)
+            return run(whole, spec.persons).measured()
         # What is loaded lazily is loaded once, and is no part of what a step takes.
-        alone = rehearsal.shortened(study, copies=1, refits=0)
+        alone = rehearsal.shortened(study, mechanism, copies=1, refits=0)
         run(alone, min(spec.persons, rehearsal.FEW_PERSONS))
-        long = run(rehearsal.shortened(study, rehearsal.LONG, copies=1, refits=0), spec.persons)
-        return run(rehearsal.shortened(study), spec.persons).measured(long)
+        longer = rehearsal.shortened(study, mechanism, rehearsal.LONG, copies=1, refits=0)
+        long = run(longer, spec.persons)
+        return run(rehearsal.shortened(study, mechanism), spec.persons).measured(long)
 
     found = measured()
     wall, processor = (now - then for now, then in zip(_clocks(), began, strict=True))

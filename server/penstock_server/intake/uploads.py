@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 from penstock.base.checks import NAME, SITE, SITE_BOUND, shown
 from penstock.base.errors import InvalidEvent, InvalidInput, SignatureError, UploadRejected
 from penstock.base.times import parse_time
-from penstock.mechanisms import Gibbs, Maf, Trajectory
-from penstock.mechanisms.released import COPY, ESTIMATE, PARTICLE, PATH, TERM, Shape, shape_of
+from penstock.mechanisms import MECHANISMS, Gibbs, Maf, Trajectory
+from penstock.mechanisms.released import COPY, ESTIMATE, PARTICLE, PATH, TERM, Shape
 from penstock.mechanisms.trajectory.times import times_of
 from penstock.privacy.accounting import accountant
 from penstock.privacy.accounting.accountant import epsilon
@@ -35,7 +35,7 @@ from penstock.study.study import Study
 from penstock.wire.manifest import Manifest, read_manifest
 from penstock.wire.messages import SERVED_MAJORS
 from penstock_server.intake.ipc_guard import check_stream
-from penstock_server.store.store import Site
+from penstock_server.store.sites import Site
 
 # A study's sites mostly claim the same events, and a fourth of a second each is the pump's.
 epsilon_pld = lru_cache(maxsize=256)(accountant.epsilon_pld)
@@ -84,7 +84,7 @@ class Upload:
 
 def size_limit(study: Study, persons: int) -> int:
     """The most bytes a site's table may have, from the signed study and the enrolled n."""
-    return shape_of(study, persons).bytes()
+    return MECHANISMS.of(study.mechanism).shape(study.asked, persons).bytes()
 
 
 def check_manifest(
@@ -130,7 +130,7 @@ def check_manifest(
             raise UploadRejected(
                 f"the manifest's {name} is not what was asked", value=shown(got), bound=wanted
             )
-    shape = shape_of(study, site.persons)
+    shape = MECHANISMS.of(study.mechanism).shape(study.asked, site.persons)
     if not shape.allows(manifest.rows):
         most = shape.counts[1]
         raise UploadRejected(
@@ -264,7 +264,7 @@ def read_upload(site: str, manifest: Manifest, path: Path, study: Study) -> Uplo
     Raises:
         UploadRejected: another file than the manifest's, another shape, or a value out of schema.
     """
-    shape = shape_of(study, manifest.persons)
+    shape = MECHANISMS.of(study.mechanism).shape(study.asked, manifest.persons)
     digest = hashlib.sha256()
     with open(path, "rb") as file:
         while part := file.read(1 << 20):

@@ -16,7 +16,8 @@ from importlib import resources
 from typing import Any
 
 from penstock.mechanisms import Trajectory
-from penstock.questions.estimands import LOG_MODELS, Estimand
+from penstock.questions.estimands import Estimand
+from penstock.questions.models import MODELS
 from penstock_server.analysis import pooling
 from penstock_server.analysis.combine import SiteEstimate
 from penstock_server.report import words
@@ -67,7 +68,7 @@ def completed(report: Json) -> Json:
     """A kept report of format 1.0, with what later ones added to it; another one as it is."""
     if report["format_version"] != "1.0":
         return report
-    estimands = [{**e, "fitted": words.MODELS[e["model"]]} for e in report["estimands"]]
+    estimands = [{**e, "fitted": MODELS.of(e["model"]).title} for e in report["estimands"]]
     added = {"mechanism": [], "trajectory": None, "estimands": estimands}
     return {**report, **added, "format_version": FORMAT_VERSION}
 
@@ -148,8 +149,8 @@ def _composed(sites: int, delivered: Sequence[SiteInput]) -> Json | None:
 
 def _estimand(estimand: Estimand, inputs: ReportInputs, delivered: Sequence[SiteInput]) -> Json:
     schema = inputs.study.schema
-    measure, short, left, right = words.measure(estimand, schema)
-    log = estimand.model in LOG_MODELS
+    model, measure = estimand.regression, words.measure(estimand, schema)
+    log = model.ratio
     found = {s.name: s.estimates.get(estimand.name) for s in delivered}
     good = {
         name: e
@@ -170,11 +171,11 @@ def _estimand(estimand: Estimand, inputs: ReportInputs, delivered: Sequence[Site
         "contrast": words.contrast(estimand, schema),
         "adjusted": words.adjusted_text(estimand, schema),
         "axis_label": words.axis_label(estimand, schema),
-        "measure": measure,
-        "short": short,
+        "measure": measure.name,
+        "short": measure.short,
         "log": log,
         # A mean's 0 is no null value: nothing lies on either side of it.
-        "sides": [] if estimand.model == "mean" else [left, right],
+        "sides": [measure.lower, measure.higher] if model.compares else [],
         "per": estimand.per,
         "level": LEVEL,
         "n": total,
@@ -342,9 +343,9 @@ def _size(
 def _subject(estimand: Estimand, inputs: ReportInputs, link: str) -> str:
     """What the estimate is: "hazard ratio for death per 10 mmHg of pressure"."""
     schema = inputs.study.schema
-    measure = words.measure(estimand, schema)[0]
+    measure = words.measure(estimand, schema).name
     what = words.contrast(estimand, schema)
-    if estimand.model == "mean":
+    if not estimand.regression.compares:
         return f"{measure} {what}"
     joint = " " if what.startswith("per ") else ", "
     return f"{measure} {link} {words.outcome_text(estimand, schema)}{joint}{what}"

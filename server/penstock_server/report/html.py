@@ -13,6 +13,7 @@ import jinja2
 from markupsafe import Markup
 
 from penstock.mechanisms import Gibbs
+from penstock.questions.models import MODELS
 from penstock.wire.messages import CODES
 from penstock_server.report import draw
 from penstock_server.report.axis import (
@@ -36,7 +37,12 @@ def render(report: Json) -> str:
     scripts and requests by its own content security policy.
     """
     estimands = [
-        {"data": e, "figure": _figure(e, position), "scale": _scale(e)}
+        {
+            "data": e,
+            "model": MODELS.of(e["model"]),
+            "figure": _figure(e, position),
+            "scale": _scale(e),
+        }
         for position, e in enumerate(report["estimands"])
     ]
     return _template().render(

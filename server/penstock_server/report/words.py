@@ -2,28 +2,12 @@
 
 from __future__ import annotations
 
-from penstock.mechanisms import Gibbs, Maf, Mechanism, SlicedWasserstein, Trajectory
-from penstock.mechanisms.released import counts_rows
+from penstock.mechanisms import MECHANISMS, Gibbs, Maf, Settings, SlicedWasserstein, Trajectory
+from penstock.mechanisms.gibbs.models import POSINGS
 from penstock.questions.estimands import Estimand
+from penstock.questions.models.model import Measure
 from penstock.schema import Column, Schema
 from penstock.study.study import Study
-
-MEASURES: dict[str, tuple[str, str, str, str]] = {
-    # model: measure, short form, what lies left and right of the null value
-    "cox": ("hazard ratio", "HR", "lower hazard", "higher hazard"),
-    "logistic": ("odds ratio", "OR", "lower odds", "higher odds"),
-    "ols": ("mean difference", "Difference", "lower", "higher"),
-    "poisson": ("rate ratio", "RR", "lower rate", "higher rate"),
-    "mean": ("mean", "Mean", "lower", "higher"),
-}
-MODELS: dict[str, str] = {
-    "cox": "Cox model, Efron ties",
-    "logistic": "Logistic model",
-    "ols": "Linear model",
-    "poisson": "Poisson model",
-    "mean": "Mean",
-}
-BASELINES = {"piecewise": "piecewise constant baseline hazard", "weibull": "Weibull baseline"}
 
 
 def contrast(estimand: Estimand, schema: Schema) -> str:
@@ -33,7 +17,7 @@ def contrast(estimand: Estimand, schema: Schema) -> str:
     """
     column = schema[estimand.term]
     name = column_name(column)
-    if estimand.model == "mean":
+    if not estimand.regression.compares:
         return f"of {outcome_text(estimand, schema)}"
     if estimand.level is not None:
         return f"{name}: {estimand.level} against {column.levels[0]}"
@@ -50,40 +34,32 @@ def column_name(column: Column) -> str:
 
 
 def axis_label(estimand: Estimand, schema: Schema) -> str:
-    what, name = contrast(estimand, schema), measure(estimand, schema)[0]
-    joint = " " if what.startswith("per ") or estimand.model == "mean" else ", "
+    what, name = contrast(estimand, schema), measure(estimand, schema).name
+    joint = " " if what.startswith("per ") or not estimand.regression.compares else ", "
     return f"{name[0].upper()}{name[1:]}{joint}{what}"
 
 
-def share(estimand: Estimand, schema: Schema) -> bool:
-    """Whether a mean is the share of a column's second level."""
-    return estimand.model == "mean" and schema[estimand.outcome].kind == "binary"
-
-
-def measure(estimand: Estimand, schema: Schema) -> tuple[str, str, str, str]:
+def measure(estimand: Estimand, schema: Schema) -> Measure:
     """The estimate's name, its short form, and what lies left and right of a null value."""
-    named = MEASURES[estimand.model]
-    return ("share", "Share", *named[2:]) if share(estimand, schema) else named
+    return estimand.regression.measure_of(schema[estimand.outcome])
 
 
-def model_text(estimand: Estimand, mechanism: Mechanism) -> str:
+def model_text(estimand: Estimand, mechanism: Settings) -> str:
     """The model that was fitted, and by whom where it was not fitted to tables."""
     if not isinstance(mechanism, Gibbs):
-        return MODELS[estimand.model]
-    if estimand.model == "cox":
-        return f"Survival model with a {BASELINES[mechanism.baseline]}, fitted at the sites"
-    done = "taken" if estimand.model == "mean" else "fitted"
-    return f"{MODELS[estimand.model]}, {done} at the sites"
+        return estimand.regression.title
+    posing = POSINGS.of(estimand.model).with_baseline(mechanism.baseline)
+    return f"{posing.title} at the sites"
 
 
 def outcome_text(estimand: Estimand, schema: Schema) -> str:
-    """The outcome (of cox: the event), with its unit where the estimate carries one."""
-    column = schema[estimand.outcome]
-    if estimand.model == "cox" and column.event is not None:
+    """The outcome (of a duration its event), with its unit where the estimate carries one."""
+    column, model = schema[estimand.outcome], estimand.regression
+    if model.needs_event and column.event is not None:
         return column_name(schema[column.event])
-    if share(estimand, schema):
+    if model.is_share(column):
         return f"{column_name(column)}: {column.levels[1]}"
-    unit = f" ({column.unit})" if estimand.model in ("ols", "mean") and column.unit else ""
+    unit = f" ({column.unit})" if model.in_outcome_units and column.unit else ""
     return f"{column_name(column)}{unit}"
 
 
@@ -153,7 +129,7 @@ def _released(study: Study) -> list[str]:
             "synthetic table, and another question costs privacy again."
         ]
     tables = f"{count_text(used.copies, 'synthetic table')} with "
-    if counts_rows(study):
+    if MECHANISMS.of(study.mechanism).counts_rows(study.asked):
         tables += "about as many rows as the site has, by a noisy count"
     else:
         tables += "a row for each that the declared frame may hold"
@@ -208,7 +184,7 @@ def limits(study: Study, *, mechanism_variance: bool) -> list[str]:
         if persons == 1
         else f"Each person is assumed to be in at most {persons} sites.",
     ]
-    if not gibbs and not counts_rows(study):
+    if not gibbs and not MECHANISMS.of(study.mechanism).counts_rows(study.asked):
         found.append(
             "Tables have a row for each that the declared frames may hold, since these releases "
             "counted nobody. Where a frame is larger than the cohort, standard errors are too "

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.mechanisms import Gibbs, Maf, Trajectory
+from penstock.mechanisms import MECHANISMS, Gibbs, Maf, Trajectory
 from penstock.mechanisms.gibbs.settings import answer_terms
-from penstock.mechanisms.released import COPY, PATH, counts_rows
+from penstock.mechanisms.released import COPY, PATH
 from penstock.study.study import Study
 from penstock.wire.messages import Copies
 from penstock_server.results.export import PARTICLE, POINT, SITE, TIME, no_couplings
@@ -127,7 +127,9 @@ def combining(study: Study) -> str:
     mechanism = study.mechanism
     if isinstance(mechanism, Gibbs):
         return ANSWER
-    text = COPIES.format(rows=COUNTED if counts_rows(study) else FRAMED)
+    text = COPIES.format(
+        rows=COUNTED if MECHANISMS.of(study.mechanism).counts_rows(study.asked) else FRAMED
+    )
     text += REFITS if mechanism.refits else NO_REFITS
     return text + SNAPSHOTS if isinstance(mechanism, Trajectory) else text
 

@@ -25,7 +25,6 @@ from penstock.study.study import Study
 from penstock.wire.manifest import Manifest, read_manifest
 from penstock.wire.messages import Copies, SiteState, StudyState, explain
 from penstock.wire.signatures import fingerprint
-from penstock.wire.signed import read_signed_study
 from penstock_server.analysis.combine import SiteEstimate, combine
 from penstock_server.analysis.estimands import Estimate, estimate
 from penstock_server.analysis.floor import variance_floor
@@ -38,8 +37,9 @@ from penstock_server.report.inputs import ReportInputs, SiteInput, SiteRelease
 from penstock_server.results import export
 from penstock_server.results.codebook import dictionary
 from penstock_server.results.material import Material, gather
-from penstock_server.store.store import SiteRow, StudyRow
-from penstock_server.studies.lifecycle import Coordinator, table_path
+from penstock_server.store.folder import table_path
+from penstock_server.store.register import SiteRow, StudyRow
+from penstock_server.studies.coordinator import Coordinator
 
 REPORT = "report.json"
 
@@ -208,9 +208,9 @@ def pull(coordinator: Coordinator, prefix: str, out: Path, *, copies: Copies) ->
             bound=row.note or None,
             remedy="see `penstock study status`",
         )
-    study = read_signed_study(row.signed).study
+    study = row.signed.study
     # An older version's report may have been kept.
-    report = completed(json.loads((coordinator.results(row.id) / REPORT).read_text()))
+    report = completed(json.loads((coordinator.folder.results(row.id) / REPORT).read_text()))
     out.mkdir(parents=True, exist_ok=True)
     files = [out / n for n in ("report.html", "report.json", "dictionary.json")]
     export.write(files[0], render(report).encode())

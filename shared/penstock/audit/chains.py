@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 
 from penstock.audit.releases import DELTA, repeated
 from penstock.audit.worlds import Target
-from penstock.mechanisms import Gibbs
 from penstock.mechanisms.gibbs import chain
 from penstock.mechanisms.gibbs import run as mechanism
+from penstock.mechanisms.gibbs.families import LINEAR_LOSS
 from penstock.mechanisms.gibbs.plan import plan
 from penstock.mechanisms.gibbs.posterior import Regression
+from penstock.mechanisms.gibbs.settings import Gibbs
 from penstock.privacy.noise.sources import NoiseSource
 from penstock.privacy.request import PrivacyRequest
 from penstock.questions.estimands import Estimand
@@ -71,7 +72,7 @@ def _posterior(weight: float, ridge: float, smoothness: float) -> Regression:
     squared = smoothness - ridge
     row = np.full((1, 2), math.sqrt(squared / 2))
     return Regression(
-        family="linear",
+        family=LINEAR_LOSS,
         design=row,
         outcome=np.array([1e6]),
         weight=np.array([weight]),

@@ -9,6 +9,8 @@ gradient can be told from two iterates.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,12 +18,15 @@ from scipy.spatial import cKDTree
 
 from penstock.audit.releases import DELTA, repeated
 from penstock.audit.worlds import Bools, Target
-from penstock.mechanisms import Maf, SlicedWasserstein
 from penstock.mechanisms.flow.architecture import Architecture
 from penstock.mechanisms.flow.engine import make_flow
 from penstock.mechanisms.flow.training import Training, fit
+from penstock.mechanisms.maf import plan as maf_plan
+from penstock.mechanisms.maf.settings import Maf
+from penstock.mechanisms.sliced_wasserstein import plan as sliced_plan
+from penstock.mechanisms.sliced_wasserstein.settings import SlicedWasserstein
 from penstock.mechanisms.tables import run as mechanism
-from penstock.mechanisms.tables.plan import plan
+from penstock.mechanisms.tables.plan import Plan
 from penstock.privacy.noise.sources import NoiseSource
 from penstock.privacy.request import PrivacyRequest
 from penstock.schema import Column, Schema
@@ -127,16 +132,16 @@ def maf(scale: float) -> Target:
     """The whole mechanism, with latent noise injection, which says most of single persons."""
     w = min(0.001 / scale**2, 0.5)
     asked = Maf(copies=1, refits=0, steps=4, flows=1, hidden=(4,), w=w, latent_clip=3.0)
-    return _tables("maf", asked, scale)
+    return _tables("maf", partial(maf_plan.plan, asked), scale)
 
 
 def sliced_wasserstein(scale: float) -> Target:
     """The whole mechanism by its sketch."""
     asked = SlicedWasserstein(copies=1, refits=0, steps=4, bases=2, bins=16)
-    return _tables("sliced-wasserstein", asked, scale)
+    return _tables("sliced-wasserstein", partial(sliced_plan.plan, asked), scale)
 
 
-def _tables(name: str, asked: Maf | SlicedWasserstein, scale: float) -> Target:
+def _tables(name: str, plan: Callable[[Schema, int, PrivacyRequest], Plan], scale: float) -> Target:
     """Distinct persons at the box's corners, in by fair coins; one run.
 
     Seen are the released tables alone. Loose by nature: the tables say little of any one person.
@@ -147,7 +152,7 @@ def _tables(name: str, asked: Maf | SlicedWasserstein, scale: float) -> Target:
     names = [Column(f"x{i}", "continuous", -5.0, 5.0, 3) for i in range(columns)]
     schema = Schema(tuple(names))
     encoding = Encoding(schema)
-    planned = plan(asked, schema, persons, PrivacyRequest(1.0 / scale, delta))
+    planned = plan(schema, persons, PrivacyRequest(1.0 / scale, delta))
     signs = (np.arange(persons)[:, None] >> np.arange(columns)) & 1
     rows = np.where(signs == 1, encoding.high, encoding.low)
 

@@ -29,7 +29,8 @@ from penstock.base.errors import InvalidInput, JobFailed, PenstockError, Problem
 from penstock.base.times import stamp_seconds, utc_now
 from penstock.cli.advice import show_suggestions
 from penstock.cli.console import done, emit_json, err, escape, friendly, say, table
-from penstock.mechanisms import MECHANISMS, Gibbs, Trajectory
+from penstock.mechanisms.memory import GB
+from penstock.mechanisms.registry import MECHANISMS
 from penstock.privacy.request import DELTA_TIMES_PERSONS, advised_delta
 from penstock.schema import Schema, suggest_for
 from penstock.study.study import Study, require_estimands
@@ -56,6 +57,9 @@ RESULTS = "results:"
 """Names the bar of what is made of the sites' deliveries; no site has this name."""
 USUAL_MEMORY_GB = 8.0
 """What a site lets a run have unless its steward says otherwise."""
+
+TIMED = ", ".join(m.name for m in MECHANISMS.values() if m.takes_time)
+"""Mechanisms that look at when a row was taken."""
 
 LARGE = 4_000_000
 """Bytes of a file from which on a progress bar is worth showing."""
@@ -98,9 +102,9 @@ def new(
     federation: Annotated[str, typer.Option(help="The federation's name.")] = "main",
     mechanism: Annotated[
         str, typer.Option(help=f"How sites make their release: {', '.join(MECHANISMS)}.")
-    ] = MECHANISMS[0],
+    ] = MECHANISMS.default.name,
     time: Annotated[
-        str | None, typer.Option(help="trajectory: the column that says when a row was taken.")
+        str | None, typer.Option(help=f"{TIMED}: the column that says when a row was taken.")
     ] = None,
     deadline_days: Annotated[
         float,
@@ -118,6 +122,7 @@ def new(
     moment = utc_now().replace(microsecond=0)
     schema = _schema(source)
     chosen = mechanism_for(mechanism, schema, time)
+    used = MECHANISMS.of(chosen)
     persons = _persons([source]) if source.suffix == ".json" else {}
     text = study_template(
         schema,
@@ -131,12 +136,12 @@ def new(
         deadline_hours=24 * deadline_days,
         mechanism=chosen,
         # Only a study with a question can ask for an answer instead of tables.
-        estimands=(question_for(schema),) if isinstance(chosen, Gibbs) else (),
+        estimands=(question_for(schema),) if used.answers_one else (),
     )
     out.write_text(text, encoding="utf-8")
     done(f"{out}: edit the estimands and the privacy asked for, then `penstock study check`")
-    if isinstance(chosen, Trajectory) and time is None:
-        say(f"  time = {chosen.time}: taken by its name; --time names another column")
+    if time is None and (guessed := used.guessed(chosen)):
+        say(f"  {guessed}")
 
 
 def _schema(source: Path) -> Schema:
@@ -209,8 +214,8 @@ def check(
     others = f", {', '.join(found.readers)}" if found.readers else ""
     say(f"  may be read by you{others} and the coordinator's admins")
     for e in found.estimands:
-        if e.model == "mean":
-            say(f"  {e.name}: mean of {e.outcome}")
+        if not e.regression.compares:
+            say(f"  {e.name}: {e.model} of {e.outcome}")
             continue
         say(f"  {e.name}: {e.model} {e.outcome} ~ {' + '.join((e.term, *e.adjust))}, per {e.per:g}")
 
@@ -248,15 +253,12 @@ def _plan_for(study: Study, persons: dict[str, int]) -> None:
     Raises:
         Hopeless: its answer would be noise at a site.
     """
-    from penstock.mechanisms.memory import GB, memory
-    from penstock.mechanisms.plans import plan, require_worth
-
+    used = MECHANISMS.of(study.mechanism)
     for site, n in persons.items():
-        asked = (study.mechanism, study.schema, n, study.privacy, study.estimands)
         try:
-            planned = plan(*asked)
-            require_worth(planned, study.mechanism, study.schema, study.privacy, study.estimands)
-            needed = memory(planned, study.schema)
+            planned = used.plan(study.asked, n)
+            used.require_worth(study.asked, planned)
+            needed = used.memory(planned, study.schema)
         except ModuleNotFoundError:
             return
         if needed.total > USUAL_MEMORY_GB * GB:
@@ -469,8 +471,8 @@ def pull(
 
     Synthetic tables are pooled.parquet and pooled.csv; with --refits there are refits.parquet and
     refits.csv beside them, and dictionary.json has the rule that makes intervals of your own
-    estimates from both. A trajectory has paths and particles,
-    too, and gibbs has coefficients.csv and coefficients.json instead.
+    estimates from both. A mechanism may have paths and particles, too, or coefficients.csv and
+    coefficients.json instead: `penstock study check` says what comes back.
     """
     if copies not in ("one", "all"):
         problem = Problem("--copies", "unknown", value=copies, bound="one or all")

@@ -7,23 +7,16 @@ it starts a worker.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeAlias
 
-from penstock.mechanisms import Gibbs, Mechanism, Trajectory
+from penstock.mechanisms.protocol import Asked, Plan, Settings
+from penstock.mechanisms.registry import MECHANISMS
 from penstock.privacy.request import PrivacyRequest
 from penstock.questions.estimands import Estimand
 from penstock.schema import Schema
 
-if TYPE_CHECKING:
-    from penstock.mechanisms.gibbs import plan as gibbs
-    from penstock.mechanisms.tables import plan as tables
-    from penstock.mechanisms.trajectory import plan as trajectory
-
-Plan: TypeAlias = "tables.Plan | trajectory.Plan | gibbs.Plan"
-
 
 def plan(
-    mechanism: Mechanism,
+    settings: Settings,
     schema: Schema,
     persons: int,
     privacy: PrivacyRequest,
@@ -35,39 +28,5 @@ def plan(
         InvalidInput: the study asks for what the mechanism does not do.
         BudgetExceeded: ε cannot be met; says what could.
     """
-    # Imported where one is made: half a second that every command of a site would wait for.
-    if isinstance(mechanism, Gibbs):
-        from penstock.mechanisms.gibbs import plan as gibbs
-
-        return gibbs.plan(mechanism, schema, persons, privacy, estimands)
-    if isinstance(mechanism, Trajectory):
-        from penstock.mechanisms.trajectory import plan as trajectory
-
-        return trajectory.plan(mechanism, schema, persons, privacy)
-    from penstock.mechanisms.tables import plan as tables
-
-    return tables.plan(mechanism, schema, persons, privacy)
-
-
-def require_worth(
-    planned: Plan,
-    mechanism: Mechanism,
-    schema: Schema,
-    privacy: PrivacyRequest,
-    estimands: Sequence[Estimand] = (),
-) -> None:
-    """Refuse what would say nothing whatever the rows are, by public numbers alone.
-
-    Args:
-        planned: what :func:`plan` made of the same.
-
-    Raises:
-        Hopeless: an answer that :mod:`penstock.mechanisms.gibbs.worth` plans to be noise.
-    """
-    if isinstance(mechanism, Gibbs):
-        from penstock.mechanisms.gibbs import plan as gibbs
-        from penstock.mechanisms.gibbs import worth
-
-        if not isinstance(planned, gibbs.Plan):
-            raise TypeError("this is no plan of gibbs")
-        worth.require_worth(planned, mechanism, schema, privacy, estimands)
+    asked = Asked(settings, schema, privacy, tuple(estimands))
+    return MECHANISMS.of(settings).plan(asked, persons)

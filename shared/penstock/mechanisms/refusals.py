@@ -6,24 +6,19 @@ says by it what the gate would say.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Literal
 
 from penstock.base.errors import Hopeless
-from penstock.mechanisms import Mechanism
-from penstock.mechanisms.memory import Memory, memory
-from penstock.mechanisms.plans import Plan, require_worth
-from penstock.privacy.request import PrivacyRequest
-from penstock.questions.estimands import Estimand
+from penstock.mechanisms.memory import Memory
+from penstock.mechanisms.protocol import AnyMechanism, Asked, Plan, Settings
 from penstock.schema import Schema
 
 
 def refusals(
+    mechanism: AnyMechanism,
+    asked: Asked[Settings],
     planned: Plan,
-    mechanism: Mechanism,
-    schema: Schema,
-    privacy: PrivacyRequest,
-    estimands: Sequence[Estimand] = (),
     *,
     dictionary: Schema,
     memory_gb: float,
@@ -32,15 +27,15 @@ def refusals(
     """Every reason, as the code of a refusal (:data:`penstock.wire.messages.CODES`) and details.
 
     Args:
-        planned: what :func:`penstock.mechanisms.plans.plan` made of what follows.
+        planned: what the mechanism made of what is asked.
         dictionary: the site's; memory_gb, threads: what it lets a run have.
     """
     try:
-        require_worth(planned, mechanism, schema, privacy, estimands)
+        mechanism.require_worth(asked, planned)
     except Hopeless as error:
         yield "hopeless", str(error)
     # What cannot fit would burn its charge.
-    needed = memory(planned, schema, dictionary, threads)
+    needed = mechanism.memory(planned, asked.schema, dictionary, threads)
     if not within(needed, memory_gb):
         yield "memory", shortage(needed, planned.persons, memory_gb)
 

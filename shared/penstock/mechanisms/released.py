@@ -9,15 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from penstock.mechanisms import Gibbs, Trajectory
-from penstock.mechanisms.gibbs.settings import answer_terms
 from penstock.schema import LARGEST, Column, Schema, to_arrow
-from penstock.study.study import Study
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,9 +30,8 @@ PARTICLE = -1
 """What stands under :data:`PATH` for a particle."""
 
 TERM, ESTIMATE, COVARIANCE = "term", "estimate", "cov_{}"
-"""Columns of an answer: the coefficient's number from 1, in the order of
-:func:`penstock.mechanisms.gibbs.settings.answer_terms`; its value; a column of the covariance
-matrix."""
+"""Columns of an answer: the coefficient's number from 1, in the order that the mechanism gives its
+terms; its value; a column of the covariance matrix."""
 
 _NOTHING = np.iinfo(np.int32).min
 """What a missing label is read as: no label at all."""
@@ -141,27 +137,20 @@ def _labels(table: pa.Table, name: str) -> npt.NDArray[np.int32]:
     return found
 
 
-def shape_of(study: Study, persons: int) -> Shape:
-    """The shape of what a site of so many persons releases."""
-    mechanism, rows = study.mechanism, persons * study.schema.max_rows_per_person
-    if isinstance(mechanism, Gibbs):
-        terms = len(answer_terms(study.schema, study.estimands[0], mechanism))
-        return Shape(answer_schema(terms), (COPY,), {1: terms})
-    tables = (*range(-mechanism.refits, 0), *range(1, mechanism.copies + 1))
-    counts = {copy: rows for copy in tables}
-    if not isinstance(mechanism, Trajectory):
-        return Shape(study.schema, (COPY,), counts, counted=counts_rows(study))
-    particles = mechanism.particles * mechanism.time_points(study.schema)
-    counts[0] = particles + mechanism.paths * mechanism.path_times
-    return Shape(
-        study.schema,
-        (COPY, PATH),
-        counts,
-        particles,
-        mechanism.paths,
-        mechanism.path_times,
-        counted=counts_rows(study),
-    )
+class Copied(Protocol):
+    """How many tables of each kind are released."""
+
+    @property
+    def copies(self) -> int: ...
+
+    @property
+    def refits(self) -> int: ...
+
+
+def synthetic_counts(of: Copied, schema: Schema, persons: int) -> dict[int, int]:
+    """The most rows of each synthetic table, by :data:`COPY`: one for each of the frame's."""
+    tables = (*range(-of.refits, 0), *range(1, of.copies + 1))
+    return dict.fromkeys(tables, persons * schema.max_rows_per_person)
 
 
 def refit_copy(refit: int, copies: int) -> int:
@@ -177,18 +166,6 @@ def refits_of_copies(wire: str) -> bool:
     """
     major, minor = map(int, wire.split("."))
     return (major, minor) >= (1, 1)
-
-
-def counts_rows(study: Study) -> bool:
-    """Whether a release holds a noisy count of the rows, and its tables so many.
-
-    A flow from public rows, and a public start, have counted nobody: their tables have a row for
-    each that the frame may hold. An answer has no tables.
-    """
-    mechanism = study.mechanism
-    if isinstance(mechanism, Trajectory):
-        return mechanism.start != "public"
-    return not isinstance(mechanism, Gibbs) and study.privacy.guarantee != "public-flow"
 
 
 def answer_schema(terms: int) -> Schema:

@@ -1,15 +1,4 @@
-"""What a study estimates: a coefficient of a model, or a mean, and whether its columns can tell it.
-
-============  ==========================  ================  ================================
-model         outcome                     scale             estimate
-============  ==========================  ================  ================================
-`ols`         number                      as it is          difference of means
-`logistic`    0/1                         log               odds ratio
-`cox`         duration with its event     log               hazard ratio
-`poisson`     count                       log               rate ratio
-`mean`        number or 0/1               as it is          mean; of a 0/1 column the share of 1
-============  ==========================  ================  ================================
-"""
+"""What a study estimates, a coefficient of a model or a mean, and whether its columns can tell."""
 
 from __future__ import annotations
 
@@ -18,19 +7,9 @@ from dataclasses import dataclass
 
 from penstock.base.checks import Checks, nearest, shown
 from penstock.base.errors import Problem
+from penstock.questions.models import MODELS
+from penstock.questions.models.model import Model
 from penstock.schema import Column
-
-MODELS = {
-    "ols": ("continuous", "integer"),
-    "logistic": ("binary", "event"),
-    "cox": ("duration",),
-    "poisson": ("integer",),
-    "mean": ("continuous", "integer", "binary"),
-}
-"""Models of an estimand, and the kinds of column that each takes as its outcome."""
-
-LOG_MODELS = ("logistic", "cox", "poisson")
-"""Models whose coefficients are logarithms of ratios."""
 
 COVARIATES = ("continuous", "integer", "binary", "ordered", "categorical")
 
@@ -41,7 +20,7 @@ class Estimand:
 
     Attributes:
         name: how the report calls it.
-        model: one of :data:`MODELS`.
+        model: the name of one of :data:`penstock.questions.models.MODELS`.
         outcome: a column; for cox the duration (its event column comes from the schema).
         term: the column whose coefficient is the estimand; of a mean the outcome itself, which
             need not be said.
@@ -67,11 +46,11 @@ class Estimand:
     def __post_init__(self) -> None:
         check = Checks(f"estimand {shown(self.name)}")
         check.pattern("name", self.name)
-        check.choice("model", self.model, tuple(MODELS))
+        known = check.choice("model", self.model, MODELS.names)
         check.pattern("outcome", self.outcome)
         if self.term != "":
             check.pattern("term", self.term)
-        elif self.model == "mean":
+        elif known is not None and not MODELS.of(known).compares:
             check.keep(self, term=self.outcome)
         else:
             check.add("term", "is missing", remedy="Name the column whose coefficient is asked for")
@@ -86,6 +65,16 @@ class Estimand:
             check.text("level", self.level, 64)
         check.done()
 
+    @property
+    def regression(self) -> Model:
+        """The model itself."""
+        return MODELS.of(self.model)
+
+    @property
+    def covariates(self) -> tuple[str, ...]:
+        """Columns beside the outcome: adjustment columns, then the term; none of a mean."""
+        return (*self.adjust, self.term) if self.regression.compares else ()
+
 
 def estimand_problems(
     estimand: Estimand, columns: Sequence[Column], broken: Collection[str] = ()
@@ -99,13 +88,13 @@ def estimand_problems(
     """
     check = Checks(f"estimand {estimand.name!r}")
     known = {c.name: c for c in columns}
-    outcome = _role(check, "outcome", estimand.outcome, known, broken, MODELS[estimand.model])
-    if estimand.model == "mean":
-        _check_mean(check, estimand)
+    model = estimand.regression
+    outcome = _role(check, "outcome", estimand.outcome, known, broken, model.outcomes)
+    if outcome is not None:
+        model.check_outcome(check, outcome)
+    if not model.compares:
+        _check_alone(check, estimand)
         return check.problems
-    if estimand.model == "poisson" and outcome is not None and outcome.bounds[0] < 0:
-        lower = f"{outcome.bounds[0]:g}"
-        check.add("outcome", "is a count, and cannot lie below 0", value=f"lower = {lower}")
     term = _role(check, "term", estimand.term, known, broken, COVARIATES)
     for name in estimand.adjust:
         _role(check, "adjust", name, known, broken, COVARIATES)
@@ -116,22 +105,23 @@ def estimand_problems(
     return check.problems
 
 
-def _check_mean(check: Checks, estimand: Estimand) -> None:
-    """A mean has an outcome, and nothing else."""
+def _check_alone(check: Checks, estimand: Estimand) -> None:
+    """What compares nothing, a mean, has an outcome, and nothing else."""
+    what = f"has no meaning for a {estimand.model}"
     if estimand.term != estimand.outcome:
         check.add(
             "term",
-            "has no meaning for a mean",
+            what,
             value=shown(estimand.term),
             bound=f"{estimand.outcome}, or left out",
             remedy="Remove it",
         )
     if estimand.per != 1:
-        check.add("per", "has no meaning for a mean", value=shown(estimand.per), bound="1")
+        check.add("per", what, value=shown(estimand.per), bound="1")
     if estimand.adjust:
-        check.add("adjust", "has no meaning for a mean", remedy="Remove it")
+        check.add("adjust", what, remedy="Remove it")
     if estimand.level is not None:
-        check.add("level", "has no meaning for a mean", remedy="Remove it")
+        check.add("level", what, remedy="Remove it")
 
 
 def _check_term(check: Checks, estimand: Estimand, term: Column) -> None:

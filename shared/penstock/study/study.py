@@ -13,11 +13,11 @@ from dataclasses import MISSING, dataclass, fields
 from datetime import datetime
 from typing import Any, TypeVar
 
-from penstock import mechanisms
 from penstock.base.checks import SITE, SITE_BOUND, Checks, record, shown, unknown_keys, within
 from penstock.base.errors import InvalidInput, Problem
 from penstock.base.times import parse_time
-from penstock.mechanisms import Mechanism
+from penstock.mechanisms.protocol import Asked, Settings, settings_to_dict
+from penstock.mechanisms.registry import MECHANISMS, Registry
 from penstock.privacy.request import PrivacyRequest
 from penstock.questions.estimands import Estimand, estimand_problems
 from penstock.schema import Column, Schema, read_columns
@@ -61,7 +61,7 @@ class Study:
     schema: Schema
     estimands: tuple[Estimand, ...]
     privacy: PrivacyRequest
-    mechanism: Mechanism
+    mechanism: Settings
     quorum: int
     deadline_hours: float
     not_before: str
@@ -78,7 +78,7 @@ class Study:
         parts = (
             isinstance(self.schema, Schema),
             isinstance(self.privacy, PrivacyRequest),
-            isinstance(self.mechanism, Mechanism),
+            isinstance(self.mechanism, Settings),
             isinstance(self.estimands, tuple)
             and all(isinstance(e, Estimand) for e in self.estimands),
         )
@@ -91,6 +91,11 @@ class Study:
             check.add("", "schema, estimands, privacy or mechanism is of the wrong type")
         check.done()
         check.keep(self, deadline_hours=float(self.deadline_hours))
+
+    @property
+    def asked(self) -> Asked[Settings]:
+        """The parts of it that its mechanism has to know."""
+        return Asked(self.mechanism, self.schema, self.privacy, self.estimands)
 
     def to_dict(self) -> dict[str, Any]:
         """The canonical JSON form; ε = ∞ (guarantee ``empirical``) is null.
@@ -105,15 +110,18 @@ class Study:
             del data["readers"]
         data["schema"] = self.schema.to_dict()
         data["estimands"] = [_flat(e) for e in self.estimands]
-        data["mechanism"] = mechanisms.settings(self.mechanism)
+        data["mechanism"] = settings_to_dict(self.mechanism)
         data["privacy"] = _flat(self.privacy)
         if self.privacy.epsilon == math.inf:
             data["privacy"]["epsilon"] = None
         return data
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Study:
+    def from_dict(cls, data: Mapping[str, Any], mechanisms: Registry = MECHANISMS) -> Study:
         """Inverse of :meth:`to_dict`, for anything that was parsed from JSON.
+
+        Args:
+            mechanisms: those that it may name.
 
         Raises:
             InvalidInput: with every problem, whose ``where`` is a path such as
@@ -134,7 +142,7 @@ class Study:
         if columns or broken:
             problems += _question_problems(estimands, columns, broken)
         privacy = _read("privacy", PrivacyRequest, data, problems)
-        mechanism = _read_mechanism(data, problems)
+        mechanism = _read_mechanism(data, mechanisms, problems)
         if problems or privacy is None or mechanism is None:  # None: its problems are listed
             raise InvalidInput(f"study {shown(data.get('name'))}", problems)
         return cls(
@@ -254,7 +262,9 @@ def _read(name: str, cls: type[T], data: Mapping[str, Any], problems: list[Probl
         return None
 
 
-def _read_mechanism(data: Mapping[str, Any], problems: list[Problem]) -> Mechanism | None:
+def _read_mechanism(
+    data: Mapping[str, Any], mechanisms: Registry, problems: list[Problem]
+) -> Settings | None:
     if "mechanism" not in data:
         return None  # absent: said already
     try:

@@ -1,6 +1,11 @@
-"""What a noisy curvature says: made definite, drawn to a diagonal, blended with another."""
+"""What a noisy curvature says: made definite, drawn to a diagonal, blended with another.
+
+And how it is summed: as the vector of its upper triangle.
+"""
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,3 +58,22 @@ def share_of_start(curvature: Array, spread: float, other: float) -> float:
     the former is taken to be off by :data:`_DRIFT` of itself."""
     drift = _DRIFT * max(float(np.diag(curvature).mean()), 0.0)
     return other**2 / (other**2 + spread**2 + drift**2)
+
+
+def triangle(size: int) -> tuple[NDArray[np.intp], NDArray[np.intp], Array]:
+    """Upper triangle of a symmetric matrix as one vector of the same (Frobenius) norm.
+
+    Returns:
+        Row and column indices, and factors: 1 on the diagonal, √2 beside it.
+    """
+    first, second = np.triu_indices(size)
+    return first, second, np.where(first == second, 1.0, math.sqrt(2.0))
+
+
+def symmetric(vector: Array, size: int) -> Array:
+    """The symmetric matrix of such a vector."""
+    first, second, factor = triangle(size)
+    matrix = np.zeros((size, size))
+    matrix[first, second] = vector / factor
+    matrix[second, first] = matrix[first, second]
+    return matrix

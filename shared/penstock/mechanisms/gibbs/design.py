@@ -9,91 +9,19 @@ Both are affine, so coefficients go back exactly, by a matrix.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.mechanisms.gibbs.settings import Gibbs, Term, answer_terms, design_terms
+from penstock.mechanisms.gibbs.models import POSINGS
+from penstock.mechanisms.gibbs.posing import Question, Rows
+from penstock.mechanisms.gibbs.settings import Gibbs, answer_terms
 from penstock.questions.estimands import Estimand
+from penstock.questions.terms import Term, design_terms
 from penstock.schema import Column, Schema
 
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
-
-LEAST_SHAPE = 0.2
-"""Of a Weibull model: below, its own term of the posterior goes on as a straight line."""
-
-EARLIEST = 0.05
-"""Times before this share of the follow-up count as this, in a Weibull model: log t is bounded."""
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """What is asked, in public terms.
-
-    Attributes:
-        model: of the estimand.
-        outcome, event: columns; event for cox alone.
-        terms: columns of the design beside the intercept, the term last.
-        middle, half: (q,) from the public bounds.
-        numeric: (q,) whether a column takes more than two values.
-        low, high: public bounds of the outcome.
-        cuts: inner and outer ends of the baseline's intervals, as shares of the follow-up.
-        weibull: whether a survival model has a Weibull baseline.
-        per: units of the term per which its coefficient is reported.
-        ridge: of the posterior.
-        answers: what each row of the answer is about.
-    """
-
-    model: str
-    outcome: str
-    event: str | None
-    terms: tuple[Term, ...]
-    middle: tuple[float, ...]
-    half: tuple[float, ...]
-    numeric: tuple[bool, ...]
-    low: float
-    high: float
-    cuts: tuple[float, ...]
-    weibull: bool
-    per: float
-    ridge: float
-    answers: tuple[str, ...]
-
-    @property
-    def columns(self) -> int:
-        """q, columns of the design beside the intercept."""
-        return len(self.terms)
-
-    @property
-    def pieces(self) -> int:
-        return len(self.cuts) - 1
-
-    @property
-    def needed(self) -> tuple[str, ...]:
-        """Columns without which a row is a null row."""
-        names = [self.outcome, *(term.column for term in self.terms)]
-        names += [self.event] if self.event is not None else []
-        return tuple(dict.fromkeys(names))
-
-
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """The private rows of a question.
-
-    Attributes:
-        x: (N, q) in [-1, 1].
-        y: (N,) outcome: in [-1, 1] by its bounds (ols, mean), 0/1 (logistic, cox's event), or a
-            count.
-        time: (N,) share of the follow-up, in [0, 1]; zeros without a duration.
-        there: (N,) False where a row is absent or lacks a column; all else is 0 there.
-    """
-
-    x: Array
-    y: Array
-    time: Array
-    there: Bools
 
 
 def question(mechanism: Gibbs, schema: Schema, estimand: Estimand) -> Question:
@@ -102,13 +30,12 @@ def question(mechanism: Gibbs, schema: Schema, estimand: Estimand) -> Question:
     places = [_place(schema[term.column], term) for term in terms]
     outcome = schema[estimand.outcome]
     low, high = outcome.bounds if outcome.lower is not None else (0.0, 1.0)
-    survival = estimand.model == "cox"
-    weibull = survival and mechanism.baseline == "weibull"
-    pieces = mechanism.pieces if survival and not weibull else 1
+    posing = POSINGS.of(estimand.model).with_baseline(mechanism.baseline)
+    pieces = posing.pieces(mechanism.pieces)
     return Question(
-        model=estimand.model,
+        posing=posing,
         outcome=estimand.outcome,
-        event=outcome.event if survival else None,
+        event=outcome.event if posing.model.needs_event else None,
         terms=terms,
         middle=tuple(place[0] for place in places),
         half=tuple(place[1] for place in places),
@@ -116,7 +43,6 @@ def question(mechanism: Gibbs, schema: Schema, estimand: Estimand) -> Question:
         low=float(low),
         high=float(high),
         cuts=tuple(float(c) for c in np.linspace(0.0, 1.0, pieces + 1)),
-        weibull=weibull,
         per=estimand.per,
         ridge=mechanism.ridge,
         answers=answer_terms(schema, estimand, mechanism),
@@ -154,37 +80,10 @@ def read(asked: Question, coded: Mapping[str, Array], present: Bools) -> Rows:
         values = column(term.column)
         values = values if term.level is None else (values == term.level).astype(np.float64)
         x[:, i] = np.clip((values - middle) / half, -1.0, 1.0)
-    outcome, time = column(asked.outcome), np.zeros(len(there))
-    if asked.model == "cox" and asked.event is not None:
-        time = np.clip(outcome / asked.high, 0.0, 1.0)
-        y = (column(asked.event) > 0).astype(np.float64)
-    elif asked.model in ("ols", "mean"):
-        middle, half = (asked.low + asked.high) / 2, (asked.high - asked.low) / 2
-        y = np.clip((outcome - middle) / half, -1.0, 1.0)
-    elif asked.model == "poisson":
-        y = np.clip(outcome, 0.0, asked.high)
-    else:
-        y = (outcome > 0).astype(np.float64)
+    y, time = asked.posing.read_outcome(asked, column)
+    time = np.zeros(len(there)) if time is None else time
     mask = there.astype(np.float64)
     return Rows(x * mask[:, None], y * mask, time * mask, there)
-
-
-def exposures(asked: Question, time: Array) -> tuple[Array, Bools]:
-    """Share of each interval that was lived through, in [0, 1], and whether it ended in it.
-
-    Args:
-        time: (N,) in [0, 1].
-
-    Returns:
-        (N, J) exposures in units of an interval, and (N, J) bool: the interval that holds the
-        time, the first that ends at or after it.
-    """
-    cuts = np.asarray(asked.cuts)
-    width = np.diff(cuts)
-    lived = np.clip((time[:, None] - cuts[:-1]) / width, 0.0, 1.0)
-    at = (time[:, None] > cuts[1:-1]).sum(axis=1)
-    ended: Bools = at[:, None] == np.arange(asked.pieces)
-    return lived, ended
 
 
 def reporting(
@@ -197,7 +96,8 @@ def reporting(
         outcome: centre and scale of that of the outcome, in units of its half width.
 
     Returns:
-        T (p, 1+q) for θ = (intercept, q slopes); s (p,). A cox model has no row for the intercept.
+        T (p, 1+q) for θ = (intercept, q slopes); s (p,). A model without an intercept has no row
+        for it.
     """
     q = asked.columns
     middle, half = np.asarray(asked.middle), np.asarray(asked.half)
@@ -207,10 +107,10 @@ def reporting(
     if q:
         matrix[0, 1:] = -(middle + half * centre) / (half * scale)
         matrix[1:, 1:] = np.diag(1.0 / (half * scale))
-    if asked.model in ("ols", "mean"):
+    if asked.posing.model.in_outcome_units:
         wide = (asked.high - asked.low) / 2
         matrix *= wide * outcome[1]
         shift[0] = (asked.low + asked.high) / 2 + wide * outcome[0]
     if q:
         matrix[-1] *= asked.per
-    return (matrix[1:], shift[1:]) if asked.model == "cox" else (matrix, shift)
+    return (matrix, shift) if asked.posing.model.intercept else (matrix[1:], shift[1:])

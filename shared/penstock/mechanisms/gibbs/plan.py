@@ -25,7 +25,8 @@ from dataclasses import dataclass, replace
 from penstock.base.errors import InvalidInput, Problem
 from penstock.mechanisms.gibbs import chain, sums
 from penstock.mechanisms.gibbs.chain import Schedule
-from penstock.mechanisms.gibbs.design import LEAST_SHAPE, Question, question
+from penstock.mechanisms.gibbs.design import question
+from penstock.mechanisms.gibbs.posing import Question
 from penstock.mechanisms.gibbs.settings import Gibbs
 from penstock.privacy.accounting.accountant import epsilon
 from penstock.privacy.calibration import smallest_scale
@@ -38,18 +39,6 @@ from penstock.schema import Schema
 STEPS, MOMENTUM = 16, 0.3
 """Of the preconditioned chain; and its momentum, where it is to have some."""
 
-_SHARES = {
-    "mean": (0.15, 0.0, 0.8, 0.05),
-    "ols": (0.1, 0.25, 0.6, 0.05),
-}
-_OTHER_SHARES = (0.1, 0.15, 0.55, 0.2)
-"""Of the budget, 1/σ² summed over releases: summaries, curvature, chain, information. Frozen on
-simulated cohorts."""
-
-LINEAR = ("ols", "mean")
-MOST_HAZARD = 1.2
-"""U: a person's follow-up ends for a piecewise model where the baseline's cumulative hazard reaches
-this."""
 LEVEL_SIGNAL = 700.0
 """n·μ for each level of a baseline that θ may correct; in the summaries it has all intervals."""
 PLAIN_MOMENTUM = 0.9
@@ -97,37 +86,33 @@ class Plan:
     @property
     def scale(self) -> float:
         """Noise multiplier of the one Gaussian that all releases together are as."""
-        return self.summaries * math.sqrt(_SHARES.get(self.asked.model, _OTHER_SHARES)[0])
+        return self.summaries * math.sqrt(self.asked.posing.shares[0])
 
     @property
     def summary_size(self) -> int:
         """Numbers of the summaries: a count, means, mean squares, and what the outcome adds."""
-        return 1 + self.asked.columns + sum(self.asked.numeric) + outcome_numbers(self.asked)
+        return 1 + self.asked.columns + sum(self.asked.numeric) + self.outcome_numbers
+
+    @property
+    def outcome_numbers(self) -> int:
+        """What the summaries hold of the outcome; each is at most 1 in size."""
+        return self.asked.posing.outcome_numbers(self.asked.pieces)
 
     @property
     def curvature_size(self) -> int:
-        return self.dimension * (self.dimension + 1) // 2 + self.asked.weibull
+        return self.dimension * (self.dimension + 1) // 2 + self.asked.posing.counts_events
 
     @property
     def information_size(self) -> int:
-        """Two numbers for a linear model: squared residuals, and weights."""
-        if self.asked.model in LINEAR:
+        """Two numbers where the curvature is known: squared residuals, and weights."""
+        if self.asked.posing.quadratic:
             return 2
         return self.dimension * (self.dimension + 1) // 2
 
 
-def outcome_numbers(asked: Question) -> int:
-    """What the summaries hold of the outcome; each is at most 1 in size.
-
-    Value and square (ols, mean), value (logistic), square root (poisson), or, in each interval of
-    the baseline, events and time at risk, of which at most one event.
-    """
-    return {"logistic": 1, "poisson": 1, "cox": 2 * asked.pieces}.get(asked.model, 2)
-
-
 def summary_norm(asked: Question) -> float:
     """Bound on the L2 norm of one row's summaries."""
-    outcome = {"logistic": 1, "poisson": 1, "cox": 1 + asked.pieces}.get(asked.model, 2)
+    outcome = asked.posing.outcome_norm(asked.pieces)
     return math.sqrt(1 + asked.columns + sum(asked.numeric) + outcome)
 
 
@@ -161,9 +146,8 @@ def at_scale(
     left open."""
     asked = question(mechanism, schema, estimands[0])
     rows, q = schema.max_rows_per_person, asked.columns
-    shares = _SHARES.get(asked.model, _OTHER_SHARES)
     bound = mechanism.bound if mechanism.bound is not None else math.sqrt(max(q, 1)) + 0.4
-    return _planned(mechanism, asked, persons, rows, bound, shares, scale)
+    return _planned(mechanism, asked, persons, rows, bound, scale)
 
 
 def _planned(
@@ -172,12 +156,11 @@ def _planned(
     persons: int,
     rows: int,
     bound: float,
-    shares: tuple[float, float, float, float],
     scale: float,
 ) -> Plan:
-    summary_share, curvature_share, chain_share, information_share = shares
+    summary_share, curvature_share, chain_share, information_share = asked.posing.shares
     mu = math.sqrt(chain_share) / scale
-    reach = _reach(asked, persons / scale)
+    reach = asked.posing.reach(persons / scale)
     # What few persons or a small ε cannot tell apart is left as the summaries have it.
     levels = min(asked.pieces, max(1, round(persons / (LEVEL_SIGNAL * scale))))
     found = Plan(
@@ -187,7 +170,7 @@ def _planned(
         copies=1,
         refits=0,
         asked=asked,
-        dimension=asked.columns + (2 if asked.weibull else levels),
+        dimension=asked.posing.dimension(asked.columns, levels),
         levels=levels,
         bound=bound,
         reach=reach,
@@ -208,28 +191,9 @@ def narrowed(found: Plan, count: float) -> Plan:
     A baseline has no more levels than they can tell apart. What is charged stays: sums of fewer
     numbers move by less, and have the same noise.
     """
-    if found.asked.weibull:
-        return found
     levels = max(1, round(found.levels * min(1.0, count / found.persons)))
-    return replace(found, levels=levels, dimension=found.asked.columns + levels)
-
-
-def _growth(asked: Question, signal: float) -> float:
-    """How shares of the budget grow: with much signal the start is soon forgotten, its curvature,
-    too; with little, steps by a noisy preconditioner do better if none of them rules. A survival
-    model's curvature changes most from the start, so that its steps stay even the longest."""
-    if asked.model == "cox":
-        return min(1.3 + 0.1 * math.log1p(signal / 1e5), 2.0)
-    return min(1.2 + 0.1 * math.log1p(signal / 100), 2.0)
-
-
-def _reach(asked: Question, signal: float) -> float:
-    """c: slopes are cut off the later the more signal, n·μ, there is to see a bias with.
-
-    Cutting off symmetric errors biases no slope; that of a mean's skewed ones biases the mean.
-    """
-    further = math.log1p(signal / 10)
-    return 2.0 + 0.5 * further if asked.model == "mean" else 1.5 + 0.25 * further
+    dimension = found.asked.posing.dimension(found.asked.columns, levels)
+    return replace(found, levels=levels, dimension=dimension)
 
 
 def _events(found: Plan) -> tuple[Event, ...]:
@@ -259,30 +223,20 @@ def _schedule(
     """A preconditioned chain with decreasing steps, or as many plain steps as the study asks."""
     heavy = mechanism.dynamics == "underdamped"
     if mechanism.steps is None:
-        return chain.averaging(STEPS, _growth(asked, signal), mu, MOMENTUM if heavy else 0.0)
-    smoothness = rows * largest_bend(asked, bound, _reach(asked, signal)) + mechanism.ridge
+        return chain.averaging(STEPS, asked.posing.growth(signal), mu, MOMENTUM if heavy else 0.0)
+    smoothness = rows * largest_bend(asked, bound, asked.posing.reach(signal)) + mechanism.ridge
     momentum = PLAIN_MOMENTUM if heavy else 0.0
     return chain.plain(mechanism.steps, 1 / smoothness, mechanism.ridge, smoothness, mu, momentum)
 
 
 def squared_bound(asked: Question, bound: float) -> float:
-    """R² = f₀ + X²: 1 for an intercept, 5 with a Weibull model's log time, in [-2, 1]."""
-    fixed = 5.0 if asked.weibull else 1.0
-    return fixed + (bound**2 if asked.columns else 0.0)
+    """R² = f₀ + X²: 1 for an intercept, more with a Weibull model's log time."""
+    return asked.posing.fixed + (bound**2 if asked.columns else 0.0)
 
 
 def largest_bend(asked: Question, bound: float, reach: float) -> float:
     """Bound on a row's Hessian, whatever will be released: what public numbers alone can say."""
-    squared = squared_bound(asked, bound)
-    if asked.model == "logistic":
-        return 0.25 * squared
-    if asked.model == "cox":
-        # A of either baseline; a Weibull model's own term bends too.
-        shape = 1 / LEAST_SHAPE**2 if asked.weibull else 0.0
-        return (1 + reach) * MOST_HAZARD * squared + shape
-    if asked.model == "poisson":
-        return (1 + reach) * max(asked.high, 1.0) * squared
-    return squared
+    return asked.posing.largest_bend(asked.most, squared_bound(asked, bound), reach)
 
 
 def _check(

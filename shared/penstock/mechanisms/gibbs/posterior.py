@@ -18,20 +18,7 @@ Hessian's eigenvalues within k·b·R²; a null record only takes a summand away.
 A weight depends on covariates alone, so that a correct model's estimating equations stay unbiased
 (Mallows 1975); clipping the covariates would attenuate slopes.
 
-==============  =============================== =========================== ===============
-family          φ'(z; y)                        L                           b
-==============  =============================== =========================== ===============
-linear          clip(z - y, ±L) (Huber 1964)    given                       1
-logistic        1/(1 + e^-z) - y                1                           1/4
-poisson         clip(e^z - y, ±L), y ≤ Y        given                       Y + L
-weibull         min(e^z, A) - d, d in {0, 1}    max(1, A)                   A
-==============  =============================== =========================== ===============
-
-(e^z - y ≤ L only where e^z ≤ Y + L.) A Weibull model with shape κ has cumulative hazard
-e^z, z = κ log t + …, and log density z + log κ of an event, up to a constant; the term -Σ w d·log κ
-depends on rows through one number, which is released beforehand with noise of its own; it is public
-here, convex, and linear below a least κ.
-
+The losses φ are in :mod:`penstock.mechanisms.gibbs.families`.
 :class:`Piecewise` has several linear predictors per row: see there.
 """
 
@@ -39,20 +26,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from types import ModuleType
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.base.errors import InvalidEvent
-from penstock.mechanisms.gibbs.design import LEAST_SHAPE
-from penstock.mechanisms.gibbs.sums import triangle
+from penstock.mechanisms.gibbs.curvature import triangle
+from penstock.mechanisms.gibbs.families import (
+    LARGEST_PREDICTOR,
+    Family,
+    capped_exponential,
+    library_of,
+)
 
 Array = NDArray[np.float64]
-
-_LARGEST = 40.0
-"""Linear predictors are cut off here: e^40 is finite, and 1/(1 + e^-40) is 1 in float64."""
 
 
 class Posterior(Protocol):
@@ -98,14 +86,6 @@ def weights(x: Array, bound: float) -> Array:
     return found
 
 
-def _xp(array: Any) -> ModuleType:
-    if isinstance(array, np.ndarray):
-        return np
-    import torch
-
-    return torch
-
-
 def _numpy(array: Any) -> Array:
     if isinstance(array, np.ndarray):
         return array
@@ -113,21 +93,12 @@ def _numpy(array: Any) -> Array:
     return found
 
 
-def place(array: Array, device: str) -> Any:
-    """The array where a chain's arithmetic is done: numpy on a CPU, else a float64 tensor."""
-    if device == "cpu":
-        return array
-    import torch
-
-    return torch.asarray(array, dtype=torch.float64, device=device)
-
-
 @dataclass(frozen=True, slots=True)
 class Regression:
     """One linear predictor per row.
 
     Args:
-        family: ``linear``, ``logistic``, ``poisson`` or ``weibull``.
+        family: the loss.
         design: (N, p), 0 in null rows; outcome: (N,); weight: (N,), 0 in null rows. Numpy arrays,
             or tensors.
         squared: R² = f₀ + X².
@@ -138,7 +109,7 @@ class Regression:
         events: Σ w d, as released (weibull); θ[1] is the shape.
     """
 
-    family: str
+    family: Family
     design: Any
     outcome: Any
     weight: Any
@@ -152,7 +123,7 @@ class Regression:
     events: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.family not in ("linear", "logistic", "poisson", "weibull"):
+        if not isinstance(self.family, Family):
             raise InvalidEvent("an unknown family", value=self.family)
         for name in ("squared", "limit", "ridge", "largest"):
             if not 0 < getattr(self, name) < math.inf:
@@ -166,55 +137,33 @@ class Regression:
 
     @property
     def reach(self) -> float:
-        slope = {"logistic": 1.0, "weibull": max(1.0, self.limit)}.get(self.family, self.limit)
-        return slope * math.sqrt(self.squared)
+        return self.family.largest_slope(self.limit) * math.sqrt(self.squared)
 
     @property
     def bend(self) -> float:
-        curvature = {
-            "linear": 1.0,
-            "logistic": 0.25,
-            "poisson": self.largest + self.limit,
-            "weibull": self.limit,
-        }
-        return curvature[self.family] * self.squared
+        return self.family.largest_bend(self.limit, self.largest) * self.squared
 
     def gradient(self, theta: Array) -> Array:
-        slope = self.weight * self._slope(self._predictor(theta))
+        z = self.family.cut_off(self._predictor(theta))
+        slope = self.weight * self.family.slope(z, self.outcome, self.limit)
         total = _numpy(self.design.T @ slope) / self.persons
-        found: Array = total + self.ridge * (theta - self.start) + self._public_slope(theta)
+        public = self.family.public_slope(theta, self.events, self.persons)
+        found: Array = total + self.ridge * (theta - self.start) + public
         return found
 
     def loss(self, theta: Array) -> float:
-        xp = _xp(self.design)
-        z, y = self._predictor(theta), self.outcome
-        if self.family == "linear":
-            r = abs(z - y)
-            inner, outer = r * r / 2, self.limit * (r - self.limit / 2)
-            values = xp.where(r <= self.limit, inner, outer)
-        elif self.family == "logistic":
-            values = xp.logaddexp(0 * z, z) - y * z
-        elif self.family == "weibull":
-            values = _capped(xp, z, self.limit) - y * z
-        else:
-            low = xp.log(xp.maximum(y - self.limit, 0 * y + 1e-300))
-            high = xp.log(y + self.limit)
-            at = xp.minimum(xp.maximum(z, low), high)
-            values = xp.exp(at) - y * at + (xp.exp(at) - y) * (z - at)
-            values = xp.where(z < low, xp.exp(at) - y * at - self.limit * (z - at), values)
-        shape = 0.0
-        if self.family == "weibull":
-            k = max(float(theta[1]), LEAST_SHAPE)
-            shape = -self.events * (math.log(k) + (float(theta[1]) - k) / k)
+        z = self.family.cut_off(self._predictor(theta))
+        values = self.family.loss(z, self.outcome, self.limit)
         off = theta - self.start
-        total = float((self.weight * values).sum()) + shape
+        total = float((self.weight * values).sum()) + self.family.public_loss(theta, self.events)
         return total / self.persons + self.ridge / 2 * float(off @ off)
 
     def information(self, theta: Array, cap: float, part: slice) -> Array:
-        xp = _xp(self.design)
+        xp = library_of(self.design)
         a = self.design[part]
-        z = xp.clip(a @ self._like(theta), -_LARGEST, _LARGEST)
-        bent = xp.clip(self._curvature(z, self.outcome[part]), None, cap) * self.weight[part]
+        z = xp.clip(a @ self._like(theta), -LARGEST_PREDICTOR, LARGEST_PREDICTOR)
+        bend = self.family.bend(z, self.outcome[part], self.limit)
+        bent = xp.clip(bend, None, cap) * self.weight[part]
         first, second, factor = triangle(self.dimension)
         rows = _numpy(a)
         scaled = _numpy(bent)[:, None] / (cap * self.squared)
@@ -231,53 +180,15 @@ class Regression:
         return _numpy(self.weight[part])
 
     def prior_curvature(self, theta: Array) -> Array:
-        curvature: Array = self.ridge * np.eye(self.dimension)
-        if self.family == "weibull":
-            shape = max(float(theta[1]), LEAST_SHAPE)
-            curvature[1, 1] += self.events / self.persons / shape**2
+        public = self.family.public_curvature(theta, self.events, self.persons)
+        curvature: Array = self.ridge * np.eye(self.dimension) + public
         return curvature
 
     def _like(self, theta: Array) -> Any:
         return theta if isinstance(self.design, np.ndarray) else self.design.new_tensor(theta)
 
     def _predictor(self, theta: Array) -> Any:
-        z = self.design @ self._like(theta)
-        # A linear loss is straight far out by itself; the others' slopes are constant there.
-        return z if self.family == "linear" else _xp(z).clip(z, -_LARGEST, _LARGEST)
-
-    def _slope(self, z: Any) -> Any:
-        xp, y = _xp(z), self.outcome
-        if self.family == "linear":
-            return xp.clip(z - y, -self.limit, self.limit)
-        if self.family == "logistic":
-            return 1.0 / (1.0 + xp.exp(-z)) - y
-        if self.family == "poisson":
-            return xp.clip(xp.exp(z) - y, -self.limit, self.limit)
-        return xp.clip(xp.exp(z), None, self.limit) - y
-
-    def _curvature(self, z: Any, y: Any) -> Any:
-        xp = _xp(z)
-        if self.family == "linear":
-            return (0 * z + 1.0) * (abs(z - y) <= self.limit)  # of z's own precision
-        if self.family == "logistic":
-            share = 1.0 / (1.0 + xp.exp(-z))
-            return share * (1.0 - share)
-        mean = xp.exp(z)
-        if self.family == "poisson":
-            return mean * (abs(mean - y) <= self.limit)
-        return mean * (mean <= self.limit)
-
-    def _public_slope(self, theta: Array) -> Array:
-        slope = np.zeros(self.dimension)
-        if self.family == "weibull":
-            slope[1] = -self.events / self.persons / max(float(theta[1]), LEAST_SHAPE)
-        return slope
-
-
-def _capped(xp: ModuleType, z: Any, most: float) -> Any:
-    """∫ min(e^z, A): e^z up to log A, a straight line beyond."""
-    at = xp.clip(z, None, math.log(most))
-    return xp.exp(at) * (1 + z - at)
+        return self.design @ self._like(theta)
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,7 +256,7 @@ class Piecewise:
         return self.most * self.relative * self.squared
 
     def gradient(self, theta: Array) -> Array:
-        xp = _xp(self.hazard)
+        xp = library_of(self.hazard)
         excess = self.hazard * xp.clip(xp.exp(self._predictors(theta)), None, self.relative)
         excess = (excess - self.died) * self.weight[:, None]
         baseline, slopes = excess.sum(0), self.covariates.T @ excess.sum(1)
@@ -354,8 +265,8 @@ class Piecewise:
         return found
 
     def loss(self, theta: Array) -> float:
-        xp, z = _xp(self.hazard), self._predictors(theta)
-        values = self.hazard * _capped(xp, z, self.relative) - self.died * z
+        xp, z = library_of(self.hazard), self._predictors(theta)
+        values = self.hazard * capped_exponential(xp, z, self.relative) - self.died * z
         off = theta - self.start
         total = float((self.weight * values.sum(1)).sum())
         return total / self.persons + self.ridge / 2 * float(off @ off)
@@ -385,7 +296,9 @@ class Piecewise:
         return curvature
 
     def _predictors(self, theta: Array, part: slice | None = None) -> Any:
-        xp, j = _xp(self.hazard), self.pieces
+        xp, j = library_of(self.hazard), self.pieces
         x = self.covariates if part is None else self.covariates[part]
         like = theta if isinstance(x, np.ndarray) else x.new_tensor(theta)
-        return xp.clip(like[None, :j] + (x @ like[j:])[:, None], -_LARGEST, _LARGEST)
+        return xp.clip(
+            like[None, :j] + (x @ like[j:])[:, None], -LARGEST_PREDICTOR, LARGEST_PREDICTOR
+        )

@@ -13,28 +13,26 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.polynomial.hermite_e import hermegauss
 from numpy.typing import NDArray
 
 from penstock.base.errors import InvalidEvent, InvalidInput, Problem
 from penstock.mechanisms.gibbs.chain import Ended, Preconditioner, carried, descend
 from penstock.mechanisms.gibbs.curvature import definite, share_of_start, shrunk
-from penstock.mechanisms.gibbs.design import LEAST_SHAPE, Rows, read, reporting
+from penstock.mechanisms.gibbs.design import read, reporting
 from penstock.mechanisms.gibbs.plan import (
-    LINEAR,
     Plan,
     gradient_sensitivity,
     largest_bend,
     narrowed,
 )
 from penstock.mechanisms.gibbs.posed import (
-    Loss,
     curvature_cap,
     noisy_curvature,
     posed,
 )
+from penstock.mechanisms.gibbs.posing import Loss, Rows, Summaries
 from penstock.mechanisms.gibbs.posterior import Posterior, Regression
-from penstock.mechanisms.gibbs.summaries import Summaries, summarise
+from penstock.mechanisms.gibbs.summaries import summarise
 from penstock.mechanisms.gibbs.sums import noisy_sum, reach
 from penstock.mechanisms.parts import Part, Progress
 from penstock.privacy.noise.sources import NoiseSource
@@ -124,8 +122,8 @@ def answer(
     )
     known = _information(plan, rows, seen, posterior, curvature, spread, ended.theta, noise)
     estimate, covariance = corrected(plan, posterior, ended, known, sensitivity)
-    first = 0 if plan.asked.model != "cox" else plan.dimension - plan.asked.columns
-    if plan.asked.model == "cox":
+    if not plan.asked.posing.model.intercept:
+        first = plan.dimension - plan.asked.columns
         estimate = np.concatenate([[0.0], estimate[first:]])
         block = np.zeros((len(estimate), len(estimate)))
         block[1:, 1:] = covariance[first:, first:]
@@ -141,7 +139,7 @@ def check_smooth(plan: Plan, posterior: Posterior) -> None:
         InvalidEvent: the posterior bends more; decided by what is public or released.
     """
     claimed = largest_bend(plan.asked, plan.bound, plan.reach)
-    own = plan.rows / LEAST_SHAPE**2 if plan.asked.weibull else 0.0
+    own = plan.rows * plan.asked.posing.own_bend
     if not plan.rows * posterior.bend + own <= plan.rows * claimed * (1 + 1e-9):
         raise InvalidEvent("a posterior bends more than was planned", bound=claimed)
 
@@ -151,46 +149,24 @@ def preconditioner(
 ) -> Preconditioner:
     """P at an iterate: the inverse of the curvature that was released at the start, rescaled.
 
-    A logistic model's curvature falls as its linear predictor spreads: by the ratio of E[s(1-s)],
-    s = 1/(1 + e^-z), there to that at the start, for a normal z with the released second moments.
-    Others keep theirs, as their score equations keep E[e^z].
+    Rescaled by :meth:`penstock.mechanisms.gibbs.families.Family.bend_ratio`.
 
     Args:
-        intercept: whether the rows of a logistic model start with 1; else they are centred.
+        intercept: whether rows start with 1; else they are centred.
     """
     known = definite(curvature)
     # Half of what noise may add: longer steps than the curvature bears would not settle.
     careful = spread / 2 * np.eye(len(known))
-    logistic = isinstance(posterior, Regression) and posterior.family == "logistic"
+    family = posterior.family if isinstance(posterior, Regression) else None
     first = float(posterior.start[0]) if intercept else 0.0
 
     def at(theta: Array) -> Array:
-        ratio = logistic_ratio(known, first, theta, intercept) if logistic else 1.0
+        ratio = 1.0 if family is None else family.bend_ratio(known, first, theta, intercept)
         prior = posterior.prior_curvature(theta)
         found: Array = np.asarray(np.linalg.inv(ratio * known + careful + prior))
         return found
 
     return at
-
-
-def logistic_ratio(curvature: Array, first: float, theta: Array, intercept: bool) -> float:
-    """A logistic model's curvature at θ over that at the start, where every z is ``first``."""
-    moments = curvature / _logistic_bend(first, 0.0)
-    mean = 0.0
-    if intercept:
-        moments = moments / moments[0, 0]
-        mean = float(moments[0] @ theta)
-    variance = float(theta @ moments @ theta) - mean**2
-    ratio = _logistic_bend(mean, variance) / _logistic_bend(first, 0.0)
-    return min(max(ratio, 0.05), 4.0)
-
-
-def _logistic_bend(mean: float, variance: float) -> float:
-    """E[s(1-s)] for a normal linear predictor."""
-    nodes, masses = hermegauss(31)
-    z = np.clip(mean + math.sqrt(max(variance, 0.0)) * nodes, -30.0, 30.0)
-    share = 1.0 / (1.0 + np.exp(-z))
-    return float((share * (1 - share)) @ masses / masses.sum())
 
 
 def _information(
@@ -204,7 +180,7 @@ def _information(
     noise: NoiseSource,
 ) -> Known:
     """The data's part of the mean Hessian at the iterate, and the dispersion."""
-    if plan.asked.model not in LINEAR or not isinstance(posterior, Regression):
+    if not plan.asked.posing.quadratic or not isinstance(posterior, Regression):
         cap = curvature_cap(plan, posterior, seen, start=False)
         matrix, _ = noisy_curvature(
             plan, posterior, theta, cap, plan.information, noise, start=False

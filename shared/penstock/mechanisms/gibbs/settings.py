@@ -8,35 +8,17 @@ from typing import ClassVar
 
 from penstock.base.checks import Checks
 from penstock.base.errors import Problem
+from penstock.mechanisms.gibbs.models import BASELINES, POSINGS
 from penstock.questions.estimands import Estimand
+from penstock.questions.terms import INTERCEPT, count_terms, design_terms
 from penstock.schema import NUMBER_KINDS, Column, Schema
 
 DYNAMICS = ("overdamped", "underdamped")
-BASELINES = ("piecewise", "weibull")
-INTERCEPT = "(intercept)"
 MOST_SLOPE = 1e4
 """Of a coefficient, by public bounds: released variances end at 1e12."""
 
 MAX_TERMS = 60
 """Coefficients at most: noise grows with their number, and the information with its square."""
-
-MAX_COUNT = 1000.0
-"""The largest count of a ``poisson`` outcome."""
-
-
-@dataclass(frozen=True, slots=True)
-class Term:
-    """One column of the design.
-
-    Attributes:
-        name: as the answer calls it; ``column=level`` for a level against the first one.
-        column: of the schema.
-        level: index of the level that a 0/1 column stands for, or None.
-    """
-
-    name: str
-    column: str
-    level: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +63,7 @@ class Gibbs:
             bound = check.number("bound", self.bound, "above 0, at most 1000", above=0, most=1000)
             check.keep(self, bound=bound)
         check.keep(self, ridge=ridge)
-        check.choice("baseline", self.baseline, BASELINES)
+        check.choice("baseline", self.baseline, tuple(BASELINES))
         check.whole("pieces", self.pieces, 1, 50)
         check.done()
 
@@ -100,9 +82,11 @@ class Gibbs:
         estimand = estimands[0]
         if not {estimand.outcome, estimand.term, *estimand.adjust} <= set(schema.names):
             return check.problems  # said by the study already
-        _check_outcome(check, schema, estimand)
+        outcome = schema[estimand.outcome]
+        if outcome.kind in estimand.regression.outcomes:  # else, too, the study says so
+            POSINGS.of(estimand.model).check_outcome(check, outcome)
         _check_size(check, schema, estimand)
-        terms = len(design_terms(schema, estimand))
+        terms = count_terms(schema, estimand)
         if terms > MAX_TERMS:
             check.add(
                 "estimand.adjust",
@@ -114,29 +98,15 @@ class Gibbs:
         return check.problems
 
 
-def _check_outcome(check: Checks, schema: Schema, estimand: Estimand) -> None:
-    outcome = schema[estimand.outcome]
-    if estimand.model == "poisson":
-        lower, upper = outcome.bounds
-        if lower < 0 or upper > MAX_COUNT:
-            check.add(
-                "estimand.outcome",
-                "a count needs bounds that a chain can bear",
-                value=f"{lower:g} to {upper:g}",
-                bound=f"0 to {MAX_COUNT:g}",
-                remedy="Narrow the column's public bounds",
-            )
-
-
 def _check_size(check: Checks, schema: Schema, estimand: Estimand) -> None:
     """Refuse units in which a coefficient's variance would be too large a number to release."""
 
     def half_width(column: Column) -> float:
         return (column.bounds[1] - column.bounds[0]) / 2 if column.kind in NUMBER_KINDS else 0.5
 
-    rise = half_width(schema[estimand.outcome]) if estimand.model in ("ols", "mean") else 1.0
-    names = () if estimand.model == "mean" else (*estimand.adjust, estimand.term)
-    run = min((half_width(schema[name]) for name in names), default=1.0)
+    scaled = estimand.regression.in_outcome_units
+    rise = half_width(schema[estimand.outcome]) if scaled else 1.0
+    run = min((half_width(schema[name]) for name in estimand.covariates), default=1.0)
     largest = rise * max(estimand.per, 1.0) / run
     if not largest <= MOST_SLOPE:
         check.add(
@@ -148,36 +118,14 @@ def _check_size(check: Checks, schema: Schema, estimand: Estimand) -> None:
         )
 
 
-def design_terms(schema: Schema, estimand: Estimand) -> tuple[Term, ...]:
-    """Columns of the design beside the intercept: adjustment columns, then the term, last.
-
-    Numbers as they are, binary columns as 0/1, ordered ones as their level's index, categorical
-    ones as 0/1 columns against the first level; the term's own level comes last.
-    """
-    if estimand.model == "mean":
-        return ()
-    terms: list[Term] = []
-    for name in (*estimand.adjust, estimand.term):
-        column = schema[name]
-        if column.kind != "categorical":
-            terms.append(Term(name, name))
-            continue
-        levels = list(range(1, len(column.levels)))
-        if name == estimand.term and estimand.level in column.levels[1:]:
-            target = column.levels.index(estimand.level)
-            levels.remove(target)
-            levels.append(target)
-        terms += [Term(f"{name}={column.levels[i]}", name, i) for i in levels]
-    return tuple(terms)
-
-
 def answer_terms(schema: Schema, estimand: Estimand, mechanism: Gibbs) -> tuple[str, ...]:
     """What each row of the answer is about, in order; public, and so is their number p.
 
     The intercept first (not for cox, whose baseline hazard stays at the site), adjustment columns,
     then the term, last. A mean has one row, of the outcome's name.
     """
-    if estimand.model == "mean":
+    model = estimand.regression
+    if not model.compares:
         return (estimand.outcome,)
     names = tuple(term.name for term in design_terms(schema, estimand))
-    return names if estimand.model == "cox" else (INTERCEPT, *names)
+    return (INTERCEPT, *names) if model.intercept else names

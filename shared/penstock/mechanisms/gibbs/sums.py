@@ -76,22 +76,3 @@ def noisy_sum(
         total += whole.astype(np.int64).sum(axis=0)
     variance = _variance(sigma, size, rows_per_person)
     return add_discrete_gaussian(total, variance, noise, unit=UNIT)
-
-
-def triangle(size: int) -> tuple[NDArray[np.intp], NDArray[np.intp], Array]:
-    """Upper triangle of a symmetric matrix as one vector of the same (Frobenius) norm.
-
-    Returns:
-        Row and column indices, and factors: 1 on the diagonal, √2 beside it.
-    """
-    first, second = np.triu_indices(size)
-    return first, second, np.where(first == second, 1.0, math.sqrt(2.0))
-
-
-def symmetric(vector: Array, size: int) -> Array:
-    """The symmetric matrix of such a vector."""
-    first, second, factor = triangle(size)
-    matrix = np.zeros((size, size))
-    matrix[first, second] = vector / factor
-    matrix[second, first] = matrix[first, second]
-    return matrix

@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,14 +37,13 @@ from penstock.mechanisms.gibbs.chain import Ended, carried
 from penstock.mechanisms.gibbs.curvature import definite, share_of_start
 from penstock.mechanisms.gibbs.plan import (
     EXTRA,
-    LINEAR,
-    MOST_HAZARD,
     Plan,
     at_scale,
     gradient_sensitivity,
     squared_bound,
     summary_norm,
 )
+from penstock.mechanisms.gibbs.posing import SHARE, Expected
 from penstock.mechanisms.gibbs.settings import Gibbs
 from penstock.mechanisms.gibbs.sums import reach
 from penstock.privacy.accounting.accountant import epsilon
@@ -58,23 +56,9 @@ Array = NDArray[np.float64]
 MOST_WIDE = 10.0
 """W, above which an answer is refused."""
 
-SHARE = 0.2
-"""Planning value of the share of rows with a logistic model's outcome, or with an event."""
-
 _ROOT = math.sqrt(2 * math.pi)
 
 _MOST_PERSONS, _LEAST_SCALE = 1 << 40, 1e-4
-
-
-@dataclass(frozen=True, slots=True)
-class _Expected:
-    """Planning values: the bound on a row's gradient, on its curvature at the start and at the end,
-    and the curvature that rows have on average."""
-
-    gradient: float
-    cap: float
-    cap_later: float
-    curvature: float
 
 
 def require_worth(
@@ -118,10 +102,9 @@ def planned_width(of: Plan) -> float:
     """W of the formula above; at least 1, and finite."""
     asked, p, n, k = of.asked, of.dimension, of.persons, of.rows
     squared, best = squared_bound(asked, of.bound), _expected(of)
-    baseline = p - asked.columns
     # A baseline's levels share what rows say of it.
     shares = np.ones(p)
-    shares[:baseline] = 1 / baseline if asked.model == "cox" and not asked.weibull else 1.0
+    shares[: p - asked.columns] = 1 / of.levels
     free = np.diag(k * best.curvature * shares)
     ridge = asked.ridge * np.eye(p)
 
@@ -131,9 +114,9 @@ def planned_width(of: Plan) -> float:
     start = 0.0
     if of.curvature is not None:
         start = spread(of.curvature, of.curvature_size, best.cap)
-        start *= math.sqrt(1 + EXTRA**2) if asked.weibull else 1.0
+        start *= math.sqrt(1 + EXTRA**2) if asked.posing.counts_events else 1.0
     known = start
-    if asked.model not in LINEAR:
+    if not asked.posing.quadratic:
         other = spread(of.information, of.information_size, best.cap_later)
         share = share_of_start(free, start, other)
         known = math.hypot(share * start, (1 - share) * other)
@@ -152,23 +135,9 @@ def planned_width(of: Plan) -> float:
     return math.sqrt(float(found))
 
 
-def _expected(of: Plan) -> _Expected:
-    asked, c = of.asked, of.reach
-    squared = squared_bound(asked, of.bound)
-    root, later = math.sqrt(squared), max(1.5, c - 1)
-    if asked.model in LINEAR:
-        return _Expected(c * root, 1.0, 1.0, 1.0)
-    if asked.model == "logistic":
-        bend = SHARE * (1 - SHARE)
-        return _Expected(root, bend, min(0.25, 3 * bend), bend)
-    if asked.model == "poisson":
-        return _Expected(c * root, 1.0, later, 1.0)
-    most = min(MOST_HAZARD, _released_hazard(of))
-    a, x2 = most * (1 + c), squared - 1
-    if asked.weibull:
-        return _Expected(max(1.0, a) * root, most, later * most, SHARE)
-    gradient = math.sqrt(max(max(1.0, a * a) * (1 + x2), 1 + a * a + (a - 1) ** 2 * x2))
-    return _Expected(gradient, most, later * most, SHARE)
+def _expected(of: Plan) -> Expected:
+    squared = squared_bound(of.asked, of.bound)
+    return of.asked.posing.expected(_released_hazard(of), squared, of.reach)
 
 
 def _released_hazard(of: Plan) -> float:

@@ -6,12 +6,15 @@ are public constants, and particles that start as standard Gaussians are a DP Ga
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.mechanisms.memory import BIG, NUMBER
+from penstock.mechanisms.parts import Progress
 from penstock.mechanisms.sliced_wasserstein.batches import (
     presampled,
     presampled_event,
@@ -22,6 +25,7 @@ from penstock.mechanisms.sliced_wasserstein.directions import paired_stack
 from penstock.mechanisms.sliced_wasserstein.goals import Goal, Schedule, goals
 from penstock.mechanisms.sliced_wasserstein.sketch import Directions, noisy_sketch, sketch_event
 from penstock.mechanisms.sliced_wasserstein.targets import REACH, predicted
+from penstock.mechanisms.tables.stages import Begun, Transport
 from penstock.privacy.events import Event
 from penstock.privacy.noise.sources import NoiseSource
 
@@ -33,6 +37,12 @@ _SEED = 0
 
 _MOST_ABSENT = 0.99
 """Share of null rows, beyond which nothing is seen of the others."""
+
+_CELLS, _REFERENCE, _LEVELS, _DEGREES = 256, 1 << 13, 513, 13
+"""Cells of a step's grid, reference particles, points and kinds of targets: what memory holds."""
+
+_SKETCHED = 1 << 18
+"""Numbers of a sketch that are computed at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,3 +102,40 @@ class Sliced:
         where = Directions.within(theta, 0.0, REACH)
         sketch = noisy_sketch(rows, present, where, self.bins, sigma, noise)
         return goals(predicted(sketch, sketch.rows), self.schedule)
+
+    def fit(
+        self,
+        begun: Sequence[Begun],
+        noises: Sequence[NoiseSource],
+        progress: Progress | None,
+        device: str,
+        threads: int,
+    ) -> Sequence[Transport]:
+        """A flow towards each table's goals; each thread has one at a time."""
+        from penstock.mechanisms.sliced_wasserstein.flow import SlicedFlow
+
+        def flow(one: Begun, noise: NoiseSource) -> Transport:
+            goals = self.goals(one.inside, one.present, one.rows, noise)
+            return SlicedFlow(goals, self.d, self.schedule, device)
+
+        flows: list[Transport] = []
+        with ThreadPoolExecutor(threads) as pool:
+            for made in pool.map(flow, begun, noises):
+                flows.append(made)
+                if progress is not None:
+                    progress(len(flows) * self.steps, len(begun) * self.steps)
+        return flows
+
+    def memory(self, places: int) -> tuple[int, int]:
+        """Bytes of what stays of a flow, and of what its fit to so many rows takes besides."""
+        d = self.d
+        directions, bins = self.bases * d, self.bins
+        at_a_step = min(self.schedule.bases * d, directions)
+        kept = 4 * self.steps * at_a_step * (2 * _CELLS + 2 * d + 32)
+        reference = 4 * _REFERENCE * (4 * d + 2 * at_a_step) + NUMBER * 8 * at_a_step * _CELLS
+        if self.variant == "sketch":
+            counted = 5 * NUMBER * max(_SKETCHED, directions) + BIG * directions * bins
+            gain = NUMBER * 3 * _DEGREES * bins * (bins + _LEVELS)
+            return kept, reference + counted + gain + 6 * NUMBER * directions * _LEVELS
+        rows = places if self.variant == "presampled" else self.batch
+        return kept, reference + 8 * NUMBER * directions * rows

@@ -18,10 +18,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 from scipy.stats import qmc
 
-from penstock.mechanisms.flow import training
-from penstock.mechanisms.flow.engine import make_flow
-from penstock.mechanisms.sliced_wasserstein.body import Sliced
-from penstock.mechanisms.sliced_wasserstein.flow import SlicedFlow
+from penstock.mechanisms.parts import Progress
 from penstock.mechanisms.tables.margins import (
     Counts,
     Margins,
@@ -33,7 +30,7 @@ from penstock.mechanisms.tables.margins import (
 from penstock.mechanisms.tables.moments import Affine, gaussian, match_moments, noisy_moments
 from penstock.mechanisms.tables.outcome import Hazard, match_score, noisy_score, restore_shares
 from penstock.mechanisms.tables.plan import Plan
-from penstock.mechanisms.tables.stages import Autoregressive, Body
+from penstock.mechanisms.tables.stages import Transport
 from penstock.privacy.noise.sources import NoiseSource
 from penstock.schema.encoding import Dither, KeptDither, Outcome
 
@@ -72,13 +69,6 @@ class Encoding(Protocol):
     ) -> tuple[Array, Bools]: ...
 
     def decode(self, rows: Array, /) -> Mapping[str, Array]: ...
-
-
-class Transport(Protocol):
-    """What a body is once it is fitted: rows, as the body sees them, from standard Gaussians."""
-
-    def from_latent(self, z: Array, /) -> Array:
-        """(n, d) → (n, d), finite."""
 
 
 @runtime_checkable
@@ -136,7 +126,7 @@ def fit(
     rows: Array,
     present: Bools,
     noise: NoiseSource,
-    progress: training.Progress | None = None,
+    progress: Progress | None = None,
     device: str = "cpu",
     threads: int = 1,
 ) -> Model:
@@ -151,7 +141,7 @@ def fit_many(
     encoding: Encoding,
     tables: Sequence[tuple[Array, Bools]],
     noises: Sequence[NoiseSource],
-    progress: training.Progress | None = None,
+    progress: Progress | None = None,
     device: str = "cpu",
     threads: int = 1,
     refits: bool = False,
@@ -168,45 +158,9 @@ def fit_many(
 
     with ThreadPoolExecutor(threads) as pool:
         fits = list(pool.map(begin, tables, noises))
-    flows = _fitted(plan.stages.body, fits, noises, progress, device, threads)
+    flows = plan.stages.body.fit(fits, noises, progress, device, threads)
     with ThreadPoolExecutor(threads) as pool:
         return list(pool.map(_Fit.finish, fits, flows))
-
-
-def _fitted(
-    body: Body,
-    fits: Sequence[_Fit],
-    noises: Sequence[NoiseSource],
-    progress: training.Progress | None,
-    device: str,
-    threads: int,
-) -> Sequence[Transport]:
-    """The body, fitted to each table."""
-    inside, present = [f.inside for f in fits], [f.present for f in fits]
-    if isinstance(body, Sliced):
-        sliced = body
-
-        def flow(rows: Array, there: Bools, count: float, noise: NoiseSource) -> Transport:
-            goals = sliced.goals(rows, there, count, noise)
-            return SlicedFlow(goals, sliced.d, sliced.schedule, device)
-
-        flows: list[Transport] = []
-        with ThreadPoolExecutor(threads) as pool:
-            for made in pool.map(flow, inside, present, [f.rows for f in fits], noises):
-                flows.append(made)
-                if progress is not None:
-                    progress(len(flows) * body.steps, len(fits) * body.steps)
-        return flows
-    if not isinstance(body, Autoregressive):
-        raise TypeError(f"no way to fit {type(body).__name__}")
-    own = max(1, threads // len(fits))
-    trained = [make_flow(body.arch, device, threads=own) for _ in fits]
-    if len(fits) == 1:
-        training.fit(trained[0], inside[0], present[0], body.training, noises[0], progress)
-    else:
-        plans = [body.training] * len(fits)
-        training.fit_many(trained, inside, present, plans, noises, progress, threads)
-    return trained
 
 
 class _Fit:

@@ -1,46 +1,25 @@
-"""The plan of a synthetic table: from a study and the public n to noise multipliers and charges.
+"""The plan of a synthetic table: what every mechanism for tables has in common.
 
 Pure and public: no row is read, and no torch is imported, so that the gate can price a study
-before it starts a worker. :mod:`penstock.mechanisms.tables.run` carries the plan out.
+before it starts a worker. Each mechanism's own ``plan`` says which body is fitted, and what else is
+charged; :mod:`penstock.mechanisms.tables.run` carries the plan out.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from penstock.base.errors import BudgetExceeded, InvalidInput, Problem
-from penstock.mechanisms import Maf, SlicedWasserstein
-from penstock.mechanisms.flow.architecture import Architecture, public_clip
-from penstock.mechanisms.flow.training import Training
-from penstock.mechanisms.sliced_wasserstein import tuning as sliced_tuning
-from penstock.mechanisms.sliced_wasserstein.body import Sliced
-from penstock.mechanisms.sliced_wasserstein.directions import rounds
-from penstock.mechanisms.sliced_wasserstein.goals import Schedule
-from penstock.mechanisms.tables.stages import Autoregressive, Body, Stages, Tuning, tune
+from penstock.base.errors import Problem
+from penstock.mechanisms.tables.stages import Body, Stages, Tuning, tune
 from penstock.privacy.accounting.accountant import epsilon
 from penstock.privacy.calibration import smallest_scale
-from penstock.privacy.events import (
-    Event,
-    Gaussian,
-    Unbounded,
-    latent_injection,
-)
+from penstock.privacy.events import Event, Gaussian
 from penstock.privacy.request import PrivacyRequest
-from penstock.schema import Schema
-from penstock.schema.encoding import Encoding
 
-CLIP_QUANTILE = 0.8
-_UNCLIPPED = 100.0
-_MOST_PAIRED = 1024
-"""Directions, up to which a sketch has those of all pairs of columns."""
-
-_ROW_BASES, _ROW_MARGIN = 4, 0.5
-"""Of noisy projections of rows: how many bases, and by how much rows may be longer than √d, as
-standard Gaussians mostly are."""
-PRIVATE_RATE, PUBLIC_RATE = 0.003, 0.01
-"""Adam's learning rates with and without noise; frozen on simulated cohorts only."""
+UNCLIPPED = 100.0
+"""A radius that no latent is beyond."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,88 +52,23 @@ class Plan:
         return self.stages.columns
 
 
-def plan(
-    mechanism: Maf | SlicedWasserstein, schema: Schema, persons: int, privacy: PrivacyRequest
-) -> Plan:
-    """Noise multipliers and charges for a study at a site of ``persons`` persons; reads no row.
-
-    Raises:
-        InvalidInput: the study asks for what this mechanism does not do.
-        BudgetExceeded: ε does not cover the injection; says which ε or w would do.
-    """
-    encoding = Encoding(schema)
-    rows, outcomes = schema.max_rows_per_person, len(encoding.outcomes)
-    return plan_columns(mechanism, encoding.d, rows, persons, privacy, outcomes)
-
-
-def plan_columns(
-    mechanism: Maf | SlicedWasserstein,
-    d: int,
-    rows: int,
-    persons: int,
-    privacy: PrivacyRequest,
-    outcomes: int = 0,
-) -> Plan:
-    """:func:`plan` for rows of ``d`` encoded columns, at most ``rows`` of them per person.
-
-    ``outcomes``: how many durations with their events are among the columns.
-    """
-    _check(mechanism, d, rows, persons, privacy)
-    if isinstance(mechanism, Maf):
-        return _plan_maf(mechanism, d, rows, persons, privacy, outcomes)
-
-    def body(signal: float, tuning: Tuning) -> Callable[[float], Body]:
-        return _sliced(mechanism, d, rows, persons, signal, tuning)
-
-    stages = _private_stages(body, d, rows, persons, privacy, outcomes, ())
-    return _planned(mechanism, persons, privacy, stages, stages.events())
-
-
-def _plan_maf(
-    mechanism: Maf, d: int, rows: int, persons: int, privacy: PrivacyRequest, outcomes: int
-) -> Plan:
-    arch = Architecture(d, mechanism.flows, tuple(mechanism.hidden))
-    injection = _injection(mechanism, rows)
-    if privacy.guarantee != "empirical":
-        _check_injection(mechanism, rows, privacy)
-    if privacy.guarantee == "formal":
-
-        def body(signal: float, tuning: Tuning) -> Callable[[float], Body]:
-            return _autoregressive(mechanism, arch, rows, tuning)
-
-        stages = _private_stages(body, d, rows, persons, privacy, outcomes, injection)
-        events = (*stages.events(), *injection)
-    else:
-        free = Training(mechanism.steps, math.inf, None, _rate(mechanism), PUBLIC_RATE)
-        flow = Autoregressive(arch, free)
-        stages = Stages(None, None, None, math.inf, flow, d, rows, outcomes)
-        unbounded = Unbounded("maf, fitted without noise")
-        events = injection if privacy.guarantee == "public-flow" else (unbounded,)
-    made = _planned(mechanism, persons, privacy, stages, events)
-    return replace(
-        made,
-        w=mechanism.w,
-        # Where ε is ∞ whatever the radius, clipping would protect nobody, and cost accuracy.
-        latent_clip=_UNCLIPPED if privacy.guarantee == "empirical" else mechanism.latent_clip,
-        corrected=privacy.guarantee == "formal" or mechanism.w == 0,
-    )
-
-
-def _planned(
-    mechanism: Maf | SlicedWasserstein,
+def plan_stages(
+    copies: int,
+    refits: int,
     persons: int,
     privacy: PrivacyRequest,
     stages: Stages,
     events: tuple[Event, ...],
 ) -> Plan:
+    """The plan of a table that is drawn from a model of these stages, and charged so."""
     return Plan(
         guarantee=privacy.guarantee,
         persons=persons,
         rows=stages.rows,
-        copies=mechanism.copies,
-        refits=mechanism.refits,
+        copies=copies,
+        refits=refits,
         w=0.0,
-        latent_clip=_UNCLIPPED,
+        latent_clip=UNCLIPPED,
         stages=stages,
         events=events,
         epsilon=epsilon(events, privacy.delta),
@@ -162,18 +76,20 @@ def _planned(
     )
 
 
-def _private_stages(
+def private_stages(
     body: Callable[[float, Tuning], Callable[[float], Body]],
     d: int,
     rows: int,
     persons: int,
     privacy: PrivacyRequest,
     outcomes: int,
-    injection: tuple[Event, ...],
+    injection: tuple[Event, ...] = (),
 ) -> Stages:
     """Stages whose noise, together with the injection, costs at most ε.
 
-    ``body``: from the signal and its division to bodies on a scale of noise.
+    Args:
+        body: from the signal and its division to bodies on a scale of noise.
+        d, rows: encoded columns, and rows per person at most; outcomes: durations among them.
     """
     # What one release would get if it had all: the signal, on which the division depends.
     whole = smallest_scale(lambda s: (Gaussian(s), *injection), privacy.epsilon, privacy.delta)
@@ -198,114 +114,11 @@ def _private_stages(
     return stages(smallest_scale(charges, privacy.epsilon, privacy.delta))
 
 
-def _autoregressive(
-    mechanism: Maf, arch: Architecture, rows: int, tuning: Tuning
-) -> Callable[[float], Autoregressive]:
-    clip = tuning.clip * public_clip(arch, CLIP_QUANTILE, rows)
-    rate = _rate(mechanism)
-    # A Poisson-sampled step costs about q² of a full one, hence the rate.
-    per_step = math.sqrt(mechanism.steps / tuning.flow) * (1.0 if rate is None else rate)
-
-    def at(scale: float) -> Autoregressive:
-        return Autoregressive(
-            arch, Training(mechanism.steps, clip, scale * per_step, rate, PRIVATE_RATE)
-        )
-
-    return at
-
-
-def _sliced(
-    mechanism: SlicedWasserstein, d: int, rows: int, persons: int, signal: float, tuning: Tuning
-) -> Callable[[float], Sliced]:
-    schedule = Schedule(mechanism.steps, mechanism.step, diffusion=mechanism.diffusion)
-    tuned = sliced_tuning.tune(signal, persons, d)
-    noisy_rows = mechanism.variant != "sketch"
-    # A batch of steps is charged step by step; everything else once.
-    releases = mechanism.steps if mechanism.variant == "resampled" else 1
-    whole = Sliced(
-        variant=mechanism.variant,
-        persons=persons,
-        d=d,
-        rows=rows,
-        bases=mechanism.bases or (_ROW_BASES if noisy_rows else max(tuned.bases, _pairs(d))),
-        bins=mechanism.bins or tuned.bins,
-        batch=min(mechanism.batch, persons),
-        radius=math.sqrt(d) + _ROW_MARGIN,
-        noise_multiplier=1.0,
-        schedule=schedule,
-    )
-    rate = whole.batch / persons if mechanism.variant == "resampled" else 1.0
-    per_release = math.sqrt(releases / tuning.flow) * rate
-
-    def at(scale: float) -> Sliced:
-        return replace(whole, noise_multiplier=scale * per_release)
-
-    return at
-
-
-def _pairs(d: int) -> int:
-    """Bases until each pair of columns has had its directions, where these are not too many."""
-    bases = rounds(d)
-    return bases if bases * d <= _MOST_PAIRED else 0
-
-
-def _rate(mechanism: Maf) -> float | None:
-    return mechanism.rate if mechanism.sampling == "poisson" and mechanism.rate < 1 else None
-
-
-def _injection(mechanism: Maf, rows: int) -> tuple[Event, ...]:
-    if mechanism.w == 0:
-        return ()
-    return (latent_injection(mechanism.w, mechanism.latent_clip, mechanism.copies * rows),)
-
-
-def _check_injection(mechanism: Maf, rows: int, privacy: PrivacyRequest) -> None:
-    """Refuse a w whose injection alone costs more than ε, and say what would do."""
-    spent = epsilon(_injection(mechanism, rows), privacy.delta)
-    if not spent > privacy.epsilon:
-        return
-    count = mechanism.copies * rows
-    # √((1-w)/w)/R is the noise multiplier; the smallest that fits gives the largest w.
-    sigma = smallest_scale(lambda s: (Gaussian(s, count),), privacy.epsilon, privacy.delta)
-    largest = 1 / (1 + (sigma * mechanism.latent_clip) ** 2)
-    raise BudgetExceeded(
-        f"latent noise injection alone, {count} releases at w = {mechanism.w:g}, costs too much",
-        value=f"ε = {spent:.4g}",
-        bound=f"at most {privacy.epsilon:g}",
-        remedy=f"use w below {math.floor(largest * 1e6) / 1e6:g}, ask for an ε above {spent:.4g},"
-        " or ask for fewer copies",
-    )
-
-
-def _check(
-    mechanism: Maf | SlicedWasserstein, d: int, rows: int, persons: int, privacy: PrivacyRequest
-) -> None:
-    """What a valid study may still ask and this mechanism cannot do."""
+def size_problems(d: int, rows: int, persons: int) -> list[Problem]:
+    """What is wrong with the sizes of a table that is to be planned."""
     sizes = (("columns", d), ("max_rows_per_person", rows), ("persons", persons))
-    problems = [
+    return [
         Problem(name, "too few", value=str(value), bound="at least 1")
         for name, value in sizes
         if not value >= 1
     ]
-    if not isinstance(mechanism, Maf):
-        if mechanism.variant == "resampled" and rows > 1:
-            what = "has batches of persons with one row each"
-            value, bound = f"{rows} rows per person", "1"
-            problems.append(Problem("mechanism.variant", what, value=value, bound=bound))
-        if privacy.guarantee != "formal":
-            asked = privacy.guarantee
-            problems.append(
-                Problem("privacy.guarantee", "is not on offer here", value=asked, bound="formal")
-            )
-    elif privacy.guarantee == "public-flow" and mechanism.w == 0:
-        problems.append(
-            Problem(
-                "mechanism.w",
-                "a flow from public rows alone would release nothing private",
-                value="0",
-                bound="above 0",
-                remedy="Set w, or ask for guarantee formal",
-            )
-        )
-    if problems:
-        raise InvalidInput("mechanism", problems)

@@ -36,7 +36,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.base.errors import InvalidInput, Problem
-from penstock.mechanisms.flow import training
+from penstock.mechanisms.parts import Progress
 from penstock.mechanisms.released import refit_copy
 from penstock.mechanisms.tables.fitting import Encoding, Model, fit, fit_many
 from penstock.mechanisms.tables.latent_noise import inject, likely_present, thinned
@@ -75,7 +75,7 @@ def run(
     rows: Array,
     present: Bools,
     noise: NoiseSource,
-    progress: training.Progress | None = None,
+    progress: Progress | None = None,
     device: str = "cpu",
     public: tuple[Array, Bools] | None = None,
     threads: int = 1,
@@ -108,7 +108,7 @@ def draw(
     rows: Array,
     present: Bools,
     noise: NoiseSource,
-    progress: training.Progress | None = None,
+    progress: Progress | None = None,
     device: str = "cpu",
     public: tuple[Array, Bools] | None = None,
     threads: int = 1,
@@ -130,13 +130,11 @@ def draw(
         yield -index - 1, table
 
 
-def _counter(
-    total: int, progress: training.Progress | None
-) -> Callable[[], training.Progress | None]:
+def _counter(total: int, progress: Progress | None) -> Callable[[], Progress | None]:
     """Adds up the steps of one call after the other, each of which counts from 1."""
     done = 0
 
-    def next_call() -> training.Progress | None:
+    def next_call() -> Progress | None:
         before = done
 
         def report(step: int, _steps: int) -> None:
@@ -194,7 +192,7 @@ def _refits(
     model: Model,
     copies: Sequence[Array],
     noise: NoiseSource,
-    tick: Callable[[], training.Progress | None],
+    tick: Callable[[], Progress | None],
     device: str,
     threads: int,
 ) -> Iterator[Array]:

@@ -3,17 +3,44 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from penstock.base.errors import InvalidInput, Problem
-from penstock.mechanisms.flow.architecture import Architecture
-from penstock.mechanisms.flow.training import Training
+from penstock.mechanisms.parts import Progress
 from penstock.mechanisms.tables.margins import histogram_event
 from penstock.mechanisms.tables.moments import moment_event
 from penstock.mechanisms.tables.outcome import outcome_event
 from penstock.privacy.events import Event
+from penstock.privacy.noise.sources import NoiseSource
 from penstock.privacy.sensitivity import second_moments
+
+Array = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+
+class Transport(Protocol):
+    """What a body is once it is fitted: rows, as the body sees them, from standard Gaussians."""
+
+    def from_latent(self, z: Array, /) -> Array:
+        """(n, d) → (n, d), finite."""
+
+
+class Begun(Protocol):
+    """A fit whose margins and moments are released.
+
+    Attributes:
+        inside: the rows (n, k, d) as the body is to see them; present: (n, k).
+        rows: how many are present, as released.
+    """
+
+    inside: Array
+    present: Bools
+    rows: float
 
 
 class Body(Protocol):
@@ -30,20 +57,18 @@ class Body(Protocol):
             InvalidInput: it has no noise, so that no finite ε covers it.
         """
 
+    def fit(
+        self,
+        begun: Sequence[Begun],
+        noises: Sequence[NoiseSource],
+        progress: Progress | None,
+        device: str,
+        threads: int,
+    ) -> Sequence[Transport]:
+        """The body, fitted to each table with its own source of noise."""
 
-@dataclass(frozen=True, slots=True)
-class Autoregressive:
-    """A masked autoregressive flow, trained on noisy gradients."""
-
-    arch: Architecture
-    training: Training
-
-    @property
-    def steps(self) -> int:
-        return self.training.steps
-
-    def event(self) -> Event:
-        return self.training.event()
+    def memory(self, places: int) -> tuple[int, int]:
+        """Bytes of what stays of a fit to so many rows, and of what it takes besides."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 
 from penstock.base.errors import InvalidInput, Problem
-from penstock.mechanisms import Trajectory
+from penstock.mechanisms.trajectory.settings import Trajectory
 from penstock.mechanisms.trajectory.start import Start
 from penstock.mechanisms.trajectory.times import Times, times_of, unit_temperature
 from penstock.privacy.accounting.accountant import epsilon

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.mechanisms import Trajectory
+from penstock.mechanisms.trajectory.settings import Trajectory
 from penstock.schema import Column, Schema
 
 Array = NDArray[np.float64]

@@ -10,6 +10,7 @@ from typing import Any
 from penstock.base.checks import shown, unknown_keys, within
 from penstock.base.errors import InvalidInput, Problem
 from penstock.base.times import stamp_seconds
+from penstock.mechanisms.registry import MECHANISMS, Registry
 from penstock.study.study import Study
 from penstock.study.toml.dictionary import read_column_tables
 from penstock.study.toml.reader import read_toml
@@ -20,14 +21,14 @@ _HEAD = tuple(f.name for f in fields(Study) if f.name not in ("schema", "wire", 
 _TOP = ("wire", "study", "table", "privacy", "mechanism", "columns", "estimands")
 
 
-def parse_study(text: str) -> Study:
+def parse_study(text: str, mechanisms: Registry = MECHANISMS) -> Study:
     """Parse a study's TOML text.
 
     ``wire`` stands at the top; ``[study]`` holds the study's own fields; ``[table]`` (optional)
     ``person`` and ``max_rows_per_person``; ``[columns.NAME]`` the columns as in a dictionary,
     without codes for missing values; ``[[estimands]]``, ``[privacy]`` and ``[mechanism]`` (all
     optional keys have defaults) are as in :mod:`penstock.study.study`. Times may be written as text
-    or as TOML times.
+    or as TOML times. ``mechanisms``: those that it may name.
 
     Raises:
         InvalidInput: with every problem of the file and its line.
@@ -44,7 +45,7 @@ def parse_study(text: str) -> Study:
     problems += found
     data["schema"] = {**table, "columns": columns}
     try:
-        study = Study.from_dict(data)
+        study = Study.from_dict(data, mechanisms)
     except InvalidInput as error:
         absent = {s for s in ("study", "columns") if not isinstance(values.get(s), Mapping)}
         for problem in error.problems:

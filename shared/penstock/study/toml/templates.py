@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 
-from penstock.mechanisms import Maf, Mechanism, settings
+from penstock.mechanisms.protocol import Settings, settings_to_dict
+from penstock.mechanisms.registry import MECHANISMS, Registry
 from penstock.privacy.request import DELTA, PrivacyRequest
-from penstock.questions.estimands import MODELS, Estimand
+from penstock.questions.estimands import Estimand
+from penstock.questions.models import MODELS
 from penstock.schema import HOW_SUGGESTED, Column, Schema, suggest_for, suggest_modelling
 from penstock.study.study import Study
 from penstock.study.toml.writer import key, table, value
@@ -28,75 +30,21 @@ _PRIVACY_NOTES = {
     "delta": "at most 1/(10 n), n the largest site's number of persons",
     "guarantee": "formal | public-flow | empirical",
 }
-_TABLES_NOTES = {
-    "copies": "synthetic data sets per site, 1 to 100",
-    "refits": "repeats on synthetic rows that show the mechanism's noise, 0 to 100; free of budget",
-}
-_MECHANISM_NOTES: dict[str, dict[str, str]] = {
-    "maf": {
-        **_TABLES_NOTES,
-        "w": "0 samples the flow; above 0 injects latents, at a large cost",
-        "latent_clip": "radius of the latents where w > 0",
-        "steps": "training steps",
-        "sampling": "full | poisson",
-        "rate": "poisson: share of persons in a step",
-        "flows": "layers of the flow",
-        "hidden": "widths of the hidden layers",
-    },
-    "sliced-wasserstein": {
-        **_TABLES_NOTES,
-        "variant": "sketch | resampled | presampled",
-        "steps": "of the flow; resampled pays for each",
-        "bases": "directions are so many orthonormal bases",
-        "bins": "of each distribution function (sketch)",
-        "batch": "rows per step (resampled)",
-        "step": "in units of the step that matches one direction",
-        "diffusion": "entropic term; it earns no privacy",
-    },
-    "trajectory": {
-        **_TABLES_NOTES,
-        "time": "the column that says when a row was taken",
-        "points": "time points, into which a column of numbers is binned",
-        "subsample": "how many of the time points have particles",
-        "particles": "per time point",
-        "paths": "sampled through the particles: a model's draws, not persons' histories",
-        "path_times": "evenly spaced times of each path",
-        "coupling": "entropic | exact",
-        "start": "gaussian | k-means | public",
-        "modes": "k-means: clusters at each time point",
-        "start_share": "of the budget, for the start",
-        "steps": "of the particles",
-        "rate": "share of persons in a step",
-        "temperature": "how rough paths are",
-    },
-    "gibbs": {
-        "dynamics": "overdamped | underdamped",
-        "steps": "of a plain chain",
-        "ridge": "penalty per person; above 0",
-        "bound": "norm beyond which a row's covariates lose weight",
-        "baseline": "of a survival model: piecewise | weibull",
-        "pieces": "intervals of a piecewise baseline",
-    },
-}
-_HEADS = {
-    "maf": "releases synthetic tables, of which any question may be asked.",
-    "sliced-wasserstein": "releases synthetic tables, of which any question may be asked.",
-    "trajectory": "releases tables of snapshots, particles for each time, and paths through them.",
-    "gibbs": "releases one question's coefficients, and no table: exactly one estimand.",
-}
+_TIMED = ", ".join(model.name for model in MODELS if model.needs_event)
+_ALONE = ", ".join(model.name for model in MODELS if not model.compares)
 _ESTIMAND_NOTES = {
-    "model": " | ".join(MODELS),
-    "outcome": "cox: the duration; its event comes from the columns",
-    "term": "of a mean the outcome itself",
+    "model": " | ".join(MODELS.names),
+    "outcome": f"{_TIMED}: the duration; its event comes from the columns",
+    "term": f"of a {_ALONE} the outcome itself",
     "per": "the coefficient is reported per this many units",
 }
 _EXAMPLE = f"""\
 # What the report estimates; repeat for each. For example:
 # [[estimands]]
 # name = "effect"
-# model = "ols"        # {" | ".join(MODELS)}
-# outcome = "COLUMN"   # cox: the duration; its event comes from the columns
-# term = "COLUMN"      # not for a mean
+# model = "{MODELS.names[0]}"        # {" | ".join(MODELS.names)}
+# outcome = "COLUMN"   # {_TIMED}: the duration; its event comes from the columns
+# term = "COLUMN"      # not for a {_ALONE}
 # per = 1
 # adjust = ["COLUMN"]
 """
@@ -119,7 +67,7 @@ def dictionary_toml(
     return "\n".join([_pairs(frame | _person(schema)), *columns])
 
 
-def study_toml(study: Study) -> str:
+def study_toml(study: Study, mechanisms: Registry = MECHANISMS) -> str:
     """A complete, commented study file; :func:`parse_study` gives the same study back."""
     head = {
         f.name: getattr(study, f.name)
@@ -136,7 +84,7 @@ def study_toml(study: Study) -> str:
             + _pairs({"wire": study.wire}),
             table("study", head, _STUDY_NOTES),
             table("privacy", _all(study.privacy), _PRIVACY_NOTES),
-            _mechanism(study.mechanism),
+            _mechanism(study.mechanism, mechanisms),
             *(estimands or [_EXAMPLE]),
             "# Whose rows: person names the column that identifies a person, if there is one.\n"
             + table("table", _person(study.schema)),
@@ -161,7 +109,7 @@ def study_template(
     quorum: int | None = None,
     deadline_hours: float = DEADLINE_HOURS,
     estimands: Sequence[Estimand] = (),
-    mechanism: Mechanism | None = None,
+    mechanism: Settings | None = None,
 ) -> str:
     """A study to edit, over a dictionary's columns (without its codes for missing values).
 
@@ -180,7 +128,7 @@ def study_template(
         schema=replace(schema, columns=columns),
         estimands=tuple(estimands),
         privacy=PrivacyRequest(epsilon, delta),
-        mechanism=mechanism or Maf(),
+        mechanism=mechanism or MECHANISMS.default.draft(schema),
         quorum=len(sites) // 2 + 1 if quorum is None else quorum,
         deadline_hours=deadline_hours,
         not_before=not_before,
@@ -219,12 +167,13 @@ def _all(part: PrivacyRequest) -> dict[str, object]:
     return {f.name: getattr(part, f.name) for f in fields(part)}
 
 
-def _mechanism(mechanism: Mechanism) -> str:
+def _mechanism(settings: Settings, mechanisms: Registry) -> str:
     """All settings; those that are left to the mechanism as comments: TOML has no nothing."""
-    values, notes = settings(mechanism), _MECHANISM_NOTES[mechanism.name]
+    values, used = settings_to_dict(settings), mechanisms.of(settings)
+    notes = used.notes
     given = {k: v for k, v in values.items() if v is not None}
     left = [f"# {k} =   # {notes[k]}; chosen for you\n" for k, v in values.items() if v is None]
-    head = f"# {mechanism.name} {_HEADS[mechanism.name]}\n"
+    head = f"# {used.name} {used.head}\n"
     return head + table("mechanism", given, notes) + "".join(left)
 
 

@@ -14,11 +14,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from tests.support import made
+from tests.support.carried_out import shape_of
 from tests.support.made import PERSONS, SCHEMA, TRAJECTORY
 
 from penstock.mechanisms import Gibbs
 from penstock.mechanisms.gibbs.settings import answer_terms
-from penstock.mechanisms.released import COPY, shape_of
+from penstock.mechanisms.released import COPY
 from penstock_server.analysis.floor import variance_floor
 from penstock_server.results import export
 from penstock_server.results.codebook import combining, dictionary

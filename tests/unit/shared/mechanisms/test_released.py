@@ -10,12 +10,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from tests.support import made
+from tests.support.carried_out import shape_of
 from tests.support.made import PERSONS, SCHEMA, TRAJECTORY
 
 from penstock.base.errors import UploadRejected
 from penstock.mechanisms import Gibbs, Maf, SlicedWasserstein, Trajectory
 from penstock.mechanisms.gibbs.settings import answer_terms
-from penstock.mechanisms.released import COPY, PATH, answer_schema, shape_of
+from penstock.mechanisms.released import COPY, PATH, answer_schema
 from penstock.mechanisms.trajectory.times import times_of
 from penstock.privacy.request import PrivacyRequest
 from penstock.schema import Column

@@ -75,6 +75,13 @@ def test_gibbs_answers_them(model: str, outcome: str) -> None:
     assert study.estimands[0].model == model
 
 
+def test_gibbs_says_no_more_of_an_outcome_of_another_kind() -> None:
+    """It has no bounds to look at: the study says what is wrong, and nothing breaks."""
+    with pytest.raises(InvalidInput) as caught:
+        made.study(Gibbs(), estimands=(Estimand("e", "poisson", "smoker", "sbp"),))
+    assert [p.where for p in caught.value.problems] == ["estimands[1].outcome"]
+
+
 def test_an_unknown_model_is_refused_by_name() -> None:
     with pytest.raises(InvalidInput, match="ols, logistic, cox, poisson, mean"):
         Estimand("e", "probit", "ill", "age")

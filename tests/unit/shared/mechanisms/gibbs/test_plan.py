@@ -10,17 +10,12 @@ from tests.studies.questions import ESTIMANDS, SCHEMA
 
 from penstock.base.errors import InvalidInput
 from penstock.mechanisms.gibbs.plan import Plan, narrowed, plan
-from penstock.mechanisms.gibbs.settings import (
-    INTERCEPT,
-    MAX_TERMS,
-    Gibbs,
-    answer_terms,
-    design_terms,
-)
+from penstock.mechanisms.gibbs.settings import MAX_TERMS, Gibbs, answer_terms
 from penstock.privacy.accounting.accountant import epsilon
 from penstock.privacy.events import DiscreteGaussian, Gaussian, NoisyDescent
 from penstock.privacy.request import PrivacyRequest
 from penstock.questions.estimands import Estimand
+from penstock.questions.terms import INTERCEPT, design_terms
 from penstock.schema import Column, Schema
 
 PRIVACY = PrivacyRequest(1.0, 1e-5)

@@ -19,13 +19,13 @@ from typer.testing import CliRunner
 
 from penstock.base.errors import Hopeless
 from penstock.cli.main import app
-from penstock.mechanisms import Gibbs, Maf, Mechanism, plans
+from penstock.mechanisms import MECHANISMS, Gibbs, Maf, Settings, plans
 from penstock.mechanisms.gibbs import worth
 from penstock.mechanisms.gibbs.design import read
 from penstock.mechanisms.gibbs.plan import plan
 from penstock.mechanisms.gibbs.run import answer
 from penstock.mechanisms.gibbs.worth import MOST_WIDE, planned_width
-from penstock.mechanisms.plans import require_worth
+from penstock.mechanisms.protocol import Asked
 from penstock.privacy.noise.sources import SeededNoise
 from penstock.privacy.request import PrivacyRequest
 from penstock.questions.estimands import Estimand
@@ -60,11 +60,11 @@ def width(persons: int, epsilon: float, estimand: Estimand = HAZARD, **settings:
 
 
 def judge(
-    mechanism: Mechanism, persons: int, epsilon: float, estimands: tuple[Estimand, ...]
+    mechanism: Settings, persons: int, epsilon: float, estimands: tuple[Estimand, ...]
 ) -> None:
     asked = privacy(epsilon)
     planned = plans.plan(mechanism, SCHEMA, persons, asked, estimands)
-    require_worth(planned, mechanism, SCHEMA, asked, estimands)
+    MECHANISMS.of(mechanism).require_worth(Asked(mechanism, SCHEMA, asked, estimands), planned)
 
 
 def refusal(persons: int, epsilon: float, estimand: Estimand = HAZARD) -> str:
@@ -139,7 +139,7 @@ def test_a_study_is_planned_once_to_be_judged(monkeypatch: pytest.MonkeyPatch) -
 
     for module in (plans, gibbs, worth):
         monkeypatch.setattr(module, "plan", again, raising=False)
-    require_worth(planned, Gibbs(), SCHEMA, asked, (HAZARD,))
+    MECHANISMS.of(Gibbs()).require_worth(Asked(Gibbs(), SCHEMA, asked, (HAZARD,)), planned)
 
 
 def test_study_check_refuses_a_hopeless_question_where_a_sites_size_is_known(

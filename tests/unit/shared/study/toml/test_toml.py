@@ -13,7 +13,7 @@ from penstock.mechanisms import (
     MECHANISMS,
     Gibbs,
     Maf,
-    Mechanism,
+    Settings,
     SlicedWasserstein,
     Trajectory,
 )
@@ -265,7 +265,7 @@ def test_template_parses_to_what_was_asked() -> None:
     ],
 )
 def test_study_round_trip(
-    privacy: PrivacyRequest, mechanism: Mechanism, estimands: tuple[Estimand, ...]
+    privacy: PrivacyRequest, mechanism: Settings, estimands: tuple[Estimand, ...]
 ) -> None:
     study = parse_study(template(RICH))
     study = replace(study, privacy=privacy, mechanism=mechanism, estimands=estimands)

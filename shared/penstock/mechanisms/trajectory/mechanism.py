@@ -1,0 +1,117 @@
+"""``trajectory`` as the rest of the package knows it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from penstock.mechanisms.memory import Memory
+from penstock.mechanisms.parts import Part, Progress
+from penstock.mechanisms.protocol import Array, Asked, Bools, Mechanism
+from penstock.mechanisms.released import COPY, PATH, Shape, synthetic_counts
+from penstock.mechanisms.tables.words import FILES, NOTES, tables_returned
+from penstock.mechanisms.trajectory.draft import draft_settings
+from penstock.mechanisms.trajectory.settings import Trajectory
+from penstock.schema import Schema
+
+if TYPE_CHECKING:
+    from penstock.mechanisms.trajectory.plan import Plan
+    from penstock.privacy.noise.sources import NoiseSource
+    from penstock.schema.encoding import Encoding
+
+_NOTES = {
+    **NOTES,
+    "time": "the column that says when a row was taken",
+    "points": "time points, into which a column of numbers is binned",
+    "subsample": "how many of the time points have particles",
+    "particles": "per time point",
+    "paths": "sampled through the particles: a model's draws, not persons' histories",
+    "path_times": "evenly spaced times of each path",
+    "coupling": "entropic | exact",
+    "start": "gaussian | k-means | public",
+    "modes": "k-means: clusters at each time point",
+    "start_share": "of the budget, for the start",
+    "steps": "of the particles",
+    "rate": "share of persons in a step",
+    "temperature": "how rough paths are",
+}
+
+
+class _Mechanism(Mechanism[Trajectory, "Plan"]):
+    settings = Trajectory
+    head = "releases tables of snapshots, particles for each time, and paths through them."
+    notes = _NOTES
+    leaves = "rows taken at visits: synthetic rows, and paths through time"
+    product = "paths and tables of snapshots"
+    takes_time = True
+
+    def plan(self, asked: Asked[Trajectory], persons: int) -> Plan:
+        from penstock.mechanisms.trajectory.plan import plan
+
+        return plan(asked.settings, asked.schema, persons, asked.privacy)
+
+    def memory(
+        self, plan: Plan, schema: Schema, dictionary: Schema | None = None, threads: int = 1
+    ) -> Memory:
+        from penstock.mechanisms.trajectory.memory import release_memory
+
+        return release_memory(plan, schema, dictionary or schema, threads)
+
+    def shape(self, asked: Asked[Trajectory], persons: int) -> Shape:
+        used, schema = asked.settings, asked.schema
+        counts = synthetic_counts(used, schema, persons)
+        particles = used.particles * used.time_points(schema)
+        counts[0] = particles + used.paths * used.path_times
+        return Shape(
+            schema,
+            (COPY, PATH),
+            counts,
+            particles,
+            used.paths,
+            used.path_times,
+            counted=self.counts_rows(asked),
+        )
+
+    def counts_rows(self, asked: Asked[Trajectory]) -> bool:
+        """A public start has counted nobody: a row for each that the frame may hold."""
+        return asked.settings.start != "public"
+
+    def run(
+        self,
+        plan: Plan,
+        encoding: Encoding,
+        rows: Array,
+        present: Bools,
+        noise: NoiseSource,
+        *,
+        progress: Progress | None = None,
+        device: str = "cpu",
+        threads: int = 1,
+        public: tuple[Array, Bools] | None = None,
+    ) -> Iterator[Part]:
+        from penstock.mechanisms.trajectory import run
+
+        yield from run.run(plan, encoding, rows, present, noise, progress, device, threads)
+
+    def steps(self, settings: Trajectory) -> int:
+        return settings.steps
+
+    def draft(self, schema: Schema, time: str | None = None) -> Trajectory:
+        return draft_settings(schema, time)
+
+    def guessed(self, settings: Trajectory) -> str:
+        return f"time = {settings.time}: taken by its name; --time names another column"
+
+    def returned(self, asked: Asked[Trajectory]) -> list[str]:
+        used = asked.settings
+        points = used.time_points(asked.schema)
+        return [
+            tables_returned(asked, self.counts_rows(asked)),
+            f"  {used.particles} particles at each of {points} time points of {used.time}, and "
+            f"{used.paths} paths at {used.path_times} times",
+            "  paths are a model's draws through snapshots, not persons' histories",
+            f"pull writes {FILES}, paths, particles and couplings",
+        ]
+
+
+TRAJECTORY = _Mechanism()

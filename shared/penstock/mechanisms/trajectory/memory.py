@@ -1,0 +1,47 @@
+"""How much memory a trajectory takes at most; :mod:`penstock.mechanisms.memory` has the sum."""
+
+from __future__ import annotations
+
+from penstock.mechanisms.memory import (
+    BIG,
+    NUMBER,
+    PROGRAM,
+    TORCH,
+    Memory,
+    copies_memory,
+    rows_memory,
+    tables_memory,
+    threads_memory,
+)
+from penstock.mechanisms.trajectory.plan import Plan
+from penstock.schema import Schema
+from penstock.schema.encoding import Encoding
+
+_PULLED = 1 << 19
+"""Numbers of particles' pulls that are computed at once."""
+
+
+def release_memory(plan: Plan, schema: Schema, dictionary: Schema, threads: int) -> Memory:
+    """Of a worker that carries the plan out on a CPU."""
+    d = Encoding(schema).d
+    paths = 2 * min(plan.paths * plan.path_times * d, 1 << 20)
+    paths += 14 * max(plan.path_times * d, 1 << 17)
+    return Memory(
+        program=PROGRAM + TORCH + threads_memory(threads),
+        rows=rows_memory(plan, schema, dictionary, d),
+        released=tables_memory(plan, schema, d) + NUMBER * paths,
+        work=_dynamics(plan) + copies_memory(plan, d),
+    )
+
+
+def _dynamics(plan: Plan) -> int:
+    """The rows in the unit space, and the largest of start, dynamics, couplings and paths."""
+    places, d, m = plan.persons * plan.rows, len(plan.space), plan.particles
+    times, cells = len(plan.times.used), plan.times.count * plan.start.modes
+    rows = NUMBER * places * (8 * d + 6 + plan.rows + 2 * plan.start.modes)
+    start = BIG * cells * (d + 1) ** 2
+    block = max(_PULLED, 16 * plan.rows * m * d)
+    pulls = 4 * 3 * block + NUMBER * 8 * max(1 << 17, 16 * plan.rows * m)
+    particles = NUMBER * 12 * times * m * d
+    couplings = NUMBER * 14 * (times - 1) * m * m
+    return rows + start + pulls + particles + couplings

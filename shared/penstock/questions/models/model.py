@@ -1,0 +1,63 @@
+"""What everybody must know of a regression model, and no library is needed for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from penstock.base.checks import Checks
+from penstock.schema import Column
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """What an estimate is called: "hazard ratio", short "HR"; and what values on either side of
+    the null value say: "lower hazard", "higher hazard"."""
+
+    name: str
+    short: str
+    lower: str
+    higher: str
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A model that a study may name.
+
+    Attributes:
+        name: as a study calls it.
+        title: as the report calls it where it was fitted to tables.
+        outcomes: kinds of column that it takes as its outcome.
+        measure: what its estimate is called.
+        share: what the estimate is called where the outcome is binary and the estimate the share
+            of its second level; None where it is none.
+        ratio: the coefficient is the logarithm of a ratio; else it is a difference or a mean.
+        compares: it has a term and adjustment columns; else the estimate is of the outcome alone.
+        intercept: its coefficients have an intercept before those of the columns.
+        needs_event: the outcome is a duration, and says what it ended in by its event column.
+        in_outcome_units: the estimate carries the outcome's unit.
+        draft: place among the questions that a draft of a study begins with, the first that suits
+            its columns; None: no draft begins with it.
+    """
+
+    name: str
+    title: str
+    outcomes: tuple[str, ...]
+    measure: Measure
+    share: Measure | None
+    ratio: bool
+    compares: bool
+    intercept: bool
+    needs_event: bool
+    in_outcome_units: bool
+    draft: int | None
+
+    def check_outcome(self, check: Checks, outcome: Column) -> None:
+        """Add the problems of an outcome of a kind that suits: of its bounds."""
+
+    def is_share(self, outcome: Column) -> bool:
+        """Whether the estimate is the share of the outcome's second level."""
+        return self.share is not None and outcome.kind == "binary"
+
+    def measure_of(self, outcome: Column) -> Measure:
+        """What the estimate of this outcome is called."""
+        return self.share if self.share is not None and self.is_share(outcome) else self.measure

@@ -1,0 +1,201 @@
+"""A mechanism that the package does not know, from a study's text to a signed release.
+
+Only who is handed a registry with it takes it. A gate, a worker and a reader that are started as
+they are at a site have the closed list, whatever surrounds them.
+"""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from tests.conftest import DONE, World
+from tests.support.column_mean.mechanism import COLUMN_MEAN, WITH_MEAN
+from tests.support.column_mean.settings import ColumnMean
+from tests.support.here import GateHere, WorkerHere
+
+from penstock.analyst.answers import cost, returned
+from penstock.base.errors import InvalidInput
+from penstock.mechanisms import MECHANISMS
+from penstock.mechanisms.registry import Registry
+from penstock.privacy.events import from_dict, to_dict
+from penstock.study.study import Study
+from penstock.study.toml import mechanism_for, parse_study, study_toml
+from penstock.wire.manifest import read_manifest
+from penstock.wire.messages import JobState
+from penstock.wire.signed import SignedStudy, read_signed_study
+from penstock_client.rows.snapshot import load_rows, locate_rows
+from penstock_client.site.policy import policy_template, read_policy
+from penstock_client.site.site_paths import SitePaths
+from penstock_client.work.launcher import Worker
+from penstock_client.work.spec import Spec
+
+FOREIGN = "is unknown"
+
+
+def allow(paths: SitePaths) -> None:
+    """A steward's policy that names it."""
+    text = paths.policy.read_text().replace('["maf"]', '["column-mean"]')
+    paths.policy.write_text(text)
+
+
+def ask(world: World) -> SignedStudy:
+    return world.signed(mechanism=ColumnMean("sbp"))
+
+
+def test_it_is_asked_planned_charged_run_and_collected(world: World) -> None:
+    site = world.site()
+    allow(site.paths)
+    signed, here = ask(world), GateHere(site.paths, WITH_MEAN)
+    try:
+        request = here.gate.submit(signed.to_bytes()).request_id
+        until = time.monotonic() + 60
+        while (seen := here.gate.poll(request)).state not in DONE and time.monotonic() < until:
+            time.sleep(0.02)
+        assert seen.state is JobState.DELIVERED
+        manifest, _, parts = here.gate.collect(request)
+        table = pa.ipc.open_stream(io.BytesIO(b"".join(parts))).read_all()
+        (row,) = here.gate.requests()
+        charge = here._stores.ledger.state().charges[request]
+    finally:
+        here.close()
+    told = read_manifest(manifest, site.paths.gate_public())
+    planned = COLUMN_MEAN.plan(signed.study.asked, told.persons)  # type: ignore[arg-type]
+    assert (told.mechanism, told.rows, told.copies, told.refits) == ("column-mean", 1, 1, 0)
+    assert tuple(from_dict(e) for e in told.events) == planned.events == tuple(charge.events)
+    assert charge.status == "committed"
+    assert row["mechanism"] == "column-mean"
+    assert table.column_names == ["_copy", "mean"]
+    coded, _ = load_rows(locate_rows(site.paths.snapshots, "main", 1).read_bytes())
+    truth = float(np.mean(coded["sbp"]))
+    # In units of half the range: noise on the sum, and on the count that it is divided by.
+    sd = planned.half * planned.sd * np.sqrt(2) / told.persons
+    assert abs(table["mean"][0].as_py() - truth) < 6 * sd
+    assert table["mean"][0].as_py() != pytest.approx(truth, abs=1e-9)
+
+
+def test_its_study_is_drafted_written_read_and_explained(world: World) -> None:
+    world.site()
+    study = ask(world).study
+    assert Study.from_dict(study.to_dict(), WITH_MEAN) == study
+    assert parse_study(study_toml(study, WITH_MEAN), WITH_MEAN) == study
+    assert "# column-mean releases the mean of one column." in study_toml(study, WITH_MEAN)
+    assert mechanism_for("column-mean", study.schema, mechanisms=WITH_MEAN) == ColumnMean("age")
+    assert returned(study, WITH_MEAN) == ["comes back: the mean of sbp"]
+    assert cost(study, WITH_MEAN).startswith("costs each site ε = 2")
+    text = policy_template(WITH_MEAN)
+    assert '"column-mean"                 no rows: one number' in text
+    assert "one of five" in text
+
+
+def test_the_closed_list_refuses_it(world: World) -> None:
+    site = world.site()
+    signed, here = ask(world), GateHere(site.paths)
+    try:
+        with pytest.raises(InvalidInput, match=FOREIGN):
+            here.gate.submit(signed.to_bytes())
+    finally:
+        here.close()
+    with pytest.raises(InvalidInput, match=FOREIGN):
+        read_signed_study(signed.to_bytes())
+    with pytest.raises(InvalidInput, match=FOREIGN):
+        parse_study(study_toml(signed.study, WITH_MEAN))
+    with pytest.raises(InvalidInput, match=FOREIGN):
+        mechanism_for("column-mean", signed.study.schema)
+    with pytest.raises(TypeError, match="ColumnMean"):
+        MECHANISMS.of(signed.study.mechanism)
+    allow(site.paths)
+    with pytest.raises(InvalidInput, match=FOREIGN):
+        read_policy(site.paths.policy)
+
+
+def test_a_workers_process_has_the_closed_list_whatever_its_gate_has(world: World) -> None:
+    site = world.site()
+    study = ask(world).study
+    planned = COLUMN_MEAN.plan(study.asked, 200)  # type: ignore[arg-type]
+    spec = Spec(
+        study=study.to_dict(),
+        dictionary=study.schema.to_dict(),
+        events=[to_dict(e) for e in planned.events],
+        public=None,
+        persons=200,
+        device="cpu",
+        threads=1,
+        memory_gb=4.0,
+        insecure_seed=None,
+    )
+    spawned = Worker(site.paths.work / "spawned")
+    try:
+        assert not spawned.prepare(spec)
+        assert "InvalidInput" in spawned.why()
+    finally:
+        spawned.clean()
+    assert WorkerHere(site.paths.work / "here", WITH_MEAN).prepare(spec)
+
+
+def test_nothing_is_added_to_a_registry_that_is_made() -> None:
+    with pytest.raises(TypeError):
+        MECHANISMS["column-mean"] = COLUMN_MEAN  # type: ignore[index]
+    with pytest.raises(AttributeError):
+        MECHANISMS.more = COLUMN_MEAN  # type: ignore[attr-defined]
+    with pytest.raises(ValueError, match="names of their own"):
+        Registry(COLUMN_MEAN, COLUMN_MEAN)
+    with pytest.raises(ValueError, match="names of their own"):
+        Registry()
+
+
+PLANTED = """\
+    import importlib.abc, os, sys
+
+    class Hook(importlib.abc.MetaPathFinder):
+        asked = []
+        def find_spec(self, name, *_):
+            self.asked.append(name)
+
+    sys.meta_path.insert(0, Hook())
+    from penstock.mechanisms import MECHANISMS
+    from penstock.study.study import Study
+    from penstock_client.site.policy import read_policy
+    from penstock_client.work import worker
+    closed = ("maf", "sliced-wasserstein", "trajectory", "gibbs")
+    assert MECHANISMS.names == closed, MECHANISMS.names
+    assert not [name for name in Hook.asked if "column_mean" in name]
+    import column_mean_for_penstock  # it could be had: it lies on the path
+    assert MECHANISMS.names == closed, MECHANISMS.names
+    print("closed")
+"""
+
+
+def test_no_variable_entry_point_or_import_hook_adds_one(tmp_path: Path) -> None:
+    """A distribution that offers one by every group that such a list could have, a folder beside
+    the packages, and variables that name it."""
+    (tmp_path / "column_mean_for_penstock.py").write_text(
+        "from tests.support.column_mean.mechanism import COLUMN_MEAN\n"
+    )
+    about = tmp_path / "column_mean_for_penstock-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Name: column-mean-for-penstock\nVersion: 1.0\n")
+    groups = ("penstock", "penstock.mechanisms", "penstock.plugins", "penstock_client.mechanisms")
+    offered = "column-mean = column_mean_for_penstock:COLUMN_MEAN"
+    (about / "entry_points.txt").write_text("".join(f"[{g}]\n{offered}\n" for g in groups))
+    beside = tmp_path / "penstock" / "mechanisms" / "column_mean"
+    beside.mkdir(parents=True)
+    (beside / "mechanism.py").write_text("raise RuntimeError('somebody looked here')\n")
+    paths = [str(tmp_path), *(p for p in sys.path if p), str(Path(__file__).parents[2])]
+    names = ("PENSTOCK_MECHANISMS", "PENSTOCK_MECHANISM", "PENSTOCK_PLUGINS", "PENSTOCK_REGISTRY")
+    said = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(PLANTED)],
+        env={"PYTHONPATH": ":".join(paths[1:] + paths[:1])}
+        | {name: offered.partition(" = ")[2] for name in names},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert said.stdout == "closed\n", said.stderr
