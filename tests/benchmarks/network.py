@@ -50,9 +50,11 @@ from penstock.processes.supervisor import flower_environment
 from penstock.study.study import Study
 from penstock.wire.signatures import generate_key
 from penstock.wire.signed import sign_study
-from penstock_server.operate import service
+from penstock_server.install.enrolment import enrol_site, make_invite
+from penstock_server.install.founding import make_coordinator, open_coordinator
 from penstock_server.store.folder import Folder
-from penstock_server.store.store import Store, study_site_table
+from penstock_server.store.store import Store
+from penstock_server.store.tables import study_site_table
 
 REAL = ("r0", "r1", "r2", "r3")
 MANY = tuple(f"s{i:02}" for i in range(30))
@@ -164,15 +166,15 @@ class World:
         self.root, self.folder = root, Folder(root / "c")
         with socket.create_server(("127.0.0.1", 0)) as probe:
             port = probe.getsockname()[1]
-        service.init(self.folder.root, names=("localhost",), port=port, bind="127.0.0.1")
+        make_coordinator(self.folder.root, names=("localhost",), port=port, bind="127.0.0.1")
         # Far more open studies than people have: a load is what is measured.
         settings = json.loads(self.folder.settings.read_text()) | {"open_studies": 10_000}
         self.folder.settings.write_text(json.dumps(settings))
-        self.coordinator = service.open_coordinator(self.folder.root)
+        self.coordinator = open_coordinator(self.folder.root)
         self.sites = {name: SiteFolder(root / name) for name in (*REAL, *MANY)}
         for name, site in self.sites.items():
-            service.enrol(self.coordinator, site.make())
-            site.join(service.invite(self.coordinator, name))
+            enrol_site(self.coordinator, site.make())
+            site.join(make_invite(self.coordinator, name))
         self.gates = {name: Gate(self.sites[name]) for name in REAL}
         self._count = 0
 
@@ -192,7 +194,7 @@ class World:
             not_before="2020-01-01T00:00:00Z",
             expires="2099-01-01T00:00:00Z",
         )
-        return self.coordinator.submit(sign_study(study, ANALYST).to_bytes())
+        return self.coordinator.submit(sign_study(study, ANALYST))
 
     def parts(self, studies: Sequence[str]) -> dict[tuple[str, str], tuple[str, float]]:
         """State of every site's part in studies, and when it came to be."""
@@ -224,7 +226,7 @@ class World:
         """Wait until sites have been heard of."""
 
         def heard() -> bool:
-            known = self.coordinator.store.sites()
+            known = self.coordinator.store.sites.all()
             return all(known[name].seen for name in sites)
 
         until(heard, seconds, f"{len(sites)} sites online", pause=0.2)

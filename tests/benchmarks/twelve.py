@@ -53,7 +53,7 @@ from penstock_client.ledger.ledger import Ledger
 from penstock_client.ledger.state import Charge
 from penstock_client.site.site_paths import SitePaths
 from penstock_server.demo import SCENARIOS, Demo, Scenario
-from penstock_server.operate import service
+from penstock_server.install.founding import open_coordinator
 from penstock_server.simulate import cvd, visits
 from penstock_server.simulate.files import frame
 
@@ -88,7 +88,7 @@ class Twelve(Demo):
 
     def states(self, study: str) -> dict[str, tuple[str, float]]:
         """Each site's state in a study, and since when, from the coordinator's store."""
-        coordinator = service.open_coordinator(self.work / "coordinator")
+        coordinator = open_coordinator(self.work / "coordinator")
         try:
             study_id = coordinator.find(study).id
             found = parts_of(coordinator.store, [study_id])

@@ -36,7 +36,7 @@ from penstock_server.mechanisms.trajectory.uploaded import read_particles, read_
 from penstock_server.report.build import ReportInputs, SiteInput, build_report, report_schema
 from penstock_server.report.html import render
 from penstock_server.results import results
-from penstock_server.store.store import Site
+from penstock_server.store.sites import Site
 
 PERSONS = 300
 QUICK = replace(TRAJECTORY, steps=4, paths=20, subsample=None)

@@ -49,10 +49,12 @@ from penstock.study.study import Study
 from penstock_client.ledger import decisions
 from penstock_client.ledger.database import Database
 from penstock_client.ledger.ledger import Ledger
-from penstock_server.operate import service
+from penstock_server.install.enrolment import enrol_site
+from penstock_server.install.founding import make_coordinator, open_coordinator
 from penstock_server.results import results
 from penstock_server.results.material import gather
-from penstock_server.studies.lifecycle import Coordinator
+from penstock_server.studies.coordinator import Coordinator
+from penstock_server.transport.pump import keep_pumping
 
 DATA = Path(__file__).parent / "data" / "mechanisms"
 SEED, PERSONS = 7, 60
@@ -138,8 +140,8 @@ def carried_out(names: tuple[str, ...] = tuple(STUDIES)) -> Iterator[dict[str, R
     root = Path(tempfile.mkdtemp(prefix="pk-"))  # short, for the sake of sockets
     world, gates = World(root), list[GateHere]()
     try:
-        service.init(root / "hub", simulation=True)
-        hub = service.open_coordinator(root / "hub")
+        make_coordinator(root / "hub", simulation=True)
+        hub = open_coordinator(root / "hub")
         ran = {}
         for name in names:
             site = world.site(
@@ -152,11 +154,11 @@ def carried_out(names: tuple[str, ...] = tuple(STUDIES)) -> Iterator[dict[str, R
             every = ", ".join(f'"{m}"' for m in MECHANISMS)
             policy = site.paths.policy.read_text()
             site.paths.policy.write_text(policy.replace('["maf"]', f"[{every}]"))
-            service.enrol(hub, json.loads(site.paths.join.read_text()))
+            enrol_site(hub, json.loads(site.paths.join.read_text()))
             gates.append(GateHere(site.paths))
             study = study_of(name, world)
             signed = world.signed(**{f: getattr(study, f) for f in study.__dataclass_fields__})
-            ran[name] = Ran(name, study, hub.submit(signed.to_bytes()), site, hub)
+            ran[name] = Ran(name, study, hub.submit(signed), site, hub)
         finish(hub, {site.name: site.paths.gate_socket for site in world.sites})
         while gates:
             gates.pop().close()
@@ -173,16 +175,16 @@ def finish(hub: Coordinator, sockets: Mapping[str, Path]) -> None:
     limit = time.monotonic() + 250
 
     def ended() -> bool:
-        assert time.monotonic() < limit, [hub.status(s.id) for s in hub.store.studies()]
+        assert time.monotonic() < limit, [hub.status(s.id) for s in hub.store.studies.all()]
         while (lease := hub.leases.claim()) is not None:
-            row, folder = hub.store.study(lease.study_id), hub.results(lease.study_id)
+            row, folder = hub.store.studies.find(lease.study_id), hub.folder.results(lease.study_id)
             assert row is not None
             folder.mkdir(parents=True)
             results.build(gather(hub, row, lease.since), folder)
             assert hub.leases.finish(lease, lambda: None)
-        return all(study.state.final for study in hub.store.studies())
+        return all(study.state.final for study in hub.store.studies.all())
 
-    service.run(hub, network(sockets), stop=ended)
+    keep_pumping(hub, network(sockets), stop=ended)
 
 
 # -- what is recorded --------------------------------------------------------------------------

@@ -42,7 +42,7 @@ from penstock_client.onboarding.inspection import inspect_rows
 from penstock_client.site.signers import Signer, read_trust, write_trust
 from penstock_client.site.site_paths import SitePaths
 from penstock_client.site.site_settings import read_settings
-from penstock_server.operate import service
+from penstock_server.install.founding import open_coordinator
 from penstock_server.results import results
 from penstock_server.results.material import gather
 
@@ -325,8 +325,8 @@ def test_a_coordinator_of_0_1_0_has_its_study_pulled_and_pools_it_as_before(tmp_
     (root / "access.key").chmod(0o600)
     with contextlib.closing(sqlite3.connect(root / "coordinator.db")) as database:
         database.executescript((HUB / "store.sql").read_text())
-    hub = service.open_coordinator(root, upgrade=False)
-    (row,) = hub.store.studies()
+    hub = open_coordinator(root, upgrade=False)
+    (row,) = hub.store.studies.all()
     assert (row.name, hub.status("trial")["state"]) == ("trial", "finished")
     told("pull", "trial", "--out", tmp_path / "out", "--refits", "-c", root)
     pulled = json.loads((tmp_path / "out" / "report.json").read_text())

@@ -27,10 +27,14 @@ from penstock.cli.main import app as commands
 from penstock.study.toml import study_toml
 from penstock.wire.signatures import fingerprint, generate_key, private_to_pem, public_hex
 from penstock.wire.signed import sign_cancel, sign_study
-from penstock_server.access.accesslog import Visitor, verified
+from penstock_server.access.accesslog import Visitor, verify_chain
 from penstock_server.access.tokens import Role, Tokens
-from penstock_server.operate import doctor, service
-from penstock_server.store.store import SCHEMA_VERSION
+from penstock_server.api.directory import Directory
+from penstock_server.install.configuration import read_settings
+from penstock_server.install.enrolment import enrol_site
+from penstock_server.install.founding import make_coordinator, open_coordinator
+from penstock_server.operate import doctor
+from penstock_server.store.migration import SCHEMA_VERSION, upgrade_format
 
 BOB, EVE = generate_key(), generate_key()
 OLD_STORE = Path(__file__).parents[1] / "golden" / "data" / "coordinator-2.sql"
@@ -46,7 +50,7 @@ def hub():
 
 
 def records(hub, *kinds):
-    found = verified(hub.coordinator.access.rows())
+    found = verify_chain(hub.coordinator.access.rows())
     return [r for r in found if r["kind"] in kinds]
 
 
@@ -126,7 +130,7 @@ def test_study_signed_with_a_strangers_key_is_refused(hub):
         assert error.value.value == fingerprint(public_hex(key))
         assert "penstock server token key add ada" in error.value.remedy
         assert "another account" not in str(error.value)
-    assert "strange" not in {r.name for r in hub.store.studies()}
+    assert "strange" not in {r.name for r in hub.store.studies.all()}
     with hub.remote() as ada:
         study_id = ada.submit(sign_study(study, ANALYST).to_bytes())
     (record,) = [r for r in records(hub, "submit") if r["study"] == study_id]
@@ -208,7 +212,7 @@ def test_readers_have_accounts(hub):
     with hub.remote() as ada, pytest.raises(CoordinatorError) as error:
         ada.submit(signed("typo", readers=("bob", "bobb")).to_bytes())
     assert error.value.value == "bobb"
-    assert "typo" not in {r.name for r in hub.store.studies()}
+    assert "typo" not in {r.name for r in hub.store.studies.all()}
 
 
 def test_others_studies_stand_in_nobodys_way(hub):
@@ -236,7 +240,7 @@ def test_reading_results_leaves_a_trace(hub, tmp_path):
     with hub.client(hub.admin) as root:
         root.get("/api/v1/studies/traced/uploads/a")
         root.get("/api/v1/studies/traced/files/report.json", headers={"Range": "bytes=0-9"})
-    service.Directory(str(hub.root)).pull("traced", tmp_path / "here", copies="one")
+    Directory(str(hub.root)).pull("traced", tmp_path / "here", copies="one")
     found = [r for r in records(hub, "read") if r["study"] == study_id]
     by = {who: {(r["what"], r["copies"]) for r in found if r["by"] == who} for who in ("ada", "")}
     names = {f.name for f in (tmp_path / "once").iterdir()}
@@ -265,7 +269,7 @@ def test_what_cannot_be_recorded_is_not_shown(hub, tmp_path):
         with hub.client(hub.analyst) as ada:
             data = signed("unrecorded").to_bytes()
             assert ada.post("/api/v1/studies", content=data).status_code == 503
-        assert "unrecorded" not in {r.name for r in hub.store.studies()}
+        assert "unrecorded" not in {r.name for r in hub.store.studies.all()}
         row = next(r for r in doctor.checkup(hub.root) if r.check == "access")
         assert (row.state, "key is gone" in row.found) == ("fail", True)
     finally:
@@ -279,39 +283,39 @@ def test_what_cannot_be_recorded_is_not_shown(hub, tmp_path):
 
 @pytest.fixture
 def small(tmp_path):
-    service.init(tmp_path / "c")
+    make_coordinator(tmp_path / "c")
     allow(tmp_path / "c", open_studies_each=2, open_studies=3)
-    coordinator = service.open_coordinator(tmp_path / "c")
+    coordinator = open_coordinator(tmp_path / "c")
     for name in ("a", "b"):
-        service.enrol(coordinator, join(name))
+        enrol_site(coordinator, join(name))
     yield coordinator
     coordinator.store.close()
 
 
 def test_open_studies_are_limited(small):
     ada, bob = Visitor("ada", "192.0.2.1"), Visitor("bob", "192.0.2.2")
-    ids = [small.submit(signed(f"s{i}").to_bytes(), ada) for i in range(2)]
-    before = len(small.store.due("9")), len(small.access.rows())
+    ids = [small.submit(signed(f"s{i}"), ada) for i in range(2)]
+    before = len(small.store.mailbox.due("9")), len(small.access.rows())
     with pytest.raises(CoordinatorError, match=r"of this account are open \(got 2; at most 2\)"):
-        small.submit(signed("s2").to_bytes(), ada)
-    assert small.submit(signed("s1").to_bytes(), ada) == ids[1]  # the same again is none more
-    small.submit(sign_study(replace(STUDY, name="t"), BOB).to_bytes(), bob)
+        small.submit(signed("s2"), ada)
+    assert small.submit(signed("s1"), ada) == ids[1]  # the same again is none more
+    small.submit(sign_study(replace(STUDY, name="t"), BOB), bob)
     for by in (bob, None):
         with pytest.raises(CoordinatorError, match="too many studies are open at this coordinator"):
-            small.submit(sign_study(replace(STUDY, name="u"), BOB).to_bytes(), by)
-    assert len(small.store.studies()) == 3
-    assert len(small.store.due("9")) == before[0] + 2
+            small.submit(sign_study(replace(STUDY, name="u"), BOB), by)
+    assert len(small.store.studies.all()) == 3
+    assert len(small.store.mailbox.due("9")) == before[0] + 2
     assert len(small.access.rows()) == before[1] + 1
-    small.cancel(sign_cancel(ids[0], ANALYST).to_bytes(), ada)
-    small.submit(signed("s2").to_bytes(), ada)
+    small.cancel(sign_cancel(ids[0], ANALYST), ada)
+    small.submit(signed("s2"), ada)
 
 
 @pytest.mark.parametrize("limit", [0, -1, 1.5, True, "20"])
 def test_a_limit_is_a_whole_number_above_0(tmp_path, limit):
-    service.init(tmp_path / "c")
+    make_coordinator(tmp_path / "c")
     allow(tmp_path / "c", open_studies=limit)
     with pytest.raises(CoordinatorError, match=r"coordinator\.json cannot be read"):
-        service.read_settings(tmp_path / "c")
+        read_settings(tmp_path / "c")
 
 
 # -- a store of the version before -------------------------------------------------------------
@@ -321,7 +325,7 @@ def test_a_limit_is_a_whole_number_above_0(tmp_path, limit):
 def old(tmp_path):
     """A coordinator's directory whose store version 0.1.0 wrote."""
     root = tmp_path / "c"
-    service.init(root)
+    make_coordinator(root)
     for file in root.glob("coordinator.db*"):
         file.unlink()
     with sqlite3.connect(root / "coordinator.db") as database:
@@ -333,32 +337,32 @@ def test_a_coordinator_of_the_version_before_opens_and_goes_on(old):
     found = next(r for r in doctor.checkup(old) if r.check == "store")
     assert found.state == "fail"  # a doctor changes nothing
     assert "brings it up to date" in found.remedy
-    coordinator = service.open_coordinator(old)
-    store, (row,) = coordinator.store, coordinator.store.studies()
-    assert store.get("schema") == SCHEMA_VERSION
+    coordinator = open_coordinator(old)
+    store, (row,) = coordinator.store, coordinator.store.studies.all()
+    assert store.values.get("schema") == SCHEMA_VERSION
     key = "03a107bff3ce10be1d70dd18e74bc09967e4d6309ba50d5f1ddc8664125531b8"
     assert (row.owner, row.signer, row.name) == ("", key, "trial")
     assert coordinator.status("trial")["study"] == row.id
     tokens = Tokens(store, coordinator.access)
     assert tokens.find(f"pst_{'A' * 43}", stamp_now()).name == "ada"
     # A study without an owner is an admin's to read, until its signer's key is bound.
-    assert store.studies_for("ada") == []
+    assert store.studies.readable_by("ada") == []
     row_of = {r.check: r for r in doctor.checkup(old)}
     assert row_of["accounts"].state == "warn"
     assert "ada" in row_of["accounts"].found
     tokens.add_key("ada", key, stamp_now())
-    assert [r.id for r in store.studies_for("ada")] == [row.id]
-    assert store.studies_for("bob") == []
+    assert [r.id for r in store.studies.readable_by("ada")] == [row.id]
+    assert store.studies.readable_by("bob") == []
     assert coordinator.submit(row.signed) == row.id
     store.close()
-    service.open_coordinator(old).store.close()
+    open_coordinator(old).store.close()
 
 
 def test_two_processes_may_open_an_old_store_at_once(old):
-    first, second = (service.open_coordinator(old) for _ in range(2))
+    first, second = (open_coordinator(old) for _ in range(2))
     for coordinator in (first, second):
-        coordinator.store._upgrade()
-        assert len(coordinator.store.studies()) == 1
+        upgrade_format(coordinator.store.database)
+        assert len(coordinator.store.studies.all()) == 1
         coordinator.store.close()
 
 
@@ -367,7 +371,7 @@ def test_two_processes_may_open_an_old_store_at_once(old):
 
 def test_keys_are_bound_and_taken_away_by_command(tmp_path):
     root, key, public = tmp_path / "c", tmp_path / "ada.key", tmp_path / "ada.pub"
-    service.init(root)
+    make_coordinator(root)
     penstock_command("key", "new", key)
     at = ("-d", root)
     said = penstock_command("server", "token", "add", "ada", *at)

@@ -64,7 +64,9 @@ from penstock.wire.signatures import fingerprint, generate_key, private_to_pem, 
 from penstock.wire.signed import sign_cancel, sign_study
 from penstock_server.access.tokens import Role, Tokens
 from penstock_server.api import serve
-from penstock_server.operate import service
+from penstock_server.api.directory import Directory
+from penstock_server.install.enrolment import enrol_site
+from penstock_server.install.founding import make_coordinator, open_coordinator
 from penstock_server.store.folder import Folder
 
 ANALYST, STRANGER = generate_key(), generate_key()
@@ -182,11 +184,11 @@ class Api:
 
     def __init__(self, root: Path, **limits: int) -> None:
         self.root, self.port = root, free_port()
-        service.init(root, port=self.port, bind="127.0.0.1")
+        make_coordinator(root, port=self.port, bind="127.0.0.1")
         allow(root, **limits)
-        self.coordinator = service.open_coordinator(root)
+        self.coordinator = open_coordinator(root)
         for name in ("a", "b"):
-            service.enrol(self.coordinator, join(name))
+            enrol_site(self.coordinator, join(name))
         self.store = self.coordinator.store
         self.tokens = Tokens(self.store, self.coordinator.access)
         self.ca = (root / "tls" / "ca.crt").read_text()
@@ -254,12 +256,12 @@ class Api:
     def finished(self, name: str) -> str:
         """A study that one of its two sites has delivered to."""
         study_id, data = self.study(name), table()
-        path = self.coordinator.table_path(study_id, "a")
+        path = self.coordinator.folder.table(study_id, "a")
         path.parent.mkdir(parents=True)
         path.write_bytes(data)
         with self.store.begin() as c:
             delivered = {"state": str(SiteState.DELIVERED), "manifest": manifest(study_id, data)}
-            self.store.update_part(c, study_id, "a", **delivered)
+            self.store.studies.update_part(c, study_id, "a", **delivered)
         finish(self.coordinator, study_id)
         return study_id
 
@@ -411,7 +413,7 @@ def test_a_study_is_closed_by_its_owner_once_its_quorum_is_there(api, remote, ho
         remote.close_study(sign_cancel(study_id, ANALYST).to_bytes())
     assert "penstock study close" not in run("study", "status", "slow")
     with api.store.begin() as c:
-        api.store.update_part(c, study_id, "a", state=str(SiteState.DELIVERED))
+        api.store.studies.update_part(c, study_id, "a", state=str(SiteState.DELIVERED))
     assert "its quorum is there: `penstock study close`" in run("study", "status", "slow")
     with pytest.raises(NotAllowed, match="not bound to your account"):
         remote.close_study(sign_cancel(study_id, STRANGER).to_bytes())
@@ -474,7 +476,7 @@ def test_results_are_pulled_as_from_the_directory(api, remote, tmp_path):
         files = remote.pull("done", there, copies=copies)
         assert [f.name for f in files] == list(TABLES)
         assert sorted(f.name for f in there.iterdir()) == sorted(TABLES)
-        service.Directory(str(api.root)).pull(study_id, here, copies=copies)
+        Directory(str(api.root)).pull(study_id, here, copies=copies)
         for name in TABLES:
             assert (here / name).read_bytes() == (there / name).read_bytes(), name
         assert len(pd.read_parquet(there / "pooled.parquet")) == PERSONS * (
@@ -534,7 +536,7 @@ def test_an_open_study_has_no_results(api, remote, tmp_path):
 
 def test_a_missing_table_is_not_told_by_its_path(api, remote, tmp_path):
     study_id = api.finished("lost")
-    api.coordinator.table_path(study_id, "a").unlink()
+    api.coordinator.folder.table(study_id, "a").unlink()
     with pytest.raises(CoordinatorError, match="a delivered table is gone") as error:
         remote.pull("lost", tmp_path, copies="one")
     assert str(api.root) not in str(error.value)
@@ -1014,7 +1016,7 @@ def test_waiting_outlives_a_restart(api, home):
         Api.until(lambda: any("; waiting" in line for line in said))
         api.start()
         Api.until(lambda: any("answers again" in line for line in said))
-        api.coordinator.cancel(sign_cancel(study_id, ANALYST).to_bytes())
+        api.coordinator.cancel(sign_cancel(study_id, ANALYST))
         assert watching.wait(60) == 10
     finally:
         watching.kill()

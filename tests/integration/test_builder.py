@@ -18,11 +18,11 @@ from tests.integration.test_certified_rows import DUMPABLE
 from tests.support.federation import penstock, small_disk
 from tests.support.local import deliver, hub
 
-from penstock.base.times import stamp, utc_now
 from penstock.wire.messages import StudyState
 from penstock.wire.signatures import generate_key
 from penstock.wire.signed import sign_cancel
-from penstock_server.operate import doctor, service
+from penstock_server.install.founding import open_coordinator
+from penstock_server.operate import doctor
 from penstock_server.operate.builder import MAKING, Builder
 from penstock_server.results import material, results
 from penstock_server.store.leases import Leases
@@ -57,18 +57,18 @@ def pooling(coordinator, name="trial", mechanism="gibbs"):
     """A study that waits for its results; its id."""
     study = deliver(coordinator, ANALYST, mechanism, name)
     with coordinator.store.begin() as c:
-        coordinator.leases.open(c, study, coordinator.now(), 2)
+        coordinator.leases.open(c, study, coordinator.clock.stamp(), 2)
     return study
 
 
 def state(coordinator, study):
-    return coordinator.store.study(study).state
+    return coordinator.store.studies.find(study).state
 
 
 @contextlib.contextmanager
 def builders(coordinator, count=1, *, lease=15.0, **environment):
     """Builder processes, and the log of each; none is left at the end."""
-    root = coordinator.folder
+    root = coordinator.folder.root
     root.joinpath("log").mkdir(exist_ok=True)
     logs = [root / "log" / f"{i}.log" for i in range(count)]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p), **environment}
@@ -111,15 +111,15 @@ def assembly(builder):
 
 
 def left_behind(coordinator):
-    return [p.name for p in (coordinator.folder / "studies").glob(f"{MAKING}*")]
+    return [p.name for p in (coordinator.folder.root / "studies").glob(f"{MAKING}*")]
 
 
 def report(coordinator, study):
-    return (coordinator.results(study) / "report.json").read_bytes()
+    return (coordinator.folder.results(study) / "report.json").read_bytes()
 
 
 def test_a_process_without_secrets_makes_the_bytes_that_were_made_before(coordinator, tmp_path):
-    study, since = pooling(coordinator), coordinator.now()
+    study, since = pooling(coordinator), coordinator.clock.stamp()
     with builders(coordinator, **SECRETS) as ((builder,), _):
         process = assembly(builder)
         process.suspend()
@@ -129,7 +129,7 @@ def test_a_process_without_secrets_makes_the_bytes_that_were_made_before(coordin
         assert not names & {"coordinator.db", "access.key", "secret"}
         process.resume()
         until(lambda: state(coordinator, study) is StudyState.FINISHED)
-    row = coordinator.store.study(study)
+    row = coordinator.store.studies.find(study)
     assert row.finished < since
     results.build(material.gather(coordinator, row, row.finished), tmp_path)
     assert report(coordinator, study) == (tmp_path / "report.json").read_bytes()
@@ -181,11 +181,11 @@ def test_a_builder_that_is_held_up_loses_its_study_and_can_end_nothing(coordinat
         second = Builder(coordinator)
         until(lambda: second.turn() or state(coordinator, study) is StudyState.FINISHED)
         until(lambda: second.turn() is False and state(coordinator, study) is StudyState.FINISHED)
-        made = coordinator.results(study).stat()
+        made = coordinator.folder.results(study).stat()
         first.resume()
         until(lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE)
         until(lambda: "pooled by another process" in log.read_text())
-    assert coordinator.results(study).stat() == made
+    assert coordinator.folder.results(study).stat() == made
     assert left_behind(coordinator) == []
 
 
@@ -203,17 +203,17 @@ def test_a_cancellation_ends_the_process_that_makes_results(coordinator):
     with builders(coordinator) as ((builder,), (log,)):
         process = assembly(builder)
         process.suspend()
-        coordinator.cancel(sign_cancel(study, ANALYST).to_bytes())
+        coordinator.cancel(sign_cancel(study, ANALYST))
         until(lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE)
         until(lambda: "was cancelled" in log.read_text())
         until(lambda: left_behind(coordinator) == [])
     assert state(coordinator, study) is StudyState.CANCELLED
-    assert not coordinator.results(study).exists()
+    assert not coordinator.folder.results(study).exists()
 
 
 def killed(coordinator, study):
     """Kill what makes a study's results, as often as it is tried."""
-    coordinator.leases = Leases(coordinator.store, utc_now, stamp, waits=(0.0,))
+    coordinator.leases = Leases(coordinator.store, coordinator.clock, waits=(0.0,))
     builder, tries = Builder(coordinator), 0
     while not state(coordinator, study).final:
         builder.turn()
@@ -232,29 +232,29 @@ def test_three_kills_fail_a_study_with_what_to_do_and_the_admin_does_it(coordina
     assert "3 tries broke off, the last because its process was killed (SIGKILL)" in shown["note"]
     assert f"penstock server pool {study[:12]}" in shown["note"]
     assert left_behind(coordinator) == []
-    penstock("server", "pool", study[:12], "-d", coordinator.folder)
-    said = penstock("study", "status", study[:12], "-c", coordinator.folder)
+    penstock("server", "pool", study[:12], "-d", coordinator.folder.root)
+    said = penstock("study", "status", study[:12], "-c", coordinator.folder.root)
     assert "pooling, 0 of 2 sites" in said
-    said = penstock("study", "status", study[:12], "-c", coordinator.folder, "--json")
+    said = penstock("study", "status", study[:12], "-c", coordinator.folder.root, "--json")
     assert json.loads(said)["pooling"] == {"sites": 2, "done": 0}
-    said = penstock("study", "list", "-c", coordinator.folder)
+    said = penstock("study", "list", "-c", coordinator.folder.root)
     assert "pooling, 0 of 2" in " ".join(said.split())
     builder = Builder(coordinator)
     until(lambda: builder.turn() is False and state(coordinator, study).final)
     assert state(coordinator, study) is StudyState.FINISHED
-    penstock("server", "pool", study[:12], "-d", coordinator.folder, code=9)
+    penstock("server", "pool", study[:12], "-d", coordinator.folder.root, code=9)
 
 
 def test_a_full_disk_is_told_and_waited_for(coordinator):
     study = pooling(coordinator)
     builder = Builder(coordinator, stuck=0.1)
-    with small_disk(coordinator.folder / "studies") as give_room:
-        filler = coordinator.folder / "studies" / "filler"
+    with small_disk(coordinator.folder.root / "studies") as give_room:
+        filler = coordinator.folder.root / "studies" / "filler"
         with contextlib.suppress(OSError):
             filler.write_bytes(bytes(100_000))
         until(lambda: builder.turn() is False and coordinator.status(study)["note"])
         assert "disk is full" in coordinator.status(study)["note"]
-        late = next(r for r in doctor.checkup(coordinator.folder) if r.check == "results")
+        late = next(r for r in doctor.checkup(coordinator.folder.root) if r.check == "results")
         assert (late.state, "disk is full" in late.found) == ("warn", True)
         assert state(coordinator, study) is StudyState.POOLING
         give_room()
@@ -266,31 +266,31 @@ def test_a_full_disk_is_told_and_waited_for(coordinator):
 
 def test_a_table_that_is_gone_fails_its_study_without_naming_places(coordinator):
     study = pooling(coordinator)
-    coordinator.table_path(study, "north").unlink()
+    coordinator.folder.table(study, "north").unlink()
     builder = Builder(coordinator)
     until(lambda: builder.turn() is False and state(coordinator, study).final)
     note = coordinator.status(study)["note"]
     assert state(coordinator, study) is StudyState.FAILED
     assert "a delivered table is gone: restore it from a backup" in note
-    assert str(coordinator.folder) not in note
+    assert str(coordinator.folder.root) not in note
 
 
 def test_a_store_of_format_3_that_was_left_without_results_gets_them(coordinator, tmp_path):
     """A coordinator that was killed while it made results, before they had a state."""
-    root = coordinator.folder
+    root = coordinator.folder.root
     coordinator.store.close()
     for file in root.glob("coordinator.db*"):
         file.unlink()
     with contextlib.closing(sqlite3.connect(root / "coordinator.db")) as database:
         database.executescript((GOLDEN / "store.sql").read_text())
-    old = service.open_coordinator(root)
-    (row,) = old.store.studies()
+    old = open_coordinator(root)
+    (row,) = old.store.studies.all()
     assert row.state is StudyState.OPEN
     for site in ("north", "south"):
-        path = old.table_path(row.id, site)
+        path = old.folder.table(row.id, site)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes((GOLDEN / f"{site}.arrow").read_bytes())
-    old.close_studies()
+    old.closing.close_due()
     assert old.status("trial")["state"] == "pooling"
     builder = Builder(old)
     until(lambda: builder.turn() is False and state(old, row.id).final)

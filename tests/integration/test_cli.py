@@ -33,7 +33,7 @@ from penstock_client.ledger.ledger import Ledger
 from penstock_client.ledger.state import State
 from penstock_client.onboarding import certification
 from penstock_client.site.site_paths import SitePaths
-from penstock_server.operate.service import Directory
+from penstock_server.api.directory import Directory
 
 SCHEMA = Schema(
     (

@@ -29,8 +29,10 @@ from penstock.wire.signed import sign_cancel
 from penstock_client.cli.common import call_document
 from penstock_client.ledger.database import Database
 from penstock_client.ledger.ledger import Ledger
-from penstock_server.operate import service
+from penstock_server.install.enrolment import enrol_site
+from penstock_server.install.founding import make_coordinator, open_coordinator
 from penstock_server.results import results
+from penstock_server.transport.pump import keep_pumping
 
 PERSONS = {"a": 120, "b": 90}
 FORMULA = "=1+1"
@@ -61,12 +63,12 @@ def rows(n, seed):
 
 def prepare(world, folder, **policy):
     """Two gates that run, and a coordinator that knows them."""
-    service.init(folder)
-    coordinator = service.open_coordinator(folder)
+    make_coordinator(folder)
+    coordinator = open_coordinator(folder)
     for seed, (name, n) in enumerate(PERSONS.items()):
         site = world.site(name, csv=rows(n, seed), schema=SCHEMA, **policy)
         site.start(wait=seed == len(PERSONS) - 1)  # side by side
-        service.enrol(coordinator, json.loads(site.paths.join.read_text()))
+        enrol_site(coordinator, json.loads(site.paths.join.read_text()))
     for site in world.sites:
         until(lambda site=site: site.paths.gate_socket.exists())
     return coordinator
@@ -107,7 +109,7 @@ def made(world, tmp_path_factory):
     if not _made:
         folder = tmp_path_factory.mktemp("coordinator") / "c"
         coordinator = prepare(world, folder)
-        study_id = coordinator.submit(study(world).to_bytes())
+        study_id = coordinator.submit(study(world))
         run(coordinator, gates(world), stop=lambda: ended(coordinator, study_id))
         _made.update(
             coordinator=coordinator,
@@ -213,11 +215,11 @@ def test_the_reports_epsilon_is_what_the_ledger_charged(made, tmp_path, site):
 def test_a_new_public_n_leaves_old_results_alone(made, tmp_path):
     before = pull(made, tmp_path / "before")
     coordinator, join = made["coordinator"], made["joins"]["a"]
-    service.enrol(coordinator, {**join, "persons": join["persons"] + 5})
+    enrol_site(coordinator, {**join, "persons": join["persons"] + 5})
     try:
         after = pull(made, tmp_path / "after")
     finally:
-        service.enrol(coordinator, join)
+        enrol_site(coordinator, join)
     for name in FILES - {"pooled.parquet"}:
         assert (before / name).read_bytes() == (after / name).read_bytes()
 
@@ -229,19 +231,19 @@ def test_two_pumps_never_run_at_once(made):
         if not tried:
             tried.append(1)
             with pytest.raises(CoordinatorError, match="runs already"):
-                service.run(coordinator, network({}), stop=lambda: True)
+                keep_pumping(coordinator, network({}), stop=lambda: True)
         return True
 
-    service.run(coordinator, network({}), stop=second)
+    keep_pumping(coordinator, network({}), stop=second)
     assert tried
 
 
 def test_a_study_that_has_not_finished_has_no_results(world, tmp_path):
-    service.init(tmp_path / "c")
-    coordinator = service.open_coordinator(tmp_path / "c")
+    make_coordinator(tmp_path / "c")
+    coordinator = open_coordinator(tmp_path / "c")
     site = world.site("a", csv=rows(60, 1), schema=SCHEMA)
-    service.enrol(coordinator, json.loads(site.paths.join.read_text()))
-    study_id = coordinator.submit(world.signed(schema=SCHEMA, estimands=(ESTIMAND,)).to_bytes())
+    enrol_site(coordinator, json.loads(site.paths.join.read_text()))
+    study_id = coordinator.submit(world.signed(schema=SCHEMA, estimands=(ESTIMAND,)))
     with pytest.raises(CoordinatorError, match="no results"):
         results.pull(coordinator, study_id, tmp_path / "out", copies="one")
     assert not (tmp_path / "out").exists()
@@ -250,12 +252,12 @@ def test_a_study_that_has_not_finished_has_no_results(world, tmp_path):
 def test_a_study_is_closed_without_a_site_whose_steward_has_not_looked(world, tmp_path):
     coordinator = prepare(world, tmp_path / "c", approval="by-hand")
     asked = world.signed(schema=SCHEMA, estimands=(ESTIMAND,), quorum=1)
-    study_id = coordinator.submit(asked.to_bytes())
+    study_id = coordinator.submit(asked)
     first, second = world.sites
-    wish = sign_cancel(study_id, world.analyst).to_bytes()
+    wish = sign_cancel(study_id, world.analyst)
 
     def states():
-        return {p.site: str(p.state) for p in coordinator.store.parts(study_id)}
+        return {p.site: str(p.state) for p in coordinator.store.studies.parts(study_id)}
 
     def waits():
         return set(states().values()) == {"awaiting-approval"}
@@ -263,7 +265,7 @@ def test_a_study_is_closed_without_a_site_whose_steward_has_not_looked(world, tm
     run(coordinator, gates(world), stop=waits)
     with pytest.raises(CoordinatorError, match="too few sites have delivered"):
         coordinator.close(wish)
-    requests = {p.site: p.request_id for p in coordinator.store.parts(study_id)}
+    requests = {p.site: p.request_id for p in coordinator.store.studies.parts(study_id)}
     approve(first, requests[first.name])
     run(coordinator, gates(world), stop=lambda: states()[first.name] == "delivered")
     assert states()[second.name] == "awaiting-approval"
@@ -271,7 +273,7 @@ def test_a_study_is_closed_without_a_site_whose_steward_has_not_looked(world, tm
     run(coordinator, gates(world), stop=lambda: ended(coordinator, study_id))
     status = coordinator.status(study_id)
     assert status["state"] == "finished", status
-    run(coordinator, gates(world), stop=lambda: not coordinator.store.due("9"))
+    run(coordinator, gates(world), stop=lambda: not coordinator.store.mailbox.due("9"))
     # The site was told: its steward can say yes no more, and nothing was charged there.
     (job,) = call_document(second.paths, "Requests")["requests"]
     assert job["state"] == "cancelled"
@@ -289,7 +291,7 @@ def test_a_study_is_closed_without_a_site_whose_steward_has_not_looked(world, tm
 def test_a_killed_pump_loses_nothing_and_charges_once(world, tmp_path):
     folder = tmp_path / "c"
     coordinator = prepare(world, folder, approval="by-hand")
-    study_id = coordinator.submit(study(world).to_bytes())
+    study_id = coordinator.submit(study(world))
 
     def start():
         env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
@@ -299,7 +301,9 @@ def test_a_killed_pump_loses_nothing_and_charges_once(world, tmp_path):
         )
 
     def waiting():
-        return all(str(p.state) == "awaiting-approval" for p in coordinator.store.parts(study_id))
+        return all(
+            str(p.state) == "awaiting-approval" for p in coordinator.store.studies.parts(study_id)
+        )
 
     first = start()
     try:
@@ -307,7 +311,7 @@ def test_a_killed_pump_loses_nothing_and_charges_once(world, tmp_path):
     finally:
         first.kill()
         first.wait()
-    for site, part in zip(world.sites, coordinator.store.parts(study_id), strict=True):
+    for site, part in zip(world.sites, coordinator.store.studies.parts(study_id), strict=True):
         approve(site, part.request_id)
     assert waiting()
     second = start()

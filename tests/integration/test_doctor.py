@@ -16,14 +16,14 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from penstock.mechanisms.flow import kernel
-from penstock.processes import certificates, checkup
-from penstock.processes import reachability as reach
+from penstock.processes import certificates, checkup, reachability
 from penstock.processes.checkup import FAIL, OK, WARN, Row
 from penstock_client.operate import site_doctor as site_doctor
 from penstock_client.site.network_paths import NetworkPaths
 from penstock_server.install import tls
+from penstock_server.install.configuration import read_settings
+from penstock_server.install.founding import make_coordinator
 from penstock_server.operate import doctor as server_doctor
-from penstock_server.operate import service
 
 ALL_PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
 
@@ -104,7 +104,7 @@ def free_port():
 
 
 def look(port, folder, host="localhost"):
-    return reach.way(host, port, tls.authority(folder), (1,))
+    return reachability.check_way(host, port, tls.read_authority(folder), (1,))
 
 
 def the(rows, check):
@@ -154,7 +154,7 @@ def test_a_port_without_tls(issued):
 
 
 def test_a_port_that_says_nothing(issued, monkeypatch):
-    monkeypatch.setattr(reach, "SECONDS", 0.3)
+    monkeypatch.setattr(reachability, "SECONDS", 0.3)
     end = threading.Event()
     with listening(lambda raw: end.wait(20)) as port:
         row = failed(look(port, issued))
@@ -261,7 +261,7 @@ def test_what_is_no_coordinator(issued, answer):
 
 
 def test_an_answer_without_an_end(issued):
-    with coordinator(issued, lambda: about(more="x" * reach.ABOUT_BYTES)) as port:
+    with coordinator(issued, lambda: about(more="x" * reachability.ABOUT_BYTES)) as port:
         assert failed(look(port, issued)).check == "clock"
 
 
@@ -364,10 +364,10 @@ def test_exempt_from_the_proxy(issued, monkeypatch):
 
 def test_proxy_variables_that_do_not_help(monkeypatch):
     monkeypatch.setenv("HTTP_PROXY", "http://proxy.invalid:3128")
-    assert reach.proxies("example.org", 443).state == WARN
+    assert reachability.proxies("example.org", 443).state == WARN
     for wrong in ("https://proxy.invalid:3128", "socks5://proxy.invalid:1080", "http://"):
         monkeypatch.setenv("HTTPS_PROXY", wrong)
-        assert reach.proxies("example.org", 443).state == FAIL
+        assert reachability.proxies("example.org", 443).state == FAIL
     # The library looks the same way as the standard library that others use.
     monkeypatch.setenv("HTTPS_PROXY", "http://proxy.invalid:3128")
     assert urllib.request.getproxies()["https"] == "http://proxy.invalid:3128"
@@ -541,7 +541,7 @@ def test_a_site_that_works(world, quick, issued):
     site = world.site()
     site.start()
     with coordinator(issued) as port:
-        join(site, f"localhost:{port}", tls.authority(issued))
+        join(site, f"localhost:{port}", tls.read_authority(issued))
         rows = site_doctor.check_site(site.paths.root)
     assert {r.state for r in rows if r.check != "disk"} == {OK}
     assert the(rows, "gate").found == "answers"
@@ -605,7 +605,7 @@ def test_the_site_command(world):
 @pytest.fixture
 def made(world):
     root = world.root / "c"
-    service.init(root, names=["localhost"], port=free_port(), bind="127.0.0.1")
+    make_coordinator(root, names=["localhost"], port=free_port(), bind="127.0.0.1")
     return root
 
 
@@ -614,11 +614,13 @@ def test_a_coordinator_that_does_not_run(made):
     assert not [r for r in rows if r.state == FAIL], rows
     assert "does not run" in the(rows, "port").found
     assert the(rows, "certificate").state == OK
-    assert certificates.fingerprint(tls.authority(made / "tls")) in the(rows, "authority").found
+    assert (
+        certificates.fingerprint(tls.read_authority(made / "tls")) in the(rows, "authority").found
+    )
 
 
 def test_a_coordinator_that_runs_and_one_whose_port_is_taken(made, issued):
-    port = service.read_settings(made).port
+    port = read_settings(made).port
 
     def serve(folder):
         context = tls.server_context(folder)

@@ -33,7 +33,7 @@ from tests.integration.test_api import (
 )
 
 from penstock_server.api import serve
-from penstock_server.operate import service
+from penstock_server.install.enrolment import enrol_site
 from penstock_server.store.folder import Folder
 
 CROWD = 270
@@ -183,7 +183,7 @@ def test_a_site_is_let_in_soon_after_it_is_enrolled(api, superlink):
     assert "c" in NODES
     with api.node("c") as client:
         assert client.post("/v1/fleet/pull-messages", content=b"x").status_code == 401
-        service.enrol(api.coordinator, join("c"))
+        enrol_site(api.coordinator, join("c"))
         Api.until(
             lambda: client.post("/v1/fleet/pull-messages", content=b"x").status_code == 200, 10
         )

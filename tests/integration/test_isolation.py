@@ -138,9 +138,14 @@ def test_a_bundle_that_shadows_the_packages_is_never_run(federation, tmp_path):
     subprocess.run(command, cwd=tmp_path / "evil", check=True)
     assert marker.read_text() == "penstock_client"  # it would, if it were run
     marker.unlink()
-    asked = packets.packet([], {}, b"")
+    asked = packets.write_batch([], {}, b"")
     honest = as_coordinator(federation, bundle(), asked)
-    assert packets.facts(packets.answers(unpack(honest.content))[packets.DESCRIBE])["site"] == "a"
+    assert (
+        packets.read_description(packets.read_answers(unpack(honest.content))[packets.DESCRIBE])[
+            "site"
+        ]
+        == "a"
+    )
     log = network(federation).log / "runner.log"
     digest = hashlib.sha256(fab).hexdigest()
     assert digest not in log.read_text()

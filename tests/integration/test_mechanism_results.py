@@ -43,7 +43,7 @@ def coordinator(tmp_path_factory):
 
 def finished(coordinator, name: str) -> str:
     """A study that two of its three sites have delivered to."""
-    known = [r.id for r in coordinator.store.studies() if r.name == name]
+    known = [r.id for r in coordinator.store.studies.all() if r.name == name]
     if known:
         return known[0]
     study_id = deliver(coordinator, ANALYST, name, name)
@@ -89,7 +89,7 @@ def test_couplings_that_cannot_be_made_are_left_out_and_said(coordinator, monkey
 
 def test_a_client_reads_paths_particles_and_coefficients(coordinator):
     trajectory, answer = (finished(coordinator, n) for n in ("trajectory", "gibbs"))
-    with penstock.Client(coordinator.folder) as client:
+    with penstock.Client(coordinator.folder.root) as client:
         paths = client.paths(trajectory)
         assert paths.groupby(["_site", "_path"]).size().tolist() == [9] * 10
         assert paths._time.groupby([paths._site, paths._path]).is_monotonic_increasing.all()
@@ -105,7 +105,7 @@ def test_a_client_reads_paths_particles_and_coefficients(coordinator):
 
 def test_a_report_of_the_last_format_can_still_be_pulled(coordinator, tmp_path):
     study_id = finished(coordinator, "maf")
-    path = coordinator.folder / "studies" / study_id / "report.json"
+    path = coordinator.folder.root / "studies" / study_id / "report.json"
     kept = path.read_text()
     old = json.loads(kept) | {"format_version": "1.0"}
     old = {k: v for k, v in old.items() if k not in ("mechanism", "trajectory")}
@@ -143,5 +143,5 @@ def test_an_analyst_can_pull_refits_and_the_rule_that_combines_them(coordinator,
     assert set(zip(refits._refit, refits._copy, strict=True)) == {(1, 0), (2, 0)}  # of wire 1.0
     rule = json.loads((tmp_path / "dictionary.json").read_text())["intervals"]
     assert {"square", "known", "variance", "df", "interval", "pooling"} <= rule.keys()
-    with penstock.Client(coordinator.folder) as client:
+    with penstock.Client(coordinator.folder.root) as client:
         assert len(client.refits(study_id)) == len(refits)

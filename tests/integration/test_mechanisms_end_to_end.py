@@ -35,7 +35,8 @@ from penstock.schema import Schema
 from penstock.wire.signed import SignedStudy
 from penstock_client.ledger.database import Database
 from penstock_client.ledger.ledger import Ledger
-from penstock_server.operate import service
+from penstock_server.install.enrolment import enrol_site
+from penstock_server.install.founding import make_coordinator, open_coordinator
 from penstock_server.results import results
 from penstock_server.simulate import visits
 
@@ -131,25 +132,27 @@ def made():
     root = Path(tempfile.mkdtemp(prefix="pk-"))
     world = World(root)
     try:
-        service.init(root / "hub")
-        found = Made(world, root, service.open_coordinator(root / "hub"))
+        make_coordinator(root / "hub")
+        found = Made(world, root, open_coordinator(root / "hub"))
         for seed, (name, persons) in enumerate(PERSONS.items()):
             csv = table_of(persons, seed)
             site = world.site(name, csv=csv, schema=SCHEMA, total=100.0, allowance=100.0)
             policy = site.paths.policy.read_text()
             every = ", ".join(f'"{m}"' for m in MECHANISMS)
             site.paths.policy.write_text(policy.replace('["maf"]', f"[{every}]"))
-            service.enrol(found.coordinator, json.loads(site.paths.join.read_text()))
+            enrol_site(found.coordinator, json.loads(site.paths.join.read_text()))
             site.start()
         for name in STUDIES:
             found.signed[name] = found.study(name)
-            found.ids[name] = found.coordinator.submit(found.signed[name].to_bytes())
+            found.ids[name] = found.coordinator.submit(found.signed[name])
         sockets = {site.name: site.paths.gate_socket for site in world.sites}
         limit = time.monotonic() + 300
 
         def ended() -> bool:
             assert time.monotonic() < limit, "it takes too long"
-            return all(found.coordinator.store.study(i).state.final for i in found.ids.values())
+            return all(
+                found.coordinator.store.studies.find(i).state.final for i in found.ids.values()
+            )
 
         run(found.coordinator, network(sockets), stop=ended)
         yield found
@@ -166,7 +169,7 @@ each = pytest.mark.parametrize("name", STUDIES)
 def test_every_site_delivers(made, name):
     status = made.coordinator.status(made.ids[name])
     assert status["state"] == "finished", status
-    parts = made.coordinator.store.parts(made.ids[name])
+    parts = made.coordinator.store.studies.parts(made.ids[name])
     assert {p.site: str(p.state) for p in parts} == {s.name: "delivered" for s in made.sites(name)}
 
 

@@ -12,8 +12,8 @@ from penstock.wire.messages import WIRE_VERSION
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "deploy" / "flower_app"
-BUILT = ROOT / "server" / "penstock_server" / "flower" / "penstock.fab"
-ACCEPTED = ROOT / "client" / "penstock_client" / "flower" / "bundles.json"
+BUILT = ROOT / "server" / "penstock_server" / "transport" / "flower" / "penstock.fab"
+ACCEPTED = ROOT / "client" / "penstock_client" / "operate" / "flower" / "bundles.json"
 
 if __name__ == "__main__":
     content = build_fab_from_disk(SOURCE)

@@ -34,7 +34,8 @@ from penstock.wire.signatures import public_hex
 from penstock.wire.signed import SignedStudy, sign_study
 from penstock_client.cli.common import call_document, call_steward
 from penstock_client.ledger.state import Charge
-from penstock_server.operate import service
+from penstock_server.api.directory import Directory
+from penstock_server.install.founding import open_coordinator
 
 COORDINATOR = "coordinator"
 KINDS = {
@@ -127,7 +128,7 @@ class Federation:
     def _connect(self) -> Any:
         """The analyst over HTTPS; where this process has no way to the port, at the directory."""
         if not self._local:
-            return service.Directory(str(self.folder(COORDINATOR)))
+            return Directory(str(self.folder(COORDINATOR)))
         return Remote(self.url, self.token, ca=self.ca.read_text())
 
     # -- places --------------------------------------------------------------------------------
@@ -198,9 +199,9 @@ class Federation:
 
     def heard(self, name: str, since: str) -> bool:
         """Whether the coordinator has heard of a site after ``since``."""
-        coordinator = service.open_coordinator(self.folder(COORDINATOR))
+        coordinator = open_coordinator(self.folder(COORDINATOR))
         try:
-            return coordinator.store.sites()[name].seen > since
+            return coordinator.store.sites.all()[name].seen > since
         finally:
             coordinator.store.close()
 
@@ -314,15 +315,15 @@ class Federation:
 
     def parts(self, study: str) -> dict[str, str]:
         """Each site's state in a study, from the store itself."""
-        coordinator = service.open_coordinator(self.folder(COORDINATOR))
+        coordinator = open_coordinator(self.folder(COORDINATOR))
         try:
-            return {p.site: str(p.state) for p in coordinator.store.parts(study)}
+            return {p.site: str(p.state) for p in coordinator.store.studies.parts(study)}
         finally:
             coordinator.store.close()
 
     def status_of(self, study: str) -> dict[str, Any]:
         """A study's status as the coordinator has it, whether or not its api runs."""
-        coordinator = service.open_coordinator(self.folder(COORDINATOR))
+        coordinator = open_coordinator(self.folder(COORDINATOR))
         try:
             return coordinator.status(study)
         finally:

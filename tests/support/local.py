@@ -25,12 +25,14 @@ from penstock.wire.messages import SiteState
 from penstock.wire.signatures import public_hex
 from penstock.wire.signed import sign_study
 from penstock_client.operate.flower.app import answer
-from penstock_server.operate import service
+from penstock_server.install.enrolment import enrol_site
+from penstock_server.install.founding import make_coordinator, open_coordinator
 from penstock_server.operate.builder import Builder
 from penstock_server.results import results
 from penstock_server.results.material import gather
-from penstock_server.studies.lifecycle import Coordinator
-from penstock_server.transport.flower.carrier import FlowerNetwork
+from penstock_server.studies.coordinator import Coordinator
+from penstock_server.transport.flower.grid_carrier import FlowerCarrier
+from penstock_server.transport.pump import keep_pumping
 
 
 class LocalGrid(Grid):
@@ -78,13 +80,13 @@ class LocalGrid(Grid):
         return [self._replies.pop(i).result() for i in whole]
 
 
-def network(sockets: Mapping[str, Path]) -> FlowerNetwork:
+def network(sockets: Mapping[str, Path]) -> FlowerCarrier:
     """A network of gates by their sites' names."""
     nodes = {name: index + 10 for index, name in enumerate(sockets)}
-    return FlowerNetwork(LocalGrid({nodes[n]: s for n, s in sockets.items()}), lambda: nodes)
+    return FlowerCarrier(LocalGrid({nodes[n]: s for n, s in sockets.items()}), lambda: nodes)
 
 
-def run(coordinator: Coordinator, network: FlowerNetwork, *, stop: Callable[[], bool]) -> None:
+def run(coordinator: Coordinator, network: FlowerCarrier, *, stop: Callable[[], bool]) -> None:
     """Pump, and make results, each study's in a process of its own, until ``stop()``."""
     builder = Builder(coordinator)
 
@@ -93,29 +95,29 @@ def run(coordinator: Coordinator, network: FlowerNetwork, *, stop: Callable[[], 
         return stop()
 
     try:
-        service.run(coordinator, network, stop=turned)
+        keep_pumping(coordinator, network, stop=turned)
     finally:
         builder.close()
 
 
 def finish(coordinator: Coordinator, study_id: str) -> None:
     """Make the results of a study, of which some sites have delivered, in this process."""
-    parts = coordinator.store.parts(study_id)
+    parts = coordinator.store.studies.parts(study_id)
     with coordinator.store.begin() as c:
         delivered = sum(p.state is SiteState.DELIVERED for p in parts)
-        coordinator.leases.open(c, study_id, coordinator.now(), delivered)
-    lease, row = coordinator.leases.claim(), coordinator.store.study(study_id)
+        coordinator.leases.open(c, study_id, coordinator.clock.stamp(), delivered)
+    lease, row = coordinator.leases.claim(), coordinator.store.studies.find(study_id)
     assert lease is not None
     assert lease.study_id == study_id
-    coordinator.results(study_id).mkdir(parents=True)
-    results.build(gather(coordinator, row, lease.since), coordinator.results(study_id))
+    coordinator.folder.results(study_id).mkdir(parents=True)
+    results.build(gather(coordinator, row, lease.since), coordinator.folder.results(study_id))
     assert coordinator.leases.finish(lease, lambda: None)
 
 
 def hub(root: Path) -> Coordinator:
     """A coordinator with the sites of :mod:`tests.support.made`, all under one key."""
-    service.init(root)
-    found = service.open_coordinator(root)
+    make_coordinator(root)
+    found = open_coordinator(root)
     for name in made.SITES:
         join = {
             "site": name,
@@ -125,7 +127,7 @@ def hub(root: Path) -> Coordinator:
             "dictionary": made.SCHEMA.to_dict(),
             "node_key": "ecdsa-sha2-nistp384 AAAA",
         }
-        service.enrol(found, join)
+        enrol_site(found, join)
     return found
 
 
@@ -137,30 +139,30 @@ def deliver(coordinator: Coordinator, key: Ed25519PrivateKey, mechanism: str, na
         not_before="2020-01-01T00:00:00Z",
         expires="2099-01-01T00:00:00Z",
     )
-    study_id = coordinator.submit(sign_study(study, key).to_bytes())
+    study_id = coordinator.submit(sign_study(study, key))
     for i, site in enumerate(made.SITES[:2]):
         data = made.stream(made.table(study, seed=i))
-        path = coordinator.table_path(study_id, site)
+        path = coordinator.folder.table(study_id, site)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
         manifest = replace(made.manifest(study, data, site=site), study_id=study_id)
         with coordinator.store.begin() as c:
             signed = sign_manifest(manifest, made.KEY)
             values = {"state": str(SiteState.DELIVERED), "manifest": signed}
-            coordinator.store.update_part(c, study_id, site, **values)
+            coordinator.store.studies.update_part(c, study_id, site, **values)
     return study_id
 
 
 def ended(coordinator: Coordinator, study_id: str) -> bool:
     """Whether a study goes on no more."""
-    return coordinator.store.study(study_id).state.final
+    return coordinator.store.studies.find(study_id).state.final
 
 
 if __name__ == "__main__":
     # COORDINATOR SITE=SOCKET...: a pump of its own process, to be killed.
     places = dict(pair.split("=", 1) for pair in sys.argv[2:])
     run(
-        service.open_coordinator(Path(sys.argv[1])),
+        open_coordinator(Path(sys.argv[1])),
         network({name: Path(path) for name, path in places.items()}),
         stop=lambda: False,
     )

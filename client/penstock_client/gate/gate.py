@@ -161,6 +161,7 @@ class Gate:
         if not jobs:
             raise refuse("unknown-request")
         request_id = jobs[-1].request_id
+        # Anew: whether this process has read it before must not show in an answer's time.
         if self.stores.read_study(jobs[-1].signed).signer != cancel.signer:
             raise refuse("unknown-signer")
         with self.stores.lock:
@@ -193,12 +194,12 @@ class Gate:
     def requests(self) -> list[dict[str, Any]]:
         """Every job with its study's question and price, as it stands, and as it looks outside."""
         outside, trust = self.stores.outside(), read_trust(self.stores.paths.trust)
-        notes, read = self.stores.jobs.notes(), self.stores.read_study
+        notes, read = self.stores.jobs.notes(), self.stores.read_job
         return [
             {
                 **preview.describe_request(
                     job,
-                    read(job.signed),
+                    read(job),
                     self.progress(job.request_id),
                     trust,
                     notes.get(job.request_id, ""),
@@ -216,7 +217,7 @@ class Gate:
         """What a request would release, to whom, and what it costs, before and after."""
         job = self.find(request_id)
         facts = self.stores.facts()
-        signed = self.stores.read_study(job.signed)
+        signed = self.stores.read_job(job)
         note = self.stores.jobs.notes().get(job.request_id, "")
         shown = preview.preview_request(job, signed, facts, note)
         return shown | (
@@ -236,7 +237,7 @@ class Gate:
             self.stores.refuse_if_stopped()
             job = self._awaiting(request_id)
             self.stores.decisions.notice(self.stores.paths)
-            consider(self.stores.read_study(job.signed), self.stores.facts())
+            consider(self.stores.read_job(job), self.stores.facts())
             self._decide("approve", job, by, reason)
             self.stores.jobs.move(job.request_id, JobState.QUEUED, self.stores.now())
         self.runner.wake()

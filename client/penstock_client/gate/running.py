@@ -174,7 +174,7 @@ class Runner:
         return self._stopping.is_set()
 
     def _run_one(self, job: Job) -> None:
-        signed = self._stores.read_study(job.signed)
+        signed = self._stores.read_job(job)
         worker = self._work(self._stores.paths.work / job.request_id)
         with self._stores.lock:
             self._current = (job.request_id, worker)

@@ -9,7 +9,7 @@ from pathlib import Path
 from penstock.base.times import stamp_now
 from penstock.mechanisms.registry import MECHANISMS, Registry
 from penstock.wire.messages import Code, JobState
-from penstock.wire.signed import SignedStudy, read_signed_study
+from penstock.wire.signed import SignedStudy, read_signed_study, read_stored_study
 from penstock_client.gate.admission import SiteFacts, refuse
 from penstock_client.gate.facts import read_facts
 from penstock_client.gate.jobs import Job, Jobs
@@ -76,6 +76,10 @@ class Stores:
             PenstockError: malformed or not signed.
         """
         return read_signed_study(data, self.mechanisms)
+
+    def read_job(self, job: Job) -> SignedStudy:
+        """A job's study, which was verified when it came: read once in this process."""
+        return read_stored_study(job.signed, self.mechanisms)
 
     def outside(self) -> PublicView:
         """What may be known outside, now."""

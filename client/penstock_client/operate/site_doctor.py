@@ -12,8 +12,7 @@ import typer
 
 from penstock.base.errors import GateUnavailable, InvalidInput
 from penstock.cli.console import friendly
-from penstock.processes import certificates
-from penstock.processes import reachability as reach
+from penstock.processes import certificates, reachability
 from penstock.processes.checkup import (
     FAIL,
     OK,
@@ -150,7 +149,7 @@ def _check_coordinator(paths: SitePaths, network: NetworkPaths) -> Sequence[Row]
             remedy = "Send join.json to the coordinator, and `penstock site join` its invite."
         return [Row("coordinator", WARN, what, remedy)]
     joined, ca = network.read_coordinator(), certificates.read_certificate(network.ca)
-    return reach.way(joined.host, joined.port, ca, SERVED_MAJORS)
+    return reachability.check_way(joined.host, joined.port, ca, SERVED_MAJORS)
 
 
 @friendly

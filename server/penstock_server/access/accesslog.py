@@ -45,7 +45,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import sqlalchemy as sa
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from penstock.base.errors import CoordinatorError, PenstockError, SignatureError
@@ -59,7 +58,9 @@ from penstock.wire.signatures import (
     sign,
     verify,
 )
-from penstock_server.store.store import Store, Within, access_table
+from penstock_server.store.database import Transaction, Within
+from penstock_server.store.records import Row
+from penstock_server.store.store import Store
 
 RECORD = "access-record"
 FORMAT = "penstock-access-1"
@@ -69,10 +70,6 @@ MAX_RECORD_BYTES = 1_000_000
 
 class Unrecorded(CoordinatorError):
     """A record cannot be written: then what it would tell of does not happen."""
-
-
-Row = tuple[str, str, str]
-"""Body, hash and signature of a record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +90,7 @@ class Visitor:
         return {"by": self.account, "origin": self.origin}
 
 
-def here() -> Visitor:
+def local_visitor() -> Visitor:
     """Whoever runs this process, at the coordinator's own machine."""
     try:
         user = pwd.getpwuid(os.getuid()).pw_name  # not the environment's, which anybody may set
@@ -117,14 +114,14 @@ class AccessLog:
 
     # -- writing -------------------------------------------------------------------------------
 
-    def append(self, c: sa.Connection, kind: str, /, **fields: Any) -> None:
+    def append(self, c: Transaction, kind: str, /, **fields: Any) -> None:
         """Write a record within a transaction.
 
         Raises:
             Unrecorded: the key is gone, or not the one that the chain was signed with.
         """
-        self._store.lock(c)
-        last = _last(c)
+        self._store.values.lock(c)
+        last = self._store.records.last(c)
         key = self._read_key(last)  # every time: another process may have renewed it
         if last is None:
             opened = {"id": secrets.token_hex(16), "key": public_hex(key)}
@@ -154,8 +151,8 @@ class AccessLog:
             remedy = "move it away first, if it is lost in truth"
             raise CoordinatorError("there is a key", value=self._file, remedy=remedy)
         with self._store.begin() as c:
-            self._store.lock(c)
-            last = _last(c)
+            self._store.values.lock(c)
+            last = self._store.records.last(c)
             key = self._make_key()
             if last is not None:
                 self._put(c, key, last, "key", {"key": public_hex(key)})
@@ -163,20 +160,19 @@ class AccessLog:
 
     def _put(
         self,
-        c: sa.Connection,
+        c: Transaction,
         key: Ed25519PrivateKey,
         last: Row | None,
         kind: str,
         fields: Mapping[str, Any],
     ) -> Row:
-        before: dict[str, Any] = {"seq": 0, "time": ""} if last is None else _parsed(last[0])
+        before: dict[str, Any] = {"seq": 0, "time": ""} if last is None else _parsed(last.body)
         seq, time = before["seq"] + 1, max(self._clock(), before["time"])
-        prev = GENESIS if last is None else last[1]
+        prev = GENESIS if last is None else last.hash
         body = canonical({**fields, "kind": kind, "prev": prev, "seq": seq, "time": time})
         hash_ = hashlib.sha256(body).hexdigest()
-        row = body.decode(), hash_, sign(key, RECORD, hash_.encode())
-        values = {"body": row[0], "hash": row[1], "signature": row[2]}
-        c.execute(access_table.insert().values(seq=seq, **values))
+        row = Row(body.decode(), hash_, sign(key, RECORD, hash_.encode()))
+        self._store.records.add(c, seq, row)
         return row
 
     def _read_key(self, last: Row | None) -> Ed25519PrivateKey:
@@ -193,7 +189,7 @@ class AccessLog:
             raise Unrecorded(what, value=self._file, remedy=remedy) from None
         if last is not None:
             try:
-                verify(public_hex(key), RECORD, last[1].encode(), last[2])
+                verify(public_hex(key), RECORD, last.hash.encode(), last.signature)
             except SignatureError:
                 what = "the access log was signed with another key"
                 raise Unrecorded(what, value=self._file, remedy=remedy) from None
@@ -214,15 +210,13 @@ class AccessLog:
             Unrecorded: the key is gone, or another.
         """
         with self._store.reading() as c:
-            last = _last(c)
+            last = self._store.records.last(c)
         if last is not None:
             self._read_key(last)
 
     def rows(self) -> list[Row]:
         """Every record's body, hash and signature, in order."""
-        with self._store.reading() as c:
-            found = c.execute(sa.select(access_table).order_by(access_table.c.seq)).mappings().all()
-        return [(r["body"], r["hash"], r["signature"]) for r in found]
+        return self._store.records.all()
 
     def export(self) -> dict[str, Any]:
         """The whole chain as a JSON document that a third party can verify.
@@ -231,7 +225,7 @@ class AccessLog:
             CoordinatorError: it does not verify.
         """
         rows = self.rows()
-        checked = verified(rows)
+        checked = verify_chain(rows)
         return {
             "format": FORMAT,
             "coordinator_key": checked[0]["key"] if checked else "",
@@ -240,14 +234,12 @@ class AccessLog:
 
     def wrong_tokens(self, since: str) -> int:
         """How many wrong tokens were tried after ``since``; the chain is not verified for it."""
-        tallies = access_table.c.body.like('%"kind":"wrong-tokens"%')
-        with self._store.reading() as c:
-            rows = c.execute(sa.select(access_table.c.body).where(tallies)).mappings().all()
-        found = (_parsed(row["body"]) for row in rows)
+        tallies = self._store.records.bodies_with('"kind":"wrong-tokens"')
+        found = (_parsed(body) for body in tallies)
         return sum(r["count"] for r in found if r["kind"] == "wrong-tokens" and r["until"] > since)
 
 
-def verified(rows: Sequence[Row]) -> list[dict[str, Any]]:
+def verify_chain(rows: Sequence[Row]) -> list[dict[str, Any]]:
     """The records of a chain, each checked: its hash, place, time and signature.
 
     Raises:
@@ -286,9 +278,3 @@ def _broken(seq: int, what: str) -> CoordinatorError:
 
 def _parsed(body: str) -> dict[str, Any]:
     return read_json(body.encode(), what="access record", limit=MAX_RECORD_BYTES)
-
-
-def _last(c: sa.Connection) -> Row | None:
-    newest = sa.select(access_table).order_by(access_table.c.seq.desc()).limit(1)
-    row = c.execute(newest).mappings().first()
-    return None if row is None else (row["body"], row["hash"], row["signature"])

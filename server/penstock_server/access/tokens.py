@@ -14,29 +14,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-import sqlalchemy as sa
-
 from penstock.base.checks import NAME, NAME_BOUND
 from penstock.base.errors import CoordinatorError, InvalidInput, NotAllowed, Problem
 from penstock.wire.signatures import fingerprint
-from penstock_server.access.accesslog import AccessLog, here
-from penstock_server.store.store import Store, account_key_table, metadata
+from penstock_server.access.accesslog import AccessLog, local_visitor
+from penstock_server.store.accounts import TokenRow
+from penstock_server.store.database import Transaction
+from penstock_server.store.store import Store
 
 PREFIX = "pst_"
 TOKEN = re.compile(PREFIX + r"[A-Za-z0-9_-]{43}")
 SECRET_BYTES = 32
-
-token_table = sa.Table(
-    "token",
-    metadata,
-    # 32 random bytes cannot be guessed from their hash: no salt, no slow hash is needed.
-    sa.Column("sha256", sa.String(64), primary_key=True),
-    sa.Column("name", sa.String(64), nullable=False, index=True),
-    sa.Column("role", sa.String, nullable=False),
-    sa.Column("created", sa.String, nullable=False),
-    sa.Column("expires", sa.String, nullable=False),
-    sa.Column("revoked", sa.String, nullable=False, default=""),
-)
 
 
 class Role(StrEnum):
@@ -69,12 +57,7 @@ class Tokens:
     def __init__(self, store: Store, access: AccessLog) -> None:
         self._store = store
         self._access = access
-        with store.reading() as c:
-            there = sa.inspect(c).has_table(token_table.name)
-        if not there:
-            # A coordinator that was made before there was an API.
-            with store.begin() as c:
-                token_table.create(c, checkfirst=True)
+        store.accounts.make_tables()
 
     def add(self, name: str, role: Role, now: str, expires: str, *, key: str | None = None) -> str:
         """Make a token; returns it, the only time that it is seen.
@@ -91,25 +74,17 @@ class Tokens:
             problem = Problem("name", "is not well formed", value=repr(name[:80]), bound=NAME_BOUND)
             raise InvalidInput("token", [problem])
         secret = PREFIX + secrets.token_urlsafe(SECRET_BYTES)
-        row = Token(name, role, now, expires)
         with self._store.begin() as c:
-            if any(t.name == name and t.good(now) for t, _ in _rows(c)):
+            if any(t.name == name and t.good(now) for t, _ in self._read(c)):
                 raise CoordinatorError(
                     "a token of this name is in use",
                     value=name,
                     remedy=f"choose another name, or `penstock server token revoke {name}` first",
                 )
-            c.execute(
-                token_table.insert().values(
-                    sha256=_hash(secret),
-                    name=row.name,
-                    role=str(row.role),
-                    created=row.created,
-                    expires=row.expires,
-                )
-            )
+            row = TokenRow(_hash(secret), name, str(role), now, expires)
+            self._store.accounts.add_token(c, row)
             told = {"account": name, "role": str(role), "expires": expires}
-            self._access.append(c, "token-add", **told, **here().fields)
+            self._access.append(c, "token-add", **told, **local_visitor().fields)
             if key is not None:
                 self._bind(c, name, key, now)
         return secret
@@ -123,7 +98,7 @@ class Tokens:
         """The token with this secret, also one that opens nothing any more."""
         wanted, found = _hash(secret), None
         with self._store.reading() as c:
-            rows = _rows(c)
+            rows = self._read(c)
         for token, known in rows:  # all of them: how long it takes says nothing
             if hmac.compare_digest(known, wanted):
                 found = token
@@ -132,7 +107,7 @@ class Tokens:
     def list(self) -> list[Token]:
         """All tokens ever made, oldest first."""
         with self._store.reading() as c:
-            return [token for token, _ in _rows(c)]
+            return [token for token, _ in self._read(c)]
 
     def revoke(self, name: str, now: str) -> None:
         """End the token of this name, from the next request on.
@@ -140,21 +115,18 @@ class Tokens:
         Raises:
             CoordinatorError: none of this name stands.
         """
-        mine = token_table.c.name == name, token_table.c.revoked == ""
         with self._store.begin() as c:
-            if not c.execute(token_table.update().where(*mine).values(revoked=now)).rowcount:
+            if not self._store.accounts.revoke_tokens(c, name, now):
                 raise _no_token(name)
-            self._access.append(c, "token-revoke", account=name, **here().fields)
+            self._access.append(c, "token-revoke", account=name, **local_visitor().fields)
 
     # -- signing keys --------------------------------------------------------------------------
 
     def keys(self) -> dict[str, tuple[str, ...]]:
         """The signing keys of every account that has one."""
-        query = sa.select(account_key_table).order_by(account_key_table.c.added)
-        with self._store.reading() as c:
-            rows = c.execute(query).mappings().all()
-        accounts = dict.fromkeys(r["account"] for r in rows)
-        return {name: tuple(r["key"] for r in rows if r["account"] == name) for name in accounts}
+        found = self._store.accounts.keys()
+        accounts = dict.fromkeys(account for account, _ in found)
+        return {name: tuple(key for holder, key in found if holder == name) for name in accounts}
 
     def add_key(self, account: str, key: str, now: str) -> None:
         """Bind a signing key to an account; the same again changes nothing.
@@ -164,7 +136,7 @@ class Tokens:
             SignatureError: not a key.
         """
         with self._store.begin() as c:
-            if all(t.name != account for t, _ in _rows(c)):
+            if all(t.name != account for t, _ in self._read(c)):
                 raise _no_token(account)
             self._bind(c, account, key, now)
 
@@ -174,15 +146,14 @@ class Tokens:
         Raises:
             CoordinatorError: it is not bound to the account.
         """
-        mine = account_key_table.c.account == account, account_key_table.c.key == key
         with self._store.begin() as c:
-            if not c.execute(account_key_table.delete().where(*mine)).rowcount:
+            if not self._store.accounts.remove_key(c, account, key):
                 raise CoordinatorError(
                     "this key is not bound to that account",
                     value=fingerprint(key),
                     remedy="see `penstock server token list`",
                 )
-            self._access.append(c, "key-remove", account=account, key=key, **here().fields)
+            self._access.append(c, "key-remove", account=account, key=key, **local_visitor().fields)
 
     def check_signer(self, account: str, key: str) -> None:
         """Refuse what is signed with a key that is not the account's.
@@ -215,10 +186,16 @@ class Tokens:
                 remedy="correct `readers`, or ask who runs the coordinator to add them",
             )
 
-    def _bind(self, c: sa.Connection, account: str, key: str, now: str) -> None:
+    def _read(self, c: Transaction) -> Sequence[tuple[Token, str]]:
+        """Every token ever made, with the hash of its secret."""
+        return [
+            (Token(r.name, Role(r.role), r.created, r.expires, r.revoked), r.sha256)
+            for r in self._store.accounts.tokens(c)
+        ]
+
+    def _bind(self, c: Transaction, account: str, key: str, now: str) -> None:
         fingerprint(key)  # raises unless it is a key
-        bound = sa.select(account_key_table.c.account).where(account_key_table.c.key == key)
-        holder = c.execute(bound).scalar()
+        holder = self._store.accounts.key_holder(c, key)
         if holder == account:
             return
         if holder is not None:
@@ -227,8 +204,8 @@ class Tokens:
                 value=holder,
                 remedy=f"a key is one person's: `penstock server token key remove {holder}` first",
             )
-        c.execute(account_key_table.insert().values(key=key, account=account, added=now))
-        self._access.append(c, "key-add", account=account, key=key, **here().fields)
+        self._store.accounts.add_key(c, account, key, now)
+        self._access.append(c, "key-add", account=account, key=key, **local_visitor().fields)
 
 
 def _no_token(name: str) -> CoordinatorError:
@@ -238,14 +215,3 @@ def _no_token(name: str) -> CoordinatorError:
 
 def _hash(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
-
-
-def _rows(c: sa.Connection) -> list[tuple[Token, str]]:
-    query = sa.select(token_table).order_by(token_table.c.created, token_table.c.name)
-    return [
-        (
-            Token(r["name"], Role(r["role"]), r["created"], r["expires"], r["revoked"]),
-            r["sha256"],
-        )
-        for r in c.execute(query).mappings().all()
-    ]

@@ -41,7 +41,8 @@ from penstock_server.api.fleet import Fleet
 from penstock_server.api.nodes import Nodes
 from penstock_server.api.reads import Reads
 from penstock_server.api.strangers import TALLY_SECONDS, Strangers
-from penstock_server.operate import service
+from penstock_server.install.configuration import read_settings
+from penstock_server.install.founding import open_coordinator
 from penstock_server.store.folder import Folder
 
 log = logging.getLogger("penstock.api")
@@ -70,12 +71,12 @@ def create_app(folder: Path) -> FastAPI:
     Raises:
         CoordinatorError: no coordinator there.
     """
-    coordinator, settings = service.open_coordinator(folder), service.read_settings(folder)
-    strangers = Strangers(settings.wrong_tokens, coordinator.access, lambda: stamp_now())
+    coordinator, settings = open_coordinator(folder), read_settings(folder)
+    strangers = Strangers(settings.wrong_tokens, coordinator.access, stamp_now)
     paths, store = Folder(folder), coordinator.store
     spool = Spool(paths.spool)
     spool.clean()
-    nodes = Nodes(lambda: {n: str(s.join.get("node_key")) for n, s in store.sites().items()})
+    nodes = Nodes(lambda: {n: str(s.join.get("node_key")) for n, s in store.sites.all().items()})
     fleet = Fleet(paths.superlink_socket, nodes, spool)
     results = ResultFiles(coordinator)
     results.clean()
@@ -86,7 +87,7 @@ def create_app(folder: Path) -> FastAPI:
         yield
         telling.cancel()
         await fleet.close()
-        await run_in_threadpool(strangers.tell)
+        await run_in_threadpool(strangers.write_tally)
         coordinator.store.close()
 
     app = FastAPI(
@@ -118,7 +119,7 @@ def create_app(folder: Path) -> FastAPI:
 async def _tell(strangers: Strangers) -> None:
     while True:
         await asyncio.sleep(TALLY_SECONDS)
-        await run_in_threadpool(strangers.tell)
+        await run_in_threadpool(strangers.write_tally)
 
 
 class Guard:

@@ -47,7 +47,7 @@ def person(request: Request) -> Token:
     headers = {"WWW-Authenticate": 'Bearer realm="penstock"'}
     wait, account = 0.0, "" if ended is None else ended.name
     if given:
-        wait = cast(Strangers, request.app.state.strangers).wrong(origin(request), account)
+        wait = cast(Strangers, request.app.state.strangers).count_wrong(origin(request), account)
     remedy = "run `penstock login`, or ask who runs the coordinator for a new token"
     if wait > 0:
         error = NotAllowed(

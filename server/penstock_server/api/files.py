@@ -16,8 +16,8 @@ import anyio.to_thread
 
 from penstock import __version__
 from penstock.wire.messages import Copies
-from penstock_server.store.store import StudyRow
-from penstock_server.studies.lifecycle import Coordinator
+from penstock_server.store.register import StudyRow
+from penstock_server.studies.coordinator import Coordinator
 
 LISTING = "listing.json"
 _TEMPORARY = ".making-"
@@ -31,7 +31,7 @@ class ResultFiles:
 
     def __init__(self, coordinator: Coordinator) -> None:
         self._coordinator = coordinator
-        self._root = coordinator.folder / "cache"
+        self._root = coordinator.folder.root / "cache"
         # One at a time: a large study takes all processors, and waiting must not hold threads.
         self._making = anyio.CapacityLimiter(1)
 

@@ -24,7 +24,7 @@ from penstock_server.api.addresses import party
 from penstock_server.api.app import create_app
 from penstock_server.api.visitors import SCOPE, Visit, Visitors
 from penstock_server.install import tls
-from penstock_server.operate import service
+from penstock_server.install.configuration import read_settings
 from penstock_server.store.folder import Folder
 
 log = logging.getLogger("penstock.api")
@@ -93,7 +93,7 @@ class Impatient(H11Protocol):
         if self.visit is not None:
             self.visit.drop = transport.abort
         self._state, self._since = self._waits_for(), self.loop.time()
-        self._look_later()
+        self._check_patience_later()
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self.visit is not None:
@@ -135,7 +135,7 @@ class Impatient(H11Protocol):
             return HEAD_SECONDS, "head", self.cycle
         return None, "us"  # or for the next request: uvicorn ends that
 
-    def _look(self) -> None:
+    def _check_patience(self) -> None:
         if self not in self.connections:
             return
         state, now = self._waits_for(), self.loop.time()
@@ -144,10 +144,10 @@ class Impatient(H11Protocol):
         elif isinstance(state[0], float) and now - self._since > state[0]:
             self.transport.abort()
             return
-        self._look_later()
+        self._check_patience_later()
 
-    def _look_later(self) -> None:
-        self.loop.call_later(TICK_SECONDS, self._look)
+    def _check_patience_later(self) -> None:
+        self.loop.call_later(TICK_SECONDS, self._check_patience)
 
 
 class Door(uvicorn.Server):
@@ -252,7 +252,7 @@ def serve(folder: Path) -> None:
         CoordinatorError: no coordinator there, or the port cannot be had.
         InvalidInput: certificate and key are missing, or do not belong together.
     """
-    settings = service.read_settings(folder)
+    settings = read_settings(folder)
     app = create_app(folder)
     config = uvicorn.Config(
         app,

@@ -66,7 +66,7 @@ class Strangers:
         self._uncounted = 0
         self._since = ""
 
-    def wrong(self, host: str, account: str = "") -> float:
+    def count_wrong(self, host: str, account: str = "") -> float:
         """Count a wrong token; how many seconds its address is told to wait, 0 for none.
 
         Args:
@@ -94,7 +94,7 @@ class Strangers:
                 known.waits = min(known.waits + 1, 30)
             return max(known.until - moment, 0.0)
 
-    def tell(self) -> None:
+    def write_tally(self) -> None:
         """Write what came since the last time into the access log, in one record.
 
         What cannot be written is kept, and written with the next.

@@ -23,14 +23,14 @@ from penstock.wire.messages import (
     StudyState,
 )
 from penstock.wire.signatures import fingerprint
-from penstock.wire.signed import read_signed_cancel, read_signed_study
+from penstock.wire.signed import SignedCancel, read_signed_cancel, read_signed_study
 from penstock_server.access.tokens import Role, Token, Tokens
 from penstock_server.api.auth import Answer, Caller, Person, admin, body, person
 from penstock_server.api.files import ResultFiles
 from penstock_server.api.reads import Reads
-from penstock_server.operate import service
-from penstock_server.store.store import StudyRow
-from penstock_server.studies.lifecycle import Coordinator, NoSuchStudy
+from penstock_server.install.enrolment import enrol_site, make_invite
+from penstock_server.store.register import StudyRow
+from penstock_server.studies.coordinator import Coordinator, NoSuchStudy
 
 log = logging.getLogger("penstock.api")
 
@@ -109,7 +109,7 @@ def submit(
     found = read_signed_study(signed)
     accounts.check_signer(caller.account, found.signer)
     accounts.check_readers(found.study.readers)
-    study_id = coordinator.submit(signed, caller)
+    study_id = coordinator.submit(found, caller)
     log.info("study %s handed in by %s", study_id[:12], caller.account)
     return {"study": study_id}
 
@@ -131,10 +131,10 @@ def cancel(
     row: Row, signed: Cancellation, caller: Caller, coordinator: Studies, accounts: Accounts
 ) -> dict[str, Any]:
     """Hand in a signed cancellation; the same one again changes nothing."""
-    signer = _read_signer(row, signed, caller, accounts)
+    wish = _read_wish(row, signed, caller, accounts)
     again = row.state is StudyState.CANCELLED
-    if not (again and read_signed_study(row.signed).signer == signer):
-        coordinator.cancel(signed, caller)
+    if not (again and row.signed.signer == wish.signer):
+        coordinator.cancel(wish, caller)
         log.info("study %s cancelled through %s", row.id[:12], caller.account)
     return {"study": row.id}
 
@@ -144,21 +144,20 @@ def close(
     row: Row, signed: Cancellation, caller: Caller, coordinator: Studies, accounts: Accounts
 ) -> dict[str, Any]:
     """Have results made of what was delivered; sites that have not begun are cancelled."""
-    _read_signer(row, signed, caller, accounts)
-    coordinator.close(signed, caller)
+    coordinator.close(_read_wish(row, signed, caller, accounts), caller)
     log.info("study %s closed through %s", row.id[:12], caller.account)
     return {"study": row.id}
 
 
-def _read_signer(row: StudyRow, signed: bytes, caller: Caller, accounts: Accounts) -> str:
-    """Whose word a signed cancellation of this study is: a key that is bound to the account."""
+def _read_wish(row: StudyRow, signed: bytes, caller: Caller, accounts: Accounts) -> SignedCancel:
+    """A signed cancellation of this study, by a key that is bound to the account."""
     wish = read_signed_cancel(signed)
     if wish.study_id != row.id:
         raise CoordinatorError(
             "the cancellation is of another study", value=wish.study_id[:64], bound=row.id
         )
     accounts.check_signer(caller.account, wish.signer)
-    return wish.signer
+    return wish
 
 
 # -- results -----------------------------------------------------------------------------------
@@ -203,7 +202,7 @@ async def upload(
     row: Row, site: str, coordinator: Studies, reads: Traced, caller: Caller
 ) -> FileResponse:
     """What a site delivered: its synthetic table as an Arrow stream, with all copies and refits."""
-    parts = await run_in_threadpool(coordinator.store.parts, row.id)
+    parts = await run_in_threadpool(coordinator.store.studies.parts, row.id)
     delivered = [p.site for p in parts if p.state is SiteState.DELIVERED]
     # Only a name that the store knows becomes part of a path.
     if site not in delivered:
@@ -212,7 +211,7 @@ async def upload(
         )
         raise Answer(404, error)
     await run_in_threadpool(reads.trace, caller, row.id, f"uploads/{site}", "all")
-    path = coordinator.table_path(row.id, site)
+    path = coordinator.folder.table(row.id, site)
     kind = "application/vnd.apache.arrow.stream"
     return FileResponse(path, media_type=kind, filename=f"{row.name}-{site}.arrow")
 
@@ -231,7 +230,7 @@ def sites(coordinator: Studies) -> list[dict[str, Any]]:
             "gate_key": site.gate_key,
             "gate_fingerprint": fingerprint(site.gate_key),
         }
-        for site in coordinator.store.sites().values()
+        for site in coordinator.store.sites.all().values()
     ]
 
 
@@ -239,9 +238,9 @@ def sites(coordinator: Studies) -> list[dict[str, Any]]:
 def enrol(record: Join, caller: Caller, coordinator: Studies) -> dict[str, Any]:
     """Enrol a site by its join record; answers with its invitation."""
     join = read_json(record, what="join record", limit=MAX_JOIN_BYTES)
-    service.enrol(coordinator, join, caller)
+    enrol_site(coordinator, join, caller)
     log.info("site %s enrolled by %s", join["site"], caller.account)
-    invited: dict[str, Any] = service.invite(coordinator, join["site"])
+    invited: dict[str, Any] = make_invite(coordinator, join["site"])
     return invited
 
 

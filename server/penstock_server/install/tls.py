@@ -127,9 +127,9 @@ def renew_if_due(folder: Path, names: Sequence[str], *, now: datetime | None = N
         CoordinatorError: no authority there, or its files are damaged.
     """
     moment = now or utc_now()
-    if adopted(folder):
+    if is_adopted(folder):
         return False
-    authority(folder)
+    read_authority(folder)
     wanted = {str(subject.value) for subject in _subjects(names)}
     try:
         pem = certificates.read_certificate(folder / CERT)
@@ -143,7 +143,7 @@ def renew_if_due(folder: Path, names: Sequence[str], *, now: datetime | None = N
     return not good
 
 
-def adopted(folder: Path) -> bool:
+def is_adopted(folder: Path) -> bool:
     """Whether the certificate is the institution's, and not by an authority of our own."""
     return (folder / CA_CERT).exists() and not (folder / CA_KEY).exists()
 
@@ -153,7 +153,7 @@ def names_of(cert_pem: str) -> list[str]:
     return certificates.names(cert_pem)
 
 
-def authority(folder: Path) -> str:
+def read_authority(folder: Path) -> str:
     """The authority's certificate in PEM: what invitations carry.
 
     Raises:
@@ -166,7 +166,7 @@ def authority(folder: Path) -> str:
     return certificates.read_certificate(folder / CA_CERT)
 
 
-def problem(folder: Path, name: str, *, strict: bool = False) -> str:
+def find_problem(folder: Path, name: str, *, strict: bool = False) -> str:
     """Why a client that knows the coordinator by this name refuses it; empty if it does not.
 
     Args:
@@ -175,7 +175,7 @@ def problem(folder: Path, name: str, *, strict: bool = False) -> str:
     Raises:
         InvalidInput: certificate or key is missing or damaged; CoordinatorError: no authority.
     """
-    return _handshake(server_context(folder), authority(folder), name, strict=strict)
+    return _handshake(server_context(folder), read_authority(folder), name, strict=strict)
 
 
 def server_context(folder: Path) -> ssl.SSLContext:
@@ -191,7 +191,7 @@ def _authority(
     folder: Path, moment: datetime
 ) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
     """The authority's key and certificate, made if there is none."""
-    if adopted(folder):
+    if is_adopted(folder):
         raise CoordinatorError(
             "the certificate here is the institution's",
             value=folder,
@@ -208,7 +208,7 @@ def _authority(
         )
     if not (folder / CA_CERT).exists():
         write_atomic(folder / CA_CERT, _pem(_self_signed(key, moment)), 0o644, new=True)
-    cert = certificates.parse(authority(folder), what=str(folder / CA_CERT))
+    cert = certificates.parse(read_authority(folder), what=str(folder / CA_CERT))
     if cert.public_key() != key.public_key():
         raise CoordinatorError(
             "the authority's key and certificate do not belong together",
@@ -285,7 +285,7 @@ def _belongs(folder: Path, pem: str) -> bool:
     if key is None or cert.public_key() != key.public_key():
         return False
     try:
-        cert.verify_directly_issued_by(certificates.parse(authority(folder)))
+        cert.verify_directly_issued_by(certificates.parse(read_authority(folder)))
     except Exception:  # a signature, name or key type that does not fit: each its own exception
         return False
     return True

@@ -34,7 +34,7 @@ from penstock.wire.messages import SERVED_MAJORS
 from penstock_server.intake.ipc_guard import check_stream
 from penstock_server.mechanisms.delivery import Upload
 from penstock_server.mechanisms.registry import kind_of
-from penstock_server.store.store import Site
+from penstock_server.store.sites import Site
 
 # A study's sites mostly claim the same events, and a fourth of a second each is the pump's.
 epsilon_pld = lru_cache(maxsize=256)(accountant.epsilon_pld)

@@ -27,11 +27,11 @@ from penstock.base.errors import CoordinatorError
 from penstock.base.files import sync_directory
 from penstock.processes import logs
 from penstock.processes.confinement import forbid_dumps
-from penstock_server.operate import service
+from penstock_server.install.founding import open_coordinator
 from penstock_server.results.assembly import Assembly, End, Outcome, disk_trouble
 from penstock_server.results.material import gather
 from penstock_server.store.leases import Lease
-from penstock_server.studies.lifecycle import Coordinator
+from penstock_server.studies.coordinator import Coordinator
 
 log = logging.getLogger("penstock.coordinator")
 
@@ -48,7 +48,7 @@ class Making(Protocol):
 
     pooled: int
 
-    def look(self) -> Outcome | None:
+    def poll(self) -> Outcome | None:
         """How it ended; None while it works. Never waits."""
 
     def kill(self) -> None:
@@ -133,9 +133,9 @@ class Builder:
     # -- beginning -----------------------------------------------------------------------------
 
     def _begin(self, lease: Lease) -> None:
-        row = self._coordinator.store.study(lease.study_id)
+        row = self._coordinator.store.studies.find(lease.study_id)
         name = row.name if row is not None else lease.study_id[:12]
-        root = self._coordinator.folder / "studies"
+        root = self._coordinator.folder.studies
         found = self._try = _Try(lease, name, root / f"{MAKING}{lease.holder}")
         found.moved = found.renewed = self._clock()
         log.info("study %s is pooled", name)
@@ -148,7 +148,7 @@ class Builder:
             self._stuck(found, disk_trouble(error))
 
     def _material(self, lease: Lease) -> bytes:
-        row = self._coordinator.store.study(lease.study_id)
+        row = self._coordinator.store.studies.find(lease.study_id)
         if row is None:
             raise CoordinatorError("no such study", value=lease.study_id)
         return gather(self._coordinator, row, lease.since).to_bytes()
@@ -164,7 +164,7 @@ class Builder:
 
     def _watch(self, found: _Try) -> None:
         if found.ending is None:
-            self._look(found)
+            self._check_making(found)
         if found.ending is not None:
             try:
                 found.ending()  # again at the next turn, if the store cannot take it now
@@ -173,11 +173,11 @@ class Builder:
                 return
             self._drop(found)
 
-    def _look(self, found: _Try) -> None:
+    def _check_making(self, found: _Try) -> None:
         if found.making is None:  # the store failed while it was to begin
             self._settle(found, partial(self._leases.give_back, found.lease))
             return
-        outcome, moment = found.making.look(), self._clock()
+        outcome, moment = found.making.poll(), self._clock()
         if outcome is not None:
             self._ended(found, outcome)
             return
@@ -219,7 +219,7 @@ class Builder:
         found.ending = ending
 
     def _finish(self, found: _Try) -> None:
-        made, place = found.folder / MADE, self._coordinator.results(found.lease.study_id)
+        made, place = found.folder / MADE, self._coordinator.folder.results(found.lease.study_id)
         if not (made.exists() or place.exists()):
             self._leases.crash(found.lease, "somebody has removed what it made")
         elif self._leases.finish(found.lease, partial(_move, made, place)):
@@ -250,7 +250,7 @@ def main(root: Path) -> None:
     stopping = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())
-    builder = Builder(service.open_coordinator(root))
+    builder = Builder(open_coordinator(root))
     log.info("the builder runs")
     while not stopping.is_set():
         builder.turn()

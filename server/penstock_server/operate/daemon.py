@@ -18,8 +18,10 @@ from penstock.processes.supervisor import (
     plain_environment,
     python_command,
 )
-from penstock_server.operate import service
+from penstock_server.install.configuration import Settings, read_settings
+from penstock_server.install.founding import open_coordinator, renew_certificate
 from penstock_server.store.folder import Folder
+from penstock_server.transport.pump import hold_pump
 
 
 def serve(
@@ -34,12 +36,12 @@ def serve(
     Raises:
         CoordinatorError: none there, it runs already, or its port is taken.
     """
-    folder, settings = Folder(root), service.read_settings(root)
-    service.open_coordinator(root).store.close()  # a store that cannot be used is told now
+    folder, settings = Folder(root), read_settings(root)
+    open_coordinator(root).store.close()  # a store that cannot be used is told now
     folder.check()
     folder.make()
     with _only_one(folder):
-        if service.renew(root):
+        if renew_certificate(root):
             tell("the server's certificate was renewed")
         _check_port(settings.bind, settings.port)
         supervisor = Supervisor(
@@ -48,7 +50,7 @@ def serve(
         supervisor.run()
 
 
-def children(folder: Folder, settings: service.Settings) -> list[Child]:
+def children(folder: Folder, settings: Settings) -> list[Child]:
     """The four processes, in the order in which they start."""
     root = str(folder.root)
     # libpq's own variables: a password file, or how strictly to use TLS.
@@ -87,13 +89,13 @@ def _listens_unix(folder: Folder) -> bool:
 def _pumps(folder: Folder) -> bool:
     """Whether the runner holds the pump's lock."""
     try:
-        with service.alone(folder.root):
+        with hold_pump(folder):
             return False
     except CoordinatorError:
         return True
 
 
-def _listens(folder: Folder, *, settings: service.Settings) -> bool:
+def _listens(folder: Folder, *, settings: Settings) -> bool:
     host = settings.bind if settings.bind not in ("0.0.0.0", "::", "") else "localhost"
     with socket.create_connection((host, settings.port), timeout=1.0):
         return True

@@ -14,8 +14,7 @@ import typer
 from penstock.base.errors import PenstockError
 from penstock.base.times import read_stamp, stamp, stamp_now, utc_now
 from penstock.cli.console import friendly
-from penstock.processes import certificates
-from penstock.processes import reachability as reach
+from penstock.processes import certificates, reachability
 from penstock.processes.checkup import (
     FAIL,
     OK,
@@ -30,13 +29,14 @@ from penstock.processes.checkup import (
     versions,
 )
 from penstock.wire.messages import StudyState
-from penstock_server.access.accesslog import AccessLog, verified
+from penstock_server.access.accesslog import AccessLog, verify_chain
 from penstock_server.access.tokens import Role, Tokens
 from penstock_server.install import tls
-from penstock_server.operate import service
+from penstock_server.install.configuration import read_settings
+from penstock_server.install.founding import open_coordinator
 from penstock_server.operate.options import CoordinatorDir
 from penstock_server.store.folder import Folder
-from penstock_server.studies.lifecycle import Coordinator
+from penstock_server.studies.coordinator import Coordinator
 
 ONLINE = timedelta(minutes=5)  # a connected site is greeted far more often
 WRONG_SINCE, WRONG_MANY = timedelta(days=7), 100
@@ -81,14 +81,14 @@ def _private(here: Folder) -> list[Path]:
 
 
 def _settings(root: Path) -> Row:
-    settings = service.read_settings(root)
+    settings = read_settings(root)
     return Row("coordinator", OK, f"reached at {settings.address}")
 
 
 @contextlib.contextmanager
 def _open(root: Path) -> Iterator[Coordinator]:
     """The coordinator, only to look: a store of the version before stays as it is."""
-    coordinator = service.open_coordinator(root, upgrade=False)
+    coordinator = open_coordinator(root, upgrade=False)
     try:
         yield coordinator
     finally:
@@ -97,7 +97,7 @@ def _open(root: Path) -> Iterator[Coordinator]:
 
 def _store(root: Path) -> Sequence[Row]:
     with _open(root) as coordinator:
-        count = len(coordinator.store.sites())
+        count = len(coordinator.store.sites.all())
         answers = Row("store", OK, f"answers, {count} site{'' if count == 1 else 's'} enrolled")
         rows = [answers, *_accounts(coordinator), *_access(coordinator.access)]
         return [*rows, *_late(coordinator)]
@@ -120,8 +120,8 @@ def _accounts(coordinator: Coordinator) -> Sequence[Row]:
 
 def _late(coordinator: Coordinator) -> Sequence[Row]:
     """Studies whose results something keeps from being made."""
-    known = {row.id: row.name for row in coordinator.store.studies_in(StudyState.POOLING)}
-    found = {name: coordinator.leases.look(study_id) for study_id, name in known.items()}
+    known = {row.id: row.name for row in coordinator.store.studies.in_state(StudyState.POOLING)}
+    found = {name: coordinator.leases.read_pooling(study_id) for study_id, name in known.items()}
     remedy = "Mend it: they are tried again by themselves. More is in log/builder.log."
     return [
         Row("results", WARN, f"those of {name} are late, because {pooling.trouble}", remedy)
@@ -134,7 +134,7 @@ def _access(chain: AccessLog) -> Sequence[Row]:
     """Whether the access log is whole and can be written, and whether somebody tries tokens."""
     try:
         chain.check_key()
-        count = len(verified(chain.rows()))
+        count = len(verify_chain(chain.rows()))
     except (PenstockError, OSError) as error:
         return [trouble("access", error)]
     rows = [Row("access", OK, f"{count} records, chain and signatures whole")]
@@ -148,14 +148,14 @@ def _access(chain: AccessLog) -> Sequence[Row]:
     return rows
 
 
-def _ours(root: Path) -> bool:
+def _answers_here(root: Path) -> bool:
     """Whether this coordinator's api answers on its port, with the certificate that is here."""
-    settings = service.read_settings(root)
+    settings = read_settings(root)
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.bind, settings.bind)
-    context = certificates.client_context(tls.authority(Folder(root).tls))
+    context = certificates.client_context(tls.read_authority(Folder(root).tls))
     context.check_hostname = False  # reached by address; the authority is what tells
     try:
-        with socket.create_connection((host, settings.port), timeout=reach.SECONDS) as raw:
+        with socket.create_connection((host, settings.port), timeout=reachability.SECONDS) as raw:
             with context.wrap_socket(raw):
                 return True
     except (OSError, ValueError):
@@ -163,7 +163,7 @@ def _ours(root: Path) -> bool:
 
 
 def _port(root: Path) -> Row:
-    settings = service.read_settings(root)
+    settings = read_settings(root)
     family = socket.AF_INET6 if ":" in settings.bind else socket.AF_INET
     place = f"{settings.bind} port {settings.port}"
     try:
@@ -174,7 +174,7 @@ def _port(root: Path) -> Row:
         remedy = "Choose a port above 1023 in coordinator.json."
         return Row("port", FAIL, f"{place} may not be used by this user", remedy)
     except OSError as error:
-        if _ours(root):
+        if _answers_here(root):
             return Row("port", OK, f"this coordinator answers on {place}")
         remedy = "Stop what listens there, or change `port` or `bind` in coordinator.json."
         return Row("port", FAIL, f"{place}: {error.strerror}", remedy)
@@ -183,24 +183,24 @@ def _port(root: Path) -> Row:
 
 
 def _certificate(root: Path) -> Row:
-    settings, folder = service.read_settings(root), Folder(root).tls
+    settings, folder = read_settings(root), Folder(root).tls
     tls.server_context(folder)  # raises unless key and certificate belong together
     pem = certificates.read_certificate(folder / tls.CERT)
     names, left = certificates.names(pem), certificates.days_left(pem)
     last = f"{certificates.expires(pem):%Y-%m-%d}"
     renew = "Run `penstock server start` anew: it renews the certificate."
-    if tls.adopted(folder):
+    if tls.is_adopted(folder):
         renew = "Ask who issued it for a new one."
     if left < 0:
         return Row("certificate", FAIL, f"expired on {last}", renew)
     host = settings.names[0]
-    problem = tls.problem(folder, host)
+    problem = tls.find_problem(folder, host)
     if problem:
         what = f"clients refuse it as {host} ({problem}); it is for {', '.join(names)}"
         return Row("certificate", FAIL, what, renew)
     if left < tls.RENEW_DAYS:
         return Row("certificate", WARN, f"ends on {last}, in {left} days", renew)
-    odd = tls.problem(folder, host, strict=True)
+    odd = tls.find_problem(folder, host, strict=True)
     if odd:
         what = f"clients with Python 3.13 or later refuse it ({odd})"
         return Row("certificate", WARN, what, "Ask who issued it for one that follows RFC 5280.")
@@ -208,13 +208,13 @@ def _certificate(root: Path) -> Row:
 
 
 def _authority(folder: Path) -> Row:
-    pem = tls.authority(folder)
+    pem = tls.read_authority(folder)
     left, last = certificates.days_left(pem), f"{certificates.expires(pem):%Y-%m-%d}"
     if left < tls.SERVER_DAYS:
         state = FAIL if left < 0 else WARN
         remedy = "Plan a new authority: every site has to join again with a new invite."
         return Row("authority", state, f"ends on {last}", remedy)
-    whose = "the institution's" if tls.adopted(folder) else "our own"
+    whose = "the institution's" if tls.is_adopted(folder) else "our own"
     return Row("authority", OK, f"{whose}, until {last}; {certificates.fingerprint(pem)}")
 
 
@@ -225,7 +225,7 @@ def _clock(root: Path) -> Row:
     known = {"the certificate was made": certificates.begins(pem)}
     with contextlib.suppress(PenstockError):
         with _open(root) as coordinator:
-            seen = [s.seen for s in coordinator.store.sites().values() if s.seen]
+            seen = [s.seen for s in coordinator.store.sites.all().values() if s.seen]
         if seen:
             known["a site was last seen"] = read_stamp(max(seen))
     what, latest = max(known.items(), key=lambda item: item[1])
@@ -238,10 +238,10 @@ def _clock(root: Path) -> Row:
 
 def _sites(root: Path) -> Sequence[Row]:
     """Which sites were heard of lately; asked only while the coordinator runs."""
-    if not _ours(root):
+    if not _answers_here(root):
         return []
     with _open(root) as coordinator:
-        sites = coordinator.store.sites().values()
+        sites = coordinator.store.sites.all().values()
     moment = utc_now()
     away = [s.name for s in sites if not s.seen or moment - read_stamp(s.seen) > ONLINE]
     found = f"{len(sites) - len(away)} of {len(sites)} online"

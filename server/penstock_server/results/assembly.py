@@ -82,7 +82,7 @@ class Assembly:
                 start_new_session=True,
             )
 
-    def look(self) -> Outcome | None:
+    def poll(self) -> Outcome | None:
         """How it ended; None while it works. Never waits."""
         ended = self._process.poll() is not None
         self._listen()

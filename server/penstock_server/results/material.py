@@ -9,9 +9,9 @@ from pathlib import Path
 
 from penstock.study.study import Study
 from penstock.wire.messages import SiteState
-from penstock.wire.signed import read_signed_study
-from penstock_server.store.store import SiteRow, StudyRow
-from penstock_server.studies.lifecycle import Coordinator
+from penstock.wire.signed import SignedStudy, read_signed_study
+from penstock_server.store.register import SiteRow, StudyRow
+from penstock_server.studies.coordinator import Coordinator
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,6 @@ class Material:
     """All that a study's results are made of: what the store knows of it, and where tables lie.
 
     Attributes:
-        signed: the study's signed text.
         created, finished: when it was taken, and when the last answer was in.
         parts: each site's, by name.
         keys: the gate key of each site, in hex.
@@ -28,7 +27,7 @@ class Material:
     """
 
     study_id: str
-    signed: bytes
+    signed: SignedStudy
     created: str
     finished: str
     parts: tuple[SiteRow, ...]
@@ -38,17 +37,22 @@ class Material:
 
     @property
     def study(self) -> Study:
-        return read_signed_study(self.signed).study
+        return self.signed.study
 
     def to_bytes(self) -> bytes:
         """For a process of its own."""
-        values = asdict(self) | {
-            "signed": self.signed.hex(),
-            "uploads": str(self.uploads),
+        values = {
+            "study_id": self.study_id,
+            "signed": self.signed.data.hex(),
+            "created": self.created,
+            "finished": self.finished,
             "parts": [
                 {**asdict(p), "manifest": None if p.manifest is None else p.manifest.hex()}
                 for p in self.parts
             ],
+            "keys": dict(self.keys),
+            "uploads": str(self.uploads),
+            "truth": self.truth,
         }
         return json.dumps(values).encode()
 
@@ -65,14 +69,15 @@ class Material:
             )
             for p in values["parts"]
         )
-        signed, uploads = bytes.fromhex(values["signed"]), Path(values["uploads"])
+        signed = read_signed_study(bytes.fromhex(values["signed"]))
+        uploads = Path(values["uploads"])
         return cls(**values | {"parts": parts, "signed": signed, "uploads": uploads})
 
 
 def gather(coordinator: Coordinator, row: StudyRow, finished: str) -> Material:
     """What a study's results are made of, as the store has it now."""
-    parts = coordinator.store.parts(row.id)
-    sites = coordinator.store.sites()
+    parts = coordinator.store.studies.parts(row.id)
+    sites = coordinator.store.sites.all()
     return Material(
         study_id=row.id,
         signed=row.signed,
@@ -80,6 +85,6 @@ def gather(coordinator: Coordinator, row: StudyRow, finished: str) -> Material:
         finished=finished,
         parts=tuple(parts),
         keys={part.site: sites[part.site].gate_key for part in parts},
-        uploads=coordinator.uploads(row.id),
-        truth=coordinator.store.get("truth"),
+        uploads=coordinator.folder.uploads(row.id),
+        truth=coordinator.store.values.get("truth"),
     )

@@ -18,7 +18,6 @@ from penstock.base.errors import CoordinatorError
 from penstock.wire.manifest import Manifest, read_manifest
 from penstock.wire.messages import Copies, SiteState, StudyState, explain
 from penstock.wire.signatures import fingerprint
-from penstock.wire.signed import read_signed_study
 from penstock_server.analysis.refits import widen_sites
 from penstock_server.intake.uploads import read_upload
 from penstock_server.mechanisms.delivery import Upload
@@ -28,8 +27,9 @@ from penstock_server.report.build import build_report, completed
 from penstock_server.report.html import render
 from penstock_server.report.inputs import ReportInputs, SiteInput, SiteRelease
 from penstock_server.results.material import Material, gather
-from penstock_server.store.store import SiteRow, StudyRow
-from penstock_server.studies.lifecycle import Coordinator, table_path
+from penstock_server.store.folder import table_path
+from penstock_server.store.register import SiteRow, StudyRow
+from penstock_server.studies.coordinator import Coordinator
 
 REPORT = "report.json"
 
@@ -136,9 +136,9 @@ def pull(coordinator: Coordinator, prefix: str, out: Path, *, copies: Copies) ->
             bound=row.note or None,
             remedy="see `penstock study status`",
         )
-    study = read_signed_study(row.signed).study
+    study = row.signed.study
     # An older version's report may have been kept.
-    report = completed(json.loads((coordinator.results(row.id) / REPORT).read_text()))
+    report = completed(json.loads((coordinator.folder.results(row.id) / REPORT).read_text()))
     mechanism = kind_of(study).load_results()
     out.mkdir(parents=True, exist_ok=True)
     files = [out / n for n in ("report.html", "report.json", "dictionary.json")]

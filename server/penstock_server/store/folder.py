@@ -61,6 +61,23 @@ class Folder:
     def logs(self) -> Path:
         return self.root / "log"
 
+    def uploads(self, study_id: str) -> Path:
+        """Where the sites' tables of a study lie."""
+        return self.root / "uploads" / study_id
+
+    def table(self, study_id: str, site: str) -> Path:
+        """Where a site's table of a study lies."""
+        return table_path(self.uploads(study_id), site)
+
+    @property
+    def studies(self) -> Path:
+        """Where results are made."""
+        return self.root / "studies"
+
+    def results(self, study_id: str) -> Path:
+        """Where the results of a finished study lie."""
+        return self.studies / study_id
+
     def make(self) -> None:
         """Create the directories, closed to everybody else."""
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -74,3 +91,8 @@ class Folder:
             CoordinatorError: the directory's path is too long.
         """
         check_path(self.superlink_socket, "the coordinator's directory", CoordinatorError)
+
+
+def table_path(uploads: Path, site: str) -> Path:
+    """A site's table in a study's folder of them."""
+    return uploads / f"{site}.arrow"

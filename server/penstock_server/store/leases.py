@@ -18,12 +18,14 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 
 import sqlalchemy as sa
 
 from penstock.wire.messages import StudyState
-from penstock_server.store.store import Store, pooling_table
+from penstock_server.store.clock import Clock
+from penstock_server.store.database import Transaction
+from penstock_server.store.store import Store
+from penstock_server.store.tables import pooling_table
 
 LEASE_SECONDS = 15.0
 MOST_CRASHES = 3
@@ -34,8 +36,6 @@ AGAIN = (
     "what the sites delivered is kept, and nothing is charged again: once this is mended, whoever "
     "runs the coordinator can run `penstock server pool {study}`"
 )
-
-Stamp = Callable[[datetime], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +76,6 @@ class Leases:
     """The pooling studies of a store.
 
     Args:
-        clock: the current time, UTC.
-        stamp: a time as the store has it.
         seconds: for how long a lease holds that is not renewed.
         waits: seconds before each further try; the last one repeats.
     """
@@ -85,35 +83,31 @@ class Leases:
     def __init__(
         self,
         store: Store,
-        clock: Callable[[], datetime],
-        stamp: Stamp,
+        clock: Clock,
         *,
         seconds: float = LEASE_SECONDS,
         waits: tuple[float, ...] = WAITS,
     ) -> None:
-        self._store, self._clock, self._stamp = store, clock, stamp
+        self._store, self._clock = store, clock
         self._seconds, self._waits = seconds, waits
-
-    def _in(self, seconds: float) -> str:
-        return self._stamp(self._clock() + timedelta(seconds=seconds))
 
     # -- beginning -----------------------------------------------------------------------------
 
-    def open(self, c: sa.Connection, study_id: str, since: str, sites: int) -> None:
+    def open(self, c: Transaction, study_id: str, since: str, sites: int) -> None:
         """Let a study's results be made, within a transaction that has locked the study."""
-        self._store.turn_study(c, study_id, StudyState.POOLING, "")
+        self._store.studies.stop_asking(c, study_id, StudyState.POOLING, "")
         c.execute(
             pooling_table.insert().values(study_id=study_id, since=since, sites=sites, due=since)
         )
 
-    def look(self, study_id: str) -> Pooling | None:
+    def read_pooling(self, study_id: str) -> Pooling | None:
         """How far a study's results are; None if it is not pooling."""
         query = sa.select(pooling_table).where(pooling_table.c.study_id == study_id)
         with self._store.reading() as c:
             row = c.execute(query).mappings().first()
         if row is None:
             return None
-        held = bool(row["holder"]) and row["until"] > self._in(0)
+        held = bool(row["holder"]) and row["until"] > self._clock.stamp()
         return Pooling(row["sites"], row["done"], row["crashes"], row["trouble"], held)
 
     def holders(self) -> set[str]:
@@ -126,7 +120,7 @@ class Leases:
 
     def claim(self) -> Lease | None:
         """Take a study that nobody is at: one that has crashed less, then the oldest, first."""
-        moment = self._in(0)
+        moment = self._clock.stamp()
         t = pooling_table.c
         free = sa.and_(t.due <= moment, sa.or_(t.holder == "", t.until <= moment))
         waiting = sa.select(t.study_id).where(free).order_by(t.crashes, t.since, t.study_id)
@@ -139,8 +133,8 @@ class Leases:
                 return lease
         return None
 
-    def _take(self, c: sa.Connection, study_id: str, free: sa.ColumnElement[bool]) -> Lease | None:
-        state = self._store.lock_study(c, study_id)
+    def _take(self, c: Transaction, study_id: str, free: sa.ColumnElement[bool]) -> Lease | None:
+        state = self._store.studies.lock(c, study_id)
         query = sa.select(pooling_table).where(pooling_table.c.study_id == study_id, free)
         row = c.execute(query).mappings().first()
         if row is None or state is not StudyState.POOLING:
@@ -151,27 +145,27 @@ class Leases:
             if self._crashed(c, study_id, crashes, VANISHED):
                 return None
         holder = secrets.token_hex(16)
-        values = {"holder": holder, "until": self._in(self._seconds), "done": 0}
+        values = {"holder": holder, "until": self._clock.stamp(self._seconds), "done": 0}
         self._update(c, study_id, **values)
         return Lease(study_id, holder, row["since"], row["sites"], crashes)
 
-    def _crashed(self, c: sa.Connection, study_id: str, crashes: int, why: str) -> bool:
+    def _crashed(self, c: Transaction, study_id: str, crashes: int, why: str) -> bool:
         """Count a crash; whether it was the last."""
         self._update(c, study_id, crashes=crashes, trouble=why)
         if crashes < MOST_CRASHES:
             return False
         note = f"no results could be made: {MOST_CRASHES} tries broke off, the last because {why}; "
         note += AGAIN.format(study=study_id[:12])
-        self._store.end_study(c, study_id, StudyState.FAILED, self._in(0), note)
+        self._store.studies.end(c, study_id, StudyState.FAILED, self._clock.stamp(), note)
         return True
 
-    def _update(self, c: sa.Connection, study_id: str, **values: object) -> None:
+    def _update(self, c: Transaction, study_id: str, **values: object) -> None:
         mine = pooling_table.c.study_id == study_id
         c.execute(pooling_table.update().where(mine).values(**values))
 
-    def _holds(self, c: sa.Connection, lease: Lease) -> bool:
+    def _holds(self, c: Transaction, lease: Lease) -> bool:
         """Whether a lease still is one; then nobody else can take it in this transaction."""
-        state = self._store.lock_study(c, lease.study_id)
+        state = self._store.studies.lock(c, lease.study_id)
         t = pooling_table.c
         query = sa.select(t.holder).where(t.study_id == lease.study_id)
         return state is StudyState.POOLING and c.execute(query).scalar() == lease.holder
@@ -184,7 +178,7 @@ class Leases:
         with self._store.begin() as c:
             held = self._holds(c, lease)
             if held:
-                until = self._in(self._seconds)
+                until = self._clock.stamp(self._seconds)
                 self._update(c, lease.study_id, until=until, done=min(done, lease.sites))
         return held
 
@@ -200,7 +194,7 @@ class Leases:
         with self._store.begin() as c:
             if self._holds(c, lease):
                 values = {"holder": "", "until": "", "done": 0}
-                due = self._in(wait)
+                due = self._clock.stamp(wait)
                 self._update(c, lease.study_id, due=due, trouble=trouble, **values)
 
     def crash(self, lease: Lease, why: str) -> None:
@@ -216,14 +210,16 @@ class Leases:
             if not self._crashed(c, lease.study_id, crashes, why):
                 wait = self._waits[min(crashes, len(self._waits)) - 1]
                 values = {"holder": "", "until": "", "done": 0}
-                self._update(c, lease.study_id, due=self._in(wait), **values)
+                self._update(c, lease.study_id, due=self._clock.stamp(wait), **values)
 
     def fail(self, lease: Lease, why: str) -> None:
         """End a study whose results cannot be made, and would not be by another try."""
         note = f"no results could be made: {why}; {AGAIN.format(study=lease.study_id[:12])}"
         with self._store.begin() as c:
             if self._holds(c, lease):
-                self._store.end_study(c, lease.study_id, StudyState.FAILED, self._in(0), note)
+                self._store.studies.end(
+                    c, lease.study_id, StudyState.FAILED, self._clock.stamp(), note
+                )
 
     def finish(self, lease: Lease, place: Callable[[], None]) -> bool:
         """End a study with results; False if somebody else has it, and then nothing is placed.
@@ -237,5 +233,5 @@ class Leases:
             if held:
                 place()
                 state = StudyState.FINISHED
-                self._store.end_study(c, lease.study_id, state, lease.since)
+                self._store.studies.end(c, lease.study_id, state, lease.since)
         return held

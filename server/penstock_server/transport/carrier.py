@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 
-class Network(Protocol):
+class Carrier(Protocol):
     """Carries packets to sites and their answers back; at most one packet a site is on its way.
 
     A packet is a serialized ``Batch`` of calls, its answer serialized ``Answers``. Nothing is

@@ -13,14 +13,15 @@ from google.protobuf.message import DecodeError
 from penstock.base.errors import UploadRejected
 from penstock.wire import gate_pb2
 from penstock.wire.messages import PIECE_BYTES
-from penstock_server.store.store import Message, Reply
+from penstock_server.store.folder import Folder
+from penstock_server.store.mailbox import Message, Reply
 
 DESCRIBE = 0
 """The id of the call that is no message of the store."""
 MAX_DOCUMENT = 1_000_000
 
 
-def packet(messages: Sequence[Message], sizes: Mapping[int, int], seen: bytes | None) -> bytes:
+def write_batch(messages: Sequence[Message], sizes: Mapping[int, int], seen: bytes | None) -> bytes:
     """A serialized ``Batch``.
 
     Args:
@@ -56,7 +57,7 @@ def _call(message: Message, offset: int, length: int) -> Any:
     return gate_pb2.Call(id=message.id, **request)
 
 
-def answers(data: bytes) -> dict[int, Any]:
+def read_answers(data: bytes) -> dict[int, Any]:
     """The answers of a packet by the id of their call; empty if they cannot be read."""
     found = gate_pb2.Answers()
     try:
@@ -66,7 +67,7 @@ def answers(data: bytes) -> dict[int, Any]:
     return {a.id: a for a in found.answers}
 
 
-def facts(answer: Any) -> dict[str, Any]:
+def read_description(answer: Any) -> dict[str, Any]:
     """What a site said of itself; empty if it did not, or not as JSON."""
     text = answer.described.json
     if len(text) > MAX_DOCUMENT:
@@ -78,7 +79,7 @@ def facts(answer: Any) -> dict[str, Any]:
     return said if isinstance(said, dict) else {}
 
 
-def reply(answer: Any) -> Reply | None:
+def read_reply(answer: Any) -> Reply | None:
     """The reply to a message of the store; None for an answer of another kind."""
     match answer.WhichOneof("body"):
         case "job":
@@ -96,17 +97,23 @@ def reply(answer: Any) -> Reply | None:
     return None
 
 
-def part_of(table: Path) -> Path:
+def partial_path(table: Path) -> Path:
     """Where the pieces of a table that is not whole yet lie."""
     return table.with_suffix(".part")
 
 
-def here(table: Path) -> int:
+def count_received(table: Path) -> int:
     """Bytes of a table that have come already."""
     try:
-        return part_of(table).stat().st_size
+        return partial_path(table).stat().st_size
     except FileNotFoundError:
         return 0
+
+
+def drop_pieces(folder: Folder) -> None:
+    """Forget tables that had come in part when the last pump ended: maybe by a crash."""
+    for piece in folder.root.glob("uploads/*/*.part"):
+        piece.unlink(missing_ok=True)
 
 
 def add_piece(table: Path, piece: Any, limit: int) -> bool:
@@ -125,7 +132,7 @@ def add_piece(table: Path, piece: Any, limit: int) -> bool:
         )
     if not piece.manifest:
         raise UploadRejected("no manifest came with the table")
-    size = here(table)
+    size = count_received(table)
     if piece.offset != size:
         return False
     after = size + len(piece.table)
@@ -133,7 +140,7 @@ def add_piece(table: Path, piece: Any, limit: int) -> bool:
         raise UploadRejected(
             "the table's pieces do not fit", value=f"{after} bytes", bound=f"{piece.size} bytes"
         )
-    staging = part_of(table)
+    staging = partial_path(table)
     staging.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with open(staging, "ab") as file:
         file.write(piece.table)

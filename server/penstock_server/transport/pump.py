@@ -6,17 +6,22 @@ again. Sites do not wait for each other; each has at most one packet on its way.
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
-from penstock.base.errors import UploadRejected
-from penstock_server.store.store import Message, Reply
-from penstock_server.studies.lifecycle import PASSING, Coordinator
+from penstock.base.errors import CoordinatorError, UploadRejected
+from penstock_server.store.folder import Folder
+from penstock_server.store.mailbox import Message, Reply
+from penstock_server.studies.coordinator import Coordinator
+from penstock_server.studies.progress import PASSING
 from penstock_server.transport import packets
-from penstock_server.transport.carrier import Network
+from penstock_server.transport.carrier import Carrier
 
 log = logging.getLogger("penstock.coordinator")
 
@@ -24,12 +29,13 @@ MAX_CALLS = 64
 MAX_COLLECTS = 16
 MAX_BYTES = 4_000_000
 AWAY = "gate-away"
+IDLE_SECONDS = 0.3
 DESCRIBE_SECONDS = 120.0
 """Between two greetings of a site that is asked nothing: each is a packet there and back."""
 
 
 class Pump:
-    """Moves messages between a coordinator's store and a network.
+    """Moves messages between a coordinator's store and a carrier.
 
     Args:
         clock: seconds, monotonic.
@@ -38,28 +44,28 @@ class Pump:
     def __init__(
         self,
         coordinator: Coordinator,
-        network: Network,
+        carrier: Carrier,
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._coordinator, self._network, self._clock = coordinator, network, clock
-        self._store = coordinator.store
+        self._coordinator, self._carrier, self._clock = coordinator, carrier, clock
+        self._store, self._progress = coordinator.store, coordinator.progress
         self._flying: dict[str, list[Message]] = {}
         self._described: dict[str, float] = {}
 
     def turn(self) -> int:
         """Send what is due, take what came, end what is over; returns how much was moved."""
         moved = self._send() + self._take()
-        self._coordinator.handle_inbox()
-        self._coordinator.close_studies()
+        self._progress.handle_inbox()
+        self._coordinator.closing.close_due()
         return moved
 
     # -- out -----------------------------------------------------------------------------------
 
     def _send(self) -> int:
-        ready = self._network.ready() - self._flying.keys()
+        ready = self._carrier.ready() - self._flying.keys()
         due: dict[str, list[Message]] = defaultdict(list)
-        for message in self._store.due(self._coordinator.now(), ready):
+        for message in self._store.mailbox.due(self._coordinator.clock.stamp(), ready):
             due[message.site].append(message)
         going: dict[str, bytes] = {}
         for site in sorted(ready):
@@ -67,12 +73,16 @@ class Pump:
             greet = self._greets(site, messages)
             if not messages and not greet:
                 continue
-            sizes = {m.id: packets.here(self._table(m)) for m in messages if m.verb == "collect"}
-            seen = self._store.newest_manifest(site) if greet else None
-            going[site] = packets.packet(messages, sizes, seen)
+            sizes = {
+                m.id: packets.count_received(self._table(m))
+                for m in messages
+                if m.verb == "collect"
+            }
+            seen = self._store.sites.newest_manifest(site) if greet else None
+            going[site] = packets.write_batch(messages, sizes, seen)
             self._flying[site] = messages
         if going:
-            self._network.send(going)
+            self._carrier.send(going)
         return sum(len(self._flying[site]) for site in going)
 
     def _greets(self, site: str, messages: Sequence[Message]) -> bool:
@@ -85,23 +95,23 @@ class Pump:
             return True
         return False
 
-    def _table(self, message: Message) -> Any:
-        return self._coordinator.table_path(message.study_id, message.site)
+    def _table(self, message: Message) -> Path:
+        return self._coordinator.folder.table(message.study_id, message.site)
 
     # -- back ----------------------------------------------------------------------------------
 
     def _take(self) -> int:
-        came = self._network.receive()
+        came = self._carrier.receive()
         for site, data in came:
             messages = self._flying.pop(site, [])
             found, trouble = {}, ""
             if isinstance(data, bytes):
-                found = packets.answers(data)
+                found = packets.read_answers(data)
             else:
                 trouble = data
                 self._described.pop(site, None)
             if packets.DESCRIBE in found:
-                self._coordinator.saw_site(site, packets.facts(found[packets.DESCRIBE]))
+                self._progress.note_said(site, packets.read_description(found[packets.DESCRIBE]))
             replies = []
             for message in messages:
                 answer = found.get(message.id)
@@ -109,15 +119,15 @@ class Pump:
                 if taken is not None:
                     replies.append((message, taken))
                 elif answer is None or answer.WhichOneof("body") != "piece":
-                    self._coordinator.later(message, trouble or _trouble(answer))
-            self._coordinator.receive(replies)
+                    self._progress.postpone(message, trouble or _trouble(answer))
+            self._progress.receive(replies)
         return len(came)
 
     def _one(self, message: Message, answer: Any) -> Reply | None:
         """The reply to a message, or None if it is to be sent again."""
         if message.verb == "collect" and answer.WhichOneof("body") == "piece":
             return self._piece(message, answer.piece)
-        reply = packets.reply(answer)
+        reply = packets.read_reply(answer)
         if reply is None or (not reply.ok and reply.code == AWAY):
             return None
         if message.verb == "cancel" and not reply.ok and reply.code in PASSING:
@@ -129,13 +139,13 @@ class Pump:
     def _piece(self, message: Message, piece: Any) -> Reply | None:
         table = self._table(message)
         try:
-            whole = packets.add_piece(table, piece, self._coordinator.size_limit(message))
+            whole = packets.add_piece(table, piece, self._progress.size_limit(message))
         except UploadRejected as error:
-            packets.part_of(table).unlink(missing_ok=True)
+            packets.partial_path(table).unlink(missing_ok=True)
             return Reply(ok=False, code="upload-rejected", detail=str(error))
         except OSError as error:
             log.warning("%s of %s: %s", message.verb, message.site, error.strerror)
-            self._coordinator.later(message)
+            self._progress.postpone(message)
             return None
         if not whole:
             return None  # it stays due: the next piece is asked for at once
@@ -168,3 +178,31 @@ def _fitting(messages: Sequence[Message]) -> list[Message]:
             break
         chosen.append(message)
     return chosen
+
+
+def keep_pumping(coordinator: Coordinator, carrier: Carrier, *, stop: Callable[[], bool]) -> None:
+    """Pump messages through a carrier until ``stop()``.
+
+    Raises:
+        CoordinatorError: another process does so already for this directory.
+    """
+    with hold_pump(coordinator.folder):
+        pump = Pump(coordinator, carrier)
+        while not stop():
+            if not pump.turn():
+                time.sleep(IDLE_SECONDS)
+
+
+@contextmanager
+def hold_pump(folder: Folder) -> Iterator[None]:
+    """Two pumps would write the same tables; the lock ends with the process, however it ends.
+
+    Raises:
+        CoordinatorError: another process holds it.
+    """
+    with open(folder.lock, "a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise CoordinatorError("this coordinator runs already", value=folder.root) from None
+        yield

@@ -326,7 +326,9 @@ def _wire(said: dict[str, Any], ours: set[int]) -> Row:
     return Row("wire", FAIL, what, "Install the same version of Penstock on both sides.")
 
 
-def way(host: str, number: int, ca_pem: str, served: Iterable[int] | None = None) -> list[Row]:
+def check_way(
+    host: str, number: int, ca_pem: str, served: Iterable[int] | None = None
+) -> list[Row]:
     """All steps to the coordinator in their order, as far as the first that fails."""
     shown = f"[{host}]:{number}" if ":" in host else f"{host}:{number}"
     steps: list[Callable[[], list[Row]]] = [

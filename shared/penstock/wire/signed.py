@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
@@ -17,31 +18,36 @@ STUDY = "study"
 CANCEL = "cancel"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SignedStudy:
     """A study with the key that signed it. Constructed only from a verified signature.
 
+    It is read where bytes come in, from the wire or from a store, and travels as this object.
+
     Attributes:
-        study_id: SHA-256 of the canonical study and the signer: the study's name everywhere.
+        data: the bytes as they came: what is stored, and sent on.
     """
 
     study: Study
     signer: str
     signature: str
+    data: bytes
 
-    @property
+    @cached_property
     def study_id(self) -> str:
+        """SHA-256 of the canonical study and the signer: the study's name everywhere."""
         return digest({"study": self.study.to_dict(), "signer": self.signer})
 
     def to_bytes(self) -> bytes:
-        return canonical(
-            {"signature": self.signature, "signer": self.signer, "study": self.study.to_dict()}
-        )
+        return self.data
 
 
 def sign_study(study: Study, key: Ed25519PrivateKey) -> SignedStudy:
     """Sign a study with the analyst's key."""
-    return SignedStudy(study, public_hex(key), sign(key, STUDY, canonical(study.to_dict())))
+    content, signer = study.to_dict(), public_hex(key)
+    signature = sign(key, STUDY, canonical(content))
+    data = canonical({"signature": signature, "signer": signer, "study": content})
+    return SignedStudy(study, signer, signature, data)
 
 
 def read_signed_study(data: bytes, mechanisms: Registry = MECHANISMS) -> SignedStudy:
@@ -60,7 +66,13 @@ def read_signed_study(data: bytes, mechanisms: Registry = MECHANISMS) -> SignedS
         raise InvalidInput("signed study", [Problem("study", "not an object")])
     # The signature is checked on the bytes that were signed, before they are interpreted.
     verify(signer, STUDY, canonical(study), signature)
-    return SignedStudy(Study.from_dict(study, mechanisms), signer, signature)
+    return SignedStudy(Study.from_dict(study, mechanisms), signer, signature, data)
+
+
+@lru_cache(maxsize=64)
+def read_stored_study(data: bytes, mechanisms: Registry = MECHANISMS) -> SignedStudy:
+    """A signed study out of this side's own store: parsed and verified once in a process."""
+    return read_signed_study(data, mechanisms)
 
 
 @dataclass(frozen=True, slots=True)

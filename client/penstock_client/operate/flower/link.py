@@ -18,8 +18,7 @@ import httpx
 from flwr.supernode.fleet_http_client import FleetHttpClient
 
 from penstock.base.files import write_atomic
-from penstock.processes import certificates
-from penstock.processes import reachability as reach
+from penstock.processes import certificates, reachability
 from penstock.processes.checkup import FAIL
 from penstock_client.site.network_paths import NetworkPaths
 
@@ -69,7 +68,7 @@ class Link:
         self._tell(REFUSED, f"{self._joined.address} does not let this site in: {why}")
 
     def _way(self) -> list[Any]:
-        return reach.way(self._joined.host, self._joined.port, self._ca)
+        return reachability.check_way(self._joined.host, self._joined.port, self._ca)
 
     def _tell(self, state: str, why: str) -> None:
         self._was_known = self._was_known or state == CONNECTED

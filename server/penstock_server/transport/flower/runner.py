@@ -26,12 +26,14 @@ from penstock.privacy.accounting.accountant import epsilon_pld
 from penstock.privacy.events import Gaussian
 from penstock.processes import logs
 from penstock.processes.flower import acquire, beating, task_client, wait_for
-from penstock_server.operate import service
+from penstock_server.install.founding import open_coordinator
 from penstock_server.store.folder import Folder
-from penstock_server.studies.lifecycle import Coordinator
-from penstock_server.transport.flower.carrier import FlowerNetwork
+from penstock_server.studies.coordinator import Coordinator
 from penstock_server.transport.flower.control import Control, node_key_bytes
 from penstock_server.transport.flower.grid import COMPONENT, UnixGrid
+from penstock_server.transport.flower.grid_carrier import FlowerCarrier
+from penstock_server.transport.packets import drop_pieces
+from penstock_server.transport.pump import keep_pumping
 
 log = logging.getLogger("penstock.coordinator")
 
@@ -47,8 +49,8 @@ def main(root: Path) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: _end(stopping))
     folder = Folder(root)
-    coordinator = service.open_coordinator(root)
-    coordinator.drop_pieces()
+    coordinator = open_coordinator(root)
+    drop_pieces(folder)
     # It imports for seconds, which the first upload would otherwise let every site wait for.
     epsilon_pld((Gaussian(1.0),), 1e-5)
     wait_for(folder.superlink_socket, stop=stopping.is_set)
@@ -78,7 +80,7 @@ class Nodes:
         self._ids: Mapping[str, int] = {}
 
     def __call__(self) -> Mapping[str, int]:
-        sites = self._coordinator.store.sites()
+        sites = self._coordinator.store.sites.all()
         keys = {name: site.join["node_key"] for name, site in sites.items()}
         if keys != self._keys:
             self._ids = self._control.reconcile(_usable(keys))
@@ -120,7 +122,7 @@ def _pump(
                 TaskIdentity.node_id = task.context.node_id
                 TaskIdentity.task_id = task.task_id
                 log.info("run %d carries messages", run_id)
-                service.run(coordinator, FlowerNetwork(grid, nodes), stop=stop)
+                keep_pumping(coordinator, FlowerCarrier(grid, nodes), stop=stop)
                 grid.close()
                 return
         # Somebody else's run, or one of before: it is never executed.

@@ -25,8 +25,8 @@ from flwr.superlink.main import create_app
 
 from penstock.processes import logs
 from penstock.processes.flower import make_secret
-from penstock_server.api.busy import ask_again
 from penstock_server.store.folder import Folder
+from penstock_server.transport.flower.busy import ask_again
 
 
 def main(root: Path) -> None:

@@ -19,15 +19,16 @@ from penstock.wire.manifest import sign_manifest
 from penstock.wire.messages import SiteState
 from penstock.wire.signatures import generate_key, public_hex
 from penstock.wire.signed import sign_study
-from penstock_server.operate import service
+from penstock_server.install.enrolment import enrol_site
+from penstock_server.install.founding import make_coordinator, open_coordinator
 
 HERE = Path(__file__).parent
 SITES = ("north", "south")
 
 
 def main(root: Path) -> None:
-    service.init(root)
-    coordinator = service.open_coordinator(root)
+    make_coordinator(root)
+    coordinator = open_coordinator(root)
     for name in SITES:
         join = {
             "site": name,
@@ -37,11 +38,11 @@ def main(root: Path) -> None:
             "dictionary": made.SCHEMA.to_dict(),
             "node_key": "ecdsa-sha2-nistp384 AAAA",
         }
-        service.enrol(coordinator, join)
+        enrol_site(coordinator, join)
     study = made.study(
         made.MECHANISMS["gibbs"], name="trial", sites=SITES, expires="2099-01-01T00:00:00Z"
     )
-    study_id = coordinator.submit(sign_study(study, generate_key()).to_bytes())
+    study_id = coordinator.submit(sign_study(study, generate_key()))
     for i, site in enumerate(SITES):
         data = made.stream(made.table(study, seed=i))
         (HERE / f"{site}.arrow").write_bytes(data)
@@ -49,7 +50,7 @@ def main(root: Path) -> None:
         signed = sign_manifest(manifest, made.KEY)
         with coordinator.store.begin() as c:
             values = {"state": str(SiteState.DELIVERED), "manifest": signed}
-            coordinator.store.update_part(c, study_id, site, **values)
+            coordinator.store.studies.update_part(c, study_id, site, **values)
     coordinator.store.close()
     with sqlite3.connect(root / "coordinator.db") as database:
         (HERE / "store.sql").write_text("\n".join(database.iterdump()) + "\n")

@@ -40,7 +40,9 @@ from penstock_client.ledger.database import Database
 from penstock_client.ledger.ledger import Ledger
 from penstock_client.ledger.state import Charge
 from penstock_client.site.site_paths import SitePaths
-from penstock_server.operate import service
+from penstock_server.install.enrolment import enrol_site
+from penstock_server.install.founding import make_coordinator, open_coordinator
+from penstock_server.studies.coordinator import Coordinator
 
 HERE = Path(__file__).parent
 HUB = HERE.with_name("coordinator-4")
@@ -63,9 +65,9 @@ def main(root: Path) -> None:
     shutil.move(root / "site.csv", paths.root / "rows.csv")
     settings = paths.settings.read_text()
     paths.settings.write_text(settings.replace("../site.csv", "rows.csv"))
-    service.init(root / "hub")
-    hub = service.open_coordinator(root / "hub")
-    service.enrol(hub, json.loads(paths.join.read_text()))
+    make_coordinator(root / "hub")
+    hub = open_coordinator(root / "hub")
+    enrol_site(hub, json.loads(paths.join.read_text()))
     here = GateHere(paths)
     refused = here.gate.submit(world.signed(name="refused", **QUESTION).to_bytes())
     here.gate.reject(refused.request_id, reason="not ours")
@@ -74,7 +76,7 @@ def main(root: Path) -> None:
     here.gate.approve(request, reason="as agreed")
     while here.gate.poll(request).state is not JobState.DELIVERED:
         time.sleep(0.1)
-    hub.submit(signed.to_bytes())
+    hub.submit(signed)
     finish(hub, {"site": paths.gate_socket})
     here.close()
     charge_more(paths)
@@ -100,7 +102,7 @@ def keep_site(paths: SitePaths) -> None:
     shutil.copytree(paths.root, HERE / "site", ignore=anew)
 
 
-def keep_hub(root: Path, hub: service.Coordinator) -> None:
+def keep_hub(root: Path, hub: Coordinator) -> None:
     hub.store.close()
     shutil.rmtree(HUB, ignore_errors=True)
     HUB.mkdir()

@@ -19,9 +19,10 @@ from penstock.base.errors import CoordinatorError
 from penstock.cli.main import app
 from penstock.wire.canonical import canonical
 from penstock.wire.signatures import generate_key, private_to_pem, sign
-from penstock_server.access.accesslog import FORMAT, AccessLog, Visitor, here, verified
-from penstock_server.operate import service
-from penstock_server.store.store import Store, sqlite_url
+from penstock_server.access.accesslog import FORMAT, AccessLog, Visitor, local_visitor, verify_chain
+from penstock_server.install.founding import make_coordinator
+from penstock_server.store.database import sqlite_url
+from penstock_server.store.store import Store
 
 ADA = Visitor("ada", "192.0.2.1")
 SITE = {"federation": "main", "persons": 10}
@@ -57,7 +58,7 @@ def written(chain):
 
 
 def test_a_chain_opens_goes_on_and_verifies(written, tmp_path):
-    records = verified(written.rows())
+    records = verify_chain(written.rows())
     assert [(r["seq"], r["kind"]) for r in records] == [(1, "open"), (2, "read"), (3, "read")]
     assert records[1]["by"] == "ada"
     assert records[1]["origin"] == "192.0.2.1"
@@ -67,7 +68,7 @@ def test_a_chain_opens_goes_on_and_verifies(written, tmp_path):
 
 
 def test_an_empty_chain_is_whole(chain):
-    assert verified(chain.rows()) == []
+    assert verify_chain(chain.rows()) == []
     assert chain.export()["records"] == []
     chain.check_key()
 
@@ -86,7 +87,7 @@ def test_what_was_changed_is_found(written, tmp_path, change, said):
     with sqlite3.connect(tmp_path / "coordinator.db") as database:
         database.execute(change)
     with pytest.raises(CoordinatorError, match=said):
-        verified(written.rows())
+        verify_chain(written.rows())
 
 
 def test_a_record_by_another_key_is_found(written):
@@ -99,13 +100,13 @@ def test_a_record_by_another_key_is_found(written):
         sign(generate_key(), "access-record", hash_.encode()),
     )
     with pytest.raises(CoordinatorError, match="record 3: its signature is not"):
-        verified([*written.rows()[:2], forged])
+        verify_chain([*written.rows()[:2], forged])
 
 
 def test_its_time_never_runs_backwards(written, store, tmp_path):
     early = AccessLog(store, tmp_path / "access.key", lambda: "2020-01-01T00:00:00.000000Z")
     early.write("cancel", study="5" * 64, **ADA.fields)
-    records = verified(early.rows())
+    records = verify_chain(early.rows())
     assert records[3]["time"] == records[2]["time"]
 
 
@@ -115,10 +116,10 @@ def test_a_record_is_written_with_its_change_or_not_at_all(chain, store):
         raise CoordinatorError("the change")
 
     with pytest.raises(CoordinatorError, match="the change"):
-        store.add_site({"site": "a", "gate_key": ""} | SITE, "", fail)
+        store.sites.add({"site": "a", "gate_key": ""} | SITE, "", fail)
     assert chain.rows() == []
     chain.write("cancel", study="5" * 64, **ADA.fields)
-    assert len(verified(chain.rows())) == 2
+    assert len(verify_chain(chain.rows())) == 2
 
 
 def write_many(folder, name):
@@ -137,7 +138,7 @@ def test_processes_write_one_chain(chain, tmp_path):
     for writer in writers:
         writer.join(60)
         assert writer.exitcode == 0
-    records = verified(chain.rows())
+    records = verify_chain(chain.rows())
     assert len(records) == 61
     assert len({r["study"] for r in records[1:]}) == 60
 
@@ -151,7 +152,7 @@ def test_without_its_key_nothing_is_written(written, tmp_path):
         assert "--new-key" in error.value.remedy
         with pytest.raises(CoordinatorError, match=words):
             written.check_key()
-    assert len(verified(written.rows())) == 3
+    assert len(verify_chain(written.rows())) == 3
 
 
 def other(path):
@@ -164,7 +165,7 @@ def test_a_lost_key_is_replaced_in_the_open(written, tmp_path):
     before = (tmp_path / "access.key").rename(tmp_path / "old.key")
     public = written.renew_key()
     written.write("cancel", study="5" * 64, **ADA.fields)
-    records = verified(written.rows())
+    records = verify_chain(written.rows())
     assert [r["kind"] for r in records[2:]] == ["read", "key", "cancel"]
     assert records[3]["key"] == public
     before.rename(tmp_path / "access.key")
@@ -191,12 +192,14 @@ def test_an_auditor_verifies_the_export_without_penstock(written):
 
 
 def test_whoever_is_here_is_named_by_the_system_and_not_by_the_environment():
-    code = "from penstock_server.access.accesslog import here; print(here().origin)"
+    code = (
+        "from penstock_server.access.accesslog import local_visitor; print(local_visitor().origin)"
+    )
     made = {"LOGNAME": "mallory", "USER": "mallory", "PYTHONPATH": ":".join(sys.path)}
     said = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=made
     )
-    assert said.stdout.strip() == here().origin
+    assert said.stdout.strip() == local_visitor().origin
     assert "mallory" not in said.stdout
 
 
@@ -206,7 +209,7 @@ def test_whoever_is_here_is_named_by_the_system_and_not_by_the_environment():
 @pytest.fixture
 def folder(tmp_path):
     made = tmp_path / "c"
-    service.init(made)
+    make_coordinator(made)
     return made
 
 

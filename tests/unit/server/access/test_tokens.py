@@ -12,9 +12,10 @@ from typer.testing import CliRunner
 from penstock.base.errors import CoordinatorError, InvalidInput
 from penstock_server.access.accesslog import AccessLog
 from penstock_server.access.tokens import TOKEN, Role, Token, Tokens
-from penstock_server.api.commands import token_app
-from penstock_server.operate import service
-from penstock_server.store.store import Store, sqlite_url
+from penstock_server.cli.tokens import token_app
+from penstock_server.install.founding import make_coordinator
+from penstock_server.store.database import sqlite_url
+from penstock_server.store.store import Store
 
 EARLY, NOON, LATE = (f"2026-11-21T{hour}:00:00.000000Z" for hour in ("08", "12", "18"))
 
@@ -99,7 +100,7 @@ def test_a_store_from_before_there_were_tokens_gets_the_table(store, tmp_path):
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     made = tmp_path_factory.mktemp("c", numbered=False) / "c"
-    service.init(made)
+    make_coordinator(made)
     return made
 
 

@@ -47,14 +47,14 @@ def strangers(clock, log):
 
 
 def test_a_few_mistakes_are_simply_refused(strangers):
-    assert [strangers.wrong(HOME) for _ in range(5)] == [0.0] * 5
-    assert strangers.wrong(HOME) > 0
+    assert [strangers.count_wrong(HOME) for _ in range(5)] == [0.0] * 5
+    assert strangers.count_wrong(HOME) > 0
 
 
 def test_waits_double_and_end_somewhere(strangers, clock):
     waits = []
     for _ in range(30):
-        waits.append(strangers.wrong(HOME))
+        waits.append(strangers.count_wrong(HOME))
         clock.seconds += waits[-1]
     assert waits[5:10] == [1, 2, 4, 8, 16]
     assert max(waits) == waits[-1] == MOST_SECONDS
@@ -62,33 +62,33 @@ def test_waits_double_and_end_somewhere(strangers, clock):
 
 def test_a_try_within_a_wait_makes_it_no_longer(strangers, clock):
     for _ in range(6):
-        strangers.wrong(HOME)
-    assert strangers.wrong(HOME) == 1.0
+        strangers.count_wrong(HOME)
+    assert strangers.count_wrong(HOME) == 1.0
     clock.seconds += 0.75
-    assert strangers.wrong(HOME) == 0.25
+    assert strangers.count_wrong(HOME) == 0.25
 
 
 def test_an_address_begins_anew_after_a_quiet_hour(strangers, clock):
     for _ in range(50):
-        strangers.wrong(HOME)
+        strangers.count_wrong(HOME)
         clock.seconds += 2
     clock.seconds += FORGET_SECONDS + 1
-    assert strangers.wrong(HOME) == 0.0
+    assert strangers.count_wrong(HOME) == 0.0
 
 
 def test_one_address_waits_for_its_own_mistakes_only(strangers):
     for _ in range(50):
-        strangers.wrong(HOME)
-    assert strangers.wrong(AWAY) == 0.0
+        strangers.count_wrong(HOME)
+    assert strangers.count_wrong(AWAY) == 0.0
 
 
 def test_what_came_is_one_record_whatever_came(strangers, log, clock):
     for number in range(100):
         for _ in range(3 if number == 7 else 1):
-            strangers.wrong(f"10.0.0.{number}")
+            strangers.count_wrong(f"10.0.0.{number}")
     clock.seconds += 60
-    strangers.tell()
-    strangers.tell()
+    strangers.write_tally()
+    strangers.write_tally()
     (record,) = log.records
     assert (record["kind"], record["count"], record["others"]) == ("wrong-tokens", 102, 80)
     assert (record["since"], record["until"]) == ("t0", "t60")
@@ -98,22 +98,22 @@ def test_what_came_is_one_record_whatever_came(strangers, log, clock):
 def test_whose_token_it_was_is_told(strangers, log):
     """A revoked token that somebody still tries may be in wrong hands."""
     for account in ("", "ada", "ada", "bob"):
-        strangers.wrong(HOME, account)
+        strangers.count_wrong(HOME, account)
     log.broken = True
-    strangers.tell()
+    strangers.write_tally()
     log.broken = False
-    strangers.tell()
+    strangers.write_tally()
     ended = [{"account": "ada", "count": 2}, {"account": "bob", "count": 1}]
     assert [(r["count"], r["ended"]) for r in log.records] == [(4, ended)]
 
 
 def test_what_cannot_be_recorded_is_not_forgotten(strangers, log):
-    strangers.wrong(HOME)
+    strangers.count_wrong(HOME)
     log.broken = True
-    strangers.tell()
+    strangers.write_tally()
     log.broken = False
-    strangers.wrong(HOME)
-    strangers.tell()
+    strangers.count_wrong(HOME)
+    strangers.write_tally()
     assert [(r["count"], r["since"]) for r in log.records] == [(2, "t0")]
 
 
@@ -121,8 +121,8 @@ def test_memory_is_bounded_and_every_try_counted(strangers, log, monkeypatch):
     monkeypatch.setattr(module, "ADDRESSES", 50)
     assert ADDRESSES > 50
     for number in range(200):
-        strangers.wrong(f"10.0.{number}.1")
+        strangers.count_wrong(f"10.0.{number}.1")
     assert len(strangers._known) == 50
     assert len(strangers._tally) == 50
-    strangers.tell()
+    strangers.write_tally()
     assert log.records[0]["count"] == 200

@@ -33,8 +33,8 @@ from penstock_server.analysis.floor import variance_floor
 from penstock_server.intake import uploads
 from penstock_server.intake.ipc_guard import check_stream
 from penstock_server.intake.uploads import check_manifest, read_upload, size_limit
-from penstock_server.store.store import Site
-from penstock_server.transport.packets import add_piece, here
+from penstock_server.store.sites import Site
+from penstock_server.transport.packets import add_piece, count_received
 
 KEY, OTHER_KEY = generate_key(), generate_key()
 PERSONS, COPIES, REFITS, DELTA = 40, 3, 2, 1e-5
@@ -695,11 +695,11 @@ def piece(table, offset, size, manifest=b"m"):
 def test_pieces_are_joined(tmp_path):
     path = tmp_path / "new" / "a.arrow"
     assert not add_piece(path, piece(b"ab", 0, 3), 3)
-    assert here(path) == 2
+    assert count_received(path) == 2
     assert not path.exists()
     assert add_piece(path, piece(b"c", 2, 3), 3)
     assert path.read_bytes() == b"abc"
-    assert here(path) == 0
+    assert count_received(path) == 0
 
 
 @pytest.mark.parametrize("offset", [0, 1, 3])

@@ -32,14 +32,20 @@ from penstock.wire.manifest import Manifest, sign_manifest
 from penstock.wire.messages import PIECE_BYTES, SiteState, StudyState
 from penstock.wire.signatures import generate_key, public_hex
 from penstock.wire.signed import read_signed_cancel, read_signed_study, sign_cancel, sign_study
-from penstock_server.access.accesslog import verified
+from penstock_server.access.accesslog import verify_chain
+from penstock_server.install.enrolment import read_join
 from penstock_server.intake import uploads
+from penstock_server.intake.texts import TEXT_LIMIT
 from penstock_server.operate.builder import Builder
 from penstock_server.results.assembly import End, Outcome, disk_trouble
 from penstock_server.results.material import Material
-from penstock_server.store.store import Message, Reply, Store, metadata, sqlite_url
-from penstock_server.studies import lifecycle
-from penstock_server.studies.lifecycle import Coordinator, read_join
+from penstock_server.store.database import sqlite_url
+from penstock_server.store.folder import Folder
+from penstock_server.store.mailbox import Message, Reply
+from penstock_server.store.store import Store
+from penstock_server.store.tables import metadata
+from penstock_server.studies.coordinator import Coordinator, Limits
+from penstock_server.studies.parts import Parts
 from penstock_server.transport import packets
 from penstock_server.transport.packets import add_piece
 from penstock_server.transport.pump import Pump
@@ -276,7 +282,7 @@ class Making:
         (folder / "report.json").write_text("{}")
         self._finish = world.finish
 
-    def look(self):
+    def poll(self):
         try:
             self._finish(self._material.study_id, self._material.finished)
         except ChildProcessError as error:
@@ -305,7 +311,7 @@ class World:
         self.network = Network(dict(self.gates), folder)
         store = Store.create(self.url)
         for gate in self.gates.values():
-            store.add_site(gate.join(), stamp(START))
+            store.sites.add(gate.join(), stamp(START))
         store.close()
         self.open()
 
@@ -313,7 +319,7 @@ class World:
         self.network.came.clear()
         self.c = Coordinator(
             store(self.url),
-            self.folder,
+            Folder(self.folder),
             clock=self.clock,
         )
         self.pump = Pump(self.c, self.network)
@@ -321,7 +327,7 @@ class World:
         return self.c
 
     def submit(self, **changes):
-        return self.c.submit(sign_study(replace(STUDY, **changes), ANALYST).to_bytes())
+        return self.c.submit(sign_study(replace(STUDY, **changes), ANALYST))
 
     def run(self, pumps=20, seconds=2.0):
         for _ in range(pumps):
@@ -331,7 +337,7 @@ class World:
             self.clock.wait(seconds)
 
     def state(self, study_id):
-        return self.c.store.study(study_id).state
+        return self.c.store.studies.find(study_id).state
 
     def site(self, study_id, name="a"):
         return next(s for s in self.c.status(study_id)["sites"] if s["site"] == name)
@@ -341,7 +347,7 @@ class World:
 
     def waiting(self):
         """Messages of any time."""
-        return self.c.store.due("9")
+        return self.c.store.mailbox.due("9")
 
 
 @pytest.fixture
@@ -392,8 +398,8 @@ BAD = {
 def test_a_study_that_cannot_be_asked_is_refused_and_leaves_nothing(world, case):
     data, error, said = BAD[case]
     with pytest.raises(error, match=said):
-        world.c.submit(data)
-    assert world.c.store.studies() == []
+        world.c.submit(read_signed_study(data))
+    assert world.c.store.studies.all() == []
     assert world.waiting() == []
 
 
@@ -540,7 +546,7 @@ def test_a_gate_that_was_away_for_weeks_does_not_stop_the_coordinator(world, att
     world.network.sites["b"] = [UNAVAILABLE]
     world.submit()
     for message in world.waiting():
-        world.c.store.postpone(replace(message, attempts=attempts), stamp(START))
+        world.c.store.mailbox.postpone(replace(message, attempts=attempts), stamp(START))
     world.pump.turn()
     assert [m.attempts for m in world.waiting() if m.site == "b"] == [attempts + 2]
 
@@ -638,11 +644,11 @@ def test_the_tables_of_several_studies_share_an_answer(world):
 
 
 def test_pieces_that_came_before_a_crash_are_not_trusted(world):
-    table = world.c.table_path("s", "a")
+    table = world.c.folder.table("s", "a")
     table.parent.mkdir(parents=True)
-    packets.part_of(table).write_bytes(b"half")
-    world.c.drop_pieces()
-    assert packets.here(table) == 0
+    packets.partial_path(table).write_bytes(b"half")
+    packets.drop_pieces(world.c.folder)
+    assert packets.count_received(table) == 0
 
 
 # -- replies that come late or twice -----------------------------------------------------------
@@ -659,11 +665,11 @@ def test_a_reply_after_the_end_changes_nothing(world, end, verb):
             late.append(message)
             if end == "deadline":
                 world.clock.wait(4000)
-                world.c.close_studies()
+                world.c.closing.close_due()
             else:
                 # Another process, while the call is under way.
-                other = Coordinator(Store(world.url), world.folder, clock=world.clock)
-                other.cancel(sign_cancel(study, ANALYST).to_bytes())
+                other = Coordinator(Store(world.url), Folder(world.folder), clock=world.clock)
+                other.cancel(sign_cancel(study, ANALYST))
                 other.store.close()
         return world.gates["a"](message, table)
 
@@ -672,16 +678,16 @@ def test_a_reply_after_the_end_changes_nothing(world, end, verb):
     assert late
     ended = ("timed-out", "no-answer") if end == "deadline" else ("cancelled", "cancelled")
     assert (world.site(study)["state"], world.site(study)["code"]) == ended
-    assert all(p.manifest is None for p in world.c.store.parts(study) if p.site == "a")
+    assert all(p.manifest is None for p in world.c.store.studies.parts(study) if p.site == "a")
     assert world.waiting() == []
 
 
 def test_a_reply_that_waits_in_the_inbox_at_the_end_changes_nothing(world):
     study = world.submit()
     (message,) = [m for m in world.waiting() if m.site == "a"]
-    world.c.store.receive([(message, Reply(True, state="running", request_id="r"))])
-    world.c.cancel(sign_cancel(study, ANALYST).to_bytes())
-    world.c.handle_inbox()
+    world.c.store.mailbox.receive([(message, Reply(True, state="running", request_id="r"))])
+    world.c.cancel(sign_cancel(study, ANALYST))
+    world.c.progress.handle_inbox()
     assert world.states(study) == {"a": "cancelled", "b": "cancelled"}
     assert {m.verb for m in world.waiting()} == {"cancel"}
 
@@ -690,11 +696,11 @@ def test_a_doubled_reply_is_dropped(world):
     world.submit()
     (message,) = [m for m in world.waiting() if m.site == "a"]
     reply = Reply(True, state="running", request_id="r")
-    world.c.store.receive([(message, reply)])
-    world.c.store.receive([(message, reply)])
-    world.c.handle_inbox()
-    world.c.store.receive([(message, reply)])
-    world.c.handle_inbox()
+    world.c.store.mailbox.receive([(message, reply)])
+    world.c.store.mailbox.receive([(message, reply)])
+    world.c.progress.handle_inbox()
+    world.c.store.mailbox.receive([(message, reply)])
+    world.c.progress.handle_inbox()
     assert [m.verb for m in world.waiting() if m.site == "a"] == ["poll"]
 
 
@@ -705,7 +711,7 @@ def test_the_signer_cancels_and_the_gates_are_told(world):
     world.gates["a"].polls = world.gates["b"].polls = 10**9
     study = world.submit()
     world.run(pumps=3)
-    world.c.cancel(sign_cancel(study, ANALYST).to_bytes())
+    world.c.cancel(sign_cancel(study, ANALYST))
     assert world.state(study) is StudyState.CANCELLED
     world.run(pumps=3)
     assert [g.cancelled for g in world.gates.values()] == [[study], [study]]
@@ -715,7 +721,7 @@ def test_the_signer_cancels_and_the_gates_are_told(world):
 
 def test_a_cancellation_reaches_a_gate_in_trouble_later(world):
     study = world.submit()
-    world.c.cancel(sign_cancel(study, ANALYST).to_bytes())
+    world.c.cancel(sign_cancel(study, ANALYST))
     world.network.sites["a"] = [UNAVAILABLE, Reply(False, "busy"), world.gates["a"]]
     world.run(pumps=10)
     assert world.gates["a"].cancelled == [study]
@@ -728,7 +734,7 @@ def test_only_the_signer_of_exactly_this_study_cancels(world, case):
              "unknown": "0" * 64}[case]  # fmt: skip
     key = STRANGER if case == "another signer" else ANALYST
     with pytest.raises(CoordinatorError):
-        world.c.cancel(sign_cancel(named, key).to_bytes())
+        world.c.cancel(sign_cancel(named, key))
     assert world.state(study) is StudyState.OPEN
     assert {m.verb for m in world.waiting()} == {"submit"}
 
@@ -737,14 +743,14 @@ def test_a_study_that_ended_cannot_be_cancelled(world):
     study = world.submit()
     world.run()
     with pytest.raises(CoordinatorError, match="ended already"):
-        world.c.cancel(sign_cancel(study, ANALYST).to_bytes())
+        world.c.cancel(sign_cancel(study, ANALYST))
     assert world.state(study) is StudyState.FINISHED
 
 
 def test_a_cancellation_while_results_are_made_stands(world):
     study = world.submit()
-    other = Coordinator(Store(world.url), world.folder, clock=world.clock)
-    world.finish = lambda *_: other.cancel(sign_cancel(study, ANALYST).to_bytes())
+    other = Coordinator(Store(world.url), Folder(world.folder), clock=world.clock)
+    world.finish = lambda *_: other.cancel(sign_cancel(study, ANALYST))
     world.run()
     assert world.state(study) is StudyState.CANCELLED
     other.store.close()
@@ -758,7 +764,7 @@ def test_a_study_waited_for_a_slow_site_though_its_quorum_was_there(world):
     study = world.submit()
     world.run(pumps=5)
     assert world.states(study) == {"a": "delivered", "b": "running"}
-    world.c.close(sign_cancel(study, ANALYST).to_bytes())
+    world.c.close(sign_cancel(study, ANALYST))
     assert world.state(study) is StudyState.POOLING
     world.run(pumps=5)
     assert world.state(study) is StudyState.FINISHED
@@ -769,8 +775,8 @@ def test_a_study_waited_for_a_slow_site_though_its_quorum_was_there(world):
     assert "stays charged" in late["meaning"]
     assert world.gates["b"].cancelled == []
     assert world.waiting() == []
-    world.c.close(sign_cancel(study, ANALYST).to_bytes())  # the same again changes nothing
-    assert [r["kind"] for r in verified(world.c.access.rows())].count("close") == 1
+    world.c.close(sign_cancel(study, ANALYST))  # the same again changes nothing
+    assert [r["kind"] for r in verify_chain(world.c.access.rows())].count("close") == 1
 
 
 @pytest.mark.parametrize("standing", ["invited", "awaiting-approval", "queued"])
@@ -780,7 +786,7 @@ def test_a_site_that_has_not_begun_is_told_that_a_study_was_closed(world, standi
     study = world.submit()
     world.run(pumps=5)
     world.network.sites["b"] = world.gates["b"]
-    world.c.close(sign_cancel(study, ANALYST).to_bytes())
+    world.c.close(sign_cancel(study, ANALYST))
     world.run(pumps=20)
     assert world.state(study) is StudyState.FINISHED
     late = world.site(study, "b")
@@ -802,8 +808,8 @@ def test_what_comes_after_a_study_was_closed_changes_nothing(world, verb):
                 return Reply(False, "busy")
             late.append(message)
             # Another process, while the call is under way.
-            other = Coordinator(Store(world.url), world.folder, clock=world.clock)
-            other.close(sign_cancel(study, ANALYST).to_bytes())
+            other = Coordinator(Store(world.url), Folder(world.folder), clock=world.clock)
+            other.close(sign_cancel(study, ANALYST))
             other.store.close()
         return answer
 
@@ -813,7 +819,7 @@ def test_what_comes_after_a_study_was_closed_changes_nothing(world, verb):
     assert world.state(study) is StudyState.FINISHED
     assert world.states(study) == {"a": "delivered", "b": "timed-out"}
     assert world.site(study, "b")["code"] == "late-run"
-    assert all(p.manifest is None for p in world.c.store.parts(study) if p.site == "b")
+    assert all(p.manifest is None for p in world.c.store.studies.parts(study) if p.site == "b")
     assert world.waiting() == []
 
 
@@ -823,13 +829,13 @@ def test_a_study_that_cannot_be_closed_goes_on_as_it_was(world, case):
     study = world.submit(quorum=2 if case == "no quorum" else 1)
     world.run(pumps=5)
     if case == "cancelled":
-        world.c.cancel(sign_cancel(study, ANALYST).to_bytes())
+        world.c.cancel(sign_cancel(study, ANALYST))
     before = (world.c.status(study), world.waiting())
     named = {"a name": "trial", "unknown": "0" * 64}.get(case, study)
     key = STRANGER if case == "another signer" else ANALYST
     words = {"no quorum": "quorum of 2", "cancelled": "ended already"}.get(case, "study")
     with pytest.raises(CoordinatorError, match=words):
-        world.c.close(sign_cancel(named, key).to_bytes())
+        world.c.close(sign_cancel(named, key))
     assert (world.c.status(study), world.waiting()) == before
 
 
@@ -843,11 +849,11 @@ def test_a_kill_while_a_study_is_closed_closes_it_whole_or_not_at_all(world, mon
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(Coordinator, "_set", killed)
+        patch.setattr(Parts, "turn", killed)
         with pytest.raises(Killed):
-            world.c.close(sign_cancel(study, ANALYST).to_bytes())
+            world.c.close(sign_cancel(study, ANALYST))
     assert (world.c.status(study), world.waiting()) == before
-    world.c.close(sign_cancel(study, ANALYST).to_bytes())
+    world.c.close(sign_cancel(study, ANALYST))
     world.run(pumps=5)
     assert world.state(study) is StudyState.FINISHED
 
@@ -861,8 +867,12 @@ class CrashingStore(Store):
     countdown = 10**9
     after = False
 
-    def begin(self):
-        outer = super().begin()
+    def __init__(self, url):
+        super().__init__(url)
+        self._begin, self.database.begin = self.database.begin, self._crash
+
+    def _crash(self):
+        outer = self._begin()
         type(self).countdown -= 1
         dies = type(self).countdown == 0
         if dies and not self.after:
@@ -886,13 +896,13 @@ def check_one_draw_each(world, study):
     assert world.states(study) == {"a": "delivered", "b": "delivered"}
     for name, gate in world.gates.items():
         ((data, manifest),) = [job["release"] for job in gate.jobs.values()]
-        (part,) = [p for p in world.c.store.parts(study) if p.site == name]
+        (part,) = [p for p in world.c.store.studies.parts(study) if p.site == name]
         assert gate.draws == 1
         assert part.manifest == manifest
-        assert world.c.table_path(study, name).read_bytes() == data
+        assert world.c.folder.table(study, name).read_bytes() == data
     assert set(world.finished) == {study}
     assert world.waiting() == []
-    assert world.c.store.inbox() == []
+    assert world.c.store.mailbox.inbox() == []
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
@@ -979,7 +989,7 @@ def test_a_bad_upload_fails_its_site_and_the_others_go_on(world, changes):
     shown = world.site(study)
     assert (shown["state"], shown["code"]) == ("failed", "upload-rejected")
     assert len(shown["meaning"]) > 10
-    assert not world.c.table_path(study, "a").exists()
+    assert not world.c.folder.table(study, "a").exists()
     assert world.states(study)["b"] == "delivered"
     assert world.state(study) is StudyState.FINISHED
 
@@ -1079,7 +1089,7 @@ class Slow:
     def __init__(self):
         self.pooled, self.outcome, self.killed = 0, None, 0
 
-    def look(self):
+    def poll(self):
         return self.outcome
 
     def kill(self):
@@ -1130,7 +1140,7 @@ def test_a_cancellation_ends_a_study_that_is_pooled_and_what_makes_its_results(w
     made = slowly(world)
     study = world.submit()
     world.run(pumps=8)
-    world.c.cancel(sign_cancel(study, ANALYST).to_bytes())
+    world.c.cancel(sign_cancel(study, ANALYST))
     assert world.state(study) is StudyState.CANCELLED
     made.outcome = None
     world.clock.wait(10)
@@ -1144,7 +1154,7 @@ def test_a_cancellation_ends_a_study_that_is_pooled_and_what_makes_its_results(w
 
 def test_a_study_that_is_pooled_counts_among_those_that_are_open(world):
     slowly(world)
-    world.c._limits = lifecycle.Limits(each=20, all=1)
+    world.c._limits = Limits(each=20, all=1)
     world.submit()
     world.run(pumps=8)
     with pytest.raises(CoordinatorError, match="too many studies"):
@@ -1189,7 +1199,7 @@ def test_three_crashes_fail_a_study_and_its_deliveries_can_be_pooled_again(world
     world.run(pumps=4)
     assert world.state(study) is StudyState.FINISHED
     assert world.network.calls == calls  # no site was asked for anything
-    assert [r["kind"] for r in verified(world.c.access.rows())] == ["open", "submit", "pool"]
+    assert [r["kind"] for r in verify_chain(world.c.access.rows())] == ["open", "submit", "pool"]
 
 
 @pytest.mark.parametrize("case", ["open", "pooling", "finished", "cancelled", "no quorum"])
@@ -1200,7 +1210,7 @@ def test_only_a_study_whose_results_could_not_be_made_is_pooled_again(world, cas
     if case == "pooling":
         slowly(world)
     if case == "cancelled":
-        world.c.cancel(sign_cancel(study, ANALYST).to_bytes())
+        world.c.cancel(sign_cancel(study, ANALYST))
     if case != "open":
         world.run()
     before = world.c.status(study)
@@ -1216,7 +1226,7 @@ def test_a_lease_that_ran_out_goes_to_another_and_the_first_can_end_nothing(worl
     world.run(pumps=8)
     first = world.builder._try
     world.clock.wait(100)  # the first is held up: it renews nothing
-    other = Coordinator(Store(world.url), world.folder, clock=world.clock)
+    other = Coordinator(Store(world.url), Folder(world.folder), clock=world.clock)
     second = Builder(other, launch=lambda *given: Making(world, *given))
     second._sweep = lambda *_: None  # else what the first has made is gone already
     second.turn()
@@ -1225,11 +1235,11 @@ def test_a_lease_that_ran_out_goes_to_another_and_the_first_can_end_nothing(worl
     made.outcome = Outcome(End.MADE)
     world.builder.turn()
     assert world.state(study) is StudyState.POOLING
-    assert not world.c.results(study).exists()
+    assert not world.c.folder.results(study).exists()
     assert not first.folder.exists()
     second.turn()
     assert world.state(study) is StudyState.FINISHED
-    assert (world.c.results(study) / "report.json").exists()
+    assert (world.c.folder.results(study) / "report.json").exists()
     other.store.close()
 
 
@@ -1241,11 +1251,11 @@ def test_what_the_holder_of_a_lost_lease_says_changes_nothing(world, way):
     lost = world.builder._try.lease
     world.clock.wait(100)
     held = world.c.leases.claim()
-    before = world.c.leases.look(study)
+    before = world.c.leases.read_pooling(study)
     ways = {"crash": ("why",), "fail": ("why",), "give_back": ()}
     getattr(world.c.leases, way)(lost, *ways[way])
     assert not world.c.leases.renew(lost, 1)
-    assert (world.state(study), world.c.leases.look(study)) == (StudyState.POOLING, before)
+    assert (world.state(study), world.c.leases.read_pooling(study)) == (StudyState.POOLING, before)
     assert world.c.leases.renew(held, 1)
 
 
@@ -1294,7 +1304,7 @@ def test_a_store_that_is_full_at_the_very_end_loses_no_results(world, monkeypatc
     """The folder is in its place, and the transaction that ends the study fails twice."""
     slowly(world).outcome = Outcome(End.MADE)
     study = world.submit()
-    real, failures = world.c.store.end_study, [1, 1]
+    real, failures = world.c.store.studies.end, [1, 1]
 
     def fails(*given):
         if failures:
@@ -1302,11 +1312,11 @@ def test_a_store_that_is_full_at_the_very_end_loses_no_results(world, monkeypatc
             raise CoordinatorError("the coordinator's store cannot be used", value="disk is full")
         real(*given)
 
-    monkeypatch.setattr(world.c.store, "end_study", fails)
+    monkeypatch.setattr(world.c.store.studies, "end", fails)
     world.run()
     assert failures == []
     assert world.state(study) is StudyState.FINISHED
-    assert (world.c.results(study) / "report.json").exists()
+    assert (world.c.folder.results(study) / "report.json").exists()
 
 
 # -- hostile texts -----------------------------------------------------------------------------
@@ -1337,7 +1347,7 @@ def test_a_rejected_manifests_text_is_short_and_printable(world):
     world.gates["a"].changes = {"relation": "\x1b[2J" * 40_000, "request_id": "y"}
     study = world.submit()
     world.run()
-    assert len(world.site(study)["meaning"]) <= lifecycle.TEXT_LIMIT
+    assert len(world.site(study)["meaning"]) <= TEXT_LIMIT
     assert world.site(study)["meaning"].isprintable()
 
 

@@ -55,7 +55,7 @@ def serving(folder, address="127.0.0.1"):
 
 def greet(folder, name, address="127.0.0.1"):
     """One strict handshake; raises what a client would."""
-    context = certificates.client_context(tls.authority(folder), strict=True)
+    context = certificates.client_context(tls.read_authority(folder), strict=True)
     with serving(folder, address) as port:
         with socket.create_connection((address, port), timeout=5) as raw:
             with context.wrap_socket(raw, server_hostname=name) as up:
@@ -83,7 +83,7 @@ def test_a_wrong_name_is_refused(issued, name):
 
 def test_another_authority_is_refused(issued, tmp_path):
     tls.issue(tmp_path, NAMES)
-    context = certificates.client_context(tls.authority(tmp_path))
+    context = certificates.client_context(tls.read_authority(tmp_path))
     with serving(issued) as port, socket.create_connection(("127.0.0.1", port), timeout=5) as raw:
         with pytest.raises(ssl.SSLCertVerificationError):
             context.wrap_socket(raw, server_hostname="localhost")
@@ -103,11 +103,11 @@ def test_modes_and_contents(issued):
     pem = (issued / "server.crt").read_text()
     assert sorted(tls.names_of(pem)) == sorted(NAMES)
     assert certificates.days_left(pem) in (396, 397)
-    ca = certificates.parse(tls.authority(issued))
+    ca = certificates.parse(tls.read_authority(issued))
     constraints = ca.extensions.get_extension_for_class(x509.BasicConstraints)
     assert constraints.critical
     assert constraints.value == x509.BasicConstraints(ca=True, path_length=0)
-    assert certificates.days_left(tls.authority(issued)) > 3650
+    assert certificates.days_left(tls.read_authority(issued)) > 3650
 
 
 def test_keys_are_private_from_their_creation_on(tmp_path, monkeypatch):
@@ -236,7 +236,7 @@ def test_adopting(tmp_path):
     tls.adopt(folder, *own)
     modes = {p.name: stat.S_IMODE(p.stat().st_mode) for p in folder.iterdir()}
     assert modes == {"ca.crt": 0o644, "server.crt": 0o644, "server.key": 0o600}
-    assert tls.authority(folder) == own[2].read_text()
+    assert tls.read_authority(folder) == own[2].read_text()
     tls.adopt(folder, *own)  # the institution renewed it
     # Nobody but the institution can renew it, and it is never replaced by one of ours.
     assert not tls.renew_if_due(folder, NAMES, now=datetime.now(UTC) + timedelta(days=99))
@@ -281,7 +281,7 @@ def test_what_is_not_adopted(tmp_path):
 
 
 def test_a_fingerprint_for_voices(issued):
-    pem = tls.authority(issued)
+    pem = tls.read_authority(issued)
     shown = certificates.fingerprint(pem)
     kind, *groups = shown.split()
     assert kind == "SHA256"
@@ -291,7 +291,7 @@ def test_a_fingerprint_for_voices(issued):
 
 
 def test_reading_what_is_no_certificate(tmp_path, issued):
-    (tmp_path / "der").write_bytes(ssl.PEM_cert_to_DER_cert(tls.authority(issued)))
+    (tmp_path / "der").write_bytes(ssl.PEM_cert_to_DER_cert(tls.read_authority(issued)))
     (tmp_path / "key").write_bytes((issued / "server.key").read_bytes())
     (tmp_path / "big").write_bytes(b"x" * (certificates.MAX_BYTES + 1))
     cases = {
@@ -303,4 +303,4 @@ def test_reading_what_is_no_certificate(tmp_path, issued):
     for name, message in cases.items():
         with pytest.raises(InvalidInput, match=message):
             certificates.read_certificate(tmp_path / name)
-    assert certificates.read_certificate(issued / "ca.crt") == tls.authority(issued)
+    assert certificates.read_certificate(issued / "ca.crt") == tls.read_authority(issued)

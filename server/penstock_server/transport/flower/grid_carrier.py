@@ -29,12 +29,12 @@ class _Flight:
     sent: float
 
 
-class FlowerNetwork:
-    """:class:`penstock_server.transport.carrier.Network` over a Grid.
+class FlowerCarrier:
+    """:class:`penstock_server.transport.carrier.Carrier` over a Grid.
 
     Args:
         grid: of the run that is pumped.
-        nodes: the enrolled sites' node ids, asked for anew whenever the network looks around.
+        nodes: the enrolled sites' node ids, asked for anew whenever it looks who is there.
         clock: seconds, monotonic.
     """
 
@@ -52,10 +52,10 @@ class FlowerNetwork:
         self._looked = float("-inf")
 
     def ready(self) -> set[str]:
-        self._look()
+        self._find_online()
         return self._online.keys() - {f.site for f in self._flights.values()}
 
-    def _look(self) -> None:
+    def _find_online(self) -> None:
         now = self._clock()
         if now - self._looked < LOOK_SECONDS:
             return
@@ -89,7 +89,7 @@ class FlowerNetwork:
 
     def _give_up(self) -> list[tuple[str, bytes | str]]:
         """Packets that nobody will answer: the node is gone, or it took too long."""
-        self._look()
+        self._find_online()
         late = self._clock() - TTL_SECONDS
         gone = [
             i

@@ -15,7 +15,7 @@ from penstock.cli.console import done, emit_json, friendly, say, table
 from penstock.cli.key import read_public
 from penstock.wire.signatures import fingerprint
 from penstock_server.access.tokens import Role, Tokens
-from penstock_server.operate import service
+from penstock_server.install.founding import open_coordinator
 from penstock_server.operate.options import CoordinatorDir
 
 token_app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
@@ -38,7 +38,7 @@ def key() -> None:
 
 
 def _tokens(directory: Path) -> Tokens:
-    coordinator = service.open_coordinator(directory)
+    coordinator = open_coordinator(directory)
     return Tokens(coordinator.store, coordinator.access)
 
 
@@ -83,7 +83,7 @@ def add(
 @friendly
 def list_tokens(directory: CoordinatorDir = Path("coordinator"), as_json: AsJson = False) -> None:
     """All tokens, without their secrets."""
-    coordinator = service.open_coordinator(directory)
+    coordinator = open_coordinator(directory)
     tokens, moment = Tokens(coordinator.store, coordinator.access), stamp_now()
     found, keys = tokens.list(), tokens.keys()
     bound = {t.name: [fingerprint(k) for k in keys.get(t.name, ())] for t in found}
