@@ -258,7 +258,7 @@ ALLOWED = {
     "shared/penstock/audit/chains.py": {"mean"},
     # a way of sampling, and no model
     "shared/penstock/mechanisms/maf/settings.py": {"poisson"},
-    "shared/penstock/mechanisms/tables/plan.py": {"poisson"},
+    "shared/penstock/mechanisms/maf/plan.py": {"poisson"},
     # a chain of its own for each model; a mean's is a linear model's
     "shared/penstock/mechanisms/gibbs/models/linear.py": {"ols", "mean"},
     "shared/penstock/mechanisms/gibbs/models/logistic.py": {"logistic"},
