@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock_client.work.ends import confess, told
+from penstock_client.work.ends import describe_failure, explain_end
 
 
 def raised(error: BaseException) -> BaseException:
@@ -33,9 +33,9 @@ class _ArrayMemoryError(MemoryError):
 def test_a_worker_confesses_whether_memory_ran_out_and_never_a_text(
     error: Exception, short: bool
 ) -> None:
-    outcome = confess(raised(error))
+    outcome = describe_failure(raised(error))
     assert outcome["memory"] is short
-    text = told(outcome, 1, 4.0, False)
+    text = explain_end(outcome, 1, 4.0, False)
     assert ("ran out of memory (limit 4 GB)" in text) is short
     assert type(error).__name__ in text
     assert str(error) == "" or str(error) not in text
@@ -52,4 +52,4 @@ def test_a_worker_confesses_whether_memory_ran_out_and_never_a_text(
     ],
 )
 def test_a_worker_that_confesses_nothing_is_told_by_its_status(status, killed, said) -> None:
-    assert said in told(None, status, 4.0, killed)
+    assert said in explain_end(None, status, 4.0, killed)

@@ -3,12 +3,12 @@
 import math
 
 import pytest
-from tests.support.spending import ASIDE, DELTA, GRID, ONE
+from tests.support.spending import DELTA
 
 from penstock.base.errors import BudgetExceeded, InvalidEvent
 from penstock.privacy.accounting.accountant import epsilon, epsilon_pld
-from penstock.privacy.calibration import smallest_scale, smallest_scale_within
-from penstock.privacy.events import Gaussian, PoissonGaussian
+from penstock.privacy.calibration import smallest_scale
+from penstock.privacy.events import Gaussian
 
 
 class TestCalibration:
@@ -32,18 +32,3 @@ class TestCalibration:
             smallest_scale(lambda s: (Gaussian(s),), bad, DELTA)
         with pytest.raises(InvalidEvent):
             smallest_scale(lambda s: (Gaussian(s),), 1.0, DELTA, tolerance=bad or 1.0)
-
-    @pytest.mark.parametrize("kept", [ONE, GRID, ASIDE])
-    def test_what_is_left_is_used_up(self, kept):
-        spent = (Gaussian(3.0), PoissonGaussian(0.01, 1.0, 100))
-
-        def events(scale):
-            return (PoissonGaussian(0.05, scale, 50), Gaussian(4 * scale))
-
-        scale = smallest_scale_within(kept, spent, events)
-        assert kept.admits(spent, events(scale))
-        assert not kept.admits(spent, events(scale * (1 - 1e-3)))
-
-    def test_nothing_left_is_said(self):
-        with pytest.raises(BudgetExceeded, match="no amount of noise"):
-            smallest_scale_within(ONE, (Gaussian(0.5),), lambda s: (Gaussian(s),))
