@@ -5,16 +5,15 @@ They are written whole or not at all, and a spreadsheet finds no formula in them
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
+
+from penstock.base.files import replace_file
 
 SITE = "_site"
 """Column of every exported table: the site that released the row."""
@@ -40,7 +39,7 @@ def label_table(table: pa.Table, labels: dict[str, str | int]) -> pa.Table:
 def write_tables(tables: Iterator[pa.Table], out: Path, name: str) -> list[Path]:
     """Tables of one form, one after the other, as Parquet and as CSV."""
     parquet, plain = out / f"{name}.parquet", out / f"{name}.csv"
-    with replacing(parquet) as p, replacing(plain) as c:
+    with replace_file(parquet) as p, replace_file(plain) as c:
         writers: tuple[Any, Any] | None = None
         try:
             for table in tables:
@@ -70,19 +69,5 @@ def csv_safe(table: pa.Table) -> pa.Table:
 
 def write(path: Path, data: bytes) -> None:
     """Replace a file in one rename."""
-    with replacing(path) as name, open(name, "wb") as file:
+    with replace_file(path) as name, open(name, "wb") as file:
         file.write(data)
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[str]:
-    """A temporary name beside ``path`` that takes its place if all goes well."""
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    os.close(descriptor)
-    os.chmod(name, 0o644)
-    try:
-        yield name
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise

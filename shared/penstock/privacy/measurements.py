@@ -275,7 +275,8 @@ class LatentNoise:
         w: mixing weight in (0, 1); radius: R.
         rows: of a person; copies: how often each row is released, a call each.
 
-    Source: the Gaussian mechanism on the map of Shen & Tian 2025, eq. (4); docs/privacy.md.
+    Source: the Gaussian mechanism on the map of Shen & Tian 2025, eq. (4); docs/privacy.md,
+    "What each mechanism is charged for".
 
     Raises:
         InvalidEvent: a value out of its domain.

@@ -248,6 +248,7 @@ STANDINGS: dict[str, tuple[str, str]] = {
 """What a site's state means that has no code, and what the analyst can do."""
 
 REFUSALS: frozenset[RefusalCode] = frozenset(REFUSAL_WORDS)
+"""Codes with which a site refuses a study for a public reason."""
 
 
 def explain_part(state: str, code: str) -> tuple[str, str]:

@@ -11,12 +11,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pacsv
 
+from penstock.base.files import replace_file
 from penstock.mechanisms import Gibbs
 from penstock.mechanisms.gibbs.settings import answer_terms
 from penstock.study.study import Study
 from penstock_server.mechanisms.delivery import Upload
 from penstock_server.mechanisms.gibbs.uploaded import read_answer
-from penstock_server.mechanisms.writing import SITE, csv_safe, replacing, write
+from penstock_server.mechanisms.writing import SITE, csv_safe, write
 
 
 def write_answers(
@@ -44,7 +45,7 @@ def write_answers(
         columns |= {f"cov_{i + 1}": covariance[:, i] for i in range(len(terms))}
         tables.append(pa.table(columns))
     plain, exact = out / "coefficients.csv", out / "coefficients.json"
-    with replacing(plain) as name:
+    with replace_file(plain) as name:
         pacsv.write_csv(csv_safe(pa.concat_tables(tables)), name)
     answer = {
         "study": study.name,

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from penstock.base.files import replace_file
 from penstock.mechanisms import Trajectory
 from penstock.mechanisms.released import PATH
 from penstock.mechanisms.trajectory.paths import couple
@@ -19,7 +20,7 @@ from penstock.schema.encoding import Encoding
 from penstock.study.study import Study
 from penstock_server.mechanisms.delivery import Upload
 from penstock_server.mechanisms.trajectory.uploaded import read_particles, read_paths
-from penstock_server.mechanisms.writing import SITE, label_table, replacing, write_tables
+from penstock_server.mechanisms.writing import SITE, label_table, write_tables
 
 TIME, POINT, PARTICLE = "_time", "_point", "_particle"
 LEAST_MASS = 1e-6
@@ -90,7 +91,7 @@ def write_couplings(
         [(SITE, pa.string()), (POINT, pa.int32()), (PARTICLE, pa.int32()),
          ("next_particle", pa.int32()), ("mass", pa.float64())]
     )  # fmt: skip
-    with replacing(path) as name, pq.ParquetWriter(name, form, compression="zstd") as writer:
+    with replace_file(path) as name, pq.ParquetWriter(name, form, compression="zstd") as writer:
         for upload in uploads:
             for t, mass in enumerate(couplings(upload, study, mechanism)):
                 i, j = np.nonzero(mass >= LEAST_MASS)

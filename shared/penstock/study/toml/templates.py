@@ -68,7 +68,7 @@ def dictionary_toml(
 
 
 def study_toml(study: Study, mechanisms: Registry = MECHANISMS) -> str:
-    """A complete, commented study file; :func:`parse_study` gives the same study back."""
+    """A complete, commented study file: :func:`.study.parse_study` reads it back."""
     head = {
         f.name: getattr(study, f.name)
         for f in fields(study)

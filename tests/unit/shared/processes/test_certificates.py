@@ -2,6 +2,7 @@
 
 import contextlib
 import ipaddress
+import os
 import socket
 import ssl
 import stat
@@ -112,22 +113,22 @@ def test_modes_and_contents(issued):
 
 def test_keys_are_private_from_their_creation_on(tmp_path, monkeypatch):
     seen = []
-    replace, link = tls.os.replace, tls.os.link
+    replace, link = os.replace, os.link
 
     def watched(move):
         def run(source, target):
-            seen.append((target.name, stat.S_IMODE(tls.os.stat(source).st_mode)))
+            seen.append((target.name, stat.S_IMODE(os.stat(source).st_mode)))
             move(source, target)
 
         return run
 
-    monkeypatch.setattr(tls.os, "replace", watched(replace))
-    monkeypatch.setattr(tls.os, "link", watched(link))
-    previous = tls.os.umask(0)
+    monkeypatch.setattr(os, "replace", watched(replace))
+    monkeypatch.setattr(os, "link", watched(link))
+    previous = os.umask(0)
     try:
         tls.issue(tmp_path, NAMES)
     finally:
-        tls.os.umask(previous)
+        os.umask(previous)
     assert dict(seen)["ca.key"] == dict(seen)["server.key"] == 0o600
     assert len(list(tmp_path.iterdir())) == 4
 
