@@ -208,7 +208,7 @@ class Demo:
         data = str(source / "data.csv")
         self.command("site", "init", *at, "--name", name, "--from", data)
         limits = {"epsilon": float(self.epsilon), "total": self.total}
-        policy = POLICY.format(mechanisms=json.dumps(MECHANISMS), **limits)
+        policy = POLICY.format(mechanisms=json.dumps(MECHANISMS.names), **limits)
         (site / "policy.toml").write_text(policy)
         self.command("site", "check", *at, "--accept")
         allowed = ("--epsilon", str(self.total), "--expires", "2099-12-31")

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+import sqlalchemy as sa
 from tests.integration.test_certified_rows import DUMPABLE
 from tests.support.federation import penstock, small_disk
 from tests.support.local import deliver, hub
@@ -26,6 +27,7 @@ from penstock_server.operate import doctor
 from penstock_server.operate.builder import MAKING, Builder
 from penstock_server.results import material, results
 from penstock_server.store.leases import Leases
+from penstock_server.store.tables import study_table
 
 ANALYST = generate_key()
 GOLDEN = Path(__file__).parents[1] / "golden" / "data" / "coordinator-3"
@@ -273,6 +275,20 @@ def test_a_table_that_is_gone_fails_its_study_without_naming_places(coordinator)
     assert state(coordinator, study) is StudyState.FAILED
     assert "a delivered table is gone: restore it from a backup" in note
     assert str(coordinator.folder.root) not in note
+
+
+def test_a_stored_study_that_cannot_be_read_fails_in_one_try_and_holds_nobody_up(coordinator):
+    broken, other = pooling(coordinator), pooling(coordinator, "other")
+    with coordinator.store.begin() as c:
+        unreadable = study_table.update().where(study_table.c.id == broken)
+        c.execute(unreadable.values(signed=b"{}"))
+    builder = Builder(coordinator)
+    until(lambda: builder.turn() is False and state(coordinator, other).final)
+    assert state(coordinator, other) is StudyState.FINISHED
+    with coordinator.store.begin() as c:
+        ended = c.execute(sa.select(study_table).where(study_table.c.id == broken)).one()
+    assert ended.state == StudyState.FAILED.value
+    assert "3 tries" not in ended.note
 
 
 def test_a_store_of_format_3_that_was_left_without_results_gets_them(coordinator, tmp_path):

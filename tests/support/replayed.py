@@ -1,7 +1,7 @@
 """What is replayed: of every mechanism, studies of every kind, and how each looks at the rows.
 
 A mechanism that has no entry here, or a setting of one whose choices no entry covers, fails
-tests/contract/test_replay.py.
+tests/laws/test_replay.py.
 """
 
 from __future__ import annotations

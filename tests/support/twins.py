@@ -38,7 +38,7 @@ from tests.support.faults import (
 
 from penstock.audit import chains, paths, releases, sketches, trained
 from penstock.audit.worlds import Target
-from penstock.mechanisms.gibbs import posterior
+from penstock.mechanisms.gibbs import families, posterior
 from penstock.mechanisms.sliced_wasserstein import batches
 from penstock.mechanisms.tables import latent_noise, moments
 from penstock.mechanisms.trajectory import drift, start
@@ -314,7 +314,7 @@ TWINS: tuple[Twin, ...] = (
     Twin(
         "gibbs-chain: slopes not cut off",
         lambda: chains.last_iterate(1.0),
-        replaced(posterior.Regression, "_slope", straight),
+        replaced(type(families.LINEAR_LOSS), "slope", straight),
         gaussian(1e5),
         500,
     ),

@@ -29,20 +29,6 @@ _DATES_ONLY = ("in", "date", "since_date")
 _TABS = {"tab": "\t", "semicolon": ";", "comma": ",", "bar": "|"}
 
 
-def parse_layout(text: str, what: str) -> Layout:
-    """Of a recoding only how its file is laid out, whatever else is wrong with it.
-
-    Raises:
-        InvalidInput: not TOML, or ``[source]`` has problems.
-    """
-    values, lines = read_toml(text, what)
-    check = Checks(what)
-    layout, _ = _read_source(check, values.get("source", {}))
-    check.problems = lines.locate(check.problems)
-    check.done()
-    return layout
-
-
 def parse_recoding(text: str, schema: Schema, what: str = "recoding") -> Recoding:
     """Parse a recoding's TOML text against the dictionary whose columns it is about.
 

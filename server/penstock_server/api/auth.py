@@ -73,9 +73,6 @@ def admin(token: Person) -> Token:
     return token
 
 
-Admin = Annotated[Token, Depends(admin)]
-
-
 def visitor(token: Person, request: Request) -> Visitor:
     """Who asks, as the access log has it."""
     return Visitor(token.name, origin(request))

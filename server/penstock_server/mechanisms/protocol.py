@@ -93,6 +93,7 @@ class MechanismKind(ABC, Generic[Settings]):
         """Whether a release states an ε of its own for latent noise injection."""
         return False
 
+    @abstractmethod
     def check(self, coded: Coded, copies: npt.NDArray[np.int32]) -> None:
         """What must hold of a table beyond its shape and its columns' bounds.
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from penstock.mechanisms import Gibbs, Maf, SlicedWasserstein, Trajectory
+from penstock.mechanisms import MECHANISMS, Gibbs, Maf, SlicedWasserstein, Trajectory
 from penstock.study.study import Study
 from penstock_server.mechanisms.gibbs.kind import GibbsKind
 from penstock_server.mechanisms.maf import MafKind
@@ -22,6 +22,9 @@ KINDS: Mapping[str, type[MechanismKind[Any]]] = MappingProxyType(
         Gibbs.name: GibbsKind,
     }
 )
+
+if tuple(KINDS) != MECHANISMS.names:
+    raise ImportError(f"the coordinator knows {tuple(KINDS)}, and sites know {MECHANISMS.names}")
 
 
 def kind_of(study: Study) -> MechanismKind[Any]:

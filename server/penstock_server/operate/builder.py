@@ -23,7 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from penstock.base.errors import CoordinatorError
+from penstock.base.errors import CoordinatorError, PenstockError
 from penstock.base.files import sync_directory
 from penstock.processes import logs
 from penstock.processes.confinement import forbid_dumps
@@ -146,6 +146,11 @@ class Builder:
             found.making = self._launch(self._material(lease), found.folder / MADE)
         except OSError as error:
             self._stuck(found, disk_trouble(error))
+        except CoordinatorError:
+            raise  # the store's own trouble, which may pass
+        except PenstockError as error:
+            # A stored study that cannot be read any more: no later try would find another one.
+            self._ended(found, Outcome(End.FAILED, " ".join(str(error).split())))
 
     def _material(self, lease: Lease) -> bytes:
         row = self._coordinator.store.studies.find(lease.study_id)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
-from penstock.mechanisms import Gibbs, Maf, Settings, SlicedWasserstein, Trajectory
+from penstock.mechanisms import MECHANISMS, Gibbs, Maf, Settings, SlicedWasserstein, Trajectory
 from penstock.questions.estimands import Estimand
 from penstock.schema import Schema
 from penstock_server.simulate import cvd, visits
@@ -67,11 +68,16 @@ REFITS = 12
 """Fewer than studies have by default, so that the demo ends within three minutes on two cores: the
 mechanism's variance is known to fewer degrees of freedom, and intervals are as much wider."""
 
-SCENARIOS: dict[str, Callable[[], Scenario]] = {
-    Maf.name: lambda: _hazard(Maf(refits=REFITS)),
-    SlicedWasserstein.name: lambda: _hazard(SlicedWasserstein(refits=REFITS)),
-    Trajectory.name: lambda: _slope(Trajectory(time="visit")),
-    Gibbs.name: lambda: _hazard(Gibbs()),
-}
+SCENARIOS: Mapping[str, Callable[[], Scenario]] = MappingProxyType(
+    {
+        Maf.name: lambda: _hazard(Maf(refits=REFITS)),
+        SlicedWasserstein.name: lambda: _hazard(SlicedWasserstein(refits=REFITS)),
+        Trajectory.name: lambda: _slope(Trajectory(time="visit")),
+        Gibbs.name: lambda: _hazard(Gibbs()),
+    }
+)
+
+if tuple(SCENARIOS) != MECHANISMS.names:
+    raise ImportError(f"the demo knows {tuple(SCENARIOS)} of the mechanisms {MECHANISMS.names}")
 
 DEFAULT = Maf.name

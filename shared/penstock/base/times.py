@@ -35,12 +35,15 @@ def read_stamp(text: str) -> datetime:
     """A moment that some machine stamped, in UTC.
 
     Raises:
-        ValueError: it is no time, or one without a zone.
+        ValueError: it is no time, or one without a zone, or none that UTC has.
     """
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:
         raise ValueError("a time without a zone")
-    return moment.astimezone(UTC)
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError:
+        raise ValueError("a time before the year 1 or after 9999") from None
 
 
 def parse_time(text: str) -> datetime:

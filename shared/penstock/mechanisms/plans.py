@@ -1,7 +1,7 @@
 """From a study and the public n to what would be charged: every mechanism's plan.
 
-Pure and public: no row is read, and no torch is imported, so that a site can price a study before
-it starts a worker.
+For auditors and tests, who have a study's parts and no more; a gate asks the mechanism itself
+(:mod:`penstock.mechanisms.protocol`). Pure and public: no row is read, and no torch is imported.
 """
 
 from __future__ import annotations

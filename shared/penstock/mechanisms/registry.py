@@ -20,19 +20,23 @@ from penstock.mechanisms.trajectory.mechanism import TRAJECTORY
 
 
 class Registry(Mapping[str, AnyMechanism]):
-    """Mechanisms by name, in order; the first is what a study has that names none.
+    """Mechanisms by name, in order. Nothing can be added to one that is made.
 
-    Nothing can be added to one that is made.
+    Args:
+        default: name of the one that a study has which names none.
     """
 
-    __slots__ = ("_by_name",)
+    __slots__ = ("_by_name", "_default")
     __eq__ = object.__eq__  # itself alone, so that it may be a part of what is hashed
     __hash__ = object.__hash__
 
-    def __init__(self, *mechanisms: Mechanism[Any, Any]) -> None:
+    def __init__(self, *mechanisms: Mechanism[Any, Any], default: str) -> None:
         names = [mechanism.name for mechanism in mechanisms]
-        if not names or len(set(names)) < len(names):
+        if len(set(names)) < len(names):
             raise ValueError(f"mechanisms need names of their own: {names}")
+        if default not in names:
+            raise ValueError(f"the default is none of the mechanisms {names}: {default}")
+        self._default = default
         self._by_name = dict(zip(names, mechanisms, strict=True))
 
     def __getitem__(self, name: str) -> AnyMechanism:
@@ -52,7 +56,7 @@ class Registry(Mapping[str, AnyMechanism]):
     @property
     def default(self) -> AnyMechanism:
         """What a study has that names none."""
-        return self[self.names[0]]
+        return self[self._default]
 
     def of(self, settings: Settings) -> AnyMechanism:
         """The mechanism whose settings these are.
@@ -74,7 +78,7 @@ class Registry(Mapping[str, AnyMechanism]):
         if not isinstance(data, Mapping):
             raise InvalidInput("mechanism", [Problem("", "must be a table", value=shown(data))])
         check = Checks("mechanism")
-        name = data.get("name", self.names[0])
+        name = data.get("name", self._default)
         check.choice("name", name, self.names)
         check.done()
         rest = {key: value for key, value in data.items() if key != "name"}
@@ -82,5 +86,5 @@ class Registry(Mapping[str, AnyMechanism]):
         return found
 
 
-MECHANISMS = Registry(MAF, SLICED_WASSERSTEIN, TRAJECTORY, GIBBS)
+MECHANISMS = Registry(MAF, SLICED_WASSERSTEIN, TRAJECTORY, GIBBS, default=MAF.name)
 """The closed list. A study, a gate and a worker know these, and no other."""

@@ -36,6 +36,13 @@ def test_a_time_without_a_zone_is_no_stamp(text):
         read_stamp(text)
 
 
+@pytest.mark.parametrize("text", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"])
+def test_a_time_that_utc_has_not_is_no_stamp(text):
+    """It comes in the head of a call that nobody has signed yet."""
+    with pytest.raises(ValueError, match="before the year 1"):
+        read_stamp(text)
+
+
 @pytest.mark.parametrize(
     "text", ["2026-11-21T00:00:00.5Z", "2026-11-21T00:00:00+00:00", "2026-11-21", None]
 )
