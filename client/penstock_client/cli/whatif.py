@@ -19,7 +19,8 @@ from penstock_client.cli.common import AsJson, SiteDir, open_site
 from penstock_client.cli.reading import read_ledger
 from penstock_client.gate.facts import locate_dictionary
 from penstock_client.ledger import prospects, whatif
-from penstock_client.site.policy import PLAIN_NUMBER, read_policy
+from penstock_client.ledger.prospects import PLAIN_NUMBER
+from penstock_client.site.policy import read_policy
 from penstock_client.site.signers import Signer, Trust, read_trust
 from penstock_client.site.site_paths import SitePaths
 from penstock_client.site.site_settings import SiteSettings

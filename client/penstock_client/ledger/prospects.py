@@ -12,17 +12,16 @@ from penstock.mechanisms.refusals import refusals
 from penstock.mechanisms.registry import MECHANISMS
 from penstock.privacy.accounting.renyi import check_budget
 from penstock.privacy.calibration import smallest_scale
-from penstock.privacy.events import (
-    Event,
-    Gaussian,
-)
+from penstock.privacy.events import Event, Gaussian
 from penstock.schema import Schema
 from penstock.study.study import Study
 from penstock.wire.messages import RefusalCode
-from penstock_client.site.policy import PLAIN_NUMBER
 from penstock_client.site.signers import Signer, Trust
 
 Events = tuple[Event, ...]
+
+PLAIN_NUMBER = "gaussian"
+"""A single number with Gaussian noise, which `ledger what-if` can price and no study can ask."""
 
 
 def _nothing() -> list[tuple[RefusalCode, str]]:

@@ -28,7 +28,7 @@ from penstock.privacy.filters import Filter
 from penstock.privacy.numbers import MAX_COUNT
 from penstock.wire.messages import RefusalCode
 from penstock_client.ledger.allowances import find_allowances
-from penstock_client.ledger.prospects import Events, Prospect
+from penstock_client.ledger.prospects import PLAIN_NUMBER, Events, Prospect
 from penstock_client.ledger.state import Charge, Lineage, State
 from penstock_client.site.policy import Policy
 
@@ -141,7 +141,8 @@ def _find_refusals(
         found.append(("closed", "the formal budget has ended (ε = ∞ was spent)"))
     elif lineage.over:
         found.append(("closed", "with data sets it was never declared disjoint from, ε is spent"))
-    kind = policy.find_kind_breaches(prospect.mechanism, prospect.guarantee)
+    mechanism = None if prospect.mechanism == PLAIN_NUMBER else prospect.mechanism
+    kind = policy.find_kind_breaches(mechanism, prospect.guarantee)
     found += [(rule.code, f"the policy allows {rule.allowed}") for rule in kind]
     persons = lineage.versions[-1].persons
     asked = (prospect.epsilon, prospect.delta)

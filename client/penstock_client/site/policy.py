@@ -50,8 +50,6 @@ least_epsilon = 0.05     # the least one release may cost: many cheap ones are m
 slot_seconds = 60
 """
 DEFAULT_SLOT = 60.0
-PLAIN_NUMBER = "gaussian"
-"""A single number with Gaussian noise, which `ledger what-if` can price and no study can ask."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +120,9 @@ class Policy:
         """The ε that a study must ask for at least."""
         return min(self.least_epsilon, self.study_epsilon)
 
-    def find_kind_breaches(self, mechanism: str, guarantee: str) -> Iterator[Breach]:
-        """What the policy has against a kind of release; a plain number is no mechanism's."""
-        if mechanism not in (*self.mechanisms, PLAIN_NUMBER):
+    def find_kind_breaches(self, mechanism: str | None, guarantee: str) -> Iterator[Breach]:
+        """What the policy has against a kind of release; None: a number that no study can ask."""
+        if mechanism is not None and mechanism not in self.mechanisms:
             yield Breach("mechanism", ", ".join(self.mechanisms))
         if guarantee not in self.guarantees:
             yield Breach("guarantee", ", ".join(self.guarantees))

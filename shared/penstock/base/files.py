@@ -25,7 +25,7 @@ def write_atomic(path: Path, data: bytes, mode: int = 0o600, *, new: bool = Fals
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
             file.flush()
-            os.chmod(name, mode)
+            os.fchmod(file.fileno(), mode)
             os.fsync(file.fileno())
         if new:
             os.link(name, path)

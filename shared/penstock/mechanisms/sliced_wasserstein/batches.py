@@ -111,6 +111,12 @@ class Resampling:
         self._measurement, self._noise = measurement, noise
         self._persons, self._d, self._bases = persons, d, bases
         credit = measurement.credit
+        if isinstance(credit, FixedSample) and credit.population != persons:
+            raise InvalidEvent(
+                "batches are charged for another population",
+                value=persons,
+                bound=credit.population,
+            )
         self._batch = credit.batch if isinstance(credit, FixedSample) else persons
         self._left = measurement.calls
         self.ordered: Array = np.empty((bases * d, 0))

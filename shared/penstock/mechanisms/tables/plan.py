@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from penstock.base.errors import Problem
+from penstock.base.errors import InvalidInput, Problem
 from penstock.mechanisms.tables.margins import measure_histograms
 from penstock.mechanisms.tables.moments import measure_moments
 from penstock.mechanisms.tables.outcome import measure_scores
@@ -64,8 +64,18 @@ class Plan:
 
     @property
     def measurements(self) -> tuple[Measurement, ...]:
-        """All that is asked of rows, and the noise with which it leaves."""
-        stages = self.stages.measurements if self.guarantee == "formal" else ()
+        """All that is asked of rows, and the noise with which it leaves.
+
+        Raises:
+            InvalidInput: a formal fit has a stage without noise; or a guarantee that nobody knows.
+        """
+        match self.guarantee:
+            case "formal":
+                stages = self.stages.measurements
+            case "public-flow" | "empirical":
+                stages = ()
+            case unknown:
+                raise InvalidInput("plan", [Problem("guarantee", "is unknown", value=unknown)])
         return stages if self.injection is None else (*stages, self.injection)
 
     @property

@@ -291,3 +291,11 @@ def test_a_file_that_cannot_be_replaced_stays_whole(tmp_path):
         write_atomic(path, "not bytes")  # type: ignore[arg-type]
     assert path.read_bytes() == b"old"
     assert [p.name for p in tmp_path.iterdir()] == ["trust.json"]
+
+
+@pytest.mark.parametrize("mechanism", ["gaussian", "gibbs", ""])
+def test_a_mechanism_that_the_policy_does_not_name_breaks_it(mechanism):
+    """Also the plain number, which is what-if's alone."""
+    policy = Policy(("maf",), ("formal",), "automatic", 2.0, 1e-5, 10.0, 1e-5)
+    assert [b.code for b in policy.find_kind_breaches(mechanism, "formal")] == ["mechanism"]
+    assert list(policy.find_kind_breaches(None, "formal")) == []
