@@ -146,9 +146,9 @@ def test_nothing_is_added_to_a_registry_that_is_made() -> None:
     with pytest.raises(AttributeError):
         MECHANISMS.more = COLUMN_MEAN  # type: ignore[attr-defined]
     with pytest.raises(ValueError, match="names of their own"):
-        Registry(COLUMN_MEAN, COLUMN_MEAN)
-    with pytest.raises(ValueError, match="names of their own"):
-        Registry()
+        Registry(COLUMN_MEAN, COLUMN_MEAN, default=COLUMN_MEAN.name)
+    with pytest.raises(ValueError, match="none of the mechanisms"):
+        Registry(COLUMN_MEAN, default="maf")
 
 
 PLANTED = """\

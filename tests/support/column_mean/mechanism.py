@@ -69,5 +69,5 @@ class _Mechanism(Mechanism[ColumnMean, Plan]):
 
 COLUMN_MEAN = _Mechanism()
 
-WITH_MEAN = Registry(*MECHANISMS.values(), COLUMN_MEAN)
+WITH_MEAN = Registry(*MECHANISMS.values(), COLUMN_MEAN, default=MECHANISMS.default.name)
 """What a test hands to a gate, to a worker in its own process, and to whatever reads a study."""
