@@ -124,7 +124,7 @@ def _spent_replace_one(lineage: Lineage) -> float | None:
     """
     if lineage.closed or lineage.exhausted:
         return None
-    return _hide_infinity(_measure_replace_one(lineage.events(), lineage.delta))
+    return hide_infinity(_measure_replace_one(lineage.events(), lineage.delta))
 
 
 # -- over time ---------------------------------------------------------------------------------
@@ -147,11 +147,11 @@ def _list_charges(lineage: Lineage) -> Iterator[dict[str, Any]]:
             "reason": charge.reason,
             "time": charge.time,
             "delta": charge.delta,
-            "epsilon": _hide_infinity(_measure_cost(charge.events, charge.delta)),
+            "epsilon": hide_infinity(_measure_cost(charge.events, charge.delta)),
             "share_of_life": min(lineage.filter.share(charge.events), 1.0),
             "events": [to_dict(e) for e in charge.events],
-            "spent_after": _hide_infinity(after),
-            "odometer_after": _hide_infinity(reading),
+            "spent_after": hide_infinity(after),
+            "odometer_after": hide_infinity(reading),
         }
 
 
@@ -238,7 +238,7 @@ def _make_row(
         held, room = of(lineage.epsilon), 0.0
     return {
         "allowance": allowed,
-        "spent_epsilon": _hide_infinity(held.spent_epsilon),
+        "spent_epsilon": hide_infinity(held.spent_epsilon),
         "left_epsilon": None if allowed is None else min(held.left_epsilon, room),
     }
 
@@ -253,5 +253,6 @@ def _measure_cost(events: tuple[Event, ...], delta: float) -> float:
     return epsilon(events, delta)
 
 
-def _hide_infinity(value: float) -> float | None:
+def hide_infinity(value: float) -> float | None:
+    """The value, or None where it is infinite: JSON has no such number."""
     return value if value < math.inf else None

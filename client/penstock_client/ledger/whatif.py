@@ -7,7 +7,6 @@ allowances answer here that answer a real study, with the same rules of the poli
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -28,6 +27,7 @@ from penstock.privacy.filters import Filter
 from penstock.privacy.numbers import MAX_COUNT
 from penstock.wire.messages import RefusalCode
 from penstock_client.ledger.allowances import find_allowances
+from penstock_client.ledger.budget import hide_infinity
 from penstock_client.ledger.prospects import PLAIN_NUMBER, Events, Prospect
 from penstock_client.ledger.state import Charge, Lineage, State
 from penstock_client.site.policy import Policy
@@ -197,7 +197,7 @@ def _describe_limit(limit: Limit, events: Events) -> dict[str, Any]:
         "epsilon": held.epsilon,
         "delta": held.delta,
         "spent_epsilon": held.spent(limit.spent),
-        "after_epsilon": None if unbounded else _hide_infinity(held.spent((*limit.spent, *events))),
+        "after_epsilon": None if unbounded else hide_infinity(held.spent((*limit.spent, *events))),
         "left_epsilon": held.left(limit.spent),
         "more": MOST_RELEASES if unbounded else _count_releases(limit, events),
     }
@@ -289,7 +289,3 @@ def _price_count(prospect: Prospect, persons: int) -> dict[str, float]:
 
 def _cap_count(number: int) -> int | None:
     return None if number >= MOST_RELEASES else number
-
-
-def _hide_infinity(value: float) -> float | None:
-    return value if value < math.inf else None

@@ -84,7 +84,7 @@ def fast_pld(monkeypatch):
 
 
 def make_table(persons=PERSONS, schema=SCHEMA):
-    """Copies and refits, as client/penstock_client/work/worker.py writes it."""
+    """Copies and refits, as a site's worker writes them."""
     rng = np.random.default_rng(7)
     tables = []
     for index in (1, 2, 3, -1, -2):
