@@ -1,0 +1,1 @@
+"""Synthetic tables whose declared outcomes are drawn from private models of their own."""

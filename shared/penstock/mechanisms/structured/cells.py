@@ -1,0 +1,184 @@
+"""A column's cells: where a value is counted, what a cell stands for, and its score.
+
+A column is counted on a fixed grid: numbers in even bins on their scale, or step by step where
+there are few; a ``spike``, a level and a missing value each in a cell of their own. Cells are in
+the order of their values, a missing one first, so that one number between 0 and 1 says where a
+person lies. Levels without an order take one such number each but the last: whether it is this
+one, given that it is none before it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr
+
+from penstock.schema import NUMBER_KINDS, Column
+
+Array = NDArray[np.float64]
+Places = NDArray[np.intp]
+
+BINS = 64
+"""Cells of a number, at most, besides its spike's and that of what is missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """The cells of one column.
+
+    Attributes:
+        column: as the schema has it.
+        count: of cells; latents: how many numbers say where a person lies.
+        spike, missing: their cells' places, or -1.
+        edges: of a number's bins on its scale's share [0, 1]; steps: each bin is one step of the
+            column's own grid.
+    """
+
+    column: Column
+    count: int
+    latents: int
+    spike: int
+    missing: int
+    edges: Array
+    steps: bool
+
+    @property
+    def numeric(self) -> bool:
+        return self.column.kind in NUMBER_KINDS
+
+    @property
+    def ordered(self) -> bool:
+        """One number says where a person lies."""
+        return self.latents == 1
+
+    @property
+    def bins(self) -> Places:
+        """Cells of a number that are neither its spike nor missing, in order."""
+        every = np.arange(self.count)
+        return every[(every != self.spike) & (every != self.missing)]
+
+
+def make_grid(column: Column) -> Grid:
+    """The cells of a covariate: any column but a duration or its event."""
+    first = int(column.nullable)
+    if column.kind not in NUMBER_KINDS:
+        levels = len(column.levels)
+        unordered = column.kind == "categorical" and levels > 2
+        latents = levels - 1 + first if unordered else 1
+        return Grid(column, levels + first, latents, -1, first - 1, np.zeros(0), False)
+    step = 0.0 if column.grid is None else 10.0 ** -(column.decimals or 0)
+    low, high = column.bounds
+    every = 0 if column.grid is None else column.grid[1] - column.grid[0] + 1
+    if 0 < every <= BINS:
+        values = low + step * (np.arange(every + 1) - 0.5)
+        edges = share_of(column, values)
+        steps = True
+    else:
+        edges, steps = np.linspace(0.0, 1.0, BINS + 1), False
+    spike, bins = -1, len(edges) - 1
+    if column.spike is not None and not steps:
+        below = int(np.searchsorted(edges, share_of(column, np.array([column.spike]))[0]))
+        spike = min(max(below, 0), bins) + first
+    return Grid(column, bins + (spike >= 0) + first, 1, spike, first - 1, edges, steps)
+
+
+def share_of(column: Column, values: Array) -> Array:
+    """How far values are on the way from the lower to the upper bound, on the column's scale."""
+    low, high = column.bounds
+    half = 0.0 if column.grid is None else 0.5 * 10.0 ** -(column.decimals or 0)
+    low, high = low - half, high + half
+    if column.scale != "log":
+        return np.asarray((values - low) / (high - low))
+    origin = _origin(column)
+    return np.asarray(
+        np.log1p(np.maximum(values - low, 0.0) / origin) / np.log1p((high - low) / origin)
+    )
+
+
+def value_at(column: Column, share: Array) -> Array:
+    """The inverse of :func:`share_of`, snapped to the column's grid and bounds."""
+    low, high = column.bounds
+    half = 0.0 if column.grid is None else 0.5 * 10.0 ** -(column.decimals or 0)
+    low, high = low - half, high + half
+    if column.scale == "log":
+        origin = _origin(column)
+        values = low + origin * np.expm1(share * np.log1p((high - low) / origin))
+    else:
+        values = low + share * (high - low)
+    return column.snap(values)
+
+
+def _origin(column: Column) -> float:
+    """What a logarithm starts from: the lower bound, or one step where that is 0."""
+    step = 0.0 if column.grid is None else 10.0 ** -(column.decimals or 0)
+    low, high = column.bounds
+    return max(low + step, step, 1e-6 * (high - low))
+
+
+def place_of(grid: Grid, values: Array) -> Places:
+    """Each value's cell; of work that does not depend on the values."""
+    first, column = int(grid.column.nullable), grid.column
+    gone = np.isnan(values)
+    if not grid.numeric:
+        place = np.where(gone, 0.0, values).astype(np.intp) + first
+        return np.asarray(np.where(gone, 0, place))
+    share = share_of(column, np.where(gone, column.bounds[0], values))
+    bins = len(grid.edges) - 1
+    if grid.steps:
+        step = 10.0 ** -(column.decimals or 0)
+        found = np.rint((np.where(gone, column.bounds[0], values) - column.bounds[0]) / step)
+    else:
+        found = np.floor(share * bins)
+    place = np.clip(found, 0, bins - 1).astype(np.intp) + first
+    if grid.spike >= 0:
+        place = place + (place >= grid.spike)
+        place = np.where(values == column.spike, grid.spike, place)
+    return np.asarray(np.where(gone, 0, place))
+
+
+def middle_of(grid: Grid) -> Array:
+    """What each cell stands for, (count,): values, or levels from 0; NaN: missing."""
+    first = int(grid.column.nullable)
+    middles = np.full(grid.count, np.nan)
+    if not grid.numeric:
+        middles[first:] = np.arange(grid.count - first)
+        return middles
+    middles[grid.bins] = value_at(grid.column, (grid.edges[1:] + grid.edges[:-1]) / 2)
+    if grid.spike >= 0:
+        middles[grid.spike] = grid.column.spike
+    return middles
+
+
+def draw_values(grid: Grid, shares: Array, latents: Array) -> Array:
+    """Coded values of latents (N, latents), standard Gaussians, by the cells' shares (count,)."""
+    if grid.ordered:
+        return _draw_ordered(grid, shares, ndtr(latents[:, 0]))
+    place = np.full(len(latents), grid.count - 1)
+    open_, left = np.ones(len(latents), dtype=np.bool_), 1.0
+    for k in range(grid.latents):
+        chosen = open_ & (ndtr(latents[:, k]) < shares[k] / max(left, 1e-12))
+        place[chosen] = k
+        open_ &= ~chosen
+        left -= shares[k]
+    first = int(grid.column.nullable)
+    return np.where(place < first, np.nan, place - float(first))
+
+
+def _draw_ordered(grid: Grid, shares: Array, at: Array) -> Array:
+    risen = np.append(0.0, np.cumsum(shares))
+    risen[-1] = 1.0 + 1e-12
+    place = np.clip(np.searchsorted(risen, at, side="right") - 1, 0, grid.count - 1)
+    first = int(grid.column.nullable)
+    if not grid.numeric:
+        return np.where(place < first, np.nan, place - float(first))
+    inside = (at - risen[place]) / np.maximum(risen[place + 1] - risen[place], 1e-300)
+    behind = place - first - ((grid.spike >= 0) & (place > grid.spike))
+    behind = np.clip(behind, 0, len(grid.edges) - 2)
+    edges = grid.edges
+    share = edges[behind] + np.clip(inside, 0.0, 1.0) * (edges[behind + 1] - edges[behind])
+    values = value_at(grid.column, share)
+    if grid.spike >= 0:
+        values = np.where(place == grid.spike, grid.column.spike, values)
+    return np.where(place < first, np.nan, values)

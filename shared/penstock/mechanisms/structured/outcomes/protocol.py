@@ -1,0 +1,65 @@
+"""What every model of an outcome is asked, whichever it is.
+
+A model has parameters θ: coefficients of the design (:mod:`~penstock.mechanisms.structured.design`)
+and a few of its own. Persons drawn at θ are the *world* of θ. A *reference* is the regression as
+the study declares it, fitted to a world; of it rows have scores. Rows' mean score at a reference,
+released, is what the world's is to be.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.schema import Coded
+
+Array = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+Reference = TypeVar("Reference")
+
+
+class OutcomeModel(ABC, Generic[Reference]):
+    """The model of one outcome on the quasi-random persons of a population.
+
+    Attributes:
+        coefficients: of the design, the first entries of θ; own: further entries of θ.
+    """
+
+    coefficients: int
+    own: int
+
+    @property
+    def size(self) -> int:
+        """Entries of θ, and of a score."""
+        return self.coefficients + self.own
+
+    @abstractmethod
+    def start(self) -> Array:
+        """θ of no effect, and what the counts say."""
+
+    @abstractmethod
+    def prior(self) -> Array:
+        """(size,) precisions of a weak prior around :meth:`start`, on the scale of θ."""
+
+    @abstractmethod
+    def refer(self, theta: Array) -> Reference:
+        """The declared regression, fitted to the world of θ."""
+
+    @abstractmethod
+    def scores(self, reference: Reference, design: Array, coded: Coded) -> Array:
+        """(N, size) what each row adds, unclipped; 0 where the outcome is missing."""
+
+    @abstractmethod
+    def world(self, theta: Array) -> Coded:
+        """The outcome's columns of the quasi-random persons; the same randomness for every θ."""
+
+    @abstractmethod
+    def draw(self, theta: Array, design: Array, uniforms: Array) -> Coded:
+        """The outcome's columns of any persons.
+
+        Args:
+            design: (N, coefficients); uniforms: (N, 2) in (0, 1).
+        """

@@ -1,0 +1,258 @@
+r"""What is known of all covariates together: noisy counts, noisy moments, and a Gaussian copula.
+
+Counts are of each column's cells (:mod:`~penstock.mechanisms.structured.cells`), read as
+:mod:`~penstock.mechanisms.structured.densities` does. Moments are of *linear* scores, each divided
+by the root of how far it reaches: a regression's information is in the squares of skewed columns,
+and to clip those with all others would lose it. A person's vector (w∘s, 1) has norm at most R; w is
+made of what the counts released. Correlations of the copula are those at which persons drawn from
+it have the released covariances; its margins stay as counted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+from scipy.stats import qmc
+
+from penstock.mechanisms.structured.cells import (
+    Grid,
+    draw_values,
+    middle_of,
+    place_of,
+)
+from penstock.mechanisms.structured.densities import Known, estimate_density
+from penstock.mechanisms.tables.moments import clip_rows, release_moments
+from penstock.privacy.measurements import WholeSum
+from penstock.privacy.noise.sources import NoiseSource
+from penstock.schema import Coded
+
+Array = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+_SEED = 0
+"""Of the quasi-random persons, on whom matches look; public."""
+
+_FAR, _ROOM = 0.9995, 1.3
+"""A score reaches as far as this quantile, and so much further."""
+
+_LEAST_REACH = 2.0
+_TYPICAL = 0.6
+"""Mean square of a weighted score, roughly: of one that reaches 1.7 sds."""
+
+_MATCH_ROUNDS, _STEP, _MOST_CORRELATED, _LEAST_SPREAD = 12, 0.8, 0.97, 0.02
+_FLOOR = 1e-7
+
+
+@dataclass(frozen=True, slots=True)
+class Population:
+    """Covariates as released: latents to coded columns.
+
+    Args:
+        grids, shares: of each column, its cells and their shares; root: (D, D) of the correlation.
+        rows: how many were present, as released.
+    """
+
+    grids: Sequence[Grid]
+    shares: Sequence[Array]
+    root: Array
+    rows: float
+
+    @property
+    def latents(self) -> int:
+        return len(self.root)
+
+    def draw(self, latents: Array) -> Coded:
+        """(N, D) standard Gaussians to coded columns."""
+        return _decode(self.grids, self.shares, latents @ self.root)
+
+
+def quasi_random(columns: int, power: int) -> Array:
+    """(2^power, columns) standard Gaussians that fill space evenly; public."""
+    return np.asarray(ndtri(qmc.Sobol(columns, seed=_SEED).random_base2(power)))
+
+
+def count_cells(grids: Sequence[Grid], coded: Coded, present: Bools) -> list[NDArray[np.int64]]:
+    """How many rows are in each cell of each column. Absent rows are counted in one of their own."""
+    counts = []
+    for grid in grids:
+        place = np.where(present, place_of(grid, coded[grid.column.name]), grid.count)
+        counts.append(np.bincount(place, minlength=grid.count + 1)[: grid.count])
+    return counts
+
+
+def fit_population(
+    grids: Sequence[Grid],
+    counts: Sequence[Array],
+    sd: float,
+    count: float,
+    coded: Coded,
+    present: Bools,
+    per_person: int,
+    moments: WholeSum | None,
+    radius: float,
+    power: int,
+    noise: NoiseSource,
+) -> Population:
+    """Release the moments of rows whose counts are released, and make persons like them.
+
+    Args:
+        counts: of each grid's cells, noisy; sd: of their noise; count: number of rows, noisy.
+        coded: columns of length n·k; present: the same.
+        radius: R; power: 2^power quasi-random persons are looked at.
+    """
+    shares = [_shares(grid, c, sd, count) for grid, c in zip(grids, counts, strict=True)]
+    scale = [_Scale.of(grid, share) for grid, share in zip(grids, shares, strict=True)]
+    reach = np.concatenate([s.reach for s in scale])
+    size = float(reach.max()) + _TYPICAL * (len(reach) - 1)
+    # One score at its end, and all others as they usually are.
+    weights = math.sqrt((radius**2 - 1) / size) / np.sqrt(reach)
+
+    def score(columns: Coded) -> Array:
+        parts = [s.score(g, columns[g.column.name]) for g, s in zip(grids, scale, strict=True)]
+        return np.concatenate(parts, axis=1) * weights
+
+    scores = score(coded)
+    released = release_moments(
+        scores.reshape(-1, per_person, len(weights)),
+        present.reshape(-1, per_person),
+        radius,
+        moments,
+        noise,
+    )
+    told = released / count
+    error = 0.0 if moments is None else moments.sd / math.sqrt(2) / count
+    at = 0
+    for j, (grid, one) in enumerate(zip(grids, scale, strict=True)):
+        if grid.numeric:
+            known = one.known(grid, weights[at], told, at, error, count)
+            shares[j] = _shares(grid, counts[j], sd, count, known)
+        at += grid.latents
+    latents = quasi_random(len(weights), power)
+
+    def look(root: Array) -> Array:
+        return score(_decode(grids, shares, latents @ root))
+
+    goal = _covariance(told)
+    correlation = np.eye(len(weights))
+    own = np.concatenate([np.full(g.latents, j) for j, g in enumerate(grids)])
+    # Whether a person is of one level or of a later one: nobody chooses twice.
+    within = (own[:, None] == own) & ~np.eye(len(own), dtype=np.bool_)
+    for _ in range(_MATCH_ROUNDS):
+        seen = clip_rows(
+            np.column_stack([look(_root(correlation)), np.ones(len(latents))]), radius
+        )
+        found = _covariance(seen.T @ seen / len(seen))
+        spread = np.sqrt(np.maximum(np.diag(found), _LEAST_SPREAD**2))
+        correlation = correlation + _STEP * (goal - found) / np.outer(spread, spread)
+        correlation = np.clip(correlation, -_MOST_CORRELATED, _MOST_CORRELATED)
+        correlation[within] = 0.0
+        np.fill_diagonal(correlation, 1.0)
+    return Population(tuple(grids), tuple(shares), _root(correlation), count)
+
+
+@dataclass(frozen=True, slots=True)
+class _Scale:
+    """Where a column's scores have their middle, spread and end, as counted."""
+
+    middle: Array
+    spread: Array
+    reach: Array
+
+    @classmethod
+    def of(cls, grid: Grid, shares: Array) -> _Scale:
+        if not grid.ordered:
+            p = shares[: grid.latents]
+            spread = np.sqrt(np.maximum(p * (1 - p), 1e-4))
+            return cls(p, spread, np.maximum((1 - p) / spread, p / spread))
+        points = middle_of(grid)
+        there = ~np.isnan(points)
+        p, x = shares[there] / shares[there].sum(), points[there]
+        middle = float(p @ x)
+        # All rows in one cell have a scale all the same.
+        least = float(np.diff(x).min()) / 4 if len(x) > 1 else 1.0
+        spread = math.sqrt(float(p @ (x - middle) ** 2) + least**2)
+        risen = np.cumsum(p)
+        ends = x[np.searchsorted(risen, [1 - _FAR, _FAR])]
+        most = max(abs(x[-1] - middle), abs(x[0] - middle)) / spread
+        far = _ROOM * float(np.abs(ends - middle).max()) / spread
+        reach = min(max(far, _LEAST_REACH), max(most, 1.0))
+        return cls(np.array([middle]), np.array([spread]), np.array([reach]))
+
+    def score(self, grid: Grid, values: Array) -> Array:
+        """(N, latents), 0 where missing."""
+        if not grid.ordered:
+            place = place_of(grid, values)
+            chosen = place[:, None] == np.arange(grid.latents)
+            return np.asarray((chosen - self.middle) / self.spread)
+        gone = np.isnan(values)
+        known = np.where(gone, grid.column.bounds[0] if grid.numeric else 0.0, values)
+        return np.where(gone, 0.0, (known - self.middle[0]) / self.spread[0])[:, None]
+
+    def known(
+        self, grid: Grid, weight: float, told: Array, at: int, error: float, rows: float
+    ) -> Known:
+        """What the moments say of a number's own cells."""
+        points = (middle_of(grid) - self.middle[0]) / self.spread[0]
+        return Known(
+            np.where(np.isnan(points), 0.0, points),
+            float(told[at, -1] / weight),
+            error / weight + 0.3 / math.sqrt(rows),
+            float(told[at, at] / weight**2),
+            math.sqrt(2) * error / weight**2 + 0.02,
+        )
+
+
+def _shares(
+    grid: Grid, counts: Array, sd: float, rows: float, known: Known | None = None
+) -> Array:
+    """Shares of a column's cells; a number's bins as a smooth density beside its own cells."""
+    if not grid.numeric:
+        positive = np.maximum(counts, 0.0) + _FLOOR * rows
+        return np.asarray(positive / positive.sum())
+    apart = [cell for cell in (grid.spike, grid.missing) if cell >= 0]
+    share = np.zeros(grid.count)
+    share[apart] = np.clip(counts[apart] / rows, 0.0, 1.0)
+    inner = max(1.0 - float(share.sum()), 0.02)
+    bins = grid.bins
+    inside = None
+    if known is not None:
+        own = share[apart] @ np.stack([known.points[apart], known.points[apart] ** 2], axis=1)
+        inside = Known(
+            known.points[bins],
+            (known.mean - float(own[0])) / inner,
+            known.mean_sd / inner,
+            (known.square - float(own[1])) / inner,
+            known.square_sd / inner,
+        )
+    share[bins] = inner * estimate_density(counts[bins], sd, rows * inner, inside)
+    share = share + _FLOOR
+    return np.asarray(share / share.sum())
+
+
+def _decode(grids: Sequence[Grid], shares: Sequence[Array], latents: Array) -> Coded:
+    coded, at = {}, 0
+    for grid, share in zip(grids, shares, strict=True):
+        coded[grid.column.name] = draw_values(grid, share, latents[:, at : at + grid.latents])
+        at += grid.latents
+    return coded
+
+
+def _covariance(moments: Array) -> Array:
+    mean = moments[:-1, -1]
+    centred: Array = moments[:-1, :-1] - np.outer(mean, mean)
+    return centred
+
+
+def _root(correlation: Array) -> Array:
+    """(D, D), symmetric, of a matrix near by with positive eigenvalues and unit diagonal."""
+    values, vectors = np.linalg.eigh(correlation)
+    definite = (vectors * np.maximum(values, _LEAST_SPREAD)) @ vectors.T
+    scale = 1 / np.sqrt(np.diag(definite))
+    values, vectors = np.linalg.eigh(definite * np.outer(scale, scale))
+    root: Array = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
+    return root
