@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from penstock.mechanisms.structured.cells import Grid
 from penstock.mechanisms.structured.population import Population
 from penstock.schema import Coded
 
@@ -89,6 +90,12 @@ class Design:
             values = coded[self.columns[j].name]
             z[:, self.linear + k] = np.where(np.isnan(values), 0.0, bend(values, z[:, j]))
         return z, complete
+
+
+def most_columns(grids: Sequence[Grid]) -> int:
+    """The most columns that a design of these covariates can have, whatever is released."""
+    linear = sum(max(len(grid.column.levels) - 1, 1) for grid in grids)
+    return linear + sum(grid.numeric for grid in grids)
 
 
 def make_design(population: Population, persons: Coded, declared: Sequence[str]) -> Design:

@@ -1,0 +1,41 @@
+"""Synthetic tables whose outcomes were drawn from models of what the study declares."""
+
+from __future__ import annotations
+
+from penstock.mechanisms import Structured
+from penstock_server.mechanisms.tables.kind import TableKind
+
+_HOW = (
+    "Each site counted its columns with noise, released how they go together, and drew synthetic "
+    "persons from that (structured). Each duration was then drawn from a proportional hazards "
+    "model of its own, given the other columns, which was fitted to noisy sums; each person's part "
+    "in all of these was cut to a bound."
+)
+
+_HOLDS = (
+    "The tables hold {held}. They hold the other columns' distributions, and how pairs of them "
+    "rise and fall together."
+)
+
+_LACKS = (
+    "The tables do not hold interactions, nor effects that change over time: nobody may read their "
+    "absence as no effect. Two outcomes go together only as far as the other columns say, and "
+    "who is censored, or of an unknown outcome, is so by chance alone."
+)
+
+
+class StructuredKind(TableKind[Structured]):
+    """Tables of a population and of models of the outcomes."""
+
+    def tell_how(self) -> str:
+        return _HOW
+
+    def list_limits(self, *, mechanism_variance: bool) -> tuple[list[str], list[str]]:
+        first, last = super().list_limits(mechanism_variance=mechanism_variance)
+        return first, [*last, _HOLDS.format(held=self._name_held()), _LACKS]
+
+    def _name_held(self) -> str:
+        asked = [e for e in self.study.estimands if e.regression.compares]
+        named = ", ".join(f"{e.outcome} on {', '.join(e.covariates)}" for e in asked)
+        main = "the main effects of all other columns on each duration"
+        return f"the declared regressions ({named}), and {main}" if asked else main
