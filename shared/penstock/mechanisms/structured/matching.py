@@ -39,6 +39,7 @@ _REACHES = (0.99, 0.995, 0.998, 0.9995)
 _LEAST_REACH = 0.3
 _STEPS, _FIRST_DAMPING = 14, 1e-3
 _EASED, _STIFFENED = 0.2, 8.0
+_SMALL, _SPARSE = 1e-3, 4
 _MODEL_ERROR = 2e-4
 """Sd of a mean score that is no noise: what the quasi-random persons miss."""
 
@@ -88,11 +89,16 @@ def match_outcome(
         sd = _MODEL_ERROR if measurement is None else measurement.sd / count
         sd = float(np.hypot(sd, _MODEL_ERROR))
         imagined = model.imagine(reference)
-        weights = _choose_weights(model, theta, imagined, model.importance(again > 0), sd, beliefs)
+        importance = model.importance(again > 0)
+        asked = importance > 0
+        imagined = np.ascontiguousarray(imagined[:, :, asked])
+        chosen = _choose_weights(model, theta, imagined, importance[asked], sd, beliefs)
+        weights = np.zeros(model.size)
+        weights[asked] = chosen
         scores = model.scores(reference, design, coded) * weights
         total = _sum_persons(scores, present, per_person, measurement, noise)
-        found = _clipped(imagined * weights)
-        theta, told = _solve(model, found, total / count, sd, theta, beliefs)
+        found = _clipped(imagined * chosen)
+        theta, told = _solve(model, found, total[asked] / count, sd, theta, beliefs)
         # The next round trusts its own numbers more.
         known = first.precision + told
         beliefs = [
@@ -111,33 +117,31 @@ def _choose_weights(
     beliefs: Sequence[_Belief],
 ) -> Array:
     """Those weights of which the world says that they leave least noise on what is asked."""
-    chances = model.chances(theta).ravel()
-    flat = np.abs(imagined.reshape(len(chances), -1))
+    chances = model.chances(theta)[::_SPARSE].ravel()
+    some = np.abs(imagined[::_SPARSE].reshape(len(chances), -1))
+    reaches = np.maximum(_quantiles(some, chances), _LEAST_REACH)
     asked = importance[: model.coefficients] >= 1
+    believed = sum((b.precision for b in beliefs), np.zeros((len(theta),) * 2))
     best, least = np.zeros(len(importance)), np.inf
-    for quantile in _REACHES:
-        weights = _weigh(flat, chances, importance, quantile)
-        _, slopes = model.expect(theta, _clipped(imagined * weights))
-        precision = slopes.T @ slopes / sd**2 + sum(b.precision for b in beliefs)
+    for at, reach in enumerate(reaches):
+        weights = importance / np.sqrt(reach)
+        length = _quantiles(np.sqrt(some**2 @ weights**2)[:, None], chances)[at, 0]
+        weights = weights / max(length, 1e-9)
+        slopes = model.slopes(theta, _clipped(imagined * weights))
+        precision = slopes.T @ slopes / sd**2 + believed
         noise = float(np.diag(np.linalg.inv(precision))[: model.coefficients][asked].sum())
         if noise < least:
             best, least = weights, noise
     return best
 
 
-def _weigh(sizes: Array, chances: Array, importance: Array, quantile: float) -> Array:
-    """w: by how far each entry reaches, and so that few persons are longer than 1."""
-    reach = np.array([_quantile(column, chances, quantile) for column in sizes.T])
-    weights = importance / np.sqrt(np.maximum(reach, _LEAST_REACH))
-    length = _quantile(np.sqrt(sizes**2 @ weights**2), chances, quantile)
-    return np.asarray(weights / max(length, 1e-9))
-
-
-def _quantile(values: Array, chances: Array, at: float) -> float:
-    order = np.argsort(values)
-    risen = np.cumsum(chances[order])
-    place = int(np.searchsorted(risen, at * risen[-1]))
-    return float(values[order[min(place, len(values) - 1)]])
+def _quantiles(values: Array, chances: Array) -> Array:
+    """(reaches, q) of columns of values (o, q), each with its chance."""
+    order = np.argsort(values, axis=0)
+    risen = np.cumsum(chances[order], axis=0)
+    places = [(risen < at * risen[-1]).sum(axis=0) for at in _REACHES]
+    place = np.minimum(places, len(values) - 1)
+    return np.take_along_axis(np.take_along_axis(values, order, axis=0), place, axis=0)
 
 
 def _clipped(scores: Array) -> Array:
@@ -179,7 +183,10 @@ def _solve(
         off = (goal - mean) / sd
         return 0.5 * float(off @ off) + sum(b.value(at) for b in beliefs)
 
-    mean, slopes = model.expect(theta, found)
+    def look(at: Array) -> Array:
+        return np.asarray(np.tensordot(model.chances(at), found, 2) / len(found))
+
+    mean, slopes = look(theta), model.slopes(theta, found)
     now, damping = value(mean, theta), _FIRST_DAMPING
     for _ in range(_STEPS):
         told = slopes.T @ slopes / sd**2
@@ -187,13 +194,13 @@ def _solve(
         pull = slopes.T @ (goal - mean) / sd**2 - sum(b.slope(theta) for b in beliefs)
         step = np.linalg.solve(curvature + damping * np.diag(np.diag(curvature)), pull)
         there = theta + step
-        mean_there, slopes_there = model.expect(there, found)
-        if (then := value(mean_there, there)) < now:
-            small = now - then < 1e-4
-            theta, mean, slopes, now = there, mean_there, slopes_there, then
-            damping *= _EASED
+        seen = look(there)
+        if (then := value(seen, there)) < now:
+            small = now - then < _SMALL
+            theta, mean, now, damping = there, seen, then, damping * _EASED
             if small:
                 break
+            slopes = model.slopes(theta, found)
         else:
             damping *= _STIFFENED
     return theta, slopes.T @ slopes / sd**2

@@ -66,19 +66,17 @@ class OutcomeModel(ABC, Generic[Reference]):
         """(N, outcomes, size) the same of the quasi-random persons, if this or that came of them."""
 
     @abstractmethod
-    def expect(self, theta: Array, found: Array) -> tuple[Array, Array]:
-        """The mean over the world of θ of what was found of each outcome, and its slopes.
+    def chances(self, theta: Array) -> Array:
+        """(N, outcomes), rows adding up to 1."""
+
+    @abstractmethod
+    def slopes(self, theta: Array, found: Array) -> Array:
+        """By θ, (q, size), of the mean over the world of what was found of each outcome: near
+        enough for Newton's steps.
 
         Args:
             found: (N, outcomes, q).
-
-        Returns:
-            (q,), and (q, size) derivatives by θ, near enough for Newton's steps.
         """
-
-    @abstractmethod
-    def chances(self, theta: Array) -> Array:
-        """(N, outcomes), rows adding up to 1."""
 
     @abstractmethod
     def draw(self, theta: Array, design: Array, uniforms: Array) -> Coded:

@@ -192,41 +192,35 @@ class Survival(OutcomeModel[Reference]):
 
     def chances(self, theta: Array) -> Array:
         """Of an event in each interval, of a loss in each, and of the end."""
-        world = self._make_world(theta)
-        stays = world.left * world.lasting
-        end = world.left[:, -1] * np.exp(-world.both[:, -1])
-        return np.column_stack([stays * world.events, stays * world.losses, end])
+        return _chances(self._make_world(theta))
 
-    def expect(self, theta: Array, found: Array) -> tuple[Array, Array]:
-        world = self._make_world(theta)
-        n, count = len(found), INTERVALS
-        both, lasting = world.both, world.lasting
-        stays = world.left * lasting
-        chances = np.column_stack(
-            [stays * world.events, stays * world.losses, world.left[:, -1] * np.exp(-both[:, -1])]
+    def slopes(self, theta: Array, found: Array) -> Array:
+        world, count = self._make_world(theta), INTERVALS
+        n, q, width, linear = len(found), found.shape[2], self.coefficients, self._linear
+        chances, bend = _chances(world), world.left * _lasting_slope(world.both)
+        stays = world.left * world.lasting
+        later = np.arange(count)[:, None] < np.append(np.tile(np.arange(count), 2), count)
+        k, flat = np.arange(count), found.reshape(-1, q)
+        result = np.zeros((q, self.size))
+        parts = (
+            (world.events, world.losses, 0, slice(0, width)),
+            (world.losses, world.events, count, slice(width + BLOCKS, self.size)),
         )
-        mean = np.einsum("no,noq->q", chances, found) / n
-        # What is still to come after each interval, then by the logarithm of its two hazards.
-        event, loss = found[:, :count], found[:, count:-1]
-        parts = chances[:, :count, None] * event + chances[:, count:-1, None] * loss
-        ahead = np.cumsum(parts[:, ::-1], axis=1)[:, ::-1] - parts
-        ahead += (chances[:, -1:] * found[:, -1])[:, None, :]
-        bend = world.left * _lasting_slope(both)
-        mixed = bend[:, :, None] * (world.events[:, :, None] * event + world.losses[:, :, None] * loss)
-        by_event = world.events[:, :, None] * (stays[:, :, None] * event + mixed - ahead)
-        by_loss = world.losses[:, :, None] * (stays[:, :, None] * loss + mixed - ahead)
-        width, linear = self.coefficients, self._linear
-        # Baselines follow the coefficients, so that the counts stay.
-        means = _means(stays * world.events, self._design)
-        lost_means = _means(stays * world.losses, self._design[:, :linear])
-        slopes = np.empty((found.shape[2], self.size))
-        along = by_event.sum(axis=0)
-        slopes[:, :width] = by_event.sum(axis=1).T @ self._design - along.T @ means
-        slopes[:, width : width + BLOCKS] = along.T @ self._blocks
-        slopes[:, width + BLOCKS :] = (
-            by_loss.sum(axis=1).T @ self._design[:, :linear] - by_loss.sum(axis=0).T @ lost_means
-        )
-        return mean, slopes / n
+        for own, other, at, here in parts:
+            design = self._design[:, : here.stop - here.start]
+            # Of chances by the logarithm of the hazard in each interval: later ones fall, and
+            # those of the interval itself share.
+            turned = -own.T[:, :, None] * chances * later[:, None, :]
+            turned[k, :, at + k] += (own * (stays + bend * own)).T
+            turned[k, :, (count if at == 0 else 0) + k] += (other * bend * own).T
+            by_time = turned.reshape(count, -1) @ flat
+            by_person = np.matmul(turned.sum(axis=0)[:, None, :], found)[:, 0]
+            # Baselines follow the coefficients, so that the counts stay.
+            result[:, here] = by_person.T @ design - by_time.T @ _means(stays * own, design)
+            if at == 0:
+                result[:, width : width + BLOCKS] = by_time.T @ self._blocks
+        del linear
+        return result / n
 
     def draw(self, theta: Array, design: Array, uniforms: Array) -> Coded:
         world, (beta, _, gamma) = self._make_world(theta), self._of(theta)
@@ -342,6 +336,12 @@ class Survival(OutcomeModel[Reference]):
         until = np.minimum(start + risk[:, None] * hazard * spent, _MOST_HAZARD)
         begun = np.minimum(start, _MOST_HAZARD)
         return until - begun, np.minimum(start + passed, _MOST_HAZARD) - begun
+
+
+def _chances(world: _World) -> Array:
+    stays = world.left * world.lasting
+    end = world.left[:, -1] * np.exp(-world.both[:, -1])
+    return np.column_stack([stays * world.events, stays * world.losses, end])
 
 
 def _residual(happened: Array, risk: Array, hazard: Array, exposed: Array) -> Array:
