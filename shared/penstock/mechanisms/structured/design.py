@@ -120,21 +120,20 @@ def make_design(population: Population, persons: Coded, declared: Sequence[str])
                 continue
             far = np.abs(np.quantile(x, [1 - _FAR, _FAR]) - mean[-1]).max() / spread[-1]
             linear = (known - mean[-1]) / spread[-1]
-            bends.append((len(columns) - 1, _bend(column.name, known, linear, far > _SKEWED)))
+            if far > _SKEWED:
+                bends.append((len(columns) - 1, _bend(column.name, known, linear)))
     return Design(
         tuple(columns), np.array(named, dtype=np.bool_), np.array(mean), np.array(spread), tuple(bends)
     )
 
 
-def _bend(name: str, values: Array, linear: Array, skewed: bool) -> _Bend:
+def _bend(name: str, values: Array, linear: Array) -> _Bend:
     at = np.linspace(0.0, 1.0, 129)
     points, where = np.unique(np.quantile(values, at), return_index=True)
     last = np.append(where[1:] - 1, len(at) - 1)
     normal = ndtri(np.clip((at[where] + at[last]) / 2, 0.002, 0.998))
     if len(points) < 2:
         points, normal = np.array([points[0], points[0] + 1]), np.array([0.0, 1.0])
-    if not skewed:
-        normal = normal**2
     seen = _look_up(values, points, normal)
     line = np.polynomial.polynomial.polyfit(linear, seen, 1)
     rest = seen - line[0] - linear * line[1]

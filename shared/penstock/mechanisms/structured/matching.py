@@ -17,6 +17,7 @@ of it released before. The sum is of whole numbers with exact noise
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
@@ -32,13 +33,33 @@ Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 R = TypeVar("R")
 
-_REACH = 0.998
-"""Quantile of the released population's scores that is not clipped."""
+_REACHES = (0.99, 0.995, 0.998, 0.9995)
+"""Quantiles of the released population's scores that are not clipped; the best is looked for."""
 
-_LEAST_REACH = 0.5
-_STEPS, _LONGEST, _MOST, _NUDGE = 8, 0.5, 3.0, 0.15
-_MODEL_ERROR = 3e-4
+_LEAST_REACH = 0.3
+_STEPS, _FIRST_DAMPING = 14, 1e-3
+_EASED, _STIFFENED = 0.2, 8.0
+_SMALL, _SPARSE = 1e-3, 4
+_MODEL_ERROR = 2e-4
 """Sd of a mean score that is no noise: what the quasi-random persons miss."""
+
+_REMEMBERED = 0.25
+"""How much of what a round told counts in the next: it was told of another reference."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Belief:
+    """Gaussian, of θ: a mean and a precision."""
+
+    mean: Array
+    precision: Array
+
+    def value(self, theta: Array) -> float:
+        off = theta - self.mean
+        return 0.5 * float(off @ self.precision @ off)
+
+    def slope(self, theta: Array) -> Array:
+        return np.asarray(self.precision @ (theta - self.mean))
 
 
 def match_outcome(
@@ -61,33 +82,72 @@ def match_outcome(
         rounds: the measurement of each, of sensitivity 1; None: without noise.
         count: number of rows, as released.
     """
-    start, prior = model.start(), model.prior()
-    theta = start
-    for measurement in rounds:
+    first = _Belief(model.start(), np.diag(model.prior()))
+    theta, beliefs = first.mean, [first]
+    for again, measurement in enumerate(rounds):
         reference = model.refer(theta)
-
-        def seen(at: Array, reference: R = reference) -> Array:
-            return model.scores(reference, world_design, model.world(at))
-
-        weights = _weigh(seen(theta))
+        sd = _MODEL_ERROR if measurement is None else measurement.sd / count
+        sd = float(np.hypot(sd, _MODEL_ERROR))
+        imagined = model.imagine(reference)
+        importance = model.importance(again > 0)
+        asked = importance > 0
+        imagined = np.ascontiguousarray(imagined[:, :, asked])
+        chosen = _choose_weights(model, theta, imagined, importance[asked], sd, beliefs)
+        weights = np.zeros(model.size)
+        weights[asked] = chosen
         scores = model.scores(reference, design, coded) * weights
         total = _sum_persons(scores, present, per_person, measurement, noise)
-        goal = total / count
-        sd = _MODEL_ERROR if measurement is None else measurement.sd / count + _MODEL_ERROR
-        theta = _solve(lambda at, w=weights: _clipped(seen(at) * w).mean(axis=0), goal, sd, theta, start, prior)  # type: ignore[misc]
+        found = _clipped(imagined * chosen)
+        theta, told = _solve(model, found, total[asked] / count, sd, theta, beliefs)
+        # The next round trusts its own numbers more.
+        known = first.precision + told
+        beliefs = [
+            _Belief(first.mean, (1 - _REMEMBERED) * first.precision),
+            _Belief(theta, _REMEMBERED * known),
+        ]
     return theta
 
 
-def _weigh(scores: Array) -> Array:
-    """w: by how far each entry reaches, and so that few persons are longer than 1."""
-    reach = np.maximum(np.quantile(np.abs(scores), _REACH, axis=0), _LEAST_REACH)
-    weights = 1 / np.sqrt(reach)
-    length = float(np.quantile(np.linalg.norm(scores * weights, axis=1), _REACH))
-    return np.asarray(weights / max(length, 1e-9))
+def _choose_weights(
+    model: OutcomeModel[R],
+    theta: Array,
+    imagined: Array,
+    importance: Array,
+    sd: float,
+    beliefs: Sequence[_Belief],
+) -> Array:
+    """Those weights of which the world says that they leave least noise on what is asked."""
+    chances = model.chances(theta)[::_SPARSE].ravel()
+    some = np.abs(imagined[::_SPARSE].reshape(len(chances), -1))
+    reaches = np.maximum(_quantiles(some, chances), _LEAST_REACH)
+    asked = importance[: model.coefficients] >= 1
+    believed = sum((b.precision for b in beliefs), np.zeros((len(theta),) * 2))
+    best, least = np.zeros(len(importance)), np.inf
+    for at, reach in enumerate(reaches):
+        weights = importance / np.sqrt(reach)
+        length = _quantiles(np.sqrt(some**2 @ weights**2)[:, None], chances)[at, 0]
+        weights = weights / max(length, 1e-9)
+        slopes = model.slopes(theta, _clipped(imagined * weights))
+        precision = slopes.T @ slopes / sd**2 + believed
+        noise = float(np.diag(np.linalg.inv(precision))[: model.coefficients][asked].sum())
+        if noise < least:
+            best, least = weights, noise
+    return best
+
+
+def _quantiles(values: Array, chances: Array) -> Array:
+    """(reaches, q) of columns of values (o, q), each with its chance."""
+    order = np.argsort(values, axis=0)
+    risen = np.cumsum(chances[order], axis=0)
+    places = [(risen < at * risen[-1]).sum(axis=0) for at in _REACHES]
+    place = np.minimum(places, len(values) - 1)
+    return np.take_along_axis(np.take_along_axis(values, order, axis=0), place, axis=0)
 
 
 def _clipped(scores: Array) -> Array:
-    return clip_rows(scores, 1.0)
+    """(…, q), each shortened to norm 1."""
+    length = np.sqrt(np.einsum("...q,...q->...", scores, scores))
+    return np.asarray(scores / np.maximum(length, 1.0)[..., None])
 
 
 def _sum_persons(
@@ -108,24 +168,42 @@ def _sum_persons(
     return measurement(total, noise)
 
 
-def _solve(stat, goal: Array, sd: float, theta: Array, start: Array, prior: Array) -> Array:  # type: ignore[no-untyped-def]
-    """Gauss and Newton's steps to the posterior mode: Gaussian noise, weak prior around the start."""
-    at = theta.copy()
-    found = stat(at)
-    slopes = np.empty((len(goal), len(at)))
-    for j in range(len(at)):
-        there = at.copy()
-        there[j] += _NUDGE
-        back = at.copy()
-        back[j] -= _NUDGE
-        slopes[:, j] = (stat(there) - stat(back)) / (2 * _NUDGE)
-    curvature = slopes.T @ slopes / sd**2 + np.diag(prior)
+def _solve(
+    model: OutcomeModel[R],
+    found: Array,
+    goal: Array,
+    sd: float,
+    theta: Array,
+    beliefs: Sequence[_Belief],
+) -> tuple[Array, Array]:
+    """θ where noise and beliefs have their mode, by Levenberg and Marquardt's damped steps; and
+    the precision that the goal adds."""
+
+    def value(mean: Array, at: Array) -> float:
+        off = (goal - mean) / sd
+        return 0.5 * float(off @ off) + sum(b.value(at) for b in beliefs)
+
+    def look(at: Array) -> Array:
+        return np.asarray(np.tensordot(model.chances(at), found, 2) / len(found))
+
+    mean, slopes = look(theta), model.slopes(theta, found)
+    now, damping = value(mean, theta), _FIRST_DAMPING
     for _ in range(_STEPS):
-        step = np.linalg.solve(curvature, slopes.T @ (goal - found) / sd**2 - prior * (at - start))
-        step *= min(1.0, _LONGEST / max(float(np.abs(step).max()), 1e-9))
-        at = np.clip(at + step, -_MOST, _MOST)
-        found = stat(at)
-    return at
+        told = slopes.T @ slopes / sd**2
+        curvature = told + sum(b.precision for b in beliefs)
+        pull = slopes.T @ (goal - mean) / sd**2 - sum(b.slope(theta) for b in beliefs)
+        step = np.linalg.solve(curvature + damping * np.diag(np.diag(curvature)), pull)
+        there = theta + step
+        seen = look(there)
+        if (then := value(seen, there)) < now:
+            small = now - then < _SMALL
+            theta, mean, now, damping = there, seen, then, damping * _EASED
+            if small:
+                break
+            slopes = model.slopes(theta, found)
+        else:
+            damping *= _STIFFENED
+    return theta, slopes.T @ slopes / sd**2
 
 
 UNIT = row_unit(1.0)

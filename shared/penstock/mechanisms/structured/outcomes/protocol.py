@@ -1,9 +1,10 @@
 """What every model of an outcome is asked, whichever it is.
 
 A model has parameters θ: coefficients of the design (:mod:`~penstock.mechanisms.structured.design`)
-and a few of its own. Persons drawn at θ are the *world* of θ. A *reference* is the regression as
-the study declares it, fitted to a world; of it rows have scores. Rows' mean score at a reference,
-released, is what the world's is to be.
+and some of its own. The persons of the released population, each with the chances that θ gives
+every outcome that there can be, are the *world* of θ: no outcome is drawn, so that nothing is
+left to chance. A *reference* is the regression as the study declares it, fitted to a world; of it
+rows have scores. Rows' mean score at a reference, released, is what the world's is to be.
 """
 
 from __future__ import annotations
@@ -45,6 +46,14 @@ class OutcomeModel(ABC, Generic[Reference]):
         """(size,) precisions of a weak prior around :meth:`start`, on the scale of θ."""
 
     @abstractmethod
+    def importance(self, again: bool) -> Array:
+        """(size,) how much each entry of a score counts beside the others; 0: not at all.
+
+        Args:
+            again: rows have been asked before.
+        """
+
+    @abstractmethod
     def refer(self, theta: Array) -> Reference:
         """The declared regression, fitted to the world of θ."""
 
@@ -53,8 +62,21 @@ class OutcomeModel(ABC, Generic[Reference]):
         """(N, size) what each row adds, unclipped; 0 where the outcome is missing."""
 
     @abstractmethod
-    def world(self, theta: Array) -> Coded:
-        """The outcome's columns of the quasi-random persons; the same randomness for every θ."""
+    def imagine(self, reference: Reference) -> Array:
+        """(N, outcomes, size) the same of the quasi-random persons, if this or that came of them."""
+
+    @abstractmethod
+    def chances(self, theta: Array) -> Array:
+        """(N, outcomes), rows adding up to 1."""
+
+    @abstractmethod
+    def slopes(self, theta: Array, found: Array) -> Array:
+        """By θ, (q, size), of the mean over the world of what was found of each outcome: near
+        enough for Newton's steps.
+
+        Args:
+            found: (N, outcomes, q).
+        """
 
     @abstractmethod
     def draw(self, theta: Array, design: Array, uniforms: Array) -> Coded:

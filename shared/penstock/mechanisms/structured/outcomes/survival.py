@@ -1,9 +1,9 @@
 r"""Proportional hazards of a duration, with a piecewise constant baseline, and censoring.
 
-The hazard of a person with design z in interval k of time is :math:`h_k e^{z·β + a_{b(k)}}`; the
-baseline h follows from the released counts of times by event and the persons at risk, a corrects
-it by blocks. Censoring before the end has a hazard of its own, the same for all; who reaches the
-end of follow-up is event-free.
+The hazard of a person with design z in interval k of time is :math:`h_k e^{z·β}`, and that of
+being censored before the end :math:`c_k e^{z·γ}`. h and c follow from the released counts of
+times: as many events and censored times in each interval of the world as were counted; a corrects
+the counts of events by blocks. Who reaches the end of follow-up is event-free.
 
 *Scores* are those of the declared regression with coefficients b and baseline g:
 
@@ -11,7 +11,8 @@ end of follow-up is event-free.
 
 with z̄ₖ the mean of those at risk in the reference's world: u is then, to first order, blind to
 errors of the baseline. A person is followed until the cumulative hazard is L, so that nobody's
-part is without bound.
+part is without bound. Censoring is scored alike, once: who is followed for how long matters to a
+hazard ratio only where the model bends.
 """
 
 from __future__ import annotations
@@ -34,12 +35,18 @@ INTERVALS, BLOCKS = 16, 4
 _MOST_HAZARD = 2.0
 """L."""
 
-_BLOCK_WEIGHT = 0.35
-"""Of a block's residual beside the scores: the baseline is known from the counts already."""
+_BLOCK_IMPORTANCE, _CENSORING_IMPORTANCE = 0.35, 0.4
+"""Beside the declared coefficients: baseline and censoring are known from the counts already."""
+
+_PRIOR, _BEND_PRIOR, _CENSORING_PRIOR = 1.0, 0.3, 0.5
+"""Sds of coefficients, of standardised columns."""
+
+_LEAST_ADJUSTED, _MOST_ADJUSTED = 0.02, 0.5
+"""Sd of a block's correction: what the noise of its counts is, within these."""
 
 _LEAST_AT_RISK = 0.01
-_NEWTON_ROUNDS = 12
-_MOST = 8.0
+_NEWTON_ROUNDS, _BASELINE_ROUNDS = 10, 3
+_MOST, _MOST_IN_INTERVAL = 8.0, 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +56,7 @@ class Times:
     Args:
         column: the duration; edges: (c + 1,) of even cells on its scale's share.
         events, censored: (c,); ended: event-free at the end.
+        error: sd of the noise on one cell, as a share of the rows.
     """
 
     column: Column
@@ -56,6 +64,7 @@ class Times:
     events: Array
     censored: Array
     ended: float
+    error: float
 
     @classmethod
     def read(cls, column: Column, counts: Array, sd: float) -> Times:
@@ -68,16 +77,43 @@ class Times:
         ]
         ended = max(float(counts[-1]), 1.0)
         rows = sum(total) + ended
-        return cls(column, column.event or "", halves[1] / rows, halves[0] / rows, ended / rows)
+        events, censored = halves[1] / rows, halves[0] / rows
+        return cls(column, column.event or "", events, censored, ended / rows, sd / rows)
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """b (linear,) with zeros for bends, g (k,), and z̄ (k, width) of those at risk."""
+    """b and censoring's γ (width,) with zeros for bends, hazards (k,), and means of those at risk,
+    (k, width); spent: (N, k) how long who leaves in an interval was in it."""
 
     coefficients: Array
     hazard: Array
     means: Array
+    leaving: Array
+    lost: Array
+    lost_means: Array
+    spent: Array
+
+
+@dataclass(frozen=True, slots=True)
+class _World:
+    """Of each person and interval, (N, k): those left, cumulative hazards within, of both kinds;
+    and their baselines (k,)."""
+
+    left: Array
+    events: Array
+    losses: Array
+    hazard: Array
+    lost: Array
+
+    @property
+    def both(self) -> Array:
+        return self.events + self.losses
+
+    @property
+    def lasting(self) -> Array:
+        """Share of an interval that who enters it spends in it."""
+        return _lasting(self.both)
 
 
 class Survival(OutcomeModel[Reference]):
@@ -85,47 +121,120 @@ class Survival(OutcomeModel[Reference]):
 
     Args:
         times: the duration's counts; design: (N, width) of the persons; linear: how many of its
-            columns the declared regression has.
-        uniforms: (N, 2) of the persons.
+            columns the declared regression has; importance: (width,) of its columns.
     """
 
-    own = BLOCKS
-
-    def __init__(self, times: Times, design: Array, linear: int, uniforms: Array) -> None:
+    def __init__(self, times: Times, design: Array, linear: int, importance: Array) -> None:
         self._times, self._design, self._linear = times, design, linear
-        self._uniforms, self.coefficients = uniforms, design.shape[1]
+        self._importance, self.coefficients, self.own = importance, design.shape[1], BLOCKS + linear
         cells = len(times.events)
         edges = np.linspace(0.0, 1.0, cells + 1)
         risen = np.append(0.0, np.cumsum(times.events)) + 1e-9 * np.arange(cells + 1)
         cuts = np.interp(np.linspace(risen[0], risen[-1], INTERVALS + 1), risen, edges)
-        # Each interval is at least a sliver wide.
-        cuts = np.maximum.accumulate(cuts + 1e-6 * np.arange(INTERVALS + 1))
+        # From the start to the end, and each interval at least a sliver wide.
+        cuts[0], cuts[-1] = 0.0, 1.0
+        cuts = np.maximum.accumulate(cuts) + 1e-6 * np.arange(INTERVALS + 1)
         self._cuts = cuts / cuts[-1]
         self._width = np.diff(self._cuts)
         self._events = np.diff(np.interp(self._cuts, edges, risen))
-        lost = np.diff(np.interp(self._cuts, edges, np.append(0.0, np.cumsum(times.censored))))
-        gone = self._events + lost
-        at_risk = 1.0 - np.append(0.0, np.cumsum(gone))[:-1] - gone / 2
-        self._at_risk = np.maximum(at_risk, _LEAST_AT_RISK)
-        self._lost = np.append(0.0, np.cumsum(lost / self._at_risk))
-        self._block = np.arange(INTERVALS) * BLOCKS // INTERVALS
-        self._blocks = np.eye(BLOCKS)[self._block]
+        self._lost = np.diff(np.interp(self._cuts, edges, np.append(0, np.cumsum(times.censored))))
+        self._blocks = np.eye(BLOCKS)[np.arange(INTERVALS) * BLOCKS // INTERVALS]
 
     def start(self) -> Array:
         return np.zeros(self.size)
 
     def prior(self) -> Array:
-        bends = self.coefficients - self._linear
-        return np.concatenate(
-            [np.full(self._linear, 0.1), np.full(bends, 1 / 0.3**2), np.full(BLOCKS, 1 / 0.3**2)]
-        )
+        counted = self._events @ self._blocks
+        noise = self._times.error * np.sqrt(len(self._times.events) / BLOCKS)
+        adjusted = np.clip(noise / np.maximum(counted, 1e-9), _LEAST_ADJUSTED, _MOST_ADJUSTED)
+        sds = [
+            np.full(self._linear, _PRIOR),
+            np.full(self.coefficients - self._linear, _BEND_PRIOR),
+            adjusted,
+            np.full(self._linear, _CENSORING_PRIOR),
+        ]
+        return np.concatenate(sds) ** -2
 
-    def world(self, theta: Array) -> Coded:
-        share, event = self._times_of(theta, self._design, self._uniforms)
-        return self._coded(share, event)
+    def importance(self, again: bool) -> Array:
+        censoring = self._importance[: self._linear] * (0.0 if again else _CENSORING_IMPORTANCE)
+        return np.concatenate([self._importance, np.full(BLOCKS, _BLOCK_IMPORTANCE), censoring])
+
+    # -- the world ---------------------------------------------------------------------------------
+
+    def _of(self, theta: Array) -> tuple[Array, Array, Array]:
+        """β, a by interval, and γ with zeros for bends."""
+        width, linear = self.coefficients, self._linear
+        own = np.clip(theta[width : width + BLOCKS], -2.0, 2.0) @ self._blocks.T
+        gamma = np.append(theta[width + BLOCKS :], np.zeros(width - linear))
+        return theta[:width], own, gamma
+
+    def _make_world(self, theta: Array) -> _World:
+        """Baselines that give as many events and losses in each interval as were counted."""
+        beta, own, gamma = self._of(theta)
+        risk, loss = _exp(self._design @ beta), _exp(self._design @ gamma)
+        goal = np.stack([self._events * np.exp(own), self._lost])
+        left, n = np.ones(len(risk)), len(risk)
+        kept = np.empty((3, INTERVALS, n))
+        base = np.zeros((2, INTERVALS))
+        for k in range(INTERVALS):
+            there = max(float(left.mean()), _LEAST_AT_RISK)
+            means = np.stack([risk @ left, loss @ left]) / n
+            most = _MOST_IN_INTERVAL * there / np.maximum(means, 1e-12) / there
+            found = np.minimum(goal[:, k] / np.maximum(means, 1e-12), most)
+            for _ in range(_BASELINE_ROUNDS):
+                stays = left * _lasting(found[0] * risk + found[1] * loss)
+                got = np.stack([risk @ stays, loss @ stays]) / n
+                found = np.minimum(goal[:, k] / np.maximum(got, 1e-12), most)
+            kept[:, k] = left, found[0] * risk, found[1] * loss
+            base[:, k] = found / self._width[k]
+            left = left * np.exp(-kept[1, k] - kept[2, k])
+        return _World(kept[0].T, kept[1].T, kept[2].T, base[0], base[1])
+
+    def chances(self, theta: Array) -> Array:
+        """Of an event in each interval, of a loss in each, and of the end."""
+        return _chances(self._make_world(theta))
+
+    def slopes(self, theta: Array, found: Array) -> Array:
+        world, count = self._make_world(theta), INTERVALS
+        n, q, width, linear = len(found), found.shape[2], self.coefficients, self._linear
+        chances, bend = _chances(world), world.left * _lasting_slope(world.both)
+        stays = world.left * world.lasting
+        later = np.arange(count)[:, None] < np.append(np.tile(np.arange(count), 2), count)
+        k, flat = np.arange(count), found.reshape(-1, q)
+        result = np.zeros((q, self.size))
+        parts = (
+            (world.events, world.losses, 0, slice(0, width)),
+            (world.losses, world.events, count, slice(width + BLOCKS, self.size)),
+        )
+        for own, other, at, here in parts:
+            design = self._design[:, : here.stop - here.start]
+            # Of chances by the logarithm of the hazard in each interval: later ones fall, and
+            # those of the interval itself share.
+            turned = -own.T[:, :, None] * chances * later[:, None, :]
+            turned[k, :, at + k] += (own * (stays + bend * own)).T
+            turned[k, :, (count if at == 0 else 0) + k] += (other * bend * own).T
+            by_time = turned.reshape(count, -1) @ flat
+            by_person = np.matmul(turned.sum(axis=0)[:, None, :], found)[:, 0]
+            # Baselines follow the coefficients, so that the counts stay.
+            result[:, here] = by_person.T @ design - by_time.T @ _means(stays * own, design)
+            if at == 0:
+                result[:, width : width + BLOCKS] = by_time.T @ self._blocks
+        del linear
+        return result / n
 
     def draw(self, theta: Array, design: Array, uniforms: Array) -> Coded:
-        return self._coded(*self._times_of(theta, design, uniforms))
+        world, (beta, _, gamma) = self._make_world(theta), self._of(theta)
+        waits = -np.log(uniforms)
+        happens = self._reach(waits[:, 0] / _exp(design @ beta), world.hazard)
+        loses = self._reach(waits[:, 1] / _exp(design @ gamma), world.lost)
+        event = (happens <= loses) & (happens < np.inf)
+        return self._coded(np.minimum(np.minimum(happens, loses), 1.0), event.astype(np.float64))
+
+    def _reach(self, needed: Array, hazard: Array) -> Array:
+        """When a cumulative hazard is reached; infinite where it is not."""
+        risen = np.append(0.0, np.cumsum(hazard * self._width))
+        at = np.interp(needed, risen + 1e-12 * np.arange(INTERVALS + 1), self._cuts)
+        return np.where(needed >= risen[-1], np.inf, at)
 
     def _coded(self, share: Array, event: Array) -> Coded:
         column = self._times.column
@@ -134,95 +243,139 @@ class Survival(OutcomeModel[Reference]):
         # Who has no event before the end reaches it, or is censored before it.
         free, whole = event == 0, share >= 1.0
         step = 0.0 if column.grid is None else 10.0 ** -(column.decimals or 0)
-        before = np.minimum(values, column.snap(end - step)) if step else values
+        before = np.minimum(values, column.snap(np.array([end - step]))[0]) if step else values
         values = np.where(free, np.where(whole, end, before), values)
         return {column.name: values, self._times.event: event}
 
-    def _times_of(self, theta: Array, design: Array, uniforms: Array) -> tuple[Array, Array]:
-        """Shares of the follow-up, 1 at its end, and events 0 or 1."""
-        hazard = self._baseline(theta)
-        risen = np.append(0.0, np.cumsum(hazard * self._width))
-        left = -np.log(uniforms)
-        needed = left[:, 0] * np.exp(-np.clip(design @ theta[: self.coefficients], -_MOST, _MOST))
-        strictly = 1e-12 * np.arange(INTERVALS + 1)
-        happens = np.interp(needed, risen + strictly, self._cuts)
-        happens = np.where(needed >= risen[-1], np.inf, happens)
-        censors = np.interp(left[:, 1], self._lost + strictly, self._cuts)
-        censors = np.where(left[:, 1] >= self._lost[-1], 1.0, censors)
-        event = (happens <= censors).astype(np.float64)
-        return np.minimum(happens, censors), event
-
-    def _baseline(self, theta: Array) -> Array:
-        """h: as many events as were counted, of the persons at risk in the world of θ."""
-        risk = np.exp(np.clip(self._design @ theta[: self.coefficients], -_MOST, _MOST))
-        own = np.exp(np.clip(theta[self.coefficients :], -2.0, 2.0))[self._block]
-        hazard, survived = np.zeros(INTERVALS), np.zeros(len(risk))
-        for k in range(INTERVALS):
-            rate = self._events[k] / self._at_risk[k] / self._width[k] * own[k]
-            hazard[k] = rate / max(float(risk @ np.exp(-survived) / np.exp(-survived).sum()), 1e-9)
-            for _ in range(2):
-                there = np.exp(-survived - 0.5 * hazard[k] * self._width[k] * risk)
-                hazard[k] = rate / max(float(risk @ there / there.sum()), 1e-9)
-            survived = survived + hazard[k] * self._width[k] * risk
-        return hazard
+    # -- the declared regression -------------------------------------------------------------------
 
     def refer(self, theta: Array) -> Reference:
-        share, event = self._times_of(theta, self._design, self._uniforms)
-        exposed, happened = self._follow(share, event)
-        z = self._design[:, : self._linear]
-        found, events = theta[: self._linear].copy(), happened.sum(axis=0)
-        if not theta[: self.coefficients].any():
-            found = np.zeros(self._linear)
-        hazard = np.zeros(INTERVALS)
-        for _ in range(_NEWTON_ROUNDS):
-            expected = np.exp(np.clip(z @ found, -_MOST, _MOST))[:, None] * exposed
-            at_risk = np.maximum(expected.sum(axis=0), 1e-9)
-            hazard, means = events / at_risk, expected.T @ z / at_risk[:, None]
-            score = z.T @ event - events @ means
-            weight = expected @ hazard
+        world, (_, _, gamma) = self._make_world(theta), self._of(theta)
+        exposed = world.left * world.lasting
+        happened, exposed = exposed * world.events, exposed * self._width
+        z, linear = self._design[:, : self._linear], self._linear
+        found, events = theta[:linear].copy(), happened.sum(axis=0)
+        # The first reference is that of no effect.
+        for _ in range(_NEWTON_ROUNDS if theta[: self.coefficients].any() else 0):
+            expected = _exp(z @ found)[:, None] * exposed
+            at_risk = np.maximum(expected.sum(axis=0), 1e-12)
+            means = expected.T @ z / at_risk[:, None]
+            score = z.T @ happened.sum(axis=1) - events @ means
+            weight = expected @ (events / at_risk)
             information = (z * weight[:, None]).T @ z - (means * events[:, None]).T @ means
-            information += 1e-6 * len(z) * np.eye(self._linear)
-            if not theta[: self.coefficients].any():
-                break  # the first reference is that of no effect
+            information += 1e-4 * events.sum() * np.eye(linear)
             found = found + np.clip(np.linalg.solve(information, score), -1.0, 1.0)
-        full = np.append(found, np.zeros(self.coefficients - self._linear))
-        return Reference(full, hazard, self._means(full, hazard, exposed))
-
-    def _means(self, coefficients: Array, hazard: Array, exposed: Array) -> Array:
-        expected = self._expected(coefficients, hazard, self._design, exposed)
-        total = np.maximum(expected.sum(axis=0), 1e-9)
-        means: Array = expected.T @ self._design / total[:, None]
-        return means
-
-    def _follow(self, share: Array, event: Array) -> tuple[Array, Array]:
-        """Time in each interval, and the event in it, (N, k): work does not depend on the times."""
-        exposed = np.clip(share[:, None] - self._cuts[:-1], 0.0, self._width)
-        inside = (share[:, None] > self._cuts[:-1]) & (share[:, None] <= self._cuts[1:])
-        inside[:, 0] |= share <= 0
-        return exposed, inside * event[:, None]
-
-    def _expected(
-        self, coefficients: Array, hazard: Array, design: Array, exposed: Array
-    ) -> Array:
-        """Cumulative hazard in each interval, up to L in all."""
-        risk = np.exp(np.clip(design @ coefficients, -_MOST, _MOST))
-        expected = risk[:, None] * (hazard * exposed)
-        risen = np.cumsum(expected, axis=1)
-        over = np.maximum(risen - _MOST_HAZARD, 0.0)
-        before = np.maximum(risen - expected - _MOST_HAZARD, 0.0)
-        kept: Array = expected - (over - before)
-        return kept
+        full = np.append(found, np.zeros(self.coefficients - linear))
+        expected = _exp(z @ found)[:, None] * exposed
+        hazard = events / np.maximum(expected.sum(axis=0), 1e-12)
+        return Reference(
+            full,
+            hazard,
+            _means(expected, self._design),
+            gamma,
+            world.lost,
+            _means(exposed * _exp(self._design @ gamma)[:, None], self._design),
+            self._width * _spent(world.both),
+        )
 
     def scores(self, reference: Reference, design: Array, coded: Coded) -> Array:
         time, event = coded[self._times.column.name], coded[self._times.event]
         known = ~(np.isnan(time) | np.isnan(event))
         share = np.where(known, share_of(self._times.column, np.where(known, time, 0.0)), 0.0)
-        share = np.where(time >= self._times.column.bounds[1], 1.0, share)
-        exposed, happened = self._follow(share, np.where(known, event, 0.0))
-        risk = np.exp(np.clip(design @ reference.coefficients, -_MOST, _MOST))
-        whole = (risk[:, None] * (reference.hazard * exposed)).sum(axis=1)
-        expected = self._expected(reference.coefficients, reference.hazard, design, exposed)
-        counted = happened * (whole <= _MOST_HAZARD)[:, None]
-        residual = (counted - expected) * known[:, None]
+        share = np.where(time >= self._times.column.bounds[1], 1.0, share)[:, None]
+        exposed = np.clip(share - self._cuts[:-1], 0.0, self._width)
+        inside = (share > self._cuts[:-1]) & (share <= self._cuts[1:])
+        inside[:, :1] |= share <= 0
+        happened = inside * np.where(known, event, 0.0)[:, None]
+        lost = inside * np.where(known & (share[:, 0] < 1.0), 1 - event, 0.0)[:, None]
+        exposed = exposed * known[:, None]
+        residual = _residual(happened, _exp(design @ reference.coefficients), reference.hazard, exposed)
         score = design * residual.sum(axis=1)[:, None] - residual @ reference.means
-        return np.column_stack([score, residual @ self._blocks * _BLOCK_WEIGHT])
+        left = _residual(lost, _exp(design @ reference.leaving), reference.lost, exposed)
+        leaving = design * left.sum(axis=1)[:, None] - left @ reference.lost_means
+        return np.column_stack([score, residual @ self._blocks, leaving[:, : self._linear]])
+
+    def imagine(self, reference: Reference) -> Array:
+        z, linear = self._design, self._linear
+        residual, passed = self._imagined(_exp(z @ reference.coefficients), reference.hazard, reference.spent)
+        left, gone = self._imagined(_exp(z @ reference.leaving), reference.lost, reference.spent)
+        n, count, width = len(z), INTERVALS, self.coefficients
+        found = np.zeros((n, 2 * count + 1, self.size))
+        blocks = np.eye(BLOCKS)
+        for at, (part, whole) in enumerate(((residual, passed), (left, gone))):
+            means = (reference.means, reference.lost_means[:, :linear])[at]
+            columns = z if at == 0 else z[:, :linear]
+            here = slice(0, width) if at == 0 else slice(width + BLOCKS, self.size)
+            # Without what happens: minus what was expected until then.
+            since = np.cumsum(whole[:, :, None] * means, axis=1)
+            before = np.concatenate([np.zeros_like(since[:, :1]), since], axis=1)
+            risen = np.concatenate([np.zeros((n, 1)), np.cumsum(whole, axis=1)], axis=1)
+            until = risen[:, :-1] + part
+            nothing = before[:, :-1] + part[:, :, None] * means - columns[:, None, :] * until[:, :, None]
+            ended = before[:, -1] - columns * risen[:, -1:]
+            counted = (until < _MOST_HAZARD - 1e-9)[:, :, None]
+            what = nothing + counted * (columns[:, None, :] - means)
+            found[:, :count, here] = what if at == 0 else nothing
+            found[:, count:-1, here] = nothing if at == 0 else what
+            found[:, -1, here] = ended
+            if at == 0:
+                own = slice(width, width + BLOCKS)
+                by = np.cumsum(whole[:, :, None] * self._blocks, axis=1)
+                by = np.concatenate([np.zeros_like(by[:, :1]), by], axis=1)
+                none = -by[:, :-1] - part[:, :, None] * self._blocks
+                found[:, :count, own] = none + counted * self._blocks
+                found[:, count:-1, own] = none
+                found[:, -1, own] = -by[:, -1]
+        del blocks
+        return found
+
+    def _imagined(self, risk: Array, hazard: Array, spent: Array) -> tuple[Array, Array]:
+        """What was expected, up to L in all, within an interval that is left, or passed; (N, k)."""
+        passed = risk[:, None] * (hazard * self._width)
+        start = np.cumsum(passed, axis=1) - passed
+        until = np.minimum(start + risk[:, None] * hazard * spent, _MOST_HAZARD)
+        begun = np.minimum(start, _MOST_HAZARD)
+        return until - begun, np.minimum(start + passed, _MOST_HAZARD) - begun
+
+
+def _chances(world: _World) -> Array:
+    stays = world.left * world.lasting
+    end = world.left[:, -1] * np.exp(-world.both[:, -1])
+    return np.column_stack([stays * world.events, stays * world.losses, end])
+
+
+def _residual(happened: Array, risk: Array, hazard: Array, exposed: Array) -> Array:
+    """What happened less what was expected, up to L in all; (N, k)."""
+    expected = risk[:, None] * (hazard * exposed)
+    risen = np.cumsum(expected, axis=1)
+    kept = np.minimum(risen, _MOST_HAZARD) - np.minimum(risen - expected, _MOST_HAZARD)
+    counted = (risen[:, -1] < _MOST_HAZARD - 1e-9)[:, None]
+    return np.asarray(happened * counted - kept)
+
+
+def _means(weights: Array, design: Array) -> Array:
+    """(k, width) of the design by weights (N, k)."""
+    total = np.maximum(weights.sum(axis=0), 1e-12)
+    return np.asarray(weights.T @ design / total[:, None])
+
+
+def _exp(values: Array) -> Array:
+    return np.exp(np.clip(values, -_MOST, _MOST))
+
+
+def _lasting(hazard: Array) -> Array:
+    """∫₀¹ e^{-Λs} ds."""
+    large = np.maximum(hazard, 1e-5)
+    return np.where(hazard > 1e-5, -np.expm1(-large) / large, 1 - hazard / 2)
+
+
+def _lasting_slope(hazard: Array) -> Array:
+    large = np.maximum(hazard, 1e-3)
+    exact = (np.exp(-large) * (1 + large) - 1) / large**2
+    return np.where(hazard > 1e-3, exact, -0.5 + hazard / 3)
+
+
+def _spent(hazard: Array) -> Array:
+    """How far into an interval who leaves it is, on average."""
+    large = np.maximum(hazard, 1e-2)
+    return np.where(hazard > 1e-2, 1 / large - 1 / np.expm1(large), 0.5 - hazard / 12)
