@@ -132,7 +132,7 @@ def test_a_run_gives_one_part_of_the_public_shape(model: str) -> None:
     (part,) = run(how, encoding, x[:, None], present[:, None], SeededNoise(0), told)
     p = len(how.asked.answers)
     names = ["term", "estimate", *(f"cov_{i + 1}" for i in range(p))]
-    assert (part.copy, list(part.columns)) == (1, names)
+    assert (part.name, list(part.columns)) == ("answer", names)
     assert part.columns["term"].tolist() == list(range(1, p + 1))
     covariance = np.column_stack([part.columns[name] for name in names[2:]]).astype(np.float64)
     assert covariance == pytest.approx(covariance.T)

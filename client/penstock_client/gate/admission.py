@@ -141,7 +141,7 @@ def consider(signed: SignedStudy, facts: SiteFacts) -> Admission:
         raise _refuse_breach(breach)
     mechanism = facts.mechanisms.of(study.mechanism)
     shape = mechanism.shape(study.asked, persons)
-    if shape.rows * len(shape.names) > MAX_CELLS:
+    if shape.cells > MAX_CELLS:
         raise refuse("wire-limit")
     try:
         planned = mechanism.plan(study.asked, persons)

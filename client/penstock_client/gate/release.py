@@ -10,12 +10,10 @@ from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-import pyarrow as pa
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from penstock.base.errors import JobFailed, PenstockError
+from penstock.base.errors import PenstockError
 from penstock.base.files import sync_directory
-from penstock.mechanisms.released import Shape
 from penstock.privacy.accounting.accountant import epsilon, epsilon_pld
 from penstock.privacy.events import RELATION, injections, to_dict
 from penstock.wire.manifest import Manifest, read_manifest, sign_manifest
@@ -24,6 +22,7 @@ from penstock.wire.signatures import public_hex
 from penstock.wire.signed import SignedStudy
 from penstock_client.gate.admission import Admission
 from penstock_client.ledger.state import State
+from penstock_client.work.release_file import count_rows
 
 MANIFEST_FILE = "manifest.json"
 TABLE_FILE = "table.arrow"
@@ -38,29 +37,6 @@ def list_software() -> dict[str, str]:
         except PackageNotFoundError:
             found[name] = "unknown"
     return found
-
-
-def check_table(path: Path, shape: Shape) -> int:
-    """The worker's table has the promised columns and labels, and no missing surprise.
-
-    Returns:
-        How many rows each copy has: what the release's noisy count says, within the public bounds.
-
-    Raises:
-        JobFailed: it has not; what is wrong stays unsaid, since it may depend on rows.
-    """
-    nullable = {c.name for c in shape.schema.columns if c.nullable}
-    labels = []
-    with pa.memory_map(str(path)) as source, pa.ipc.open_stream(source) as batches:
-        good = batches.schema.names == shape.names
-        for batch in batches if good else ():
-            labels.append(batch.select(list(shape.labels)))
-            whole = (n for n in shape.names if n not in nullable)
-            good = good and not any(batch.column(n).null_count for n in whole)
-    rows = shape.copy_rows(pa.Table.from_batches(labels)) if good and labels else None
-    if rows is None:
-        raise JobFailed("the worker's table is not what was planned")
-    return rows
 
 
 def keep_release(
@@ -121,6 +97,7 @@ def describe_release(
         JobFailed: the table is not what was planned.
     """
     study, events, delta = signed.study, admission.charge.events, signed.study.privacy.delta
+    rows = count_rows(table, admission.shape)
     injection = injections(events)
     return Manifest(
         wire=WIRE_VERSION,
@@ -131,7 +108,7 @@ def describe_release(
         lineage=admission.charge.lineage,
         version=admission.charge.version,
         persons=persons,
-        rows=check_table(table, admission.shape),
+        rows=rows[admission.shape.first.name],
         copies=study.mechanism.copies,
         refits=study.mechanism.refits,
         guarantee=study.privacy.guarantee,

@@ -15,8 +15,9 @@ import pyarrow as pa
 from penstock.base.checks import NAME, SITE, SITE_BOUND, shown
 from penstock.base.errors import InvalidEvent, InvalidInput, SignatureError, UploadRejected
 from penstock.base.times import parse_time
+from penstock.mechanisms import labelled
 from penstock.mechanisms.registry import MECHANISMS
-from penstock.mechanisms.released import COPY, Shape
+from penstock.mechanisms.released import Shape
 from penstock.privacy.accounting import accountant
 from penstock.privacy.accounting.accountant import epsilon
 from penstock.privacy.events import (
@@ -98,12 +99,12 @@ def check_manifest(
                 f"the manifest's {name} is not what was asked", value=shown(got), bound=wanted
             )
     shape = MECHANISMS.of(study.mechanism).shape(study.asked, site.persons)
-    if not shape.allows(manifest.rows):
-        most = shape.counts[1]
+    first = shape.first
+    if not first.allows(manifest.rows):
         raise UploadRejected(
             "the manifest's rows are not what the public n allows",
             value=shown(manifest.rows),
-            bound=f"1 to {most}" if shape.counted else most,
+            bound=f"1 to {first.rows}" if first.counted else first.rows,
         )
     try:
         parse_time(manifest.released_at)
@@ -236,38 +237,49 @@ def read_upload(site: str, manifest: Manifest, path: Path, study: Study) -> Uplo
             digest.update(part)
     if digest.hexdigest() != manifest.table_sha256 or path.stat().st_size != manifest.table_bytes:
         raise UploadRejected("the table is not the one its manifest names")
+    parts = _read_labelled(path, shape, manifest.rows)
+    coded = {part.name: _check_values(parts[part.name], part.schema) for part in shape.parts}
+    kind_of(study).check(coded)
+    return Upload(site, manifest, parts)
+
+
+def _read_labelled(path: Path, shape: Shape, rows: int) -> dict[str, pa.Table]:
+    """The parts of one table, of before wire 1.2, in which labels tell them apart."""
     check_stream(path)
+    with pa.OSFile(str(path)) as source:
+        table = _read_table(source, labelled.arrow_schema(shape))
+    parts = labelled.split_table(shape, table)
+    if parts is None or not shape.counts_fit({name: len(part) for name, part in parts.items()}):
+        raise UploadRejected("the table's labels are not those of its copies, refits and paths")
+    found = len(parts[shape.first.name])
+    if found != rows:
+        raise UploadRejected(
+            "the table's copies have not the manifest's rows", value=found, bound=rows
+        )
+    return parts
+
+
+def _read_table(source: pa.NativeFile, expected: pa.Schema) -> pa.Table:
+    """A stream's table of these columns, parsed and valid."""
     try:
         # Not mapped but read: the numbers that are checked must be the numbers that are used.
-        with pa.OSFile(str(path)) as source, pa.ipc.open_stream(source) as reader:
-            expected = _check_columns(reader.schema, shape)
+        with pa.ipc.open_stream(source) as reader:
+            _check_columns(reader.schema, expected)
             table = reader.read_all()
         table.validate(full=True)
     except (pa.ArrowException, OSError, ValueError, TypeError, KeyError):
         raise UploadRejected("the table cannot be parsed") from None
     # Without the site's own metadata, which pandas would obey.
-    table = pa.Table.from_arrays(table.columns, schema=expected)
-    rows = shape.copy_rows(table)
-    if rows is None:
-        raise UploadRejected("the table's labels are not those of its copies, refits and paths")
-    if rows != manifest.rows:
-        raise UploadRejected(
-            "the table's copies have not the manifest's rows", value=rows, bound=manifest.rows
-        )
-    coded = _check_values(table.drop_columns(list(shape.labels)), shape.schema)
-    kind_of(study).check(coded, table.column(COPY).to_numpy())
-    return Upload(site, manifest, shape, table)
+    return pa.Table.from_arrays(table.columns, schema=expected)
 
 
-def _check_columns(found: pa.Schema, shape: Shape) -> pa.Schema:
+def _check_columns(found: pa.Schema, expected: pa.Schema) -> None:
     """Names, order and types; before any batch is read, which could be of any type and length."""
-    expected = shape.arrow()
     if found.names != expected.names:
         raise UploadRejected("the table's columns are not the study's")
     for field in expected:
         if found.field(field.name).type != field.type:
             raise UploadRejected(f"column {field.name} has another type", bound=field.type)
-    return expected
 
 
 def _check_values(table: pa.Table, schema: Schema) -> Coded:

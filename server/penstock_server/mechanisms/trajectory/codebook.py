@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.mechanisms import Trajectory
-from penstock.mechanisms.released import PATH
 from penstock.study.study import Study
-from penstock_server.mechanisms.trajectory.exports import PARTICLE, POINT, TIME, no_couplings
+from penstock_server.mechanisms.trajectory.exports import PARTICLE, PATH, POINT, TIME, no_couplings
 from penstock_server.mechanisms.writing import SITE, describe_column
 
 Json = dict[str, Any]

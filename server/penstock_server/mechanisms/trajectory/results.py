@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.mechanisms import Trajectory
-from penstock.mechanisms.released import PATH
-from penstock.schema import from_arrow
+from penstock.mechanisms.released import PARTICLES, PATHS
 from penstock.study.study import Study
 from penstock.wire.messages import Copies
 from penstock_server.analysis.refits import Measured
@@ -23,7 +22,6 @@ from penstock_server.mechanisms.trajectory.exports import (
     write_paths,
 )
 from penstock_server.mechanisms.trajectory.marginals import Marginals, summarise
-from penstock_server.mechanisms.trajectory.uploaded import read_particles, read_paths
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +37,7 @@ class TrajectoryResults:
     def summarise(self, upload: Upload) -> tuple[Marginals]:
         """What a picture shows of the particles and paths."""
         schema = self.study.schema
-        particles = from_arrow(read_particles(upload), schema)
-        paths = from_arrow(read_paths(upload).drop_columns([PATH]), schema)
+        particles, paths = (upload.coded(name, schema) for name in (PARTICLES, PATHS))
         return (summarise(self.used, schema, upload.manifest.rows, particles, paths),)
 
     def export(

@@ -34,6 +34,7 @@ from penstock.mechanisms.gibbs.posterior import Posterior, Regression
 from penstock.mechanisms.gibbs.summaries import summarise
 from penstock.mechanisms.gibbs.sums import add_up
 from penstock.mechanisms.parts import Part, Progress
+from penstock.mechanisms.released import ANSWER
 from penstock.privacy.noise.sources import NoiseSource
 from penstock.schema.encoding import Encoding
 
@@ -93,7 +94,7 @@ def run(
         "estimate": estimate,
     }
     columns |= {f"cov_{i + 1}": covariance[:, i] for i in range(len(estimate))}
-    yield Part(1, columns)
+    yield Part(ANSWER, columns)
 
 
 def answer(

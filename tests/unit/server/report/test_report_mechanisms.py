@@ -23,7 +23,6 @@ from penstock.questions.estimands import Estimand
 from penstock.schema import Column
 from penstock_server.mechanisms.registry import kind_of
 from penstock_server.mechanisms.trajectory import marginals
-from penstock_server.mechanisms.trajectory.uploaded import read_particles, read_paths
 from penstock_server.report.build import (
     ReportInputs,
     SiteInput,
@@ -211,15 +210,15 @@ def test_the_picture_holds_what_was_released(trajectory: dict[str, Any], tmp_pat
     assert [c["levels"] for c in part["columns"]] == [None, None, ["yes"], ["a", "b", "=c"], None]
     assert [f["site"] for f in part["figures"]] == [None, *made.SITES]
     north = made.uploads(made.study(TRAJECTORY), tmp_path)[0]
-    values = np.asarray(read_particles(north)["sbp"].to_pylist()).reshape(3, 6)
+    values = np.asarray(north.part("particles")["sbp"].to_pylist()).reshape(3, 6)
     got = part["figures"][1]["columns"][0]["quantiles"]
     for t in range(3):
         assert got[t][2] == pytest.approx(np.median(values[t]))
         assert values[t].min() <= got[t][0] <= got[t][1] <= got[t][2]
         assert values[t].max() >= got[t][4]
-    paths = np.asarray(read_paths(north)["sbp"].to_pylist()).reshape(5, 9)
+    paths = np.asarray(north.part("paths")["sbp"].to_pylist()).reshape(5, 9)
     assert part["figures"][1]["columns"][0]["paths"] == paths.tolist()
-    smokers = np.asarray(read_particles(north)["smoker"].to_pylist()).reshape(3, 6) == "yes"
+    smokers = np.asarray(north.part("particles")["smoker"].to_pylist()).reshape(3, 6) == "yes"
     assert part["figures"][1]["columns"][2]["shares"] == [pytest.approx(smokers.mean(axis=1))]
 
 
