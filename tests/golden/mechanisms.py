@@ -41,10 +41,19 @@ from tests.conftest import TestSite, World
 from tests.support.here import GateHere
 from tests.support.local import network
 
-from penstock.mechanisms import MECHANISMS, Gibbs, Maf, Settings, SlicedWasserstein, Trajectory
+from penstock.mechanisms import (
+    MECHANISMS,
+    Gibbs,
+    Maf,
+    Settings,
+    SlicedWasserstein,
+    Trajectory,
+    labelled,
+)
+from penstock.mechanisms.parts import Part
 from penstock.privacy.request import PrivacyRequest
 from penstock.questions.estimands import Estimand
-from penstock.schema import Column, Schema
+from penstock.schema import Column, Schema, from_arrow
 from penstock.study.study import Study
 from penstock_client.ledger import decisions
 from penstock_client.ledger.database import Database
@@ -221,7 +230,7 @@ def record(ran: Ran, out: Path) -> dict[str, Any]:
     manifest = json.loads((ran.release / "manifest.json").read_text())
     found = {
         "study": ran.study.to_dict(),
-        "upload": table_record(read_stream(ran.release / "table.arrow"), ran.study),
+        "upload": table_record(read_release(ran.release / "table.arrow", ran.study), ran.study),
         "manifest": mask(manifest["manifest"], of=("software",)),
         "ledger": ledger_record(ran.site),
         "decisions": [
@@ -247,9 +256,17 @@ def ledger_record(site: TestSite) -> list[dict[str, Any]]:
         database.close()
 
 
-def read_stream(path: Path) -> pa.Table:
-    with pa.OSFile(str(path)) as source:
-        return pa.ipc.open_stream(source).read_all()
+def read_release(path: Path, study: Study) -> pa.Table:
+    """A release's parts, one after the other, under the labels of before wire 1.2."""
+    shape = MECHANISMS.of(study.mechanism).shape(study.asked, PERSONS)
+
+    def parts() -> Iterator[Part]:
+        with pa.OSFile(str(path)) as source:
+            for part in shape.parts:
+                table = pa.ipc.open_stream(source).read_all()
+                yield Part(part.name, from_arrow(table, part.schema))
+
+    return pa.concat_tables(labelled.join_parts(shape, parts()))
 
 
 def table_record(table: pa.Table, study: Study) -> dict[str, Any]:

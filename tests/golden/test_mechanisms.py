@@ -20,7 +20,7 @@ from tests.golden.mechanisms import (
     STUDIES,
     carried_out,
     differences,
-    read_stream,
+    read_release,
     record,
     recorded,
     table_record,
@@ -72,7 +72,7 @@ def changed(name: str, rows: bytes, *, seed: int = SEED, **change: Any) -> dict[
     )
     with tempfile.TemporaryDirectory() as folder:
         worker.produce(spec, rows, lambda step, of: None, Path(folder) / "release")
-        table = read_stream(Path(folder) / "release")
+        table = read_release(Path(folder) / "release", study)
     return json.loads(json.dumps({"upload": table_record(table, study)}))
 
 

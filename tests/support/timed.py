@@ -15,6 +15,7 @@ from penstock.base.errors import Refused
 from penstock.mechanisms import MECHANISMS
 from penstock.mechanisms.parts import Part
 from penstock.study.study import Study
+from penstock.wire.messages import choose_version
 from penstock.wire.signed import SignedStudy, sign_cancel
 from penstock_client.gate.gate import Gate
 from penstock_client.gate.running import Runner
@@ -63,7 +64,7 @@ def table_of(study: Study, persons: int, path: Path) -> None:
         Part(p.name, {c.name: np.full(p.rows, c.lower or 0.0) for c in p.schema.columns})
         for p in shape.parts
     )
-    write_release(path, shape, parts)
+    write_release(path, shape, parts, choose_version(study.wire))
 
 
 class Slow:

@@ -17,12 +17,12 @@ from penstock.base.files import sync_directory
 from penstock.privacy.accounting.accountant import epsilon, epsilon_pld
 from penstock.privacy.events import RELATION, injections, to_dict
 from penstock.wire.manifest import Manifest, read_manifest, sign_manifest
-from penstock.wire.messages import PART_BYTES, WIRE_VERSION
+from penstock.wire.messages import PART_BYTES, choose_version
 from penstock.wire.signatures import public_hex
 from penstock.wire.signed import SignedStudy
 from penstock_client.gate.admission import Admission
 from penstock_client.ledger.state import State
-from penstock_client.work.release_file import count_rows
+from penstock_client.work.release_file import measure_release
 
 MANIFEST_FILE = "manifest.json"
 TABLE_FILE = "table.arrow"
@@ -97,10 +97,11 @@ def describe_release(
         JobFailed: the table is not what was planned.
     """
     study, events, delta = signed.study, admission.charge.events, signed.study.privacy.delta
-    rows = count_rows(table, admission.shape)
+    wire = choose_version(study.wire)
+    rows, parts = measure_release(table, admission.shape, wire)
     injection = injections(events)
     return Manifest(
-        wire=WIRE_VERSION,
+        wire=wire,
         study_id=signed.study_id,
         site=site,
         request_id=admission.request_id,
@@ -108,7 +109,7 @@ def describe_release(
         lineage=admission.charge.lineage,
         version=admission.charge.version,
         persons=persons,
-        rows=rows[admission.shape.first.name],
+        rows=rows,
         copies=study.mechanism.copies,
         refits=study.mechanism.refits,
         guarantee=study.privacy.guarantee,
@@ -129,6 +130,7 @@ def describe_release(
         insecure_seed=insecure,
         software=list_software(),
         gate_key=gate_key,
+        parts=parts,
     )
 
 

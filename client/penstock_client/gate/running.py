@@ -24,7 +24,7 @@ from pathlib import Path
 from penstock.base.errors import BudgetExceeded, JobFailed, PenstockError, Refused
 from penstock.privacy.events import Unbounded, to_dict
 from penstock.wire.canonical import digest
-from penstock.wire.messages import JobState
+from penstock.wire.messages import JobState, choose_version
 from penstock.wire.signatures import private_to_pem
 from penstock.wire.signed import SignedStudy
 from penstock_client.gate import release, schedule
@@ -37,7 +37,7 @@ from penstock_client.rows import snapshot
 from penstock_client.rows.sealed import NotCertified, require_certified, seal_rows
 from penstock_client.work import rehearsal
 from penstock_client.work.launcher import Worker
-from penstock_client.work.release_file import count_rows
+from penstock_client.work.release_file import measure_release
 from penstock_client.work.spec import Spec
 
 log = logging.getLogger("penstock.gate")
@@ -269,7 +269,7 @@ class Runner:
                 mechanism = self._stores.mechanisms.of(study.mechanism)
                 shape = mechanism.shape(rehearsal.shortened(study, mechanism).asked, persons)
                 began = time.perf_counter()
-                count_rows(worker.rehearsed, shape)
+                measure_release(worker.rehearsed, shape, choose_version(study.wire))
                 checked = time.perf_counter() - began
                 measured = replace(worker.measured(), checked=checked)
                 self._rehearsed[known] = rehearsal.seconds(study, mechanism, measured)

@@ -38,6 +38,7 @@ from penstock.processes.confinement import forbid_dumps, forbid_network
 from penstock.schema import Schema
 from penstock.schema.encoding import Encoding
 from penstock.study.study import Study
+from penstock.wire.messages import choose_version
 from penstock_client.rows import snapshot
 from penstock_client.rows.sealed import map_rows
 from penstock_client.work import rehearsal
@@ -144,7 +145,7 @@ def produce(
             yield part
             made(shape.part(part.name).kind)
 
-    write_release(path, shape, told())
+    write_release(path, shape, told(), choose_version(task.study.wire))
 
 
 def rehearse(spec: Spec, folder: Path, mechanisms: Registry = MECHANISMS) -> rehearsal.Measured:

@@ -20,6 +20,9 @@ class Directory:
     def __init__(self, where: str) -> None:
         self._coordinator = open_coordinator(Path(where))
 
+    def require_wire(self, wire: str) -> None:
+        """It is the coordinator itself, which refuses what it does not know."""
+
     def submit(self, signed: bytes) -> str:
         return self._coordinator.submit(read_signed_study(signed))
 

@@ -17,7 +17,14 @@ from typing import Any, Literal
 from penstock.base.errors import CoordinatorError
 from penstock.base.times import parse_time, stamp, utc_now
 from penstock.schema import Schema, compare
-from penstock.wire.messages import SERVED_MAJORS, SiteState, StudyState, explain_part
+from penstock.wire.messages import (
+    SERVED_MAJORS,
+    WIRE_VERSION,
+    SiteState,
+    StudyState,
+    explain_part,
+    is_newer,
+)
 from penstock.wire.signed import SignedCancel, SignedStudy
 from penstock_server.access.accesslog import AccessLog, Visitor, local_visitor
 from penstock_server.intake.texts import printable_text
@@ -131,6 +138,13 @@ class Coordinator:
         study, sites = signed.study, self.store.sites.all()
         if int(study.wire.split(".")[0]) not in SERVED_MAJORS:
             raise CoordinatorError("this wire version is not served", value=study.wire)
+        if is_newer(study.wire, WIRE_VERSION):
+            raise CoordinatorError(
+                "the study's wire version is newer than this coordinator",
+                value=study.wire,
+                bound=f"up to {WIRE_VERSION}",
+                remedy="ask who runs it to upgrade it, or sign the study for an older one",
+            )
         if moment >= parse_time(study.expires):
             raise CoordinatorError(
                 "the study has expired", value=study.expires, remedy="renew it and sign again"

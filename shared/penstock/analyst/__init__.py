@@ -47,6 +47,15 @@ Received = Callable[[str, int, int], None]
 class Coordinator(Protocol):
     """The analyst's view of a coordinator. Every call is idempotent."""
 
+    def require_wire(self, wire: str) -> None:
+        """Refuse to hand in a study of a wire version that the coordinator does not know.
+
+        Sites would answer in it, and be charged for what the coordinator could not read.
+
+        Raises:
+            CoordinatorError: it is newer.
+        """
+
     def submit(self, signed: bytes) -> str:
         """Hand in a signed study; returns its id."""
 

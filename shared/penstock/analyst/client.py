@@ -113,7 +113,9 @@ class Client:
         if not no_estimands:
             what = f"study {found.name}" if isinstance(study, Study) else str(study)
             require_estimands(found, what, "call submit(…, no_estimands=True)")
-        return self._coordinator.submit(sign_study(found, _private(key)).to_bytes())
+        signed = sign_study(found, _private(key))
+        self._coordinator.require_wire(found.wire)
+        return self._coordinator.submit(signed.to_bytes())
 
     def studies(self) -> list[dict[str, Any]]:
         """All studies that you may read, oldest first, as :meth:`status` gives them."""

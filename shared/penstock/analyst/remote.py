@@ -24,7 +24,7 @@ from penstock.base.checks import NAME
 from penstock.base.errors import CoordinatorError, InvalidInput, Problem, Unreachable
 from penstock.base.printable import make_printable
 from penstock.base.shapes import has_fields, has_keys, is_list_of_objects, is_object
-from penstock.wire.messages import WIRE_VERSION, Copies
+from penstock.wire.messages import WIRE_VERSION, Copies, is_newer, names_parts
 
 TIMEOUT = httpx.Timeout(connect=10.0, read=60.0, write=60.0, pool=10.0)
 MAKING_SECONDS = 900.0
@@ -101,6 +101,16 @@ class Remote:
     def me(self) -> dict[str, Any]:
         """Whose token this is: name, role, expires."""
         return self._record("GET", "me", keys=("name", "role", "expires"))
+
+    def require_wire(self, wire: str) -> None:
+        if names_parts(wire) and is_newer(wire, theirs := str(self.about()["wire"])):
+            raise CoordinatorError(
+                "the study's wire version is newer than the coordinator",
+                value=wire,
+                bound=f"up to {theirs}",
+                remedy=f'ask who runs it to upgrade it, or write wire = "{theirs}" at the top of '
+                "the study, and hand it in again",
+            )
 
     def submit(self, signed: bytes) -> str:
         return str(self._record("POST", "studies", signed, keys=("study",))["study"])

@@ -281,7 +281,9 @@ def submit(
     """Sign a study with your key, here, and hand it in. The same study again changes nothing."""
     found = _read_asked(path, no_estimands)
     signed = sign_study(found, private_from_pem(read_private(key)))
-    study_id = connect(coordinator).submit(signed.to_bytes())
+    asked = connect(coordinator)
+    asked.require_wire(found.wire)
+    study_id = asked.submit(signed.to_bytes())
     if as_json:
         emit_json({"study": study_id, "signer": signed.signer})
         return

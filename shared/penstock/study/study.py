@@ -46,7 +46,7 @@ class Study:
         release: index of the release, from 1.
         max_sites_per_person: in how many sites a person may be, at most; the report composes
             over it (a number above len(sites) is on the safe side).
-        wire: the wire version that was signed.
+        wire: the wire version that was signed; sites answer in none that came later.
         readers: accounts at the coordinator that may read the study and its results, besides the
             account that hands it in; distinct names.
 
@@ -68,7 +68,7 @@ class Study:
     expires: str
     release: int = 1
     max_sites_per_person: int = 1
-    wire: str = "1.0"
+    wire: str = "1.2"
     readers: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

@@ -38,8 +38,19 @@ class _Mechanism(Mechanism[ColumnMean, Plan]):
 
     def shape(self, asked: Asked[ColumnMean], persons: int) -> Shape:
         low, high = asked.schema[asked.settings.column].bounds
-        schema = Schema((Column("mean", "continuous", low, high),))
-        return Shape((PartShape("mean", Kind.ONCE, schema, 1),))
+        mean = Schema((Column("mean", "continuous", low, high),))
+        spread = Schema(
+            (
+                Column("of", "categorical", levels=("sum", "count")),
+                Column("sd", "continuous", 0.0, 1e6),
+            )
+        )
+        return Shape(
+            (
+                PartShape("mean", Kind.ONCE, mean, 1),
+                PartShape("calibration", Kind.ONCE, spread, 2),
+            )
+        )
 
     def counts_rows(self, asked: Asked[ColumnMean]) -> bool:
         return False
@@ -60,6 +71,7 @@ class _Mechanism(Mechanism[ColumnMean, Plan]):
         total, count = exact + plan.sd * noise.normal(2)
         mean = np.clip(total / max(count, 1.0), -1.0, 1.0)
         yield Part("mean", {"mean": np.array([plan.middle + plan.half * mean])})
+        yield Part("calibration", {"of": np.arange(2.0), "sd": np.full(2, plan.sd)})
 
     def draft(self, schema: Schema, time: str | None = None) -> ColumnMean:
         return ColumnMean(next(c.name for c in schema.columns if c.kind in NUMBER_KINDS))

@@ -387,6 +387,7 @@ BAD = {
     "schema not carried": (signed_bytes(schema=WIDER), CoordinatorError, "schema"),
     "expired": (signed_bytes(expires="2026-11-21T00:00:00Z"), CoordinatorError, "expired"),
     "wire version": (signed_bytes(wire="2.0"), CoordinatorError, "wire"),
+    "newer wire version": (signed_bytes(wire="1.3"), CoordinatorError, "newer than this coord"),
     "unsigned": (b'{"study":{}}', SignatureError, "not signed"),
     "tampered": (signed_bytes().replace(b"A trial", b"A trick"), SignatureError, "signature"),
     "not JSON": (b"\xff", InvalidInput, "signed study"),

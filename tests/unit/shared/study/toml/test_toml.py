@@ -351,8 +351,8 @@ def test_times_may_be_written_as_toml_times(time: str) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "where"),
     [
-        ('wire = "1.0"', 'wire = "one"', "wire"),
-        ('wire = "1.0"', "wirre = 1", "wirre"),
+        ('wire = "1.2"', 'wire = "one"', "wire"),
+        ('wire = "1.2"', "wirre = 1", "wirre"),
         ('name = "bp-cvd"', 'name = "bp cvd"', "study.name"),
         ("quorum = 2", "quorum = 4", "study.quorum"),
         ("quorum =", "quorrum =", "study.quorrum"),
