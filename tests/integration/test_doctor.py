@@ -548,6 +548,23 @@ def test_a_site_that_works(world, quick, issued):
     assert the(rows, "wire")
 
 
+def test_keys_of_a_policy_that_have_no_effect_are_named_one_a_row(world, quick):
+    """A steward who wrote a limit years ago must not believe that it still holds."""
+    site = world.site()
+    text = site.paths.policy.read_text().replace("[limits]", "[limits]\napproximate_delta = 1e-6")
+    site.paths.policy.write_text(text + '[strata]\nnames = ["north"]\n')
+    limit = text.split("\n").index("approximate_delta = 1e-6") + 1
+    last = text.count("\n") + 1
+    rows = site_doctor.check_site(site.paths.root)
+    first, *retired = [r for r in rows if r.check == "policy"]
+    assert first.state == OK
+    assert [(r.state, r.found) for r in retired] == [
+        (WARN, f"line {limit}: limits.approximate_delta has no effect"),
+        (WARN, f"line {last}: strata has no effect"),
+    ]
+    assert all("Remove the key" in r.remedy for r in retired)
+
+
 def test_a_site_with_everything_wrong(world, quick):
     site = world.site()
     join(site, f"localhost:{free_port()}", "no certificate")

@@ -31,7 +31,7 @@ from penstock.wire import gate_pb2, gate_pb2_grpc
 from penstock.wire.calls import connect, failure
 from penstock.wire.messages import SERVED_MAJORS
 from penstock_client.site.network_paths import NetworkPaths
-from penstock_client.site.policy import read_policy
+from penstock_client.site.policy import find_retired, read_policy
 from penstock_client.site.signers import read_trust
 from penstock_client.site.site_paths import SitePaths
 from penstock_client.site.site_settings import SiteSettings, read_settings
@@ -107,10 +107,16 @@ def _check_data(paths: SitePaths) -> Row:
     return Row("data", OK, "rows are certified")
 
 
-def _check_policy(paths: SitePaths) -> Row:
+def _check_policy(paths: SitePaths) -> list[Row]:
+    """What the policy allows, and each key that a steward may believe to be a rule of it."""
     policy = read_policy(paths.policy)
     what = f"{policy.approval}, at most ε = {policy.total_epsilon:g} in all"
-    return Row("policy", OK, what)
+    remedy = "Remove the key: it was one of an earlier version."
+    retired = [
+        Row("policy", WARN, f"line {line}: {key} has no effect", remedy)
+        for key, line in find_retired(paths.policy)
+    ]
+    return [Row("policy", OK, what), *retired]
 
 
 def _check_trust(paths: SitePaths) -> Row:
