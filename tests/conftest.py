@@ -28,7 +28,7 @@ from penstock.schema import Column, Schema
 from penstock.study.study import Study
 from penstock.study.toml import dictionary_toml
 from penstock.wire import gate_pb2, gate_pb2_grpc
-from penstock.wire.calls import connect, failure
+from penstock.wire.calls import connect, explain_failure
 from penstock.wire.signatures import generate_key, public_hex
 from penstock.wire.signed import SignedStudy, sign_study
 from penstock_client.ledger.database import Database
@@ -146,7 +146,7 @@ class TestSite:
             try:
                 return getattr(gate_pb2_grpc.GateStub(channel), method)(request, timeout=20)
             except grpc.RpcError as error:
-                raise failure(error) from None
+                raise explain_failure(error) from None
 
     def submit(self, signed: SignedStudy) -> Any:
         return self.call("Submit", gate_pb2.SubmitRequest(signed_study=signed.to_bytes()))
@@ -170,7 +170,7 @@ class TestSite:
             try:
                 parts = list(gate_pb2_grpc.GateStub(channel).Collect(request, timeout=60))
             except grpc.RpcError as error:
-                raise failure(error) from None
+                raise explain_failure(error) from None
         return parts[0].manifest, b"".join(p.table for p in parts[1:])
 
     def ledger(self) -> State:

@@ -254,7 +254,7 @@ class Demo:
         """Run one `penstock` command to its end; its output is shown if it fails."""
         streams = None if show else subprocess.PIPE
         process = subprocess.run(
-            _penstock(args),
+            _compose_command(args),
             cwd=self.work,
             env=self.environment,
             input=text,
@@ -275,7 +275,7 @@ class Demo:
         name = "-".join(a for a in args if not a.startswith("-"))
         with open(self.work / f"{name}.log", "ab") as log:
             child = subprocess.Popen(
-                _penstock(args), cwd=self.work, env=self.environment, stdout=log, stderr=log
+                _compose_command(args), cwd=self.work, env=self.environment, stdout=log, stderr=log
             )
         self.children[name] = child
         self.stack.callback(_end, child)
@@ -313,7 +313,7 @@ class Demo:
             time.sleep(0.5)
 
 
-def _penstock(args: Sequence[str]) -> list[str]:
+def _compose_command(args: Sequence[str]) -> list[str]:
     return [sys.executable, "-m", "penstock", *args]
 
 

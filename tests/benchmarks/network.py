@@ -46,7 +46,7 @@ from tests.support.results import Row, write
 
 from penstock.mechanisms import Maf
 from penstock.privacy.request import PrivacyRequest
-from penstock.processes.supervisor import flower_environment
+from penstock.processes.supervisor import make_flower_environment
 from penstock.study.study import Study
 from penstock.wire.signatures import generate_key
 from penstock.wire.signed import sign_study
@@ -122,7 +122,7 @@ def running(*command: str, home: Path, log: Path) -> Iterator[subprocess.Popen[b
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
-            env=flower_environment(home),
+            env=make_flower_environment(home),
         )
         try:
             yield process

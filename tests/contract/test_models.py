@@ -38,7 +38,7 @@ from penstock_server.analysis.models import TABLE_MODELS
 from penstock_server.analysis.models.linear import LinearTable
 from penstock_server.analysis.models.table_model import Fit, TableModel
 from penstock_server.report import words
-from penstock_server.report.build import completed, report_schema
+from penstock_server.report.build import complete_report, report_schema
 
 Array = NDArray[np.float64]
 ROOT = Path(__file__).parents[2]
@@ -130,7 +130,9 @@ USES: dict[str, Callable[[Estimand], object]] = {
     "measure": lambda e: words.measure(e, SCHEMA),
     "outcome": lambda e: words.outcome_text(e, SCHEMA),
     "chain": lambda e: POSINGS.of(e.model),
-    "old report": lambda e: completed({"format_version": "1.0", "estimands": [{"model": e.model}]}),
+    "old report": lambda e: complete_report(
+        {"format_version": "1.0", "estimands": [{"model": e.model}]}
+    ),
 }
 
 

@@ -80,7 +80,7 @@ def reported(study: Study, upload: Upload) -> str:
             upload.site,
             "delivered",
             estimates=made.estimates(upload, study),
-            release=results._release(upload.manifest),
+            release=results._describe_release(upload.manifest),
             summaries=kind_of(study).load_results().summarise(upload),
         ),
     )

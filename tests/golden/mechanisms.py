@@ -180,7 +180,7 @@ def finish(hub: Coordinator, sockets: Mapping[str, Path]) -> None:
             row, folder = hub.store.studies.find(lease.study_id), hub.folder.results(lease.study_id)
             assert row is not None
             folder.mkdir(parents=True)
-            results.build(gather(hub, row, lease.since), folder)
+            results.build_results(gather(hub, row, lease.since), folder)
             assert hub.leases.finish(lease, lambda: None)
         return all(study.state.final for study in hub.store.studies.all())
 
@@ -216,7 +216,7 @@ def mask(value: Any, *, of: tuple[str, ...] = (), keep: tuple[str, ...] = ()) ->
 def record(ran: Ran, out: Path) -> dict[str, Any]:
     """Everything that one study left behind; see the keys."""
     names = sorted(
-        p.name for p in results.pull(ran.coordinator, ran.study_id, out, copies="refits")
+        p.name for p in results.pull_results(ran.coordinator, ran.study_id, out, copies="refits")
     )
     manifest = json.loads((ran.release / "manifest.json").read_text())
     found = {

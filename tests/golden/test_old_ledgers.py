@@ -335,6 +335,6 @@ def test_a_coordinator_of_0_1_0_has_its_study_pulled_and_pools_it_as_before(tmp_
     rows = {n: len(pq.read_table(tmp_path / "out" / f"{n}.parquet")) for n in ("pooled", "refits")}
     assert rows == {"pooled": 194, "refits": 113}
     (tmp_path / "again").mkdir()
-    built = results.build(gather(hub, row, row.finished), tmp_path / "again")
+    built = results.build_results(gather(hub, row, row.finished), tmp_path / "again")
     assert differences(json.loads(json.dumps(built)), known) == []
     hub.store.close()

@@ -21,7 +21,7 @@ from tests.support.column_mean.mechanism import COLUMN_MEAN, WITH_MEAN
 from tests.support.column_mean.settings import ColumnMean
 from tests.support.here import GateHere, WorkerHere
 
-from penstock.analyst.answers import cost, returned
+from penstock.analyst.answers import describe_cost, describe_returned
 from penstock.base.errors import InvalidInput
 from penstock.mechanisms import MECHANISMS
 from penstock.mechanisms.registry import Registry
@@ -88,8 +88,8 @@ def test_its_study_is_drafted_written_read_and_explained(world: World) -> None:
     assert parse_study(study_toml(study, WITH_MEAN), WITH_MEAN) == study
     assert "# column-mean releases the mean of one column." in study_toml(study, WITH_MEAN)
     assert mechanism_for("column-mean", study.schema, mechanisms=WITH_MEAN) == ColumnMean("age")
-    assert returned(study, WITH_MEAN) == ["comes back: the mean of sbp"]
-    assert cost(study, WITH_MEAN).startswith("costs each site ε = 2")
+    assert describe_returned(study, WITH_MEAN) == ["comes back: the mean of sbp"]
+    assert describe_cost(study, WITH_MEAN).startswith("costs each site ε = 2")
     text = policy_template(WITH_MEAN)
     assert '"column-mean"                 no rows: one number' in text
     assert "one of five" in text

@@ -133,7 +133,7 @@ def test_a_process_without_secrets_makes_the_bytes_that_were_made_before(coordin
         until(lambda: state(coordinator, study) is StudyState.FINISHED)
     row = coordinator.store.studies.find(study)
     assert row.finished < since
-    results.build(material.gather(coordinator, row, row.finished), tmp_path)
+    results.build_results(material.gather(coordinator, row, row.finished), tmp_path)
     assert report(coordinator, study) == (tmp_path / "report.json").read_bytes()
     assert left_behind(coordinator) == []
 
@@ -256,7 +256,9 @@ def test_a_full_disk_is_told_and_waited_for(coordinator):
             filler.write_bytes(bytes(100_000))
         until(lambda: builder.turn() is False and coordinator.status(study)["note"])
         assert "disk is full" in coordinator.status(study)["note"]
-        late = next(r for r in doctor.checkup(coordinator.folder.root) if r.check == "results")
+        late = next(
+            r for r in doctor.check_coordinator(coordinator.folder.root) if r.check == "results"
+        )
         assert (late.state, "disk is full" in late.found) == ("warn", True)
         assert state(coordinator, study) is StudyState.POOLING
         give_room()

@@ -121,7 +121,7 @@ def made(world, tmp_path_factory):
 
 
 def pull(made, out, *, copies="one"):
-    results.pull(made["coordinator"], made["study"], out, copies=copies)
+    results.pull_results(made["coordinator"], made["study"], out, copies=copies)
     return out
 
 
@@ -245,7 +245,7 @@ def test_a_study_that_has_not_finished_has_no_results(world, tmp_path):
     enrol_site(coordinator, json.loads(site.paths.join.read_text()))
     study_id = coordinator.submit(world.signed(schema=SCHEMA, estimands=(ESTIMAND,)))
     with pytest.raises(CoordinatorError, match="no results"):
-        results.pull(coordinator, study_id, tmp_path / "out", copies="one")
+        results.pull_results(coordinator, study_id, tmp_path / "out", copies="one")
     assert not (tmp_path / "out").exists()
 
 
@@ -282,7 +282,7 @@ def test_a_study_is_closed_without_a_site_whose_steward_has_not_looked(world, tm
     assert second.ledger().charges == {}
     assert len(first.ledger().charges) == 1
     out = tmp_path / "out"
-    results.pull(coordinator, study_id, out, copies="one")
+    results.pull_results(coordinator, study_id, out, copies="one")
     report = json.loads((out / "report.json").read_text())
     (late,) = report["missing"]
     assert (late["site"], late["state"], late["code"]) == (second.name, "timed-out", "late")
@@ -325,5 +325,5 @@ def test_a_killed_pump_loses_nothing_and_charges_once(world, tmp_path):
     for site in world.sites:
         (charge,) = site.ledger().charges.values()
         assert charge.status == "committed"
-    out = results.pull(coordinator, study_id, tmp_path / "out", copies="all")
+    out = results.pull_results(coordinator, study_id, tmp_path / "out", copies="all")
     assert {p.name for p in out} == FILES

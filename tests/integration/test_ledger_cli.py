@@ -189,7 +189,7 @@ def test_the_bar_needs_neither_colour_nor_more_than_ascii(steward, monkeypatch):
     raw = io.BytesIO()
     plain = io.TextIOWrapper(raw, encoding="ascii")  # strict: anything else would raise
     monkeypatch.setattr(budget, "out", Console(file=plain, highlight=False, soft_wrap=True))
-    budget._bar(row["share_spent"])
+    budget._show_bar(row["share_spent"])
     plain.flush()
     assert set(raw.getvalue().decode().strip()) == {"#", "."}
     assert 0 < row["share_spent"] < 1

@@ -92,7 +92,7 @@ class Made:
 
     def pull(self, name: str) -> Path:
         out = self.folder / f"out-{name}"
-        results.pull(self.coordinator, self.ids[name], out, copies="all")
+        results.pull_results(self.coordinator, self.ids[name], out, copies="all")
         return out
 
     def report(self, name: str) -> dict:

@@ -110,7 +110,9 @@ def finish(coordinator: Coordinator, study_id: str) -> None:
     assert lease is not None
     assert lease.study_id == study_id
     coordinator.folder.results(study_id).mkdir(parents=True)
-    results.build(gather(coordinator, row, lease.since), coordinator.folder.results(study_id))
+    results.build_results(
+        gather(coordinator, row, lease.since), coordinator.folder.results(study_id)
+    )
     assert coordinator.leases.finish(lease, lambda: None)
 
 

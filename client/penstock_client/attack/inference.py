@@ -109,7 +109,7 @@ class Outcome:
 
 
 @contextlib.contextmanager
-def specified(
+def seal_task(
     paths: SitePaths, settings: SiteSettings, request_id: str
 ) -> Iterator[tuple[Spec, int]]:
     """What the attacker is to run: the request's plan, and the rows that it was submitted for.

@@ -24,19 +24,19 @@ def show_lineage(row: dict[str, Any], *, detail: bool = False) -> None:
     if row["closed"]:
         total = "its guarantee ended, by a release without one (ε = ∞)"
     say(f"{row['lineage']}: {_percent(row['share_spent'])} of its life is used; {total}")
-    _bar(row["share_spent"])
-    for note in _notes(row):
+    _show_bar(row["share_spent"])
+    for note in _list_notes(row):
         say(f"  ! {note}")
     if row["charges"]:
         table("", _CHARGES, [_charge(c) for c in row["charges"]])
     if detail:
-        _detail(row)
+        _show_detail(row)
     elif row["charges"]:
         say("shares add up; --detail: every other account of ε, and what allowances leave")
     say("")
 
 
-def _notes(row: dict[str, Any]) -> list[str]:
+def _list_notes(row: dict[str, Any]) -> list[str]:
     """What is not as it should be."""
     notes = []
     if row["over"]:
@@ -47,17 +47,17 @@ def _notes(row: dict[str, Any]) -> list[str]:
     return notes
 
 
-def _detail(row: dict[str, Any]) -> None:
+def _show_detail(row: dict[str, Any]) -> None:
     """Every account of ε, the allowances, and each charge's place in them."""
     say("")
-    table("", ("", ""), _facts(row))
-    _parts("signers", row["signers"], _signer)
-    _parts("studies", row["studies"], lambda s: s["study"][:24])
+    table("", ("", ""), _list_facts(row))
+    _show_parts("signers", row["signers"], _name_signer)
+    _show_parts("studies", row["studies"], lambda s: s["study"][:24])
     if row["charges"]:
-        table("charges", _DETAILED, [_detailed(c) for c in row["charges"]])
+        table("charges", _DETAILED, [_detail_charge(c) for c in row["charges"]])
 
 
-def _bar(share: float) -> None:
+def _show_bar(share: float) -> None:
     """How much of a life is used up, in what adds up, as characters that any terminal has."""
     full = math.ceil(share * WIDTH)
     style = "green" if share < 0.5 else "yellow" if share < 0.9 else "red"
@@ -75,7 +75,7 @@ def _percent(share: float) -> str:
     return f"{100 * share:.2g} %" if share < 0.1 else f"{100 * share:.3g} %"
 
 
-def _facts(row: dict[str, Any]) -> list[tuple[str, str]]:
+def _list_facts(row: dict[str, Any]) -> list[tuple[str, str]]:
     orders = row["order"] if isinstance(row["order"], list | tuple) else [row["order"]]
     guarantee = f"ε ≤ {row['total_epsilon']:g}, for life"
     if row["closed"]:
@@ -89,7 +89,7 @@ def _facts(row: dict[str, Any]) -> list[tuple[str, str]]:
         ),
         (
             "odometer, valid whenever you look",
-            f"ε {_odometer(row)}",
+            f"ε {_tell_odometer(row)}",
         ),
         (
             "at the best order, for comparison",
@@ -97,14 +97,14 @@ def _facts(row: dict[str, Any]) -> list[tuple[str, str]]:
         ),
         (
             "spent, if a person is exchanged for another",
-            _replaced(row),
+            _tell_replaced(row),
         ),
-        ("whom it protects", _protected(row["unit"])),
+        ("whom it protects", _tell_protected(row["unit"])),
     ]
     if row["together_with"]:
         names = ", ".join(row["together_with"])
         facts.append(("the same persons may be in", f"{names}: never declared disjoint, added up"))
-    facts += [(f"allowance of {y['year']} (UTC)", _of(y)) for y in row["years"][-1:]]
+    facts += [(f"allowance of {y['year']} (UTC)", _tell_share(y)) for y in row["years"][-1:]]
     if row["approximate_delta"]:
         facts.append(("δ set aside for proofs with one", f"{row['approximate_delta']:g}"))
     if row["strata"]:
@@ -115,7 +115,7 @@ def _facts(row: dict[str, Any]) -> list[tuple[str, str]]:
     return facts
 
 
-def _replaced(row: dict[str, Any]) -> str:
+def _tell_replaced(row: dict[str, Any]) -> str:
     """The other relation's ε, for life so far; what the filter guards is a person's absence."""
     found = row["spent_epsilon_replace_one"]
     if found is None:
@@ -123,7 +123,7 @@ def _replaced(row: dict[str, Any]) -> str:
     return f"ε {number(found)} (replace-one, as papers quote it)"
 
 
-def _protected(unit: dict[str, Any] | None) -> str:
+def _tell_protected(unit: dict[str, Any] | None) -> str:
     if unit is None:
         return "not recorded: run `penstock site check`"
     if unit["person"] is None:
@@ -131,13 +131,13 @@ def _protected(unit: dict[str, Any] | None) -> str:
     return f"a person by {unit['person']}, with at most {unit['rows']} rows"
 
 
-def _odometer(row: dict[str, Any]) -> str:
+def _tell_odometer(row: dict[str, Any]) -> str:
     reading = row["odometer_epsilon"]
     # None is said of ∞, and of an odometer whose ladder has come to its end.
     return "∞" if row["closed"] else "above the total" if reading is None else number(reading)
 
 
-def _of(part: dict[str, Any]) -> str:
+def _tell_share(part: dict[str, Any]) -> str:
     """Spent, of how much, and what is left."""
     spent = f"ε {number(part['spent_epsilon'])} spent"
     if part["allowance"] is None:
@@ -145,17 +145,17 @@ def _of(part: dict[str, Any]) -> str:
     return f"{spent} of {part['allowance']:g}, {number(part['left_epsilon'])} left"
 
 
-def _parts(title: str, parts: list[dict[str, Any]], name: Any) -> None:
+def _show_parts(title: str, parts: list[dict[str, Any]], name: Any) -> None:
     spending = [p for p in parts if p["spent_epsilon"] != 0 or p["allowance"] is not None]
     if spending:
-        table(title, ("", ""), [(name(p), _of(p)) for p in spending])
+        table(title, ("", ""), [(name(p), _tell_share(p)) for p in spending])
 
 
-def _signer(part: dict[str, Any]) -> str:
-    return part["label"] or _key(part["signer"])
+def _name_signer(part: dict[str, Any]) -> str:
+    return part["label"] or _shorten_key(part["signer"])
 
 
-def _key(signer: str) -> str:
+def _shorten_key(signer: str) -> str:
     try:
         return fingerprint(signer)[:19] + "…"
     except SignatureError:  # a record may name anything
@@ -177,7 +177,7 @@ def _charge(charge: dict[str, Any]) -> tuple[str, ...]:
     )
 
 
-def _detailed(charge: dict[str, Any]) -> tuple[str, ...]:
+def _detail_charge(charge: dict[str, Any]) -> tuple[str, ...]:
     return (
         charge["request"][:12],
         charge["mechanism"],

@@ -11,7 +11,7 @@ import typer
 
 from penstock.base.errors import GateUnavailable, InvalidInput, Problem
 from penstock.wire import gate_pb2, gate_pb2_grpc
-from penstock.wire.calls import connect, failure
+from penstock.wire.calls import connect, explain_failure
 from penstock_client.ledger.decisions import Who
 from penstock_client.site.site_paths import SitePaths
 from penstock_client.site.site_settings import SiteSettings, read_settings
@@ -53,7 +53,7 @@ def call_steward(paths: SitePaths, method: str, request: Any) -> Any:
         try:
             return getattr(gate_pb2_grpc.StewardStub(channel), method)(request, timeout=RPC_SECONDS)
         except grpc.RpcError as error:
-            raise failure(error) from None
+            raise explain_failure(error) from None
 
 
 def call_document(paths: SitePaths, method: str, request: Any = None) -> dict[str, Any]:

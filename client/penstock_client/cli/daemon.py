@@ -131,7 +131,7 @@ def stop(directory: SiteDir = Path()) -> None:
 def status(directory: SiteDir = Path(), as_json: AsJson = False) -> None:
     """What the gate says of itself, what it holds, and which processes run."""
     paths, _ = open_site(directory)
-    processes = _processes(paths)
+    processes = _read_processes(paths)
     try:
         shown = call_document(paths, "Status")
     except GateUnavailable:
@@ -144,11 +144,11 @@ def status(directory: SiteDir = Path(), as_json: AsJson = False) -> None:
         return
     if "gate_key" in shown:
         shown["gate_key"] = fingerprint(shown["gate_key"])
-    rows = [(k, shorten(v)) for k, v in _told(shown).items()]
+    rows = [(k, shorten(v)) for k, v in _word_processes(shown).items()]
     table(f"site {shown.get('site', paths.root)}", ("", ""), rows)
 
 
-def _processes(paths: SitePaths) -> dict[str, Any]:
+def _read_processes(paths: SitePaths) -> dict[str, Any]:
     """The daemon's pid and what it says of its children; the coordinator that was joined."""
     found = site_daemon.find_running(paths.daemon_lock, paths.daemon_state)
     return {
@@ -162,7 +162,7 @@ def _processes(paths: SitePaths) -> dict[str, Any]:
     }
 
 
-def _told(shown: dict[str, Any]) -> dict[str, Any]:
+def _word_processes(shown: dict[str, Any]) -> dict[str, Any]:
     """The same, in a person's words."""
     said = [f"{name} {what}" for name, what in shown["processes"].items()]
     return {

@@ -167,14 +167,14 @@ def ledger_decisions(directory: SiteDir = Path(), as_json: AsJson = False) -> No
         say("no decision yet")
         return
     columns = ("time (UTC)", "decision", "by", "of what", "reason")
-    table("decisions", columns, [_decision(one) for one in found])
+    table("decisions", columns, [_list_decision(one) for one in found])
 
 
-def _decision(one: Mapping[str, Any]) -> tuple[str, ...]:
-    return one["time"][:19], one["kind"], name_decider(one["by"]), _subject(one), one["reason"]
+def _list_decision(one: Mapping[str, Any]) -> tuple[str, ...]:
+    return one["time"][:19], one["kind"], name_decider(one["by"]), _name_subject(one), one["reason"]
 
 
-def _subject(one: Mapping[str, Any]) -> str:
+def _name_subject(one: Mapping[str, Any]) -> str:
     """What a decision is about, in a few words."""
     kind = one["kind"]
     if kind in ("approve", "reject"):

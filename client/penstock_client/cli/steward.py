@@ -116,7 +116,7 @@ def preview(
     from penstock_client.attack import inference as attack
 
     forbid_dumps()
-    asked = attack.specified(paths, settings, shown["request"])
+    asked = attack.seal_task(paths, settings, shown["request"])
     with asked as (spec, rows), _progress() as progress:
         found = attack.run(spec, rows, repeats, progress, swept=swept)
     if as_json:

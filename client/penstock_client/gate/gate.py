@@ -44,7 +44,7 @@ class Gate:
 
     # -- facts ---------------------------------------------------------------------------------
 
-    def _public_position(self) -> tuple[int, str]:
+    def _find_public_position(self) -> tuple[int, str]:
         """The ledger's newest record before the first that does not show yet, and its hash."""
         outside = self.stores.outside()
         first = outside.find_first_hidden()
@@ -62,13 +62,13 @@ class Gate:
         Raises:
             Refused: not certified yet, or misconfigured; never for ``seen_manifest``.
         """
-        self._look(seen_manifest)
+        self._consider_manifest(seen_manifest)
         about = describe_identity(self.stores.settings, self.stores.public_key)
         if self.stores.watch.stopped:
             return {**about, "stopped": ROLLED_BACK}
-        return {**about, **describe_offer(self.stores.facts(), self._public_position())}
+        return {**about, **describe_offer(self.stores.facts(), self._find_public_position())}
 
-    def _look(self, seen_manifest: bytes) -> None:
+    def _consider_manifest(self, seen_manifest: bytes) -> None:
         self.stores.watch.look(seen_manifest)
         if self.stores.watch.stopped:
             self.runner.kill()
@@ -92,7 +92,7 @@ class Gate:
                 return self.stores.outside().see(known)
             admission = consider(signed, facts)
             now = self.stores.now()
-            state, code = self._first_state(admission, facts)
+            state, code = self._find_first_state(admission, facts)
             job = Job(
                 request_id=admission.request_id,
                 study_id=signed.study_id,
@@ -109,7 +109,7 @@ class Gate:
         self.runner.wake()
         return self.stores.outside().see(job)
 
-    def _first_state(self, admission: Admission, facts: SiteFacts) -> tuple[JobState, str]:
+    def _find_first_state(self, admission: Admission, facts: SiteFacts) -> tuple[JobState, str]:
         """The state of a new job; one that was charged before is never run again."""
         charge = facts.state.charges.get(admission.request_id)
         if charge is not None:
@@ -235,7 +235,7 @@ class Gate:
         """Let a waiting request run; it is admitted again, since the ledger may have moved."""
         with self.stores.lock:
             self.stores.refuse_if_stopped()
-            job = self._awaiting(request_id)
+            job = self._require_awaiting(request_id)
             self.stores.decisions.notice(self.stores.paths)
             consider(self.stores.read_job(job), self.stores.facts())
             self._decide("approve", job, by, reason)
@@ -251,7 +251,7 @@ class Gate:
         policy = read_current_policy(self.stores.paths, self.stores.mechanisms)
         code = SILENT if policy.reject == "silent" else "rejected"
         with self.stores.lock:
-            job = self._awaiting(request_id)
+            job = self._require_awaiting(request_id)
             self._decide("reject", job, by, reason, silent=code == SILENT)
             self.stores.jobs.move(job.request_id, JobState.REJECTED, self.stores.now(), code)
         return self.stores.job(job.request_id)
@@ -261,7 +261,7 @@ class Gate:
         asked = {"request": job.request_id, "study": job.study_id}
         self.stores.decisions.append(kind, by or Who.here(), reason, **asked, **more)
 
-    def _awaiting(self, request_id: str) -> Job:
+    def _require_awaiting(self, request_id: str) -> Job:
         job = self.find(request_id)
         if job.state is not JobState.AWAITING:
             raise refuse("not-awaiting")

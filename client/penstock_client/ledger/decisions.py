@@ -267,13 +267,13 @@ def verify_decisions(records: Sequence[Record], gate_key: str) -> list[dict[str,
         try:
             verify(gate_key, RECORD, hash_.encode(), signature)
         except SignatureError:
-            raise _corrupt(place, "its signature does not match the gate's key") from None
+            raise _report_corrupt(place, "its signature does not match the gate's key") from None
         if hashlib.sha256(body.encode()).hexdigest() != hash_:
-            raise _corrupt(place, "its text was changed")
+            raise _report_corrupt(place, "its text was changed")
         if (seq, record.get("seq"), record.get("prev")) != (place, place, head):
-            raise _corrupt(place, "it does not follow the one before")
+            raise _report_corrupt(place, "it does not follow the one before")
         if str(record.get("time")) < time:
-            raise _corrupt(place, "its time runs backwards")
+            raise _report_corrupt(place, "its time runs backwards")
         head, time = hash_, str(record["time"])
         found.append({**record, "hash": hash_})
     return found
@@ -344,7 +344,7 @@ def read_exported_decisions(
             for place, e in enumerate(entries, start=1)
         ]
     except (TypeError, KeyError):
-        raise _corrupt(1, "it is no record") from None
+        raise _report_corrupt(1, "it is no record") from None
     return verify_decisions(records, gate_key)
 
 
@@ -360,7 +360,7 @@ def _parse_body(body: str) -> dict[str, Any]:
     return read_json(body.encode(), what="decision", limit=1_000_000)
 
 
-def _corrupt(place: int, what: str) -> LedgerCorrupt:
+def _report_corrupt(place: int, what: str) -> LedgerCorrupt:
     return LedgerCorrupt(
         f"decision {place}: {what}; nothing was overwritten",
         remedy="restore the file of decisions from a backup and tell every coordinator",

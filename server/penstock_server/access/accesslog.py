@@ -90,7 +90,7 @@ class Visitor:
         return {"by": self.account, "origin": self.origin}
 
 
-def local_visitor() -> Visitor:
+def name_local_visitor() -> Visitor:
     """Whoever runs this process, at the coordinator's own machine."""
     try:
         user = pwd.getpwuid(os.getuid()).pw_name  # not the environment's, which anybody may set
@@ -125,8 +125,8 @@ class AccessLog:
         key = self._read_key(last)  # every time: another process may have renewed it
         if last is None:
             opened = {"id": secrets.token_hex(16), "key": public_hex(key)}
-            last = self._put(c, key, None, "open", opened)
-        self._put(c, key, last, kind, fields)
+            last = self._write_record(c, key, None, "open", opened)
+        self._write_record(c, key, last, kind, fields)
 
     def write(self, kind: str, /, **fields: Any) -> None:
         """Write a record in a transaction of its own; it is durable when this returns.
@@ -155,10 +155,10 @@ class AccessLog:
             last = self._store.records.last(c)
             key = self._make_key()
             if last is not None:
-                self._put(c, key, last, "key", {"key": public_hex(key)})
+                self._write_record(c, key, last, "key", {"key": public_hex(key)})
         return public_hex(key)
 
-    def _put(
+    def _write_record(
         self,
         c: Transaction,
         key: Ed25519PrivateKey,
@@ -166,7 +166,7 @@ class AccessLog:
         kind: str,
         fields: Mapping[str, Any],
     ) -> Row:
-        before: dict[str, Any] = {"seq": 0, "time": ""} if last is None else _parsed(last.body)
+        before: dict[str, Any] = {"seq": 0, "time": ""} if last is None else _parse_body(last.body)
         seq, time = before["seq"] + 1, max(self._clock(), before["time"])
         prev = GENESIS if last is None else last.hash
         body = canonical({**fields, "kind": kind, "prev": prev, "seq": seq, "time": time})
@@ -235,7 +235,7 @@ class AccessLog:
     def wrong_tokens(self, since: str) -> int:
         """How many wrong tokens were tried after ``since``; the chain is not verified for it."""
         tallies = self._store.records.bodies_with('"kind":"wrong-tokens"')
-        found = (_parsed(body) for body in tallies)
+        found = (_parse_body(body) for body in tallies)
         return sum(r["count"] for r in found if r["kind"] == "wrong-tokens" and r["until"] > since)
 
 
@@ -249,32 +249,32 @@ def verify_chain(rows: Sequence[Row]) -> list[dict[str, Any]]:
     head, time, key = GENESIS, "", ""
     for seq, (body, hash_, signature) in enumerate(rows, start=1):
         try:
-            record = _parsed(body)
+            record = _parse_body(body)
             if hashlib.sha256(body.encode()).hexdigest() != hash_:
-                raise _broken(seq, "its text was changed")
+                raise _make_broken(seq, "its text was changed")
             if record["seq"] != seq or record["prev"] != head:
-                raise _broken(seq, "it does not follow the one before")
+                raise _make_broken(seq, "it does not follow the one before")
             if record["time"] < time:
-                raise _broken(seq, "its time runs backwards")
+                raise _make_broken(seq, "its time runs backwards")
             if (seq == 1) != (record["kind"] == "open"):
-                raise _broken(seq, "a chain opens once, with its first record")
+                raise _make_broken(seq, "a chain opens once, with its first record")
             key = record["key"] if record["kind"] in ("open", "key") else key
             verify(key, RECORD, hash_.encode(), signature)
         except SignatureError:
-            raise _broken(seq, "its signature is not the coordinator's") from None
+            raise _make_broken(seq, "its signature is not the coordinator's") from None
         except CoordinatorError:
             raise
         except (PenstockError, LookupError, TypeError, ValueError) as error:
-            raise _broken(seq, f"it cannot be read ({type(error).__name__})") from None
+            raise _make_broken(seq, f"it cannot be read ({type(error).__name__})") from None
         found.append(record)
         head, time = hash_, record["time"]
     return found
 
 
-def _broken(seq: int, what: str) -> CoordinatorError:
+def _make_broken(seq: int, what: str) -> CoordinatorError:
     remedy = "compare with an earlier export; nothing was overwritten"
     return CoordinatorError(f"access record {seq}: {what}", remedy=remedy)
 
 
-def _parsed(body: str) -> dict[str, Any]:
+def _parse_body(body: str) -> dict[str, Any]:
     return read_json(body.encode(), what="access record", limit=MAX_RECORD_BYTES)

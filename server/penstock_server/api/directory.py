@@ -7,7 +7,7 @@ from typing import Any
 
 from penstock.wire.messages import Copies, StudyState
 from penstock.wire.signed import read_signed_cancel, read_signed_study
-from penstock_server.access.accesslog import local_visitor
+from penstock_server.access.accesslog import name_local_visitor
 from penstock_server.install.founding import open_coordinator
 
 
@@ -40,6 +40,6 @@ class Directory:
 
         found = self._coordinator.find(study)
         if found.state is StudyState.FINISHED:
-            by = local_visitor().fields
+            by = name_local_visitor().fields
             self._coordinator.access.write("read", study=found.id, what="*", copies=copies, **by)
-        return results.pull(self._coordinator, found.id, out, copies=copies)
+        return results.pull_results(self._coordinator, found.id, out, copies=copies)

@@ -72,8 +72,8 @@ class ResultFiles:
         self._root.mkdir(mode=0o700, exist_ok=True)
         made = Path(tempfile.mkdtemp(prefix=_TEMPORARY, dir=self._root))
         try:
-            files = results.pull(self._coordinator, study_id, made, copies=copies)
-            found = [_described(f) for f in files]
+            files = results.pull_results(self._coordinator, study_id, made, copies=copies)
+            found = [_describe_file(f) for f in files]
             (made / LISTING).write_text(json.dumps(found))
             # Whole or not at all; another process that was faster has made the same files.
             with contextlib.suppress(OSError):
@@ -84,7 +84,7 @@ class ResultFiles:
             shutil.rmtree(made, ignore_errors=True)
 
 
-def _described(file: Path) -> dict[str, Any]:
+def _describe_file(file: Path) -> dict[str, Any]:
     with open(file, "rb") as opened:
         digest = hashlib.file_digest(opened, "sha256").hexdigest()
     return {"name": file.name, "size": file.stat().st_size, "sha256": digest}

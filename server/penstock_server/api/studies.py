@@ -25,7 +25,14 @@ from penstock.wire.messages import (
 from penstock.wire.signatures import fingerprint
 from penstock.wire.signed import SignedCancel, read_signed_cancel, read_signed_study
 from penstock_server.access.tokens import Role, Token, Tokens
-from penstock_server.api.auth import Answer, Caller, Person, admin, body, person
+from penstock_server.api.auth import (
+    Answer,
+    Caller,
+    Person,
+    require_admin,
+    require_person,
+    take_body,
+)
 from penstock_server.api.files import ResultFiles
 from penstock_server.api.reads import Reads
 from penstock_server.install.enrolment import enrol_site, make_invite
@@ -37,14 +44,14 @@ log = logging.getLogger("penstock.api")
 MAX_CANCEL_BYTES = 10_000
 MAX_JOIN_BYTES = 10_000_000
 
-Signed = Annotated[bytes, Depends(body("signed study", MAX_STUDY_BYTES))]
-Cancellation = Annotated[bytes, Depends(body("cancellation", MAX_CANCEL_BYTES))]
-Join = Annotated[bytes, Depends(body("join record", MAX_JOIN_BYTES))]
+Signed = Annotated[bytes, Depends(take_body("signed study", MAX_STUDY_BYTES))]
+Cancellation = Annotated[bytes, Depends(take_body("cancellation", MAX_CANCEL_BYTES))]
+Join = Annotated[bytes, Depends(take_body("join record", MAX_JOIN_BYTES))]
 
 public = APIRouter(prefix="/api/v1")
 # The token is looked at before a body is read.
-analyst = APIRouter(prefix="/api/v1", dependencies=[Depends(person)])
-federation = APIRouter(prefix="/api/v1", dependencies=[Depends(admin)])
+analyst = APIRouter(prefix="/api/v1", dependencies=[Depends(require_person)])
+federation = APIRouter(prefix="/api/v1", dependencies=[Depends(require_admin)])
 
 
 def _coordinator(request: Request) -> Coordinator:
@@ -61,23 +68,23 @@ def _tokens(request: Request) -> Tokens:
 Accounts = Annotated[Tokens, Depends(_tokens)]
 
 
-def _reader(token: Token) -> str | None:
+def _name_reader(token: Token) -> str | None:
     """As whom a token reads: an admin reads everything."""
     return None if token.role is Role.ADMIN else token.name
 
 
-def _row(study: str, token: Person, coordinator: Studies) -> StudyRow:
+def _find_study(study: str, token: Person, coordinator: Studies) -> StudyRow:
     """The study of a path: by id, beginning of an id, or name.
 
     One that the token may not read is answered like one that does not exist.
     """
     try:
-        return coordinator.find(study, _reader(token))
+        return coordinator.find(study, _name_reader(token))
     except NoSuchStudy as error:
         raise Answer(404, error) from None
 
 
-Row = Annotated[StudyRow, Depends(_row)]
+Row = Annotated[StudyRow, Depends(_find_study)]
 
 
 @public.get("/about")
@@ -117,7 +124,7 @@ def submit(
 @analyst.get("/studies")
 def studies(token: Person, coordinator: Studies) -> list[dict[str, Any]]:
     """All studies that the token may read, oldest first."""
-    return coordinator.studies(_reader(token))
+    return coordinator.studies(_name_reader(token))
 
 
 @analyst.get("/studies/{study}")

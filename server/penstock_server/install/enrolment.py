@@ -12,7 +12,7 @@ from penstock.base.files import write_atomic
 from penstock.base.shapes import find_misfit
 from penstock.schema import Schema
 from penstock.wire.signatures import fingerprint
-from penstock_server.access.accesslog import Visitor, local_visitor
+from penstock_server.access.accesslog import Visitor, name_local_visitor
 from penstock_server.install import tls
 from penstock_server.install.configuration import read_settings
 from penstock_server.intake.texts import printable_text
@@ -29,7 +29,7 @@ def enrol_site(coordinator: Coordinator, join: dict[str, Any], by: Visitor | Non
         by: who does; None for whoever holds the directory.
     """
     checked, facts = read_join(join), ("site", "persons", "gate_key")
-    fields = {name: checked[name] for name in facts} | (by or local_visitor()).fields
+    fields = {name: checked[name] for name in facts} | (by or name_local_visitor()).fields
     record = coordinator.access.within("enrol", **fields)
     coordinator.store.sites.add(checked, coordinator.clock.stamp(), record)
 

@@ -97,7 +97,7 @@ def adopt(folder: Path, cert: Path, key: Path, ca: Path) -> None:
     except OSError as error:
         raise InvalidInput(str(key), [Problem("", f"cannot be read: {error.strerror}")]) from None
     _check_dates(cert, cert_pem)
-    subjects = certificates.names(cert_pem)
+    subjects = certificates.list_names(cert_pem)
     if not subjects:
         remedy = "Ask for one with subject alternative names; a common name is not enough"
         raise InvalidInput(str(cert), [Problem("", "is for no name", remedy=remedy)])
@@ -136,8 +136,8 @@ def renew_if_due(folder: Path, names: Sequence[str], *, now: datetime | None = N
     except InvalidInput:
         good = False
     else:
-        good = certificates.days_left(pem, moment) >= RENEW_DAYS
-        good = good and set(certificates.names(pem)) == wanted and _belongs(folder, pem)
+        good = certificates.count_days_left(pem, moment) >= RENEW_DAYS
+        good = good and set(certificates.list_names(pem)) == wanted and _belongs(folder, pem)
     if not good:
         issue(folder, names, now=moment)
     return not good
@@ -150,7 +150,7 @@ def is_adopted(folder: Path) -> bool:
 
 def names_of(cert_pem: str) -> list[str]:
     """The DNS names and IP addresses that a certificate is for."""
-    return certificates.names(cert_pem)
+    return certificates.list_names(cert_pem)
 
 
 def read_authority(folder: Path) -> str:
@@ -338,7 +338,7 @@ def _host(name: str) -> str | None:
 
 def _check_dates(path: Path, pem: str) -> None:
     moment = utc_now()
-    first, last = certificates.begins(pem), certificates.expires(pem)
+    first, last = certificates.find_begin(pem), certificates.find_end(pem)
     if first <= moment <= last:
         return
     what = "has expired" if moment > last else "is not valid yet"
@@ -373,7 +373,7 @@ def _handshake(server: ssl.SSLContext, ca_pem: str, name: str, *, strict: bool) 
 
     A whole handshake, in memory: exactly what clients will do.
     """
-    client = certificates.client_context(ca_pem, strict=strict)
+    client = certificates.make_client_context(ca_pem, strict=strict)
     up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
     ends = (
         client.wrap_bio(down, up, server_hostname=name),

@@ -32,7 +32,7 @@ def build_report(inputs: ReportInputs) -> Json:
     return _ordered(found)
 
 
-def completed(report: Json) -> Json:
+def complete_report(report: Json) -> Json:
     """A kept report of format 1.0, with what later ones added to it; another one as it is."""
     if report["format_version"] != "1.0":
         return report

@@ -103,10 +103,10 @@ def connect(where: str | None = None) -> Coordinator:
             from penstock.analyst.remote import Remote
 
             return Remote(login.url, login.token, ca=login.ca)
-    return _directory(where or "")
+    return _find_directory(where or "")
 
 
-def _directory(where: str) -> Coordinator:
+def _find_directory(where: str) -> Coordinator:
     found = {point.name: point for point in entry_points(group=GROUP)}
     if "directory" not in found:
         raise PenstockError(

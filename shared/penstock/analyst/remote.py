@@ -19,7 +19,7 @@ import httpx
 
 from penstock import __version__
 from penstock.analyst import ALWAYS, RESULT_FILES, Received, trouble
-from penstock.analyst.logins import address, checked, loopback
+from penstock.analyst.logins import check_token, is_loopback, read_address
 from penstock.base.checks import NAME
 from penstock.base.errors import CoordinatorError, InvalidInput, Problem, Unreachable
 from penstock.base.printable import make_printable
@@ -53,20 +53,20 @@ class Remote:
     poll_seconds = 2.0
 
     def __init__(self, url: str, token: str, *, ca: str | None = None) -> None:
-        self.url = address(url)
+        self.url = read_address(url)
         parts = urlsplit(self.url)
         self._place = trouble.Place.of(self.url)
         headers = {
-            "Authorization": f"Bearer {checked(token)}",
+            "Authorization": f"Bearer {check_token(token)}",
             "Penstock-Wire": WIRE_VERSION,
             "User-Agent": f"penstock/{__version__}",
             "Accept-Encoding": "identity",  # sizes are checked as they come
         }
         try:
             self._client = httpx.Client(
-                verify=_context(ca),
+                verify=_make_context(ca),
                 # Proxies of the environment; never for this machine itself.
-                trust_env=not loopback(parts.hostname or ""),
+                trust_env=not is_loopback(parts.hostname or ""),
                 timeout=TIMEOUT,
                 headers=headers,
                 follow_redirects=False,  # the token is for this address only
@@ -155,7 +155,7 @@ class Remote:
         with ExitStack() as parts:
             made = []
             for name, (size, sha256) in files.items():
-                part = _part_file(out, name)
+                part = _find_part_file(out, name)
                 parts.callback(_discard, part)
                 with open(part, "wb") as file:
                     self._download(f"{base}/{name}", params, file, name, size, received)
@@ -210,7 +210,7 @@ class Remote:
             if answer.status_code == 416 and start == size:
                 return
             if answer.status_code not in (200, 206):
-                raise self._place.refusal(answer.status_code, answer.headers, _bounded(answer))
+                raise self._place.refusal(answer.status_code, answer.headers, _read_bounded(answer))
             if answer.status_code == 200:
                 file.seek(0)
                 file.truncate()
@@ -219,7 +219,7 @@ class Remote:
             for chunk in answer.iter_raw():
                 file.write(chunk)
                 if file.tell() > size:
-                    raise _changed(name, f"more than {size} bytes")
+                    raise _report_changed(name, f"more than {size} bytes")
                 if received is not None:
                     received(name, file.tell(), size)
 
@@ -232,7 +232,7 @@ class Remote:
             try:
                 return attempt()
             except httpx.HTTPError as error:
-                if tries == RETRIES or not trouble.lost(error):
+                if tries == RETRIES or not trouble.is_lost(error):
                     raise self._place.explain(error) from None
             time.sleep(RETRY_SECONDS * 2**tries)
             tries += 1
@@ -284,7 +284,7 @@ class Remote:
             with self._client.stream(
                 method, self._url(path), content=content, params=params, timeout=timeout
             ) as answer:
-                return answer, _bounded(answer)
+                return answer, _read_bounded(answer)
 
         answer, body = self._retry(ask)
         if answer.status_code != 200:
@@ -306,7 +306,7 @@ def printable(value: Any) -> Any:
     return value
 
 
-def _context(ca: str | None) -> ssl.SSLContext:
+def _make_context(ca: str | None) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cadata=ca)
     except (ssl.SSLError, ValueError):
@@ -323,7 +323,7 @@ def _name(study: str) -> str:
     return study
 
 
-def _bounded(answer: httpx.Response) -> bytes:
+def _read_bounded(answer: httpx.Response) -> bytes:
     data = bytearray()
     for chunk in answer.iter_raw():
         data += chunk
@@ -332,7 +332,7 @@ def _bounded(answer: httpx.Response) -> bytes:
     return bytes(data)
 
 
-def _part_file(folder: Path, name: str) -> Path:
+def _find_part_file(folder: Path, name: str) -> Path:
     descriptor, part = tempfile.mkstemp(prefix=f".{name}.", suffix=".part", dir=folder)
     os.close(descriptor)
     os.chmod(part, 0o644)
@@ -348,12 +348,12 @@ def _check(part: Path, name: str, size: int, sha256: str) -> None:
     with open(part, "rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     if part.stat().st_size != size:
-        raise _changed(name, f"{part.stat().st_size} of {size} bytes")
+        raise _report_changed(name, f"{part.stat().st_size} of {size} bytes")
     if found != sha256:
-        raise _changed(name, "another SHA-256")
+        raise _report_changed(name, "another SHA-256")
 
 
-def _changed(name: str, what: str) -> CoordinatorError:
+def _report_changed(name: str, what: str) -> CoordinatorError:
     return CoordinatorError(
         f"{name} is not what the coordinator announced",
         value=what,

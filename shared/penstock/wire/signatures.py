@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from penstock.base.errors import SignatureError
 
 
-def _message(purpose: str, payload: bytes) -> bytes:
+def _compose_message(purpose: str, payload: bytes) -> bytes:
     # The purpose keeps a signature on a study from passing as one on a ledger record; its length
     # keeps the two from running into each other.
     name = purpose.encode()
@@ -68,7 +68,7 @@ def fingerprint(public: str) -> str:
 
 def sign(key: Ed25519PrivateKey, purpose: str, payload: bytes) -> str:
     """Signature over (purpose, payload), in hex."""
-    return key.sign(_message(purpose, payload)).hex()
+    return key.sign(_compose_message(purpose, payload)).hex()
 
 
 def verify(public: str, purpose: str, payload: bytes, signature: str) -> None:
@@ -91,7 +91,7 @@ def verify(public: str, purpose: str, payload: bytes, signature: str) -> None:
     """
     try:
         key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(public))
-        key.verify(bytes.fromhex(signature), _message(purpose, payload))
+        key.verify(bytes.fromhex(signature), _compose_message(purpose, payload))
     except (ValueError, TypeError, InvalidSignature):
         raise SignatureError(
             f"the signature on this {purpose} does not match its key",

@@ -68,7 +68,7 @@ def write_particles(
     return write_tables(tables(), out, "particles")
 
 
-def no_couplings(study: Study, mechanism: Trajectory) -> str | None:
+def why_no_couplings(study: Study, mechanism: Trajectory) -> str | None:
     """Why couplings cannot be made here, or None."""
     if mechanism.coupling == "entropic" and find_spec("torch") is None:
         return "torch, which entropic couplings are computed with, is not installed here"

@@ -26,7 +26,7 @@ from penstock.mechanisms.gibbs.plan import (
 )
 from penstock.mechanisms.gibbs.posed import (
     curvature_cap,
-    posed,
+    pose_posterior,
     release_curvature,
 )
 from penstock.mechanisms.gibbs.posing import Loss, Rows, Summaries
@@ -106,7 +106,7 @@ def answer(
     """Coefficients (p,) and covariance (p, p) on the reporting scale."""
     seen = summarise(plan, rows, noise)
     plan = narrowed(plan, seen.count)
-    curvature, spread, posterior = posed(plan, rows, seen, noise, device)
+    curvature, spread, posterior = pose_posterior(plan, rows, seen, noise, device)
     check_smooth(plan, posterior)
     ended = descend(
         posterior.gradient,

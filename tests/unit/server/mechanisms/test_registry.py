@@ -67,7 +67,7 @@ def test_the_report_speaks_the_kinds_words(toy: type[Toy], tmp_path: Path) -> No
             upload.site,
             "delivered",
             estimates=made.estimates(upload, study),
-            release=results._release(upload.manifest),
+            release=results._describe_release(upload.manifest),
         )
         for upload in made.uploads(study, tmp_path)
     )

@@ -37,7 +37,7 @@ from penstock_server.install.enrolment import read_join
 from penstock_server.intake import uploads
 from penstock_server.intake.texts import TEXT_LIMIT
 from penstock_server.operate.builder import Builder
-from penstock_server.results.assembly import End, Outcome, disk_trouble
+from penstock_server.results.assembly import End, Outcome, explain_disk
 from penstock_server.results.material import Material
 from penstock_server.store.database import sqlite_url
 from penstock_server.store.folder import Folder
@@ -288,7 +288,7 @@ class Making:
         except ChildProcessError as error:
             return Outcome(End.BROKE, str(error))
         except OSError as error:
-            return Outcome(End.STUCK, disk_trouble(error))
+            return Outcome(End.STUCK, explain_disk(error))
         except PenstockError as error:
             return Outcome(End.FAILED, str(error))
         return Outcome(End.MADE)

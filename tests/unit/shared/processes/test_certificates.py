@@ -56,7 +56,7 @@ def serving(folder, address="127.0.0.1"):
 
 def greet(folder, name, address="127.0.0.1"):
     """One strict handshake; raises what a client would."""
-    context = certificates.client_context(tls.read_authority(folder), strict=True)
+    context = certificates.make_client_context(tls.read_authority(folder), strict=True)
     with serving(folder, address) as port:
         with socket.create_connection((address, port), timeout=5) as raw:
             with context.wrap_socket(raw, server_hostname=name) as up:
@@ -84,7 +84,7 @@ def test_a_wrong_name_is_refused(issued, name):
 
 def test_another_authority_is_refused(issued, tmp_path):
     tls.issue(tmp_path, NAMES)
-    context = certificates.client_context(tls.read_authority(tmp_path))
+    context = certificates.make_client_context(tls.read_authority(tmp_path))
     with serving(issued) as port, socket.create_connection(("127.0.0.1", port), timeout=5) as raw:
         with pytest.raises(ssl.SSLCertVerificationError):
             context.wrap_socket(raw, server_hostname="localhost")
@@ -103,12 +103,12 @@ def test_modes_and_contents(issued):
     assert stat.S_IMODE(issued.stat().st_mode) == 0o700
     pem = (issued / "server.crt").read_text()
     assert sorted(tls.names_of(pem)) == sorted(NAMES)
-    assert certificates.days_left(pem) in (396, 397)
+    assert certificates.count_days_left(pem) in (396, 397)
     ca = certificates.parse(tls.read_authority(issued))
     constraints = ca.extensions.get_extension_for_class(x509.BasicConstraints)
     assert constraints.critical
     assert constraints.value == x509.BasicConstraints(ca=True, path_length=0)
-    assert certificates.days_left(tls.read_authority(issued)) > 3650
+    assert certificates.count_days_left(tls.read_authority(issued)) > 3650
 
 
 def test_keys_are_private_from_their_creation_on(tmp_path, monkeypatch):
