@@ -26,7 +26,7 @@ from penstock.privacy.request import PrivacyRequest
 from penstock.questions.estimands import Estimand
 from penstock.schema import Column, Schema
 from penstock.study.study import Study
-from penstock.study.toml import dictionary_toml
+from penstock.study.toml import write_dictionary
 from penstock.wire import gate_pb2, gate_pb2_grpc
 from penstock.wire.calls import connect, explain_failure
 from penstock.wire.signatures import generate_key, public_hex
@@ -93,7 +93,7 @@ def dictionary_of(schema: Schema, csv: str, persons: int | None = None) -> str:
     if persons is None:
         place = csv.partition("\n")[0].split(",").index(schema.person) if schema.person else None
         persons = len(rows) if place is None else len({row[place] for row in rows})
-    return dictionary_toml(schema, max(1, persons))
+    return write_dictionary(schema, max(1, persons))
 
 
 @dataclass

@@ -32,7 +32,7 @@ from penstock.base.times import stamp_seconds, utc_now
 from penstock.cli.console import done, err, friendly, say
 from penstock.mechanisms import MECHANISMS
 from penstock.privacy.request import advised_delta
-from penstock.study.toml import study_template
+from penstock.study.toml import draft_study
 from penstock_server.mechanisms.registry import words_of
 from penstock_server.report.contents import SECTIONS
 from penstock_server.simulate.scenarios import DEFAULT, SCENARIOS, Scenario
@@ -220,7 +220,7 @@ class Demo:
         moment = utc_now().replace(microsecond=0)
         joins = self.work.glob("*/join.json")
         persons = max(json.loads(path.read_text())["persons"] for path in joins)
-        return study_template(
+        return draft_study(
             asked.schema,
             name=asked.study,
             title=asked.title,

@@ -53,8 +53,8 @@ from penstock.wire.signed import sign_study
 from penstock_server.install.enrolment import enrol_site, make_invite
 from penstock_server.install.founding import make_coordinator, open_coordinator
 from penstock_server.store.folder import Folder
+from penstock_server.store.sql_tables import study_site_table
 from penstock_server.store.store import Store
-from penstock_server.store.tables import study_site_table
 
 REAL = ("r0", "r1", "r2", "r3")
 MANY = tuple(f"s{i:02}" for i in range(30))

@@ -55,7 +55,7 @@ from penstock_client.site.site_paths import SitePaths
 from penstock_server.demo import SCENARIOS, Demo, Scenario
 from penstock_server.install.founding import open_coordinator
 from penstock_server.simulate import cvd, visits
-from penstock_server.simulate.files import frame
+from penstock_server.simulate.cohort_files import frame
 
 SITES = 12
 PERSONS = tuple(round(float(n)) for n in np.geomspace(450, 6300, SITES))

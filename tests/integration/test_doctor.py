@@ -23,7 +23,7 @@ from penstock_client.site.network_paths import NetworkPaths
 from penstock_server.install import tls
 from penstock_server.install.configuration import read_settings
 from penstock_server.install.founding import make_coordinator
-from penstock_server.operate import doctor as server_doctor
+from penstock_server.operate import server_doctor as server_doctor
 
 ALL_PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
 
@@ -694,10 +694,10 @@ def test_no_coordinator_at_all(tmp_path):
 
 
 def test_the_server_command(made):
-    status, text = run_command("penstock_server.operate.doctor", "-d", made, "--json")
+    status, text = run_command("penstock_server.operate.server_doctor", "-d", made, "--json")
     assert status == 0
     assert all(set(row) == {"check", "state", "found", "remedy"} for row in json.loads(text))
     (made / "tls" / "ca.key").chmod(0o640)
-    status, text = run_command("penstock_server.operate.doctor", "-d", made)
+    status, text = run_command("penstock_server.operate.server_doctor", "-d", made)
     assert status == 10
     assert "chmod 600" in text

@@ -13,6 +13,7 @@ from scipy.stats import norm
 from tests.studies.quantiles import sample_quantiles
 
 from penstock.base.errors import InvalidInput
+from penstock.mechanisms.sliced_wasserstein.distribution import Targets
 from penstock.mechanisms.sliced_wasserstein.flow import SlicedFlow
 from penstock.mechanisms.sliced_wasserstein.goals import Goal, Schedule, goals, least_squares
 from penstock.mechanisms.sliced_wasserstein.particles import (
@@ -20,7 +21,6 @@ from penstock.mechanisms.sliced_wasserstein.particles import (
     _place_by_numpy,
     _place_by_torch,
 )
-from penstock.mechanisms.sliced_wasserstein.targets import Targets
 from penstock.privacy.sensitivity import orthonormal_stack
 
 Array = NDArray[np.float64]

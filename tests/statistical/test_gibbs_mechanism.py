@@ -18,7 +18,7 @@ from tests.studies.questions import ESTIMANDS, SCHEMA, simulate, truth
 from penstock.base.errors import InvalidEvent, InvalidInput
 from penstock.mechanisms.gibbs.design import read
 from penstock.mechanisms.gibbs.plan import Plan, plan
-from penstock.mechanisms.gibbs.posed import pose_posterior
+from penstock.mechanisms.gibbs.preparation import pose_posterior
 from penstock.mechanisms.gibbs.run import answer, check_smooth, run
 from penstock.mechanisms.gibbs.settings import Gibbs
 from penstock.mechanisms.gibbs.summaries import summarise

@@ -35,11 +35,11 @@ from tests.support.measured import noisy_moments, noisy_sketch, presampled, resa
 from tests.support.results import RESULTS, Row, at_most, write
 
 from penstock.mechanisms.sliced_wasserstein.batches import measure_batches
+from penstock.mechanisms.sliced_wasserstein.distribution import REACH, Targets, predicted
 from penstock.mechanisms.sliced_wasserstein.flow import SlicedFlow
 from penstock.mechanisms.sliced_wasserstein.goals import Schedule, goals, least_squares
 from penstock.mechanisms.sliced_wasserstein.particles import Particles
 from penstock.mechanisms.sliced_wasserstein.sketch import Directions, counts
-from penstock.mechanisms.sliced_wasserstein.targets import REACH, Targets, predicted
 from penstock.mechanisms.sliced_wasserstein.tuning import tune
 from penstock.mechanisms.tables.moments import mean_and_covariance
 from penstock.privacy.calibration import smallest_scale

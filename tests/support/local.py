@@ -28,7 +28,7 @@ from penstock_client.operate.flower.app import answer
 from penstock_server.install.enrolment import enrol_site
 from penstock_server.install.founding import make_coordinator, open_coordinator
 from penstock_server.operate.builder import Builder
-from penstock_server.results import results
+from penstock_server.results import production
 from penstock_server.results.material import gather
 from penstock_server.studies.coordinator import Coordinator
 from penstock_server.transport.flower.grid_carrier import FlowerCarrier
@@ -110,7 +110,7 @@ def finish(coordinator: Coordinator, study_id: str) -> None:
     assert lease is not None
     assert lease.study_id == study_id
     coordinator.folder.results(study_id).mkdir(parents=True)
-    results.build_results(
+    production.build_results(
         gather(coordinator, row, lease.since), coordinator.folder.results(study_id)
     )
     assert coordinator.leases.finish(lease, lambda: None)

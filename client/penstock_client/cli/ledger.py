@@ -15,7 +15,7 @@ from penstock.base.errors import InvalidInput, LedgerError, PenstockError, Probl
 from penstock.base.times import utc_now
 from penstock.cli.console import done, emit_json, friendly, say, table
 from penstock.wire.signatures import fingerprint
-from penstock_client.cli.budget import show_lineage
+from penstock_client.cli.budget_view import show_lineage
 from penstock_client.cli.common import AsJson, Reason, SiteDir, open_site
 from penstock_client.cli.reading import read_ledger
 from penstock_client.cli.whatif import what_if

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from penstock.base.errors import LedgerError, PenstockError
 from penstock.base.files import write_atomic
-from penstock.study.toml import dictionary_toml
+from penstock.study.toml import write_dictionary
 from penstock.wire.canonical import canonical
 from penstock.wire.signatures import private_to_pem, public_hex
 from penstock_client.gate.facts import locate_dictionary
@@ -145,7 +145,7 @@ def certify_rows(
                 (paths.snapshots / "public.arrow").unlink(missing_ok=True)
             else:
                 write_atomic(paths.snapshots / "public.arrow", public)
-            text = dictionary_toml(checked.dictionary, persons, checked.others)
+            text = write_dictionary(checked.dictionary, persons, checked.others)
             write_atomic(certified, text.encode())
             _forget_older_rows(paths, settings.lineage, number)
         finally:

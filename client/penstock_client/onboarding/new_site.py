@@ -12,7 +12,7 @@ from penstock.base.files import write_atomic
 from penstock.study.toml import (
     Codebook,
     Roles,
-    dictionary_draft,
+    draft_dictionary,
     read_codebook,
 )
 from penstock.study.toml.writer import value
@@ -103,7 +103,7 @@ def make_site(
     if not paths.policy.exists():
         write_atomic(paths.policy, TEMPLATE.encode())
     if not paths.dictionary.exists():
-        draft = dictionary_draft(seen.guesses, said, roles, tuple(seen.dates))
+        draft = draft_dictionary(seen.guesses, said, roles, tuple(seen.dates))
         write_atomic(paths.dictionary, draft.encode())
     if not paths.recoding.exists():
         write_atomic(paths.recoding, seen.recoding().encode())

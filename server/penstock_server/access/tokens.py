@@ -17,7 +17,7 @@ from enum import StrEnum
 from penstock.base.checks import NAME, NAME_BOUND
 from penstock.base.errors import CoordinatorError, InvalidInput, NotAllowed, Problem
 from penstock.wire.signatures import fingerprint
-from penstock_server.access.accesslog import AccessLog, name_local_visitor
+from penstock_server.access.access_chain import AccessLog, name_local_visitor
 from penstock_server.store.accounts import TokenRow
 from penstock_server.store.database import Transaction
 from penstock_server.store.store import Store

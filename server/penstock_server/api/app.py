@@ -31,15 +31,15 @@ from penstock.base.errors import (
 )
 from penstock.base.times import stamp_now
 from penstock.wire.messages import SERVED_MAJORS
-from penstock_server.access.accesslog import Unrecorded
+from penstock_server.access.access_chain import Unrecorded
 from penstock_server.access.tokens import Tokens
 from penstock_server.api import studies
 from penstock_server.api.auth import Answer
 from penstock_server.api.bodies import Spool
-from penstock_server.api.files import ResultFiles
 from penstock_server.api.fleet import Fleet
 from penstock_server.api.nodes import Nodes
 from penstock_server.api.reads import Reads
+from penstock_server.api.result_files import ResultFiles
 from penstock_server.api.strangers import TALLY_SECONDS, Strangers
 from penstock_server.install.configuration import read_settings
 from penstock_server.install.founding import open_coordinator

@@ -10,7 +10,7 @@ from fastapi import Depends, Request
 
 from penstock.base.errors import InvalidInput, NotAllowed, PenstockError, Problem
 from penstock.base.times import stamp_now
-from penstock_server.access.accesslog import Visitor
+from penstock_server.access.access_chain import Visitor
 from penstock_server.access.tokens import TOKEN, Role, Token, Tokens
 from penstock_server.api.bodies import Gone, TooLarge, read_paced
 from penstock_server.api.strangers import Strangers

@@ -7,7 +7,7 @@ from typing import Any
 
 from penstock.wire.messages import Copies, StudyState
 from penstock.wire.signed import read_signed_cancel, read_signed_study
-from penstock_server.access.accesslog import name_local_visitor
+from penstock_server.access.access_chain import name_local_visitor
 from penstock_server.install.founding import open_coordinator
 
 
@@ -36,10 +36,10 @@ class Directory:
         self._coordinator.close(read_signed_cancel(signed))
 
     def pull(self, study: str, out: Path, *, copies: Copies) -> list[Path]:
-        from penstock_server.results import results
+        from penstock_server.results import production
 
         found = self._coordinator.find(study)
         if found.state is StudyState.FINISHED:
             by = name_local_visitor().fields
             self._coordinator.access.write("read", study=found.id, what="*", copies=copies, **by)
-        return results.pull_results(self._coordinator, found.id, out, copies=copies)
+        return production.pull_results(self._coordinator, found.id, out, copies=copies)

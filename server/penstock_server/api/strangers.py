@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from penstock.base.errors import PenstockError
-from penstock_server.access.accesslog import AccessLog
+from penstock_server.access.access_chain import AccessLog
 from penstock_server.api.addresses import find_party
 
 log = logging.getLogger("penstock.api")

@@ -33,8 +33,8 @@ from penstock_server.api.auth import (
     require_person,
     take_body,
 )
-from penstock_server.api.files import ResultFiles
 from penstock_server.api.reads import Reads
+from penstock_server.api.result_files import ResultFiles
 from penstock_server.install.enrolment import enrol_site, make_invite
 from penstock_server.store.register import StudyRow
 from penstock_server.studies.coordinator import Coordinator, NoSuchStudy

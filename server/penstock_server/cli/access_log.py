@@ -10,7 +10,7 @@ import typer
 
 from penstock.cli.console import done, emit_json, friendly, say, table
 from penstock.wire.signatures import fingerprint
-from penstock_server.access.accesslog import verify_chain
+from penstock_server.access.access_chain import verify_chain
 from penstock_server.install.founding import open_coordinator
 from penstock_server.operate.options import CoordinatorDir
 

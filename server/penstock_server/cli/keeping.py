@@ -176,7 +176,7 @@ def pool(
 @friendly
 def start(directory: CoordinatorDir = Path("coordinator")) -> None:
     """Run the coordinator in the foreground, until Ctrl-C. Safe to kill and start again."""
-    from penstock_server.operate.daemon import serve
+    from penstock_server.operate.server_daemon import serve
 
     def tell(text: str) -> None:
         say(f"{time.strftime('%H:%M:%S')} {text}")

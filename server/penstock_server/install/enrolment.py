@@ -12,7 +12,7 @@ from penstock.base.files import write_atomic
 from penstock.base.shapes import find_misfit
 from penstock.schema import Schema
 from penstock.wire.signatures import fingerprint
-from penstock_server.access.accesslog import Visitor, name_local_visitor
+from penstock_server.access.access_chain import Visitor, name_local_visitor
 from penstock_server.install import tls
 from penstock_server.install.configuration import read_settings
 from penstock_server.intake.texts import printable_text

@@ -135,11 +135,11 @@ def main(folder: Path) -> Outcome:
     forbid_dumps()
     try:
         # Not above: whoever starts this needs no statistics. And it may be what memory lacks for.
-        from penstock_server.results import results
+        from penstock_server.results import production
         from penstock_server.results.material import Material
 
         material = Material.from_bytes(sys.stdin.buffer.read())
-        results.build_results(material, folder, pooled=lambda done: _say(f"pooled {done}"))
+        production.build_results(material, folder, pooled=lambda done: _say(f"pooled {done}"))
         _sync(folder)
     except MemoryError:
         return Outcome(End.BROKE, OUT_OF_MEMORY)

@@ -24,8 +24,8 @@ import sqlalchemy as sa
 from penstock.wire.messages import StudyState
 from penstock_server.store.clock import Clock
 from penstock_server.store.database import Transaction
+from penstock_server.store.sql_tables import pooling_table
 from penstock_server.store.store import Store
-from penstock_server.store.tables import pooling_table
 
 LEASE_SECONDS = 15.0
 MOST_CRASHES = 3

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import sqlalchemy as sa
 
 from penstock_server.store.database import Database, Transaction
-from penstock_server.store.tables import inbox_table, outbox_table
+from penstock_server.store.sql_tables import inbox_table, outbox_table
 
 BATCH = 1000
 

@@ -14,7 +14,7 @@ from penstock.wire.signed import SignedStudy, read_stored_study
 from penstock_server.store.database import Database, Transaction, Within, do_nothing
 from penstock_server.store.mailbox import Mailbox
 from penstock_server.store.sites import Sites
-from penstock_server.store.tables import (
+from penstock_server.store.sql_tables import (
     account_key_table,
     pooling_table,
     study_reader_table,

@@ -8,7 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from penstock_server.store.database import Database, Transaction
-from penstock_server.store.tables import settings_table
+from penstock_server.store.sql_tables import settings_table
 
 
 class Remembered:

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from penstock.base.errors import CoordinatorError
 from penstock_server.store.database import Database, Transaction, Within, do_nothing
-from penstock_server.store.tables import ledger_seen_table, site_table
+from penstock_server.store.sql_tables import ledger_seen_table, site_table
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from penstock.base.times import parse_time, stamp, utc_now
 from penstock.schema import Schema, compare
 from penstock.wire.messages import SERVED_MAJORS, SiteState, StudyState, explain_part
 from penstock.wire.signed import SignedCancel, SignedStudy
-from penstock_server.access.accesslog import AccessLog, Visitor, name_local_visitor
+from penstock_server.access.access_chain import AccessLog, Visitor, name_local_visitor
 from penstock_server.intake.texts import printable_text
 from penstock_server.store.clock import Clock
 from penstock_server.store.database import Transaction
@@ -28,8 +28,8 @@ from penstock_server.store.leases import MOST_CRASHES, Leases, Pooling
 from penstock_server.store.register import SiteRow, StudyRow
 from penstock_server.store.store import Store
 from penstock_server.studies.closing import Closing
-from penstock_server.studies.parts import Parts, count_delivered
 from penstock_server.studies.progress import Progress
+from penstock_server.studies.site_parts import Parts, count_delivered
 
 log = logging.getLogger("penstock.coordinator")
 

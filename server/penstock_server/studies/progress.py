@@ -24,7 +24,7 @@ from penstock_server.store.folder import Folder
 from penstock_server.store.mailbox import Message, Reply, Verb
 from penstock_server.store.register import SiteRow
 from penstock_server.store.store import Store
-from penstock_server.studies.parts import Parts
+from penstock_server.studies.site_parts import Parts
 
 log = logging.getLogger("penstock.coordinator")
 

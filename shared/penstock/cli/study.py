@@ -21,7 +21,7 @@ from rich.progress import (
 )
 
 from penstock.analyst import POLL_SECONDS, Fetching, Received, connect
-from penstock.analyst.answers import describe_cost, describe_returned
+from penstock.analyst.consequences import describe_cost, describe_returned
 from penstock.analyst.keyfile import read_private
 from penstock.analyst.waiting import wait_for_end
 from penstock.base.checks import Checks
@@ -35,12 +35,12 @@ from penstock.privacy.request import DELTA_TIMES_PERSONS, advised_delta
 from penstock.schema import Schema, suggest_for
 from penstock.study.study import Study, require_estimands
 from penstock.study.toml import (
+    draft_study,
     mechanism_for,
     parse_dictionary,
     parse_study,
     question_for,
     read_file,
-    study_template,
 )
 from penstock.study.toml.templates import DEADLINE_HOURS
 from penstock.wire.canonical import read_json
@@ -124,7 +124,7 @@ def new(
     chosen = mechanism_for(mechanism, schema, time)
     used = MECHANISMS.of(chosen)
     persons = _persons([source]) if source.suffix == ".json" else {}
-    text = study_template(
+    text = draft_study(
         schema,
         name=name,
         delta=advised_delta(max(persons.values(), default=1)),

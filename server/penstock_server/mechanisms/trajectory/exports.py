@@ -14,7 +14,7 @@ from penstock.base.files import replace_file
 from penstock.mechanisms import Trajectory
 from penstock.mechanisms.released import PATH
 from penstock.mechanisms.trajectory.paths import couple
-from penstock.mechanisms.trajectory.times import times_of, unit_temperature
+from penstock.mechanisms.trajectory.time_points import times_of, unit_temperature
 from penstock.schema import Floats, from_arrow
 from penstock.schema.encoding import Encoding
 from penstock.study.study import Study

@@ -32,7 +32,7 @@ from penstock.wire.manifest import Manifest, sign_manifest
 from penstock.wire.messages import PIECE_BYTES, SiteState, StudyState
 from penstock.wire.signatures import generate_key, public_hex
 from penstock.wire.signed import read_signed_cancel, read_signed_study, sign_cancel, sign_study
-from penstock_server.access.accesslog import verify_chain
+from penstock_server.access.access_chain import verify_chain
 from penstock_server.install.enrolment import read_join
 from penstock_server.intake import uploads
 from penstock_server.intake.texts import TEXT_LIMIT
@@ -42,10 +42,10 @@ from penstock_server.results.material import Material
 from penstock_server.store.database import sqlite_url
 from penstock_server.store.folder import Folder
 from penstock_server.store.mailbox import Message, Reply
+from penstock_server.store.sql_tables import metadata
 from penstock_server.store.store import Store
-from penstock_server.store.tables import metadata
 from penstock_server.studies.coordinator import Coordinator, Limits
-from penstock_server.studies.parts import Parts
+from penstock_server.studies.site_parts import Parts
 from penstock_server.transport import packets
 from penstock_server.transport.packets import add_piece
 from penstock_server.transport.pump import Pump

@@ -67,12 +67,12 @@ class ResultFiles:
         if (folder / LISTING).exists():
             return  # made while this request waited
         # Here, not above: the API needs no statistics and no plots until somebody pulls.
-        from penstock_server.results import results
+        from penstock_server.results import production
 
         self._root.mkdir(mode=0o700, exist_ok=True)
         made = Path(tempfile.mkdtemp(prefix=_TEMPORARY, dir=self._root))
         try:
-            files = results.pull_results(self._coordinator, study_id, made, copies=copies)
+            files = production.pull_results(self._coordinator, study_id, made, copies=copies)
             found = [_describe_file(f) for f in files]
             (made / LISTING).write_text(json.dumps(found))
             # Whole or not at all; another process that was faster has made the same files.

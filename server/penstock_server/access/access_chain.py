@@ -58,8 +58,8 @@ from penstock.wire.signatures import (
     sign,
     verify,
 )
+from penstock_server.store.access_rows import Row
 from penstock_server.store.database import Transaction, Within
-from penstock_server.store.records import Row
 from penstock_server.store.store import Store
 
 RECORD = "access-record"

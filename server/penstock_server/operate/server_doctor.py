@@ -29,7 +29,7 @@ from penstock.processes.checkup import (
     show,
 )
 from penstock.wire.messages import StudyState
-from penstock_server.access.accesslog import AccessLog, verify_chain
+from penstock_server.access.access_chain import AccessLog, verify_chain
 from penstock_server.access.tokens import Role, Tokens
 from penstock_server.install import tls
 from penstock_server.install.configuration import read_settings

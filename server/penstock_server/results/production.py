@@ -23,7 +23,7 @@ from penstock_server.intake.uploads import read_upload
 from penstock_server.mechanisms.delivery import Upload
 from penstock_server.mechanisms.registry import kind_of
 from penstock_server.mechanisms.writing import write
-from penstock_server.report.build import build_report, complete_report
+from penstock_server.report.composition import build_report, complete_report
 from penstock_server.report.html import render
 from penstock_server.report.inputs import ReportInputs, SiteInput, SiteRelease
 from penstock_server.results.material import Material, gather
