@@ -222,10 +222,10 @@ def serve_gate(
                 notes.append(f"removed {path.name}, left behind by a gate that was killed")
         stores = Stores(paths, settings)
         runner = Runner(stores)
-        runner.recover()
+        runner.settlement.recover()
         if stores.watch.stopped:
             notes.append(STOPPED)
-        if not runner.decisions_hold:
+        if not runner.settlement.decisions_hold:
             notes.append(LOST)
         if settings.insecure_seed is not None:
             log.warning("%s", SEEDED)

@@ -41,7 +41,7 @@ class Proxy:
     """A proxy of the environment; its password is used and never shown."""
 
     host: str
-    check_port: int
+    port: int
     credentials: str = ""
 
     def __str__(self) -> str:

@@ -53,7 +53,7 @@ def gate(site):
     with hold_exclusively(site.paths.lock):
         stores = Stores(site.paths, read_settings(site.paths))
         made = Gate(stores, Runner(stores))
-        made.runner.recover()
+        made.runner.settlement.recover()
         yield made
         stores.database.close()
         stores.decisions.close()
