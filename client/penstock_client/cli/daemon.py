@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from penstock.base.errors import GateUnavailable
-from penstock.cli.console import done, emit_json, err, friendly, say, table
+from penstock.cli.console import done, emit_json, err, friendly, say_with_time, table
 from penstock.wire.signatures import fingerprint
 from penstock_client.cli.common import AsJson, SiteDir, call_document, open_site, shorten
 from penstock_client.ledger.database import find_holder
@@ -39,14 +39,10 @@ def start(directory: SiteDir = Path()) -> None:
     paths, settings = open_site(directory)
     site_daemon.serve_site(
         paths,
-        tell=_tell,
+        tell=say_with_time,
         ready=lambda: done(f"site {settings.name} is up"),
         notes=_show_notes,
     )
-
-
-def _tell(text: str) -> None:
-    say(f"{time.strftime('%H:%M:%S')} {text}")
 
 
 def _show_notes(notes: list[str]) -> None:
@@ -100,7 +96,7 @@ def network(
     site_daemon.serve_network(
         found,
         gate.absolute(),
-        tell=_tell,
+        tell=say_with_time,
         ready=lambda: done(f"the network side is up, for {address}"),
     )
 

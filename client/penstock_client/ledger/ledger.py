@@ -14,9 +14,7 @@ from penstock.base.errors import LedgerError
 from penstock.privacy.events import RELATION, to_dict
 from penstock.privacy.filters import Filter, best_order
 from penstock.wire.signatures import public_hex
-from penstock_client.ledger.chain import (
-    OPTIONAL_TEXTS,
-)
+from penstock_client.ledger.chain import OPTIONAL_TEXTS
 from penstock_client.ledger.records import SignedRecords
 from penstock_client.ledger.reservation import admit_charge
 from penstock_client.ledger.state import Charge, State, Unit

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import socket
-import time
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from penstock.base.errors import InvalidInput, Problem
-from penstock.cli.console import done, emit_json, friendly, say, table
+from penstock.cli.console import done, emit_json, friendly, say, say_with_time, table
 from penstock.wire.canonical import read_json
 from penstock.wire.signatures import fingerprint
 from penstock_server.install.enrolment import enrol_site, write_invite
@@ -178,10 +177,7 @@ def start(directory: CoordinatorDir = Path("coordinator")) -> None:
     """Run the coordinator in the foreground, until Ctrl-C. Safe to kill and start again."""
     from penstock_server.operate.server_daemon import serve
 
-    def tell(text: str) -> None:
-        say(f"{time.strftime('%H:%M:%S')} {text}")
-
     def ready(address: str) -> None:
         done(f"coordinator in {directory} answers at https://{address}")
 
-    serve(directory.resolve(), tell=tell, ready=ready)
+    serve(directory.resolve(), tell=say_with_time, ready=ready)

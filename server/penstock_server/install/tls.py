@@ -25,6 +25,7 @@ from penstock.base.errors import CoordinatorError, InvalidInput, Problem
 from penstock.base.files import write_atomic
 from penstock.base.times import utc_now
 from penstock.processes import certificates
+from penstock.wire.signatures import private_to_pem
 
 CA_CERT, CA_KEY, CERT, KEY = "ca.crt", "ca.key", "server.crt", "server.key"
 CA_DAYS = 3652  # ten years
@@ -148,11 +149,6 @@ def is_adopted(folder: Path) -> bool:
     return (folder / CA_CERT).exists() and not (folder / CA_KEY).exists()
 
 
-def names_of(cert_pem: str) -> list[str]:
-    """The DNS names and IP addresses that a certificate is for."""
-    return certificates.list_names(cert_pem)
-
-
 def read_authority(folder: Path) -> str:
     """The authority's certificate in PEM: what invitations carry.
 
@@ -199,7 +195,10 @@ def _authority(
         )
     if not (folder / CA_KEY).exists():
         write_atomic(
-            folder / CA_KEY, _key_pem(ec.generate_private_key(ec.SECP256R1())), 0o600, new=True
+            folder / CA_KEY,
+            private_to_pem(ec.generate_private_key(ec.SECP256R1())),
+            0o600,
+            new=True,
         )
     key = _read_key(folder / CA_KEY)
     if key is None:
@@ -266,7 +265,7 @@ def _server_key(folder: Path) -> ec.EllipticCurvePrivateKey:
     key = _read_key(folder / KEY)
     if key is None:
         key = ec.generate_private_key(ec.SECP256R1())
-        write_atomic(folder / KEY, _key_pem(key), 0o600)
+        write_atomic(folder / KEY, private_to_pem(key), 0o600)
     return key
 
 
@@ -390,11 +389,3 @@ def _handshake(server: ssl.SSLContext, ca_pem: str, name: str, *, strict: bool) 
 
 def _pem(certificate: x509.Certificate) -> bytes:
     return certificate.public_bytes(serialization.Encoding.PEM)
-
-
-def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    return key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
@@ -118,6 +119,11 @@ def escape(text: str) -> str:
 def say(text: str) -> None:
     """A plain line."""
     out.print(text, markup=False)
+
+
+def say_with_time(text: str) -> None:
+    """A plain line of something that runs on, after the local time."""
+    say(f"{time.strftime('%H:%M:%S')} {text}")
 
 
 def done(text: str) -> None:

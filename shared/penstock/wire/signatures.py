@@ -7,6 +7,7 @@ import hashlib
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from penstock.base.errors import SignatureError
@@ -24,7 +25,7 @@ def generate_key() -> Ed25519PrivateKey:
     return Ed25519PrivateKey.generate()
 
 
-def private_to_pem(key: Ed25519PrivateKey) -> bytes:
+def private_to_pem(key: Ed25519PrivateKey | EllipticCurvePrivateKey) -> bytes:
     """PKCS#8 PEM without a passphrase; the caller writes it with mode 0600."""
     return key.private_bytes(
         serialization.Encoding.PEM,

@@ -102,7 +102,7 @@ def test_modes_and_contents(issued):
     assert modes == {"ca.crt": 0o644, "ca.key": 0o600, "server.crt": 0o644, "server.key": 0o600}
     assert stat.S_IMODE(issued.stat().st_mode) == 0o700
     pem = (issued / "server.crt").read_text()
-    assert sorted(tls.names_of(pem)) == sorted(NAMES)
+    assert sorted(certificates.list_names(pem)) == sorted(NAMES)
     assert certificates.count_days_left(pem) in (396, 397)
     ca = certificates.parse(tls.read_authority(issued))
     constraints = ca.extensions.get_extension_for_class(x509.BasicConstraints)
@@ -149,7 +149,7 @@ def test_other_names_and_damage_are_renewed(tmp_path):
     tls.issue(tmp_path, NAMES)
     assert tls.renew_if_due(tmp_path, ["Coordinator.Example.ORG", "[::1]"])
     pem = (tmp_path / "server.crt").read_text()
-    assert tls.names_of(pem) == ["coordinator.example.org", "::1"]
+    assert certificates.list_names(pem) == ["coordinator.example.org", "::1"]
     assert not tls.renew_if_due(tmp_path, ["coordinator.example.org", "::1"])
     for damage in (b"", b"-----BEGIN"):
         (tmp_path / "server.crt").write_bytes(damage)
