@@ -1,4 +1,4 @@
-r"""One step of the flow for particles that are matched to their targets rank by rank.
+r"""The paper's own flow, to compare ours with: particles matched to targets rank by rank.
 
 Of m particles x_i and N directions θ, each with m target quantiles Q_θ in rising order,
 

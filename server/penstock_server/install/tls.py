@@ -194,12 +194,8 @@ def _authority(
             remedy="ask who issued it for a new one",
         )
     if not (folder / CA_KEY).exists():
-        write_atomic(
-            folder / CA_KEY,
-            private_to_pem(ec.generate_private_key(ec.SECP256R1())),
-            0o600,
-            new=True,
-        )
+        made = private_to_pem(ec.generate_private_key(ec.SECP256R1()))
+        write_atomic(folder / CA_KEY, made, 0o600, new=True)
     key = _read_key(folder / CA_KEY)
     if key is None:
         raise CoordinatorError(

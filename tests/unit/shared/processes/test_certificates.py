@@ -17,6 +17,7 @@ from cryptography.x509.oid import NameOID
 
 from penstock.base.errors import CoordinatorError, InvalidInput
 from penstock.processes import certificates
+from penstock.wire.signatures import private_to_pem
 from penstock_server.install import tls
 
 NAMES = ("localhost", "127.0.0.1", "::1")
@@ -226,7 +227,7 @@ def own_certificate(folder, names, *, days=100, started=1):
     paths[0].write_bytes(
         leaf.sign(root_key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
     )
-    paths[1].write_bytes(tls._key_pem(key))
+    paths[1].write_bytes(private_to_pem(key))
     paths[2].write_bytes(root.public_bytes(serialization.Encoding.PEM))
     return paths
 
