@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.audit import tradeoff
+from penstock.base.documents import Json
 from penstock.mechanisms.protocol import Attacked
 from penstock.privacy.noise.sources import NoiseSource, permutation
 from penstock.schema.encoding import Encoding
@@ -54,7 +55,7 @@ def attack(
     repeats: int,
     swept: bool,
     progress: Callable[[int, int], None],
-) -> dict[str, Any]:
+) -> Json:
     """Run the planned mechanism ``repeats`` times, each on other members, and attack each run.
 
     Args:

@@ -29,6 +29,7 @@ from penstock.audit.tradeoff import (
     choose_w,
     qualifies,
 )
+from penstock.base.documents import Json
 from penstock.base.errors import InvalidInput, JobFailed, PenstockError, Problem
 from penstock.base.pictures import check_picture
 from penstock.base.times import stamp_now
@@ -88,7 +89,7 @@ class Outcome:
         least = self.table.by(LATENT)[0]
         return choose_w(self.table, attacks=attacks) if qualifies(least, attacks=attacks) else None
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Json:
         """Its JSON form, without the curves."""
         asked = self.asked.to_dict()
         found = {

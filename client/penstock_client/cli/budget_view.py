@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from penstock.base.documents import Json
 from penstock.base.errors import SignatureError
 from penstock.cli.console import number, out, say, table
 from penstock.wire.signatures import fingerprint
@@ -13,7 +14,7 @@ WIDTH = 40
 """Of the bar, in characters."""
 
 
-def show_lineage(row: dict[str, Any], *, detail: bool = False) -> None:
+def show_lineage(row: Json, *, detail: bool = False) -> None:
     """One row of :func:`penstock_client.ledger.budget.summarize_budget`, for a data steward.
 
     The share of the data set's life is what adds up over studies; each ε that is shown beside it is
@@ -36,7 +37,7 @@ def show_lineage(row: dict[str, Any], *, detail: bool = False) -> None:
     say("")
 
 
-def _list_notes(row: dict[str, Any]) -> list[str]:
+def _list_notes(row: Json) -> list[str]:
     """What is not as it should be."""
     notes = []
     if row["over"]:
@@ -47,7 +48,7 @@ def _list_notes(row: dict[str, Any]) -> list[str]:
     return notes
 
 
-def _show_detail(row: dict[str, Any]) -> None:
+def _show_detail(row: Json) -> None:
     """Every account of ε, the allowances, and each charge's place in them."""
     say("")
     table("", ("", ""), _list_facts(row))
@@ -75,7 +76,7 @@ def _percent(share: float) -> str:
     return f"{100 * share:.2g} %" if share < 0.1 else f"{100 * share:.3g} %"
 
 
-def _list_facts(row: dict[str, Any]) -> list[tuple[str, str]]:
+def _list_facts(row: Json) -> list[tuple[str, str]]:
     orders = row["order"] if isinstance(row["order"], list | tuple) else [row["order"]]
     guarantee = f"ε ≤ {row['total_epsilon']:g}, for life"
     if row["closed"]:
@@ -115,7 +116,7 @@ def _list_facts(row: dict[str, Any]) -> list[tuple[str, str]]:
     return facts
 
 
-def _tell_replaced(row: dict[str, Any]) -> str:
+def _tell_replaced(row: Json) -> str:
     """The other relation's ε, for life so far; what the filter guards is a person's absence."""
     found = row["spent_epsilon_replace_one"]
     if found is None:
@@ -123,7 +124,7 @@ def _tell_replaced(row: dict[str, Any]) -> str:
     return f"ε {number(found)} (replace-one, as papers quote it)"
 
 
-def _tell_protected(unit: dict[str, Any] | None) -> str:
+def _tell_protected(unit: Json | None) -> str:
     if unit is None:
         return "not recorded: run `penstock site check`"
     if unit["person"] is None:
@@ -131,13 +132,13 @@ def _tell_protected(unit: dict[str, Any] | None) -> str:
     return f"a person by {unit['person']}, with at most {unit['rows']} rows"
 
 
-def _tell_odometer(row: dict[str, Any]) -> str:
+def _tell_odometer(row: Json) -> str:
     reading = row["odometer_epsilon"]
     # None is said of ∞, and of an odometer whose ladder has come to its end.
     return "∞" if row["closed"] else "above the total" if reading is None else number(reading)
 
 
-def _tell_share(part: dict[str, Any]) -> str:
+def _tell_share(part: Json) -> str:
     """Spent, of how much, and what is left."""
     spent = f"ε {number(part['spent_epsilon'])} spent"
     if part["allowance"] is None:
@@ -145,13 +146,13 @@ def _tell_share(part: dict[str, Any]) -> str:
     return f"{spent} of {part['allowance']:g}, {number(part['left_epsilon'])} left"
 
 
-def _show_parts(title: str, parts: list[dict[str, Any]], name: Any) -> None:
+def _show_parts(title: str, parts: list[Json], name: Any) -> None:
     spending = [p for p in parts if p["spent_epsilon"] != 0 or p["allowance"] is not None]
     if spending:
         table(title, ("", ""), [(name(p), _tell_share(p)) for p in spending])
 
 
-def _name_signer(part: dict[str, Any]) -> str:
+def _name_signer(part: Json) -> str:
     return part["label"] or _shorten_key(part["signer"])
 
 
@@ -166,7 +167,7 @@ _CHARGES = ("study", "day (UTC)", "ε", "of its life", "status")
 _DETAILED = ("request", "by", "ε so far", "odometer")
 
 
-def _charge(charge: dict[str, Any]) -> tuple[str, ...]:
+def _charge(charge: Json) -> tuple[str, ...]:
     why = f": {charge['reason']}" if charge["reason"] else ""
     return (
         (charge.get("name") or charge["study"])[:24],
@@ -177,7 +178,7 @@ def _charge(charge: dict[str, Any]) -> tuple[str, ...]:
     )
 
 
-def _detail_charge(charge: dict[str, Any]) -> tuple[str, ...]:
+def _detail_charge(charge: Json) -> tuple[str, ...]:
     return (
         charge["request"][:12],
         charge["mechanism"],

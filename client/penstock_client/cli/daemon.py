@@ -9,10 +9,11 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
+from penstock.base.documents import Json
 from penstock.base.errors import GateUnavailable
 from penstock.cli.console import done, emit_json, err, friendly, say_with_time, table
 from penstock.wire.signatures import fingerprint
@@ -144,7 +145,7 @@ def status(directory: SiteDir = Path(), as_json: AsJson = False) -> None:
     table(f"site {shown.get('site', paths.root)}", ("", ""), rows)
 
 
-def _read_processes(paths: SitePaths) -> dict[str, Any]:
+def _read_processes(paths: SitePaths) -> Json:
     """The daemon's pid and what it says of its children; the coordinator that was joined."""
     found = site_daemon.find_running(paths.daemon_lock, paths.daemon_state)
     return {
@@ -158,7 +159,7 @@ def _read_processes(paths: SitePaths) -> dict[str, Any]:
     }
 
 
-def _word_processes(shown: dict[str, Any]) -> dict[str, Any]:
+def _word_processes(shown: Json) -> Json:
     """The same, in a person's words."""
     said = [f"{name} {what}" for name, what in shown["processes"].items()]
     return {

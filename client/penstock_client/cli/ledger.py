@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
+from penstock.base.documents import JsonView
 from penstock.base.errors import InvalidInput, LedgerError, PenstockError, Problem
 from penstock.base.times import utc_now
 from penstock.cli.console import done, emit_json, friendly, say, table
@@ -170,11 +170,11 @@ def ledger_decisions(directory: SiteDir = Path(), as_json: AsJson = False) -> No
     table("decisions", columns, [_list_decision(one) for one in found])
 
 
-def _list_decision(one: Mapping[str, Any]) -> tuple[str, ...]:
+def _list_decision(one: JsonView) -> tuple[str, ...]:
     return one["time"][:19], one["kind"], name_decider(one["by"]), _name_subject(one), one["reason"]
 
 
-def _name_subject(one: Mapping[str, Any]) -> str:
+def _name_subject(one: JsonView) -> str:
     """What a decision is about, in a few words."""
     kind = one["kind"]
     if kind in ("approve", "reject"):

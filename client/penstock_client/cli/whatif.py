@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from penstock.base.checks import Checks
+from penstock.base.documents import Json
 from penstock.base.errors import InvalidInput, Problem
 from penstock.base.times import stamp_now
 from penstock.cli.console import emit_json, friendly, number, say, table
@@ -157,7 +158,7 @@ def _price_file(
 # -- for people --------------------------------------------------------------------------------
 
 
-def _show(found: dict[str, Any], trust: Trust) -> None:
+def _show(found: Json, trust: Trust) -> None:
     asked = found["asked_epsilon"]
     price = f"ε = {number(asked)} at δ = {found['delta']:g}, {_name_kind(found['mechanism'])}"
     verdict = "would be admitted" if found["admitted"] else "would be refused"
@@ -190,7 +191,7 @@ def _show(found: dict[str, Any], trust: Trust) -> None:
     _show_noise(found, asked)
 
 
-def _show_releases(found: dict[str, Any]) -> None:
+def _show_releases(found: Json) -> None:
     wanted, left = found["releases"], _tell_count(found["releases_left"])
     if wanted > 1:
         fit = "fit" if found["releases_fit"] else "do not fit"
@@ -202,7 +203,7 @@ def _show_releases(found: dict[str, Any]) -> None:
         say(f"this year {left}, and {_tell_count(min(counts, default=None))} over all years")
 
 
-def _show_noise(found: dict[str, Any], asked: float) -> None:
+def _show_noise(found: Json, asked: float) -> None:
     sd, share = found["buys"]["count_sd"], found["buys"]["share_sd"]
     say(
         f"what ε = {number(asked)} buys, all of it spent on one count: noise of sd {sd:.3g}, "

@@ -15,6 +15,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+from penstock.base.documents import Json
 from penstock.wire.messages import JobState
 from penstock.wire.signed import read_signed_cancel
 from penstock_client.gate import preview, release
@@ -52,7 +53,7 @@ class Gate:
             return outside.state.seq, outside.state.head
         return self.stores.ledger.before(first)
 
-    def describe(self, seen_manifest: bytes = b"") -> dict[str, Any]:
+    def describe(self, seen_manifest: bytes = b"") -> Json:
         """Public facts: versions served, key, dictionary, public n, what may be asked.
 
         Args:
@@ -180,7 +181,7 @@ class Gate:
 
     # -- the steward's side --------------------------------------------------------------------
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> Json:
         """What the network is told, how many jobs there are, and what the steward must do."""
         counts = {str(s): len(self.stores.jobs.in_state(s)) for s in JobState}
         shown = {**self.describe(), "jobs": {k: v for k, v in counts.items() if v}}
@@ -191,7 +192,7 @@ class Gate:
             shown["WARNING"] = SEEDED
         return {**shown, "remedy": STOPPED} if self.stores.watch.stopped else shown
 
-    def requests(self) -> list[dict[str, Any]]:
+    def requests(self) -> list[Json]:
         """Every job with its study's question and price, as it stands, and as it looks outside."""
         outside, trust = self.stores.outside(), read_trust(self.stores.paths.trust)
         notes, read = self.stores.jobs.notes(), self.stores.read_job
@@ -213,7 +214,7 @@ class Gate:
         """(step, steps) of a running job."""
         return self.runner.progress(request_id)
 
-    def preview(self, request_id: str) -> dict[str, Any]:
+    def preview(self, request_id: str) -> Json:
         """What a request would release, to whom, and what it costs, before and after."""
         job = self.find(request_id)
         facts = self.stores.facts()
@@ -267,6 +268,6 @@ class Gate:
             raise refuse("not-awaiting")
         return job
 
-    def ledger_view(self) -> dict[str, Any]:
+    def ledger_view(self) -> Json:
         """The whole ledger, as `export` writes it: whoever asks folds and checks it again."""
         return {"export": self.stores.ledger.export(self.stores.public_key)}

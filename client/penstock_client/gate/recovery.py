@@ -33,6 +33,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from penstock.base.documents import Json
 from penstock.base.errors import LedgerError, PenstockError
 from penstock.base.files import sync_directory, write_atomic
 from penstock.base.times import stamp_now
@@ -315,7 +316,7 @@ def _read_records(source: Path, gate_key: str) -> list[Record]:
             database.close()
     remedy = "use what `penstock site ledger export` wrote, or a copy of ledger/gate.db"
     try:
-        document: dict[str, Any] = json.loads(source.read_text(encoding="utf-8"))
+        document: Json = json.loads(source.read_text(encoding="utf-8"))
         if document["format"] != EXPORT_FORMAT:
             raise ValueError(document["format"])
         named = document["gate_key"]

@@ -39,6 +39,7 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from penstock.base.documents import Json, JsonView
 from penstock.base.errors import InvalidInput, LedgerCorrupt, LedgerError, Problem, SignatureError
 from penstock.base.times import stamp_now
 from penstock.wire.canonical import canonical, read_json
@@ -80,9 +81,9 @@ class Who:
             return cls(uid, pwd.getpwuid(uid).pw_name, _read_claims())
         return cls(uid, "", _read_claims())
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Json:
         """Its form in a record."""
-        shown: dict[str, Any] = {"uid": self.uid, "user": self.user}
+        shown: Json = {"uid": self.uid, "user": self.user}
         return shown | ({"claimed": dict(self.claimed)} if self.claimed else {})
 
 
@@ -165,7 +166,7 @@ class Decisions:
             self._file.query("SELECT 1 FROM decision WHERE hash = ?", head)
         )
 
-    def _newest(self, kinds: Sequence[str]) -> dict[str, Any]:
+    def _newest(self, kinds: Sequence[str]) -> Json:
         """The newest record of some kinds; empty where there is none."""
         marks = ", ".join("?" for _ in kinds)
         rows = self._file.query(
@@ -241,7 +242,7 @@ class Decisions:
             self.append("lost", Who.here(), named=named)
         return False
 
-    def verify(self, gate_key: str) -> list[dict[str, Any]]:
+    def verify(self, gate_key: str) -> list[Json]:
         """Every record, oldest first; chain and signatures are checked.
 
         Raises:
@@ -255,7 +256,7 @@ def file_digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def verify_decisions(records: Sequence[Record], gate_key: str) -> list[dict[str, Any]]:
+def verify_decisions(records: Sequence[Record], gate_key: str) -> list[Json]:
     """The decisions of (seq, body, hash, signature) records.
 
     Raises:
@@ -301,7 +302,7 @@ def open_decisions(paths: SitePaths, site: str) -> Iterator[Decisions]:
         found.close()
 
 
-def read_decisions(paths: SitePaths) -> list[dict[str, Any]]:
+def read_decisions(paths: SitePaths) -> list[Json]:
     """Every decision of a site, oldest first, checked; none where none was made yet.
 
     Raises:
@@ -327,9 +328,7 @@ def export_decisions(paths: SitePaths) -> list[dict[str, str]]:
         found.close()
 
 
-def read_exported_decisions(
-    document: Mapping[str, Any], gate_key: str
-) -> list[dict[str, Any]] | None:
+def read_exported_decisions(document: JsonView, gate_key: str) -> list[Json] | None:
     """The decisions of an exported ledger, checked; None where it was written without them.
 
     Raises:
@@ -348,7 +347,7 @@ def read_exported_decisions(
     return verify_decisions(records, gate_key)
 
 
-def name_decider(by: Mapping[str, Any]) -> str:
+def name_decider(by: JsonView) -> str:
     """A decision's ``by``, for a person; what sudo says is said to be claimed."""
     name = by["user"] or ("not said" if by["uid"] is None else f"uid {by['uid']}")
     claimed = by.get("claimed", {})
@@ -356,7 +355,7 @@ def name_decider(by: Mapping[str, Any]) -> str:
     return f"{name} (claimed: {behind})" if behind else name
 
 
-def _parse_body(body: str) -> dict[str, Any]:
+def _parse_body(body: str) -> Json:
     return read_json(body.encode(), what="decision", limit=1_000_000)
 
 

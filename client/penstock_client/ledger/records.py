@@ -11,6 +11,7 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from penstock.base.documents import Json
 from penstock.base.errors import LedgerError, SignatureError
 from penstock.base.times import stamp_now
 from penstock.privacy.events import RELATION
@@ -98,7 +99,7 @@ class SignedRecords:
         self._folded = version, state
         return state
 
-    def export(self, gate_key: str) -> dict[str, Any]:
+    def export(self, gate_key: str) -> Json:
         """The whole ledger as a JSON document that a third party can recompute."""
         return {
             "format": EXPORT_FORMAT,
@@ -128,7 +129,7 @@ class SignedRecords:
         """The ledger's time: the clock's, and never before the last record's."""
         return max(self._clock(), state.time)
 
-    def _write(self, kind: str, now: str, fields: dict[str, Any]) -> State:
+    def _write(self, kind: str, now: str, fields: Json) -> State:
         """One record; before the first in an older ledger, the one that raises its format.
 
         After, where it is the first of all, or stands after lost records: no position of theirs

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
+from penstock.base.documents import Json
 from penstock.base.errors import BudgetExceeded, InvalidEvent
 from penstock.privacy.events import Event, OnStratum, is_unbounded
 from penstock.privacy.filters import Filter
@@ -49,7 +49,7 @@ class Unit:
             return "each row is a person"
         return f"persons by {self.person!r}, at most {self.rows} rows each"
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Json:
         """Its form in a record."""
         return {"person": self.person, "rows": self.rows}
 

@@ -40,13 +40,14 @@ import hashlib
 import os
 import pwd
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from penstock.base.documents import Json, JsonView
 from penstock.base.errors import CoordinatorError, PenstockError, SignatureError
 from penstock.base.files import write_atomic
 from penstock.wire.canonical import canonical, read_json
@@ -164,9 +165,9 @@ class AccessLog:
         key: Ed25519PrivateKey,
         last: Row | None,
         kind: str,
-        fields: Mapping[str, Any],
+        fields: JsonView,
     ) -> Row:
-        before: dict[str, Any] = {"seq": 0, "time": ""} if last is None else _parse_body(last.body)
+        before: Json = {"seq": 0, "time": ""} if last is None else _parse_body(last.body)
         seq, time = before["seq"] + 1, max(self._clock(), before["time"])
         prev = GENESIS if last is None else last.hash
         body = canonical({**fields, "kind": kind, "prev": prev, "seq": seq, "time": time})
@@ -218,7 +219,7 @@ class AccessLog:
         """Every record's body, hash and signature, in order."""
         return self._store.records.all()
 
-    def export(self) -> dict[str, Any]:
+    def export(self) -> Json:
         """The whole chain as a JSON document that a third party can verify.
 
         Raises:
@@ -239,13 +240,13 @@ class AccessLog:
         return sum(r["count"] for r in found if r["kind"] == "wrong-tokens" and r["until"] > since)
 
 
-def verify_chain(rows: Sequence[Row]) -> list[dict[str, Any]]:
+def verify_chain(rows: Sequence[Row]) -> list[Json]:
     """The records of a chain, each checked: its hash, place, time and signature.
 
     Raises:
         CoordinatorError: naming the first record that fails.
     """
-    found: list[dict[str, Any]] = []
+    found: list[Json] = []
     head, time, key = GENESIS, "", ""
     for seq, (body, hash_, signature) in enumerate(rows, start=1):
         try:
@@ -276,5 +277,5 @@ def _make_broken(seq: int, what: str) -> CoordinatorError:
     return CoordinatorError(f"access record {seq}: {what}", remedy=remedy)
 
 
-def _parse_body(body: str) -> dict[str, Any]:
+def _parse_body(body: str) -> Json:
     return read_json(body.encode(), what="access record", limit=MAX_RECORD_BYTES)

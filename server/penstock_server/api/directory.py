@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
+from penstock.base.documents import Json
 from penstock.wire.messages import Copies, StudyState
 from penstock.wire.signed import read_signed_cancel, read_signed_study
 from penstock_server.access.access_chain import name_local_visitor
@@ -23,10 +23,10 @@ class Directory:
     def submit(self, signed: bytes) -> str:
         return self._coordinator.submit(read_signed_study(signed))
 
-    def studies(self) -> list[dict[str, Any]]:
+    def studies(self) -> list[Json]:
         return self._coordinator.studies()
 
-    def status(self, study: str) -> dict[str, Any]:
+    def status(self, study: str) -> Json:
         return self._coordinator.status(study)
 
     def cancel(self, signed: bytes) -> None:

@@ -9,12 +9,12 @@ import os
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import anyio
 import anyio.to_thread
 
 from penstock import __version__
+from penstock.base.documents import Json
 from penstock.wire.messages import Copies
 from penstock_server.store.register import StudyRow
 from penstock_server.studies.coordinator import Coordinator
@@ -41,7 +41,7 @@ class ResultFiles:
             if not folder.name.endswith(f"-{__version__}") or folder.name.startswith("."):
                 shutil.rmtree(folder, ignore_errors=True)
 
-    async def listing(self, row: StudyRow, *, copies: Copies) -> list[dict[str, Any]]:
+    async def listing(self, row: StudyRow, *, copies: Copies) -> list[Json]:
         """Name, size and SHA-256 of every file of a finished study.
 
         Raises:
@@ -51,7 +51,7 @@ class ResultFiles:
         if not await anyio.to_thread.run_sync((folder / LISTING).exists):
             await anyio.to_thread.run_sync(self._make, row.id, folder, copies, limiter=self._making)
         text = await anyio.to_thread.run_sync((folder / LISTING).read_text)
-        found: list[dict[str, Any]] = json.loads(text)
+        found: list[Json] = json.loads(text)
         return found
 
     async def path(self, row: StudyRow, name: str, *, copies: Copies) -> Path | None:
@@ -84,7 +84,7 @@ class ResultFiles:
             shutil.rmtree(made, ignore_errors=True)
 
 
-def _describe_file(file: Path) -> dict[str, Any]:
+def _describe_file(file: Path) -> Json:
     with open(file, "rb") as opened:
         digest = hashlib.file_digest(opened, "sha256").hexdigest()
     return {"name": file.name, "size": file.stat().st_size, "sha256": digest}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import Annotated, Any, cast
+from typing import Annotated, cast
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import FileResponse
@@ -11,6 +11,7 @@ from starlette.concurrency import run_in_threadpool
 
 from penstock import __version__
 from penstock.analyst import RESULT_FILES
+from penstock.base.documents import Json
 from penstock.base.errors import CoordinatorError
 from penstock.base.times import stamp_now
 from penstock.wire.canonical import read_json
@@ -88,7 +89,7 @@ Row = Annotated[StudyRow, Depends(_find_study)]
 
 
 @public.get("/about")
-def about() -> dict[str, Any]:
+def about() -> Json:
     """What this is, and what time it has: for clients that look before they log in."""
     return {
         "penstock": __version__,
@@ -99,7 +100,7 @@ def about() -> dict[str, Any]:
 
 
 @analyst.get("/me")
-def me(token: Person, accounts: Accounts) -> dict[str, Any]:
+def me(token: Person, accounts: Accounts) -> Json:
     """Whose token this is, and the fingerprints of the keys that the account signs with."""
     keys = [fingerprint(key) for key in accounts.keys().get(token.name, ())]
     return {"name": token.name, "role": str(token.role), "expires": token.expires, "keys": keys}
@@ -109,9 +110,7 @@ def me(token: Person, accounts: Accounts) -> dict[str, Any]:
 
 
 @analyst.post("/studies")
-def submit(
-    signed: Signed, caller: Caller, coordinator: Studies, accounts: Accounts
-) -> dict[str, Any]:
+def submit(signed: Signed, caller: Caller, coordinator: Studies, accounts: Accounts) -> Json:
     """Hand in a study signed with a key of one's own; the same one again changes nothing."""
     found = read_signed_study(signed)
     accounts.check_signer(caller.account, found.signer)
@@ -122,13 +121,13 @@ def submit(
 
 
 @analyst.get("/studies")
-def studies(token: Person, coordinator: Studies) -> list[dict[str, Any]]:
+def studies(token: Person, coordinator: Studies) -> list[Json]:
     """All studies that the token may read, oldest first."""
     return coordinator.studies(_name_reader(token))
 
 
 @analyst.get("/studies/{study}")
-def status(row: Row, coordinator: Studies) -> dict[str, Any]:
+def status(row: Row, coordinator: Studies) -> Json:
     """One study with each site's state."""
     return coordinator.status(row.id)
 
@@ -136,7 +135,7 @@ def status(row: Row, coordinator: Studies) -> dict[str, Any]:
 @analyst.post("/studies/{study}/cancel")
 def cancel(
     row: Row, signed: Cancellation, caller: Caller, coordinator: Studies, accounts: Accounts
-) -> dict[str, Any]:
+) -> Json:
     """Hand in a signed cancellation; the same one again changes nothing."""
     wish = _read_wish(row, signed, caller, accounts)
     again = row.state is StudyState.CANCELLED
@@ -149,7 +148,7 @@ def cancel(
 @analyst.post("/studies/{study}/close")
 def close(
     row: Row, signed: Cancellation, caller: Caller, coordinator: Studies, accounts: Accounts
-) -> dict[str, Any]:
+) -> Json:
     """Have results made of what was delivered; sites that have not begun are cancelled."""
     coordinator.close(_read_wish(row, signed, caller, accounts), caller)
     log.info("study %s closed through %s", row.id[:12], caller.account)
@@ -185,7 +184,7 @@ Traced = Annotated[Reads, Depends(_reads)]
 
 
 @analyst.get("/studies/{study}/files")
-async def files(row: Row, kept: Results, copies: Copies = "one") -> dict[str, Any]:
+async def files(row: Row, kept: Results, copies: Copies = "one") -> Json:
     """The result files with size and SHA-256; the first to ask waits until they are made."""
     return {"study": row.id, "files": await kept.listing(row, copies=copies)}
 
@@ -227,7 +226,7 @@ async def upload(
 
 
 @analyst.get("/sites")
-def sites(coordinator: Studies) -> list[dict[str, Any]]:
+def sites(coordinator: Studies) -> list[Json]:
     """The enrolled sites."""
     return [
         {
@@ -242,17 +241,17 @@ def sites(coordinator: Studies) -> list[dict[str, Any]]:
 
 
 @federation.post("/sites")
-def enrol(record: Join, caller: Caller, coordinator: Studies) -> dict[str, Any]:
+def enrol(record: Join, caller: Caller, coordinator: Studies) -> Json:
     """Enrol a site by its join record; answers with its invitation."""
     join = read_json(record, what="join record", limit=MAX_JOIN_BYTES)
     enrol_site(coordinator, join, caller)
     log.info("site %s enrolled by %s", join["site"], caller.account)
-    invited: dict[str, Any] = make_invite(coordinator, join["site"])
+    invited: Json = make_invite(coordinator, join["site"])
     return invited
 
 
 @federation.get("/tokens")
-def tokens(accounts: Accounts) -> list[dict[str, Any]]:
+def tokens(accounts: Accounts) -> list[Json]:
     """Who holds a token, until when, and with which keys; never the tokens."""
     moment, keys = stamp_now(), accounts.keys()
     return [

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from penstock.base.documents import Json
 from penstock.cli.console import done, emit_json, friendly, say, table
 from penstock.wire.signatures import fingerprint
 from penstock_server.access.access_chain import verify_chain
@@ -57,7 +58,7 @@ def access(
         done(f"{len(rows)} records in {export}")
 
 
-def _access_row(record: dict[str, Any]) -> tuple[object, ...]:
+def _access_row(record: Json) -> tuple[object, ...]:
     known = ("seq", "prev", "time", "kind", "by", "origin")
     more = ", ".join(f"{k} {_short(v)}" for k, v in record.items() if k not in known)
     who = record.get("by") or ("admin" if "by" in record else "")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 from penstock.base.checks import SITE, SITE_BOUND
+from penstock.base.documents import Json
 from penstock.base.errors import CoordinatorError
 from penstock.base.files import write_atomic
 from penstock.base.shapes import find_misfit
@@ -22,7 +22,7 @@ INVITE = "penstock-invite/1"
 MAX_PERSONS = 1_000_000_000
 
 
-def enrol_site(coordinator: Coordinator, join: dict[str, Any], by: Visitor | None = None) -> None:
+def enrol_site(coordinator: Coordinator, join: Json, by: Visitor | None = None) -> None:
     """Enrol a site from its join record, after fingerprints were compared.
 
     Args:
@@ -34,7 +34,7 @@ def enrol_site(coordinator: Coordinator, join: dict[str, Any], by: Visitor | Non
     coordinator.store.sites.add(checked, coordinator.clock.stamp(), record)
 
 
-def read_join(data: dict[str, Any]) -> dict[str, Any]:
+def read_join(data: Json) -> Json:
     """Check a site's join record before it is enrolled.
 
     Raises:
@@ -65,7 +65,7 @@ def read_join(data: dict[str, Any]) -> dict[str, Any]:
     return data
 
 
-def make_invite(coordinator: Coordinator, name: str) -> dict[str, Any]:
+def make_invite(coordinator: Coordinator, name: str) -> Json:
     """What an enrolled site needs to connect; nothing in it is secret.
 
     Raises:

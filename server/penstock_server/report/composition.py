@@ -9,10 +9,10 @@ import json
 from functools import cache
 from importlib import resources
 
+from penstock.base.documents import Json
 from penstock.questions.models import MODELS
 from penstock_server.report.contents import SECTIONS
 from penstock_server.report.inputs import ReportInputs, SiteInput, SiteRelease
-from penstock_server.report.section import Json
 
 __all__ = ["ReportInputs", "SiteInput", "SiteRelease", "build_report", "report_schema"]
 

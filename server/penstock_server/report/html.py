@@ -8,11 +8,11 @@ from importlib import resources
 import jinja2
 from markupsafe import Markup
 
+from penstock.base.documents import Json
 from penstock_server.mechanisms.registry import words_of
 from penstock_server.report import draw
 from penstock_server.report.contents import SECTIONS
 from penstock_server.report.formats import FILTERS
-from penstock_server.report.section import Json
 
 
 def render(report: Json) -> str:

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
+from penstock.base.documents import Json
 from penstock.base.errors import CoordinatorError
 from penstock.wire.manifest import Manifest, read_manifest
 from penstock.wire.messages import Copies, SiteState, StudyState, explain
@@ -36,7 +36,7 @@ REPORT = "report.json"
 
 def build_results(
     material: Material, folder: Path, pooled: Callable[[int], None] = lambda done: None
-) -> dict[str, Any]:
+) -> Json:
     """Estimate, pool, and write the report of a study that has a quorum; returns it.
 
     Args:

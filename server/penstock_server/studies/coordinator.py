@@ -12,8 +12,9 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Literal
+from typing import Literal
 
+from penstock.base.documents import Json
 from penstock.base.errors import CoordinatorError
 from penstock.base.times import parse_time, stamp, utc_now
 from penstock.schema import Schema, compare
@@ -322,15 +323,15 @@ class Coordinator:
         row = self.store.studies.find(study_id)
         return [] if row is None else [row]
 
-    def studies(self, account: str | None = None) -> list[dict[str, Any]]:
+    def studies(self, account: str | None = None) -> list[Json]:
         """The status of every study that ``account`` may read, oldest first; None reads all."""
         return [self._describe_study(row) for row in self._list_readable(account)]
 
-    def status(self, prefix: str) -> dict[str, Any]:
+    def status(self, prefix: str) -> Json:
         """A study and each site's part in it, with codes explained."""
         return self._describe_study(self.find(prefix))
 
-    def _describe_study(self, row: StudyRow) -> dict[str, Any]:
+    def _describe_study(self, row: StudyRow) -> Json:
         study = row.signed.study
         pooling = self.leases.read_pooling(row.id) if row.state is StudyState.POOLING else None
         return {
@@ -358,7 +359,7 @@ def _explain_lateness(pooling: Pooling | None) -> str:
     return f"the results are late, because {pooling.trouble}{tries}; they are tried again"
 
 
-def _describe_part(part: SiteRow) -> dict[str, Any]:
+def _describe_part(part: SiteRow) -> Json:
     meaning, remedy = explain_part(part.state, part.code)
     return {
         "site": part.site,

@@ -7,10 +7,10 @@ transaction.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
+from penstock.base.documents import JsonView
 from penstock.base.errors import CoordinatorError, UploadRejected
 from penstock.base.times import read_stamp
 from penstock.study.study import Study
@@ -67,7 +67,7 @@ class Progress:
         """Put replies into the inbox, and take their messages out of the outbox."""
         self._store.mailbox.receive([(message, _bound_reply(reply)) for message, reply in replies])
 
-    def note_said(self, site: str, facts: Mapping[str, Any]) -> None:
+    def note_said(self, site: str, facts: JsonView) -> None:
         """Remember when a site was last heard of, and what it said of itself."""
         said = {name: printable_text(str(facts[name]), 100) for name in SAID if name in facts}
         self._store.sites.note_said(site, self._clock.stamp(), said)

@@ -13,9 +13,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from penstock.base.errors import CoordinatorError, UploadRejected
+from penstock.wire import gate_pb2
 from penstock_server.store.folder import Folder
 from penstock_server.store.mailbox import Message, Reply
 from penstock_server.studies.coordinator import Coordinator
@@ -123,7 +123,7 @@ class Pump:
             self._progress.receive(replies)
         return len(came)
 
-    def _read_answer(self, message: Message, answer: Any) -> Reply | None:
+    def _read_answer(self, message: Message, answer: gate_pb2.Answer) -> Reply | None:
         """The reply to a message, or None if it is to be sent again."""
         if message.verb == "collect" and answer.WhichOneof("body") == "piece":
             return self._keep_piece(message, answer.piece)
@@ -136,7 +136,7 @@ class Pump:
             return None  # a job is no answer to it
         return reply
 
-    def _keep_piece(self, message: Message, piece: Any) -> Reply | None:
+    def _keep_piece(self, message: Message, piece: gate_pb2.Piece) -> Reply | None:
         table = self._table(message)
         try:
             whole = packets.add_piece(table, piece, self._progress.size_limit(message))
@@ -157,7 +157,7 @@ class Pump:
         )
 
 
-def _explain_trouble(answer: Any) -> str:
+def _explain_trouble(answer: gate_pb2.Answer | None) -> str:
     """Why a message is to be sent again, where the site said why."""
     if answer is None or answer.WhichOneof("body") != "failure":
         return ""

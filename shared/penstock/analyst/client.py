@@ -7,7 +7,6 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 import pandas as pd
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -20,6 +19,7 @@ from penstock.analyst import (
 )
 from penstock.analyst.keyfile import read_private
 from penstock.analyst.waiting import wait_for_end
+from penstock.base.documents import Json
 from penstock.base.errors import CoordinatorError, InvalidInput, JobFailed, Problem
 from penstock.study.study import Study, require_estimands
 from penstock.study.toml import parse_study, read_file
@@ -115,11 +115,11 @@ class Client:
             require_estimands(found, what, "call submit(…, no_estimands=True)")
         return self._coordinator.submit(sign_study(found, _read_key(key)).to_bytes())
 
-    def studies(self) -> list[dict[str, Any]]:
+    def studies(self) -> list[Json]:
         """All studies that you may read, oldest first, as :meth:`status` gives them."""
         return self._coordinator.studies()
 
-    def status(self, study: str) -> dict[str, Any]:
+    def status(self, study: str) -> Json:
         """Where a study stands: ``state``, ``quorum``, ``sites`` with state, code, remedy.
 
         While its results are made ``state`` is "pooling", and ``pooling`` says how many of its
@@ -131,9 +131,9 @@ class Client:
         self,
         study: str,
         *,
-        progress: Callable[[dict[str, Any]], None] | None = None,
+        progress: Callable[[Json], None] | None = None,
         timeout: float | None = None,
-    ) -> dict[str, Any]:
+    ) -> Json:
         """Wait until a study has ended; a restart of the coordinator is waited for, too.
 
         Args:
@@ -179,7 +179,7 @@ class Client:
 
     # -- results ---------------------------------------------------------------------------------
 
-    def report(self, study: str) -> dict[str, Any]:
+    def report(self, study: str) -> Json:
         """The report of a finished study: pooled estimates, every site's ε, who is missing.
 
         Raises:
@@ -187,7 +187,7 @@ class Client:
         """
         with tempfile.TemporaryDirectory() as folder:
             path = self._pull_one(study, "report.json", Path(folder), copies="one")
-            found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            found: Json = json.loads(path.read_text(encoding="utf-8"))
         return found
 
     def pooled(self, study: str, copies: Copies = "one") -> pd.DataFrame:
@@ -231,7 +231,7 @@ class Client:
         """
         return self._table(study, "particles.parquet")
 
-    def coefficients(self, study: str) -> dict[str, Any]:
+    def coefficients(self, study: str) -> Json:
         """The answers of a ``gibbs`` study: ``terms``, and of each of ``sites`` its ``estimates``
         and their ``covariance``.
 
@@ -240,7 +240,7 @@ class Client:
         """
         with tempfile.TemporaryDirectory() as folder:
             path = self._pull_one(study, "coefficients.json", Path(folder), copies="one")
-            found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            found: Json = json.loads(path.read_text(encoding="utf-8"))
         return found
 
     def pull(self, study: str, out: str | Path, copies: Copies = "one") -> list[Path]:

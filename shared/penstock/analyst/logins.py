@@ -13,9 +13,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
+from penstock.base.documents import JsonView
 from penstock.base.errors import InvalidInput, NotAllowed, PenstockError, Problem
 from penstock.base.files import write_atomic
 
@@ -107,7 +107,7 @@ def load() -> Logins:
         ) from None
 
 
-def _login(name: str, data: Mapping[str, Any]) -> Login:
+def _login(name: str, data: JsonView) -> Login:
     token, ca = data["token"], data["ca"]
     if not TOKEN.fullmatch(token) or not (ca is None or isinstance(ca, str)):
         raise ValueError

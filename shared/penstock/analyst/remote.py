@@ -21,6 +21,7 @@ from penstock import __version__
 from penstock.analyst import ALWAYS, RESULT_FILES, Received, trouble
 from penstock.analyst.logins import check_token, is_loopback, read_address
 from penstock.base.checks import NAME
+from penstock.base.documents import Json
 from penstock.base.errors import CoordinatorError, InvalidInput, Problem, Unreachable
 from penstock.base.printable import make_printable
 from penstock.base.shapes import has_fields, has_keys, is_list_of_objects, is_object
@@ -94,21 +95,21 @@ class Remote:
 
     # -- what can be asked -----------------------------------------------------------------------
 
-    def about(self) -> dict[str, Any]:
+    def about(self) -> Json:
         """Versions and the server's time; needs no valid token."""
         return self._record("GET", "about", keys=("penstock", "wire", "time"))
 
-    def me(self) -> dict[str, Any]:
+    def me(self) -> Json:
         """Whose token this is: name, role, expires."""
         return self._record("GET", "me", keys=("name", "role", "expires"))
 
     def submit(self, signed: bytes) -> str:
         return str(self._record("POST", "studies", signed, keys=("study",))["study"])
 
-    def studies(self) -> list[dict[str, Any]]:
+    def studies(self) -> list[Json]:
         return [self._study(s) for s in self._list("studies")]
 
-    def status(self, study: str) -> dict[str, Any]:
+    def status(self, study: str) -> Json:
         return self._study(self._json("GET", f"studies/{_name(study)}"))
 
     def cancel(self, signed: bytes) -> None:
@@ -119,11 +120,11 @@ class Remote:
         study = json.loads(signed)["cancel"]
         self._record("POST", f"studies/{_name(study)}/close", signed, keys=("study",))
 
-    def sites(self) -> list[dict[str, Any]]:
+    def sites(self) -> list[Json]:
         """The enrolled sites."""
         return self._list("sites")
 
-    def enrol(self, join: bytes) -> dict[str, Any]:
+    def enrol(self, join: bytes) -> Json:
         """Enrol a site (admins only); returns its invitation."""
         return self._record("POST", "sites", join, keys=("site", "address", "ca"))
 
@@ -242,19 +243,19 @@ class Remote:
 
     def _record(
         self, method: str, path: str, content: bytes | None = None, *, keys: Collection[str]
-    ) -> dict[str, Any]:
+    ) -> Json:
         found = self._json(method, path, content)
         if not (is_object(found) and has_keys(found, keys)):
             raise self._place.stranger("JSON of another form")
         return found
 
-    def _list(self, path: str) -> list[dict[str, Any]]:
+    def _list(self, path: str) -> list[Json]:
         found = self._json("GET", path)
         if not is_list_of_objects(found):
             raise self._place.stranger("JSON of another form")
         return found
 
-    def _study(self, found: Any) -> dict[str, Any]:
+    def _study(self, found: Any) -> Json:
         """A study's status with the fields that are shown; more may come from newer versions."""
         good = has_fields(found, str, "study", "name", "state", "created", "note")
         good = good and has_fields(found, int, "quorum") and has_fields(found, list, "sites")
@@ -263,7 +264,7 @@ class Remote:
             good = good and has_fields(part, int, "step", "steps")
         if not good:
             raise self._place.stranger("a study's status of another form")
-        study: dict[str, Any] = found
+        study: Json = found
         return study
 
     def _json(

@@ -10,10 +10,10 @@ import ssl
 import urllib.request
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import urlsplit
 
 from penstock.analyst.logins import is_loopback
+from penstock.base.documents import Json
 from penstock.base.errors import (
     CoordinatorError,
     NotAllowed,
@@ -245,7 +245,7 @@ class Place:
         return self.stranger(headers.get("content-type", "") or f"HTTP {status}")
 
 
-def _record(body: bytes) -> dict[str, Any] | None:
+def _record(body: bytes) -> Json | None:
     """The body of an answer that only a coordinator of ours gives."""
     try:
         found = json.loads(body)

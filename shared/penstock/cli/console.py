@@ -17,6 +17,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from penstock.base.documents import Json
 from penstock.base.errors import InvalidInput, PenstockError, Problem
 from penstock.base.printable import make_printable
 
@@ -69,11 +70,11 @@ _written: list[bool] = []
 """Whether the running command has written its JSON document: there is never a second one."""
 
 
-def _plain_error(text: str) -> dict[str, Any]:
+def _plain_error(text: str) -> Json:
     return {"code": PenstockError.code, "message": text}
 
 
-def _stop(text: str, code: int, document: dict[str, Any] | None = None) -> NoReturn:
+def _stop(text: str, code: int, document: Json | None = None) -> NoReturn:
     if document is not None and not _written:
         emit_json({"error": {"exit_code": code, **document}})
     err.print("error:", style="bold red", end=" ")

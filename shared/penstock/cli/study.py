@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, cast
+from typing import Annotated, TypeVar, cast
 
 import typer
 from rich.progress import (
@@ -25,6 +25,7 @@ from penstock.analyst.consequences import describe_cost, describe_returned
 from penstock.analyst.keyfile import read_private
 from penstock.analyst.waiting import wait_for_end
 from penstock.base.checks import Checks
+from penstock.base.documents import Json
 from penstock.base.errors import InvalidInput, JobFailed, PenstockError, Problem, Unreachable
 from penstock.base.times import stamp_seconds, utc_now
 from penstock.cli.advice import show_suggestions
@@ -333,14 +334,14 @@ def status(
         raise JobFailed("the study ended without results", value=found["state"])
 
 
-def _tell_state(found: dict[str, Any]) -> str:
+def _tell_state(found: Json) -> str:
     """A study's state; while its results are made, how far they are."""
     pooling = found.get("pooling")  # a coordinator of before has none
     done = f", {pooling['done']} of {pooling['sites']} sites" if pooling else ""
     return f"{found['state']}{done}"
 
 
-def _show(found: dict[str, Any]) -> None:
+def _show(found: Json) -> None:
     say(f"{found['name']} ({found['study'][:12]}): {_tell_state(found)}, quorum {found['quorum']}")
     if found["note"]:
         say(f"  {found['note']}")
@@ -365,9 +366,7 @@ def _show(found: dict[str, Any]) -> None:
     )
 
 
-def _watch(
-    ask: Callable[[], dict[str, Any]], found: dict[str, Any], every: float
-) -> dict[str, Any]:
+def _watch(ask: Callable[[], Json], found: Json, every: float) -> Json:
     """Wait until the study has ended: progress bars in a terminal, plain lines elsewhere."""
     return _watch_bars(ask, found, every) if err.is_terminal else _watch_lines(ask, found, every)
 
@@ -377,13 +376,11 @@ def _tell_away(error: Unreachable | None) -> None:
     err.print(text, markup=False)
 
 
-def _watch_lines(
-    ask: Callable[[], dict[str, Any]], found: dict[str, Any], every: float
-) -> dict[str, Any]:
+def _watch_lines(ask: Callable[[], Json], found: Json, every: float) -> Json:
     """One line on standard error for each change, for logs: time, site, state, progress."""
     before: dict[str, str] = {}
 
-    def seen(status: dict[str, Any]) -> None:
+    def seen(status: Json) -> None:
         now = stamp_seconds(utc_now())
         for s in status["sites"]:
             done_tenths = 10 * s["step"] // s["steps"] if s["steps"] else 0
@@ -399,9 +396,7 @@ def _watch_lines(
     return wait_for_end(ask, every=every, first=found, seen=seen, away=_tell_away)
 
 
-def _watch_bars(
-    ask: Callable[[], dict[str, Any]], found: dict[str, Any], every: float
-) -> dict[str, Any]:
+def _watch_bars(ask: Callable[[], Json], found: Json, every: float) -> Json:
     """Progress bars, one a site."""
     columns = (
         TextColumn("{task.description}"),
@@ -415,7 +410,7 @@ def _watch_bars(
             for s in found["sites"]
         }
 
-        def seen(status: dict[str, Any]) -> None:
+        def seen(status: Json) -> None:
             for s in status["sites"]:
                 share = 100.0 * s["step"] / s["steps"] if s["steps"] else 0.0
                 if s["state"] == "delivered":
@@ -518,7 +513,7 @@ def _show_downloads() -> Iterator[Received]:
         yield received
 
 
-def _show_answers(report: dict[str, Any]) -> None:
+def _show_answers(report: Json) -> None:
     for estimand in report.get("estimands", []):
         if estimand.get("sentence"):
             say(estimand["sentence"])

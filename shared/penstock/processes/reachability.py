@@ -17,8 +17,8 @@ import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
 
+from penstock.base.documents import Json
 from penstock.base.times import read_stamp, utc_now
 from penstock.processes import certificates
 from penstock.processes.checkup import FAIL, OK, WARN, Row
@@ -263,7 +263,7 @@ def _fetch_presented(host: str, port: int) -> str:
     return ""
 
 
-def ask_about(url: str, ca_pem: str) -> tuple[dict[str, Any], float]:
+def ask_about(url: str, ca_pem: str) -> tuple[Json, float]:
     """What the coordinator says of itself, and how many seconds this clock is ahead of its own.
 
     Raises:
@@ -315,7 +315,7 @@ def check_clock(url: str, ca_pem: str, served: Iterable[int] | None = None) -> l
     return rows
 
 
-def _check_wire(said: dict[str, Any], ours: set[int]) -> Row:
+def _check_wire(said: Json, ours: set[int]) -> Row:
     theirs = said.get("wire_majors")
     known = {m for m in theirs if type(m) is int} if isinstance(theirs, list) else set()
     shared = sorted(ours & known)

@@ -6,6 +6,7 @@ import hashlib
 import json
 from typing import Any
 
+from penstock.base.documents import Json
 from penstock.base.errors import InvalidInput, Problem
 
 
@@ -30,7 +31,7 @@ def digest(value: Any) -> str:
     return hashlib.sha256(canonical(value)).hexdigest()
 
 
-def read_json(data: bytes, *, what: str, limit: int) -> dict[str, Any]:
+def read_json(data: bytes, *, what: str, limit: int) -> Json:
     """Parse an untrusted JSON object of at most ``limit`` bytes; duplicate keys are refused.
 
     Raises:
@@ -40,7 +41,7 @@ def read_json(data: bytes, *, what: str, limit: int) -> dict[str, Any]:
     def refuse_constant(name: str) -> float:
         raise ValueError(f"{name} is not a number")
 
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    def unique(pairs: list[tuple[str, Any]]) -> Json:
         result = dict(pairs)
         if len(result) != len(pairs):
             raise ValueError("a key occurs twice")

@@ -10,10 +10,9 @@ import contextlib
 import logging
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import grpc
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 
 from penstock.base.errors import GateUnavailable, Refused
 from penstock.wire import gate_pb2, gate_pb2_grpc
@@ -47,7 +46,7 @@ def answer(data: bytes, socket: Path) -> bytes:
     return bytes(data)
 
 
-def _answer_call(stub: Any, call: Any) -> Any:
+def _answer_call(stub: gate_pb2_grpc.GateStub, call: gate_pb2.Call) -> gate_pb2.Answer:
     verb = call.WhichOneof("verb")
     forward = _FORWARD.get(verb)
     if forward is None:
@@ -70,11 +69,11 @@ def _read_detail(problem: Refused) -> str:
     return problem.message if problem.remedy is None else ""
 
 
-def _make_failure(number: int, code: str, detail: str = "") -> Any:
+def _make_failure(number: int, code: str, detail: str = "") -> gate_pb2.Answer:
     return gate_pb2.Answer(id=number, failure=gate_pb2.Failure(code=code, detail=detail))
 
 
-def _collect(stub: Any, request: Any) -> dict[str, Any]:
+def _collect(stub: gate_pb2_grpc.GateStub, request: gate_pb2.CollectRequest) -> dict[str, Message]:
     """One piece of a release, no longer than :data:`PIECE_BYTES` whatever was asked."""
     length = min(request.length or PIECE_BYTES, PIECE_BYTES)
     asked = gate_pb2.CollectRequest(
@@ -90,7 +89,7 @@ def _collect(stub: Any, request: Any) -> dict[str, Any]:
     return {"piece": piece}
 
 
-_FORWARD: dict[str | None, Callable[[Any, Any], dict[str, Any]]] = {
+_FORWARD: dict[str | None, Callable[[gate_pb2_grpc.GateStub, Message], dict[str, Message]]] = {
     "describe": lambda stub, r: {"described": stub.Describe(r, timeout=CALL_SECONDS)},
     "submit": lambda stub, r: {"job": stub.Submit(r, timeout=CALL_SECONDS)},
     "poll": lambda stub, r: {"job": stub.Poll(r, timeout=CALL_SECONDS)},

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from penstock.base.documents import Json
 from penstock.base.text import count_text
 from penstock.questions.estimands import Estimand
 from penstock_server.analysis import pooling
@@ -20,7 +21,7 @@ from penstock_server.mechanisms.registry import kind_of
 from penstock_server.report import phrases
 from penstock_server.report.axis import RATIO_DECIMALS, Scale, decimals_for, ratio
 from penstock_server.report.inputs import ReportInputs, SiteInput
-from penstock_server.report.section import Json, Section
+from penstock_server.report.section import Section
 
 LEVEL = 0.95
 

@@ -10,6 +10,7 @@ import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
+from penstock.base.documents import Json
 from penstock.mechanisms import Trajectory
 from penstock.mechanisms.trajectory.time_points import Times, times_of
 from penstock.schema import LEVEL_KINDS, Column
@@ -20,7 +21,7 @@ from penstock_server.report import phrases
 from penstock_server.report.draw import to_file
 from penstock_server.report.inputs import ReportInputs
 from penstock_server.report.panels import Band, Levels, Marginal, layout, marginals_svg
-from penstock_server.report.section import Json, Picture, Section
+from penstock_server.report.section import Picture, Section
 
 MOST_SITES = 12
 """Sites with a picture of their own."""
