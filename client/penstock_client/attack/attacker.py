@@ -16,7 +16,6 @@ import json
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -167,7 +166,7 @@ def main() -> int:
     if os.getppid() != asked["parent"]:
         return 1  # The steward's command ended before the death signal was set.
 
-    def say(value: Any) -> None:
+    def say(value: object) -> None:
         sys.stdout.write(json.dumps(value) + "\n")
         sys.stdout.flush()
 

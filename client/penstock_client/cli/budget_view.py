@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable
 
 from penstock.base.documents import Json
 from penstock.base.errors import SignatureError
@@ -146,7 +146,7 @@ def _tell_share(part: Json) -> str:
     return f"{spent} of {part['allowance']:g}, {number(part['left_epsilon'])} left"
 
 
-def _show_parts(title: str, parts: list[Json], name: Any) -> None:
+def _show_parts(title: str, parts: list[Json], name: Callable[[Json], str]) -> None:
     spending = [p for p in parts if p["spent_epsilon"] != 0 or p["allowance"] is not None]
     if spending:
         table(title, ("", ""), [(name(p), _tell_share(p)) for p in spending])

@@ -13,7 +13,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator
-from typing import Any
 
 from penstock.base.documents import Json
 from penstock.wire.messages import JobState
@@ -257,7 +256,7 @@ class Gate:
             self.stores.jobs.move(job.request_id, JobState.REJECTED, self.stores.now(), code)
         return self.stores.job(job.request_id)
 
-    def _decide(self, kind: str, job: Job, by: Who | None, reason: str, **more: Any) -> None:
+    def _decide(self, kind: str, job: Job, by: Who | None, reason: str, **more: object) -> None:
         """A steward's word is on record before it takes effect."""
         asked = {"request": job.request_id, "study": job.study_id}
         self.stores.decisions.append(kind, by or Who.here(), reason, **asked, **more)

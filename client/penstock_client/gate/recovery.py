@@ -31,7 +31,6 @@ import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from penstock.base.documents import Json
 from penstock.base.errors import LedgerError, PenstockError
@@ -277,7 +276,7 @@ def recover_worst_case(paths: SitePaths, reason: str = "") -> Recovered:
     return Recovered(state.seq, 1, 0, _find_exhausted(state))
 
 
-def _record_recovery(paths: SitePaths, ledger: Ledger, reason: str, **details: Any) -> None:
+def _record_recovery(paths: SitePaths, ledger: Ledger, reason: str, **details: object) -> None:
     with open_decisions(paths, ledger.state().site) as decisions:
         decisions.append("recover", Who.here(), reason, **details)
 

@@ -35,7 +35,6 @@ import pwd
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
@@ -188,7 +187,7 @@ class Decisions:
             if self.head == GENESIS and self._key is not None:
                 self.append("open", Who.here(), site=site, gate_key=public_hex(self._key))
 
-    def append(self, kind: str, by: Who, reason: str = "", **details: Any) -> None:
+    def append(self, kind: str, by: Who, reason: str = "", **details: object) -> None:
         """Write a decision, durably, before it takes effect.
 
         Raises:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
@@ -120,7 +119,7 @@ class SignedRecords:
 
     # -- writing -------------------------------------------------------------------------------
 
-    def append(self, kind: str, **fields: Any) -> State:
+    def append(self, kind: str, **fields: object) -> State:
         """Write one record; returns the state after it."""
         with self.database.transaction():
             return self._write(kind, self._now(self.state()), fields)

@@ -43,7 +43,6 @@ import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
@@ -115,7 +114,7 @@ class AccessLog:
 
     # -- writing -------------------------------------------------------------------------------
 
-    def append(self, c: Transaction, kind: str, /, **fields: Any) -> None:
+    def append(self, c: Transaction, kind: str, /, **fields: object) -> None:
         """Write a record within a transaction.
 
         Raises:
@@ -129,7 +128,7 @@ class AccessLog:
             last = self._write_record(c, key, None, "open", opened)
         self._write_record(c, key, last, kind, fields)
 
-    def write(self, kind: str, /, **fields: Any) -> None:
+    def write(self, kind: str, /, **fields: object) -> None:
         """Write a record in a transaction of its own; it is durable when this returns.
 
         Raises:
@@ -138,7 +137,7 @@ class AccessLog:
         with self._store.begin() as c:
             self.append(c, kind, **fields)
 
-    def within(self, kind: str, /, **fields: Any) -> Within:
+    def within(self, kind: str, /, **fields: object) -> Within:
         """A record that is written with the change it tells of, or not at all."""
         return lambda c: self.append(c, kind, **fields)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -66,7 +66,7 @@ def _access_row(record: Json) -> tuple[object, ...]:
     return record["seq"], moment, who, record.get("origin", ""), f"{record['kind']}: {more}"
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     if isinstance(value, list):
         return " ".join(_short(v) for v in value) or "none"
     if isinstance(value, dict):

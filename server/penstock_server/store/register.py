@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import sqlalchemy as sa
 
@@ -247,7 +246,7 @@ class Register:
         """One site's part in a study."""
         return next((p for p in self.parts(study_id) if p.site == site), None)
 
-    def update_part(self, c: Transaction, study_id: str, site: str, **values: Any) -> None:
+    def update_part(self, c: Transaction, study_id: str, site: str, **values: object) -> None:
         c.execute(
             study_site_table.update()
             .where(study_site_table.c.study_id == study_id, study_site_table.c.site == site)

@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from pathlib import Path
-from typing import Any, NoReturn, ParamSpec, TypeVar
+from typing import NoReturn, ParamSpec, TypeVar
 
 import click
 import typer
@@ -92,7 +92,7 @@ def usage_as_json(error: click.UsageError) -> None:
     emit_json({"error": {"exit_code": found.exit_code, **found.to_dict()}})
 
 
-def emit_json(value: Any) -> None:
+def emit_json(value: object) -> None:
     """One JSON document on standard output."""
     _written.append(True)
     sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")

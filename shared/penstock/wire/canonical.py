@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any
 
 from penstock.base.documents import Json
 from penstock.base.errors import InvalidInput, Problem
 
 
-def canonical(value: Any) -> bytes:
+def canonical(value: object) -> bytes:
     """UTF-8 JSON with sorted keys, no white space, no NaN or infinity.
 
     Raises:
@@ -26,7 +25,7 @@ def canonical(value: Any) -> bytes:
     ).encode()
 
 
-def digest(value: Any) -> str:
+def digest(value: object) -> str:
     """SHA-256 of :func:`canonical`, in hex."""
     return hashlib.sha256(canonical(value)).hexdigest()
 
@@ -41,7 +40,7 @@ def read_json(data: bytes, *, what: str, limit: int) -> Json:
     def refuse_constant(name: str) -> float:
         raise ValueError(f"{name} is not a number")
 
-    def unique(pairs: list[tuple[str, Any]]) -> Json:
+    def unique(pairs: list[tuple[str, object]]) -> Json:
         result = dict(pairs)
         if len(result) != len(pairs):
             raise ValueError("a key occurs twice")

@@ -19,7 +19,7 @@ from flwr.supernode.fleet_http_client import FleetHttpClient
 
 from penstock.base.files import write_atomic
 from penstock.processes import certificates, reachability
-from penstock.processes.checkup import FAIL
+from penstock.processes.checkup import FAIL, Row
 from penstock_client.site.network_paths import NetworkPaths
 
 log = logging.getLogger("penstock.supernode")
@@ -67,7 +67,7 @@ class Link:
             why = "it does not know this node's key. Ask its admin to enrol this site's join.json"
         self._tell(REFUSED, f"{self._joined.address} does not let this site in: {why}")
 
-    def _check_way(self) -> list[Any]:
+    def _check_way(self) -> list[Row]:
         return reachability.check_way(self._joined.host, self._joined.port, self._ca)
 
     def _tell(self, state: str, why: str) -> None:
