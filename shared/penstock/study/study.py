@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from datetime import datetime
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from penstock.base.checks import SITE, SITE_BOUND, Checks, record, shown, unknown_keys, within
 from penstock.base.documents import Json, JsonView
@@ -207,7 +207,7 @@ def _head_problems(head: JsonView) -> list[Problem]:
     return check.problems
 
 
-def _time(check: Checks, field: str, value: object) -> datetime | None:
+def _time(check: Checks, field: str, value: Any) -> datetime | None:
     try:
         return parse_time(value)
     except ValueError:
