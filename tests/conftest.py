@@ -31,8 +31,8 @@ from penstock.wire import gate_pb2, gate_pb2_grpc
 from penstock.wire.calls import connect, explain_failure
 from penstock.wire.signatures import generate_key, public_hex
 from penstock.wire.signed import SignedStudy, sign_study
-from penstock_client.ledger.database import Database
 from penstock_client.ledger.ledger import Ledger
+from penstock_client.ledger.sqlite_file import Database
 from penstock_client.ledger.state import State
 from penstock_client.onboarding.certification import certify_rows
 from penstock_client.onboarding.inspection import inspect_rows

@@ -48,8 +48,8 @@ from penstock.cli.console import say
 from penstock.mechanisms import MECHANISMS
 from penstock.mechanisms.plans import plan
 from penstock.privacy.request import PrivacyRequest, advised_delta
-from penstock_client.ledger.database import Database
 from penstock_client.ledger.ledger import Ledger
+from penstock_client.ledger.sqlite_file import Database
 from penstock_client.ledger.state import Charge
 from penstock_client.site.site_paths import SitePaths
 from penstock_server.demo import SCENARIOS, Demo, Scenario

@@ -34,8 +34,8 @@ from penstock_client.ledger import decisions as kept
 from penstock_client.ledger import replay
 from penstock_client.ledger.budget import summarize_budget
 from penstock_client.ledger.chain import FORMAT
-from penstock_client.ledger.database import Database
 from penstock_client.ledger.ledger import Ledger
+from penstock_client.ledger.sqlite_file import Database
 from penstock_client.ledger.state import Charge, Unit
 from penstock_client.onboarding.certification import Declared, certify_rows
 from penstock_client.onboarding.inspection import inspect_rows

@@ -28,8 +28,8 @@ from penstock.cli.main import app
 from penstock.schema import Column, Schema
 from penstock.study.toml import parse_study, write_dictionary
 from penstock.wire.canonical import canonical
-from penstock_client.ledger.database import Database, hold_exclusively
 from penstock_client.ledger.ledger import Ledger
+from penstock_client.ledger.sqlite_file import Database, hold_exclusively
 from penstock_client.ledger.state import State
 from penstock_client.onboarding import certification
 from penstock_client.site.site_paths import SitePaths

@@ -27,8 +27,8 @@ from penstock.wire import gate_pb2, gate_pb2_grpc
 from penstock.wire.calls import connect
 from penstock.wire.signed import sign_cancel
 from penstock_client.cli.common import call_document
-from penstock_client.ledger.database import Database
 from penstock_client.ledger.ledger import Ledger
+from penstock_client.ledger.sqlite_file import Database
 from penstock_server.install.enrolment import enrol_site
 from penstock_server.install.founding import make_coordinator, open_coordinator
 from penstock_server.results import production

@@ -15,8 +15,8 @@ from penstock.privacy.accounting.accountant import epsilon_pld
 from penstock.privacy.events import Gaussian
 from penstock.privacy.request import advised_delta
 from penstock.study.toml import write_study
-from penstock_client.ledger.database import Database
 from penstock_client.ledger.ledger import Ledger
+from penstock_client.ledger.sqlite_file import Database
 from penstock_client.ledger.state import Charge
 
 

@@ -33,9 +33,9 @@ from penstock_client.gate.admission import consider
 from penstock_client.gate.facts import read_facts
 from penstock_client.ledger import picture, prospects, whatif
 from penstock_client.ledger.budget import summarize_budget
-from penstock_client.ledger.database import Database
 from penstock_client.ledger.ledger import Ledger
 from penstock_client.ledger.records import RECORD
+from penstock_client.ledger.sqlite_file import Database
 from penstock_client.ledger.state import Charge, State
 from penstock_client.site.policy import read_policy
 from penstock_client.site.signers import read_trust

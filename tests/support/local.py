@@ -24,7 +24,7 @@ from penstock.wire.manifest import sign_manifest
 from penstock.wire.messages import SiteState
 from penstock.wire.signatures import public_hex
 from penstock.wire.signed import sign_study
-from penstock_client.operate.flower.app import answer
+from penstock_client.operate.flower.forwarding import answer
 from penstock_server.install.enrolment import enrol_site
 from penstock_server.install.founding import make_coordinator, open_coordinator
 from penstock_server.operate.builder import Builder

@@ -41,8 +41,8 @@ from penstock.wire.signed import read_signed_study
 from penstock_client.gate.admission import refuse
 from penstock_client.gate.facts import find_public_snapshot, read_facts
 from penstock_client.gate.jobs import Jobs
-from penstock_client.ledger.database import Database
 from penstock_client.ledger.ledger import Ledger
+from penstock_client.ledger.sqlite_file import Database
 from penstock_client.rows import snapshot
 from penstock_client.rows.sealed import require_certified, seal_rows
 from penstock_client.site.site_paths import SitePaths

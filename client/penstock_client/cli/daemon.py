@@ -18,7 +18,7 @@ from penstock.base.errors import GateUnavailable
 from penstock.cli.console import done, emit_json, err, friendly, say_with_time, table
 from penstock.wire.signatures import fingerprint
 from penstock_client.cli.common import AsJson, SiteDir, call_document, open_site, shorten
-from penstock_client.ledger.database import find_holder
+from penstock_client.ledger.sqlite_file import find_holder
 from penstock_client.operate import site_daemon
 from penstock_client.site.network_paths import NetworkPaths
 from penstock_client.site.site_paths import SitePaths

@@ -5,10 +5,10 @@ from __future__ import annotations
 from penstock.base.documents import Json
 from penstock.base.errors import GateUnavailable
 from penstock_client.cli.common import call_document
-from penstock_client.ledger.database import Database
 from penstock_client.ledger.ledger import Ledger
 from penstock_client.ledger.records import verify_records
 from penstock_client.ledger.replay import read_records
+from penstock_client.ledger.sqlite_file import Database
 from penstock_client.ledger.state import State
 from penstock_client.site.site_paths import SitePaths
 

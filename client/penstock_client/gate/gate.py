@@ -35,7 +35,7 @@ log = logging.getLogger("penstock.gate")
 class Gate:
     """What is asked of one site, and by whom. Sockets are in :mod:`penstock_client.gate.service`.
 
-    Must be constructed under the site's lock (see :mod:`penstock_client.ledger.database`).
+    Must be constructed under the site's lock (see :mod:`penstock_client.ledger.sqlite_file`).
     """
 
     def __init__(self, stores: Stores, runner: Runner) -> None:

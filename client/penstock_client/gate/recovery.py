@@ -44,10 +44,10 @@ from penstock_client.gate import release
 from penstock_client.gate.facts import locate_dictionary
 from penstock_client.gate.jobs import Jobs
 from penstock_client.ledger.chain import MAX_SEQ
-from penstock_client.ledger.database import Database, hold_exclusively
 from penstock_client.ledger.decisions import Who, open_decisions
 from penstock_client.ledger.ledger import Ledger
 from penstock_client.ledger.records import EXPORT_FORMAT, verify_records
+from penstock_client.ledger.sqlite_file import Database, hold_exclusively
 from penstock_client.ledger.state import State
 from penstock_client.site.site_paths import SitePaths
 

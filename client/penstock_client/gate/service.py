@@ -31,8 +31,8 @@ from penstock_client.gate.outside import PublicJob
 from penstock_client.gate.recovery import STOPPED
 from penstock_client.gate.running import Runner
 from penstock_client.gate.stores import Stores
-from penstock_client.ledger.database import hold_exclusively
 from penstock_client.ledger.decisions import LOST, Who
+from penstock_client.ledger.sqlite_file import hold_exclusively
 from penstock_client.site.site_paths import SitePaths
 from penstock_client.site.site_settings import SEEDED, SiteSettings
 

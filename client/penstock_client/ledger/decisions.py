@@ -43,7 +43,7 @@ from penstock.base.errors import InvalidInput, LedgerCorrupt, LedgerError, Probl
 from penstock.base.times import stamp_now
 from penstock.wire.canonical import canonical, read_json
 from penstock.wire.signatures import public_hex, sign, verify
-from penstock_client.ledger.database import Database
+from penstock_client.ledger.sqlite_file import Database
 from penstock_client.ledger.state import GENESIS
 from penstock_client.site.site_paths import SitePaths
 

@@ -23,7 +23,7 @@ from penstock_client.ledger.chain import (
     fold_records,
     report_corrupt,
 )
-from penstock_client.ledger.database import Database
+from penstock_client.ledger.sqlite_file import Database
 from penstock_client.ledger.state import GENESIS, State
 
 RECORD = "ledger-record"
@@ -31,7 +31,7 @@ EXPORT_FORMAT = "penstock-ledger-1"
 
 
 class SignedRecords:
-    """Records in a :class:`~penstock_client.ledger.database.Database`, whatever they say.
+    """Records in a :class:`~penstock_client.ledger.sqlite_file.Database`, whatever they say.
 
     Args:
         database: open for writing, under the site's lock; read-only suffices for reading.

@@ -12,9 +12,9 @@ from penstock.wire.canonical import canonical
 from penstock.wire.signatures import private_to_pem, public_hex
 from penstock_client.gate.facts import locate_dictionary
 from penstock_client.gate.recovery import STOPPED, find_contradiction
-from penstock_client.ledger.database import Database, hold_exclusively
 from penstock_client.ledger.decisions import Who, check_reason, open_decisions
 from penstock_client.ledger.ledger import Ledger
+from penstock_client.ledger.sqlite_file import Database, hold_exclusively
 from penstock_client.ledger.state import State, Unit
 from penstock_client.onboarding.join_file import declared_frame, describe_site, read_node_line
 from penstock_client.onboarding.kept_recodings import fingerprint_recoding, keep_recoding

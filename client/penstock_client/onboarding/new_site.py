@@ -17,8 +17,8 @@ from penstock.study.toml import (
 )
 from penstock.study.toml.writer import value
 from penstock.wire.signatures import generate_key, private_to_pem
-from penstock_client.ledger.database import Database, hold_exclusively
 from penstock_client.ledger.ledger import Ledger
+from penstock_client.ledger.sqlite_file import Database, hold_exclusively
 from penstock_client.rows.drafts import Outline, outline_source
 from penstock_client.rows.sources.registry import TABLES
 from penstock_client.rows.sources.source import read_batches

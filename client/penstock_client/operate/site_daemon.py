@@ -17,8 +17,8 @@ from penstock.base.files import write_atomic
 from penstock.base.times import stamp_now
 from penstock.processes.supervisor import Child, Supervisor, make_flower_environment, python_command
 from penstock_client.gate.recovery import STOPPED, find_contradiction
-from penstock_client.ledger.database import Database, find_holder, hold_exclusively
 from penstock_client.ledger.ledger import Ledger
+from penstock_client.ledger.sqlite_file import Database, find_holder, hold_exclusively
 from penstock_client.site.network_paths import NetworkPaths
 from penstock_client.site.policy import read_policy
 from penstock_client.site.signers import read_trust

@@ -38,7 +38,7 @@ from penstock.processes.flower import (
     unpack,
     wait_for,
 )
-from penstock_client.operate.flower.app import answer
+from penstock_client.operate.flower.forwarding import answer
 from penstock_client.site.network_paths import NetworkPaths
 
 log = logging.getLogger("penstock.runner")
