@@ -35,12 +35,12 @@ from penstock.base.pictures import check_picture
 from penstock.base.times import stamp_now
 from penstock.mechanisms.refusals import shortage, within
 from penstock.mechanisms.registry import MECHANISMS
-from penstock.privacy.events import to_dict
 from penstock.wire.signatures import private_to_pem
 from penstock.wire.signed import read_signed_study
 from penstock_client.gate.admission import refuse
-from penstock_client.gate.facts import find_public_snapshot, read_facts
+from penstock_client.gate.facts import read_facts
 from penstock_client.gate.jobs import Jobs
+from penstock_client.gate.worker_setup import make_spec
 from penstock_client.ledger.ledger import Ledger
 from penstock_client.ledger.sqlite_file import Database
 from penstock_client.rows import snapshot
@@ -151,8 +151,6 @@ def seal_task(
             value=f"version {job.version}",
             remedy="wait for the same study to be submitted anew",
         )
-    public = find_public_snapshot(paths)
-    wants_public = study.privacy.guarantee == "public-flow"
     planned = mechanism.plan(study.asked, version.persons)
     needed = mechanism.attack_memory(planned, study.schema, facts.dictionary, facts.threads)
     if not within(needed, facts.memory_gb):
@@ -160,18 +158,9 @@ def seal_task(
     with contextlib.ExitStack() as held:
         found = held.enter_context(seal_rows(rows))
         require_certified(found, facts.dictionary, private_to_pem(paths.key()), version.fingerprint)
-        spec = Spec(
-            study=study.to_dict(),
-            dictionary=facts.dictionary.to_dict(),
-            events=[to_dict(e) for e in planned.events],
-            public=held.enter_context(seal_rows(public)) if public and wants_public else None,
-            persons=version.persons,
-            device=settings.device,
-            threads=settings.threads,
-            memory_gb=settings.memory_gb,
-            insecure_seed=settings.insecure_seed,
-        )
-        yield spec, found
+        events = planned.events
+        persons = version.persons
+        yield make_spec(study, facts.dictionary, events, persons, paths, settings, held), found
 
 
 def run(

@@ -9,10 +9,13 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 
 from penstock.base.errors import JobFailed, PenstockError
-from penstock.privacy.events import to_dict
+from penstock.privacy.events import Event, to_dict
+from penstock.study.study import Study
+from penstock.study.toml import DictionaryFile
 from penstock.wire.canonical import digest
 from penstock.wire.signed import SignedStudy
 from penstock_client.gate import release
@@ -20,6 +23,8 @@ from penstock_client.gate.admission import Admission, SiteFacts, refuse
 from penstock_client.gate.facts import find_public_snapshot
 from penstock_client.gate.stores import Stores
 from penstock_client.rows.sealed import seal_rows
+from penstock_client.site.site_paths import SitePaths
+from penstock_client.site.site_settings import SiteSettings
 from penstock_client.work import rehearsal
 from penstock_client.work.launcher import Worker
 from penstock_client.work.spec import Spec
@@ -50,7 +55,15 @@ class WorkerSetup:
         """
         study, lineage = signed.study, facts.state.lineages[admission.charge.lineage]
         persons = lineage.versions[-1].persons
-        spec = self._make_spec(signed, admission, facts, persons, held)
+        spec = make_spec(
+            study,
+            facts.dictionary,
+            admission.charge.events,
+            persons,
+            self._stores.paths,
+            self._stores.settings,
+            held,
+        )
         about = {k: study.to_dict()[k] for k in ("schema", "estimands", "privacy", "mechanism")}
         known = digest({**about, "dictionary": spec.dictionary, "persons": persons})
         try:
@@ -72,26 +85,33 @@ class WorkerSetup:
             raise refuse("rehearsal") from None
         return self._rehearsed[known]
 
-    def _make_spec(
-        self,
-        signed: SignedStudy,
-        admission: Admission,
-        facts: SiteFacts,
-        persons: int,
-        held: contextlib.ExitStack,
-    ) -> Spec:
-        public = None
-        if signed.study.privacy.guarantee == "public-flow":
-            path = find_public_snapshot(self._stores.paths)
-            public = held.enter_context(seal_rows(path)) if path is not None else None
-        return Spec(
-            study=signed.study.to_dict(),
-            dictionary=facts.dictionary.to_dict(),
-            events=[to_dict(e) for e in admission.charge.events],
-            public=public,
-            persons=persons,
-            device=self._stores.settings.device,
-            threads=self._stores.settings.threads,
-            memory_gb=self._stores.settings.memory_gb,
-            insecure_seed=self._stores.settings.insecure_seed,
-        )
+
+def make_spec(
+    study: Study,
+    dictionary: DictionaryFile,
+    events: Sequence[Event],
+    persons: int,
+    paths: SitePaths,
+    settings: SiteSettings,
+    held: contextlib.ExitStack,
+) -> Spec:
+    """What a process that sees rows is told of them, for a release as for an attack on it.
+
+    Args:
+        held: keeps the sealed public rows open, where the study may use them.
+    """
+    public = None
+    if study.privacy.guarantee == "public-flow":
+        path = find_public_snapshot(paths)
+        public = held.enter_context(seal_rows(path)) if path is not None else None
+    return Spec(
+        study=study.to_dict(),
+        dictionary=dictionary.to_dict(),
+        events=[to_dict(e) for e in events],
+        public=public,
+        persons=persons,
+        device=settings.device,
+        threads=settings.threads,
+        memory_gb=settings.memory_gb,
+        insecure_seed=settings.insecure_seed,
+    )
