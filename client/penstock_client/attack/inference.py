@@ -158,9 +158,10 @@ def seal_task(
     with contextlib.ExitStack() as held:
         found = held.enter_context(seal_rows(rows))
         require_certified(found, facts.dictionary, private_to_pem(paths.key()), version.fingerprint)
-        events = planned.events
-        persons = version.persons
-        yield make_spec(study, facts.dictionary, events, persons, paths, settings, held), found
+        spec = make_spec(
+            study, facts.dictionary, planned.events, version.persons, paths, settings, held
+        )
+        yield spec, found
 
 
 def run(

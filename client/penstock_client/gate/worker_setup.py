@@ -14,8 +14,8 @@ from dataclasses import replace
 
 from penstock.base.errors import JobFailed, PenstockError
 from penstock.privacy.events import Event, to_dict
+from penstock.schema import Schema
 from penstock.study.study import Study
-from penstock.study.toml import DictionaryFile
 from penstock.wire.canonical import digest
 from penstock.wire.signed import SignedStudy
 from penstock_client.gate import release
@@ -88,7 +88,7 @@ class WorkerSetup:
 
 def make_spec(
     study: Study,
-    dictionary: DictionaryFile,
+    dictionary: Schema,
     events: Sequence[Event],
     persons: int,
     paths: SitePaths,
