@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from penstock.base.errors import UploadRejected
 from penstock.base.shapes import find_misfit, is_list_of_objects
 from penstock.wire.canonical import canonical, read_json
-from penstock.wire.messages import MAX_MANIFEST_BYTES, names_parts
+from penstock.wire.messages import MAX_MANIFEST_BYTES, SERVED_MAJORS, names_parts, read_version
 from penstock.wire.signatures import public_hex, sign, verify
 
 MANIFEST = "manifest"
@@ -116,6 +116,9 @@ def read_manifest(data: bytes, gate_key: str) -> Manifest:
 
 def _from_dict(body: Mapping[str, Any]) -> Manifest:
     wire = body.get("wire")
+    version = read_version(wire) if isinstance(wire, str) else None
+    if version is not None and version[0] not in SERVED_MAJORS:
+        raise UploadRejected("the manifest's wire version is not served", value=wire)
     named = isinstance(wire, str) and names_parts(wire)
     expected = {f.name: str(f.type) for f in fields(Manifest) if named or f.name != "parts"}
     if set(body) != set(expected):

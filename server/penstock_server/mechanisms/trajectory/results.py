@@ -16,7 +16,7 @@ from penstock_server.mechanisms.protocol import Json
 from penstock_server.mechanisms.tables.results import TableResults
 from penstock_server.mechanisms.trajectory.codebook import SNAPSHOTS, describe_paths
 from penstock_server.mechanisms.trajectory.exports import (
-    no_couplings,
+    why_no_couplings,
     write_couplings,
     write_particles,
     write_paths,
@@ -48,7 +48,7 @@ class TrajectoryResults:
         files = TableResults(study).export(uploads, out, copies)
         files += write_paths(uploads(), study, used, out)
         files += write_particles(uploads(), study, used, out)
-        if no_couplings(study, used) is None:
+        if why_no_couplings(study, used) is None:
             files += write_couplings(uploads(), study, used, out)
         return files
 

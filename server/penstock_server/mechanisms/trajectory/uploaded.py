@@ -6,7 +6,7 @@ import numpy as np
 
 from penstock.base.errors import UploadRejected
 from penstock.mechanisms import Trajectory
-from penstock.mechanisms.trajectory.times import times_of
+from penstock.mechanisms.trajectory.time_points import times_of
 from penstock.schema import Floats, Schema
 
 

@@ -19,7 +19,7 @@ from penstock.analyst.remote import Remote
 from penstock.base.errors import CoordinatorError
 from penstock.cli import study as cli
 from penstock.mechanisms import Maf
-from penstock.study.toml import study_toml
+from penstock.study.toml import write_study
 from penstock.wire.messages import LABELLED_VERSION
 from penstock.wire.signatures import generate_key, private_to_pem
 
@@ -79,12 +79,12 @@ def test_nothing_is_handed_in_whose_answers_a_coordinator_could_not_read(
         monkeypatch.setattr(where, "connect", lambda where: older)
     with pytest.raises(CoordinatorError, match="newer than the coordinator"):
         penstock.Client().submit(study, key)
-    path.write_text(study_toml(study))
+    path.write_text(write_study(study))
     asked = CliRunner().invoke(cli.app, ["submit", str(path), "--key", str(key)])
     assert asked.exit_code == CoordinatorError.exit_code
     assert not older.taken
     old = replace(study, wire=LABELLED_VERSION)
     assert penstock.Client().submit(old, key) == "5" * 64
-    path.write_text(study_toml(old))
+    path.write_text(write_study(old))
     assert CliRunner().invoke(cli.app, ["submit", str(path), "--key", str(key)]).exit_code == 0
     assert len(older.taken) == 2

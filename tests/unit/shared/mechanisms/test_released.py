@@ -28,7 +28,7 @@ from penstock.mechanisms.released import (
     name_copy,
     name_refit,
 )
-from penstock.mechanisms.trajectory.times import times_of
+from penstock.mechanisms.trajectory.time_points import times_of
 from penstock.privacy.request import PrivacyRequest
 from penstock.schema import Column
 from penstock.study.study import Study
