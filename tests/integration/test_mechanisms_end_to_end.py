@@ -24,7 +24,7 @@ from tests.support.carried_out import shape_of
 from tests.support.local import network, run
 
 from penstock.base.errors import InvalidInput, Refused
-from penstock.mechanisms import MECHANISMS, Gibbs, SlicedWasserstein, Trajectory, labelled
+from penstock.mechanisms import MECHANISMS, Gibbs, SlicedWasserstein, Trajectory
 from penstock.mechanisms.gibbs.settings import answer_terms
 from penstock.mechanisms.plans import plan
 from penstock.privacy.accounting.accountant import epsilon
@@ -195,15 +195,19 @@ def test_a_table_has_the_public_shape(made, name):
     for site in made.sites(name):
         shape = shape_of(study, PERSONS[site.name])
         manifest, data = site.collect(made.charge(name, site).id)
-        table = pa.ipc.open_stream(data).read_all()
-        assert table.column_names == labelled.arrow_schema(shape).names
-        rows = labelled.count_rows(shape, table)
-        assert rows is not None
+        source, rows = pa.BufferReader(data), {}
+        for part in shape.parts:
+            begins, table = source.tell(), pa.ipc.open_stream(source).read_all()
+            assert table.schema.equals(part.arrow())
+            rows[part.name] = (len(table), source.tell() - begins)
+        assert source.tell() == len(data)
         told = json.loads(manifest)["manifest"]
         assert told["persons"] == PERSONS[site.name]
         assert 1 <= told["rows"] <= shape.first.rows
-        assert shape.counts_fit(rows)
-        assert rows[shape.first.name] == told["rows"]
+        listed = {p["name"]: (p["rows"], p["bytes"]) for p in told["parts"]}
+        assert rows == listed
+        assert shape.counts_fit({name: count for name, (count, _) in rows.items()})
+        assert rows[shape.first.name][0] == told["rows"]
         assert tuple(from_dict(e) for e in told["events"]) == tuple(made.charge(name, site).events)
 
 
