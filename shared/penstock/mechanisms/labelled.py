@@ -18,7 +18,7 @@ paths        0          the path's number, from 1
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,6 +26,7 @@ import numpy.typing as npt
 
 from penstock.mechanisms.parts import Part
 from penstock.mechanisms.released import PARTICLES, PATHS, Kind, PartShape, Shape
+from penstock.schema import Floats
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -103,7 +104,7 @@ def _number_paths(part: PartShape, first: int, rows: int) -> Numbers:
     return np.full(rows, _PARTICLE if part.name == PARTICLES else 0, dtype=np.int32)
 
 
-def _no_rows(shape: Shape) -> Mapping[str, npt.NDArray[np.generic]]:
+def _no_rows(shape: Shape) -> dict[str, Floats]:
     return {name: np.zeros(0) for name in shape.first.schema.names}
 
 
