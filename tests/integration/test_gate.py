@@ -13,6 +13,7 @@ from dataclasses import replace
 
 import psutil
 import pytest
+from tests.conftest import open_world
 
 from penstock.base.errors import GateUnavailable, Refused
 from penstock.mechanisms import SlicedWasserstein
@@ -262,6 +263,15 @@ def test_cancel_during_the_run_burns_the_charge(world, fast):
     assert site.ledger().charges[job.request_id].status == "burnt"
 
 
+@pytest.fixture(scope="module")
+def refuser():
+    """One site and its gate for every test that is refused: a refusal changes nothing."""
+    with open_world() as world:
+        world.site().start()
+        yield world
+        assert not world.sites[0].ledger().charges
+
+
 REFUSALS = {
     "expired": {"expires": "2021-01-01T00:00:00Z"},
     "not-yet-valid": {"not_before": "2098-01-01T00:00:00Z"},
@@ -273,52 +283,42 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("code", REFUSALS)
-def test_refusals_are_public_and_free(world, code):
-    site = world.site()
-    site.start()
-    assert refused(site, world.signed(**REFUSALS[code])).reason == code
+def test_refusals_are_public_and_free(refuser, code):
+    site = refuser.sites[0]
+    assert refused(site, refuser.signed(**REFUSALS[code])).reason == code
     assert not site.ledger().charges
 
 
-def test_a_mechanism_that_is_not_allowed_was_refused_without_those_that_are(world):
-    site = world.site()
-    site.start()
-    refusal = refused(site, world.signed(mechanism=SlicedWasserstein(copies=1)))
+def test_a_mechanism_that_is_not_allowed_was_refused_without_those_that_are(refuser):
+    refusal = refused(refuser.sites[0], refuser.signed(mechanism=SlicedWasserstein(copies=1)))
     assert refusal.reason == "mechanism"
     assert "does not allow this mechanism: it allows maf" in str(refusal)
     assert "ask its steward to add this one to `mechanisms`" in str(refusal)
 
 
-def test_an_unknown_signer_is_refused(world):
-    site = world.site()
-    site.start()
-    stranger = sign_study(world.study(), generate_key())
-    assert refused(site, stranger).reason == "unknown-signer"
+def test_an_unknown_signer_is_refused(refuser):
+    stranger = sign_study(refuser.study(), generate_key())
+    assert refused(refuser.sites[0], stranger).reason == "unknown-signer"
 
 
-def test_a_changed_study_is_refused(world):
-    site = world.site()
-    site.start()
-    body = json.loads(world.signed().to_bytes())
+def test_a_changed_study_is_refused(refuser):
+    body = json.loads(refuser.signed().to_bytes())
     body["study"]["privacy"]["epsilon"] = 2.5
     with pytest.raises(Refused) as caught:
-        site.call("Submit", gate_pb2.SubmitRequest(signed_study=json.dumps(body).encode()))
+        refuser.sites[0].call("Submit", gate_pb2.SubmitRequest(signed_study=json.dumps(body).encode()))
     assert caught.value.reason == "signature"
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"[1]", b"\xff\xfe", b'{"a":' * 5000])
-def test_junk_is_refused_without_a_trace(world, data):
-    site = world.site()
-    site.start()
+def test_junk_is_refused_without_a_trace(refuser, data):
     with pytest.raises(Refused) as caught:
-        site.call("Submit", gate_pb2.SubmitRequest(signed_study=data))
+        refuser.sites[0].call("Submit", gate_pb2.SubmitRequest(signed_study=data))
     assert caught.value.reason in ("malformed", "signature")
     assert "Traceback" not in str(caught.value)
 
 
-def test_sockets_and_files_have_their_modes(world):
-    site = world.site()
-    site.start()
+def test_sockets_and_files_have_their_modes(refuser):
+    site = refuser.sites[0]
     mode = lambda p: stat.S_IMODE(os.stat(p).st_mode)  # noqa: E731
     assert mode(site.paths.gate_socket) == 0o660
     assert mode(site.paths.steward_socket) == 0o600
