@@ -271,18 +271,31 @@ class World:
         return sign_study(self.study(**changes), self.analyst)  # type: ignore[arg-type]
 
 
+TESTS = Path(__file__).parent
 LONGEST = (
     "integration/test_processes.py",
-    "integration/test_demo.py",
-    "integration/test_namespaces.py",
     "integration/test_cli.py",
+    "integration/test_gate.py",
+    "integration/test_rollback.py",
+    "integration/test_demo.py",
+    "integration/test_coordinator.py",
+    "integration/test_memory.py",
     "integration/test_mechanisms_end_to_end.py",
+    "integration/test_attack.py",
+    "integration/test_classes.py",
+    "integration/test_builder.py",
+    "integration/test_time_as_a_query.py",
+    "integration/test_isolation.py",
+    "integration/test_api.py",
+    "integration/test_namespaces.py",
     "statistical/test_audit.py",
-    "laws/test_constant_work.py",
     "laws/test_replay.py",
-    "golden/test_mechanisms.py",
+    "laws/test_constant_work.py",
     "contract/test_columns.py",
-    "unit/test_recovery.py",
+    "golden/test_mechanisms.py",
+    "studies/test_lifecycle.py",
+    "gate/test_recovery.py",
+    "studies/test_swf_digits.py",
 )
 """Files of more than a quarter of a minute, the longest of each kind first: what begins last should
 be short."""
@@ -314,7 +327,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     waiting, computing, short = [], [], []
     first = {name: rank for rank, name in enumerate(LONGEST)}
     for path in sorted(files, key=lambda f: first.get(_name(f), len(LONGEST))):
-        long, kind = _name(path) in first, path.parent.name
+        # Unit tests lie deeper, as deep as what they test.
+        long, kind = _name(path) in first, path.relative_to(TESTS).parts[0]
         place = waiting if kind == "integration" else short if kind == "unit" and not long else None
         (computing if place is None else place).append(path)
     turns = zip_longest(waiting, computing)
