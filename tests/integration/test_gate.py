@@ -127,21 +127,31 @@ def test_the_worker_dies_with_its_gate(world, fast):
     assert not worker.is_running() or worker.status() == psutil.STATUS_ZOMBIE
 
 
-def test_the_same_request_costs_nothing_and_returns_the_same_bytes(world):
-    site = world.site()
-    site.start()
-    signed = world.signed()
-    first = site.submit(signed)
-    site.wait(first.request_id)
-    bytes_once = site.collect(first.request_id)
+@pytest.fixture(scope="module")
+def released():
+    """One site that has delivered a study and can afford no second, for every test that changes
+    nothing: its world, the study and the request."""
+    with open_world() as world:
+        site = world.site(total=2.5)
+        site.start()
+        signed = world.signed()
+        job = site.submit(signed)
+        assert site.wait(job.request_id).state == "delivered"
+        yield world, signed, job.request_id
+
+
+def test_the_same_request_costs_nothing_and_returns_the_same_bytes(released):
+    world, signed, first = released
+    site = world.sites[0]
+    bytes_once = site.collect(first)
     seq = site.ledger().seq
     with connect(site.paths.gate_socket) as channel:
         stub = gate_pb2_grpc.GateStub(channel)
         request = gate_pb2.SubmitRequest(signed_study=signed.to_bytes())
         ids = {stub.Submit(request, timeout=20).request_id for _ in range(1000)}
-    assert ids == {first.request_id}
+    assert ids == {first}
     assert site.ledger().seq == seq
-    assert site.collect(first.request_id) == bytes_once
+    assert site.collect(first) == bytes_once
 
 
 def test_two_studies_at_once_cannot_overspend(world):
@@ -166,10 +176,9 @@ def test_two_studies_at_once_cannot_overspend(world):
     assert lineage.filter.spent(lineage.events()) <= 2.5
 
 
-def test_a_refused_study_costs_nothing_and_says_what_is_left(world):
-    site = world.site(total=2.5)
-    site.start()
-    site.wait(site.submit(world.signed()).request_id)
+def test_a_refused_study_costs_nothing_and_says_what_is_left(released):
+    world, *_ = released
+    site = world.sites[0]
     seq = site.ledger().seq
     refusal = refused(site, world.signed(name="other"))
     assert refusal.reason == "budget"
@@ -218,22 +227,20 @@ def test_a_silent_no_looks_like_no_answer(world):
     assert site.poll(job.request_id).state == "cancelled"
 
 
-def test_a_release_is_fetched_in_pieces_that_are_always_the_same(world):
-    site = world.site()
-    site.start()
-    job = site.submit(world.signed())
-    site.wait(job.request_id)
-    manifest, table = site.collect(job.request_id)
+def test_a_release_is_fetched_in_pieces_that_are_always_the_same(released):
+    world, _, request = released
+    site = world.sites[0]
+    manifest, table = site.collect(request)
     size = len(table)
     assert size > 1000
     for offset, length in ((0, 7), (500, 0), (size - 3, 10), (0, size + 1), (17, 1000)):
         end = offset + length if length else size
-        assert site.collect(job.request_id, offset, length) == (manifest, table[offset:end])
+        assert site.collect(request, offset, length) == (manifest, table[offset:end])
     for beyond in (size, size + 1, 2**63, 2**64 - 1):
-        assert site.collect(job.request_id, beyond) == (manifest, b"")
+        assert site.collect(request, beyond) == (manifest, b"")
     with contextlib.closing(connect(site.paths.gate_socket)) as channel:
-        request = gate_pb2.CollectRequest(request_id=job.request_id, offset=size)
-        (part,) = list(gate_pb2_grpc.GateStub(channel).Collect(request, timeout=20))
+        end = gate_pb2.CollectRequest(request_id=request, offset=size)
+        (part,) = list(gate_pb2_grpc.GateStub(channel).Collect(end, timeout=20))
     assert part.size == size
 
 
@@ -305,7 +312,9 @@ def test_a_changed_study_is_refused(refuser):
     body = json.loads(refuser.signed().to_bytes())
     body["study"]["privacy"]["epsilon"] = 2.5
     with pytest.raises(Refused) as caught:
-        refuser.sites[0].call("Submit", gate_pb2.SubmitRequest(signed_study=json.dumps(body).encode()))
+        refuser.sites[0].call(
+            "Submit", gate_pb2.SubmitRequest(signed_study=json.dumps(body).encode())
+        )
     assert caught.value.reason == "signature"
 
 
