@@ -27,13 +27,13 @@ from penstock.privacy.request import PrivacyRequest
 from penstock.questions.estimands import Estimand
 from penstock.schema import Column, Schema
 from penstock.study.study import Study
-from penstock.study.toml import dictionary_toml
+from penstock.study.toml import write_dictionary
 from penstock.wire import gate_pb2, gate_pb2_grpc
-from penstock.wire.calls import connect, failure
+from penstock.wire.calls import connect, explain_failure
 from penstock.wire.signatures import generate_key, public_hex
 from penstock.wire.signed import SignedStudy, sign_study
-from penstock_client.ledger.database import Database
 from penstock_client.ledger.ledger import Ledger
+from penstock_client.ledger.sqlite_file import Database
 from penstock_client.ledger.state import State
 from penstock_client.onboarding.certification import certify_rows
 from penstock_client.onboarding.inspection import inspect_rows
@@ -94,7 +94,7 @@ def dictionary_of(schema: Schema, csv: str, persons: int | None = None) -> str:
     if persons is None:
         place = csv.partition("\n")[0].split(",").index(schema.person) if schema.person else None
         persons = len(rows) if place is None else len({row[place] for row in rows})
-    return dictionary_toml(schema, max(1, persons))
+    return write_dictionary(schema, max(1, persons))
 
 
 @dataclass
@@ -147,7 +147,7 @@ class TestSite:
             try:
                 return getattr(gate_pb2_grpc.GateStub(channel), method)(request, timeout=20)
             except grpc.RpcError as error:
-                raise failure(error) from None
+                raise explain_failure(error) from None
 
     def submit(self, signed: SignedStudy) -> Any:
         return self.call("Submit", gate_pb2.SubmitRequest(signed_study=signed.to_bytes()))
@@ -171,7 +171,7 @@ class TestSite:
             try:
                 parts = list(gate_pb2_grpc.GateStub(channel).Collect(request, timeout=60))
             except grpc.RpcError as error:
-                raise failure(error) from None
+                raise explain_failure(error) from None
         return parts[0].manifest, b"".join(p.table for p in parts[1:])
 
     def ledger(self) -> State:

@@ -33,9 +33,9 @@ from penstock_server.mechanisms.delivery import Upload
 from penstock_server.mechanisms.registry import kind_of
 from penstock_server.mechanisms.trajectory.exports import couplings
 from penstock_server.mechanisms.trajectory.uploaded import read_particles, read_paths
-from penstock_server.report.build import ReportInputs, SiteInput, build_report, report_schema
+from penstock_server.report.composition import ReportInputs, SiteInput, build_report, report_schema
 from penstock_server.report.html import render
-from penstock_server.results import results
+from penstock_server.results import production
 from penstock_server.store.sites import Site
 
 PERSONS = 300
@@ -80,7 +80,7 @@ def reported(study: Study, upload: Upload) -> str:
             upload.site,
             "delivered",
             estimates=made.estimates(upload, study),
-            release=results._release(upload.manifest),
+            release=production._describe_release(upload.manifest),
             summaries=kind_of(study).load_results().summarise(upload),
         ),
     )

@@ -47,11 +47,11 @@ from penstock.questions.estimands import Estimand
 from penstock.schema import Column, Schema
 from penstock.study.study import Study
 from penstock_client.ledger import decisions
-from penstock_client.ledger.database import Database
 from penstock_client.ledger.ledger import Ledger
+from penstock_client.ledger.sqlite_file import Database
 from penstock_server.install.enrolment import enrol_site
 from penstock_server.install.founding import make_coordinator, open_coordinator
-from penstock_server.results import results
+from penstock_server.results import production
 from penstock_server.results.material import gather
 from penstock_server.studies.coordinator import Coordinator
 from penstock_server.transport.pump import keep_pumping
@@ -180,7 +180,7 @@ def finish(hub: Coordinator, sockets: Mapping[str, Path]) -> None:
             row, folder = hub.store.studies.find(lease.study_id), hub.folder.results(lease.study_id)
             assert row is not None
             folder.mkdir(parents=True)
-            results.build(gather(hub, row, lease.since), folder)
+            production.build_results(gather(hub, row, lease.since), folder)
             assert hub.leases.finish(lease, lambda: None)
         return all(study.state.final for study in hub.store.studies.all())
 
@@ -216,7 +216,7 @@ def mask(value: Any, *, of: tuple[str, ...] = (), keep: tuple[str, ...] = ()) ->
 def record(ran: Ran, out: Path) -> dict[str, Any]:
     """Everything that one study left behind; see the keys."""
     names = sorted(
-        p.name for p in results.pull(ran.coordinator, ran.study_id, out, copies="refits")
+        p.name for p in production.pull_results(ran.coordinator, ran.study_id, out, copies="refits")
     )
     manifest = json.loads((ran.release / "manifest.json").read_text())
     found = {

@@ -21,13 +21,13 @@ from tests.support.column_mean.mechanism import COLUMN_MEAN, WITH_MEAN
 from tests.support.column_mean.settings import ColumnMean
 from tests.support.here import GateHere, WorkerHere
 
-from penstock.analyst.answers import cost, returned
+from penstock.analyst.consequences import describe_cost, describe_returned
 from penstock.base.errors import InvalidInput
 from penstock.mechanisms import MECHANISMS
 from penstock.mechanisms.registry import Registry
 from penstock.privacy.events import from_dict, to_dict
 from penstock.study.study import Study
-from penstock.study.toml import mechanism_for, parse_study, study_toml
+from penstock.study.toml import mechanism_for, parse_study, write_study
 from penstock.wire.manifest import read_manifest
 from penstock.wire.messages import JobState
 from penstock.wire.signed import SignedStudy, read_signed_study
@@ -85,11 +85,11 @@ def test_its_study_is_drafted_written_read_and_explained(world: World) -> None:
     world.site()
     study = ask(world).study
     assert Study.from_dict(study.to_dict(), WITH_MEAN) == study
-    assert parse_study(study_toml(study, WITH_MEAN), WITH_MEAN) == study
-    assert "# column-mean releases the mean of one column." in study_toml(study, WITH_MEAN)
+    assert parse_study(write_study(study, WITH_MEAN), WITH_MEAN) == study
+    assert "# column-mean releases the mean of one column." in write_study(study, WITH_MEAN)
     assert mechanism_for("column-mean", study.schema, mechanisms=WITH_MEAN) == ColumnMean("age")
-    assert returned(study, WITH_MEAN) == ["comes back: the mean of sbp"]
-    assert cost(study, WITH_MEAN).startswith("costs each site ε = 2")
+    assert describe_returned(study, WITH_MEAN) == ["comes back: the mean of sbp"]
+    assert describe_cost(study, WITH_MEAN).startswith("costs each site ε = 2")
     text = policy_template(WITH_MEAN)
     assert '"column-mean"                 no rows: one number' in text
     assert "one of five" in text
@@ -106,7 +106,7 @@ def test_the_closed_list_refuses_it(world: World) -> None:
     with pytest.raises(InvalidInput, match=FOREIGN):
         read_signed_study(signed.to_bytes())
     with pytest.raises(InvalidInput, match=FOREIGN):
-        parse_study(study_toml(signed.study, WITH_MEAN))
+        parse_study(write_study(signed.study, WITH_MEAN))
     with pytest.raises(InvalidInput, match=FOREIGN):
         mechanism_for("column-mean", signed.study.schema)
     with pytest.raises(TypeError, match="ColumnMean"):

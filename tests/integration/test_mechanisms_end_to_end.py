@@ -33,11 +33,11 @@ from penstock.privacy.request import PrivacyRequest
 from penstock.questions.estimands import Estimand
 from penstock.schema import Schema
 from penstock.wire.signed import SignedStudy
-from penstock_client.ledger.database import Database
 from penstock_client.ledger.ledger import Ledger
+from penstock_client.ledger.sqlite_file import Database
 from penstock_server.install.enrolment import enrol_site
 from penstock_server.install.founding import make_coordinator, open_coordinator
-from penstock_server.results import results
+from penstock_server.results import production
 from penstock_server.simulate import visits
 
 VERIFY = Path(__file__).parents[2] / "deploy" / "verify_ledger.py"
@@ -92,7 +92,7 @@ class Made:
 
     def pull(self, name: str) -> Path:
         out = self.folder / f"out-{name}"
-        results.pull(self.coordinator, self.ids[name], out, copies="all")
+        production.pull_results(self.coordinator, self.ids[name], out, copies="all")
         return out
 
     def report(self, name: str) -> dict:

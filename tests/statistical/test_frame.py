@@ -21,7 +21,7 @@ from penstock.questions.estimands import Estimand
 from penstock.schema import Column, Schema
 from penstock.schema.encoding import Encoding
 from penstock_server.analysis.combine import SiteEstimate, combine
-from penstock_server.analysis.estimands import estimate
+from penstock_server.analysis.estimation import estimate
 
 Coded = dict[str, np.ndarray]
 N = 1000

@@ -18,7 +18,7 @@ from tests.studies.questions import ESTIMANDS, SCHEMA, simulate, truth
 from penstock.base.errors import InvalidEvent, InvalidInput
 from penstock.mechanisms.gibbs.design import read
 from penstock.mechanisms.gibbs.plan import Plan, plan
-from penstock.mechanisms.gibbs.posed import posed
+from penstock.mechanisms.gibbs.preparation import pose_posterior
 from penstock.mechanisms.gibbs.run import answer, check_smooth, run
 from penstock.mechanisms.gibbs.settings import Gibbs
 from penstock.mechanisms.gibbs.summaries import summarise
@@ -202,7 +202,7 @@ def test_no_posterior_bends_more_than_its_plan_says(
         answered(how, table, seed)  # raises if it does
     rows = read(how.asked, table, np.ones(500, dtype=bool))
     noise = SeededNoise(0)
-    _, _, posterior = posed(how, rows, summarise(how, rows, noise), noise)
+    _, _, posterior = pose_posterior(how, rows, summarise(how, rows, noise), noise)
     with pytest.raises(InvalidEvent):
         check_smooth(how, replace(posterior, squared=100 * posterior.squared))
 

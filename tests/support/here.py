@@ -79,7 +79,7 @@ class GateHere:
         self._stores = Stores(paths, read_settings(paths), mechanisms=mechanisms)
         work = partial(WorkerHere, mechanisms=mechanisms)
         self._runner = Runner(self._stores, work=work)
-        self._runner.recover()
+        self._runner.settlement.recover()
         self._server = grpc.server(ThreadPoolExecutor(1))
         self.gate = Gate(self._stores, self._runner)
         gate_pb2_grpc.add_GateServicer_to_server(GateService(self.gate), self._server)

@@ -13,7 +13,7 @@ from tests.support.carried_out import shape_of
 
 from penstock.mechanisms import Gibbs, Maf, Settings, SlicedWasserstein, Trajectory
 from penstock.mechanisms.released import COPY, PATH
-from penstock.mechanisms.trajectory.times import times_of
+from penstock.mechanisms.trajectory.time_points import times_of
 from penstock.privacy.request import PrivacyRequest
 from penstock.questions.estimands import Estimand
 from penstock.schema import Column, Schema

@@ -19,10 +19,10 @@ import numpy as np
 from tests.support.replay import Fault, Look, World, hold_claims, hold_purity, run
 
 from penstock.mechanisms import Gibbs, Maf, Settings, SlicedWasserstein, Trajectory
-from penstock.mechanisms.gibbs.chain import LABEL
+from penstock.mechanisms.gibbs.langevin import LABEL
 from penstock.mechanisms.plans import plan
 from penstock.mechanisms.protocol import Plan
-from penstock.mechanisms.sliced_wasserstein import flow, targets
+from penstock.mechanisms.sliced_wasserstein import distribution, flow
 from penstock.mechanisms.tables import fitting, moments, outcome
 from penstock.privacy.noise import discrete
 from penstock.privacy.noise.sources import NoiseSource
@@ -430,7 +430,7 @@ COARSE = (
     (moments, "_MATCH_ROUNDS", 3),
     (outcome, "_MOVE_ROUNDS", 3),
     (flow, "_REFERENCE_POWER", 5),
-    (targets, "_ROUNDS", 5),
+    (distribution, "_ROUNDS", 5),
     (discrete, "discrete_gaussian", _drawn),
 )
 """How finely post-processing looks at its own particles, as coarsely as can be; and quick noise."""

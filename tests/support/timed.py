@@ -152,7 +152,7 @@ class Timed:
         stores = Stores(paths, read_settings(paths), self.clock)
         work: Any = self._work
         self.gate = Gate(stores, Runner(stores, work=work, pause=self.clock.pass_by))
-        self.gate.runner.recover()
+        self.gate.runner.settlement.recover()
         self.clock.watch = self._look
 
     def _work(self, folder: Path) -> Slow:

@@ -15,7 +15,7 @@ from penstock.schema import Coded, Schema, from_arrow
 from penstock.study.study import Study
 from penstock.wire.messages import Copies
 from penstock_server.analysis.combine import combine
-from penstock_server.analysis.estimands import Estimate, estimate
+from penstock_server.analysis.estimation import Estimate, estimate
 from penstock_server.analysis.floor import variance_floor
 from penstock_server.analysis.refits import Measured, spread
 from penstock_server.mechanisms.delivery import Upload

@@ -17,7 +17,7 @@ from penstock_server.mechanisms.protocol import Json
 from penstock_server.mechanisms.tables.results import TableResults
 from penstock_server.mechanisms.trajectory.codebook import SNAPSHOTS, describe_paths
 from penstock_server.mechanisms.trajectory.exports import (
-    no_couplings,
+    why_no_couplings,
     write_couplings,
     write_particles,
     write_paths,
@@ -51,7 +51,7 @@ class TrajectoryResults:
         files = TableResults(study).export(uploads, out, copies)
         files += write_paths(uploads(), study, used, out)
         files += write_particles(uploads(), study, used, out)
-        if no_couplings(study, used) is None:
+        if why_no_couplings(study, used) is None:
             files += write_couplings(uploads(), study, used, out)
         return files
 

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from penstock.base.errors import UploadRejected
 from penstock.mechanisms import Trajectory
 from penstock.mechanisms.released import COPY, PARTICLE, PATH
-from penstock.mechanisms.trajectory.times import times_of
+from penstock.mechanisms.trajectory.time_points import times_of
 from penstock.schema import Floats, Schema
 from penstock_server.mechanisms.delivery import Upload
 

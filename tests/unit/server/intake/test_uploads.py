@@ -28,7 +28,7 @@ from penstock.wire import gate_pb2
 from penstock.wire.canonical import canonical
 from penstock.wire.manifest import MANIFEST, Manifest, sign_manifest
 from penstock.wire.signatures import generate_key, public_hex, sign
-from penstock_server.analysis.estimands import estimate
+from penstock_server.analysis.estimation import estimate
 from penstock_server.analysis.floor import variance_floor
 from penstock_server.intake import uploads
 from penstock_server.intake.ipc_guard import check_stream

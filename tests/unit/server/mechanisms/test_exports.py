@@ -107,13 +107,13 @@ def test_couplings_are_the_same_again(tmp_path: Path) -> None:
 
 
 def test_why_there_are_no_couplings(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert exports.no_couplings(STUDY, TRAJECTORY) is None
+    assert exports.why_no_couplings(STUDY, TRAJECTORY) is None
     many = replace(TRAJECTORY, particles=2000, subsample=None)
-    assert exports.no_couplings(made.study(many), many) is None
+    assert exports.why_no_couplings(made.study(many), many) is None
     monkeypatch.setattr(exports, "MOST_PAIRS", 10)
-    assert "pairs of particles" in str(exports.no_couplings(STUDY, TRAJECTORY))
+    assert "pairs of particles" in str(exports.why_no_couplings(STUDY, TRAJECTORY))
     monkeypatch.setattr(exports, "find_spec", lambda name: None)
-    assert "torch" in str(exports.no_couplings(STUDY, TRAJECTORY))
+    assert "torch" in str(exports.why_no_couplings(STUDY, TRAJECTORY))
     said = kind_of(STUDY).load_results().describe(REPORT, "all")["trajectory"]["couplings"]
     assert said["files"] == []
     assert "torch" in said["missing"]

@@ -15,9 +15,9 @@ from penstock.base.errors import UploadRejected
 from penstock.mechanisms import Maf
 from penstock_server.mechanisms import registry
 from penstock_server.mechanisms.maf import MafKind
-from penstock_server.report.build import ReportInputs, SiteInput, build_report
+from penstock_server.report.composition import ReportInputs, SiteInput, build_report
 from penstock_server.report.html import render
-from penstock_server.results import results
+from penstock_server.results import production
 
 
 class Toy(MafKind):
@@ -67,7 +67,7 @@ def test_the_report_speaks_the_kinds_words(toy: type[Toy], tmp_path: Path) -> No
             upload.site,
             "delivered",
             estimates=made.estimates(upload, study),
-            release=results._release(upload.manifest),
+            release=production._describe_release(upload.manifest),
         )
         for upload in made.uploads(study, tmp_path)
     )

@@ -17,7 +17,7 @@ from penstock.base.errors import UploadRejected
 from penstock.mechanisms import Gibbs, Maf, SlicedWasserstein, Trajectory
 from penstock.mechanisms.gibbs.settings import answer_terms
 from penstock.mechanisms.released import COPY, PATH, answer_schema
-from penstock.mechanisms.trajectory.times import times_of
+from penstock.mechanisms.trajectory.time_points import times_of
 from penstock.privacy.request import PrivacyRequest
 from penstock.schema import Column
 from penstock.study.study import Study
