@@ -293,7 +293,6 @@ LONGEST = (
     "laws/test_constant_work.py",
     "contract/test_columns.py",
     "golden/test_mechanisms.py",
-    "studies/test_lifecycle.py",
     "gate/test_recovery.py",
     "studies/test_swf_digits.py",
 )
