@@ -41,17 +41,26 @@ from tests.conftest import TestSite, World
 from tests.support.here import GateHere
 from tests.support.local import network
 
-from penstock.mechanisms import MECHANISMS, Gibbs, Maf, Settings, SlicedWasserstein, Trajectory
+from penstock.mechanisms import (
+    MECHANISMS,
+    Gibbs,
+    Maf,
+    Settings,
+    SlicedWasserstein,
+    Trajectory,
+    labelled,
+)
+from penstock.mechanisms.parts import Part
 from penstock.privacy.request import PrivacyRequest
 from penstock.questions.estimands import Estimand
-from penstock.schema import Column, Schema
+from penstock.schema import Column, Schema, from_arrow
 from penstock.study.study import Study
 from penstock_client.ledger import decisions
-from penstock_client.ledger.database import Database
 from penstock_client.ledger.ledger import Ledger
+from penstock_client.ledger.sqlite_file import Database
 from penstock_server.install.enrolment import enrol_site
 from penstock_server.install.founding import make_coordinator, open_coordinator
-from penstock_server.results import results
+from penstock_server.results import production
 from penstock_server.results.material import gather
 from penstock_server.studies.coordinator import Coordinator
 from penstock_server.transport.pump import keep_pumping
@@ -180,7 +189,7 @@ def finish(hub: Coordinator, sockets: Mapping[str, Path]) -> None:
             row, folder = hub.store.studies.find(lease.study_id), hub.folder.results(lease.study_id)
             assert row is not None
             folder.mkdir(parents=True)
-            results.build(gather(hub, row, lease.since), folder)
+            production.build_results(gather(hub, row, lease.since), folder)
             assert hub.leases.finish(lease, lambda: None)
         return all(study.state.final for study in hub.store.studies.all())
 
@@ -216,12 +225,12 @@ def mask(value: Any, *, of: tuple[str, ...] = (), keep: tuple[str, ...] = ()) ->
 def record(ran: Ran, out: Path) -> dict[str, Any]:
     """Everything that one study left behind; see the keys."""
     names = sorted(
-        p.name for p in results.pull(ran.coordinator, ran.study_id, out, copies="refits")
+        p.name for p in production.pull_results(ran.coordinator, ran.study_id, out, copies="refits")
     )
     manifest = json.loads((ran.release / "manifest.json").read_text())
     found = {
         "study": ran.study.to_dict(),
-        "upload": table_record(read_stream(ran.release / "table.arrow"), ran.study),
+        "upload": table_record(read_release(ran.release / "table.arrow", ran.study), ran.study),
         "manifest": mask(manifest["manifest"], of=("software",)),
         "ledger": ledger_record(ran.site),
         "decisions": [
@@ -247,9 +256,17 @@ def ledger_record(site: TestSite) -> list[dict[str, Any]]:
         database.close()
 
 
-def read_stream(path: Path) -> pa.Table:
-    with pa.OSFile(str(path)) as source:
-        return pa.ipc.open_stream(source).read_all()
+def read_release(path: Path, study: Study) -> pa.Table:
+    """A release's parts, one after the other, under the labels of before wire 1.2."""
+    shape = MECHANISMS.of(study.mechanism).shape(study.asked, PERSONS)
+
+    def parts() -> Iterator[Part]:
+        with pa.OSFile(str(path)) as source:
+            for part in shape.parts:
+                table = pa.ipc.open_stream(source).read_all()
+                yield Part(part.name, from_arrow(table, part.schema))
+
+    return pa.concat_tables(labelled.join_parts(shape, parts()))
 
 
 def table_record(table: pa.Table, study: Study) -> dict[str, Any]:

@@ -32,7 +32,7 @@ from tests.support.replayed import (
 )
 
 from penstock.mechanisms.gibbs import run as gibbs
-from penstock.mechanisms.gibbs.chain import LABEL
+from penstock.mechanisms.gibbs.langevin import LABEL
 from penstock.mechanisms.parts import Part
 from penstock.mechanisms.sliced_wasserstein import body
 from penstock.mechanisms.structured import matching

@@ -402,13 +402,13 @@ def hold_purity(ours: Ran, theirs: Ran) -> None:
     """
     if ours.progress != theirs.progress:
         raise Broken("progress depends on rows")
-    if [part.copy for part in ours.parts] != [part.copy for part in theirs.parts]:
+    if [part.name for part in ours.parts] != [part.name for part in theirs.parts]:
         raise Broken("other tables are released")
     for mine, other in zip(ours.parts, theirs.parts, strict=True):
         if _bytes(mine) != _bytes(other):
-            raise Broken(f"table {mine.copy} shows more of the rows than its noisy answers")
+            raise Broken(f"{mine.name} shows more of the rows than its noisy answers")
 
 
 def _bytes(part: Part) -> Mapping[str, bytes]:
-    columns = {**part.columns, **part.labels()}
-    return {name: np.ascontiguousarray(values).tobytes() for name, values in columns.items()}
+    columns = part.columns.items()
+    return {name: np.ascontiguousarray(values).tobytes() for name, values in columns}

@@ -19,10 +19,10 @@ import numpy as np
 from tests.support.replay import Fault, Look, World, hold_claims, hold_purity, run
 
 from penstock.mechanisms import Gibbs, Maf, Settings, SlicedWasserstein, Structured, Trajectory
-from penstock.mechanisms.gibbs.chain import LABEL
+from penstock.mechanisms.gibbs.langevin import LABEL
 from penstock.mechanisms.plans import plan
 from penstock.mechanisms.protocol import Plan
-from penstock.mechanisms.sliced_wasserstein import flow, targets
+from penstock.mechanisms.sliced_wasserstein import distribution, flow
 from penstock.mechanisms.structured import densities, matching, population
 from penstock.mechanisms.structured import run as structured
 from penstock.mechanisms.structured.outcomes import survival
@@ -468,12 +468,11 @@ COARSE = (
     (outcome, "_MOVE_ROUNDS", 3),
     (flow, "_REFERENCE_POWER", 5),
     (structured, "_POWER", 5),
-    (structured, "_REFIT_POWER", 4),
     (densities, "_ROUNDS", 5),
     (population, "_MATCH_ROUNDS", 3),
     (matching, "_STEPS", 2),
     (survival, "_NEWTON_ROUNDS", 3),
-    (targets, "_ROUNDS", 5),
+    (distribution, "_ROUNDS", 5),
     (discrete, "discrete_gaussian", _drawn),
 )
 """How finely post-processing looks at its own particles, as coarsely as can be; and quick noise."""

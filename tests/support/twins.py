@@ -36,7 +36,7 @@ from tests.support.faults import (
     whole_rows,
 )
 
-from penstock.audit import chains, paths, releases, sketches, trained
+from penstock.audit import chains, particle_dynamics, releases, sketches, trained
 from penstock.audit.worlds import Target
 from penstock.mechanisms.gibbs import families, posterior
 from penstock.mechanisms.sliced_wasserstein import batches
@@ -264,42 +264,42 @@ TWINS: tuple[Twin, ...] = (
     ),
     Twin(
         "trajectory-start: noise halved",
-        lambda: paths.start(1.0),
+        lambda: particle_dynamics.start(1.0),
         less_discrete_noise(),
         gaussian(4.0),
         500,
     ),
     Twin(
         "trajectory-start: a person's rows in one cell count in full",
-        lambda: paths.start(1.0),
+        lambda: particle_dynamics.start(1.0),
         replaced(start, "_shared", whole_rows),
         gaussian(2 * math.sqrt(2)),
         2_500,
     ),
     Twin(
         "trajectory: noise halved",
-        lambda: paths.dynamics(1.0),
+        lambda: particle_dynamics.dynamics(1.0),
         less_noise(),
         gaussian(4.0),
         500,
     ),
     Twin(
         "trajectory: clipping off",
-        lambda: paths.dynamics(1.0),
+        lambda: particle_dynamics.dynamics(1.0),
         replaced(drift.Rows, "_scales", unscaled),
         gaussian(100.0),
         500,
     ),
     Twin(
         "trajectory: clipped particle by particle",
-        lambda: paths.dynamics(7.36, particles=3_600),
+        lambda: particle_dynamics.dynamics(7.36, particles=3_600),
         replaced(drift.Rows, "clipped_sum", by_particle),
         gaussian(2 * 60 / 7.36),
         150,
     ),
     Twin(
         "trajectory: clipped time point by time point",
-        lambda: paths.dynamics(2.0, times=16),
+        lambda: particle_dynamics.dynamics(2.0, times=16),
         replaced(drift.Rows, "_scales", each_time_alone),
         gaussian(4.0),
         150,

@@ -81,7 +81,7 @@ def _builder(name: str) -> Builder:
             [Problem("mechanism", "is not known", value=name, remedy=nearest(name, NAMES))],
         )
     try:
-        from penstock.audit import paths, trained
+        from penstock.audit import particle_dynamics, trained
     except ModuleNotFoundError as error:
         raise PenstockError(
             f"the mechanism {name} needs {error.name}", remedy="pip install 'penstock[site]'"
@@ -92,8 +92,8 @@ def _builder(name: str) -> Builder:
         "training": trained.training,
         "maf": trained.maf,
         "sliced-wasserstein": trained.sliced_wasserstein,
-        "trajectory-start": paths.start,
-        "trajectory": paths.dynamics,
-        "trajectory-poisson": paths.sampled,
+        "trajectory-start": particle_dynamics.start,
+        "trajectory": particle_dynamics.dynamics,
+        "trajectory-poisson": particle_dynamics.sampled,
     }
     return made[name]

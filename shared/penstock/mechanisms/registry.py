@@ -87,7 +87,5 @@ class Registry(Mapping[str, AnyMechanism]):
         return found
 
 
-MECHANISMS = Registry(
-    MAF, SLICED_WASSERSTEIN, STRUCTURED, TRAJECTORY, GIBBS, default=MAF.name
-)
+MECHANISMS = Registry(MAF, SLICED_WASSERSTEIN, STRUCTURED, TRAJECTORY, GIBBS, default=MAF.name)
 """The closed list. A study, a gate and a worker know these, and no other."""

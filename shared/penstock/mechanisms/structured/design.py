@@ -94,8 +94,12 @@ class Design:
 
 def most_columns(grids: Sequence[Grid]) -> int:
     """The most columns that a design of these covariates can have, whatever is released."""
-    linear = sum(max(len(grid.column.levels) - 1, 1) for grid in grids)
-    return linear + sum(grid.numeric for grid in grids)
+    return most_linear(grids) + sum(grid.numeric for grid in grids)
+
+
+def most_linear(grids: Sequence[Grid]) -> int:
+    """How many of these are no bends."""
+    return sum(max(len(grid.column.levels) - 1, 1) for grid in grids)
 
 
 def make_design(population: Population, persons: Coded, declared: Sequence[str]) -> Design:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from penstock.mechanisms.memory import Memory
 from penstock.mechanisms.parts import Part, Progress
 from penstock.mechanisms.protocol import Array, Asked, Bools, Mechanism
-from penstock.mechanisms.released import COPY, Shape, synthetic_counts
+from penstock.mechanisms.released import Shape, shape_copies, shape_refits
 from penstock.mechanisms.structured.settings import Structured
 from penstock.mechanisms.tables.words import FILES, NOTES, tables_returned
 from penstock.schema import Schema
@@ -45,8 +45,8 @@ class _Mechanism(Mechanism[Structured, "StructuredPlan"]):
         return release_memory(plan, schema, dictionary or schema, threads)
 
     def shape(self, asked: Asked[Structured], persons: int) -> Shape:
-        counts = synthetic_counts(asked.settings, asked.schema, persons)
-        return Shape(asked.schema, (COPY,), counts, counted=True)
+        given = (asked.settings, asked.schema, persons)
+        return Shape(shape_copies(*given, counted=True) + shape_refits(*given, counted=True))
 
     def counts_rows(self, asked: Asked[Structured]) -> bool:
         return True
@@ -67,8 +67,8 @@ class _Mechanism(Mechanism[Structured, "StructuredPlan"]):
         """Tables have as many rows as were counted with noise, at most n·k."""
         from penstock.mechanisms.structured import run
 
-        for copy, table in run.draw(plan, encoding, rows, present, noise, progress, threads):
-            yield Part(copy, table)
+        for name, table in run.draw(plan, encoding, rows, present, noise, progress, threads):
+            yield Part(name, table)
 
     def shortened(self, settings: Structured, steps: int, copies: int, refits: int) -> Structured:
         """A fit has no steps that could be left out; copies and refits can be."""

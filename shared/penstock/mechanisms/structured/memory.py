@@ -17,12 +17,12 @@ from penstock.mechanisms.memory import (
 )
 from penstock.mechanisms.structured.design import most_columns
 from penstock.mechanisms.structured.outcomes.survival import INTERVALS
-from penstock.mechanisms.structured.plan import StructuredPlan, make_grids
+from penstock.mechanisms.structured.plan import StructuredPlan, make_grids, most_score
 from penstock.schema import Schema
 from penstock.schema.encoding import Encoding
 
-_SAMPLE = 1 << 13
-"""Quasi-random persons."""
+_IMAGINED, _HELD = (1 << 11) * (2 * INTERVALS + 1), 8
+"""Quasi-random persons with all that may come of each; and how often their scores are held."""
 
 
 def release_memory(
@@ -31,10 +31,10 @@ def release_memory(
     """Of a worker that carries the plan out on a CPU; as many fits as threads are held at once."""
     d = Encoding(schema).d
     grids, columns = make_grids(schema), len(schema.columns)
-    width = most_columns(grids) + sum(grid.latents for grid in grids)
+    width = most_columns(grids) + most_score(grids) + sum(grid.latents for grid in grids)
     # Arrays of a row's design and scores, and of a row's time in each interval.
     row = 6 * width + 8 * INTERVALS + 4 * columns
-    fit = NUMBER * row * (plan.persons * plan.rows + _SAMPLE)
+    fit = NUMBER * (row * plan.persons * plan.rows + _HELD * _IMAGINED * most_score(grids))
     at_once = max(1, min(threads, plan.refits))
     return Memory(
         program=PROGRAM + threads_memory(threads),

@@ -25,9 +25,9 @@ from fractions import Fraction
 from penstock.base.errors import InvalidInput, Problem
 from penstock.mechanisms.structured.cells import Grid, make_grid
 from penstock.mechanisms.structured.counting import measure_margins
-from penstock.mechanisms.structured.design import most_columns
+from penstock.mechanisms.structured.design import most_columns, most_linear
 from penstock.mechanisms.structured.matching import UNIT
-from penstock.mechanisms.structured.outcomes.survival import Survival
+from penstock.mechanisms.structured.outcomes.survival import BLOCKS
 from penstock.mechanisms.structured.settings import MODELLED, Structured
 from penstock.mechanisms.tables.moments import measure_moments
 from penstock.mechanisms.tables.plan import size_problems
@@ -152,6 +152,11 @@ def make_grids(schema: Schema) -> list[Grid]:
     return [make_grid(column) for column in schema.columns if column.name not in drawn]
 
 
+def most_score(grids: Sequence[Grid]) -> int:
+    """The most entries of a duration's score: of events, of the baseline, and of censoring."""
+    return most_columns(grids) + BLOCKS + most_linear(grids)
+
+
 def measure_outcome(sigma: float, number: int, outcomes: int, size: int) -> WholeSum:
     """One round's sum of scores for each outcome, each a release of its own.
 
@@ -180,7 +185,7 @@ def _at(
 ) -> StructuredPlan:
     latents = sum(grid.latents for grid in grids)
     radius = math.sqrt(latents + 1) + _ROOM
-    size = most_columns(grids) + Survival.own
+    size = most_score(grids)
     return StructuredPlan(
         persons=persons,
         rows=rows,

@@ -19,11 +19,10 @@ from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr
 
 from penstock.base.errors import InvalidInput, Problem
 from penstock.mechanisms.parts import Progress
-from penstock.mechanisms.released import refit_copy
+from penstock.mechanisms.released import name_copy, name_refit, refit_copy
 from penstock.mechanisms.structured.counting import Counts, release_margins
 from penstock.mechanisms.structured.design import Design, make_design
 from penstock.mechanisms.structured.matching import match_outcome
@@ -46,12 +45,12 @@ from penstock.schema.encoding import Encoding
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
-_POWER, _REFIT_POWER = 13, 12
-"""A match looks at 2¹³ quasi-random persons, that of a refit at half as many."""
+_POWER = 11
+"""A match looks at 2¹¹ quasi-random persons, and at all that may come of each."""
 
 _ROWS_AT_ONCE = 1 << 16
-_CERTAIN = 1e-9
-"""How near to 0 and 1 a uniform comes that an outcome is drawn by."""
+_LEAST_CHANCE = 1e-12
+"""Outcomes are drawn by uniforms above it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +71,8 @@ class Outcome:
     def draw(self, persons: Coded, rng: np.random.Generator) -> Coded:
         """The two columns of these persons."""
         z, _ = self.design.of(persons)
-        drawn = self.model.draw(self.parameters, z, rng.random((len(z), 2)))
+        uniforms = np.maximum(rng.random((len(z), 2)), _LEAST_CHANCE)
+        drawn = self.model.draw(self.parameters, z, uniforms)
         gone = rng.random(len(z)) < self.unknown
         for column in (self.column, self.event):
             if column.nullable:
@@ -118,8 +118,8 @@ def draw(
     noise: NoiseSource,
     progress: Progress | None = None,
     threads: int = 1,
-) -> Iterator[tuple[int, Coded]]:
-    """The tables one by one: copies as 1, 2, …, then refits as -1, -2, …
+) -> Iterator[tuple[str, Coded]]:
+    """The tables one by one, by name: the copies, then the refits.
 
     Relation: zero-out with public n; charged as ``plan.events``.
 
@@ -141,7 +141,7 @@ def draw(
         table = _draw(plan, model, noise)
         if index < plan.refits:  # later ones have no refit made from them
             kept.append(table)
-        yield index + 1, table
+        yield name_copy(index + 1), table
     made = 0
     with ThreadPoolExecutor(threads) as pool:
         while made < plan.refits:
@@ -150,7 +150,7 @@ def draw(
             of = [kept[refit_copy(number, plan.copies) - 1] for number in numbers]
             tables = list(pool.map(partial(_refit, plan, schema), of, sources))
             for number, table in zip(numbers, tables, strict=True):
-                yield -number, table
+                yield name_refit(number), table
             made += len(numbers)
             _tell(progress, plan, made)
 
@@ -161,16 +161,12 @@ def fit(
     coded: Coded,
     present: Bools,
     noise: NoiseSource,
-    power: int = 0,
 ) -> Model:
     """The model of a table; private as far as the plan's multipliers go.
 
     Args:
         coded: columns of n·k rows, the k of a person one after the other; present: (n·k,).
-        power: 2^power quasi-random persons are looked at; those of a first fit by default.
     """
-    # Read here and not as a default, which would be bound before a test can make it smaller.
-    power = power or _POWER
     grids, durations = make_grids(schema), list_durations(schema)
     counts = release_margins(grids, durations, coded, present, plan.margins, noise)
     population = fit_population(
@@ -183,11 +179,11 @@ def fit(
         plan.rows,
         plan.moments,
         plan.radius,
-        power,
+        _POWER,
         noise,
     )
     outcomes = [
-        _fit_outcome(plan, schema, population, i, one, counts, coded, present, noise, power)
+        _fit_outcome(plan, schema, population, i, one, counts, coded, present, noise)
         for i, one in enumerate(plan.outcomes)
     ]
     return Model(schema, population, tuple(outcomes), counts.rows)
@@ -203,16 +199,13 @@ def _fit_outcome(
     coded: Coded,
     present: Bools,
     noise: NoiseSource,
-    power: int,
 ) -> Outcome:
     column = schema[drawn.column]
-    latents = quasi_random(population.latents + 2, power)
-    persons = population.draw(latents[:, : population.latents])
+    persons = population.draw(quasi_random(population.latents, _POWER))
     design = make_design(population, persons, drawn.declared)
     seen, _ = design.of(persons)
-    uniforms = np.clip(ndtr(latents[:, population.latents :]), _CERTAIN, 1 - _CERTAIN)
     times = Times.read(column, counts.times[index], counts.sd)
-    model = Survival(times, seen, design.linear, uniforms)
+    model = Survival(times, seen, design.linear, np.ones(design.width))
     z, complete = design.of(coded)
     parameters = match_outcome(
         model, z, coded, present & complete, plan.rows, seen, plan.rounds, counts.rows, noise
@@ -235,7 +228,7 @@ def _draw(plan: StructuredPlan, model: Model, noise: NoiseSource) -> Coded:
 def _refit(plan: StructuredPlan, schema: Schema, copy: Coded, noise: NoiseSource) -> Coded:
     """A table from a model that was fitted on the rows of a copy."""
     coded, present = _rows_of(plan, copy, noise)
-    return _draw(plan, fit(plan, schema, coded, present, noise, _REFIT_POWER), noise)
+    return _draw(plan, fit(plan, schema, coded, present, noise), noise)
 
 
 def _rows_of(plan: StructuredPlan, copy: Coded, noise: NoiseSource) -> tuple[Coded, Bools]:
@@ -257,9 +250,7 @@ def _tell(progress: Progress | None, plan: StructuredPlan, refits: int) -> None:
         progress(1 + refits, 1 + plan.refits)
 
 
-def _check_shapes(
-    plan: StructuredPlan, encoding: Encoding, rows: Array, present: Bools
-) -> None:
+def _check_shapes(plan: StructuredPlan, encoding: Encoding, rows: Array, present: Bools) -> None:
     shape = (plan.persons, plan.rows, encoding.d)
     problems = []
     # Shapes are public: n is the frame's, k and d the schema's.

@@ -6,7 +6,7 @@ from penstock.mechanisms.registry import MECHANISMS, Registry
 from penstock.study.study import Study
 
 
-def cost(study: Study, mechanisms: Registry = MECHANISMS) -> str:
+def describe_cost(study: Study, mechanisms: Registry = MECHANISMS) -> str:
     """What each site spends, per person."""
     asked = study.privacy
     if asked.guarantee == "empirical":
@@ -20,6 +20,6 @@ def cost(study: Study, mechanisms: Registry = MECHANISMS) -> str:
     return f"{spent} ({asked.guarantee}); {again}"
 
 
-def returned(study: Study, mechanisms: Registry = MECHANISMS) -> list[str]:
+def describe_returned(study: Study, mechanisms: Registry = MECHANISMS) -> list[str]:
     """What each site releases, and what ``penstock pull`` writes."""
     return mechanisms.of(study.mechanism).returned(study.asked)

@@ -14,8 +14,8 @@ from penstock.base.errors import CoordinatorError
 from penstock.processes.supervisor import (
     Child,
     Supervisor,
-    flower_environment,
-    plain_environment,
+    make_flower_environment,
+    make_plain_environment,
     python_command,
 )
 from penstock_server.install.configuration import Settings, read_settings
@@ -40,28 +40,28 @@ def serve(
     open_coordinator(root).store.close()  # a store that cannot be used is told now
     folder.check()
     folder.make()
-    with _only_one(folder):
+    with _hold_daemon_lock(folder):
         if renew_certificate(root):
             tell("the server's certificate was renewed")
         _check_port(settings.bind, settings.port)
         supervisor = Supervisor(
-            children(folder, settings), tell=tell, on_ready=lambda: ready(settings.address)
+            list_children(folder, settings), tell=tell, on_ready=lambda: ready(settings.address)
         )
         supervisor.run()
 
 
-def children(folder: Folder, settings: Settings) -> list[Child]:
+def list_children(folder: Folder, settings: Settings) -> list[Child]:
     """The four processes, in the order in which they start."""
     root = str(folder.root)
     # libpq's own variables: a password file, or how strictly to use TLS.
     libpq = {k: v for k, v in os.environ.items() if k.startswith("PG")}
-    flower = {**flower_environment(folder.home), **libpq}
-    plain = {**plain_environment(), **libpq}  # it has the store to talk to, and nobody else
+    flower = {**make_flower_environment(folder.home), **libpq}
+    plain = {**make_plain_environment(), **libpq}  # it has the store to talk to, and nobody else
     modules: list[tuple[str, str, dict[str, str], Callable[[Folder], bool]]] = [
-        ("superlink", "penstock_server.transport.flower.superlink", flower, _listens_unix),
-        ("runner", "penstock_server.transport.flower.runner", flower, _pumps),
-        ("builder", "penstock_server.operate.builder", plain, _starts),
-        ("api", "penstock_server.api.serve", flower, partial(_listens, settings=settings)),
+        ("superlink", "penstock_server.transport.flower.superlink", flower, _is_listening_locally),
+        ("runner", "penstock_server.transport.flower.runner", flower, _is_pumping),
+        ("builder", "penstock_server.operate.builder", plain, _is_started),
+        ("api", "penstock_server.api.serve", flower, partial(_is_listening, settings=settings)),
     ]
     return [
         Child(
@@ -75,18 +75,18 @@ def children(folder: Folder, settings: Settings) -> list[Child]:
     ]
 
 
-def _starts(_: Folder) -> bool:
+def _is_started(_: Folder) -> bool:
     """The builder answers nobody: nothing waits for it but results."""
     return True
 
 
-def _listens_unix(folder: Folder) -> bool:
+def _is_listening_locally(folder: Folder) -> bool:
     with socket.socket(socket.AF_UNIX) as probe:
         probe.connect(str(folder.superlink_socket))
     return True
 
 
-def _pumps(folder: Folder) -> bool:
+def _is_pumping(folder: Folder) -> bool:
     """Whether the runner holds the pump's lock."""
     try:
         with hold_pump(folder):
@@ -95,7 +95,7 @@ def _pumps(folder: Folder) -> bool:
         return True
 
 
-def _listens(folder: Folder, *, settings: Settings) -> bool:
+def _is_listening(folder: Folder, *, settings: Settings) -> bool:
     host = settings.bind if settings.bind not in ("0.0.0.0", "::", "") else "localhost"
     with socket.create_connection((host, settings.port), timeout=1.0):
         return True
@@ -117,7 +117,7 @@ def _check_port(bind: str, port: int) -> None:
 
 
 @contextmanager
-def _only_one(folder: Folder) -> Iterator[None]:
+def _hold_daemon_lock(folder: Folder) -> Iterator[None]:
     """The lock ends with the process, however it ends."""
     with open(folder.run / "daemon.lock", "a") as file:
         try:

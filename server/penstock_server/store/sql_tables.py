@@ -81,7 +81,7 @@ token_table = sa.Table(
 access_table = sa.Table(
     "access",
     metadata,
-    # The chain of penstock_server.access.accesslog.
+    # The chain of penstock_server.access.access_chain.
     sa.Column("seq", sa.BigInteger, primary_key=True, autoincrement=False),
     sa.Column("body", sa.Text, nullable=False),
     sa.Column("hash", sa.String(64), nullable=False),

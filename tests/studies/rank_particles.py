@@ -1,4 +1,4 @@
-r"""One step of the flow for particles that are matched to their targets rank by rank.
+r"""The paper's own flow, to compare ours with: particles matched to targets rank by rank.
 
 Of m particles x_i and N directions θ, each with m target quantiles Q_θ in rising order,
 
@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from penstock.base.errors import InvalidInput, Problem
+from penstock.mechanisms.sliced_wasserstein.arithmetic import into_ball
 
 if TYPE_CHECKING:
     import torch
@@ -124,13 +125,6 @@ class Particles:
     def keep_in_ball(self, radius: float) -> None:
         """Project every particle onto the ball of this radius."""
         self._x = into_ball(self._x, radius)
-
-
-def into_ball(x: torch.Tensor, radius: float) -> torch.Tensor:
-    """Each column of (d, m) brought back to the ball of this radius, along its own line."""
-    norm = x.norm(dim=0, keepdim=True).clamp_(min=1e-30)
-    kept: torch.Tensor = x * (radius / norm).clamp_(max=1.0)
-    return kept
 
 
 def _place_by_numpy(projected: torch.Tensor, quantiles: torch.Tensor) -> torch.Tensor:

@@ -7,7 +7,7 @@ import math
 import pytest
 from tests.support import made
 
-from penstock.analyst import answers
+from penstock.analyst import consequences
 from penstock.mechanisms import Maf
 from penstock.privacy.request import PrivacyRequest
 
@@ -31,13 +31,13 @@ from penstock.privacy.request import PrivacyRequest
 )  # fmt: skip
 def test_what_comes_back_is_said(name, words):
     study = made.study(made.MECHANISMS[name])
-    said = " ".join(answers.returned(study))
+    said = " ".join(consequences.describe_returned(study))
     for word in words:
         assert word in said
-    assert "ε = 2 at δ = 1e-05 per person (formal)" in answers.cost(study)
-    assert ("costs again" in answers.cost(study)) == (name == "gibbs")
+    assert "ε = 2 at δ = 1e-05 per person (formal)" in consequences.describe_cost(study)
+    assert ("costs again" in consequences.describe_cost(study)) == (name == "gibbs")
 
 
 def test_an_empirical_study_costs_everything():
     study = made.study(Maf(), privacy=PrivacyRequest(math.inf, 1e-5, "empirical"))
-    assert "ε = ∞" in answers.cost(study)
+    assert "ε = ∞" in consequences.describe_cost(study)

@@ -9,10 +9,10 @@ import json
 from functools import cache
 from importlib import resources
 
+from penstock.base.documents import Json
 from penstock.questions.models import MODELS
 from penstock_server.report.contents import SECTIONS
 from penstock_server.report.inputs import ReportInputs, SiteInput, SiteRelease
-from penstock_server.report.section import Json
 
 __all__ = ["ReportInputs", "SiteInput", "SiteRelease", "build_report", "report_schema"]
 
@@ -32,7 +32,7 @@ def build_report(inputs: ReportInputs) -> Json:
     return _ordered(found)
 
 
-def completed(report: Json) -> Json:
+def complete_report(report: Json) -> Json:
     """A kept report of format 1.0, with what later ones added to it; another one as it is."""
     if report["format_version"] != "1.0":
         return report

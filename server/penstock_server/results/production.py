@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
+from penstock.base.documents import Json
 from penstock.base.errors import CoordinatorError
 from penstock.wire.manifest import Manifest, read_manifest
 from penstock.wire.messages import Copies, SiteState, StudyState, explain
@@ -23,7 +23,7 @@ from penstock_server.intake.uploads import read_upload
 from penstock_server.mechanisms.delivery import Upload
 from penstock_server.mechanisms.registry import kind_of
 from penstock_server.mechanisms.writing import write
-from penstock_server.report.build import build_report, completed
+from penstock_server.report.composition import build_report, complete_report
 from penstock_server.report.html import render
 from penstock_server.report.inputs import ReportInputs, SiteInput, SiteRelease
 from penstock_server.results.material import Material, gather
@@ -34,9 +34,9 @@ from penstock_server.studies.coordinator import Coordinator
 REPORT = "report.json"
 
 
-def build(
+def build_results(
     material: Material, folder: Path, pooled: Callable[[int], None] = lambda done: None
-) -> dict[str, Any]:
+) -> Json:
     """Estimate, pool, and write the report of a study that has a quorum; returns it.
 
     Args:
@@ -46,12 +46,12 @@ def build(
     study = material.study
     mechanism = kind_of(study).load_results()
     delivered, measured = {}, {}
-    for upload in _read(material):
+    for upload in _read_delivered(material):
         measured[upload.site] = mechanism.measure(upload)
         delivered[upload.site] = SiteInput(
             upload.site,
             str(SiteState.DELIVERED),
-            release=_release(upload.manifest),
+            release=_describe_release(upload.manifest),
             summaries=mechanism.summarise(upload),
         )
         pooled(len(delivered))
@@ -66,7 +66,9 @@ def build(
             state=str(StudyState.FINISHED),
             created=material.created,
             finished=material.finished,
-            sites=tuple(delivered.get(part.site) or _absent(part) for part in material.parts),
+            sites=tuple(
+                delivered.get(part.site) or _describe_absent(part) for part in material.parts
+            ),
             truth={e.name: truth[e.name] for e in study.estimands if e.name in truth} or None,
         )
     )
@@ -74,12 +76,12 @@ def build(
     return report
 
 
-def uploads(coordinator: Coordinator, row: StudyRow) -> Iterator[Upload]:
+def read_uploads(coordinator: Coordinator, row: StudyRow) -> Iterator[Upload]:
     """The delivered uploads of a study, one at a time, their tables checked as they are read."""
-    return _read(gather(coordinator, row, row.finished))
+    return _read_delivered(gather(coordinator, row, row.finished))
 
 
-def _read(material: Material) -> Iterator[Upload]:
+def _read_delivered(material: Material) -> Iterator[Upload]:
     study = material.study
     for part in material.parts:
         if part.state is SiteState.DELIVERED and part.manifest is not None:
@@ -94,12 +96,12 @@ def _read(material: Material) -> Iterator[Upload]:
                 ) from None
 
 
-def _absent(part: SiteRow) -> SiteInput:
+def _describe_absent(part: SiteRow) -> SiteInput:
     meaning, remedy = explain(part.code) if part.code else ("", "")
     return SiteInput(part.site, str(part.state), part.code, part.detail or remedy or meaning)
 
 
-def _release(m: Manifest) -> SiteRelease:
+def _describe_release(m: Manifest) -> SiteRelease:
     infinite = float("inf")
     return SiteRelease(
         n_persons=m.persons,
@@ -122,7 +124,7 @@ def _release(m: Manifest) -> SiteRelease:
 # -- pull --------------------------------------------------------------------------------------
 
 
-def pull(coordinator: Coordinator, prefix: str, out: Path, *, copies: Copies) -> list[Path]:
+def pull_results(coordinator: Coordinator, prefix: str, out: Path, *, copies: Copies) -> list[Path]:
     """Write report.html, report.json, dictionary.json, and what the study's mechanism exports.
 
     Raises:
@@ -138,7 +140,7 @@ def pull(coordinator: Coordinator, prefix: str, out: Path, *, copies: Copies) ->
         )
     study = row.signed.study
     # An older version's report may have been kept.
-    report = completed(json.loads((coordinator.folder.results(row.id) / REPORT).read_text()))
+    report = complete_report(json.loads((coordinator.folder.results(row.id) / REPORT).read_text()))
     mechanism = kind_of(study).load_results()
     out.mkdir(parents=True, exist_ok=True)
     files = [out / n for n in ("report.html", "report.json", "dictionary.json")]
@@ -146,4 +148,4 @@ def pull(coordinator: Coordinator, prefix: str, out: Path, *, copies: Copies) ->
     write(files[1], json.dumps(report, indent=1, allow_nan=False).encode() + b"\n")
     described = mechanism.describe(report, copies)
     write(files[2], json.dumps(described, indent=1, allow_nan=False).encode() + b"\n")
-    return files + mechanism.export(partial(uploads, coordinator, row), out, copies)
+    return files + mechanism.export(partial(read_uploads, coordinator, row), out, copies)

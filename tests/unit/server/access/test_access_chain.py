@@ -19,7 +19,13 @@ from penstock.base.errors import CoordinatorError
 from penstock.cli.main import app
 from penstock.wire.canonical import canonical
 from penstock.wire.signatures import generate_key, private_to_pem, sign
-from penstock_server.access.accesslog import FORMAT, AccessLog, Visitor, local_visitor, verify_chain
+from penstock_server.access.access_chain import (
+    FORMAT,
+    AccessLog,
+    Visitor,
+    name_local_visitor,
+    verify_chain,
+)
 from penstock_server.install.founding import make_coordinator
 from penstock_server.store.database import sqlite_url
 from penstock_server.store.store import Store
@@ -193,13 +199,14 @@ def test_an_auditor_verifies_the_export_without_penstock(written):
 
 def test_whoever_is_here_is_named_by_the_system_and_not_by_the_environment():
     code = (
-        "from penstock_server.access.accesslog import local_visitor; print(local_visitor().origin)"
+        "from penstock_server.access.access_chain import name_local_visitor\n"
+        "print(name_local_visitor().origin)"
     )
     made = {"LOGNAME": "mallory", "USER": "mallory", "PYTHONPATH": ":".join(sys.path)}
     said = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=made
     )
-    assert said.stdout.strip() == local_visitor().origin
+    assert said.stdout.strip() == name_local_visitor().origin
     assert "mallory" not in said.stdout
 
 

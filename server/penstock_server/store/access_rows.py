@@ -1,4 +1,4 @@
-"""The rows of the access log; what they mean is :mod:`penstock_server.access.accesslog`'s."""
+"""The rows of the access log; what they mean is :mod:`penstock_server.access.access_chain`'s."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 import sqlalchemy as sa
 
 from penstock_server.store.database import Database, Transaction
-from penstock_server.store.tables import access_table
+from penstock_server.store.sql_tables import access_table
 
 
 class Row(NamedTuple):

@@ -21,15 +21,15 @@ from penstock.processes.checkup import (
     WARN,
     Check,
     Row,
-    disk,
-    modes,
+    check_disk,
+    check_modes,
+    check_versions,
+    report_trouble,
     run,
     show,
-    trouble,
-    versions,
 )
 from penstock.wire.messages import StudyState
-from penstock_server.access.accesslog import AccessLog, verify_chain
+from penstock_server.access.access_chain import AccessLog, verify_chain
 from penstock_server.access.tokens import Role, Tokens
 from penstock_server.install import tls
 from penstock_server.install.configuration import read_settings
@@ -43,7 +43,7 @@ WRONG_SINCE, WRONG_MANY = timedelta(days=7), 100
 """People mistype; so many wrong tokens are a program's."""
 
 
-def checkup(folder: Path) -> list[Row]:
+def check_coordinator(folder: Path) -> list[Row]:
     """Everything a coordinator needs on its own machine.
 
     Args:
@@ -52,24 +52,24 @@ def checkup(folder: Path) -> list[Row]:
     root = folder.resolve()
     here = Folder(root)
     checks: list[tuple[str, Check]] = [
-        ("coordinator", lambda: _settings(root)),
-        ("modes", lambda: modes(_private(here))),
-        ("disk", lambda: disk(root)),
-        ("versions", lambda: versions(torch=False)),
+        ("coordinator", lambda: _check_settings(root)),
+        ("modes", lambda: check_modes(_list_private(here))),
+        ("disk", lambda: check_disk(root)),
+        ("versions", lambda: check_versions(torch=False)),
     ]
     if here.settings.exists():
         checks += [
-            ("store", lambda: _store(root)),
-            ("port", lambda: _port(root)),
-            ("certificate", lambda: _certificate(root)),
-            ("authority", lambda: _authority(here.tls)),
-            ("clock", lambda: _clock(root)),
-            ("sites", lambda: _sites(root)),
+            ("store", lambda: _check_store(root)),
+            ("port", lambda: _check_port(root)),
+            ("certificate", lambda: _check_certificate(root)),
+            ("authority", lambda: _check_authority(here.tls)),
+            ("clock", lambda: _check_clock(root)),
+            ("sites", lambda: _check_sites(root)),
         ]
     return run(checks)
 
 
-def _private(here: Folder) -> list[Path]:
+def _list_private(here: Folder) -> list[Path]:
     keys = [
         here.tls / tls.CA_KEY,
         here.tls / tls.KEY,
@@ -80,7 +80,7 @@ def _private(here: Folder) -> list[Path]:
     return [here.root, here.home, *keys]
 
 
-def _settings(root: Path) -> Row:
+def _check_settings(root: Path) -> Row:
     settings = read_settings(root)
     return Row("coordinator", OK, f"reached at {settings.address}")
 
@@ -95,15 +95,15 @@ def _open(root: Path) -> Iterator[Coordinator]:
         coordinator.store.close()
 
 
-def _store(root: Path) -> Sequence[Row]:
+def _check_store(root: Path) -> Sequence[Row]:
     with _open(root) as coordinator:
         count = len(coordinator.store.sites.all())
         answers = Row("store", OK, f"answers, {count} site{'' if count == 1 else 's'} enrolled")
-        rows = [answers, *_accounts(coordinator), *_access(coordinator.access)]
-        return [*rows, *_late(coordinator)]
+        rows = [answers, *_check_accounts(coordinator), *_check_access(coordinator.access)]
+        return [*rows, *_check_results(coordinator)]
 
 
-def _accounts(coordinator: Coordinator) -> Sequence[Row]:
+def _check_accounts(coordinator: Coordinator) -> Sequence[Row]:
     """Who can hand in studies. Right after an upgrade nobody can: keys were not bound before."""
     tokens, moment = Tokens(coordinator.store, coordinator.access), stamp_now()
     analysts = [t.name for t in tokens.list() if t.good(moment) and t.role is Role.ANALYST]
@@ -118,7 +118,7 @@ def _accounts(coordinator: Coordinator) -> Sequence[Row]:
     return [Row("accounts", OK, f"{len(signing)} sign and hand in studies, {reading} read only")]
 
 
-def _late(coordinator: Coordinator) -> Sequence[Row]:
+def _check_results(coordinator: Coordinator) -> Sequence[Row]:
     """Studies whose results something keeps from being made."""
     known = {row.id: row.name for row in coordinator.store.studies.in_state(StudyState.POOLING)}
     found = {name: coordinator.leases.read_pooling(study_id) for study_id, name in known.items()}
@@ -130,13 +130,13 @@ def _late(coordinator: Coordinator) -> Sequence[Row]:
     ]
 
 
-def _access(chain: AccessLog) -> Sequence[Row]:
+def _check_access(chain: AccessLog) -> Sequence[Row]:
     """Whether the access log is whole and can be written, and whether somebody tries tokens."""
     try:
         chain.check_key()
         count = len(verify_chain(chain.rows()))
     except (PenstockError, OSError) as error:
-        return [trouble("access", error)]
+        return [report_trouble("access", error)]
     rows = [Row("access", OK, f"{count} records, chain and signatures whole")]
     wrong = chain.wrong_tokens(stamp(utc_now() - WRONG_SINCE))
     tried = f"{wrong} wrong tokens in the last {WRONG_SINCE.days} days"
@@ -148,11 +148,11 @@ def _access(chain: AccessLog) -> Sequence[Row]:
     return rows
 
 
-def _answers_here(root: Path) -> bool:
+def _is_answering(root: Path) -> bool:
     """Whether this coordinator's api answers on its port, with the certificate that is here."""
     settings = read_settings(root)
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.bind, settings.bind)
-    context = certificates.client_context(tls.read_authority(Folder(root).tls))
+    context = certificates.make_client_context(tls.read_authority(Folder(root).tls))
     context.check_hostname = False  # reached by address; the authority is what tells
     try:
         with socket.create_connection((host, settings.port), timeout=reachability.SECONDS) as raw:
@@ -162,7 +162,7 @@ def _answers_here(root: Path) -> bool:
         return False
 
 
-def _port(root: Path) -> Row:
+def _check_port(root: Path) -> Row:
     settings = read_settings(root)
     family = socket.AF_INET6 if ":" in settings.bind else socket.AF_INET
     place = f"{settings.bind} port {settings.port}"
@@ -174,7 +174,7 @@ def _port(root: Path) -> Row:
         remedy = "Choose a port above 1023 in coordinator.json."
         return Row("port", FAIL, f"{place} may not be used by this user", remedy)
     except OSError as error:
-        if _answers_here(root):
+        if _is_answering(root):
             return Row("port", OK, f"this coordinator answers on {place}")
         remedy = "Stop what listens there, or change `port` or `bind` in coordinator.json."
         return Row("port", FAIL, f"{place}: {error.strerror}", remedy)
@@ -182,12 +182,12 @@ def _port(root: Path) -> Row:
     return Row("port", WARN, f"{place} is free: the coordinator does not run", remedy)
 
 
-def _certificate(root: Path) -> Row:
+def _check_certificate(root: Path) -> Row:
     settings, folder = read_settings(root), Folder(root).tls
     tls.server_context(folder)  # raises unless key and certificate belong together
     pem = certificates.read_certificate(folder / tls.CERT)
-    names, left = certificates.names(pem), certificates.days_left(pem)
-    last = f"{certificates.expires(pem):%Y-%m-%d}"
+    names, left = certificates.list_names(pem), certificates.count_days_left(pem)
+    last = f"{certificates.find_end(pem):%Y-%m-%d}"
     renew = "Run `penstock server start` anew: it renews the certificate."
     if tls.is_adopted(folder):
         renew = "Ask who issued it for a new one."
@@ -207,9 +207,9 @@ def _certificate(root: Path) -> Row:
     return Row("certificate", OK, f"for {', '.join(names)}, until {last}")
 
 
-def _authority(folder: Path) -> Row:
+def _check_authority(folder: Path) -> Row:
     pem = tls.read_authority(folder)
-    left, last = certificates.days_left(pem), f"{certificates.expires(pem):%Y-%m-%d}"
+    left, last = certificates.count_days_left(pem), f"{certificates.find_end(pem):%Y-%m-%d}"
     if left < tls.SERVER_DAYS:
         state = FAIL if left < 0 else WARN
         remedy = "Plan a new authority: every site has to join again with a new invite."
@@ -218,11 +218,11 @@ def _authority(folder: Path) -> Row:
     return Row("authority", OK, f"{whose}, until {last}; {certificates.fingerprint(pem)}")
 
 
-def _clock(root: Path) -> Row:
+def _check_clock(root: Path) -> Row:
     """This machine alone cannot tell the time; it can tell that time went backwards."""
     moment = utc_now()
     pem = certificates.read_certificate(Folder(root).tls / tls.CERT)
-    known = {"the certificate was made": certificates.begins(pem)}
+    known = {"the certificate was made": certificates.find_begin(pem)}
     with contextlib.suppress(PenstockError):
         with _open(root) as coordinator:
             seen = [s.seen for s in coordinator.store.sites.all().values() if s.seen]
@@ -236,9 +236,9 @@ def _clock(root: Path) -> Row:
     return Row("clock", OK, f"{shown}; sites compare theirs with it")
 
 
-def _sites(root: Path) -> Sequence[Row]:
+def _check_sites(root: Path) -> Sequence[Row]:
     """Which sites were heard of lately; asked only while the coordinator runs."""
-    if not _answers_here(root):
+    if not _is_answering(root):
         return []
     with _open(root) as coordinator:
         sites = coordinator.store.sites.all().values()
@@ -257,4 +257,4 @@ def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
 ) -> None:
     """Find what keeps this coordinator from working, and say what to do. Changes nothing."""
-    raise typer.Exit(show(checkup(directory), as_json))
+    raise typer.Exit(show(check_coordinator(directory), as_json))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable
 
+from penstock.base.documents import Json
 from penstock.base.errors import SignatureError
 from penstock.cli.console import number, out, say, table
 from penstock.wire.signatures import fingerprint
@@ -13,7 +14,7 @@ WIDTH = 40
 """Of the bar, in characters."""
 
 
-def show_lineage(row: dict[str, Any], *, detail: bool = False) -> None:
+def show_lineage(row: Json, *, detail: bool = False) -> None:
     """One row of :func:`penstock_client.ledger.budget.summarize_budget`, for a data steward.
 
     The share of the data set's life is what adds up over studies; each ε that is shown beside it is
@@ -24,19 +25,19 @@ def show_lineage(row: dict[str, Any], *, detail: bool = False) -> None:
     if row["closed"]:
         total = "its guarantee ended, by a release without one (ε = ∞)"
     say(f"{row['lineage']}: {_percent(row['share_spent'])} of its life is used; {total}")
-    _bar(row["share_spent"])
-    for note in _notes(row):
+    _show_bar(row["share_spent"])
+    for note in _list_notes(row):
         say(f"  ! {note}")
     if row["charges"]:
         table("", _CHARGES, [_charge(c) for c in row["charges"]])
     if detail:
-        _detail(row)
+        _show_detail(row)
     elif row["charges"]:
         say("shares add up; --detail: every other account of ε, and what allowances leave")
     say("")
 
 
-def _notes(row: dict[str, Any]) -> list[str]:
+def _list_notes(row: Json) -> list[str]:
     """What is not as it should be."""
     notes = []
     if row["over"]:
@@ -47,17 +48,17 @@ def _notes(row: dict[str, Any]) -> list[str]:
     return notes
 
 
-def _detail(row: dict[str, Any]) -> None:
+def _show_detail(row: Json) -> None:
     """Every account of ε, the allowances, and each charge's place in them."""
     say("")
-    table("", ("", ""), _facts(row))
-    _parts("signers", row["signers"], _signer)
-    _parts("studies", row["studies"], lambda s: s["study"][:24])
+    table("", ("", ""), _list_facts(row))
+    _show_parts("signers", row["signers"], _name_signer)
+    _show_parts("studies", row["studies"], lambda s: s["study"][:24])
     if row["charges"]:
-        table("charges", _DETAILED, [_detailed(c) for c in row["charges"]])
+        table("charges", _DETAILED, [_detail_charge(c) for c in row["charges"]])
 
 
-def _bar(share: float) -> None:
+def _show_bar(share: float) -> None:
     """How much of a life is used up, in what adds up, as characters that any terminal has."""
     full = math.ceil(share * WIDTH)
     style = "green" if share < 0.5 else "yellow" if share < 0.9 else "red"
@@ -75,7 +76,7 @@ def _percent(share: float) -> str:
     return f"{100 * share:.2g} %" if share < 0.1 else f"{100 * share:.3g} %"
 
 
-def _facts(row: dict[str, Any]) -> list[tuple[str, str]]:
+def _list_facts(row: Json) -> list[tuple[str, str]]:
     orders = row["order"] if isinstance(row["order"], list | tuple) else [row["order"]]
     guarantee = f"ε ≤ {row['total_epsilon']:g}, for life"
     if row["closed"]:
@@ -89,7 +90,7 @@ def _facts(row: dict[str, Any]) -> list[tuple[str, str]]:
         ),
         (
             "odometer, valid whenever you look",
-            f"ε {_odometer(row)}",
+            f"ε {_tell_odometer(row)}",
         ),
         (
             "at the best order, for comparison",
@@ -97,14 +98,14 @@ def _facts(row: dict[str, Any]) -> list[tuple[str, str]]:
         ),
         (
             "spent, if a person is exchanged for another",
-            _replaced(row),
+            _tell_replaced(row),
         ),
-        ("whom it protects", _protected(row["unit"])),
+        ("whom it protects", _tell_protected(row["unit"])),
     ]
     if row["together_with"]:
         names = ", ".join(row["together_with"])
         facts.append(("the same persons may be in", f"{names}: never declared disjoint, added up"))
-    facts += [(f"allowance of {y['year']} (UTC)", _of(y)) for y in row["years"][-1:]]
+    facts += [(f"allowance of {y['year']} (UTC)", _tell_share(y)) for y in row["years"][-1:]]
     if row["approximate_delta"]:
         facts.append(("δ set aside for proofs with one", f"{row['approximate_delta']:g}"))
     if row["strata"]:
@@ -115,7 +116,7 @@ def _facts(row: dict[str, Any]) -> list[tuple[str, str]]:
     return facts
 
 
-def _replaced(row: dict[str, Any]) -> str:
+def _tell_replaced(row: Json) -> str:
     """The other relation's ε, for life so far; what the filter guards is a person's absence."""
     found = row["spent_epsilon_replace_one"]
     if found is None:
@@ -123,7 +124,7 @@ def _replaced(row: dict[str, Any]) -> str:
     return f"ε {number(found)} (replace-one, as papers quote it)"
 
 
-def _protected(unit: dict[str, Any] | None) -> str:
+def _tell_protected(unit: Json | None) -> str:
     if unit is None:
         return "not recorded: run `penstock site check`"
     if unit["person"] is None:
@@ -131,13 +132,13 @@ def _protected(unit: dict[str, Any] | None) -> str:
     return f"a person by {unit['person']}, with at most {unit['rows']} rows"
 
 
-def _odometer(row: dict[str, Any]) -> str:
+def _tell_odometer(row: Json) -> str:
     reading = row["odometer_epsilon"]
     # None is said of ∞, and of an odometer whose ladder has come to its end.
     return "∞" if row["closed"] else "above the total" if reading is None else number(reading)
 
 
-def _of(part: dict[str, Any]) -> str:
+def _tell_share(part: Json) -> str:
     """Spent, of how much, and what is left."""
     spent = f"ε {number(part['spent_epsilon'])} spent"
     if part["allowance"] is None:
@@ -145,17 +146,17 @@ def _of(part: dict[str, Any]) -> str:
     return f"{spent} of {part['allowance']:g}, {number(part['left_epsilon'])} left"
 
 
-def _parts(title: str, parts: list[dict[str, Any]], name: Any) -> None:
+def _show_parts(title: str, parts: list[Json], name: Callable[[Json], str]) -> None:
     spending = [p for p in parts if p["spent_epsilon"] != 0 or p["allowance"] is not None]
     if spending:
-        table(title, ("", ""), [(name(p), _of(p)) for p in spending])
+        table(title, ("", ""), [(name(p), _tell_share(p)) for p in spending])
 
 
-def _signer(part: dict[str, Any]) -> str:
-    return part["label"] or _key(part["signer"])
+def _name_signer(part: Json) -> str:
+    return part["label"] or _shorten_key(part["signer"])
 
 
-def _key(signer: str) -> str:
+def _shorten_key(signer: str) -> str:
     try:
         return fingerprint(signer)[:19] + "…"
     except SignatureError:  # a record may name anything
@@ -166,7 +167,7 @@ _CHARGES = ("study", "day (UTC)", "ε", "of its life", "status")
 _DETAILED = ("request", "by", "ε so far", "odometer")
 
 
-def _charge(charge: dict[str, Any]) -> tuple[str, ...]:
+def _charge(charge: Json) -> tuple[str, ...]:
     why = f": {charge['reason']}" if charge["reason"] else ""
     return (
         (charge.get("name") or charge["study"])[:24],
@@ -177,7 +178,7 @@ def _charge(charge: dict[str, Any]) -> tuple[str, ...]:
     )
 
 
-def _detailed(charge: dict[str, Any]) -> tuple[str, ...]:
+def _detail_charge(charge: Json) -> tuple[str, ...]:
     return (
         charge["request"][:12],
         charge["mechanism"],

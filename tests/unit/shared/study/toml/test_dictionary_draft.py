@@ -8,7 +8,7 @@ import pytest
 from tests.support.dictionaries import filled, problems
 
 from penstock.schema import Column, Schema
-from penstock.study.toml import Guess, dictionary_draft, infer_kind, parse_dictionary
+from penstock.study.toml import Guess, draft_dictionary, infer_kind, parse_dictionary
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ def test_kinds_are_guessed(name: str, values: list[str | None], guess: Guess) ->
 
 
 def drafted(**kinds: str) -> str:
-    return dictionary_draft({name: Guess(kind) for name, kind in kinds.items()})
+    return draft_dictionary({name: Guess(kind) for name, kind in kinds.items()})
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def drafted(**kinds: str) -> str:
     ],
 )
 def test_a_draft_holds_no_value_of_a_row(values: list[str]) -> None:
-    text = dictionary_draft({n: infer_kind(n, values) for n in ("age", "time", "event", "ward")})
+    text = draft_dictionary({n: infer_kind(n, values) for n in ("age", "time", "event", "ward")})
     body = text[text.index("[columns.age]") :]
     assert not [v for v in values if re.search(rf"(?<!\w){re.escape(v)}(?!\w)", body)]
 
@@ -67,7 +67,7 @@ def test_a_draft_asks_for_every_blank() -> None:
 
 
 def test_a_draft_that_nobody_finished_is_refused_though_nothing_is_blank() -> None:
-    text = dictionary_draft({"sex": infer_kind("sex", ["0", "1"])})
+    text = draft_dictionary({"sex": infer_kind("sex", ["0", "1"])})
     text = text.replace('persons = ""', "persons = 500")
     (found,) = problems(parse_dictionary, text)
     assert (found.where, text.splitlines()[(found.line or 0) - 1]) == ("draft", "draft = true")
@@ -84,7 +84,7 @@ def test_a_filled_draft_parses() -> None:
 
 
 def test_names_that_need_quotes_are_quoted() -> None:
-    text = dictionary_draft({n: Guess("binary", ("0", "1")) for n in ("AGE (yrs)", 'a"b')})
+    text = draft_dictionary({n: Guess("binary", ("0", "1")) for n in ("AGE (yrs)", 'a"b')})
     found = problems(parse_dictionary, text.replace("draft = true", "").replace('persons = ""', ""))
     assert [p.message for p in found] == ["is not well formed"] * 2
     assert all(p.line is not None for p in found)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy.typing as npt
 
 from penstock.schema import Schema
-from penstock.study.toml import dictionary_toml
+from penstock.study.toml import write_dictionary
 
 
 def frame(persons: int) -> int:
@@ -45,5 +45,5 @@ def write_rows(
         writer = csv.writer(stream, lineterminator="\n")
         writer.writerow(table)
         writer.writerows(zip(*columns, strict=True))
-    text = dictionary_toml(schema, frame(persons))
+    text = write_dictionary(schema, frame(persons))
     (directory / "dictionary.toml").write_text(text, encoding="utf-8")

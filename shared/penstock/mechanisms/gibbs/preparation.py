@@ -20,7 +20,7 @@ from penstock.privacy.noise.sources import NoiseSource
 Array = NDArray[np.float64]
 
 
-def posed(
+def pose_posterior(
     plan: Plan, rows: Rows, seen: Summaries, noise: NoiseSource, device: str = "cpu"
 ) -> tuple[Array, float, Loss]:
     """The data's curvature at the start, the norm of the noise on it, and the posterior."""

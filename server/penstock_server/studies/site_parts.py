@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from penstock.wire.messages import SiteState
 from penstock_server.store.clock import Clock
@@ -18,11 +17,13 @@ class Parts:
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store, self._clock = store, clock
 
-    def turn(self, c: Transaction, part: SiteRow, state: SiteState, code: str, **more: Any) -> None:
+    def turn(
+        self, c: Transaction, part: SiteRow, state: SiteState, code: str, **more: object
+    ) -> None:
         """Give a part another state, and the code that says why."""
         self.update(c, part, state=str(state), code=code, **more)
 
-    def update(self, c: Transaction, part: SiteRow, **values: Any) -> None:
+    def update(self, c: Transaction, part: SiteRow, **values: object) -> None:
         """Remember more of a part."""
         moment = self._clock.stamp()
         self._store.studies.update_part(c, part.study_id, part.site, updated=moment, **values)

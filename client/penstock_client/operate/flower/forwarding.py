@@ -10,14 +10,13 @@ import contextlib
 import logging
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import grpc
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 
 from penstock.base.errors import GateUnavailable, Refused
 from penstock.wire import gate_pb2, gate_pb2_grpc
-from penstock.wire.calls import connect, failure
+from penstock.wire.calls import connect, explain_failure
 from penstock.wire.messages import PIECE_BYTES
 
 log = logging.getLogger("penstock.runner")
@@ -42,39 +41,39 @@ def answer(data: bytes, socket: Path) -> bytes:
     with contextlib.closing(connect(socket)) as channel:
         stub = gate_pb2_grpc.GateStub(channel)
         for call in batch.calls[:MAX_CALLS]:
-            answers.answers.append(_one(stub, call))
+            answers.answers.append(_answer_call(stub, call))
     data = answers.SerializeToString()
     return bytes(data)
 
 
-def _one(stub: Any, call: Any) -> Any:
+def _answer_call(stub: gate_pb2_grpc.GateStub, call: gate_pb2.Call) -> gate_pb2.Answer:
     verb = call.WhichOneof("verb")
     forward = _FORWARD.get(verb)
     if forward is None:
-        return _failed(call.id, "wire-version")
+        return _make_failure(call.id, "wire-version")
     try:
         return gate_pb2.Answer(id=call.id, **forward(stub, getattr(call, verb)))
     except grpc.RpcError as error:
-        problem = failure(error)
+        problem = explain_failure(error)
         if isinstance(problem, GateUnavailable):
-            return _failed(call.id, "gate-away")
-        return _failed(call.id, problem.reason, _detail(problem))
+            return _make_failure(call.id, "gate-away")
+        return _make_failure(call.id, problem.reason, _read_detail(problem))
     except Exception as error:
         # Whatever it is, its text may quote anything.
         log.error("%s failed: %s", verb, type(error).__name__)
-        return _failed(call.id, "internal")
+        return _make_failure(call.id, "internal")
 
 
-def _detail(problem: Refused) -> str:
+def _read_detail(problem: Refused) -> str:
     """The gate's own words, if it had any beyond its code."""
     return problem.message if problem.remedy is None else ""
 
 
-def _failed(number: int, code: str, detail: str = "") -> Any:
+def _make_failure(number: int, code: str, detail: str = "") -> gate_pb2.Answer:
     return gate_pb2.Answer(id=number, failure=gate_pb2.Failure(code=code, detail=detail))
 
 
-def _collect(stub: Any, request: Any) -> dict[str, Any]:
+def _collect(stub: gate_pb2_grpc.GateStub, request: gate_pb2.CollectRequest) -> dict[str, Message]:
     """One piece of a release, no longer than :data:`PIECE_BYTES` whatever was asked."""
     length = min(request.length or PIECE_BYTES, PIECE_BYTES)
     asked = gate_pb2.CollectRequest(
@@ -90,7 +89,7 @@ def _collect(stub: Any, request: Any) -> dict[str, Any]:
     return {"piece": piece}
 
 
-_FORWARD: dict[str | None, Callable[[Any, Any], dict[str, Any]]] = {
+_FORWARD: dict[str | None, Callable[[gate_pb2_grpc.GateStub, Message], dict[str, Message]]] = {
     "describe": lambda stub, r: {"described": stub.Describe(r, timeout=CALL_SECONDS)},
     "submit": lambda stub, r: {"job": stub.Submit(r, timeout=CALL_SECONDS)},
     "poll": lambda stub, r: {"job": stub.Poll(r, timeout=CALL_SECONDS)},

@@ -5,12 +5,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from typing import Any
 
+from penstock.base.documents import Json
 from penstock.wire.messages import CODES
 from penstock_server.report.axis import Scale, number_text, power_text
-
-Json = dict[str, Any]
 
 
 def _interval(value: Json, scale: Scale) -> str:

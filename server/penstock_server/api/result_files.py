@@ -9,12 +9,12 @@ import os
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import anyio
 import anyio.to_thread
 
 from penstock import __version__
+from penstock.base.documents import Json
 from penstock.wire.messages import Copies
 from penstock_server.store.register import StudyRow
 from penstock_server.studies.coordinator import Coordinator
@@ -41,7 +41,7 @@ class ResultFiles:
             if not folder.name.endswith(f"-{__version__}") or folder.name.startswith("."):
                 shutil.rmtree(folder, ignore_errors=True)
 
-    async def listing(self, row: StudyRow, *, copies: Copies) -> list[dict[str, Any]]:
+    async def listing(self, row: StudyRow, *, copies: Copies) -> list[Json]:
         """Name, size and SHA-256 of every file of a finished study.
 
         Raises:
@@ -51,7 +51,7 @@ class ResultFiles:
         if not await anyio.to_thread.run_sync((folder / LISTING).exists):
             await anyio.to_thread.run_sync(self._make, row.id, folder, copies, limiter=self._making)
         text = await anyio.to_thread.run_sync((folder / LISTING).read_text)
-        found: list[dict[str, Any]] = json.loads(text)
+        found: list[Json] = json.loads(text)
         return found
 
     async def path(self, row: StudyRow, name: str, *, copies: Copies) -> Path | None:
@@ -67,13 +67,13 @@ class ResultFiles:
         if (folder / LISTING).exists():
             return  # made while this request waited
         # Here, not above: the API needs no statistics and no plots until somebody pulls.
-        from penstock_server.results import results
+        from penstock_server.results import production
 
         self._root.mkdir(mode=0o700, exist_ok=True)
         made = Path(tempfile.mkdtemp(prefix=_TEMPORARY, dir=self._root))
         try:
-            files = results.pull(self._coordinator, study_id, made, copies=copies)
-            found = [_described(f) for f in files]
+            files = production.pull_results(self._coordinator, study_id, made, copies=copies)
+            found = [_describe_file(f) for f in files]
             (made / LISTING).write_text(json.dumps(found))
             # Whole or not at all; another process that was faster has made the same files.
             with contextlib.suppress(OSError):
@@ -84,7 +84,7 @@ class ResultFiles:
             shutil.rmtree(made, ignore_errors=True)
 
 
-def _described(file: Path) -> dict[str, Any]:
+def _describe_file(file: Path) -> Json:
     with open(file, "rb") as opened:
         digest = hashlib.file_digest(opened, "sha256").hexdigest()
     return {"name": file.name, "size": file.stat().st_size, "sha256": digest}

@@ -136,7 +136,7 @@ def infer_kind(name: str, values: Iterable[object]) -> Guess:
     return Guess("binary" if len(seen) == 2 else "categorical")
 
 
-def dictionary_draft(
+def draft_dictionary(
     columns: Mapping[str, Guess],
     codebook: Codebook | None = None,
     roles: Roles | None = None,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from datetime import datetime
-from typing import Any
 
 from penstock.base.checks import shown, unknown_keys, within
+from penstock.base.documents import Json, JsonView
 from penstock.base.errors import InvalidInput, Problem
 from penstock.base.times import stamp_seconds
 from penstock.mechanisms.registry import MECHANISMS, Registry
@@ -66,7 +66,7 @@ def parse_study(text: str, mechanisms: Registry = MECHANISMS) -> Study:
     """
     values, lines = read_toml(text, "study")
     problems = unknown_keys(values, _TOP)
-    data: dict[str, Any] = {k: values[k] for k in (*_PARTS, "wire") if k in values}
+    data: Json = {k: values[k] for k in (*_PARTS, "wire") if k in values}
     data.setdefault("mechanism", {})
     data.setdefault("estimands", [])
     head = _section(values, "study", _HEAD, problems)
@@ -90,9 +90,7 @@ def parse_study(text: str, mechanisms: Registry = MECHANISMS) -> Study:
     return study
 
 
-def _section(
-    values: Mapping[str, Any], name: str, known: tuple[str, ...], problems: list[Problem]
-) -> dict[str, Any]:
+def _section(values: JsonView, name: str, known: tuple[str, ...], problems: list[Problem]) -> Json:
     """The known keys of a table; what else is in it becomes a problem."""
     section = values.get(name, {} if name == "table" else None)
     if not isinstance(section, Mapping):

@@ -40,13 +40,13 @@ import hashlib
 import os
 import pwd
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from penstock.base.documents import Json, JsonView
 from penstock.base.errors import CoordinatorError, PenstockError, SignatureError
 from penstock.base.files import write_atomic
 from penstock.wire.canonical import canonical, read_json
@@ -58,8 +58,8 @@ from penstock.wire.signatures import (
     sign,
     verify,
 )
+from penstock_server.store.access_rows import Row
 from penstock_server.store.database import Transaction, Within
-from penstock_server.store.records import Row
 from penstock_server.store.store import Store
 
 RECORD = "access-record"
@@ -90,7 +90,7 @@ class Visitor:
         return {"by": self.account, "origin": self.origin}
 
 
-def local_visitor() -> Visitor:
+def name_local_visitor() -> Visitor:
     """Whoever runs this process, at the coordinator's own machine."""
     try:
         user = pwd.getpwuid(os.getuid()).pw_name  # not the environment's, which anybody may set
@@ -114,7 +114,7 @@ class AccessLog:
 
     # -- writing -------------------------------------------------------------------------------
 
-    def append(self, c: Transaction, kind: str, /, **fields: Any) -> None:
+    def append(self, c: Transaction, kind: str, /, **fields: object) -> None:
         """Write a record within a transaction.
 
         Raises:
@@ -125,10 +125,10 @@ class AccessLog:
         key = self._read_key(last)  # every time: another process may have renewed it
         if last is None:
             opened = {"id": secrets.token_hex(16), "key": public_hex(key)}
-            last = self._put(c, key, None, "open", opened)
-        self._put(c, key, last, kind, fields)
+            last = self._write_record(c, key, None, "open", opened)
+        self._write_record(c, key, last, kind, fields)
 
-    def write(self, kind: str, /, **fields: Any) -> None:
+    def write(self, kind: str, /, **fields: object) -> None:
         """Write a record in a transaction of its own; it is durable when this returns.
 
         Raises:
@@ -137,7 +137,7 @@ class AccessLog:
         with self._store.begin() as c:
             self.append(c, kind, **fields)
 
-    def within(self, kind: str, /, **fields: Any) -> Within:
+    def within(self, kind: str, /, **fields: object) -> Within:
         """A record that is written with the change it tells of, or not at all."""
         return lambda c: self.append(c, kind, **fields)
 
@@ -155,18 +155,18 @@ class AccessLog:
             last = self._store.records.last(c)
             key = self._make_key()
             if last is not None:
-                self._put(c, key, last, "key", {"key": public_hex(key)})
+                self._write_record(c, key, last, "key", {"key": public_hex(key)})
         return public_hex(key)
 
-    def _put(
+    def _write_record(
         self,
         c: Transaction,
         key: Ed25519PrivateKey,
         last: Row | None,
         kind: str,
-        fields: Mapping[str, Any],
+        fields: JsonView,
     ) -> Row:
-        before: dict[str, Any] = {"seq": 0, "time": ""} if last is None else _parsed(last.body)
+        before: Json = {"seq": 0, "time": ""} if last is None else _parse_body(last.body)
         seq, time = before["seq"] + 1, max(self._clock(), before["time"])
         prev = GENESIS if last is None else last.hash
         body = canonical({**fields, "kind": kind, "prev": prev, "seq": seq, "time": time})
@@ -218,7 +218,7 @@ class AccessLog:
         """Every record's body, hash and signature, in order."""
         return self._store.records.all()
 
-    def export(self) -> dict[str, Any]:
+    def export(self) -> Json:
         """The whole chain as a JSON document that a third party can verify.
 
         Raises:
@@ -235,46 +235,46 @@ class AccessLog:
     def wrong_tokens(self, since: str) -> int:
         """How many wrong tokens were tried after ``since``; the chain is not verified for it."""
         tallies = self._store.records.bodies_with('"kind":"wrong-tokens"')
-        found = (_parsed(body) for body in tallies)
+        found = (_parse_body(body) for body in tallies)
         return sum(r["count"] for r in found if r["kind"] == "wrong-tokens" and r["until"] > since)
 
 
-def verify_chain(rows: Sequence[Row]) -> list[dict[str, Any]]:
+def verify_chain(rows: Sequence[Row]) -> list[Json]:
     """The records of a chain, each checked: its hash, place, time and signature.
 
     Raises:
         CoordinatorError: naming the first record that fails.
     """
-    found: list[dict[str, Any]] = []
+    found: list[Json] = []
     head, time, key = GENESIS, "", ""
     for seq, (body, hash_, signature) in enumerate(rows, start=1):
         try:
-            record = _parsed(body)
+            record = _parse_body(body)
             if hashlib.sha256(body.encode()).hexdigest() != hash_:
-                raise _broken(seq, "its text was changed")
+                raise _make_broken(seq, "its text was changed")
             if record["seq"] != seq or record["prev"] != head:
-                raise _broken(seq, "it does not follow the one before")
+                raise _make_broken(seq, "it does not follow the one before")
             if record["time"] < time:
-                raise _broken(seq, "its time runs backwards")
+                raise _make_broken(seq, "its time runs backwards")
             if (seq == 1) != (record["kind"] == "open"):
-                raise _broken(seq, "a chain opens once, with its first record")
+                raise _make_broken(seq, "a chain opens once, with its first record")
             key = record["key"] if record["kind"] in ("open", "key") else key
             verify(key, RECORD, hash_.encode(), signature)
         except SignatureError:
-            raise _broken(seq, "its signature is not the coordinator's") from None
+            raise _make_broken(seq, "its signature is not the coordinator's") from None
         except CoordinatorError:
             raise
         except (PenstockError, LookupError, TypeError, ValueError) as error:
-            raise _broken(seq, f"it cannot be read ({type(error).__name__})") from None
+            raise _make_broken(seq, f"it cannot be read ({type(error).__name__})") from None
         found.append(record)
         head, time = hash_, record["time"]
     return found
 
 
-def _broken(seq: int, what: str) -> CoordinatorError:
+def _make_broken(seq: int, what: str) -> CoordinatorError:
     remedy = "compare with an earlier export; nothing was overwritten"
     return CoordinatorError(f"access record {seq}: {what}", remedy=remedy)
 
 
-def _parsed(body: str) -> dict[str, Any]:
+def _parse_body(body: str) -> Json:
     return read_json(body.encode(), what="access record", limit=MAX_RECORD_BYTES)
