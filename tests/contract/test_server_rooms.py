@@ -20,6 +20,7 @@ ROOT = Path(penstock_server.__file__).parent
 SETTINGS = {
     "maf": "Maf",
     "sliced-wasserstein": "SlicedWasserstein",
+    "structured": "Structured",
     "trajectory": "Trajectory",
     "gibbs": "Gibbs",
 }
@@ -31,6 +32,7 @@ SECTIONS = "report/contents.py"
 KNOWN = {
     "maf": {*REGISTRIES, "mechanisms/maf.py"},
     "sliced-wasserstein": {*REGISTRIES, "mechanisms/sliced_wasserstein.py"},
+    "structured": {*REGISTRIES, "mechanisms/structured.py"},
     "trajectory": {
         *REGISTRIES,
         SECTIONS,

@@ -47,6 +47,7 @@ from penstock.mechanisms import (
     Maf,
     Settings,
     SlicedWasserstein,
+    Structured,
     Trajectory,
     labelled,
 )
@@ -76,12 +77,15 @@ COLUMNS = (
 )
 SLOPE = Estimand("slope", "ols", "sbp", "visit", adjust=("smoker",))
 MEAN = Estimand("smokers", "mean", "smoker")
+OUTCOME = (Column("years", "duration", upper=10, decimals=1, event="died"), Column("died", "event"))
+HAZARD = Estimand("hazard", "cox", "years", "smoker", adjust=("sbp",))
 
 STUDIES: dict[str, Settings] = {
     "maf": Maf(copies=2, refits=2, steps=6, flows=2, hidden=(8,)),
     "sketch": SlicedWasserstein(copies=2, refits=2, steps=4, bases=2, bins=8, batch=30),
     "resampled": SlicedWasserstein("resampled", 2, 1, 4, bases=1, batch=30, step=0.1),
     "presampled": SlicedWasserstein("presampled", 2, 1, 4, bases=2),
+    "structured": Structured(copies=2, refits=2),
     "trajectory": Trajectory(
         "visit", copies=2, refits=1, particles=6, paths=5, path_times=9, steps=4
     ),
@@ -91,13 +95,16 @@ STUDIES: dict[str, Settings] = {
 
 
 def schema_of(name: str) -> Schema:
-    """One row for each person where batches need it; else up to two."""
-    return Schema(COLUMNS, person="patient", max_rows_per_person=1 if name == "resampled" else 2)
+    """One row for each person where batches need it; else up to two. An outcome where there is a
+    model of it."""
+    columns = (*COLUMNS, *OUTCOME) if name == "structured" else COLUMNS
+    return Schema(columns, person="patient", max_rows_per_person=1 if name == "resampled" else 2)
 
 
 def rows_of(name: str) -> str:
     """A file of rows, from whole numbers alone: the same on every machine."""
-    lines = ["patient,visit,sbp,chol,smoker,ward"]
+    more = [column.name for column in schema_of(name).columns[len(COLUMNS) :]]
+    lines = [",".join(["patient", "visit", "sbp", "chol", "smoker", "ward", *more])]
     for person in range(PERSONS):
         # Squares modulo a prime: as good as random here, and no library's to change.
         draw = [(person * 37 + place * 101 + 11) ** 2 % 997 for place in range(8)]
@@ -106,17 +113,22 @@ def rows_of(name: str) -> str:
             pressure = 110 + 4 * visit + 9 * smoker + draw[3 + row] % 31
             chol = "" if draw[5] % 9 == 0 else f"{3 + draw[6] % 50 / 10:.1f}"
             ward = "abc"[draw[7] % 3]
-            lines.append(f"{person},{visit},{pressure},{chol},{'yes' if smoker else 'no'},{ward}")
+            line = f"{person},{visit},{pressure},{chol},{'yes' if smoker else 'no'},{ward}"
+            if more:
+                died = draw[4] % (2 if smoker else 3) == 0
+                line += f",{(1 + draw[6] % 99) / 10 if died else 10.0:.1f},{int(died)}"
+            lines.append(line)
     return "\n".join(lines) + "\n"
 
 
 def study_of(name: str, world: World) -> Study:
     """The question that is put to the site of this name."""
     mechanism = STUDIES[name]
+    asked = {"structured": (HAZARD, MEAN)}.get(name, (SLOPE, MEAN))
     return world.study(
         name=name,
         schema=schema_of(name),
-        estimands=(SLOPE,) if isinstance(mechanism, Gibbs) else (SLOPE, MEAN),
+        estimands=(SLOPE,) if isinstance(mechanism, Gibbs) else asked,
         sites=(name,),
         mechanism=mechanism,
         privacy=PrivacyRequest(3.0, 1e-5),

@@ -261,7 +261,7 @@ PLANTED = """\
     from penstock.study.study import Study
     from penstock_client.site.policy import read_policy
     from penstock_client.work import worker
-    closed = ("maf", "sliced-wasserstein", "trajectory", "gibbs")
+    closed = ("maf", "sliced-wasserstein", "structured", "trajectory", "gibbs")
     assert MECHANISMS.names == closed, MECHANISMS.names
     assert not [name for name in Hook.asked if "column_mean" in name]
     import column_mean_for_penstock  # it could be had: it lies on the path

@@ -626,6 +626,7 @@ def test_a_sound_study_is_read_back(study):
     ("mechanism", "more", "words"),
     [
         ("sliced-wasserstein", (), "synthetic tables"),
+        ("structured", (), "synthetic tables"),
         ("trajectory", ("--time", "age"), "particles at each of 10 time points of age"),
         ("gibbs", (), "coefficients with covariance, and no table"),
     ],
@@ -643,7 +644,7 @@ def test_an_unknown_mechanism_is_refused(study):
     join, path = study.parent / "a" / "join.json", study.parent / "other.toml"
     names = ("--name", "s2", "--site", "a", "--out", path)
     said = penstock("study", "new", join, *names, "--mechanism", "gan", code=2)
-    assert "one of maf, sliced-wasserstein, trajectory, gibbs" in said.err
+    assert "one of maf, sliced-wasserstein, structured, trajectory, gibbs" in said.err
     assert not path.exists()
 
 

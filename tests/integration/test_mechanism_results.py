@@ -23,6 +23,7 @@ ANALYST = generate_key()
 WRITTEN = {
     "maf": ("pooled.parquet", "pooled.csv"),
     "sliced-wasserstein": ("pooled.parquet", "pooled.csv"),
+    "structured": ("pooled.parquet", "pooled.csv"),
     "trajectory": (
         "pooled.parquet",
         "pooled.csv",

@@ -423,7 +423,7 @@ FAULTS: dict[str, tuple[str, Callable[[], AbstractContextManager[Any]]]] = {
     ),
     "an outcome's scores twice": (
         "structured: two outcomes, k = 1",
-        replaced(matching, "_sum_persons", twice),
+        replaced(matching, "release_scores", twice),
     ),
     "a table's rows without noise": (
         "structured: two outcomes, k = 1",

@@ -11,7 +11,15 @@ import numpy as np
 import pyarrow as pa
 from tests.support.carried_out import shape_of
 
-from penstock.mechanisms import Gibbs, Maf, Settings, SlicedWasserstein, Trajectory, labelled
+from penstock.mechanisms import (
+    Gibbs,
+    Maf,
+    Settings,
+    SlicedWasserstein,
+    Structured,
+    Trajectory,
+    labelled,
+)
 from penstock.mechanisms.parts import Part
 from penstock.mechanisms.released import PARTICLES, PATHS, PartShape
 from penstock.mechanisms.trajectory.time_points import times_of
@@ -50,6 +58,7 @@ TRAJECTORY = Trajectory(
 MECHANISMS: dict[str, Settings] = {
     "maf": Maf(copies=3, refits=2),
     "sliced-wasserstein": SlicedWasserstein(copies=2, refits=0),
+    "structured": Structured(copies=2, refits=1),
     "trajectory": TRAJECTORY,
     "gibbs": Gibbs(),
 }

@@ -21,6 +21,7 @@ from tests.support.faults import (
     at_each_step,
     by_particle,
     each_row_a_person,
+    each_score_a_person,
     each_time_alone,
     first_row,
     half,
@@ -40,6 +41,7 @@ from penstock.audit import chains, particle_dynamics, releases, sketches, traine
 from penstock.audit.worlds import Target
 from penstock.mechanisms.gibbs import families, posterior
 from penstock.mechanisms.sliced_wasserstein import batches
+from penstock.mechanisms.structured import matching
 from penstock.mechanisms.tables import latent_noise, moments
 from penstock.mechanisms.trajectory import drift, start
 from penstock.privacy.measurements import LatentNoise
@@ -205,6 +207,41 @@ TWINS: tuple[Twin, ...] = (
         less_discrete_noise(Fraction(1, 2)),
         gaussian(2 * math.sqrt(2)),
         4_000,
+    ),
+    Twin(
+        "structured: clipping off",
+        lambda: structures.scores(1.0),
+        lambda: unclipped_score(math.inf, matching),
+        gaussian(600.0),
+        1_000,
+    ),
+    Twin(
+        "structured: entries clipped in place of norms",
+        lambda: structures.scores(1.0),
+        lambda: unclipped_score(1.0, matching),
+        gaussian(2 * math.sqrt(3)),
+        2_000,
+    ),
+    Twin(
+        "structured: rows clipped in place of persons",
+        lambda: structures.scores(1.0),
+        replaced(matching, "release_scores", each_score_a_person),
+        gaussian(4.0),
+        1_000,
+    ),
+    Twin(
+        "structured: noise of a round halved",
+        lambda: structures.scores(1.0),
+        less_discrete_noise(),
+        gaussian(4.0),
+        1_000,
+    ),
+    Twin(
+        "structured-margins: sensitivity of one histogram for all",
+        lambda: structures.margins(1.0),
+        less_discrete_noise(Fraction(1, 3)),
+        gaussian(2 * math.sqrt(2)),
+        3_000,
     ),
     Twin(
         "injection: clipping off",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from penstock.mechanisms import Structured
+from penstock.mechanisms.structured.settings import MODELLED
 from penstock_server.mechanisms.tables.kind import TableKind
 
 _HOW = (
@@ -15,6 +16,14 @@ _HOW = (
 _HOLDS = (
     "The tables hold {held}. They hold the other columns' distributions, and how pairs of them "
     "rise and fall together."
+)
+
+_MAIN = "the main effects of all other columns on each duration"
+_DECLARED = f"the regressions that the study declares ({{}}), and {_MAIN}"
+
+_IN_PART = (
+    "These estimands' outcomes have no model of their own, and the tables hold what pairs of "
+    "columns say of them, no more: {}."
 )
 
 _LACKS = (
@@ -32,10 +41,10 @@ class StructuredKind(TableKind[Structured]):
 
     def list_limits(self, *, mechanism_variance: bool) -> tuple[list[str], list[str]]:
         first, last = super().list_limits(mechanism_variance=mechanism_variance)
-        return first, [*last, _HOLDS.format(held=self._name_held()), _LACKS]
-
-    def _name_held(self) -> str:
         asked = [e for e in self.study.estimands if e.regression.compares]
-        named = ", ".join(f"{e.outcome} on {', '.join(e.covariates)}" for e in asked)
-        main = "the main effects of all other columns on each duration"
-        return f"the declared regressions ({named}), and {main}" if asked else main
+        held = [e.name for e in asked if e.model in MODELLED]
+        others = [e.name for e in asked if e.model not in MODELLED]
+        said = [_HOLDS.format(held=_DECLARED.format(", ".join(held)) if held else _MAIN), _LACKS]
+        if others:
+            said.append(_IN_PART.format(", ".join(others)))
+        return first, [*last, *said]

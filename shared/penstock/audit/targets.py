@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from penstock.audit import chains, releases, sketches
+from penstock.audit import chains, releases, sketches, structures
 from penstock.audit.worlds import Target
 from penstock.base.checks import nearest
 from penstock.base.errors import InvalidInput, PenstockError, Problem
@@ -37,6 +37,8 @@ _RELEASES: dict[str, Builder] = {
     "sketch": sketches.sketch,
     "presampled": sketches.presampled,
     "resampled": sketches.resampled,
+    "structured": structures.scores,
+    "structured-margins": structures.margins,
     "gibbs-chain": chains.last_iterate,
     "gibbs": chains.answer,
     "distributed": releases.distributed,
