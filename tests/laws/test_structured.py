@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from penstock.mechanisms.structured import matching
-from penstock.mechanisms.structured.cells import make_grid
 from penstock.mechanisms.structured.counting import count_margins, measure_margins
+from penstock.mechanisms.structured.grids import make_grid
 from penstock.mechanisms.structured.plan import StructuredPlan, make_grids, plan
 from penstock.mechanisms.structured.settings import Structured
 from penstock.mechanisms.tables.moments import measure_moments, whole_moments

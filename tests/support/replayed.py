@@ -25,7 +25,7 @@ from penstock.mechanisms.protocol import Plan
 from penstock.mechanisms.sliced_wasserstein import distribution, flow
 from penstock.mechanisms.structured import densities, matching, population
 from penstock.mechanisms.structured import run as structured
-from penstock.mechanisms.structured.outcomes import survival
+from penstock.mechanisms.structured.outcomes import hazards
 from penstock.mechanisms.tables import fitting, moments, outcome
 from penstock.privacy.noise import discrete
 from penstock.privacy.noise.sources import NoiseSource
@@ -471,7 +471,7 @@ COARSE = (
     (densities, "_ROUNDS", 5),
     (population, "_MATCH_ROUNDS", 3),
     (matching, "_STEPS", 2),
-    (survival, "_NEWTON_ROUNDS", 3),
+    (hazards, "_NEWTON_ROUNDS", 3),
     (distribution, "_ROUNDS", 5),
     (discrete, "discrete_gaussian", _drawn),
 )

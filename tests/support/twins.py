@@ -37,7 +37,7 @@ from tests.support.faults import (
     whole_rows,
 )
 
-from penstock.audit import chains, particle_dynamics, releases, sketches, trained
+from penstock.audit import chains, particle_dynamics, releases, sketches, structures, trained
 from penstock.audit.worlds import Target
 from penstock.mechanisms.gibbs import families, posterior
 from penstock.mechanisms.sliced_wasserstein import batches

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from penstock.audit.releases import DELTA, repeated
 from penstock.audit.worlds import Target
 from penstock.mechanisms.structured import counting, matching
-from penstock.mechanisms.structured.cells import make_grid
+from penstock.mechanisms.structured.grids import make_grid
 from penstock.mechanisms.structured.plan import measure_outcome
 from penstock.privacy.noise.sources import NoiseSource
 from penstock.schema import Coded, Column

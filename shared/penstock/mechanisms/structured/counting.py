@@ -14,7 +14,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.mechanisms.structured.cells import Grid, share_of
+from penstock.mechanisms.structured.grids import Grid, share_of
 from penstock.mechanisms.structured.population import count_cells
 from penstock.mechanisms.tables.margins import estimate_rows
 from penstock.privacy.measurements import WholeSum

@@ -15,13 +15,13 @@ from penstock.mechanisms.memory import (
     tables_memory,
     threads_memory,
 )
-from penstock.mechanisms.structured.design import most_columns
-from penstock.mechanisms.structured.outcomes.survival import INTERVALS
+from penstock.mechanisms.structured.outcomes.hazards import INTERVALS
 from penstock.mechanisms.structured.plan import StructuredPlan, make_grids, most_score
+from penstock.mechanisms.structured.regressors import most_columns
 from penstock.schema import Schema
 from penstock.schema.encoding import Encoding
 
-_IMAGINED, _HELD = (1 << 11) * (2 * INTERVALS + 1), 8
+_IMAGINED, _HELD = (1 << 11) * (2 * INTERVALS + 1), 6
 """Quasi-random persons with all that may come of each; and how often their scores are held."""
 
 

@@ -23,11 +23,11 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from penstock.base.errors import InvalidInput, Problem
-from penstock.mechanisms.structured.cells import Grid, make_grid
 from penstock.mechanisms.structured.counting import measure_margins
-from penstock.mechanisms.structured.design import most_columns, most_linear
+from penstock.mechanisms.structured.grids import Grid, make_grid
 from penstock.mechanisms.structured.matching import UNIT
-from penstock.mechanisms.structured.outcomes.survival import BLOCKS
+from penstock.mechanisms.structured.outcomes.hazards import BLOCKS
+from penstock.mechanisms.structured.regressors import most_columns, most_linear
 from penstock.mechanisms.structured.settings import MODELLED, Structured
 from penstock.mechanisms.tables.moments import measure_moments
 from penstock.mechanisms.tables.plan import size_problems

@@ -1,6 +1,6 @@
 r"""What is known of all covariates together: noisy counts, noisy moments, and a Gaussian copula.
 
-Counts are of each column's cells (:mod:`~penstock.mechanisms.structured.cells`), read as
+Counts are of each column's cells (:mod:`~penstock.mechanisms.structured.grids`), read as
 :mod:`~penstock.mechanisms.structured.densities` does. Moments are of *linear* scores, each divided
 by the root of how far it reaches: a regression's information is in the squares of skewed columns,
 and to clip those with all others would lose it. A person's vector (w∘s, 1) has norm at most R; w is
@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 from scipy.stats import qmc
 
-from penstock.mechanisms.structured.cells import (
+from penstock.mechanisms.structured.densities import Known, estimate_density
+from penstock.mechanisms.structured.grids import (
     Grid,
     draw_values,
     middle_of,
     place_of,
 )
-from penstock.mechanisms.structured.densities import Known, estimate_density
 from penstock.mechanisms.tables.moments import clip_rows, release_moments
 from penstock.privacy.measurements import WholeSum
 from penstock.privacy.noise.sources import NoiseSource
@@ -143,9 +143,7 @@ def fit_population(
     # Whether a person is of one level or of a later one: nobody chooses twice.
     within = (own[:, None] == own) & ~np.eye(len(own), dtype=np.bool_)
     for _ in range(_MATCH_ROUNDS):
-        seen = clip_rows(
-            np.column_stack([look(_root(correlation)), np.ones(len(latents))]), radius
-        )
+        seen = clip_rows(np.column_stack([look(_root(correlation)), np.ones(len(latents))]), radius)
         found = _covariance(seen.T @ seen / len(seen))
         spread = np.sqrt(np.maximum(np.diag(found), _LEAST_SPREAD**2))
         correlation = correlation + _STEP * (goal - found) / np.outer(spread, spread)
@@ -207,9 +205,7 @@ class _Scale:
         )
 
 
-def _shares(
-    grid: Grid, counts: Array, sd: float, rows: float, known: Known | None = None
-) -> Array:
+def _shares(grid: Grid, counts: Array, sd: float, rows: float, known: Known | None = None) -> Array:
     """Shares of a column's cells; a number's bins as a smooth density beside its own cells."""
     if not grid.numeric:
         positive = np.maximum(counts, 0.0) + _FLOOR * rows

@@ -24,9 +24,8 @@ from penstock.base.errors import InvalidInput, Problem
 from penstock.mechanisms.parts import Progress
 from penstock.mechanisms.released import name_copy, name_refit, refit_copy
 from penstock.mechanisms.structured.counting import Counts, release_margins
-from penstock.mechanisms.structured.design import Design, make_design
 from penstock.mechanisms.structured.matching import match_outcome
-from penstock.mechanisms.structured.outcomes.survival import Survival, Times
+from penstock.mechanisms.structured.outcomes.hazards import Survival, Times
 from penstock.mechanisms.structured.plan import (
     Drawn,
     StructuredPlan,
@@ -38,6 +37,7 @@ from penstock.mechanisms.structured.population import (
     fit_population,
     quasi_random,
 )
+from penstock.mechanisms.structured.regressors import Design, make_design
 from penstock.privacy.noise.sources import NoiseSource, child, permutation
 from penstock.schema import Coded, Column, Schema
 from penstock.schema.encoding import Encoding

@@ -48,6 +48,6 @@ class Structured:
                 "name",
                 "draws each duration given other columns, and the study has none",
                 bound="at least one column besides durations and their events",
-                remedy="Add one, or use mechanism = 'maf'",
+                remedy="Add one, or choose another mechanism",
             )
         return check.problems

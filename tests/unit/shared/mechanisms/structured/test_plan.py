@@ -28,7 +28,7 @@ def test_settings_out_of_their_bounds_are_refused(wrong: dict[str, object]) -> N
 def test_a_table_of_outcomes_alone_is_refused_and_says_what_would_do() -> None:
     [problem] = Structured().problems(Schema(OUTCOME), ())
     assert "given other columns" in str(problem)
-    assert "maf" in str(problem)
+    assert "choose another mechanism" in str(problem)
     with pytest.raises(InvalidInput, match="given other columns"):
         plan(Structured(), Schema(OUTCOME), 100, ASKED)
     assert Structured().problems(Schema((*OUTCOME, AGE)), ()) == []
@@ -58,7 +58,9 @@ def test_what_estimands_name_is_declared_once_each() -> None:
 
 
 def test_what_nobody_models_is_a_covariate_and_nothing_is_asked_of_its_outcome() -> None:
-    found = plan(Structured(), Schema((AGE, SEX)), 100, ASKED, (Estimand("e", "ols", "age", "sex"),))
+    found = plan(
+        Structured(), Schema((AGE, SEX)), 100, ASKED, (Estimand("e", "ols", "age", "sex"),)
+    )
     assert found.outcomes == ()
     assert [event.label for event in found.events] == ["margins", "moments"]
 

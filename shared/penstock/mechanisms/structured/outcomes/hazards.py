@@ -22,8 +22,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.mechanisms.structured.cells import share_of, value_at
 from penstock.mechanisms.structured.densities import estimate_density
+from penstock.mechanisms.structured.grids import share_of, value_at
 from penstock.mechanisms.structured.outcomes.protocol import OutcomeModel
 from penstock.schema import Coded, Column
 
@@ -289,7 +289,9 @@ class Survival(OutcomeModel[Reference]):
         happened = inside * np.where(known, event, 0.0)[:, None]
         lost = inside * np.where(known & (share[:, 0] < 1.0), 1 - event, 0.0)[:, None]
         exposed = exposed * known[:, None]
-        residual = _residual(happened, _exp(design @ reference.coefficients), reference.hazard, exposed)
+        residual = _residual(
+            happened, _exp(design @ reference.coefficients), reference.hazard, exposed
+        )
         score = design * residual.sum(axis=1)[:, None] - residual @ reference.means
         left = _residual(lost, _exp(design @ reference.leaving), reference.lost, exposed)
         leaving = design * left.sum(axis=1)[:, None] - left @ reference.lost_means
@@ -297,7 +299,9 @@ class Survival(OutcomeModel[Reference]):
 
     def imagine(self, reference: Reference) -> Array:
         z, linear = self._design, self._linear
-        residual, passed = self._imagined(_exp(z @ reference.coefficients), reference.hazard, reference.spent)
+        residual, passed = self._imagined(
+            _exp(z @ reference.coefficients), reference.hazard, reference.spent
+        )
         left, gone = self._imagined(_exp(z @ reference.leaving), reference.lost, reference.spent)
         n, count, width = len(z), INTERVALS, self.coefficients
         found = np.zeros((n, 2 * count + 1, self.size))
@@ -311,7 +315,9 @@ class Survival(OutcomeModel[Reference]):
             before = np.concatenate([np.zeros_like(since[:, :1]), since], axis=1)
             risen = np.concatenate([np.zeros((n, 1)), np.cumsum(whole, axis=1)], axis=1)
             until = risen[:, :-1] + part
-            nothing = before[:, :-1] + part[:, :, None] * means - columns[:, None, :] * until[:, :, None]
+            nothing = (
+                before[:, :-1] + part[:, :, None] * means - columns[:, None, :] * until[:, :, None]
+            )
             ended = before[:, -1] - columns * risen[:, -1:]
             counted = (until < _MOST_HAZARD - 1e-9)[:, :, None]
             what = nothing + counted * (columns[:, None, :] - means)
@@ -377,5 +383,5 @@ def _lasting_slope(hazard: Array) -> Array:
 
 def _spent(hazard: Array) -> Array:
     """How far into an interval who leaves it is, on average."""
-    large = np.maximum(hazard, 1e-2)
+    large = np.clip(hazard, 1e-2, 500.0)
     return np.where(hazard > 1e-2, 1 / large - 1 / np.expm1(large), 0.5 - hazard / 12)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from penstock.mechanisms.structured.cells import Grid
+from penstock.mechanisms.structured.grids import Grid
 from penstock.mechanisms.structured.population import Population
 from penstock.schema import Coded
 
@@ -127,7 +127,11 @@ def make_design(population: Population, persons: Coded, declared: Sequence[str])
             if far > _SKEWED:
                 bends.append((len(columns) - 1, _bend(column.name, known, linear)))
     return Design(
-        tuple(columns), np.array(named, dtype=np.bool_), np.array(mean), np.array(spread), tuple(bends)
+        tuple(columns),
+        np.array(named, dtype=np.bool_),
+        np.array(mean),
+        np.array(spread),
+        tuple(bends),
     )
 
 
