@@ -24,7 +24,7 @@ Bools = NDArray[np.bool_]
 _SKEWED, _FAR = 3.5, 0.999
 """A column whose 0.999 quantile is more sds from its mean than this is bent."""
 
-_MOST_BENT = 4.0
+_MOST_BENT = 15.0
 
 
 @dataclass(frozen=True, slots=True)
