@@ -146,7 +146,8 @@ def test_every_outcome_is_a_release_of_its_own() -> None:
     second = (Column("t2", "duration", upper=5, event="d2"), Column("d2", "event"))
     both = Schema((*COLUMNS, *second))
     found = plan(Structured(), both, 500, PrivacyRequest(1.0, 1e-5), (COX,))
-    assert [drawn.declared for drawn in found.outcomes] == [("g", "a"), ()]
+    assert [drawn.terms for drawn in found.outcomes] == [("a",), ()]
+    assert [drawn.adjusted for drawn in found.outcomes] == [("g",), ()]
     assert all(m.event.count == 2 for m in found.rounds)
     alone = made(1, 1.0)
     for both_asked, one_asked in zip(found.rounds, alone.rounds, strict=True):

@@ -20,8 +20,9 @@ from penstock.schema import NUMBER_KINDS, Column
 Array = NDArray[np.float64]
 Places = NDArray[np.intp]
 
-BINS = 64
-"""Cells of a number, at most, besides its spike's and that of what is missing."""
+BINS, STEPS = 32, 64
+"""Cells of a number, at most, besides its spike's and that of what is missing: more of them are
+more noise where a column is thin. And steps, where each is a cell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,17 +72,27 @@ def make_grid(column: Column) -> Grid:
     step = 0.0 if column.grid is None else 10.0 ** -(column.decimals or 0)
     low, high = column.bounds
     every = 0 if column.grid is None else column.grid[1] - column.grid[0] + 1
-    if 0 < every <= BINS:
+    if 0 < every <= (STEPS if column.scale != "log" else BINS):
         values = low + step * (np.arange(every + 1) - 0.5)
         edges = share_of(column, values)
         steps = True
     else:
-        edges, steps = np.linspace(0.0, 1.0, BINS + 1), False
+        edges, steps = _even_edges(column), False
     spike, bins = -1, len(edges) - 1
     if column.spike is not None and not steps:
         below = int(np.searchsorted(edges, share_of(column, np.array([column.spike]))[0]))
         spike = min(max(below, 0), bins) + first
     return Grid(column, bins + (spike >= 0) + first, 1, spike, first - 1, edges, steps)
+
+
+def _even_edges(column: Column) -> Array:
+    """Even bins, but none between two values that the column can have."""
+    even = np.linspace(0.0, 1.0, BINS + 1)
+    if column.grid is None:
+        return even
+    low, step = column.bounds[0], 10.0 ** -(column.decimals or 0)
+    steps = np.rint((_unsnapped(column, even) - low) / step + 0.5)
+    return np.unique(np.clip(share_of(column, low + step * (steps - 0.5)), 0.0, 1.0))
 
 
 def share_of(column: Column, values: Array) -> Array:
@@ -99,6 +110,10 @@ def share_of(column: Column, values: Array) -> Array:
 
 def value_at(column: Column, share: Array) -> Array:
     """The inverse of :func:`share_of`, snapped to the column's grid and bounds."""
+    return column.snap(_unsnapped(column, share))
+
+
+def _unsnapped(column: Column, share: Array) -> Array:
     low, high = column.bounds
     half = 0.0 if column.grid is None else 0.5 * 10.0 ** -(column.decimals or 0)
     low, high = low - half, high + half
@@ -107,7 +122,7 @@ def value_at(column: Column, share: Array) -> Array:
         values = low + origin * np.expm1(share * np.log1p((high - low) / origin))
     else:
         values = low + share * (high - low)
-    return column.snap(values)
+    return np.asarray(values)
 
 
 def _origin(column: Column) -> float:
@@ -130,7 +145,7 @@ def place_of(grid: Grid, values: Array) -> Places:
         step = 10.0 ** -(column.decimals or 0)
         found = np.rint((np.where(gone, column.bounds[0], values) - column.bounds[0]) / step)
     else:
-        found = np.floor(share * bins)
+        found = (share[:, None] >= grid.edges[1:-1]).sum(axis=1)
     place = np.clip(found, 0, bins - 1).astype(np.intp) + first
     if grid.spike >= 0:
         place = place + (place >= grid.spike)

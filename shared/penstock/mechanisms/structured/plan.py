@@ -65,11 +65,13 @@ class Drawn:
 
     Args:
         column: its name; of survival, the duration's.
-        declared: columns that estimands of it name; none where no estimand does.
+        terms, adjusted: columns that estimands of it ask for, and adjust for; none where no
+            estimand does.
     """
 
     column: str
-    declared: tuple[str, ...]
+    terms: tuple[str, ...]
+    adjusted: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +130,7 @@ def plan(
     """
     _check(mechanism, schema, persons, privacy, estimands)
     outcomes = tuple(
-        Drawn(column.name, _declared(column, estimands)) for column in list_durations(schema)
+        _declare(column, estimands) for column in list_durations(schema)
     )
     grids = make_grids(schema)
     shares = WITH_OUTCOMES if outcomes else ALONE
@@ -203,10 +205,11 @@ def _at(
     )
 
 
-def _declared(column: Column, estimands: Sequence[Estimand]) -> tuple[str, ...]:
-    """What the estimands of an outcome name, each once."""
+def _declare(column: Column, estimands: Sequence[Estimand]) -> Drawn:
+    """An outcome with what its estimands name, each once."""
     asked = [e for e in estimands if e.outcome == column.name and e.model in MODELLED]
-    return tuple(dict.fromkeys(name for e in asked for name in e.covariates))
+    terms = tuple(dict.fromkeys(e.term for e in asked))
+    return Drawn(column.name, terms, tuple(dict.fromkeys(n for e in asked for n in e.adjust)))
 
 
 def _check(

@@ -1,9 +1,9 @@
 r"""What is known of all covariates together: noisy counts, noisy moments, and a Gaussian copula.
 
 Counts are of each column's cells (:mod:`~penstock.mechanisms.structured.grids`), read as
-:mod:`~penstock.mechanisms.structured.densities` does. Moments are of *linear* scores, each divided
-by the root of how far it reaches: a regression's information is in the squares of skewed columns,
-and to clip those with all others would lose it. A person's vector (w∘s, 1) has norm at most R; w is
+:mod:`~penstock.mechanisms.structured.densities` does. Moments are of normal scores of the cells,
+which reach but a few spreads however skewed a column is, each divided by the root of how far. A
+person's vector (w∘s, 1) has norm at most R; w is
 made of what the counts released. Correlations of the copula are those at which persons drawn from
 it have the released covariances; its margins stay as counted.
 """
@@ -26,6 +26,7 @@ from penstock.mechanisms.structured.grids import (
     middle_of,
     place_of,
 )
+from penstock.mechanisms.structured.densities import estimate_density
 from penstock.mechanisms.tables.moments import clip_rows, release_moments
 from penstock.privacy.measurements import WholeSum
 from penstock.privacy.noise.sources import NoiseSource
@@ -45,7 +46,7 @@ _TYPICAL = 0.6
 """Mean square of a weighted score, roughly: of one that reaches 1.7 sds."""
 
 _MATCH_ROUNDS, _STEP, _MOST_CORRELATED, _LEAST_SPREAD = 12, 0.8, 0.97, 0.02
-_FLOOR = 1e-7
+_FLOOR, _LAST = 1e-7, 1e-3
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,13 +126,6 @@ def fit_population(
         noise,
     )
     told = released / count
-    error = 0.0 if moments is None else moments.sd / math.sqrt(2) / count
-    at = 0
-    for j, (grid, one) in enumerate(zip(grids, scale, strict=True)):
-        if grid.numeric:
-            known = one.known(grid, weights[at], told, at, error, count)
-            shares[j] = _shares(grid, counts[j], sd, count, known)
-        at += grid.latents
     latents = quasi_random(len(weights), power)
 
     def look(root: Array) -> Array:
@@ -160,26 +154,29 @@ class _Scale:
     middle: Array
     spread: Array
     reach: Array
+    points: Array
 
     @classmethod
     def of(cls, grid: Grid, shares: Array) -> _Scale:
         if not grid.ordered:
             p = shares[: grid.latents]
             spread = np.sqrt(np.maximum(p * (1 - p), 1e-4))
-            return cls(p, spread, np.maximum((1 - p) / spread, p / spread))
-        points = middle_of(grid)
-        there = ~np.isnan(points)
-        p, x = shares[there] / shares[there].sum(), points[there]
+            return cls(p, spread, np.maximum((1 - p) / spread, p / spread), p)
+        there = ~np.isnan(middle_of(grid))
+        p = shares[there] / shares[there].sum()
+        x = ndtri(np.clip(np.cumsum(p) - p / 2, _LAST, 1 - _LAST))
         middle = float(p @ x)
         # All rows in one cell have a scale all the same.
-        least = float(np.diff(x).min()) / 4 if len(x) > 1 else 1.0
+        least = 0.05
         spread = math.sqrt(float(p @ (x - middle) ** 2) + least**2)
         risen = np.cumsum(p)
         ends = x[np.searchsorted(risen, [1 - _FAR, _FAR])]
         most = max(abs(x[-1] - middle), abs(x[0] - middle)) / spread
         far = _ROOM * float(np.abs(ends - middle).max()) / spread
         reach = min(max(far, _LEAST_REACH), max(most, 1.0))
-        return cls(np.array([middle]), np.array([spread]), np.array([reach]))
+        points = np.zeros(grid.count)
+        points[there] = (x - middle) / spread
+        return cls(np.array([middle]), np.array([spread]), np.array([reach]), points)
 
     def score(self, grid: Grid, values: Array) -> Array:
         """(N, latents), 0 where missing."""
@@ -187,25 +184,10 @@ class _Scale:
             place = place_of(grid, values)
             chosen = place[:, None] == np.arange(grid.latents)
             return np.asarray((chosen - self.middle) / self.spread)
-        gone = np.isnan(values)
-        known = np.where(gone, grid.column.bounds[0] if grid.numeric else 0.0, values)
-        return np.where(gone, 0.0, (known - self.middle[0]) / self.spread[0])[:, None]
-
-    def known(
-        self, grid: Grid, weight: float, told: Array, at: int, error: float, rows: float
-    ) -> Known:
-        """What the moments say of a number's own cells."""
-        points = (middle_of(grid) - self.middle[0]) / self.spread[0]
-        return Known(
-            np.where(np.isnan(points), 0.0, points),
-            float(told[at, -1] / weight),
-            error / weight + 0.3 / math.sqrt(rows),
-            float(told[at, at] / weight**2),
-            math.sqrt(2) * error / weight**2 + 0.02,
-        )
+        return self.points[place_of(grid, values)][:, None]
 
 
-def _shares(grid: Grid, counts: Array, sd: float, rows: float, known: Known | None = None) -> Array:
+def _shares(grid: Grid, counts: Array, sd: float, rows: float) -> Array:
     """Shares of a column's cells; a number's bins as a smooth density beside its own cells."""
     if not grid.numeric:
         positive = np.maximum(counts, 0.0) + _FLOOR * rows
@@ -215,17 +197,7 @@ def _shares(grid: Grid, counts: Array, sd: float, rows: float, known: Known | No
     share[apart] = np.clip(counts[apart] / rows, 0.0, 1.0)
     inner = max(1.0 - float(share.sum()), 0.02)
     bins = grid.bins
-    inside = None
-    if known is not None:
-        own = share[apart] @ np.stack([known.points[apart], known.points[apart] ** 2], axis=1)
-        inside = Known(
-            known.points[bins],
-            (known.mean - float(own[0])) / inner,
-            known.mean_sd / inner,
-            (known.square - float(own[1])) / inner,
-            known.square_sd / inner,
-        )
-    share[bins] = inner * estimate_density(counts[bins], sd, rows * inner, inside)
+    share[bins] = inner * estimate_density(counts[bins], sd, rows * inner)
     share = share + _FLOOR
     return np.asarray(share / share.sum())
 

@@ -25,7 +25,10 @@ Bools = NDArray[np.bool_]
 _SKEWED, _FAR = 3.5, 0.999
 """A column whose 0.999 quantile is more sds from its mean than this is bent."""
 
-_MOST_BENT = 4.0
+_MOST_BENT = 15.0
+
+_IMPORTANCE, _BENT_IMPORTANCE = (1.0, 0.6, 0.3), 0.7
+"""Of what is asked, what is adjusted for, what is neither; and of its bend."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +61,8 @@ class Design:
 
     Attributes:
         linear: how many columns are of the declared and other terms; the rest are bends.
-        declared: (linear,) which of them an estimand names.
+        declared: (linear,) which of them an estimand names, as its term or to adjust for.
+        importance: (width,) of each beside the others: 1 for what is asked itself.
     """
 
     columns: tuple[_Column, ...]
@@ -66,6 +70,7 @@ class Design:
     mean: Array
     spread: Array
     bends: tuple[tuple[int, _Bend], ...]
+    importance: Array
 
     @property
     def linear(self) -> int:
@@ -102,19 +107,25 @@ def most_linear(grids: Sequence[Grid]) -> int:
     return sum(max(len(grid.column.levels) - 1, 1) for grid in grids)
 
 
-def make_design(population: Population, persons: Coded, declared: Sequence[str]) -> Design:
+def make_design(
+    population: Population, persons: Coded, terms: Sequence[str], adjusted: Sequence[str] = ()
+) -> Design:
     """The design of all covariates, on persons drawn from the population.
 
     Args:
-        declared: names of the columns that estimands of the outcome have as term or adjustment.
+        terms, adjusted: names of the columns that estimands of the outcome ask for, and that they
+            adjust for.
     """
-    columns, named, mean, spread, bends = [], [], [], [], []
+    columns, named, mean, spread, bends, weights = [], [], [], [], [], []
+    declared = {*terms, *adjusted}
     for grid, shares in zip(population.grids, population.shares, strict=True):
         column = grid.column
         several = column.kind == "categorical"
         for level in range(1, len(column.levels)) if several else (None,):
             columns.append(_Column(column.name, level))
             named.append(column.name in declared)
+            rank = 0 if column.name in terms else 1 if column.name in declared else 2
+            weights.append(_IMPORTANCE[rank])
             values = persons[column.name]
             known = values[~np.isnan(values)]
             x = known if level is None else (known == level).astype(float)
@@ -126,12 +137,14 @@ def make_design(population: Population, persons: Coded, declared: Sequence[str])
             linear = (known - mean[-1]) / spread[-1]
             if far > _SKEWED:
                 bends.append((len(columns) - 1, _bend(column.name, known, linear)))
+    importance = np.array([*weights, *(_BENT_IMPORTANCE * weights[j] for j, _ in bends)])
     return Design(
         tuple(columns),
         np.array(named, dtype=np.bool_),
         np.array(mean),
         np.array(spread),
         tuple(bends),
+        importance,
     )
 
 

@@ -202,10 +202,10 @@ def _fit_outcome(
 ) -> Outcome:
     column = schema[drawn.column]
     persons = population.draw(quasi_random(population.latents, _POWER))
-    design = make_design(population, persons, drawn.declared)
+    design = make_design(population, persons, drawn.terms, drawn.adjusted)
     seen, _ = design.of(persons)
     times = Times.read(column, counts.times[index], counts.sd)
-    model = Survival(times, seen, design.linear, np.ones(design.width))
+    model = Survival(times, seen, design.linear, design.importance)
     z, complete = design.of(coded)
     parameters = match_outcome(
         model, z, coded, present & complete, plan.rows, seen, plan.rounds, counts.rows, noise

@@ -53,7 +53,8 @@ def test_what_estimands_name_is_declared_once_each() -> None:
         Estimand("three", "mean", "age"),
     )
     found = plan(Structured(), schema, 100, ASKED, asked)
-    assert found.outcomes[0].declared == ("age", "sex")
+    assert found.outcomes[0].terms == ("age", "sex")
+    assert found.outcomes[0].adjusted == ("age",)
     assert found.covariates == ("age", "sex")
 
 

@@ -1,0 +1,53 @@
+"""A population of three covariates, as if released without noise."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from penstock.mechanisms.structured.grids import make_grid
+from penstock.mechanisms.structured.regressors import Design, make_design
+from penstock.mechanisms.structured.population import (
+    Population,
+    count_cells,
+    fit_population,
+    quasi_random,
+)
+from penstock.privacy.noise.sources import SeededNoise
+from penstock.schema import Coded, Column
+
+COLUMNS = (
+    Column("age", "integer", 18, 100),
+    Column("nodes", "integer", 0, 60, spike=0, scale="log"),
+    Column("treated", "binary"),
+)
+
+
+@dataclass(frozen=True)
+class Setting:
+    rows: Coded
+    population: Population
+    persons: Coded
+    design: Design
+    z: np.ndarray
+
+
+def make_rows(n: int, seed: int) -> Coded:
+    rng = np.random.default_rng(seed)
+    a, b = rng.multivariate_normal([0, 0], [[1, 0.5], [0.5, 1]], n).T
+    nodes = np.where(rng.random(n) < 0.4, 0, np.exp(0.8 + 0.9 * b))
+    age = COLUMNS[0].snap(60 + 11 * a)
+    return {"age": age, "nodes": COLUMNS[1].snap(nodes), "treated": (rng.random(n) < 0.5) * 1.0}
+
+
+@pytest.fixture(scope="session")
+def setting() -> Setting:
+    rows = make_rows(6000, 0)
+    there, grids = np.ones(6000, dtype=np.bool_), [make_grid(c) for c in COLUMNS]
+    counts = [c.astype(float) for c in count_cells(grids, rows, there)]
+    population = fit_population(
+        grids, counts, 0.0, 6000.0, rows, there, 1, None, 3.5, 10, SeededNoise(0)
+    )
+    persons = population.draw(quasi_random(population.latents, 10))
+    design = make_design(population, persons, ["nodes", "treated"], ["age"])
+    return Setting(rows, population, persons, design, design.of(persons)[0])

@@ -1,0 +1,31 @@
+"""A density is smooth where counts do not speak, and as counted where they do."""
+
+import numpy as np
+
+from penstock.mechanisms.structured.densities import Known, estimate_density
+
+
+def test_exact_counts_stay() -> None:
+    counts = np.random.default_rng(0).multinomial(5000, np.full(20, 0.05)).astype(float)
+    share = estimate_density(counts, 0.0, 5000)
+    assert np.abs(share - counts / 5000).sum() < 0.01
+
+
+def test_a_tail_that_noise_hides_falls_off_and_the_error_is_far_below_that_of_the_counts() -> None:
+    rng, cells = np.random.default_rng(1), np.arange(32)
+    truth = np.exp(-cells / 3) / np.exp(-cells / 3).sum()
+    far, raw = [], []
+    for _ in range(20):
+        counts = rng.multinomial(2000, truth) + rng.normal(size=32) * 12
+        share = estimate_density(counts, 12.0, 2000)
+        assert share.min() >= 0 and abs(share.sum() - 1) < 1e-9
+        positive = np.maximum(counts, 0) / np.maximum(counts, 0).sum()
+        far.append(share[20:].sum())
+        raw.append(positive[20:].sum())
+    assert np.mean(far) < 0.5 * np.mean(raw)
+
+
+def test_a_known_mean_moves_it() -> None:
+    points, counts = np.linspace(-1, 1, 15), np.full(15, 20.0)
+    share = estimate_density(counts, 30.0, 300, Known(points, 0.4, 0.01, 0.4, 0.05))
+    assert abs(share @ points - 0.4) < 0.03

@@ -1,0 +1,168 @@
+"""Every outcome's model keeps the same laws, and an effect in rows comes back out of its table."""
+
+from collections.abc import Callable
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from tests.unit.shared.mechanisms.structured.conftest import Setting
+
+from penstock.mechanisms.structured import matching
+from penstock.mechanisms.structured.outcomes.linear import Linear
+from penstock.mechanisms.structured.outcomes.logistic import Logistic
+from penstock.mechanisms.structured.outcomes.poisson import Poisson
+from penstock.mechanisms.structured.outcomes.protocol import OutcomeModel
+from penstock.mechanisms.structured.outcomes.hazards import Survival, Times
+from penstock.privacy.measurements import WholeSum
+from penstock.privacy.noise.sources import SeededNoise
+from penstock.schema import Column
+
+Model = OutcomeModel  # type: ignore[type-arg]
+TIME = Column("time", "duration", upper=1000, decimals=0, event="death")
+COUNT, NUMBER, YES = (
+    Column("visits", "integer", 0, 30),
+    Column("pressure", "continuous", 60, 240, 0),
+    Column("relapse", "binary"),
+)
+
+
+def survival(setting: Setting) -> Model:
+    cells = np.linspace(1, 0.5, 32)
+    counts = np.concatenate([cells * 10, cells * 40, [2500.0]])
+    design = setting.design
+    return Survival(Times.read(TIME, counts, 0.0), setting.z, design.linear, design.importance)
+
+
+def logistic(setting: Setting) -> Model:
+    return Logistic(YES, 0.3, setting.z, setting.design.linear, setting.design.importance)
+
+
+def poisson(setting: Setting) -> Model:
+    points = np.arange(31.0)
+    shares = 0.65**points
+    design = setting.design
+    return Poisson(COUNT, points, shares, setting.z, design.linear, design.importance)
+
+
+def linear(setting: Setting) -> Model:
+    points = np.arange(60.0, 241.0, 5)
+    shares = np.exp(-0.5 * ((points - 130) / 20) ** 2) * (1 + 0.01 * (points - 130)) ** 2
+    design = setting.design
+    return Linear(NUMBER, points, shares, setting.z, design.linear, design.importance)
+
+
+Make = Callable[[Setting], Model]
+MODELS = pytest.mark.parametrize("make", [survival, logistic, poisson, linear])
+
+
+def somewhere(model: Model) -> np.ndarray:
+    theta = model.start()
+    theta[:4] += [0.3, 0.2, -0.4, 0.1]
+    return theta
+
+
+@MODELS
+def test_chances_add_up_to_one(setting: Setting, make: Make) -> None:
+    model = make(setting)
+    chances = model.chances(somewhere(model))
+    assert chances.min() >= 0
+    assert np.allclose(chances.sum(axis=1), 1)
+
+
+@MODELS
+def test_the_mean_score_of_a_references_own_world_is_zero(setting: Setting, make: Make) -> None:
+    """Of its linear columns, of persons whose hazards are small enough to be followed whole."""
+    model = make(setting)
+    theta = somewhere(model)
+    found = model.imagine(model.refer(theta))
+    mean = np.tensordot(model.chances(theta), found, 2) / len(found)
+    size = np.sqrt(np.tensordot(model.chances(theta), found**2, 2) / len(found))
+    assert np.abs(mean[:3] / size[:3]).max() < 0.02
+
+
+@MODELS
+def test_slopes_are_those_of_differences(setting: Setting, make: Make) -> None:
+    model = make(setting)
+    theta = somewhere(model)
+    found = model.imagine(model.refer(theta))
+    length = np.sqrt((found**2).sum(axis=2, keepdims=True))
+    found = found / np.maximum(length, 1)
+    slopes = model.slopes(theta, found)
+    measured = np.empty_like(slopes)
+    for j in range(model.size):
+        step = np.eye(model.size)[j] * 1e-3
+        off = model.chances(theta + step) - model.chances(theta - step)
+        measured[:, j] = np.tensordot(off, found, 2) / len(found) / 2e-3
+    width = model.coefficients
+    scale = np.abs(measured[:width, :width]).max()
+    assert np.abs(slopes - measured)[:width, :width].max() < 0.1 * scale
+
+
+@MODELS
+def test_rows_drawn_from_a_model_have_the_scores_that_it_imagines(
+    setting: Setting, make: Make
+) -> None:
+    model = make(setting)
+    theta = somewhere(model)
+    reference = model.refer(model.start())
+    rng, many = np.random.default_rng(4), 40
+    z = np.tile(setting.z, (many, 1))
+    rows = model.draw(theta, z, rng.random((len(z), 2)))
+    seen = model.scores(reference, z, rows)
+    found = model.imagine(reference)
+    expected = np.tensordot(model.chances(theta), found, 2) / len(found)
+    error = seen.std(axis=0) / np.sqrt(len(z)) + 0.01 * seen.std(axis=0)
+    width = model.coefficients + 1
+    assert np.abs((seen.mean(axis=0) - expected) / error)[:width].max() < 4
+
+
+@MODELS
+def test_an_effect_returns_through_clipped_noisy_rounds(setting: Setting, make: Make) -> None:
+    model = make(setting)
+    theta = somewhere(model)
+    rng, n = np.random.default_rng(5), 6000
+    z, complete = setting.design.of(setting.rows)
+    rows = model.draw(theta, z, rng.random((n, 2)))
+    rounds = [_measure(0.5, model.size)] * 3
+    found = matching.match_outcome(
+        model, z, rows, complete, 1, setting.z, rounds, float(n), SeededNoise(6)
+    )
+    # A few standard errors of 6 000 rows.
+    assert np.abs(found[:3] - theta[:3]).max() < 0.12
+    # The table's own regression is that of the rows.
+    one, other = model.refer(found), model.refer(theta)
+    assert np.abs(one.coefficients - other.coefficients)[:3].max() < 0.1
+
+
+def _measure(sigma: float, size: int) -> WholeSum:
+    return WholeSum("outcome", sigma, 1.0, Fraction(1), matching.UNIT, size)
+
+
+@MODELS
+def test_one_person_moves_a_released_sum_by_at_most_one(setting: Setting, make: Make) -> None:
+    """And what is not finite, or missing, by nothing that is not finite."""
+    model = make(setting)
+    sums = []
+
+    class Recorder(WholeSum):
+        def __call__(self, total, noise):  # type: ignore[no-untyped-def]
+            sums.append(np.asarray(total, dtype=float) * self.unit)
+            return sums[0]
+
+    z, _ = setting.design.of(setting.rows)
+    z, n = z[:50].copy(), 50
+    z[7] = 1e6
+    rows = model.draw(model.start(), z, np.random.default_rng(8).random((n, 2)))
+    for values in rows.values():
+        values[9] = np.nan
+    recorder = Recorder("outcome", 1.0, 1.0, Fraction(1), matching.UNIT, model.size)
+    for absent in (None, 7, 3, 9):
+        present = np.ones(n, dtype=np.bool_)
+        if absent is not None:
+            present[absent] = False
+        matching.match_outcome(
+            model, z, rows, present, 1, setting.z, [recorder], float(n), SeededNoise(0)
+        )
+    assert all(np.isfinite(s).all() for s in sums)
+    assert all(np.linalg.norm(s - sums[0]) <= 1 for s in sums[1:])
+    assert np.linalg.norm(sums[1] - sums[0]) > 0.1
