@@ -173,7 +173,8 @@ def draw_values(grid: Grid, shares: Array, latents: Array) -> Array:
     place = np.full(len(latents), grid.count - 1)
     open_, left = np.ones(len(latents), dtype=np.bool_), 1.0
     for k in range(grid.latents):
-        chosen = open_ & (ndtr(latents[:, k]) < shares[k] / max(left, 1e-12))
+        # A higher latent makes this level likelier, as it makes an ordered column's value higher.
+        chosen = open_ & (ndtr(-latents[:, k]) < shares[k] / max(left, 1e-12))
         place[chosen] = k
         open_ &= ~chosen
         left -= shares[k]

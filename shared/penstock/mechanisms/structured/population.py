@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 from scipy.stats import qmc
 
-from penstock.mechanisms.structured.densities import Known, estimate_density
 from penstock.mechanisms.structured.grids import (
     Grid,
     draw_values,

@@ -59,3 +59,17 @@ def test_no_bin_lies_between_two_values_of_a_column() -> None:
     grid = make_grid(Column("nodes", "integer", 0, 60, scale="log"))
     place = place_of(grid, np.arange(61.0))
     assert set(place) == set(grid.bins)
+
+
+def test_a_higher_latent_makes_a_level_without_order_likelier() -> None:
+    """A match of covariances goes the way of its correlations: against them it would run away."""
+    grid = make_grid(Column("w", "categorical", levels=("a", "b", "c"), nullable=True))
+    shares = np.array([0.1, 0.4, 0.3, 0.2])
+    for k in range(grid.latents):
+        chosen = []
+        for at in (-1.0, 1.0):
+            latents = np.random.default_rng(k).standard_normal((4000, grid.latents))
+            latents[:, k] += at
+            drawn = draw_values(grid, shares, latents)
+            chosen.append(np.mean(place_of(grid, drawn) == k))
+        assert chosen[1] > chosen[0] + 0.05
