@@ -77,7 +77,7 @@ def quasi_random(columns: int, power: int) -> Array:
 
 
 def count_cells(grids: Sequence[Grid], coded: Coded, present: Bools) -> list[NDArray[np.int64]]:
-    """How many rows are in each cell of each column. Absent rows are counted in one of their own."""
+    """How many rows are in each cell of each column; absent ones are in one of their own."""
     counts = []
     for grid in grids:
         place = np.where(present, place_of(grid, coded[grid.column.name]), grid.count)
@@ -114,7 +114,7 @@ def fit_population(
 
     def score(columns: Coded) -> Array:
         parts = [s.score(g, columns[g.column.name]) for g, s in zip(grids, scale, strict=True)]
-        return np.concatenate(parts, axis=1) * weights
+        return np.asarray(np.concatenate(parts, axis=1) * weights)
 
     scores = score(coded)
     released = release_moments(
@@ -136,9 +136,7 @@ def fit_population(
     # Whether a person is of one level or of a later one: nobody chooses twice.
     within = (own[:, None] == own) & ~np.eye(len(own), dtype=np.bool_)
     for _ in range(_MATCH_ROUNDS):
-        seen = clip_rows(
-            np.column_stack([look(_root(correlation)), np.ones(len(latents))]), radius
-        )
+        seen = clip_rows(np.column_stack([look(_root(correlation)), np.ones(len(latents))]), radius)
         found = _covariance(seen.T @ seen / len(seen))
         spread = np.sqrt(np.maximum(np.diag(found), _LEAST_SPREAD**2))
         correlation = correlation + _STEP * (goal - found) / np.outer(spread, spread)
@@ -161,8 +159,8 @@ class _Scale:
     def of(cls, grid: Grid, shares: Array) -> _Scale:
         if not grid.ordered:
             p = shares[: grid.latents]
-            spread = np.sqrt(np.maximum(p * (1 - p), 1e-4))
-            return cls(p, spread, np.maximum((1 - p) / spread, p / spread), p)
+            each = np.sqrt(np.maximum(p * (1 - p), 1e-4))
+            return cls(p, each, np.maximum((1 - p) / each, p / each), p)
         there = ~np.isnan(middle_of(grid))
         p = shares[there] / shares[there].sum()
         x = ndtri(np.clip(np.cumsum(p) - p / 2, _LAST, 1 - _LAST))

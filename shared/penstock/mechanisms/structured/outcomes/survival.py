@@ -196,7 +196,7 @@ class Survival(OutcomeModel[Reference]):
 
     def slopes(self, theta: Array, found: Array) -> Array:
         world, count = self._make_world(theta), INTERVALS
-        n, q, width, linear = len(found), found.shape[2], self.coefficients, self._linear
+        n, q, width = len(found), found.shape[2], self.coefficients
         chances, bend = _chances(world), world.left * _lasting_slope(world.both)
         stays = world.left * world.lasting
         later = np.arange(count)[:, None] < np.append(np.tile(np.arange(count), 2), count)
@@ -219,7 +219,6 @@ class Survival(OutcomeModel[Reference]):
             result[:, here] = by_person.T @ design - by_time.T @ _means(stays * own, design)
             if at == 0:
                 result[:, width : width + BLOCKS] = by_time.T @ self._blocks
-        del linear
         return result / n
 
     def draw(self, theta: Array, design: Array, uniforms: Array) -> Coded:
@@ -289,7 +288,9 @@ class Survival(OutcomeModel[Reference]):
         happened = inside * np.where(known, event, 0.0)[:, None]
         lost = inside * np.where(known & (share[:, 0] < 1.0), 1 - event, 0.0)[:, None]
         exposed = exposed * known[:, None]
-        residual = _residual(happened, _exp(design @ reference.coefficients), reference.hazard, exposed)
+        residual = _residual(
+            happened, _exp(design @ reference.coefficients), reference.hazard, exposed
+        )
         score = design * residual.sum(axis=1)[:, None] - residual @ reference.means
         left = _residual(lost, _exp(design @ reference.leaving), reference.lost, exposed)
         leaving = design * left.sum(axis=1)[:, None] - left @ reference.lost_means
@@ -297,11 +298,12 @@ class Survival(OutcomeModel[Reference]):
 
     def imagine(self, reference: Reference) -> Array:
         z, linear = self._design, self._linear
-        residual, passed = self._imagined(_exp(z @ reference.coefficients), reference.hazard, reference.spent)
+        residual, passed = self._imagined(
+            _exp(z @ reference.coefficients), reference.hazard, reference.spent
+        )
         left, gone = self._imagined(_exp(z @ reference.leaving), reference.lost, reference.spent)
         n, count, width = len(z), INTERVALS, self.coefficients
         found = np.zeros((n, 2 * count + 1, self.size))
-        blocks = np.eye(BLOCKS)
         for at, (part, whole) in enumerate(((residual, passed), (left, gone))):
             means = (reference.means, reference.lost_means[:, :linear])[at]
             columns = z if at == 0 else z[:, :linear]
@@ -311,7 +313,9 @@ class Survival(OutcomeModel[Reference]):
             before = np.concatenate([np.zeros_like(since[:, :1]), since], axis=1)
             risen = np.concatenate([np.zeros((n, 1)), np.cumsum(whole, axis=1)], axis=1)
             until = risen[:, :-1] + part
-            nothing = before[:, :-1] + part[:, :, None] * means - columns[:, None, :] * until[:, :, None]
+            nothing = (
+                before[:, :-1] + part[:, :, None] * means - columns[:, None, :] * until[:, :, None]
+            )
             ended = before[:, -1] - columns * risen[:, -1:]
             counted = (until < _MOST_HAZARD - 1e-9)[:, :, None]
             what = nothing + counted * (columns[:, None, :] - means)
@@ -326,7 +330,6 @@ class Survival(OutcomeModel[Reference]):
                 found[:, :count, own] = none + counted * self._blocks
                 found[:, count:-1, own] = none
                 found[:, -1, own] = -by[:, -1]
-        del blocks
         return found
 
     def _imagined(self, risk: Array, hazard: Array, spent: Array) -> tuple[Array, Array]:
