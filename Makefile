@@ -7,6 +7,8 @@ BIN    := $(VENV)/bin
 NAME   ?=
 JOBS   ?= 2
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Empty: what is compiled is kept, or every process of a test would compile all that it imports.
+export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test soak lint format docs proto bundle bench reproduce clean

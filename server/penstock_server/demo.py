@@ -32,7 +32,7 @@ from penstock.base.times import stamp_seconds, utc_now
 from penstock.cli.console import done, err, friendly, say
 from penstock.mechanisms import MECHANISMS
 from penstock.privacy.request import advised_delta
-from penstock.study.toml import study_template
+from penstock.study.toml import draft_study
 from penstock_server.mechanisms.registry import words_of
 from penstock_server.report.contents import SECTIONS
 from penstock_server.simulate.scenarios import DEFAULT, SCENARIOS, Scenario
@@ -220,7 +220,7 @@ class Demo:
         moment = utc_now().replace(microsecond=0)
         joins = self.work.glob("*/join.json")
         persons = max(json.loads(path.read_text())["persons"] for path in joins)
-        return study_template(
+        return draft_study(
             asked.schema,
             name=asked.study,
             title=asked.title,
@@ -254,7 +254,7 @@ class Demo:
         """Run one `penstock` command to its end; its output is shown if it fails."""
         streams = None if show else subprocess.PIPE
         process = subprocess.run(
-            _penstock(args),
+            _compose_command(args),
             cwd=self.work,
             env=self.environment,
             input=text,
@@ -275,7 +275,7 @@ class Demo:
         name = "-".join(a for a in args if not a.startswith("-"))
         with open(self.work / f"{name}.log", "ab") as log:
             child = subprocess.Popen(
-                _penstock(args), cwd=self.work, env=self.environment, stdout=log, stderr=log
+                _compose_command(args), cwd=self.work, env=self.environment, stdout=log, stderr=log
             )
         self.children[name] = child
         self.stack.callback(_end, child)
@@ -313,7 +313,7 @@ class Demo:
             time.sleep(0.5)
 
 
-def _penstock(args: Sequence[str]) -> list[str]:
+def _compose_command(args: Sequence[str]) -> list[str]:
     return [sys.executable, "-m", "penstock", *args]
 
 

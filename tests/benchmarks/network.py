@@ -46,15 +46,15 @@ from tests.support.results import Row, write
 
 from penstock.mechanisms import Maf
 from penstock.privacy.request import PrivacyRequest
-from penstock.processes.supervisor import flower_environment
+from penstock.processes.supervisor import make_flower_environment
 from penstock.study.study import Study
 from penstock.wire.signatures import generate_key
 from penstock.wire.signed import sign_study
 from penstock_server.install.enrolment import enrol_site, make_invite
 from penstock_server.install.founding import make_coordinator, open_coordinator
 from penstock_server.store.folder import Folder
+from penstock_server.store.sql_tables import study_site_table
 from penstock_server.store.store import Store
-from penstock_server.store.tables import study_site_table
 
 REAL = ("r0", "r1", "r2", "r3")
 MANY = tuple(f"s{i:02}" for i in range(30))
@@ -122,7 +122,7 @@ def running(*command: str, home: Path, log: Path) -> Iterator[subprocess.Popen[b
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
-            env=flower_environment(home),
+            env=make_flower_environment(home),
         )
         try:
             yield process

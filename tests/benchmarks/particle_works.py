@@ -12,8 +12,8 @@ import torch
 from numpy.typing import NDArray
 from ot.batch import solve_batch
 from tests.studies.quantiles import sample_quantiles
+from tests.studies.rank_particles import Particles
 
-from penstock.mechanisms.sliced_wasserstein.particles import Particles
 from penstock.mechanisms.trajectory.sinkhorn import sinkhorn
 
 Array = NDArray[np.float64]

@@ -26,8 +26,8 @@ from penstock.privacy.events import DiscreteGaussian, Event, PoissonGaussian
 from penstock.privacy.filters import best_order
 from penstock.privacy.noise.discrete import discrete_gaussian
 from penstock.privacy.noise.sources import SecureNoise
-from penstock_client.ledger.database import Database
 from penstock_client.ledger.ledger import Ledger
+from penstock_client.ledger.sqlite_file import Database
 from penstock_client.ledger.state import Charge
 
 RELEASES, DELTA, TOTAL = 500, 1e-5, 30.0

@@ -48,14 +48,14 @@ from penstock.cli.console import say
 from penstock.mechanisms import MECHANISMS
 from penstock.mechanisms.plans import plan
 from penstock.privacy.request import PrivacyRequest, advised_delta
-from penstock_client.ledger.database import Database
 from penstock_client.ledger.ledger import Ledger
+from penstock_client.ledger.sqlite_file import Database
 from penstock_client.ledger.state import Charge
 from penstock_client.site.site_paths import SitePaths
 from penstock_server.demo import SCENARIOS, Demo, Scenario
 from penstock_server.install.founding import open_coordinator
 from penstock_server.simulate import cvd, visits
-from penstock_server.simulate.files import frame
+from penstock_server.simulate.cohort_files import frame
 
 SITES = 12
 PERSONS = tuple(round(float(n)) for n in np.geomspace(450, 6300, SITES))

@@ -11,7 +11,7 @@ from tests.support.bundle import SOURCE
 
 from penstock.wire.messages import SERVED_MAJORS
 from penstock_client.operate.flower.runner import read_accepted
-from penstock_server.transport.flower.control import bundle
+from penstock_server.transport.flower.control import read_bundle
 
 
 def unpacked(content):
@@ -21,16 +21,16 @@ def unpacked(content):
 
 def test_the_shipped_bundle_holds_what_its_source_says():
     # Not byte for byte: another zlib may pack the same files otherwise.
-    assert unpacked(bundle()) == unpacked(build_fab_from_disk(SOURCE))
+    assert unpacked(read_bundle()) == unpacked(build_fab_from_disk(SOURCE))
 
 
 def test_sites_of_this_version_accept_it():
-    version = read_accepted()[hashlib.sha256(bundle()).hexdigest()]
+    version = read_accepted()[hashlib.sha256(read_bundle()).hexdigest()]
     assert int(version.split(".")[0]) in SERVED_MAJORS
 
 
 def test_it_holds_no_code_that_does_anything():
-    names = [name for name in unpacked(bundle()) if name.endswith(".py")]
+    names = [name for name in unpacked(read_bundle()) if name.endswith(".py")]
     assert names == ["penstock_bundle/__init__.py"]
-    source = unpacked(bundle())[names[0]].decode()
+    source = unpacked(read_bundle())[names[0]].decode()
     assert "import" not in source

@@ -17,6 +17,7 @@ from tests.support.replayed import anybody, coarsely
 from penstock.mechanisms import Gibbs, Maf, Settings, SlicedWasserstein, Trajectory
 from penstock.mechanisms.parts import Part
 from penstock.mechanisms.plans import plan
+from penstock.mechanisms.released import name_copy, name_refit
 from penstock.mechanisms.trajectory.settings import TIME_KINDS
 from penstock.privacy.noise.sources import SeededNoise
 from penstock.privacy.request import PrivacyRequest
@@ -129,11 +130,11 @@ def hold(mechanism: Settings, columns: tuple[Column, ...], k: int = 1) -> None:
     assert not mechanism.problems(schema, ())
     for name, coded in rows_of(schema, PERSONS * k).items():
         parts = released(mechanism, schema, coded)
-        refits = {-1} if mechanism.refits else set()
-        assert {part.copy for part in parts} - {0} == {1} | refits, name
+        tables = {name_copy(1), name_refit(1)} if mechanism.refits else {name_copy(1)}
+        assert {part.name for part in parts} - {"particles", "paths"} == tables, name
         for part in parts:
             check(schema, part)
-            assert part.copy == 0 or 1 <= len(part.columns[schema.names[0]]) <= PERSONS * k
+            assert part.name not in tables or 1 <= part.rows <= PERSONS * k
 
 
 def check(schema: Schema, part: Part) -> None:

@@ -19,7 +19,7 @@ MODULES = (
     "penstock.schema.encoding",
     "penstock.schema.tables",
     "penstock.study.toml.dictionary",
-    "penstock.study.toml.study",
+    "penstock.study.toml.study_file",
     "penstock.wire.canonical",
     "penstock.wire.signatures",
     "penstock_server.analysis.pooling",

@@ -46,3 +46,28 @@ def test_a_unit_test_sits_where_its_subject_is(path: Path) -> None:
 def test_what_is_run_by_name_has_a_run(module: str) -> None:
     tree = ast.parse((ROOT / f"{module.replace('.', '/')}.py").read_text())
     assert "run" in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+
+
+ROLES = {
+    # The same part of every mechanism, and of every model on either side of a table.
+    "body", "codebook", "exports", "kind", "mechanism", "memory", "plan", "protocol", "registry",
+    "results", "run", "settings", "uploaded",
+    "cox", "linear", "logistic", "mean", "poisson",
+    # Flower's two ends.
+    "runner",
+}  # fmt: skip
+NAMED_FOR_USERS = ("cli", "sections")
+"""Rooms whose modules are called as what a person types or reads: commands, parts of the report."""
+
+
+def test_a_modules_name_says_which_it_is() -> None:
+    """Two of a name are told apart by their path alone, in a traceback and in talk by nothing."""
+    named: dict[str, list[str]] = {}
+    for package in ROOTS.values():
+        for path in package.rglob("*.py"):
+            place = path.relative_to(package)
+            if place.parent.name not in NAMED_FOR_USERS and not path.stem.startswith("__"):
+                named.setdefault(path.stem, []).append(f"{package.name}/{place}")
+    twice = {stem: places for stem, places in named.items() if len(places) > 1}
+    assert not {stem: places for stem, places in twice.items() if stem not in ROLES}
+    assert set(twice) == ROLES, "a role that no two modules have any more"

@@ -31,14 +31,14 @@ from penstock.questions.models import MODELS
 from penstock.questions.models.model import Model
 from penstock.questions.models.registry import ModelRegistry
 from penstock.questions.terms import count_terms, design_terms
-from penstock_server.analysis import estimands
-from penstock_server.analysis.estimands import estimate
+from penstock_server.analysis import estimation
+from penstock_server.analysis.estimation import estimate
 from penstock_server.analysis.floor import variance_floor
 from penstock_server.analysis.models import TABLE_MODELS
 from penstock_server.analysis.models.linear import LinearTable
 from penstock_server.analysis.models.table_model import Fit, TableModel
-from penstock_server.report import words
-from penstock_server.report.build import completed, report_schema
+from penstock_server.report import phrases
+from penstock_server.report.composition import complete_report, report_schema
 
 Array = NDArray[np.float64]
 ROOT = Path(__file__).parents[2]
@@ -126,11 +126,13 @@ USES: dict[str, Callable[[Estimand], object]] = {
     "question": lambda e: question(Gibbs(), SCHEMA, e),
     "settings": lambda e: Gibbs().problems(SCHEMA, [e]),
     "plan": lambda e: plan(Gibbs(), SCHEMA, 100, PrivacyRequest(1.0, 1e-5), [e]),
-    "contrast": lambda e: words.contrast(e, SCHEMA),
-    "measure": lambda e: words.measure(e, SCHEMA),
-    "outcome": lambda e: words.outcome_text(e, SCHEMA),
+    "contrast": lambda e: phrases.contrast(e, SCHEMA),
+    "measure": lambda e: phrases.measure(e, SCHEMA),
+    "outcome": lambda e: phrases.outcome_text(e, SCHEMA),
     "chain": lambda e: POSINGS.of(e.model),
-    "old report": lambda e: completed({"format_version": "1.0", "estimands": [{"model": e.model}]}),
+    "old report": lambda e: complete_report(
+        {"format_version": "1.0", "estimands": [{"model": e.model}]}
+    ),
 }
 
 
@@ -214,7 +216,7 @@ ORDERS = {
 
 def test_there_is_one_order_of_columns() -> None:
     """Fits to tables, chains and answers take their columns from the same function."""
-    assert estimands.design_terms is design.design_terms is terms.design_terms
+    assert estimation.design_terms is design.design_terms is terms.design_terms
 
 
 @pytest.mark.parametrize("asked", ORDERS.values(), ids=ORDERS)

@@ -55,9 +55,23 @@ def makes_temporary_file(node: ast.AST) -> bool:
     return calls(node, "mkstemp", "NamedTemporaryFile")
 
 
+def labels_rows(node: ast.AST) -> bool:
+    """A column that told the parts of a release apart before wire 1.2."""
+    return isinstance(node, ast.Constant) and node.value in ("_copy", "_path")
+
+
 @pytest.mark.parametrize(
     ("found", "places"),
     [
+        (
+            labels_rows,
+            {
+                "penstock/mechanisms/labelled.py",
+                # Of exported tables, where a row says what it is of.
+                "penstock_server/mechanisms/writing.py",
+                "penstock_server/mechanisms/trajectory/exports.py",
+            },
+        ),
         (makes_printable, {"penstock/base/printable.py"}),
         (writes_time, {"penstock/base/times.py"}),
         (reads_clock, {"penstock/base/times.py"}),

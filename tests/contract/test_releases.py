@@ -17,8 +17,9 @@ from tests.support import made
 from tests.support.carried_out import release, shape_of
 from tests.support.made import SCHEMA, TRAJECTORY
 
-from penstock.mechanisms import Gibbs, Maf, Settings, SlicedWasserstein
+from penstock.mechanisms import Gibbs, Maf, Settings, SlicedWasserstein, labelled
 from penstock.mechanisms.plans import plan
+from penstock.mechanisms.released import PARTICLES, PATHS
 from penstock.privacy.accounting.accountant import epsilon, epsilon_pld
 from penstock.privacy.events import RELATION, to_dict
 from penstock.privacy.noise.sources import SeededNoise
@@ -32,10 +33,9 @@ from penstock_server.intake.uploads import check_manifest
 from penstock_server.mechanisms.delivery import Upload
 from penstock_server.mechanisms.registry import kind_of
 from penstock_server.mechanisms.trajectory.exports import couplings
-from penstock_server.mechanisms.trajectory.uploaded import read_particles, read_paths
-from penstock_server.report.build import ReportInputs, SiteInput, build_report, report_schema
+from penstock_server.report.composition import ReportInputs, SiteInput, build_report, report_schema
 from penstock_server.report.html import render
-from penstock_server.results import results
+from penstock_server.results import production
 from penstock_server.store.sites import Site
 
 PERSONS = 300
@@ -68,9 +68,10 @@ def released(study: Study, folder: Path) -> Upload:
     parts = release(
         study.mechanism, planned, encoding, rows, present.reshape(rows.shape[:2]), SeededNoise(11)
     )
-    table = pa.concat_tables([shape.table(part.columns, part.labels()) for part in parts])
-    rows = shape.copy_rows(table)
-    assert rows is not None
+    table = pa.concat_tables(labelled.join_parts(shape, parts))
+    counted = labelled.count_rows(shape, table)
+    assert counted is not None
+    rows = counted[shape.first.name]
     return made.read(study, table.combine_chunks(), folder, persons=PERSONS, rows=rows)
 
 
@@ -80,7 +81,7 @@ def reported(study: Study, upload: Upload) -> str:
             upload.site,
             "delivered",
             estimates=made.estimates(upload, study),
-            release=results._release(upload.manifest),
+            release=production._describe_release(upload.manifest),
             summaries=kind_of(study).load_results().summarise(upload),
         ),
     )
@@ -167,8 +168,8 @@ def test_paths_go_where_the_couplings_lead(tmp_path: Path) -> None:
         patch.setattr(made, "rows", flat)
         upload = released(study, tmp_path)
     mass = couplings(upload, study, mechanism)
-    particles = np.asarray(read_particles(upload)["x"]).reshape(5, 6)
-    paths = np.asarray(read_paths(upload)["x"]).reshape(200, 5)
+    particles = np.asarray(upload.part(PARTICLES)["x"]).reshape(5, 6)
+    paths = np.asarray(upload.part(PATHS)["x"]).reshape(200, 5)
     distance = np.abs(paths[:, :, None] - particles[None])
     chain = distance.argmin(axis=2)
     assert distance.min(axis=2).max() < 1e-9

@@ -37,6 +37,7 @@ from penstock.schema.encoding import Encoding
 CHOICES = {
     "maf": {"sampling": maf.SAMPLINGS},
     "sliced-wasserstein": {"variant": sliced_wasserstein.VARIANTS},
+    "structured": {},
     "trajectory": {"start": trajectory.STARTS, "coupling": trajectory.COUPLINGS},
     "gibbs": {"dynamics": gibbs.DYNAMICS, "baseline": gibbs.BASELINES},
 }
@@ -120,7 +121,7 @@ def _named(tree: ast.Module) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("name", ["maf", "sliced-wasserstein"])
+@pytest.mark.parametrize("name", ["maf", "sliced-wasserstein", "structured"])
 def test_a_replay_is_coarse(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A setting that is bound before it is made smaller once cost the suite a third of its time."""
     powers, draw = [], qmc.Sobol.random_base2

@@ -38,7 +38,8 @@ AUDITS = {
         "shared/penstock/audit/sketches.py",
         "shared/penstock/audit/trained.py",
     },
-    "trajectory": {"shared/penstock/audit/paths.py"},
+    "trajectory": {"shared/penstock/audit/particle_dynamics.py"},
+    "structured": {"shared/penstock/audit/structures.py"},
     "gibbs": {"shared/penstock/audit/chains.py"},
 }
 """Worst cases, which are made of a mechanism's stages."""

@@ -20,6 +20,7 @@ ROOT = Path(penstock_server.__file__).parent
 SETTINGS = {
     "maf": "Maf",
     "sliced-wasserstein": "SlicedWasserstein",
+    "structured": "Structured",
     "trajectory": "Trajectory",
     "gibbs": "Gibbs",
 }
@@ -31,6 +32,7 @@ SECTIONS = "report/contents.py"
 KNOWN = {
     "maf": {*REGISTRIES, "mechanisms/maf.py"},
     "sliced-wasserstein": {*REGISTRIES, "mechanisms/sliced_wasserstein.py"},
+    "structured": {*REGISTRIES, "mechanisms/structured.py"},
     "trajectory": {
         *REGISTRIES,
         SECTIONS,
@@ -113,7 +115,7 @@ def test_a_template_asks_for_words_and_not_for_a_mechanism(name: str) -> None:
         ('if name == "sliced-wasserstein": pass', {"sliced-wasserstein"}),
         ("from penstock.mechanisms.gibbs.settings import answer_terms", {"gibbs"}),
         ("from penstock_server.mechanisms import maf", {"maf"}),
-        ("import penstock.mechanisms.trajectory.times", {"trajectory"}),
+        ("import penstock.mechanisms.trajectory.time_points", {"trajectory"}),
         ('"""Of a trajectory, say."""', set()),
         ("used.copies > 1", set()),
     ],

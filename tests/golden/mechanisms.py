@@ -41,17 +41,27 @@ from tests.conftest import TestSite, World
 from tests.support.here import GateHere
 from tests.support.local import network
 
-from penstock.mechanisms import MECHANISMS, Gibbs, Maf, Settings, SlicedWasserstein, Trajectory
+from penstock.mechanisms import (
+    MECHANISMS,
+    Gibbs,
+    Maf,
+    Settings,
+    SlicedWasserstein,
+    Structured,
+    Trajectory,
+    labelled,
+)
+from penstock.mechanisms.parts import Part
 from penstock.privacy.request import PrivacyRequest
 from penstock.questions.estimands import Estimand
-from penstock.schema import Column, Schema
+from penstock.schema import Column, Schema, from_arrow
 from penstock.study.study import Study
 from penstock_client.ledger import decisions
-from penstock_client.ledger.database import Database
 from penstock_client.ledger.ledger import Ledger
+from penstock_client.ledger.sqlite_file import Database
 from penstock_server.install.enrolment import enrol_site
 from penstock_server.install.founding import make_coordinator, open_coordinator
-from penstock_server.results import results
+from penstock_server.results import production
 from penstock_server.results.material import gather
 from penstock_server.studies.coordinator import Coordinator
 from penstock_server.transport.pump import keep_pumping
@@ -67,12 +77,15 @@ COLUMNS = (
 )
 SLOPE = Estimand("slope", "ols", "sbp", "visit", adjust=("smoker",))
 MEAN = Estimand("smokers", "mean", "smoker")
+OUTCOME = (Column("years", "duration", upper=10, decimals=1, event="died"), Column("died", "event"))
+HAZARD = Estimand("hazard", "cox", "years", "smoker", adjust=("sbp",))
 
 STUDIES: dict[str, Settings] = {
     "maf": Maf(copies=2, refits=2, steps=6, flows=2, hidden=(8,)),
     "sketch": SlicedWasserstein(copies=2, refits=2, steps=4, bases=2, bins=8, batch=30),
     "resampled": SlicedWasserstein("resampled", 2, 1, 4, bases=1, batch=30, step=0.1),
     "presampled": SlicedWasserstein("presampled", 2, 1, 4, bases=2),
+    "structured": Structured(copies=2, refits=2),
     "trajectory": Trajectory(
         "visit", copies=2, refits=1, particles=6, paths=5, path_times=9, steps=4
     ),
@@ -82,13 +95,16 @@ STUDIES: dict[str, Settings] = {
 
 
 def schema_of(name: str) -> Schema:
-    """One row for each person where batches need it; else up to two."""
-    return Schema(COLUMNS, person="patient", max_rows_per_person=1 if name == "resampled" else 2)
+    """One row for each person where batches need it; else up to two. An outcome where there is a
+    model of it."""
+    columns = (*COLUMNS, *OUTCOME) if name == "structured" else COLUMNS
+    return Schema(columns, person="patient", max_rows_per_person=1 if name == "resampled" else 2)
 
 
 def rows_of(name: str) -> str:
     """A file of rows, from whole numbers alone: the same on every machine."""
-    lines = ["patient,visit,sbp,chol,smoker,ward"]
+    more = [column.name for column in schema_of(name).columns[len(COLUMNS) :]]
+    lines = [",".join(["patient", "visit", "sbp", "chol", "smoker", "ward", *more])]
     for person in range(PERSONS):
         # Squares modulo a prime: as good as random here, and no library's to change.
         draw = [(person * 37 + place * 101 + 11) ** 2 % 997 for place in range(8)]
@@ -97,17 +113,22 @@ def rows_of(name: str) -> str:
             pressure = 110 + 4 * visit + 9 * smoker + draw[3 + row] % 31
             chol = "" if draw[5] % 9 == 0 else f"{3 + draw[6] % 50 / 10:.1f}"
             ward = "abc"[draw[7] % 3]
-            lines.append(f"{person},{visit},{pressure},{chol},{'yes' if smoker else 'no'},{ward}")
+            line = f"{person},{visit},{pressure},{chol},{'yes' if smoker else 'no'},{ward}"
+            if more:
+                died = draw[4] % (2 if smoker else 3) == 0
+                line += f",{(1 + draw[6] % 99) / 10 if died else 10.0:.1f},{int(died)}"
+            lines.append(line)
     return "\n".join(lines) + "\n"
 
 
 def study_of(name: str, world: World) -> Study:
     """The question that is put to the site of this name."""
     mechanism = STUDIES[name]
+    asked = {"structured": (HAZARD, MEAN)}.get(name, (SLOPE, MEAN))
     return world.study(
         name=name,
         schema=schema_of(name),
-        estimands=(SLOPE,) if isinstance(mechanism, Gibbs) else (SLOPE, MEAN),
+        estimands=(SLOPE,) if isinstance(mechanism, Gibbs) else asked,
         sites=(name,),
         mechanism=mechanism,
         privacy=PrivacyRequest(3.0, 1e-5),
@@ -180,7 +201,7 @@ def finish(hub: Coordinator, sockets: Mapping[str, Path]) -> None:
             row, folder = hub.store.studies.find(lease.study_id), hub.folder.results(lease.study_id)
             assert row is not None
             folder.mkdir(parents=True)
-            results.build(gather(hub, row, lease.since), folder)
+            production.build_results(gather(hub, row, lease.since), folder)
             assert hub.leases.finish(lease, lambda: None)
         return all(study.state.final for study in hub.store.studies.all())
 
@@ -216,12 +237,12 @@ def mask(value: Any, *, of: tuple[str, ...] = (), keep: tuple[str, ...] = ()) ->
 def record(ran: Ran, out: Path) -> dict[str, Any]:
     """Everything that one study left behind; see the keys."""
     names = sorted(
-        p.name for p in results.pull(ran.coordinator, ran.study_id, out, copies="refits")
+        p.name for p in production.pull_results(ran.coordinator, ran.study_id, out, copies="refits")
     )
     manifest = json.loads((ran.release / "manifest.json").read_text())
     found = {
         "study": ran.study.to_dict(),
-        "upload": table_record(read_stream(ran.release / "table.arrow"), ran.study),
+        "upload": table_record(read_release(ran.release / "table.arrow", ran.study), ran.study),
         "manifest": mask(manifest["manifest"], of=("software",)),
         "ledger": ledger_record(ran.site),
         "decisions": [
@@ -247,9 +268,17 @@ def ledger_record(site: TestSite) -> list[dict[str, Any]]:
         database.close()
 
 
-def read_stream(path: Path) -> pa.Table:
-    with pa.OSFile(str(path)) as source:
-        return pa.ipc.open_stream(source).read_all()
+def read_release(path: Path, study: Study) -> pa.Table:
+    """A release's parts, one after the other, under the labels of before wire 1.2."""
+    shape = MECHANISMS.of(study.mechanism).shape(study.asked, PERSONS)
+
+    def parts() -> Iterator[Part]:
+        with pa.OSFile(str(path)) as source:
+            for part in shape.parts:
+                table = pa.ipc.open_stream(source).read_all()
+                yield Part(part.name, from_arrow(table, part.schema))
+
+    return pa.concat_tables(labelled.join_parts(shape, parts()))
 
 
 def table_record(table: pa.Table, study: Study) -> dict[str, Any]:

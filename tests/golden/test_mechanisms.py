@@ -6,10 +6,11 @@ How to record anew, and when: :mod:`tests.golden.mechanisms`.
 from __future__ import annotations
 
 import json
+import tempfile
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from tests.golden.mechanisms import (
     DRIFT,
@@ -19,6 +20,7 @@ from tests.golden.mechanisms import (
     STUDIES,
     carried_out,
     differences,
+    read_release,
     record,
     recorded,
     table_record,
@@ -68,7 +70,9 @@ def changed(name: str, rows: bytes, *, seed: int = SEED, **change: Any) -> dict[
         memory_gb=8.0,
         insecure_seed=seed,
     )
-    table = pa.concat_tables(worker.produce(spec, rows, lambda step, of: None))
+    with tempfile.TemporaryDirectory() as folder:
+        worker.produce(spec, rows, lambda step, of: None, Path(folder) / "release")
+        table = read_release(Path(folder) / "release", study)
     return json.loads(json.dumps({"upload": table_record(table, study)}))
 
 

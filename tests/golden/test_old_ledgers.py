@@ -34,8 +34,8 @@ from penstock_client.ledger import decisions as kept
 from penstock_client.ledger import replay
 from penstock_client.ledger.budget import summarize_budget
 from penstock_client.ledger.chain import FORMAT
-from penstock_client.ledger.database import Database
 from penstock_client.ledger.ledger import Ledger
+from penstock_client.ledger.sqlite_file import Database
 from penstock_client.ledger.state import Charge, Unit
 from penstock_client.onboarding.certification import Declared, certify_rows
 from penstock_client.onboarding.inspection import inspect_rows
@@ -43,7 +43,7 @@ from penstock_client.site.signers import Signer, read_trust, write_trust
 from penstock_client.site.site_paths import SitePaths
 from penstock_client.site.site_settings import read_settings
 from penstock_server.install.founding import open_coordinator
-from penstock_server.results import results
+from penstock_server.results import production
 from penstock_server.results.material import gather
 
 DATA = Path(__file__).parent / "data" / "ledger-1"
@@ -335,6 +335,6 @@ def test_a_coordinator_of_0_1_0_has_its_study_pulled_and_pools_it_as_before(tmp_
     rows = {n: len(pq.read_table(tmp_path / "out" / f"{n}.parquet")) for n in ("pooled", "refits")}
     assert rows == {"pooled": 194, "refits": 113}
     (tmp_path / "again").mkdir()
-    built = results.build(gather(hub, row, row.finished), tmp_path / "again")
+    built = production.build_results(gather(hub, row, row.finished), tmp_path / "again")
     assert differences(json.loads(json.dumps(built)), known) == []
     hub.store.close()

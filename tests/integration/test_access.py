@@ -24,16 +24,16 @@ import penstock
 from penstock.base.errors import CoordinatorError, NotAllowed
 from penstock.base.times import stamp_now
 from penstock.cli.main import app as commands
-from penstock.study.toml import study_toml
+from penstock.study.toml import write_study
 from penstock.wire.signatures import fingerprint, generate_key, private_to_pem, public_hex
 from penstock.wire.signed import sign_cancel, sign_study
-from penstock_server.access.accesslog import Visitor, verify_chain
+from penstock_server.access.access_chain import Visitor, verify_chain
 from penstock_server.access.tokens import Role, Tokens
 from penstock_server.api.directory import Directory
 from penstock_server.install.configuration import read_settings
 from penstock_server.install.enrolment import enrol_site
 from penstock_server.install.founding import make_coordinator, open_coordinator
-from penstock_server.operate import doctor
+from penstock_server.operate import server_doctor
 from penstock_server.store.migration import SCHEMA_VERSION, upgrade_format
 
 BOB, EVE = generate_key(), generate_key()
@@ -89,7 +89,7 @@ def test_many_wrong_tokens_are_noticed(hub):
     assert sum(r["count"] for r in told) == TRIES + 1
     assert len(told) <= 3  # a minute's tries are one record
     assert {a["address"] for r in told for a in r["addresses"]} == {"127.0.0.1"}
-    row = next(r for r in doctor.checkup(hub.root) if r.check == "tokens")
+    row = next(r for r in server_doctor.check_coordinator(hub.root) if r.check == "tokens")
     assert (row.state, row.found) == ("warn", f"{TRIES + 1} wrong tokens in the last 7 days")
     listed = penstock_command("server", "token", "list", "-d", hub.root)
     assert f"wrong tokens in the last 7 days: {TRIES + 1}" in listed
@@ -270,7 +270,7 @@ def test_what_cannot_be_recorded_is_not_shown(hub, tmp_path):
             data = signed("unrecorded").to_bytes()
             assert ada.post("/api/v1/studies", content=data).status_code == 503
         assert "unrecorded" not in {r.name for r in hub.store.studies.all()}
-        row = next(r for r in doctor.checkup(hub.root) if r.check == "access")
+        row = next(r for r in server_doctor.check_coordinator(hub.root) if r.check == "access")
         assert (row.state, "key is gone" in row.found) == ("fail", True)
     finally:
         shutil.move(away, key)
@@ -334,7 +334,7 @@ def old(tmp_path):
 
 
 def test_a_coordinator_of_the_version_before_opens_and_goes_on(old):
-    found = next(r for r in doctor.checkup(old) if r.check == "store")
+    found = next(r for r in server_doctor.check_coordinator(old) if r.check == "store")
     assert found.state == "fail"  # a doctor changes nothing
     assert "brings it up to date" in found.remedy
     coordinator = open_coordinator(old)
@@ -347,7 +347,7 @@ def test_a_coordinator_of_the_version_before_opens_and_goes_on(old):
     assert tokens.find(f"pst_{'A' * 43}", stamp_now()).name == "ada"
     # A study without an owner is an admin's to read, until its signer's key is bound.
     assert store.studies.readable_by("ada") == []
-    row_of = {r.check: r for r in doctor.checkup(old)}
+    row_of = {r.check: r for r in server_doctor.check_coordinator(old)}
     assert row_of["accounts"].state == "warn"
     assert "ada" in row_of["accounts"].found
     tokens.add_key("ada", key, stamp_now())
@@ -419,7 +419,7 @@ def test_the_command_says_what_to_do_about_a_strangers_key(hub, tmp_path, monkey
     key = tmp_path / "eve.key"
     key.write_bytes(private_to_pem(STRANGER))
     key.chmod(0o600)
-    (tmp_path / "s.toml").write_text(study_toml(replace(STUDY, name="commanded")))
+    (tmp_path / "s.toml").write_text(write_study(replace(STUDY, name="commanded")))
     said = penstock_command(
         "study", "submit", tmp_path / "s.toml", "-k", key, "--no-estimands", code=12
     )

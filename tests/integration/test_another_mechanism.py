@@ -6,29 +6,36 @@ they are at a site have the closed list, whatever surrounds them.
 
 from __future__ import annotations
 
-import io
+import hashlib
 import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import accumulate
 from pathlib import Path
+from types import MappingProxyType
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from tests.conftest import DONE, World
+from tests.support import made
 from tests.support.column_mean.mechanism import COLUMN_MEAN, WITH_MEAN
 from tests.support.column_mean.settings import ColumnMean
 from tests.support.here import GateHere, WorkerHere
 
-from penstock.analyst.answers import cost, returned
-from penstock.base.errors import InvalidInput
-from penstock.mechanisms import MECHANISMS
+from penstock.analyst.consequences import describe_cost, describe_returned
+from penstock.base.errors import InvalidInput, Refused, UploadRejected
+from penstock.mechanisms import MECHANISMS, Maf
 from penstock.mechanisms.registry import Registry
 from penstock.privacy.events import from_dict, to_dict
+from penstock.schema import Coded
 from penstock.study.study import Study
-from penstock.study.toml import mechanism_for, parse_study, study_toml
-from penstock.wire.manifest import read_manifest
+from penstock.study.toml import mechanism_for, parse_study, write_study
+from penstock.wire.manifest import Manifest, read_manifest
 from penstock.wire.messages import JobState
 from penstock.wire.signed import SignedStudy, read_signed_study
 from penstock_client.rows.snapshot import load_rows, locate_rows
@@ -36,8 +43,13 @@ from penstock_client.site.policy import policy_template, read_policy
 from penstock_client.site.site_paths import SitePaths
 from penstock_client.work.launcher import Worker
 from penstock_client.work.spec import Spec
+from penstock_server.intake import uploads
+from penstock_server.mechanisms import registry as kinds
+from penstock_server.mechanisms.delivery import Upload
+from penstock_server.mechanisms.maf import MafKind
 
 FOREIGN = "is unknown"
+MANIFEST = replace(made.manifest(made.study(Maf()), b""), wire="1.2", persons=200, rows=1)
 
 
 def allow(paths: SitePaths) -> None:
@@ -60,8 +72,8 @@ def test_it_is_asked_planned_charged_run_and_collected(world: World) -> None:
         while (seen := here.gate.poll(request)).state not in DONE and time.monotonic() < until:
             time.sleep(0.02)
         assert seen.state is JobState.DELIVERED
-        manifest, _, parts = here.gate.collect(request)
-        table = pa.ipc.open_stream(io.BytesIO(b"".join(parts))).read_all()
+        manifest, size, pieces = here.gate.collect(request)
+        data = b"".join(pieces)
         (row,) = here.gate.requests()
         charge = here._stores.ledger.state().charges[request]
     finally:
@@ -72,7 +84,11 @@ def test_it_is_asked_planned_charged_run_and_collected(world: World) -> None:
     assert tuple(from_dict(e) for e in told.events) == planned.events == tuple(charge.events)
     assert charge.status == "committed"
     assert row["mechanism"] == "column-mean"
-    assert table.column_names == ["_copy", "mean"]
+    assert [(p.name, p.rows) for p in told.parts] == [("mean", 1), ("calibration", 2)]
+    assert sum(p.bytes for p in told.parts) == size == len(data) == told.table_bytes
+    table, spread = (pa.ipc.open_stream(part).read_all() for part in cut(data, told))
+    assert table.column_names == ["mean"]
+    assert spread.to_pydict() == {"of": ["sum", "count"], "sd": [planned.sd, planned.sd]}
     coded, _ = load_rows(locate_rows(site.paths.snapshots, "main", 1).read_bytes())
     truth = float(np.mean(coded["sbp"]))
     # In units of half the range: noise on the sum, and on the count that it is divided by.
@@ -81,15 +97,96 @@ def test_it_is_asked_planned_charged_run_and_collected(world: World) -> None:
     assert table["mean"][0].as_py() != pytest.approx(truth, abs=1e-9)
 
 
+def cut(data: bytes, manifest: Manifest) -> list[bytes]:
+    """A file's parts."""
+    ends = list(accumulate(part.bytes for part in manifest.parts))
+    return [data[end - part.bytes : end] for end, part in zip(ends, manifest.parts, strict=True)]
+
+
+class MeanKind(MafKind):
+    """The coordinator's half, as far as its intake goes."""
+
+    seen: ClassVar[dict[str, list[str]]] = {}
+
+    def check(self, parts: Mapping[str, Coded]) -> None:
+        self.seen.update({name: list(coded) for name, coded in parts.items()})
+        if not (parts["calibration"]["sd"] > 0).all():
+            raise UploadRejected("no noise")
+
+
+@pytest.fixture
+def intake(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A coordinator that knows it: one line in each registry."""
+    monkeypatch.setattr(uploads, "MECHANISMS", WITH_MEAN)
+    known = MappingProxyType({**kinds.KINDS, ColumnMean.name: MeanKind})
+    monkeypatch.setattr(kinds, "KINDS", known)
+
+
+def test_a_coordinator_reads_a_part_of_its_own_kind(
+    world: World, tmp_path: Path, intake: None
+) -> None:
+    """Nobody but its two halves knows of the part."""
+    world.site()
+    study = ask(world).study
+    shape = COLUMN_MEAN.shape(study.asked, 200)  # type: ignore[arg-type]
+    parts = {
+        "mean": made.stream(shape.part("mean").table({"mean": [120.0]})),
+        "calibration": made.stream(
+            shape.part("calibration").table({"of": [0.0, 1.0], "sd": [3.0, 4.0]})
+        ),
+    }
+
+    def read(given: dict[str, bytes]) -> Upload:
+        path, data = tmp_path / "upload", b"".join(given.values())
+        path.write_bytes(data)
+        told = made.list_parts(given)
+        manifest = replace(
+            MANIFEST,
+            table_sha256=hashlib.sha256(data).hexdigest(),
+            table_bytes=len(data),
+            parts=told,
+        )
+        return uploads.read_upload("a", manifest, path, study)
+
+    upload = read(parts)
+    assert upload.part("mean")["mean"].to_pylist() == [120.0]
+    assert upload.part("calibration").to_pydict() == {"of": ["sum", "count"], "sd": [3.0, 4.0]}
+    assert MeanKind.seen == {"mean": ["mean"], "calibration": ["of", "sd"]}
+    for wrong, said in (
+        ({"of": [0.0, 1.0], "sd": [3.0, 0.0]}, "no noise"),
+        ({"of": [0.0], "sd": [3.0]}, "not the rows that were asked for|manifest's rows"),
+    ):
+        other = made.stream(shape.part("calibration").table(wrong))
+        with pytest.raises(UploadRejected, match=said):
+            read(parts | {"calibration": other})
+    with pytest.raises(UploadRejected, match=r"calibration: .*columns"):
+        read(parts | {"calibration": parts["mean"]})
+
+
+def test_no_older_wire_version_holds_such_a_part(world: World) -> None:
+    """Refused before anything is charged: whoever reads labels only could not read the answer."""
+    site = world.site()
+    allow(site.paths)
+    signed = world.signed(mechanism=ColumnMean("sbp"), wire="1.1")
+    here = GateHere(site.paths, WITH_MEAN)
+    try:
+        with pytest.raises(Refused) as refused:
+            here.gate.submit(signed.to_bytes())
+        assert refused.value.reason == "wire-version"
+        assert not here._stores.ledger.state().charges
+    finally:
+        here.close()
+
+
 def test_its_study_is_drafted_written_read_and_explained(world: World) -> None:
     world.site()
     study = ask(world).study
     assert Study.from_dict(study.to_dict(), WITH_MEAN) == study
-    assert parse_study(study_toml(study, WITH_MEAN), WITH_MEAN) == study
-    assert "# column-mean releases the mean of one column." in study_toml(study, WITH_MEAN)
+    assert parse_study(write_study(study, WITH_MEAN), WITH_MEAN) == study
+    assert "# column-mean releases the mean of one column." in write_study(study, WITH_MEAN)
     assert mechanism_for("column-mean", study.schema, mechanisms=WITH_MEAN) == ColumnMean("age")
-    assert returned(study, WITH_MEAN) == ["comes back: the mean of sbp"]
-    assert cost(study, WITH_MEAN).startswith("costs each site ε = 2")
+    assert describe_returned(study, WITH_MEAN) == ["comes back: the mean of sbp"]
+    assert describe_cost(study, WITH_MEAN).startswith("costs each site ε = 2")
     text = policy_template(WITH_MEAN)
     assert '"column-mean"                 no rows: one number' in text
     assert "one of five" in text
@@ -106,7 +203,7 @@ def test_the_closed_list_refuses_it(world: World) -> None:
     with pytest.raises(InvalidInput, match=FOREIGN):
         read_signed_study(signed.to_bytes())
     with pytest.raises(InvalidInput, match=FOREIGN):
-        parse_study(study_toml(signed.study, WITH_MEAN))
+        parse_study(write_study(signed.study, WITH_MEAN))
     with pytest.raises(InvalidInput, match=FOREIGN):
         mechanism_for("column-mean", signed.study.schema)
     with pytest.raises(TypeError, match="ColumnMean"):
@@ -164,7 +261,7 @@ PLANTED = """\
     from penstock.study.study import Study
     from penstock_client.site.policy import read_policy
     from penstock_client.work import worker
-    closed = ("maf", "sliced-wasserstein", "trajectory", "gibbs")
+    closed = ("maf", "sliced-wasserstein", "structured", "trajectory", "gibbs")
     assert MECHANISMS.names == closed, MECHANISMS.names
     assert not [name for name in Hook.asked if "column_mean" in name]
     import column_mean_for_penstock  # it could be had: it lies on the path

@@ -56,7 +56,7 @@ from penstock.privacy.request import PrivacyRequest
 from penstock.questions.estimands import Estimand
 from penstock.schema import Column, Schema, to_arrow
 from penstock.study.study import Study
-from penstock.study.toml import study_toml
+from penstock.study.toml import write_study
 from penstock.wire.canonical import canonical
 from penstock.wire.manifest import Manifest, sign_manifest
 from penstock.wire.messages import MAX_STUDY_BYTES, SiteState
@@ -907,7 +907,7 @@ def test_a_client_does_all_that_an_analyst_does(api, home):
 
 def test_a_client_handed_in_a_study_without_estimands_that_a_command_refuses(api, home):
     study, file = replace(STUDY, name="empty"), home / "empty.toml"
-    file.write_text(study_toml(study))
+    file.write_text(write_study(study))
     with penstock.Client() as client:
         for given, what in ((study, "study empty"), (file, str(file))):
             with pytest.raises(InvalidInput, match="the report would answer nothing") as caught:

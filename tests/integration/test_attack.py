@@ -38,9 +38,9 @@ from penstock.schema import Column, Schema
 from penstock.schema.encoding import Encoding
 from penstock.study.study import Study
 from penstock.wire.signed import sign_study
-from penstock_client.attack.attacker import _sweep, _trial
+from penstock_client.attack.attacker import _make_trial, _sweep
 from penstock_client.attack.inference import run as run_attack
-from penstock_client.attack.inference import specified
+from penstock_client.attack.inference import seal_task
 from penstock_client.gate.admission import consider
 from penstock_client.gate.facts import read_facts
 from penstock_client.rows.sealed import map_rows
@@ -224,7 +224,7 @@ def test_a_preview_without_the_attack_reads_no_row(world, site, fast):
 
 def test_an_attack_that_fails_says_where_and_nothing_of_the_rows(world, site, fast):
     request, before = asked(world, site, fast), files(site)
-    with specified(site.paths, read_settings(site.paths), request) as (spec, rows):
+    with seal_task(site.paths, read_settings(site.paths), request) as (spec, rows):
         half = world.root / "half.arrow"
         half.write_bytes(bytes(map_rows(rows))[:1000])
         with half.open("rb") as file, pytest.raises(JobFailed) as caught:
@@ -257,7 +257,7 @@ def test_an_attack_that_cannot_fit_is_refused_before_it_starts(world, site, fast
 
 def test_an_attack_that_runs_out_of_memory_says_so(world, site, fast):
     request = asked(world, site, fast, flows=8, hidden=(1024, 1024))
-    with specified(site.paths, read_settings(site.paths), request) as (spec, rows):
+    with seal_task(site.paths, read_settings(site.paths), request) as (spec, rows):
         with pytest.raises(JobFailed) as caught:
             run_attack(replace(spec, memory_gb=0.4), rows, 1, lambda _done, _of: None)
     assert "nothing was charged or kept" in str(caught.value)
@@ -330,7 +330,7 @@ def test_mistakes_are_named_before_anything_runs(world, site, fast, arguments, c
 def test_what_is_attacked_is_what_would_be_charged(world, site, fast):
     request = asked(world, site, fast, w=0.005)
     settings = read_settings(site.paths)
-    with specified(site.paths, settings, request) as (spec, _):
+    with seal_task(site.paths, settings, request) as (spec, _):
         assert spec.persons == PEOPLE
     signed = sign_study(Study.from_dict(spec.study), world.analyst)
     admission = consider(signed, read_facts(site.paths, settings, site.ledger(), stamp_now()))
@@ -352,7 +352,7 @@ def test_persons_are_attacked_and_not_their_rows(fast, guarantee):
     given = None if guarantee == "empirical" else (public, np.ones((150, 3), dtype=bool))
     task = Task(None, MAF, Encoding(schema), planned, rows * present[..., None], present, given)
     noise, steps = SeededNoise(1), []
-    trial = _trial(task, MAF.attacked(task.plan), noise, "cpu", steps.append)
+    trial = _make_trial(task, MAF.attacked(task.plan), noise, "cpu", steps.append)
     found = _sweep(MAF.attacked(task.plan), trial, noise, [0.9], [LATENT], steps.append).at(0.9)
     report = found.reports["likelihood ratio"]
     persons = int(present.any(axis=1).sum())
@@ -372,7 +372,7 @@ def test_at_w_zero_an_overfitted_model_tells_who_it_was_fitted_to(fast):
     planned = plan(mechanism, SCHEMA, 300, PrivacyRequest(1.0, 1e-5, "empirical"))
     task = Task(None, MAF, Encoding(SCHEMA), planned, rows, np.ones((300, 1), dtype=bool), None)
     noise = SeededNoise(1)
-    trial = _trial(task, MAF.attacked(task.plan), noise, "cpu", lambda _: None)
+    trial = _make_trial(task, MAF.attacked(task.plan), noise, "cpu", lambda _: None)
     found = _sweep(MAF.attacked(task.plan), trial, noise, [0.0], [LATENT], lambda _: None).at(0.0)
     # Over other seeds 0.63 to 0.80; with the flow's density at the rows, as if they were their own
     # scores, 0.30 to 0.49.

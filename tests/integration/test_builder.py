@@ -23,11 +23,11 @@ from penstock.wire.messages import StudyState
 from penstock.wire.signatures import generate_key
 from penstock.wire.signed import sign_cancel
 from penstock_server.install.founding import open_coordinator
-from penstock_server.operate import doctor
+from penstock_server.operate import server_doctor
 from penstock_server.operate.builder import MAKING, Builder
-from penstock_server.results import material, results
+from penstock_server.results import material, production
 from penstock_server.store.leases import Leases
-from penstock_server.store.tables import study_table
+from penstock_server.store.sql_tables import study_table
 
 ANALYST = generate_key()
 GOLDEN = Path(__file__).parents[1] / "golden" / "data" / "coordinator-3"
@@ -133,7 +133,7 @@ def test_a_process_without_secrets_makes_the_bytes_that_were_made_before(coordin
         until(lambda: state(coordinator, study) is StudyState.FINISHED)
     row = coordinator.store.studies.find(study)
     assert row.finished < since
-    results.build(material.gather(coordinator, row, row.finished), tmp_path)
+    production.build_results(material.gather(coordinator, row, row.finished), tmp_path)
     assert report(coordinator, study) == (tmp_path / "report.json").read_bytes()
     assert left_behind(coordinator) == []
 
@@ -256,7 +256,11 @@ def test_a_full_disk_is_told_and_waited_for(coordinator):
             filler.write_bytes(bytes(100_000))
         until(lambda: builder.turn() is False and coordinator.status(study)["note"])
         assert "disk is full" in coordinator.status(study)["note"]
-        late = next(r for r in doctor.checkup(coordinator.folder.root) if r.check == "results")
+        late = next(
+            r
+            for r in server_doctor.check_coordinator(coordinator.folder.root)
+            if r.check == "results"
+        )
         assert (late.state, "disk is full" in late.found) == ("warn", True)
         assert state(coordinator, study) is StudyState.POOLING
         give_room()

@@ -26,10 +26,10 @@ from typer.testing import CliRunner
 from penstock.base.errors import SignatureError
 from penstock.cli.main import app
 from penstock.schema import Column, Schema
-from penstock.study.toml import dictionary_toml, parse_study
+from penstock.study.toml import parse_study, write_dictionary
 from penstock.wire.canonical import canonical
-from penstock_client.ledger.database import Database, hold_exclusively
 from penstock_client.ledger.ledger import Ledger
+from penstock_client.ledger.sqlite_file import Database, hold_exclusively
 from penstock_client.ledger.state import State
 from penstock_client.onboarding import certification
 from penstock_client.site.site_paths import SitePaths
@@ -45,7 +45,7 @@ SCHEMA = Schema(
 )
 N = 200
 FRAME = 240
-DICTIONARY = dictionary_toml(SCHEMA, FRAME)
+DICTIONARY = write_dictionary(SCHEMA, FRAME)
 
 
 def rows(n: int = N, shift: int = 0) -> list[list[str]]:
@@ -626,6 +626,7 @@ def test_a_sound_study_is_read_back(study):
     ("mechanism", "more", "words"),
     [
         ("sliced-wasserstein", (), "synthetic tables"),
+        ("structured", (), "synthetic tables"),
         ("trajectory", ("--time", "age"), "particles at each of 10 time points of age"),
         ("gibbs", (), "coefficients with covariance, and no table"),
     ],
@@ -643,7 +644,7 @@ def test_an_unknown_mechanism_is_refused(study):
     join, path = study.parent / "a" / "join.json", study.parent / "other.toml"
     names = ("--name", "s2", "--site", "a", "--out", path)
     said = penstock("study", "new", join, *names, "--mechanism", "gan", code=2)
-    assert "one of maf, sliced-wasserstein, trajectory, gibbs" in said.err
+    assert "one of maf, sliced-wasserstein, structured, trajectory, gibbs" in said.err
     assert not path.exists()
 
 

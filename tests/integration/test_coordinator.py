@@ -27,11 +27,11 @@ from penstock.wire import gate_pb2, gate_pb2_grpc
 from penstock.wire.calls import connect
 from penstock.wire.signed import sign_cancel
 from penstock_client.cli.common import call_document
-from penstock_client.ledger.database import Database
 from penstock_client.ledger.ledger import Ledger
+from penstock_client.ledger.sqlite_file import Database
 from penstock_server.install.enrolment import enrol_site
 from penstock_server.install.founding import make_coordinator, open_coordinator
-from penstock_server.results import results
+from penstock_server.results import production
 from penstock_server.transport.pump import keep_pumping
 
 PERSONS = {"a": 120, "b": 90}
@@ -121,7 +121,7 @@ def made(world, tmp_path_factory):
 
 
 def pull(made, out, *, copies="one"):
-    results.pull(made["coordinator"], made["study"], out, copies=copies)
+    production.pull_results(made["coordinator"], made["study"], out, copies=copies)
     return out
 
 
@@ -245,7 +245,7 @@ def test_a_study_that_has_not_finished_has_no_results(world, tmp_path):
     enrol_site(coordinator, json.loads(site.paths.join.read_text()))
     study_id = coordinator.submit(world.signed(schema=SCHEMA, estimands=(ESTIMAND,)))
     with pytest.raises(CoordinatorError, match="no results"):
-        results.pull(coordinator, study_id, tmp_path / "out", copies="one")
+        production.pull_results(coordinator, study_id, tmp_path / "out", copies="one")
     assert not (tmp_path / "out").exists()
 
 
@@ -282,7 +282,7 @@ def test_a_study_is_closed_without_a_site_whose_steward_has_not_looked(world, tm
     assert second.ledger().charges == {}
     assert len(first.ledger().charges) == 1
     out = tmp_path / "out"
-    results.pull(coordinator, study_id, out, copies="one")
+    production.pull_results(coordinator, study_id, out, copies="one")
     report = json.loads((out / "report.json").read_text())
     (late,) = report["missing"]
     assert (late["site"], late["state"], late["code"]) == (second.name, "timed-out", "late")
@@ -325,5 +325,5 @@ def test_a_killed_pump_loses_nothing_and_charges_once(world, tmp_path):
     for site in world.sites:
         (charge,) = site.ledger().charges.values()
         assert charge.status == "committed"
-    out = results.pull(coordinator, study_id, tmp_path / "out", copies="all")
+    out = production.pull_results(coordinator, study_id, tmp_path / "out", copies="all")
     assert {p.name for p in out} == FILES

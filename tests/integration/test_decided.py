@@ -14,9 +14,9 @@ from penstock.cli.main import app
 from penstock.privacy.accounting.accountant import epsilon_pld
 from penstock.privacy.events import Gaussian
 from penstock.privacy.request import advised_delta
-from penstock.study.toml import study_toml
-from penstock_client.ledger.database import Database
+from penstock.study.toml import write_study
 from penstock_client.ledger.ledger import Ledger
+from penstock_client.ledger.sqlite_file import Database
 from penstock_client.ledger.state import Charge
 
 
@@ -72,11 +72,11 @@ def test_a_study_check_warns_of_delta_where_the_persons_are_known(world, tmp_pat
     site = world.site("a")
     file = tmp_path / "study.toml"
     study = world.study()
-    file.write_text(study_toml(replace(study, privacy=replace(study.privacy, delta=0.002))))
+    file.write_text(write_study(replace(study, privacy=replace(study.privacy, delta=0.002))))
     assert "δ" not in told("study", "check", file)[1]
     warned = told("study", "check", file, "--join", site.paths.join)[1]
     assert "a site refuses it by default: ask for at most 1e-05" in warned
-    file.write_text(study_toml(study))
+    file.write_text(write_study(study))
     assert "refuses" not in told("study", "check", file, "--join", site.paths.join)[1]
 
 

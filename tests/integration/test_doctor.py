@@ -23,7 +23,7 @@ from penstock_client.site.network_paths import NetworkPaths
 from penstock_server.install import tls
 from penstock_server.install.configuration import read_settings
 from penstock_server.install.founding import make_coordinator
-from penstock_server.operate import doctor as server_doctor
+from penstock_server.operate import server_doctor as server_doctor
 
 ALL_PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
 
@@ -364,10 +364,10 @@ def test_exempt_from_the_proxy(issued, monkeypatch):
 
 def test_proxy_variables_that_do_not_help(monkeypatch):
     monkeypatch.setenv("HTTP_PROXY", "http://proxy.invalid:3128")
-    assert reachability.proxies("example.org", 443).state == WARN
+    assert reachability.check_proxy("example.org", 443).state == WARN
     for wrong in ("https://proxy.invalid:3128", "socks5://proxy.invalid:1080", "http://"):
         monkeypatch.setenv("HTTPS_PROXY", wrong)
-        assert reachability.proxies("example.org", 443).state == FAIL
+        assert reachability.check_proxy("example.org", 443).state == FAIL
     # The library looks the same way as the standard library that others use.
     monkeypatch.setenv("HTTPS_PROXY", "http://proxy.invalid:3128")
     assert urllib.request.getproxies()["https"] == "http://proxy.invalid:3128"
@@ -432,8 +432,8 @@ def test_a_disk_that_is_almost_full(small_disk, tmp_path, monkeypatch, size, fre
     place = small_disk(size)
     if place is None:  # not root, or no mounts in this container
         place = tmp_path
-        monkeypatch.setattr(checkup, "_free_bytes", lambda _: free)
-    row = checkup.disk(place / "not" / "made" / "yet")
+        monkeypatch.setattr(checkup, "_count_free_bytes", lambda _: free)
+    row = checkup.check_disk(place / "not" / "made" / "yet")
     assert row.state == state
     assert row.remedy
 
@@ -443,11 +443,11 @@ def test_modes(tmp_path):
     key.touch(mode=0o600)
     folder.mkdir(mode=0o700)
     absent = tmp_path / "absent"
-    (row,) = checkup.modes([key, folder, absent])
+    (row,) = checkup.check_modes([key, folder, absent])
     assert (row.state, row.found) == (OK, "2 keys and directories closed to others")
     key.chmod(0o640)
     folder.chmod(0o755)
-    rows = checkup.modes([key, folder, absent])
+    rows = checkup.check_modes([key, folder, absent])
     assert [r.remedy for r in rows] == [f"Run chmod 600 {key}", f"Run chmod 700 {folder}"]
     assert {r.state for r in rows} == {FAIL}
 
@@ -455,17 +455,17 @@ def test_modes(tmp_path):
 def test_versions(monkeypatch):
     have = {"penstock": "0.1.0", "flwr": "1.41.3", "torch": "2.12.0+cpu"}
     monkeypatch.setattr(checkup, "version", lambda name: have[name])
-    assert {r.state for r in checkup.versions(torch=True)} == {OK}
+    assert {r.state for r in checkup.check_versions(torch=True)} == {OK}
     for name, wrong in (("flwr", "1.42.0"), ("flwr", "1.4.1"), ("torch", "2.3.9"), ("torch", "x")):
         monkeypatch.setattr(checkup, "version", {**have, name: wrong}.__getitem__)
-        row = failed(checkup.versions(torch=True))
+        row = failed(checkup.check_versions(torch=True))
         assert row.check == name
 
     def missing(name):
         raise checkup.PackageNotFoundError(name)
 
     monkeypatch.setattr(checkup, "version", missing)
-    rows = checkup.versions(torch=False)
+    rows = checkup.check_versions(torch=False)
     assert [(r.check, r.found) for r in rows if r.state == FAIL] == [
         ("penstock", "is not installed"),
         ("flwr", "is not installed"),
@@ -476,17 +476,17 @@ def test_the_device(monkeypatch):
     import torch
 
     found = torch.cuda.is_available()
-    (row,) = checkup.device("cpu")
+    (row,) = checkup.check_device("cpu")
     compiled = (OK, "cpu, by the compiled kernel")
     assert (row.state, row.found) == compiled or row.found.startswith("cpu, by torch: ")
     monkeypatch.setattr(kernel, "available", lambda: False)
     monkeypatch.setattr(kernel, "why_not", lambda: "no compiler")
-    (row,) = checkup.device("cpu")
+    (row,) = checkup.check_device("cpu")
     assert (row.state, row.found) == (WARN, "cpu, by torch: no compiler")
-    (row,) = checkup.device("cuda")
+    (row,) = checkup.check_device("cuda")
     assert row.state == (OK if found else FAIL)
     monkeypatch.setattr(checkup, "_PROBE", "raise SystemExit(3)")
-    (row,) = checkup.device("cpu")
+    (row,) = checkup.check_device("cpu")
     assert (row.state, row.found) == (FAIL, "torch does not start")
 
 
@@ -516,7 +516,7 @@ def test_what_is_shown(capsys):
 @pytest.fixture
 def quick(monkeypatch):
     """Torch was looked at above; it takes seconds each time."""
-    monkeypatch.setattr(site_doctor, "device", lambda wanted: [Row("device", OK, wanted)])
+    monkeypatch.setattr(site_doctor, "check_device", lambda wanted: [Row("device", OK, wanted)])
 
 
 def join(site, address, ca):
@@ -546,6 +546,23 @@ def test_a_site_that_works(world, quick, issued):
     assert {r.state for r in rows if r.check != "disk"} == {OK}
     assert the(rows, "gate").found == "answers"
     assert the(rows, "wire")
+
+
+def test_keys_of_a_policy_that_have_no_effect_are_named_one_a_row(world, quick):
+    """A steward who wrote a limit years ago must not believe that it still holds."""
+    site = world.site()
+    text = site.paths.policy.read_text().replace("[limits]", "[limits]\napproximate_delta = 1e-6")
+    site.paths.policy.write_text(text + '[strata]\nnames = ["north"]\n')
+    limit = text.split("\n").index("approximate_delta = 1e-6") + 1
+    last = text.count("\n") + 1
+    rows = site_doctor.check_site(site.paths.root)
+    first, *retired = [r for r in rows if r.check == "policy"]
+    assert first.state == OK
+    assert [(r.state, r.found) for r in retired] == [
+        (WARN, f"line {limit}: limits.approximate_delta has no effect"),
+        (WARN, f"line {last}: strata has no effect"),
+    ]
+    assert all("Remove the key" in r.remedy for r in retired)
 
 
 def test_a_site_with_everything_wrong(world, quick):
@@ -610,7 +627,7 @@ def made(world):
 
 
 def test_a_coordinator_that_does_not_run(made):
-    rows = server_doctor.checkup(made)
+    rows = server_doctor.check_coordinator(made)
     assert not [r for r in rows if r.state == FAIL], rows
     assert "does not run" in the(rows, "port").found
     assert the(rows, "certificate").state == OK
@@ -638,13 +655,13 @@ def test_a_coordinator_that_runs_and_one_whose_port_is_taken(made, issued):
         return server
 
     server = serve(made / "tls")
-    rows = server_doctor.checkup(made)
+    rows = server_doctor.check_coordinator(made)
     server.shutdown()
     server.server_close()
     assert the(rows, "port").state == OK
     assert the(rows, "sites").found == "0 of 0 online"
     server = serve(issued)  # another authority: not ours
-    rows = server_doctor.checkup(made)
+    rows = server_doctor.check_coordinator(made)
     server.shutdown()
     server.server_close()
     assert failed(rows).check == "port"
@@ -655,32 +672,32 @@ def test_a_coordinator_with_everything_wrong(made):
     (folder / "server.key").chmod(0o644)
     (made / "coordinator.db").write_bytes(b"no database")
     tls.issue(folder, ["localhost"], now=datetime.now(UTC) - timedelta(days=400))
-    rows = server_doctor.checkup(made)
+    rows = server_doctor.check_coordinator(made)
     assert {r.check for r in rows if r.state == FAIL} == {"modes", "store", "certificate"}
     tls.issue(folder, ["other.example"])
-    row = the(server_doctor.checkup(made), "certificate")
+    row = the(server_doctor.check_coordinator(made), "certificate")
     assert row.state == FAIL
     assert "it is for other.example" in row.found
     tls.issue(folder, ["localhost"], now=datetime.now(UTC) - timedelta(days=380))
-    assert the(server_doctor.checkup(made), "certificate").state == WARN
+    assert the(server_doctor.check_coordinator(made), "certificate").state == WARN
     tls.issue(folder, ["localhost"], now=datetime.now(UTC) + timedelta(days=1))
-    assert the(server_doctor.checkup(made), "clock").state == FAIL
+    assert the(server_doctor.check_coordinator(made), "clock").state == FAIL
     shutil.copy(folder / "ca.key", folder / "server.key")
-    row = the(server_doctor.checkup(made), "certificate")
+    row = the(server_doctor.check_coordinator(made), "certificate")
     assert "is not the key of the certificate" in row.found
 
 
 def test_no_coordinator_at_all(tmp_path):
-    row = failed(server_doctor.checkup(tmp_path))
+    row = failed(server_doctor.check_coordinator(tmp_path))
     assert row.check == "coordinator"
     assert "server init" in row.remedy
 
 
 def test_the_server_command(made):
-    status, text = run_command("penstock_server.operate.doctor", "-d", made, "--json")
+    status, text = run_command("penstock_server.operate.server_doctor", "-d", made, "--json")
     assert status == 0
     assert all(set(row) == {"check", "state", "found", "remedy"} for row in json.loads(text))
     (made / "tls" / "ca.key").chmod(0o640)
-    status, text = run_command("penstock_server.operate.doctor", "-d", made)
+    status, text = run_command("penstock_server.operate.server_doctor", "-d", made)
     assert status == 10
     assert "chmod 600" in text

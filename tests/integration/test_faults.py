@@ -7,8 +7,8 @@ import time
 import pytest
 
 from penstock.base.errors import GateUnavailable, LedgerError, Refused
-from penstock_client.ledger.database import Database
 from penstock_client.ledger.ledger import Ledger
+from penstock_client.ledger.sqlite_file import Database
 from penstock_client.ledger.state import State
 from penstock_client.operate.site_daemon import check_before_start
 

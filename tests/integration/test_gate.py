@@ -13,6 +13,7 @@ from dataclasses import replace
 
 import psutil
 import pytest
+from tests.conftest import open_world
 
 from penstock.base.errors import GateUnavailable, Refused
 from penstock.mechanisms import SlicedWasserstein
@@ -126,21 +127,31 @@ def test_the_worker_dies_with_its_gate(world, fast):
     assert not worker.is_running() or worker.status() == psutil.STATUS_ZOMBIE
 
 
-def test_the_same_request_costs_nothing_and_returns_the_same_bytes(world):
-    site = world.site()
-    site.start()
-    signed = world.signed()
-    first = site.submit(signed)
-    site.wait(first.request_id)
-    bytes_once = site.collect(first.request_id)
+@pytest.fixture(scope="module")
+def released():
+    """One site that has delivered a study and can afford no second, for every test that changes
+    nothing: its world, the study and the request."""
+    with open_world() as world:
+        site = world.site(total=2.5)
+        site.start()
+        signed = world.signed()
+        job = site.submit(signed)
+        assert site.wait(job.request_id).state == "delivered"
+        yield world, signed, job.request_id
+
+
+def test_the_same_request_costs_nothing_and_returns_the_same_bytes(released):
+    world, signed, first = released
+    site = world.sites[0]
+    bytes_once = site.collect(first)
     seq = site.ledger().seq
     with connect(site.paths.gate_socket) as channel:
         stub = gate_pb2_grpc.GateStub(channel)
         request = gate_pb2.SubmitRequest(signed_study=signed.to_bytes())
         ids = {stub.Submit(request, timeout=20).request_id for _ in range(1000)}
-    assert ids == {first.request_id}
+    assert ids == {first}
     assert site.ledger().seq == seq
-    assert site.collect(first.request_id) == bytes_once
+    assert site.collect(first) == bytes_once
 
 
 def test_two_studies_at_once_cannot_overspend(world):
@@ -165,10 +176,9 @@ def test_two_studies_at_once_cannot_overspend(world):
     assert lineage.filter.spent(lineage.events()) <= 2.5
 
 
-def test_a_refused_study_costs_nothing_and_says_what_is_left(world):
-    site = world.site(total=2.5)
-    site.start()
-    site.wait(site.submit(world.signed()).request_id)
+def test_a_refused_study_costs_nothing_and_says_what_is_left(released):
+    world, *_ = released
+    site = world.sites[0]
     seq = site.ledger().seq
     refusal = refused(site, world.signed(name="other"))
     assert refusal.reason == "budget"
@@ -217,22 +227,20 @@ def test_a_silent_no_looks_like_no_answer(world):
     assert site.poll(job.request_id).state == "cancelled"
 
 
-def test_a_release_is_fetched_in_pieces_that_are_always_the_same(world):
-    site = world.site()
-    site.start()
-    job = site.submit(world.signed())
-    site.wait(job.request_id)
-    manifest, table = site.collect(job.request_id)
+def test_a_release_is_fetched_in_pieces_that_are_always_the_same(released):
+    world, _, request = released
+    site = world.sites[0]
+    manifest, table = site.collect(request)
     size = len(table)
     assert size > 1000
     for offset, length in ((0, 7), (500, 0), (size - 3, 10), (0, size + 1), (17, 1000)):
         end = offset + length if length else size
-        assert site.collect(job.request_id, offset, length) == (manifest, table[offset:end])
+        assert site.collect(request, offset, length) == (manifest, table[offset:end])
     for beyond in (size, size + 1, 2**63, 2**64 - 1):
-        assert site.collect(job.request_id, beyond) == (manifest, b"")
+        assert site.collect(request, beyond) == (manifest, b"")
     with contextlib.closing(connect(site.paths.gate_socket)) as channel:
-        request = gate_pb2.CollectRequest(request_id=job.request_id, offset=size)
-        (part,) = list(gate_pb2_grpc.GateStub(channel).Collect(request, timeout=20))
+        end = gate_pb2.CollectRequest(request_id=request, offset=size)
+        (part,) = list(gate_pb2_grpc.GateStub(channel).Collect(end, timeout=20))
     assert part.size == size
 
 
@@ -262,6 +270,15 @@ def test_cancel_during_the_run_burns_the_charge(world, fast):
     assert site.ledger().charges[job.request_id].status == "burnt"
 
 
+@pytest.fixture(scope="module")
+def refuser():
+    """One site and its gate for every test that is refused: a refusal changes nothing."""
+    with open_world() as world:
+        world.site().start()
+        yield world
+        assert not world.sites[0].ledger().charges
+
+
 REFUSALS = {
     "expired": {"expires": "2021-01-01T00:00:00Z"},
     "not-yet-valid": {"not_before": "2098-01-01T00:00:00Z"},
@@ -273,52 +290,44 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("code", REFUSALS)
-def test_refusals_are_public_and_free(world, code):
-    site = world.site()
-    site.start()
-    assert refused(site, world.signed(**REFUSALS[code])).reason == code
+def test_refusals_are_public_and_free(refuser, code):
+    site = refuser.sites[0]
+    assert refused(site, refuser.signed(**REFUSALS[code])).reason == code
     assert not site.ledger().charges
 
 
-def test_a_mechanism_that_is_not_allowed_was_refused_without_those_that_are(world):
-    site = world.site()
-    site.start()
-    refusal = refused(site, world.signed(mechanism=SlicedWasserstein(copies=1)))
+def test_a_mechanism_that_is_not_allowed_was_refused_without_those_that_are(refuser):
+    refusal = refused(refuser.sites[0], refuser.signed(mechanism=SlicedWasserstein(copies=1)))
     assert refusal.reason == "mechanism"
     assert "does not allow this mechanism: it allows maf" in str(refusal)
     assert "ask its steward to add this one to `mechanisms`" in str(refusal)
 
 
-def test_an_unknown_signer_is_refused(world):
-    site = world.site()
-    site.start()
-    stranger = sign_study(world.study(), generate_key())
-    assert refused(site, stranger).reason == "unknown-signer"
+def test_an_unknown_signer_is_refused(refuser):
+    stranger = sign_study(refuser.study(), generate_key())
+    assert refused(refuser.sites[0], stranger).reason == "unknown-signer"
 
 
-def test_a_changed_study_is_refused(world):
-    site = world.site()
-    site.start()
-    body = json.loads(world.signed().to_bytes())
+def test_a_changed_study_is_refused(refuser):
+    body = json.loads(refuser.signed().to_bytes())
     body["study"]["privacy"]["epsilon"] = 2.5
     with pytest.raises(Refused) as caught:
-        site.call("Submit", gate_pb2.SubmitRequest(signed_study=json.dumps(body).encode()))
+        refuser.sites[0].call(
+            "Submit", gate_pb2.SubmitRequest(signed_study=json.dumps(body).encode())
+        )
     assert caught.value.reason == "signature"
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"[1]", b"\xff\xfe", b'{"a":' * 5000])
-def test_junk_is_refused_without_a_trace(world, data):
-    site = world.site()
-    site.start()
+def test_junk_is_refused_without_a_trace(refuser, data):
     with pytest.raises(Refused) as caught:
-        site.call("Submit", gate_pb2.SubmitRequest(signed_study=data))
+        refuser.sites[0].call("Submit", gate_pb2.SubmitRequest(signed_study=data))
     assert caught.value.reason in ("malformed", "signature")
     assert "Traceback" not in str(caught.value)
 
 
-def test_sockets_and_files_have_their_modes(world):
-    site = world.site()
-    site.start()
+def test_sockets_and_files_have_their_modes(refuser):
+    site = refuser.sites[0]
     mode = lambda p: stat.S_IMODE(os.stat(p).st_mode)  # noqa: E731
     assert mode(site.paths.gate_socket) == 0o660
     assert mode(site.paths.steward_socket) == 0o600

@@ -38,13 +38,20 @@ from flwr.supernode.fleet_http_client import FleetHttpClient
 from tests.integration.test_canaries import SCHEMA, canaries, csv_with_canaries
 from tests.support.federation import COORDINATOR, Federation
 
-from penstock.processes.flower import MESSAGE_TYPE, acquire, beating, pack, task_client, unpack
+from penstock.processes.flower import (
+    MESSAGE_TYPE,
+    acquire,
+    keep_beating,
+    make_task_client,
+    pack,
+    unpack,
+)
 from penstock.questions.estimands import Estimand
 from penstock_client.site.network_paths import NetworkPaths
 from penstock_server.store.folder import Folder
 from penstock_server.transport import packets
 from penstock_server.transport.flower import runner
-from penstock_server.transport.flower.control import Control, bundle, node_key_bytes
+from penstock_server.transport.flower.control import Control, read_bundle, read_node_key
 from penstock_server.transport.flower.grid import COMPONENT, UnixGrid
 
 QUESTION = {"schema": SCHEMA, "estimands": (Estimand("e", "ols", "y", "x"),)}
@@ -91,15 +98,15 @@ def as_coordinator(federation, fab, packet):
     folder = Folder(federation.folder(COORDINATOR))
     control = Control(folder.superlink_socket)
     line = network(federation).read_public()
-    node = control.reconcile({"a": node_key_bytes(line)})["a"]
+    node = control.reconcile({"a": read_node_key(line)})["a"]
     request = StartRunRequest(fab=fab_to_proto(Fab(hashlib.sha256(fab).hexdigest(), fab, {})))
     run_id = control._client.StartRun(request).run_id
     control.close()
     secret, path = folder.secret.read_bytes(), folder.superlink_socket
     tokens = acquire(path, COMPONENT, secret, runner.TASK, stop=lambda: False)
     token = next(tokens)
-    client = task_client(path, COMPONENT, token)
-    with beating(client):
+    client = make_task_client(path, COMPONENT, token)
+    with keep_beating(client):
         task = client.PullTaskInput(PullTaskInputRequest())
         assert task.run.run_id == run_id
         grid = UnixGrid(path, token)
@@ -139,7 +146,7 @@ def test_a_bundle_that_shadows_the_packages_is_never_run(federation, tmp_path):
     assert marker.read_text() == "penstock_client"  # it would, if it were run
     marker.unlink()
     asked = packets.write_batch([], {}, b"")
-    honest = as_coordinator(federation, bundle(), asked)
+    honest = as_coordinator(federation, read_bundle(), asked)
     assert (
         packets.read_description(packets.read_answers(unpack(honest.content))[packets.DESCRIBE])[
             "site"
@@ -161,7 +168,7 @@ def test_a_bundle_that_shadows_the_packages_is_never_run(federation, tmp_path):
 
 
 def test_what_is_no_packet_is_answered_by_a_code(federation):
-    reply = as_coordinator(federation, bundle(), b"\xff" * 100)
+    reply = as_coordinator(federation, read_bundle(), b"\xff" * 100)
     assert unpack(reply.content) == b""
 
 
@@ -192,7 +199,7 @@ def test_a_node_with_another_key_is_refused(federation, tmp_path):
     nodes = control._client.ListNodes(ListNodesRequest()).nodes_info
     control.close()
     known = [n.public_key for n in nodes if n.status == "online"]
-    assert known == [node_key_bytes(own.read_public())]
+    assert known == [read_node_key(own.read_public())]
 
 
 class SignedAt:

@@ -26,16 +26,16 @@ from penstock.privacy.accounting.accountant import epsilon
 from penstock.privacy.events import Gaussian, PoissonGaussian, Unbounded, from_dict, to_dict
 from penstock.privacy.request import PrivacyRequest
 from penstock.questions.estimands import Estimand
-from penstock.study.toml import study_template, study_toml
+from penstock.study.toml import draft_study, write_study
 from penstock.wire.signatures import generate_key, public_hex, sign
-from penstock_client.cli import budget
+from penstock_client.cli import budget_view
 from penstock_client.gate.admission import consider
 from penstock_client.gate.facts import read_facts
 from penstock_client.ledger import picture, prospects, whatif
 from penstock_client.ledger.budget import summarize_budget
-from penstock_client.ledger.database import Database
 from penstock_client.ledger.ledger import Ledger
 from penstock_client.ledger.records import RECORD
+from penstock_client.ledger.sqlite_file import Database
 from penstock_client.ledger.state import Charge, State
 from penstock_client.site.policy import read_policy
 from penstock_client.site.signers import read_trust
@@ -188,12 +188,12 @@ def test_the_bar_needs_neither_colour_nor_more_than_ascii(steward, monkeypatch):
     (row,) = steward.json("show")
     raw = io.BytesIO()
     plain = io.TextIOWrapper(raw, encoding="ascii")  # strict: anything else would raise
-    monkeypatch.setattr(budget, "out", Console(file=plain, highlight=False, soft_wrap=True))
-    budget._bar(row["share_spent"])
+    monkeypatch.setattr(budget_view, "out", Console(file=plain, highlight=False, soft_wrap=True))
+    budget_view._show_bar(row["share_spent"])
     plain.flush()
     assert set(raw.getvalue().decode().strip()) == {"#", "."}
     assert 0 < row["share_spent"] < 1
-    assert raw.getvalue().count(b"#") == math.ceil(row["share_spent"] * budget.WIDTH)
+    assert raw.getvalue().count(b"#") == math.ceil(row["share_spent"] * budget_view.WIDTH)
 
 
 def test_show_of_an_ended_budget(steward):
@@ -376,7 +376,7 @@ def test_what_if_of_a_mechanism(steward):
 
 @pytest.fixture
 def study(steward, world, tmp_path) -> Path:
-    text = study_template(
+    text = draft_study(
         world.study().schema,
         name="trial",
         sites=("a",),
@@ -410,7 +410,7 @@ def test_what_if_promised_what_a_gate_refuses(steward, world, tmp_path):
             consider(signed, facts)
         assert caught.value.reason == code
         path = tmp_path / f"{code}.toml"
-        path.write_text(study_toml(signed.study))
+        path.write_text(write_study(signed.study))
         found = steward.json("what-if", "--study", path, "--signer", signer.label)
         assert not found["admitted"]
         (refusal,) = found["refusals"]

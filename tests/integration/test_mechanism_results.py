@@ -16,13 +16,14 @@ from penstock.analyst import ALWAYS, RESULT_FILES
 from penstock.base.errors import CoordinatorError
 from penstock.mechanisms import Gibbs
 from penstock.wire.signatures import generate_key
-from penstock_server.report.build import report_schema
-from penstock_server.results import results
+from penstock_server.report.composition import report_schema
+from penstock_server.results import production
 
 ANALYST = generate_key()
 WRITTEN = {
     "maf": ("pooled.parquet", "pooled.csv"),
     "sliced-wasserstein": ("pooled.parquet", "pooled.csv"),
+    "structured": ("pooled.parquet", "pooled.csv"),
     "trajectory": (
         "pooled.parquet",
         "pooled.csv",
@@ -53,7 +54,9 @@ def finished(coordinator, name: str) -> str:
 
 @pytest.mark.parametrize("name", WRITTEN)
 def test_every_mechanism_has_its_files(coordinator, name, tmp_path):
-    files = results.pull(coordinator, finished(coordinator, name), tmp_path, copies="all")
+    files = production.pull_results(
+        coordinator, finished(coordinator, name), tmp_path, copies="all"
+    )
     assert tuple(f.name for f in files) == (*ALWAYS, *WRITTEN[name])
     assert {f.name for f in tmp_path.iterdir()} == {f.name for f in files} <= set(RESULT_FILES)
     report = json.loads((tmp_path / "report.json").read_text())
@@ -71,7 +74,7 @@ def test_every_mechanism_has_its_files(coordinator, name, tmp_path):
 def test_the_same_files_come_again(coordinator, name, tmp_path):
     study_id = finished(coordinator, name)
     for folder in ("a", "b"):
-        results.pull(coordinator, study_id, tmp_path / folder, copies="one")
+        production.pull_results(coordinator, study_id, tmp_path / folder, copies="one")
     for file in (tmp_path / "a").iterdir():
         assert file.read_bytes() == (tmp_path / "b" / file.name).read_bytes(), file.name
 
@@ -81,7 +84,7 @@ def test_couplings_that_cannot_be_made_are_left_out_and_said(coordinator, monkey
     monkeypatch.setattr(
         "penstock_server.mechanisms.trajectory.exports.find_spec", lambda name: None
     )
-    files = results.pull(coordinator, study_id, tmp_path, copies="one")
+    files = production.pull_results(coordinator, study_id, tmp_path, copies="one")
     assert "couplings.parquet" not in {f.name for f in files}
     described = json.loads((tmp_path / "dictionary.json").read_text())
     assert "torch" in described["trajectory"]["couplings"]["missing"]
@@ -113,7 +116,7 @@ def test_a_report_of_the_last_format_can_still_be_pulled(coordinator, tmp_path):
         del estimand["fitted"]
     path.write_text(json.dumps(old))
     try:
-        results.pull(coordinator, study_id, tmp_path, copies="one")
+        production.pull_results(coordinator, study_id, tmp_path, copies="one")
     finally:
         path.write_text(kept)
     jsonschema.Draft202012Validator(report_schema()).validate(
@@ -122,7 +125,7 @@ def test_a_report_of_the_last_format_can_still_be_pulled(coordinator, tmp_path):
 
 
 def test_the_answer_in_the_report_is_the_last_term_of_the_file(coordinator, tmp_path):
-    results.pull(coordinator, finished(coordinator, "gibbs"), tmp_path, copies="one")
+    production.pull_results(coordinator, finished(coordinator, "gibbs"), tmp_path, copies="one")
     report = json.loads((tmp_path / "report.json").read_text())
     found = json.loads((tmp_path / "coefficients.json").read_text())
     assert isinstance(made.MECHANISMS["gibbs"], Gibbs)
@@ -134,9 +137,9 @@ def test_the_answer_in_the_report_is_the_last_term_of_the_file(coordinator, tmp_
 def test_an_analyst_can_pull_refits_and_the_rule_that_combines_them(coordinator, tmp_path):
     """The rule of dictionary.json, followed step by step, gives a single site's own interval."""
     study_id = finished(coordinator, "maf")
-    files = results.pull(coordinator, study_id, tmp_path / "all", copies="all")
+    files = production.pull_results(coordinator, study_id, tmp_path / "all", copies="all")
     assert not any(file.name.startswith("refits") for file in files)
-    files = results.pull(coordinator, study_id, tmp_path, copies="refits")
+    files = production.pull_results(coordinator, study_id, tmp_path, copies="refits")
     assert {"refits.parquet", "refits.csv"} <= {file.name for file in files}
     refits = pd.read_parquet(tmp_path / "refits.parquet")
     assert list(refits.columns[:3]) == ["_site", "_refit", "_copy"]

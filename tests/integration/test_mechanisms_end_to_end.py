@@ -33,11 +33,11 @@ from penstock.privacy.request import PrivacyRequest
 from penstock.questions.estimands import Estimand
 from penstock.schema import Schema
 from penstock.wire.signed import SignedStudy
-from penstock_client.ledger.database import Database
 from penstock_client.ledger.ledger import Ledger
+from penstock_client.ledger.sqlite_file import Database
 from penstock_server.install.enrolment import enrol_site
 from penstock_server.install.founding import make_coordinator, open_coordinator
-from penstock_server.results import results
+from penstock_server.results import production
 from penstock_server.simulate import visits
 
 VERIFY = Path(__file__).parents[2] / "deploy" / "verify_ledger.py"
@@ -92,7 +92,7 @@ class Made:
 
     def pull(self, name: str) -> Path:
         out = self.folder / f"out-{name}"
-        results.pull(self.coordinator, self.ids[name], out, copies="all")
+        production.pull_results(self.coordinator, self.ids[name], out, copies="all")
         return out
 
     def report(self, name: str) -> dict:
@@ -195,12 +195,19 @@ def test_a_table_has_the_public_shape(made, name):
     for site in made.sites(name):
         shape = shape_of(study, PERSONS[site.name])
         manifest, data = site.collect(made.charge(name, site).id)
-        table = pa.ipc.open_stream(data).read_all()
-        assert table.column_names == shape.names
+        source, rows = pa.BufferReader(data), {}
+        for part in shape.parts:
+            begins, table = source.tell(), pa.ipc.open_stream(source).read_all()
+            assert table.schema.equals(part.arrow())
+            rows[part.name] = (len(table), source.tell() - begins)
+        assert source.tell() == len(data)
         told = json.loads(manifest)["manifest"]
         assert told["persons"] == PERSONS[site.name]
-        assert 1 <= told["rows"] <= shape.counts[1]
-        assert shape.copy_rows(table) == told["rows"]
+        assert 1 <= told["rows"] <= shape.first.rows
+        listed = {p["name"]: (p["rows"], p["bytes"]) for p in told["parts"]}
+        assert rows == listed
+        assert shape.counts_fit({name: count for name, (count, _) in rows.items()})
+        assert rows[shape.first.name][0] == told["rows"]
         assert tuple(from_dict(e) for e in told["events"]) == tuple(made.charge(name, site).events)
 
 

@@ -34,6 +34,7 @@ MOST_MB = 400
 SHORT: dict[str, dict[str, object]] = {
     "maf": {"copies": 1, "refits": 1, "steps": 3},
     "sliced-wasserstein": {"copies": 1, "refits": 1},
+    "structured": {"copies": 1, "refits": 1},
     "trajectory": {"copies": 1, "refits": 1, "steps": 4},
     "gibbs": {},
 }
@@ -49,6 +50,8 @@ SHORT: dict[str, dict[str, object]] = {
         ("sliced-wasserstein", 450, 20, 1, {}),
         ("sliced-wasserstein", 2000, 6, 2, {"bases": 20, "bins": 64, "steps": 10}),
         ("sliced-wasserstein", 2000, 8, 1, {"variant": "presampled", "steps": 10}),
+        ("structured", 5000, 20, 1, {}),
+        ("structured", 450, 8, 2, {}),
         ("trajectory", 1667, 20, 1, {}),
         ("trajectory", 200, 5, 1, {"particles": 300}),
         ("gibbs", 5000, 20, 1, {}),

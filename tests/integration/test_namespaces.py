@@ -18,7 +18,7 @@ from tests.support.federation import COORDINATOR, Federation, small_disk
 
 from penstock_client.site.network_paths import NetworkPaths
 from penstock_server.store.folder import Folder
-from penstock_server.transport.flower.control import Control, node_key_bytes
+from penstock_server.transport.flower.control import Control, read_node_key
 
 SITES = ("a", "b")
 MACHINES = (COORDINATOR, *SITES)
@@ -237,7 +237,7 @@ def online(federation, name):
     finally:
         control.close()
     network = NetworkPaths(federation.site(name).paths.network)
-    key = node_key_bytes(network.read_public())
+    key = read_node_key(network.read_public())
     return any(n.public_key == key and n.status == "online" for n in nodes)
 
 

@@ -54,9 +54,16 @@ def delivered(federation, study, seconds=180):
     return status
 
 
-def test_a_study_over_real_processes(federation, tmp_path):
+@pytest.fixture(scope="module")
+def trial(federation):
+    """The first study of the federation, which ended well; several tests look at it."""
     study = federation.submit("trial")
     delivered(federation, study)
+    return study
+
+
+def test_a_study_over_real_processes(federation, trial, tmp_path):
+    study = trial
     files = federation.analyst.pull(study, tmp_path / "out", copies="all")
     assert {f.name for f in files} >= {"report.html", "report.json", "pooled.parquet"}
     pooled = pq.read_table(tmp_path / "out" / "pooled.parquet")
@@ -240,9 +247,11 @@ def restore(federation, name):
     return kept / "ledger" / "gate.db"
 
 
-def test_a_restored_ledger_stops_the_site_until_it_is_recovered(federation):
-    """The module's last test: site b has nothing left to spend after it."""
-    delivered(federation, federation.submit("before"))
+def test_a_restored_ledger_stops_the_site_until_it_is_recovered(federation, trial):
+    """The module's last test: site b has nothing left to spend after it.
+
+    The copies that are put back know nothing of the trial.
+    """
     federation.stop("a", "b")
     newer = restore(federation, "a")
     restore(federation, "b")

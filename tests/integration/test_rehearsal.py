@@ -18,6 +18,7 @@ from tests.conftest import SCHEMA, World
 from tests.support.timed import Slow, Timed
 
 from penstock.mechanisms import MECHANISMS, Gibbs, Maf
+from penstock.mechanisms.released import Kind
 from penstock.schema import Column, Schema
 from penstock_client.rows.snapshot import arrange_by_person, load_rows, recode_levels
 from penstock_client.work import rehearsal
@@ -159,15 +160,15 @@ def test_the_estimate_holds_every_fit_refit_and_table(copies, refits, steps, tim
             now[0] += one
             if told or step == steps:
                 timing.step(step, steps)
-        for copy in range(1, copies + 1):
+        for _ in range(copies):
             now[0] += draw
-            timing.part(copy)
+            timing.part(Kind.COPY)
         now[0] += paths
-        timing.part(0)
-        for refit in range(1, refits + 1):
+        timing.part(Kind.ONCE)
+        for _ in range(refits):
             now[0] += again + one * steps + draw
-            timing.part(-refit)
-        timing.part(0)
+            timing.part(Kind.REFIT)
+        timing.part(Kind.ONCE)
         return timing
 
     few = min(copies, 2), min(refits, 1)
@@ -193,7 +194,7 @@ def _study(mechanism):
 def test_noise_in_what_is_measured_never_shortens_the_estimate_below_one_run():
     short, long = Timing(lambda: 1.0), Timing(lambda: 0.5)
     for timing in (short, long):
-        timing.part(1)
+        timing.part(Kind.COPY)
     found = replace(short.measured(long), first=1.0)
     assert found.step == 0
     assert seconds(_study(Maf()), MECHANISMS["maf"], found) >= 1.0

@@ -26,8 +26,8 @@ from penstock.wire.signatures import generate_key, private_to_pem, public_hex
 from penstock_client.gate.admission import consider
 from penstock_client.gate.facts import read_facts
 from penstock_client.ledger.chain import apply_record
-from penstock_client.ledger.database import Database
 from penstock_client.ledger.ledger import Ledger
+from penstock_client.ledger.sqlite_file import Database
 from penstock_client.ledger.state import Charge, State, Unit
 from penstock_client.onboarding.certification import Declared, certify_rows
 from penstock_client.onboarding.inspection import inspect_rows

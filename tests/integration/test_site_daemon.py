@@ -22,7 +22,7 @@ from penstock.base.errors import InvalidInput, PenstockError, SignatureError
 from penstock.cli.main import app
 from penstock.processes import certificates
 from penstock.wire.signatures import fingerprint
-from penstock_client.ledger.database import find_holder, hold_exclusively
+from penstock_client.ledger.sqlite_file import find_holder, hold_exclusively
 from penstock_client.onboarding.invite import FORMAT
 from penstock_client.operate import site_daemon
 from penstock_client.site.network_paths import (

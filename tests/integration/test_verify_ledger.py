@@ -36,9 +36,9 @@ from penstock.privacy.events import (
 from penstock.wire.canonical import canonical
 from penstock.wire.signatures import fingerprint, generate_key, public_hex, sign
 from penstock_client.ledger.budget import summarize_budget
-from penstock_client.ledger.database import Database
 from penstock_client.ledger.ledger import Ledger
 from penstock_client.ledger.records import RECORD
+from penstock_client.ledger.sqlite_file import Database
 from penstock_client.ledger.state import Charge
 
 SCRIPT = Path(__file__).parents[2] / "deploy" / "verify_ledger.py"

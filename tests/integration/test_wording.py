@@ -15,7 +15,7 @@ from tests.integration.test_cli import DICTIONARY, penstock, replace, site, spoi
 from penstock.base.errors import PenstockError
 from penstock.cli.exits import EXITS
 from penstock.schema import HOW_SUGGESTED, Column, Schema
-from penstock.study.toml import dictionary_toml, parse_study
+from penstock.study.toml import parse_study, write_dictionary
 from penstock.wire.messages import explain
 from penstock_client.site.policy import read_policy
 from penstock_client.site.site_paths import SitePaths
@@ -117,12 +117,12 @@ VISITS = Schema(
 def test_age_was_taken_for_the_time_of_a_visit_in_silence(home):
     aged = Schema((VISITS["age"], VISITS["sbp"]))
     given = ("--name", "s1", "--site", "a", "--out", home / "s.toml", "--mechanism", "trajectory")
-    (home / "dictionary.toml").write_text(dictionary_toml(aged))
+    (home / "dictionary.toml").write_text(write_dictionary(aged))
     said = penstock("study", "new", home / "dictionary.toml", *given, code=2)
     assert "no column says by its name when a row was taken. Give --time, one of age" in said.err
     assert not (home / "s.toml").exists()
     # A column that is called like a time is taken, and that is said.
-    (home / "dictionary.toml").write_text(dictionary_toml(VISITS))
+    (home / "dictionary.toml").write_text(write_dictionary(VISITS))
     said = penstock("study", "new", home / "dictionary.toml", *given)
     assert "time = visit: taken by its name; --time names another column" in said.out
     assert parse_study((home / "s.toml").read_text()).mechanism.time == "visit"
@@ -131,7 +131,7 @@ def test_age_was_taken_for_the_time_of_a_visit_in_silence(home):
 def test_two_columns_called_like_a_time_are_asked_about(home):
     columns = (*VISITS.columns, Column("month", "integer", lower=0, upper=24))
     given = ("--name", "s1", "--site", "a", "--out", home / "s.toml", "--mechanism", "trajectory")
-    (home / "dictionary.toml").write_text(dictionary_toml(Schema(columns)))
+    (home / "dictionary.toml").write_text(write_dictionary(Schema(columns)))
     said = penstock("study", "new", home / "dictionary.toml", *given, code=2)
     assert "visit or month?" in said.err
 

@@ -23,12 +23,14 @@ from numpy.typing import NDArray
 from tests.support.carried_out import release
 from tests.support.traces import code_of, instructions_of, opcodes_of, trace_of
 
-from penstock.mechanisms import Gibbs, Maf, SlicedWasserstein, Trajectory
+from penstock.mechanisms import Gibbs, Maf, SlicedWasserstein, Structured, Trajectory
 from penstock.mechanisms.flow import engine, kernel
 from penstock.mechanisms.flow.architecture import Architecture, active
 from penstock.mechanisms.flow.engine import make_flow
 from penstock.mechanisms.plans import plan
 from penstock.mechanisms.sliced_wasserstein import flow as sliced_flow
+from penstock.mechanisms.structured import densities, matching, population
+from penstock.mechanisms.structured import run as structured
 from penstock.mechanisms.tables import fitting, margins, moments
 from penstock.privacy import measurements
 from penstock.privacy.noise.sources import NOBODY, SeededNoise, batch_size, poisson_batch
@@ -129,6 +131,7 @@ CASES = {
     "presampled": Case(
         SlicedWasserstein(variant="presampled", copies=1, refits=0, steps=3, bases=1)
     ),
+    "structured": Case(Structured(copies=1, refits=0), (COX,), data=tuple(DATA)),
     "trajectory": Case(
         Trajectory("stage", copies=1, refits=0, particles=8, paths=4, steps=3), data=tuple(DATA)
     ),
@@ -211,6 +214,10 @@ def few_public_rows() -> Iterator[None]:
         patched.setattr(fitting, "_MATCH_POWER", 6)
         patched.setattr(fitting, "_REFIT_MATCH_POWER", 6)
         patched.setattr(sliced_flow, "_REFERENCE_POWER", 6)
+        patched.setattr(structured, "_POWER", 6)
+        patched.setattr(densities, "_ROUNDS", 5)
+        patched.setattr(population, "_MATCH_ROUNDS", 3)
+        patched.setattr(matching, "_STEPS", 2)
         yield
 
 

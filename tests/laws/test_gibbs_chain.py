@@ -11,8 +11,8 @@ from scipy.stats import chi2
 from tests.studies.denoise import denoised
 
 from penstock.base.errors import InvalidEvent
-from penstock.mechanisms.gibbs import chain
-from penstock.mechanisms.gibbs.chain import Schedule
+from penstock.mechanisms.gibbs import langevin
+from penstock.mechanisms.gibbs.langevin import Schedule
 from penstock.privacy.accounting.accountant import epsilon_pld
 from penstock.privacy.events import Gaussian, NoisyDescent
 from penstock.privacy.measurements import charge
@@ -33,41 +33,41 @@ def quadratic(theta: Array) -> Array:
 
 @pytest.mark.parametrize(("step", "c"), [(0.5, 0.95), (1.0, 0.9), (1.9, 0.9), (2.0, 1.0)])
 def test_a_step_contracts_by_the_worse_end_of_the_curvature(step: float, c: float) -> None:
-    assert chain.contraction(step, 0.1, 1.0) == pytest.approx(c)
+    assert langevin.contraction(step, 0.1, 1.0) == pytest.approx(c)
 
 
 @pytest.mark.parametrize(("step", "convexity"), [(2.1, 0.1), (0.0, 0.1), (1.0, 0.0), (1.0, 1.5)])
 def test_what_does_not_contract_is_refused(step: float, convexity: float) -> None:
     with pytest.raises(InvalidEvent):
-        chain.contraction(step, convexity, 1.0)
+        langevin.contraction(step, convexity, 1.0)
     with pytest.raises(InvalidEvent):
-        chain.contraction(float("nan"), 0.1, 1.0)
+        langevin.contraction(float("nan"), 0.1, 1.0)
 
 
 @pytest.mark.parametrize("steps", [1, 5, 400])
 def test_a_last_iterate_costs_no_more_than_its_steps(steps: int) -> None:
-    costs = [chain.last_iterate(c, steps) for c in (1e-9, 0.3, 0.9, 0.999, 1.0)]
+    costs = [langevin.last_iterate(c, steps) for c in (1e-9, 0.3, 0.9, 0.999, 1.0)]
     assert costs[0] == pytest.approx(1.0)
     assert costs == sorted(costs)
     assert costs[-1] == pytest.approx(math.sqrt(steps))
-    assert chain.last_iterate(1 - 1e-9, steps) == pytest.approx(math.sqrt(steps), rel=1e-6)
+    assert langevin.last_iterate(1 - 1e-9, steps) == pytest.approx(math.sqrt(steps), rel=1e-6)
 
 
 @pytest.mark.parametrize(("c", "steps"), [(0.5, 30), (0.97, 30), (0.97, 2000)])
 def test_the_last_iterates_bound_is_attained_by_a_quadratic(c: float, steps: int) -> None:
     # θ ← c·θ + η(g ± Δ) + noise: the gradients of one person add up to η(1-c^T)/(1-c).
     step, sigma = 1 - c, 3.0
-    went = chain.propagate(Schedule((step,) * steps, (sigma,) * steps), np.eye(1))
+    went = langevin.propagate(Schedule((step,) * steps, (sigma,) * steps), np.eye(1))
     moved = step * (1 - c**steps) / (1 - c)
     seen = moved / math.sqrt(went.noise[0, 0])
-    assert seen == pytest.approx(chain.last_iterate(c, steps) / sigma, rel=1e-9)
+    assert seen == pytest.approx(langevin.last_iterate(c, steps) / sigma, rel=1e-9)
 
 
 @pytest.mark.parametrize(("steps", "step"), [(1, 1.0), (10, 0.1), (300, 1.0), (3000, 1.8)])
 def test_a_plain_chain_takes_the_cheaper_bound_and_keeps_within_its_budget(
     steps: int, step: float
 ) -> None:
-    schedule = chain.plain(steps, step, 0.02, 1.0, mu=0.4)
+    schedule = langevin.plain(steps, step, 0.02, 1.0, mu=0.4)
     composed = math.sqrt(steps) / 0.4
     assert schedule.multipliers[0] <= composed * (1 + 1e-9)
     paid = epsilon_pld(charge(schedule.measurements), 1e-5)
@@ -78,7 +78,7 @@ def test_a_plain_chain_takes_the_cheaper_bound_and_keeps_within_its_budget(
 
 @pytest.mark.parametrize("momentum", [0.0, 0.4])
 def test_a_preconditioned_chain_costs_its_budget_by_composition(momentum: float) -> None:
-    schedule = chain.averaging(12, 1.4, 0.7, momentum)
+    schedule = langevin.averaging(12, 1.4, 0.7, momentum)
     assert sum(1 / s**2 for s in schedule.multipliers) == pytest.approx(0.49)
     assert sum(e.count for e in charge(schedule.measurements) if isinstance(e, Gaussian)) == 12
     paid = epsilon_pld(charge(schedule.measurements), 1e-5)
@@ -94,8 +94,8 @@ def test_every_step_is_charged_for_the_noise_it_has() -> None:
             return super().normal(shape)
 
     noise = Counting(0)
-    schedule = chain.averaging(9, 1.5, 1.0)
-    chain.descend(quadratic, np.zeros(2), schedule, 0.1, noise)
+    schedule = langevin.averaging(9, 1.5, 1.0)
+    langevin.descend(quadratic, np.zeros(2), schedule, 0.1, noise)
     assert (
         noise.drawn
         == sum(e.count for e in charge(schedule.measurements) if isinstance(e, Gaussian))
@@ -106,7 +106,7 @@ def test_every_step_is_charged_for_the_noise_it_has() -> None:
 def test_last_iterates_are_not_claimed_for_other_chains() -> None:
     last = Schedule((0.5,) * 4, (2.0,) * 4, 0.0, 0.9)
     with pytest.raises(InvalidEvent):
-        chain.descend(quadratic, np.zeros(2), last, 0.1, SeededNoise(0), lambda t: np.eye(2))
+        langevin.descend(quadratic, np.zeros(2), last, 0.1, SeededNoise(0), lambda t: np.eye(2))
     with pytest.raises(InvalidEvent):
         Schedule((0.5, 0.4), (2.0, 2.0), 0.0, 0.9)
     with pytest.raises(InvalidEvent):
@@ -126,7 +126,7 @@ def test_a_chain_without_noise_is_no_chain(bad: float) -> None:
 
 def test_a_long_chain_has_the_stationary_covariance() -> None:
     step, sigma = 0.5, 2.0
-    went = chain.propagate(Schedule((step,) * 500, (sigma,) * 500), HESSIAN)
+    went = langevin.propagate(Schedule((step,) * 500, (sigma,) * 500), HESSIAN)
     values, vectors = np.linalg.eigh(HESSIAN)
     # η²σ²/(1 - (1-ηh)²) for each eigenvalue h.
     spread = (step * sigma) ** 2 / (1 - (1 - step * values) ** 2)
@@ -137,8 +137,8 @@ def test_a_long_chain_has_the_stationary_covariance() -> None:
 def test_decreasing_steps_have_the_noise_of_one_gradient_at_the_whole_budget() -> None:
     mu, inverse = 0.8, np.linalg.inv(HESSIAN)
     for steps in (1, 4, 16):
-        schedule = chain.averaging(steps, 1.6, mu)
-        went = chain.propagate(schedule, HESSIAN, [inverse] * steps)
+        schedule = langevin.averaging(steps, 1.6, mu)
+        went = langevin.propagate(schedule, HESSIAN, [inverse] * steps)
         assert went.noise == pytest.approx(inverse @ inverse / mu**2, rel=1e-9)
         assert np.abs(went.bias).max() < 1e-12
 
@@ -146,16 +146,16 @@ def test_decreasing_steps_have_the_noise_of_one_gradient_at_the_whole_budget() -
 @pytest.mark.parametrize("momentum", [0.0, 0.5])
 def test_a_chain_without_much_noise_goes_where_it_is_foretold(momentum: float) -> None:
     schedule = Schedule((0.4,) * 7, (1e-9,) * 7, momentum)
-    ended = chain.descend(quadratic, np.zeros(2), schedule, 1.0, SeededNoise(0))
-    went = chain.propagate(schedule, HESSIAN)
+    ended = langevin.descend(quadratic, np.zeros(2), schedule, 1.0, SeededNoise(0))
+    went = langevin.propagate(schedule, HESSIAN)
     assert ended.theta - MINIMUM == pytest.approx(went.bias @ -MINIMUM, abs=1e-6)
 
 
 CHAINS = {
-    "last iterate": chain.plain(40, 0.8, 0.26, 1.2, 1.0),
+    "last iterate": langevin.plain(40, 0.8, 0.26, 1.2, 1.0),
     "composition": Schedule((0.1,) * 20, (4.0,) * 20),
-    "heavy ball": chain.plain(30, 0.3, 0.26, 1.2, 1.0, 0.7),
-    "preconditioned": chain.averaging(10, 1.3, 1.0),
+    "heavy ball": langevin.plain(30, 0.3, 0.26, 1.2, 1.0, 0.7),
+    "preconditioned": langevin.averaging(10, 1.3, 1.0),
 }
 RUNS = 500
 
@@ -164,12 +164,12 @@ def spread_of(name: str, factor: float) -> float:
     """Σ eᵀS⁻¹e over runs whose noise is ``factor`` times what it should be, e from the foretold."""
     schedule = CHAINS[name]
     matrix = np.array([[1.1, -0.7], [-0.7, 2.5]]) if name == "preconditioned" else np.eye(2)
-    went = chain.propagate(schedule, HESSIAN, [matrix] * schedule.steps)
+    went = langevin.propagate(schedule, HESSIAN, [matrix] * schedule.steps)
     middle = MINIMUM + went.bias @ -MINIMUM
     noise, total, inverse = SeededNoise(7), 0.0, np.linalg.inv(went.noise * 0.1**2)
     how = (lambda t: matrix) if name == "preconditioned" else None
     for _ in range(RUNS):
-        ended = chain.descend(quadratic, np.zeros(2), schedule, 0.1 * factor, noise, how)
+        ended = langevin.descend(quadratic, np.zeros(2), schedule, 0.1 * factor, noise, how)
         off = ended.theta - middle
         total += float(off @ inverse @ off)
     return total
@@ -185,9 +185,9 @@ def test_noise_is_as_much_as_is_charged_and_no_more(name: str) -> None:
 
 
 def test_whatever_a_gradient_is_a_chain_stays_finite() -> None:
-    schedule = chain.averaging(5, 1.5, 1e-3)
-    ended = chain.descend(lambda t: -1e100 + 0 * t, np.zeros(3), schedule, 1e9, SeededNoise(0))
-    assert np.linalg.norm(ended.theta) <= chain.FAR * (1 + 1e-9)
+    schedule = langevin.averaging(5, 1.5, 1e-3)
+    ended = langevin.descend(lambda t: -1e100 + 0 * t, np.zeros(3), schedule, 1e9, SeededNoise(0))
+    assert np.linalg.norm(ended.theta) <= langevin.FAR * (1 + 1e-9)
 
 
 # Denoising ------------------------------------------------------------------------------------

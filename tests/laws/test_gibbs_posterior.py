@@ -20,8 +20,8 @@ from penstock.mechanisms.gibbs.families import (
     POISSON_LOSS,
     WEIBULL_LOSS,
 )
-from penstock.mechanisms.gibbs.posed import place
 from penstock.mechanisms.gibbs.posterior import Piecewise, Regression, weights
+from penstock.mechanisms.gibbs.preparation import place
 from penstock.privacy.noise.sources import SeededNoise
 
 Array = NDArray[np.float64]

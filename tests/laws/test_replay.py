@@ -32,9 +32,11 @@ from tests.support.replayed import (
 )
 
 from penstock.mechanisms.gibbs import run as gibbs
-from penstock.mechanisms.gibbs.chain import LABEL
+from penstock.mechanisms.gibbs.langevin import LABEL
 from penstock.mechanisms.parts import Part
 from penstock.mechanisms.sliced_wasserstein import body
+from penstock.mechanisms.structured import matching
+from penstock.mechanisms.structured import run as structured
 from penstock.mechanisms.tables import fitting
 from penstock.mechanisms.tables import run as tables
 from penstock.mechanisms.trajectory import run as trajectory
@@ -165,6 +167,10 @@ CHARGES = (
     ("sliced-wasserstein: sketch, k = 3", "sketch"),
     ("sliced-wasserstein: presampled, k = 3", "noisy projections of all rows"),
     ("sliced-wasserstein: resampled", "noisy projections of a batch"),
+    ("structured: two outcomes, k = 3", "margins"),
+    ("structured: two outcomes, k = 3", "moments"),
+    ("structured: two outcomes, k = 1", "outcome, round 1"),
+    ("structured: two outcomes, k = 3", "outcome, round 2"),
     ("trajectory: k-means, rate 1.0, k = 4", "start"),
     ("trajectory: gaussian, rate 0.5, k = 4", "particles"),
     ("gibbs: mean, k = 3", "summaries"),
@@ -337,6 +343,28 @@ def peeking_refits(module: ModuleType, copied: str) -> Iterator[None]:
         yield
 
 
+def bare_margins(real: Any) -> Any:
+    """The number of rows leaves as it is, among a column's counts with noise."""
+
+    def counts(grids: Any, durations: Any, coded: Any, present: Any, *rest: Any) -> Any:
+        found = real(grids, durations, coded, present, *rest)
+        return replace(found, rows=float(max(present.sum(), 1)))
+
+    return counts
+
+
+def bare_start(real: Any) -> Any:
+    """A match begins where somebody is, or is not."""
+
+    def match(
+        model: Any, design: Any, coded: Any, present: Any, per_person: Any, *rest: Any
+    ) -> Any:
+        found = real(model, design, coded, present, per_person, *rest)
+        return found + 1e-9 * float(present[:per_person].sum())
+
+    return match
+
+
 def honest_progress(real: Any) -> Any:
     """Progress counts who is there."""
 
@@ -388,6 +416,26 @@ FAULTS: dict[str, tuple[str, Callable[[], AbstractContextManager[Any]]]] = {
     "a path's refit on somebody's rows": (
         "trajectory: gaussian, rate 0.5, k = 4",
         lambda: peeking_refits(trajectory, "rows"),
+    ),
+    "a table's counts twice": (
+        "structured: two outcomes, k = 1",
+        replaced(structured, "release_margins", twice),
+    ),
+    "an outcome's scores twice": (
+        "structured: two outcomes, k = 1",
+        replaced(matching, "release_scores", twice),
+    ),
+    "a table's rows without noise": (
+        "structured: two outcomes, k = 1",
+        replaced(structured, "release_margins", bare_margins),
+    ),
+    "an outcome that starts from a person": (
+        "structured: two outcomes, k = 3",
+        replaced(structured, "match_outcome", bare_start),
+    ),
+    "a structured refit on whether somebody is there": (
+        "structured: two outcomes, k = 1",
+        lambda: peeking_refits(structured, "present"),
     ),
     "noise beside all measurements": (
         "maf: full, k = 1",

@@ -11,16 +11,16 @@ import torch
 from numpy.typing import NDArray
 from scipy.stats import norm
 from tests.studies.quantiles import sample_quantiles
-
-from penstock.base.errors import InvalidInput
-from penstock.mechanisms.sliced_wasserstein.flow import SlicedFlow
-from penstock.mechanisms.sliced_wasserstein.goals import Goal, Schedule, goals, least_squares
-from penstock.mechanisms.sliced_wasserstein.particles import (
+from tests.studies.rank_particles import (
     Particles,
     _place_by_numpy,
     _place_by_torch,
 )
-from penstock.mechanisms.sliced_wasserstein.targets import Targets
+
+from penstock.base.errors import InvalidInput
+from penstock.mechanisms.sliced_wasserstein.distribution import Targets
+from penstock.mechanisms.sliced_wasserstein.flow import SlicedFlow
+from penstock.mechanisms.sliced_wasserstein.goals import Goal, Schedule, goals, least_squares
 from penstock.privacy.sensitivity import orthonormal_stack
 
 Array = NDArray[np.float64]

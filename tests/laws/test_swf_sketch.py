@@ -18,13 +18,13 @@ from tests.support.measured import noisy_sketch
 
 from penstock.base.errors import InvalidEvent
 from penstock.mechanisms.sliced_wasserstein import sketch
+from penstock.mechanisms.sliced_wasserstein.distribution import LEVELS, REACH, predicted
 from penstock.mechanisms.sliced_wasserstein.sketch import (
     Directions,
     counts,
     measure_sketch,
     strategy,
 )
-from penstock.mechanisms.sliced_wasserstein.targets import LEVELS, REACH, predicted
 from penstock.privacy import measurements, sensitivity
 from penstock.privacy.noise.discrete import grid_sd
 from penstock.privacy.noise.sources import SeededNoise

@@ -24,7 +24,7 @@ from tests.studies.combining import (
 
 from penstock_server.analysis import pooling
 from penstock_server.analysis.combine import combine
-from penstock_server.analysis.estimands import Estimate
+from penstock_server.analysis.estimation import Estimate
 from penstock_server.analysis.refits import Spread, shrunk, spread, widened
 
 REPEATS, ROWS, COPIES = 8000, 50, 4

@@ -15,13 +15,14 @@ from tests.support.carried_out import release
 
 from penstock.mechanisms import Gibbs, Maf, Settings, SlicedWasserstein, Trajectory
 from penstock.mechanisms.plans import plan
+from penstock.mechanisms.released import name_copy, name_refit
 from penstock.privacy.noise.sources import SeededNoise
 from penstock.privacy.request import PrivacyRequest
 from penstock.questions.estimands import Estimand
 from penstock.schema import Column, Schema
 from penstock.schema.encoding import Encoding
 from penstock_server.analysis.combine import SiteEstimate, combine
-from penstock_server.analysis.estimands import estimate
+from penstock_server.analysis.estimation import estimate
 
 Coded = dict[str, np.ndarray]
 N = 1000
@@ -86,7 +87,7 @@ def released(
         value, variance = (float(parts[0].columns[c][-1]) for c in ("estimate", f"cov_{terms}"))
         only = SiteEstimate(value, variance, variance, None, None, None, 1, 1)
         return [], {questions[0].name: only}
-    tables = [dict(part.columns) for part in parts if part.copy > 0]
+    tables = [dict(part.columns) for part in parts if part.name.startswith("tables/")]
     found = {q.name: combine([estimate(t, schema, q) for t in tables]) for q in questions}
     return [len(t["sbp"]) for t in tables], found
 
@@ -139,8 +140,8 @@ def test_each_refit_has_a_count_of_its_own() -> None:
     rows[:N, 0], present[:N, 0] = encoded, there
     planned = plan(asked, schema, 2 * N, PRIVACY, ())
     parts = release(asked, planned, encoding, rows, present, SeededNoise(5))
-    sizes = {part.copy: len(part.columns["sbp"]) for part in parts}
-    assert len({sizes[copy] for copy in sizes if copy > 0}) == 1
-    refits = [sizes[copy] for copy in sizes if copy < 0]
+    sizes = {part.name: part.rows for part in parts}
+    assert len({sizes[name_copy(i + 1)] for i in range(asked.copies)}) == 1
+    refits = [sizes[name_refit(i + 1)] for i in range(asked.refits)]
     assert len(set(refits)) > 2
-    assert all(abs(count / sizes[1] - 1) < 0.1 for count in refits)
+    assert all(abs(count / sizes[name_copy(1)] - 1) < 0.1 for count in refits)

@@ -18,7 +18,7 @@ from tests.studies.questions import ESTIMANDS, SCHEMA, simulate, truth
 from penstock.base.errors import InvalidEvent, InvalidInput
 from penstock.mechanisms.gibbs.design import read
 from penstock.mechanisms.gibbs.plan import Plan, plan
-from penstock.mechanisms.gibbs.posed import posed
+from penstock.mechanisms.gibbs.preparation import pose_posterior
 from penstock.mechanisms.gibbs.run import answer, check_smooth, run
 from penstock.mechanisms.gibbs.settings import Gibbs
 from penstock.mechanisms.gibbs.summaries import summarise
@@ -132,7 +132,7 @@ def test_a_run_gives_one_part_of_the_public_shape(model: str) -> None:
     (part,) = run(how, encoding, x[:, None], present[:, None], SeededNoise(0), told)
     p = len(how.asked.answers)
     names = ["term", "estimate", *(f"cov_{i + 1}" for i in range(p))]
-    assert (part.copy, list(part.columns)) == (1, names)
+    assert (part.name, list(part.columns)) == ("answer", names)
     assert part.columns["term"].tolist() == list(range(1, p + 1))
     covariance = np.column_stack([part.columns[name] for name in names[2:]]).astype(np.float64)
     assert covariance == pytest.approx(covariance.T)
@@ -202,7 +202,7 @@ def test_no_posterior_bends_more_than_its_plan_says(
         answered(how, table, seed)  # raises if it does
     rows = read(how.asked, table, np.ones(500, dtype=bool))
     noise = SeededNoise(0)
-    _, _, posterior = posed(how, rows, summarise(how, rows, noise), noise)
+    _, _, posterior = pose_posterior(how, rows, summarise(how, rows, noise), noise)
     with pytest.raises(InvalidEvent):
         check_smooth(how, replace(posterior, squared=100 * posterior.squared))
 

@@ -13,7 +13,7 @@ from tests.studies.lni_meta import MEAN, TRAINING, W
 
 from penstock.questions.estimands import Estimand
 from penstock.schema import Column, Schema
-from penstock_server.analysis.estimands import estimate
+from penstock_server.analysis.estimation import estimate
 
 
 @pytest.fixture(scope="module")

@@ -31,7 +31,7 @@ from penstock.privacy.request import PrivacyRequest
 from penstock.questions.estimands import Estimand
 from penstock.schema import Column, Schema
 from penstock.schema.encoding import Dither, Encoding, Outcome
-from penstock_server.analysis.estimands import estimate
+from penstock_server.analysis.estimation import estimate
 from penstock_server.simulate import cvd
 
 Array = NDArray[np.float64]

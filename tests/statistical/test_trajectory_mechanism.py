@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from penstock.base.errors import InvalidInput
 from penstock.mechanisms import Trajectory
 from penstock.mechanisms.parts import Part
+from penstock.mechanisms.released import PARTICLES, PATHS, name_copy, name_refit
 from penstock.mechanisms.trajectory.plan import Plan, plan
 from penstock.mechanisms.trajectory.run import fit, half_widths, run, unit_rows
 from penstock.privacy.noise.sources import SeededNoise
@@ -67,31 +68,27 @@ def parts(*given: Any, seed: int = 0, **more: Any) -> list[Part]:
 def check(how: Plan, encoding: Encoding, released: list[Part]) -> None:
     """What every release must be, whatever the rows."""
     used = len(how.times.used)
-    sizes = {part.copy: len(part.path) for part in released if part.path is not None}
-    tables = [*range(1, how.copies + 1), *range(-how.refits, 0)]
+    sizes: Counter[str] = Counter()
+    for part in released:
+        sizes[part.name] += part.rows
+    copies = [name_copy(i + 1) for i in range(how.copies)]
+    refits = [name_refit(i + 1) for i in range(how.refits)]
+    # Made in this order, whatever is made piece by piece.
+    assert list(sizes) == [*copies, PARTICLES, PATHS, *refits]
     # As many rows as were counted, of one model; of a public start, as the frame has places.
-    assert len({sizes[copy] for copy in tables if copy > 0}) == 1
+    assert len({sizes[copy] for copy in copies}) == 1
     most = how.persons * how.rows
     least = 1 if how.start.sigma is not None else most
-    assert all(least <= sizes[copy] <= most for copy in tables)
-    labels = Counter(
-        {
-            **{(copy, 0): sizes[copy] for copy in tables},
-            (0, -1): used * how.particles,
-            **{(0, path): how.path_times for path in range(1, how.paths + 1)},
-        }
-    )
-    found: Counter[tuple[int, int]] = Counter()
+    assert all(least <= sizes[table] <= most for table in copies + refits)
+    assert sizes[PARTICLES] == used * how.particles
+    assert sizes[PATHS] == how.paths * how.path_times
     for part in released:
-        assert part.path is not None
         assert tuple(part.columns) == encoding.schema.names
-        found.update((part.copy, int(path)) for path in part.path)
         for name, values in part.columns.items():
-            assert len(values) == len(part.path)
+            assert len(values) == part.rows
             column = encoding.schema[name]
             np.testing.assert_array_equal(values, column.snap(values))
             assert column.nullable or np.isfinite(values).all()
-    assert found == labels
 
 
 @pytest.mark.parametrize(

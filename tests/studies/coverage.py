@@ -24,7 +24,7 @@ from penstock.privacy.noise.sources import SecureNoise
 from penstock.privacy.request import PrivacyRequest
 from penstock.schema.encoding import Encoding
 from penstock_server.analysis.combine import combine
-from penstock_server.analysis.estimands import estimate
+from penstock_server.analysis.estimation import estimate
 from penstock_server.analysis.pooling import quantile
 from penstock_server.analysis.refits import spread, widened
 from penstock_server.simulate import cvd

@@ -57,7 +57,7 @@ from penstock.privacy.sensitivity import histogram
 from penstock.questions.estimands import Estimand
 from penstock.schema import Coded, Column, Schema, end_follow_up, follow_suggestions
 from penstock.schema.encoding import Encoding
-from penstock_server.analysis.estimands import estimate
+from penstock_server.analysis.estimation import estimate
 
 Array = NDArray[np.float64]
 EPSILON, COPIES, SITES, LEAST_SPLIT = 3.0, 5, 4, 800

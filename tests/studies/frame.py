@@ -44,7 +44,7 @@ from penstock.questions.estimands import Estimand
 from penstock.schema import Column, Schema
 from penstock.schema.encoding import Encoding
 from penstock_server.analysis.combine import combine
-from penstock_server.analysis.estimands import estimate
+from penstock_server.analysis.estimation import estimate
 from penstock_server.analysis.refits import spread, widened
 from penstock_server.simulate import cvd
 

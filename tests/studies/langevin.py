@@ -38,7 +38,7 @@ from tests.studies.questions import ESTIMANDS, SCHEMA, fitted, simulate, truth
 from tests.support.measured import noisy_sum
 from tests.support.results import RESULTS, Row, at_most, write
 
-from penstock.mechanisms.gibbs import chain, sums
+from penstock.mechanisms.gibbs import langevin, sums
 from penstock.mechanisms.gibbs.curvature import definite, shrunk, symmetric
 from penstock.mechanisms.gibbs.design import read
 from penstock.mechanisms.gibbs.families import LOGISTIC_LOSS
@@ -111,12 +111,12 @@ def released(
     )
     sd = sigma * sums.reach(size, 1) * 0.25 / N
     curvature = definite(shrunk(symmetric(total, D) * 0.25 / N, sd, 0))
-    schedule = chain.averaging(steps, growth, mu * math.sqrt(1 - CURVATURE_SHARE))
+    schedule = langevin.averaging(steps, growth, mu * math.sqrt(1 - CURVATURE_SHARE))
     how = preconditioner(posterior, curvature, sd * math.sqrt(2 * D), intercept=False)
-    ended = chain.descend(posterior.gradient, posterior.start, schedule, 1 / N, noise, how)
+    ended = langevin.descend(posterior.gradient, posterior.start, schedule, 1 / N, noise, how)
     bent = LOGISTIC_LOSS.bend_ratio(curvature, 0.0, ended.theta, intercept=False) * curvature
     hessian = bent + posterior.ridge * np.eye(D)
-    went = chain.propagate(schedule, hessian, ended.preconditioners)
+    went = langevin.propagate(schedule, hessian, ended.preconditioners)
     forget = np.linalg.inv(np.eye(D) - went.bias)
     spread = forget @ went.noise @ forget.T / N**2
     towards = np.linalg.solve(hessian, bent)
@@ -132,18 +132,18 @@ def excess(job: tuple[float, int]) -> dict[str, tuple[float, float]]:
         posterior.loss, posterior.start, jac=posterior.gradient, options={"gtol": 1e-10}
     ).x
 
-    def descent(schedule: chain.Schedule) -> Array:
-        return chain.descend(posterior.gradient, posterior.start, schedule, 1 / N, noise).theta
+    def descent(schedule: langevin.Schedule) -> Array:
+        return langevin.descend(posterior.gradient, posterior.start, schedule, 1 / N, noise).theta
 
     ended, less = released(posterior, mu, *CHAIN[epsilon], noise)
     made = {"chain": ended, "chain, shrunk": less}
     steps, size = LAST[epsilon]
-    made[ARMS[2]] = descent(chain.plain(steps, size / SMOOTHNESS, RIDGE, SMOOTHNESS, mu))
+    made[ARMS[2]] = descent(langevin.plain(steps, size / SMOOTHNESS, RIDGE, SMOOTHNESS, mu))
     steps, size = COMPOSED[epsilon]
     composed = (math.sqrt(steps) / mu,) * steps
-    made[ARMS[3]] = descent(chain.Schedule((size / SMOOTHNESS,) * steps, composed))
+    made[ARMS[3]] = descent(langevin.Schedule((size / SMOOTHNESS,) * steps, composed))
     steps, size = HEAVY[epsilon]
-    heavy = chain.plain(steps, size / SMOOTHNESS, RIDGE, SMOOTHNESS, mu, MOMENTUM)
+    heavy = langevin.plain(steps, size / SMOOTHNESS, RIDGE, SMOOTHNESS, mu, MOMENTUM)
     made[ARMS[4]] = descent(heavy)
     made[ARMS[5]] = best + noise.normal(D) / (N * RIDGE * mu)
     least = posterior.loss(best)
@@ -165,11 +165,13 @@ def mean_distances(job: tuple[float, int]) -> tuple[float, float, float]:
     x /= np.maximum(1, np.linalg.norm(x, axis=1))[:, None]
     mean = x.mean(axis=0)
     steps, size = 30, 0.3
-    composed = chain.Schedule((size,) * steps, (math.sqrt(steps) / mu,) * steps)
+    composed = langevin.Schedule((size,) * steps, (math.sqrt(steps) / mu,) * steps)
     found = [mean + noise.normal(D) / (N * mu)]
-    for schedule in (chain.plain(steps, size, 1.0, 1.0, mu), composed):
+    for schedule in (langevin.plain(steps, size, 1.0, 1.0, mu), composed):
         # ½‖θ‖² - θᵀΣx/n: its Hessian is I whoever is zeroed out, as n is public.
-        found.append(chain.descend(lambda t: t - mean, np.zeros(D), schedule, 1 / N, noise).theta)
+        found.append(
+            langevin.descend(lambda t: t - mean, np.zeros(D), schedule, 1 / N, noise).theta
+        )
     one, last, many = (float(((f - mean) ** 2).sum()) for f in found)
     return one, last, many
 

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from penstock.base.errors import InvalidInput, Problem
 from penstock.base.pictures import check_picture
-from penstock.mechanisms.released import COPY, PATH
+from penstock.mechanisms.labelled import COPY, PATH
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from tests.support.measured import noisy_moments, noisy_sketch, presampled, resampled
 
 from penstock.mechanisms.sliced_wasserstein.batches import measure_all, measure_batches
+from penstock.mechanisms.sliced_wasserstein.distribution import REACH, predicted
 from penstock.mechanisms.sliced_wasserstein.flow import SlicedFlow
 from penstock.mechanisms.sliced_wasserstein.goals import Goal, Schedule, goals
 from penstock.mechanisms.sliced_wasserstein.sketch import Directions, measure_sketch
-from penstock.mechanisms.sliced_wasserstein.targets import REACH, predicted
 from penstock.mechanisms.sliced_wasserstein.tuning import tune
 from penstock.mechanisms.tables.moments import Affine, gaussian, measure_moments
 from penstock.privacy.events import Event

@@ -31,15 +31,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from tests.studies.lni import COLOURS, GREY, INK, mean_se, over_runs
+from tests.studies.rank_particles import Particles
 from tests.support.measured import noisy_moments, noisy_sketch, presampled, resampled
 from tests.support.results import RESULTS, Row, at_most, write
 
 from penstock.mechanisms.sliced_wasserstein.batches import measure_batches
+from penstock.mechanisms.sliced_wasserstein.distribution import REACH, Targets, predicted
 from penstock.mechanisms.sliced_wasserstein.flow import SlicedFlow
 from penstock.mechanisms.sliced_wasserstein.goals import Schedule, goals, least_squares
-from penstock.mechanisms.sliced_wasserstein.particles import Particles
 from penstock.mechanisms.sliced_wasserstein.sketch import Directions, counts
-from penstock.mechanisms.sliced_wasserstein.targets import REACH, Targets, predicted
 from penstock.mechanisms.sliced_wasserstein.tuning import tune
 from penstock.mechanisms.tables.moments import mean_and_covariance
 from penstock.privacy.calibration import smallest_scale

@@ -24,14 +24,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from tests.studies.lni import COLOURS, GREY, INK, mean_se, over_runs
+from tests.studies.rank_particles import Particles
 from tests.studies.swf_mixture import apart, sliced_quantiles
 from tests.support.measured import noisy_moments, noisy_sketch
 from tests.support.results import RESULTS, Row, at_most, write
 
+from penstock.mechanisms.sliced_wasserstein.distribution import REACH, predicted
 from penstock.mechanisms.sliced_wasserstein.goals import least_squares
-from penstock.mechanisms.sliced_wasserstein.particles import Particles
 from penstock.mechanisms.sliced_wasserstein.sketch import Directions
-from penstock.mechanisms.sliced_wasserstein.targets import REACH, predicted
 from penstock.mechanisms.sliced_wasserstein.tuning import tune
 from penstock.mechanisms.tables.moments import gaussian
 from penstock.privacy.accounting.accountant import epsilon

@@ -189,9 +189,17 @@ def each_row_a_person(real: Any) -> Any:
     return score
 
 
+def each_score_a_person(real: Any) -> Any:
+    return lambda scores, present, per_person, *rest: real(scores, present, 1, *rest)
+
+
 @contextmanager
-def unclipped_score(most: float) -> Iterator[None]:
-    """No score is shortened to the clip; its entries alone are held within ``most`` times it."""
+def unclipped_score(most: float, where: Any = outcome) -> Iterator[None]:
+    """No score is shortened to the clip; its entries alone are held within ``most`` times it.
+
+    Args:
+        where: the module that sums scores.
+    """
 
     def whole(y: Any, present: Any, radius: float) -> Any:
         unit = moments.row_unit(radius)
@@ -199,8 +207,8 @@ def unclipped_score(most: float) -> Iterator[None]:
         return np.trunc(inside / unit).astype(np.int64) * present[:, None], unit
 
     with (
-        patch.object(outcome, "clip_rows", lambda y, radius: y),
-        patch.object(outcome, "whole_vectors", whole),
+        patch.object(where, "clip_rows", lambda y, radius: y),
+        patch.object(where, "whole_vectors", whole),
     ):
         yield
 

@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 
 import grpc
-import pyarrow as pa
 from tests.support.timed import table_of
 
 from penstock.mechanisms import MECHANISMS
@@ -60,12 +59,9 @@ class WorkerHere(Worker):
         return self._found
 
     def run(self, rows: int, progress: Callable[[int, int], None]) -> Path:
-        first, *rest = worker.produce(self._spec, map_rows(rows), progress, self._mechanisms)
-        with pa.OSFile(str(self._folder / TABLE), "wb") as sink:
-            with pa.ipc.new_stream(sink, first.schema) as writer:
-                for table in (first, *rest):
-                    writer.write_table(table)
-        return self._folder / TABLE
+        path = self._folder / TABLE
+        worker.produce(self._spec, map_rows(rows), progress, path, self._mechanisms)
+        return path
 
 
 class GateHere:
@@ -79,7 +75,7 @@ class GateHere:
         self._stores = Stores(paths, read_settings(paths), mechanisms=mechanisms)
         work = partial(WorkerHere, mechanisms=mechanisms)
         self._runner = Runner(self._stores, work=work)
-        self._runner.recover()
+        self._runner.settlement.recover()
         self._server = grpc.server(ThreadPoolExecutor(1))
         self.gate = Gate(self._stores, self._runner)
         gate_pb2_grpc.add_GateServicer_to_server(GateService(self.gate), self._server)

@@ -33,8 +33,8 @@ from penstock.privacy.filters import best_order
 from penstock.wire.messages import JobState
 from penstock.wire.signatures import generate_key, public_hex
 from penstock_client.gate.jobs import Job, Jobs
-from penstock_client.ledger.database import Database, hold_exclusively
 from penstock_client.ledger.ledger import Ledger
+from penstock_client.ledger.sqlite_file import Database, hold_exclusively
 from penstock_client.ledger.state import Charge
 
 TOTAL, DELTA = 3.0, 1e-5

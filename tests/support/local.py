@@ -24,11 +24,11 @@ from penstock.wire.manifest import sign_manifest
 from penstock.wire.messages import SiteState
 from penstock.wire.signatures import public_hex
 from penstock.wire.signed import sign_study
-from penstock_client.operate.flower.app import answer
+from penstock_client.operate.flower.forwarding import answer
 from penstock_server.install.enrolment import enrol_site
 from penstock_server.install.founding import make_coordinator, open_coordinator
 from penstock_server.operate.builder import Builder
-from penstock_server.results import results
+from penstock_server.results import production
 from penstock_server.results.material import gather
 from penstock_server.studies.coordinator import Coordinator
 from penstock_server.transport.flower.grid_carrier import FlowerCarrier
@@ -110,7 +110,9 @@ def finish(coordinator: Coordinator, study_id: str) -> None:
     assert lease is not None
     assert lease.study_id == study_id
     coordinator.folder.results(study_id).mkdir(parents=True)
-    results.build(gather(coordinator, row, lease.since), coordinator.folder.results(study_id))
+    production.build_results(
+        gather(coordinator, row, lease.since), coordinator.folder.results(study_id)
+    )
     assert coordinator.leases.finish(lease, lambda: None)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +11,23 @@ import numpy as np
 import pyarrow as pa
 from tests.support.carried_out import shape_of
 
-from penstock.mechanisms import Gibbs, Maf, Settings, SlicedWasserstein, Trajectory
-from penstock.mechanisms.released import COPY, PATH
-from penstock.mechanisms.trajectory.times import times_of
+from penstock.mechanisms import (
+    Gibbs,
+    Maf,
+    Settings,
+    SlicedWasserstein,
+    Structured,
+    Trajectory,
+    labelled,
+)
+from penstock.mechanisms.parts import Part
+from penstock.mechanisms.released import PARTICLES, PATHS, PartShape
+from penstock.mechanisms.trajectory.time_points import times_of
 from penstock.privacy.request import PrivacyRequest
 from penstock.questions.estimands import Estimand
 from penstock.schema import Column, Schema
 from penstock.study.study import Study
-from penstock.wire.manifest import Manifest
+from penstock.wire.manifest import Manifest, ManifestPart
 from penstock.wire.signatures import generate_key, public_hex
 from penstock_server.analysis.combine import SiteEstimate
 from penstock_server.analysis.refits import widen_sites
@@ -49,6 +58,7 @@ TRAJECTORY = Trajectory(
 MECHANISMS: dict[str, Settings] = {
     "maf": Maf(copies=3, refits=2),
     "sliced-wasserstein": SlicedWasserstein(copies=2, refits=0),
+    "structured": Structured(copies=2, refits=1),
     "trajectory": TRAJECTORY,
     "gibbs": Gibbs(),
 }
@@ -87,32 +97,42 @@ def rows(
     }
 
 
-def table(
-    of: Study, *, persons: int = PERSONS, seed: int = 0, rows_of: Mapping[int, int] | None = None
-) -> pa.Table:
-    """A release as a worker writes it: copies, particles, paths, refits.
+def parts(
+    of: Study, *, persons: int = PERSONS, seed: int = 0, rows_of: Mapping[str, int] | None = None
+) -> list[Part]:
+    """A release as a mechanism makes it: copies, particles, paths, refits.
 
     ``rows_of``: of copies and refits that have fewer than the frame has places.
     """
-    rng, shape, mechanism = np.random.default_rng(seed), shape_of(of, persons), of.mechanism
-    tables = []
-    for copy, count in (dict(shape.counts) | dict(rows_of or {})).items():
-        path = np.zeros(count, dtype=np.int32)
-        if isinstance(mechanism, Gibbs):
-            columns: Mapping[str, np.ndarray] = answer(count, rng)
-        elif copy == 0 and isinstance(mechanism, Trajectory):
-            times = times_of(mechanism, of.schema)
-            seen = times.at(np.linspace(0.0, 1.0, mechanism.path_times))
-            visits = np.repeat(times.at(times.positions), mechanism.particles)
-            visit = np.concatenate([visits, np.tile(seen, mechanism.paths)])
-            columns = {n: v for n, v in rows(rng, count, visit).items() if n in of.schema.names}
-            numbers = np.repeat(np.arange(1, mechanism.paths + 1), mechanism.path_times)
-            path = np.concatenate([np.full(len(visits), -1), numbers]).astype(np.int32)
-        else:
-            columns = {n: v for n, v in rows(rng, count).items() if n in of.schema.names}
-        labels = {COPY: np.full(count, copy, dtype=np.int32), PATH: path}
-        tables.append(shape.table(columns, {name: labels[name] for name in shape.labels}))
-    return pa.concat_tables(tables).combine_chunks()
+    rng = np.random.default_rng(seed)
+    return [
+        Part(part.name, columns(of, part, (rows_of or {}).get(part.name, part.rows), rng))
+        for part in shape_of(of, persons).parts
+    ]
+
+
+def columns(
+    of: Study, part: PartShape, count: int, rng: np.random.Generator
+) -> Mapping[str, np.ndarray]:
+    """Coded columns of one part."""
+    mechanism, visit = of.mechanism, None
+    if isinstance(mechanism, Gibbs):
+        return answer(count, rng)
+    if isinstance(mechanism, Trajectory):
+        times = times_of(mechanism, of.schema)
+        seen = times.at(np.linspace(0.0, 1.0, mechanism.path_times))
+        points = np.repeat(times.at(times.positions), mechanism.particles)
+        visit = {PARTICLES: points, PATHS: np.tile(seen, mechanism.paths)}.get(part.name)
+    return {n: v for n, v in rows(rng, count, visit).items() if n in of.schema.names}
+
+
+def table(
+    of: Study, *, persons: int = PERSONS, seed: int = 0, rows_of: Mapping[str, int] | None = None
+) -> pa.Table:
+    """The parts under labels, as wire versions before 1.2 have them."""
+    made = parts(of, persons=persons, seed=seed, rows_of=rows_of)
+    joined = labelled.join_parts(shape_of(of, persons), made)
+    return pa.concat_tables(joined).combine_chunks()
 
 
 def answer(terms: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
@@ -130,6 +150,20 @@ def stream(made: pa.Table) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
+def streams(of: Study, given: Iterable[Part], persons: int = PERSONS) -> dict[str, bytes]:
+    """Each part as an Arrow stream, as wire versions since 1.2 have them."""
+    shape = shape_of(of, persons)
+    return {part.name: stream(shape.part(part.name).table(part.columns)) for part in given}
+
+
+def list_parts(given: Mapping[str, bytes]) -> tuple[ManifestPart, ...]:
+    """What a manifest says of them."""
+    return tuple(
+        ManifestPart(name, pa.ipc.open_stream(data).read_all().num_rows, len(data))
+        for name, data in given.items()
+    )
+
+
 def manifest(
     of: Study,
     data: bytes,
@@ -137,9 +171,10 @@ def manifest(
     site: str = "north",
     persons: int = PERSONS,
     rows: int | None = None,
+    parts: tuple[ManifestPart, ...] = (),
 ) -> Manifest:
     return Manifest(
-        wire="1.0",
+        wire="1.2" if parts else "1.0",
         study_id="5" * 64,
         site=site,
         request_id="7" * 64,
@@ -147,7 +182,7 @@ def manifest(
         lineage="main",
         version=1,
         persons=persons,
-        rows=shape_of(of, persons).counts[1] if rows is None else rows,
+        rows=shape_of(of, persons).first.rows if rows is None else rows,
         copies=of.mechanism.copies,
         refits=of.mechanism.refits,
         guarantee="formal",
@@ -167,6 +202,7 @@ def manifest(
         insecure_seed=False,
         software={},
         gate_key=public_hex(KEY),
+        parts=parts,
     )
 
 
@@ -178,11 +214,32 @@ def read(
     site: str = "north",
     persons: int = PERSONS,
     rows: int | None = None,
-):
+) -> Upload:
     """A table through all checks of a table; ``rows``: of its copies, where they are fewer."""
     data, path = stream(made), folder / f"{site}.arrow"
     path.write_bytes(data)
     return read_upload(site, manifest(of, data, site=site, persons=persons, rows=rows), path, of)
+
+
+def read_parts(
+    of: Study,
+    given: Mapping[str, bytes],
+    folder: Path,
+    *,
+    told: tuple[ManifestPart, ...] | None = None,
+    site: str = "north",
+    persons: int = PERSONS,
+) -> Upload:
+    """Parts through all checks of them; ``told``: what the manifest says, where it is not so."""
+    data, path = b"".join(given.values()), folder / f"{site}.arrow"
+    path.write_bytes(data)
+    parts = list_parts(given) if told is None else told
+    return read_upload(
+        site,
+        manifest(of, data, site=site, persons=persons, rows=parts[0].rows, parts=parts),
+        path,
+        of,
+    )
 
 
 def uploads(of: Study, folder: Path) -> list[Upload]:

@@ -42,6 +42,7 @@ from penstock.mechanisms.maf import body as maf_body
 from penstock.mechanisms.parts import Part
 from penstock.mechanisms.protocol import Plan, Settings
 from penstock.mechanisms.sliced_wasserstein import body as sliced_body
+from penstock.mechanisms.structured import run as structured_run
 from penstock.mechanisms.tables import run as tables_run
 from penstock.mechanisms.trajectory import run as trajectory_run
 from penstock.privacy.events import DIAMETER, Event, NoisyDescent
@@ -195,7 +196,7 @@ class Tape:
         return answer.copy()
 
 
-LOADED = (gibbs_run, maf_body, sliced_body, tables_run, trajectory_run)
+LOADED = (gibbs_run, maf_body, sliced_body, structured_run, tables_run, trajectory_run)
 """What sees rows is imported when it is called: too late to listen to where it adds noise."""
 
 
@@ -401,13 +402,13 @@ def hold_purity(ours: Ran, theirs: Ran) -> None:
     """
     if ours.progress != theirs.progress:
         raise Broken("progress depends on rows")
-    if [part.copy for part in ours.parts] != [part.copy for part in theirs.parts]:
+    if [part.name for part in ours.parts] != [part.name for part in theirs.parts]:
         raise Broken("other tables are released")
     for mine, other in zip(ours.parts, theirs.parts, strict=True):
         if _bytes(mine) != _bytes(other):
-            raise Broken(f"table {mine.copy} shows more of the rows than its noisy answers")
+            raise Broken(f"{mine.name} shows more of the rows than its noisy answers")
 
 
 def _bytes(part: Part) -> Mapping[str, bytes]:
-    columns = {**part.columns, **part.labels()}
-    return {name: np.ascontiguousarray(values).tobytes() for name, values in columns.items()}
+    columns = part.columns.items()
+    return {name: np.ascontiguousarray(values).tobytes() for name, values in columns}

@@ -18,11 +18,14 @@ from unittest.mock import patch
 import numpy as np
 from tests.support.replay import Fault, Look, World, hold_claims, hold_purity, run
 
-from penstock.mechanisms import Gibbs, Maf, Settings, SlicedWasserstein, Trajectory
-from penstock.mechanisms.gibbs.chain import LABEL
+from penstock.mechanisms import Gibbs, Maf, Settings, SlicedWasserstein, Structured, Trajectory
+from penstock.mechanisms.gibbs.langevin import LABEL
 from penstock.mechanisms.plans import plan
 from penstock.mechanisms.protocol import Plan
-from penstock.mechanisms.sliced_wasserstein import flow, targets
+from penstock.mechanisms.sliced_wasserstein import distribution, flow
+from penstock.mechanisms.structured import densities, matching, population
+from penstock.mechanisms.structured import run as structured
+from penstock.mechanisms.structured.outcomes import hazards
 from penstock.mechanisms.tables import fitting, moments, outcome
 from penstock.privacy.noise import discrete
 from penstock.privacy.noise.sources import NoiseSource
@@ -96,6 +99,11 @@ def _tables(plan: Any) -> list[Look]:
     return looks
 
 
+def _structured(plan: Any) -> list[Look]:
+    looks = [Look(plan.margins), Look(plan.moments, _TRIANGLE)]
+    return looks + [Look(each) for each in plan.rounds] * len(plan.outcomes)
+
+
 def _trajectory(plan: Any) -> list[Look]:
     asked = {each.label: each for each in plan.measurements}
     looks = [Look(asked["particles"])] * plan.dynamics.steps
@@ -115,6 +123,7 @@ def _gibbs(plan: Any) -> list[Look]:
 LOOKS: dict[str, Callable[[Any], list[Look]]] = {
     "maf": _tables,
     "sliced-wasserstein": _tables,
+    "structured": _structured,
     "trajectory": _trajectory,
     "gibbs": _gibbs,
 }
@@ -188,6 +197,20 @@ def trial(k: int) -> Schema:
     )
 
 
+def gaps(k: int) -> Schema:
+    """A duration of which something may be missing."""
+    return Schema(
+        (
+            Column("t", "duration", upper=10, decimals=1, event="d", nullable=True),
+            Column("d", "event", nullable=True),
+            Column("a", "continuous", lower=-3, upper=3),
+            Column("q", "continuous", lower=0, upper=1, nullable=True),
+        ),
+        person="patient",
+        max_rows_per_person=k,
+    )
+
+
 # -- studies -----------------------------------------------------------------------------------
 
 
@@ -214,6 +237,17 @@ def _slices() -> Iterator[Study]:
     yield Study("resampled", resampled, cohort(1))
     everyone = SlicedWasserstein("resampled", batch=100, **small)
     yield Study("resampled, all at once", everyone, cohort(1))
+
+
+def _structures() -> Iterator[Study]:
+    small = Structured(copies=2, refits=3)
+    for k in (1, 3):
+        yield Study(f"every column, k = {k}", small, cohort(k))
+        yield Study(f"two outcomes, k = {k}", small, two_ends(k))
+        yield Study(f"no outcome, k = {k}", small, visits(k))
+        yield Study(f"cox, k = {k}", small, trial(k), estimand=QUESTIONS["cox"])
+        yield Study(f"cox in a small table, k = {k}", small, gaps(k), estimand=GAPS)
+    yield Study("little budget", small, cohort(3), epsilon=0.5)
 
 
 def _paths() -> Iterator[Study]:
@@ -253,9 +287,12 @@ def _answers() -> Iterator[Study]:
     yield Study("cox, many pieces", Gibbs(pieces=12), trial(1), 10.0, estimand=cox)
 
 
+GAPS = Estimand("e", "cox", "t", "a", adjust=("q",))
+
 STUDIES: dict[str, tuple[Study, ...]] = {
     "maf": tuple(_flows()),
     "sliced-wasserstein": tuple(_slices()),
+    "structured": tuple(_structures()),
     "trajectory": tuple(_paths()),
     "gibbs": tuple(_answers()),
 }
@@ -430,7 +467,12 @@ COARSE = (
     (moments, "_MATCH_ROUNDS", 3),
     (outcome, "_MOVE_ROUNDS", 3),
     (flow, "_REFERENCE_POWER", 5),
-    (targets, "_ROUNDS", 5),
+    (structured, "_POWER", 5),
+    (densities, "_ROUNDS", 5),
+    (population, "_MATCH_ROUNDS", 3),
+    (matching, "_STEPS", 2),
+    (hazards, "_NEWTON_ROUNDS", 3),
+    (distribution, "_ROUNDS", 5),
     (discrete, "discrete_gaussian", _drawn),
 )
 """How finely post-processing looks at its own particles, as coarsely as can be; and quick noise."""

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from tests.support.carried_out import shape_of
 
 from penstock.base.errors import Refused
 from penstock.mechanisms import MECHANISMS
-from penstock.mechanisms.gibbs.settings import Gibbs
+from penstock.mechanisms.parts import Part
 from penstock.study.study import Study
+from penstock.wire.messages import choose_version
 from penstock.wire.signed import SignedStudy, sign_cancel
 from penstock_client.gate.gate import Gate
 from penstock_client.gate.running import Runner
@@ -23,6 +23,7 @@ from penstock_client.gate.stores import Stores
 from penstock_client.rows.sealed import map_rows
 from penstock_client.site.site_settings import read_settings
 from penstock_client.work import rehearsal
+from penstock_client.work.release_file import write_release
 from penstock_client.work.spec import Spec
 
 TICK = 1.0
@@ -57,18 +58,13 @@ class Clock:
 
 
 def table_of(study: Study, persons: int, path: Path) -> None:
-    """A table of the promised shape, and of nothing."""
+    """A release of the promised shape, and of nothing."""
     shape = shape_of(study, persons)
-    assert not isinstance(study.mechanism, Gibbs)
-    with pa.OSFile(str(path), "wb") as sink:
-        writer = None
-        for label, rows in shape.counts.items():
-            columns = {c.name: np.full(rows, c.lower or 0.0) for c in shape.schema.columns}
-            table = shape.table(columns, {"_copy": np.full(rows, label, dtype=np.int32)})
-            writer = writer or pa.ipc.new_stream(sink, table.schema)
-            writer.write_table(table)
-        if writer is not None:
-            writer.close()
+    parts = (
+        Part(p.name, {c.name: np.full(p.rows, c.lower or 0.0) for c in p.schema.columns})
+        for p in shape.parts
+    )
+    write_release(path, shape, parts, choose_version(study.wire))
 
 
 class Slow:
@@ -152,7 +148,7 @@ class Timed:
         stores = Stores(paths, read_settings(paths), self.clock)
         work: Any = self._work
         self.gate = Gate(stores, Runner(stores, work=work, pause=self.clock.pass_by))
-        self.gate.runner.recover()
+        self.gate.runner.settlement.recover()
         self.clock.watch = self._look
 
     def _work(self, folder: Path) -> Slow:

@@ -21,6 +21,7 @@ from tests.support.faults import (
     at_each_step,
     by_particle,
     each_row_a_person,
+    each_score_a_person,
     each_time_alone,
     first_row,
     half,
@@ -36,10 +37,11 @@ from tests.support.faults import (
     whole_rows,
 )
 
-from penstock.audit import chains, paths, releases, sketches, trained
+from penstock.audit import chains, particle_dynamics, releases, sketches, structures, trained
 from penstock.audit.worlds import Target
 from penstock.mechanisms.gibbs import families, posterior
 from penstock.mechanisms.sliced_wasserstein import batches
+from penstock.mechanisms.structured import matching
 from penstock.mechanisms.tables import latent_noise, moments
 from penstock.mechanisms.trajectory import drift, start
 from penstock.privacy.measurements import LatentNoise
@@ -207,6 +209,41 @@ TWINS: tuple[Twin, ...] = (
         4_000,
     ),
     Twin(
+        "structured: clipping off",
+        lambda: structures.scores(1.0),
+        lambda: unclipped_score(math.inf, matching),
+        gaussian(600.0),
+        1_000,
+    ),
+    Twin(
+        "structured: entries clipped in place of norms",
+        lambda: structures.scores(1.0),
+        lambda: unclipped_score(1.0, matching),
+        gaussian(2 * math.sqrt(3)),
+        2_000,
+    ),
+    Twin(
+        "structured: rows clipped in place of persons",
+        lambda: structures.scores(1.0),
+        replaced(matching, "release_scores", each_score_a_person),
+        gaussian(4.0),
+        1_000,
+    ),
+    Twin(
+        "structured: noise of a round halved",
+        lambda: structures.scores(1.0),
+        less_discrete_noise(),
+        gaussian(4.0),
+        1_000,
+    ),
+    Twin(
+        "structured-margins: sensitivity of one histogram for all",
+        lambda: structures.margins(1.0),
+        less_discrete_noise(Fraction(1, 3)),
+        gaussian(2 * math.sqrt(2)),
+        3_000,
+    ),
+    Twin(
         "injection: clipping off",
         lambda: releases.injection(1.0),
         replaced(latent_noise, "clip_latents", lambda real: lambda z, there, r: z * there[:, None]),
@@ -264,42 +301,42 @@ TWINS: tuple[Twin, ...] = (
     ),
     Twin(
         "trajectory-start: noise halved",
-        lambda: paths.start(1.0),
+        lambda: particle_dynamics.start(1.0),
         less_discrete_noise(),
         gaussian(4.0),
         500,
     ),
     Twin(
         "trajectory-start: a person's rows in one cell count in full",
-        lambda: paths.start(1.0),
+        lambda: particle_dynamics.start(1.0),
         replaced(start, "_shared", whole_rows),
         gaussian(2 * math.sqrt(2)),
         2_500,
     ),
     Twin(
         "trajectory: noise halved",
-        lambda: paths.dynamics(1.0),
+        lambda: particle_dynamics.dynamics(1.0),
         less_noise(),
         gaussian(4.0),
         500,
     ),
     Twin(
         "trajectory: clipping off",
-        lambda: paths.dynamics(1.0),
+        lambda: particle_dynamics.dynamics(1.0),
         replaced(drift.Rows, "_scales", unscaled),
         gaussian(100.0),
         500,
     ),
     Twin(
         "trajectory: clipped particle by particle",
-        lambda: paths.dynamics(7.36, particles=3_600),
+        lambda: particle_dynamics.dynamics(7.36, particles=3_600),
         replaced(drift.Rows, "clipped_sum", by_particle),
         gaussian(2 * 60 / 7.36),
         150,
     ),
     Twin(
         "trajectory: clipped time point by time point",
-        lambda: paths.dynamics(2.0, times=16),
+        lambda: particle_dynamics.dynamics(2.0, times=16),
         replaced(drift.Rows, "_scales", each_time_alone),
         gaussian(4.0),
         150,

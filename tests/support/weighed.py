@@ -19,7 +19,7 @@ from pathlib import Path
 import psutil
 
 from penstock.mechanisms import MECHANISMS as ALL
-from penstock.mechanisms import Gibbs, Maf, Settings, SlicedWasserstein, Trajectory
+from penstock.mechanisms import Gibbs, Maf, Settings, SlicedWasserstein, Structured, Trajectory
 from penstock.mechanisms.memory import Memory
 from penstock.mechanisms.plans import plan
 from penstock.privacy.events import to_dict
@@ -38,6 +38,7 @@ LINUX = Path("/proc/self/status").exists()
 MECHANISMS: dict[str, Callable[[], Settings]] = {
     "maf": Maf,
     "sliced-wasserstein": SlicedWasserstein,
+    "structured": Structured,
     "trajectory": lambda: Trajectory("visit"),
     "gibbs": Gibbs,
 }

@@ -173,7 +173,7 @@ def test_what_starts_often_waits_for_no_package_that_it_may_not_need(module):
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("module", ["penstock_server.demo", "penstock_server.results.results"])
+@pytest.mark.parametrize("module", ["penstock_server.demo", "penstock_server.results.production"])
 def test_a_report_waits_for_no_package_of_models_that_it_may_not_fit(module):
     """Half of the time in which `penstock demo` refused a wrong argument went by in these."""
     done = without(("pandas", "scipy.stats", "statsmodels", "matplotlib"), f"import {module}")

@@ -16,12 +16,12 @@ import json
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.audit import tradeoff
+from penstock.base.documents import Json
 from penstock.mechanisms.protocol import Attacked
 from penstock.privacy.noise.sources import NoiseSource, permutation
 from penstock.schema.encoding import Encoding
@@ -54,7 +54,7 @@ def attack(
     repeats: int,
     swept: bool,
     progress: Callable[[int, int], None],
-) -> dict[str, Any]:
+) -> Json:
     """Run the planned mechanism ``repeats`` times, each on other members, and attack each run.
 
     Args:
@@ -77,7 +77,7 @@ def attack(
         def step(done: int, before: int = index * stages) -> None:
             progress(before + done, repeats * stages)
 
-        trial = _trial(task, attacked, noise, device_of(spec), step)
+        trial = _make_trial(task, attacked, noise, device_of(spec), step)
         tables.append(_sweep(attacked, trial, noise, grid, ways, step))
     return {
         "persons": int(task.present.any(axis=1).sum()),
@@ -100,7 +100,7 @@ def _sweep(
     return tradeoff.sweep(trial, noise, grid, ways=ways, progress=after)
 
 
-def _trial(
+def _make_trial(
     task: Task,
     attacked: Attacked,
     noise: NoiseSource,
@@ -109,29 +109,29 @@ def _trial(
 ) -> tradeoff.Trial:
     """A model fitted on members, their rows, and everybody's rows to score."""
     encoding = task.encoding
-    member = _members(task.present, noise)
+    member = _draw_members(task.present, noise)
     present = task.present & member[:, None]
     rows: Array = np.where(present[..., None], task.rows, 0.0)
     seen = (rows, present) if task.public is None else task.public
     model = attacked.fit(encoding, *seen, noise, lambda at, _: step(at), device)
-    who, candidates = _candidates(task, noise)
+    who, candidates = _draw_candidates(task, noise)
     persons, person = np.unique(who, return_inverse=True)
     return tradeoff.Trial(
         model,
         rows.reshape(-1, encoding.d),
         present.ravel(),
-        _as_seen(encoding, candidates, noise),
+        _average_looks(encoding, candidates, noise),
         person,
         member[persons],
         clip=attacked.clip,
         copies=attacked.copies,
         # The model tells how many rows it was fitted on, if not exactly.
         absent=float(np.clip(1 - model.rows / present.size, 0.0, 0.99)),
-        seen=lambda made: _as_seen(encoding, made, noise),
+        seen=lambda made: _average_looks(encoding, made, noise),
     )
 
 
-def _members(present: Bools, noise: NoiseSource) -> Bools:
+def _draw_members(present: Bools, noise: NoiseSource) -> Bools:
     """Who takes part: all but a random fifth of the persons who have rows."""
     persons = np.flatnonzero(present.any(axis=1))
     member = np.ones(len(present), dtype=np.bool_)
@@ -139,7 +139,7 @@ def _members(present: Bools, noise: NoiseSource) -> Bools:
     return member
 
 
-def _candidates(task: Task, noise: NoiseSource) -> tuple[NDArray[np.intp], Array]:
+def _draw_candidates(task: Task, noise: NoiseSource) -> tuple[NDArray[np.intp], Array]:
     """Persons to score, one index per row, and those rows; members and others in one fashion."""
     persons = np.flatnonzero(task.present.any(axis=1))
     scored = persons[permutation(len(persons), noise)[:MOST_CANDIDATES]]
@@ -149,7 +149,7 @@ def _candidates(task: Task, noise: NoiseSource) -> tuple[NDArray[np.intp], Array
     return np.nonzero(usable)[0], task.rows[usable]
 
 
-def _as_seen(encoding: Encoding, rows: Array, noise: NoiseSource) -> Array:
+def _average_looks(encoding: Encoding, rows: Array, noise: NoiseSource) -> Array:
     """Rows as they leave, decoded, and encoded again, with the noise of doing so averaged out."""
     coded = encoding.decode(rows)
     total = np.zeros_like(rows)
@@ -166,7 +166,7 @@ def main() -> int:
     if os.getppid() != asked["parent"]:
         return 1  # The steward's command ended before the death signal was set.
 
-    def say(value: Any) -> None:
+    def say(value: object) -> None:
         sys.stdout.write(json.dumps(value) + "\n")
         sys.stdout.flush()
 

@@ -29,19 +29,20 @@ from penstock.audit.tradeoff import (
     choose_w,
     qualifies,
 )
+from penstock.base.documents import Json
 from penstock.base.errors import InvalidInput, JobFailed, PenstockError, Problem
 from penstock.base.pictures import check_picture
 from penstock.base.times import stamp_now
 from penstock.mechanisms.refusals import shortage, within
 from penstock.mechanisms.registry import MECHANISMS
-from penstock.privacy.events import to_dict
 from penstock.wire.signatures import private_to_pem
 from penstock.wire.signed import read_signed_study
 from penstock_client.gate.admission import refuse
-from penstock_client.gate.facts import find_public_snapshot, read_facts
+from penstock_client.gate.facts import read_facts
 from penstock_client.gate.jobs import Jobs
-from penstock_client.ledger.database import Database
+from penstock_client.gate.worker_setup import make_spec
 from penstock_client.ledger.ledger import Ledger
+from penstock_client.ledger.sqlite_file import Database
 from penstock_client.rows import snapshot
 from penstock_client.rows.sealed import require_certified, seal_rows
 from penstock_client.site.site_paths import SitePaths
@@ -88,7 +89,7 @@ class Outcome:
         least = self.table.by(LATENT)[0]
         return choose_w(self.table, attacks=attacks) if qualifies(least, attacks=attacks) else None
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Json:
         """Its JSON form, without the curves."""
         asked = self.asked.to_dict()
         found = {
@@ -109,7 +110,7 @@ class Outcome:
 
 
 @contextlib.contextmanager
-def specified(
+def seal_task(
     paths: SitePaths, settings: SiteSettings, request_id: str
 ) -> Iterator[tuple[Spec, int]]:
     """What the attacker is to run: the request's plan, and the rows that it was submitted for.
@@ -150,8 +151,6 @@ def specified(
             value=f"version {job.version}",
             remedy="wait for the same study to be submitted anew",
         )
-    public = find_public_snapshot(paths)
-    wants_public = study.privacy.guarantee == "public-flow"
     planned = mechanism.plan(study.asked, version.persons)
     needed = mechanism.attack_memory(planned, study.schema, facts.dictionary, facts.threads)
     if not within(needed, facts.memory_gb):
@@ -159,16 +158,8 @@ def specified(
     with contextlib.ExitStack() as held:
         found = held.enter_context(seal_rows(rows))
         require_certified(found, facts.dictionary, private_to_pem(paths.key()), version.fingerprint)
-        spec = Spec(
-            study=study.to_dict(),
-            dictionary=facts.dictionary.to_dict(),
-            events=[to_dict(e) for e in planned.events],
-            public=held.enter_context(seal_rows(public)) if public and wants_public else None,
-            persons=version.persons,
-            device=settings.device,
-            threads=settings.threads,
-            memory_gb=settings.memory_gb,
-            insecure_seed=settings.insecure_seed,
+        spec = make_spec(
+            study, facts.dictionary, planned.events, version.persons, paths, settings, held
         )
         yield spec, found
 

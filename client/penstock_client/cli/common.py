@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import grpc
 import typer
+from google.protobuf.message import Message
 
+from penstock.base.documents import Json
 from penstock.base.errors import GateUnavailable, InvalidInput, Problem
 from penstock.wire import gate_pb2, gate_pb2_grpc
-from penstock.wire.calls import connect, failure
+from penstock.wire.calls import connect, explain_failure
 from penstock_client.ledger.decisions import Who
 from penstock_client.site.site_paths import SitePaths
 from penstock_client.site.site_settings import SiteSettings, read_settings
@@ -39,7 +41,7 @@ def open_site(root: Path) -> tuple[SitePaths, SiteSettings]:
     return paths, read_settings(paths)
 
 
-def call_steward(paths: SitePaths, method: str, request: Any) -> Any:
+def call_steward(paths: SitePaths, method: str, request: Message) -> Message:
     """One call on steward.sock.
 
     Raises:
@@ -53,13 +55,13 @@ def call_steward(paths: SitePaths, method: str, request: Any) -> Any:
         try:
             return getattr(gate_pb2_grpc.StewardStub(channel), method)(request, timeout=RPC_SECONDS)
         except grpc.RpcError as error:
-            raise failure(error) from None
+            raise explain_failure(error) from None
 
 
-def call_document(paths: SitePaths, method: str, request: Any = None) -> dict[str, Any]:
+def call_document(paths: SitePaths, method: str, request: Message | None = None) -> Json:
     """A call whose answer is a document."""
     reply = call_steward(paths, method, request or gate_pb2.Nothing())
-    found: dict[str, Any] = json.loads(reply.json)
+    found: Json = json.loads(reply.json)
     return found
 
 

@@ -9,15 +9,16 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
+from penstock.base.documents import Json
 from penstock.base.errors import GateUnavailable
-from penstock.cli.console import done, emit_json, err, friendly, say, table
+from penstock.cli.console import done, emit_json, err, friendly, say_with_time, table
 from penstock.wire.signatures import fingerprint
 from penstock_client.cli.common import AsJson, SiteDir, call_document, open_site, shorten
-from penstock_client.ledger.database import find_holder
+from penstock_client.ledger.sqlite_file import find_holder
 from penstock_client.operate import site_daemon
 from penstock_client.site.network_paths import NetworkPaths
 from penstock_client.site.site_paths import SitePaths
@@ -39,14 +40,10 @@ def start(directory: SiteDir = Path()) -> None:
     paths, settings = open_site(directory)
     site_daemon.serve_site(
         paths,
-        tell=_tell,
+        tell=say_with_time,
         ready=lambda: done(f"site {settings.name} is up"),
         notes=_show_notes,
     )
-
-
-def _tell(text: str) -> None:
-    say(f"{time.strftime('%H:%M:%S')} {text}")
 
 
 def _show_notes(notes: list[str]) -> None:
@@ -100,7 +97,7 @@ def network(
     site_daemon.serve_network(
         found,
         gate.absolute(),
-        tell=_tell,
+        tell=say_with_time,
         ready=lambda: done(f"the network side is up, for {address}"),
     )
 
@@ -131,7 +128,7 @@ def stop(directory: SiteDir = Path()) -> None:
 def status(directory: SiteDir = Path(), as_json: AsJson = False) -> None:
     """What the gate says of itself, what it holds, and which processes run."""
     paths, _ = open_site(directory)
-    processes = _processes(paths)
+    processes = _read_processes(paths)
     try:
         shown = call_document(paths, "Status")
     except GateUnavailable:
@@ -144,11 +141,11 @@ def status(directory: SiteDir = Path(), as_json: AsJson = False) -> None:
         return
     if "gate_key" in shown:
         shown["gate_key"] = fingerprint(shown["gate_key"])
-    rows = [(k, shorten(v)) for k, v in _told(shown).items()]
+    rows = [(k, shorten(v)) for k, v in _word_processes(shown).items()]
     table(f"site {shown.get('site', paths.root)}", ("", ""), rows)
 
 
-def _processes(paths: SitePaths) -> dict[str, Any]:
+def _read_processes(paths: SitePaths) -> Json:
     """The daemon's pid and what it says of its children; the coordinator that was joined."""
     found = site_daemon.find_running(paths.daemon_lock, paths.daemon_state)
     return {
@@ -162,7 +159,7 @@ def _processes(paths: SitePaths) -> dict[str, Any]:
     }
 
 
-def _told(shown: dict[str, Any]) -> dict[str, Any]:
+def _word_processes(shown: Json) -> Json:
     """The same, in a person's words."""
     said = [f"{name} {what}" for name, what in shown["processes"].items()]
     return {

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
+from penstock.base.documents import JsonView
 from penstock.base.errors import InvalidInput, LedgerError, PenstockError, Problem
 from penstock.base.times import utc_now
 from penstock.cli.console import done, emit_json, friendly, say, table
 from penstock.wire.signatures import fingerprint
-from penstock_client.cli.budget import show_lineage
+from penstock_client.cli.budget_view import show_lineage
 from penstock_client.cli.common import AsJson, Reason, SiteDir, open_site
 from penstock_client.cli.reading import read_ledger
 from penstock_client.cli.whatif import what_if
@@ -167,14 +167,14 @@ def ledger_decisions(directory: SiteDir = Path(), as_json: AsJson = False) -> No
         say("no decision yet")
         return
     columns = ("time (UTC)", "decision", "by", "of what", "reason")
-    table("decisions", columns, [_decision(one) for one in found])
+    table("decisions", columns, [_list_decision(one) for one in found])
 
 
-def _decision(one: Mapping[str, Any]) -> tuple[str, ...]:
-    return one["time"][:19], one["kind"], name_decider(one["by"]), _subject(one), one["reason"]
+def _list_decision(one: JsonView) -> tuple[str, ...]:
+    return one["time"][:19], one["kind"], name_decider(one["by"]), _name_subject(one), one["reason"]
 
 
-def _subject(one: Mapping[str, Any]) -> str:
+def _name_subject(one: JsonView) -> str:
     """What a decision is about, in a few words."""
     kind = one["kind"]
     if kind in ("approve", "reject"):

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from penstock.base.documents import Json
 from penstock.base.errors import GateUnavailable
 from penstock_client.cli.common import call_document
-from penstock_client.ledger.database import Database
 from penstock_client.ledger.ledger import Ledger
 from penstock_client.ledger.records import verify_records
 from penstock_client.ledger.replay import read_records
+from penstock_client.ledger.sqlite_file import Database
 from penstock_client.ledger.state import State
 from penstock_client.site.site_paths import SitePaths
 
 
-def read_ledger(paths: SitePaths) -> tuple[dict[str, Any], State]:
+def read_ledger(paths: SitePaths) -> tuple[Json, State]:
     """The export, and the state that it folds to; chain and signatures are checked here.
 
     Raises:
@@ -23,7 +22,7 @@ def read_ledger(paths: SitePaths) -> tuple[dict[str, Any], State]:
     public = paths.gate_public()
     if paths.steward_socket.exists():
         try:
-            export: dict[str, Any] = call_document(paths, "Ledger")["export"]
+            export: Json = call_document(paths, "Ledger")["export"]
             return export, verify_records(read_records(export), public)
         except GateUnavailable:
             pass  # A socket left behind by a killed gate.

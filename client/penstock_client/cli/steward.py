@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from penstock.base.documents import Json, JsonView
 from penstock.cli.console import done, emit_json, err, friendly, number, say, table
 from penstock.processes.confinement import forbid_dumps
 from penstock.wire import gate_pb2
@@ -116,7 +117,7 @@ def preview(
     from penstock_client.attack import inference as attack
 
     forbid_dumps()
-    asked = attack.specified(paths, settings, shown["request"])
+    asked = attack.seal_task(paths, settings, shown["request"])
     with asked as (spec, rows), _progress() as progress:
         found = attack.run(spec, rows, repeats, progress, swept=swept)
     if as_json:
@@ -127,7 +128,7 @@ def preview(
         _draw(found, plot, f"attacks on request {shown['request'][:12]}: {shown['guarantee']}")
 
 
-def _show_preview(shown: dict[str, Any]) -> None:
+def _show_preview(shown: Json) -> None:
     rows = [(label, shorten(shown[key])) for key, label in _PREVIEW.items() if key in shown]
     if "share_of_life" in shown:
         rows.append((_SHARE, f"{100 * shown['share_of_life']:.2g} %, which adds up"))
@@ -136,7 +137,7 @@ def _show_preview(shown: dict[str, Any]) -> None:
         say(f"  {event_line(event)}")
 
 
-def event_line(event: Mapping[str, Any]) -> str:
+def event_line(event: JsonView) -> str:
     """One charged event, as :func:`penstock.privacy.events.to_dict` wrote it, in one line."""
     if event["kind"] == "on-stratum":
         return f"stratum {event['stratum']}: {event_line(event['event'])}"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from penstock.base.checks import Checks
+from penstock.base.documents import Json
 from penstock.base.errors import InvalidInput, Problem
 from penstock.base.times import stamp_now
 from penstock.cli.console import emit_json, friendly, number, say, table
@@ -29,13 +30,13 @@ _PRICED = tuple(m.name for m in MECHANISMS.values() if m.priced_alone)
 """What needs no more than a dictionary to be priced: mechanisms for tables."""
 
 
-def _of(setting: str, what: str) -> str:
+def _describe_option(setting: str, what: str) -> str:
     """What an option is, after the mechanisms that have it."""
     whose = [name for name in _PRICED if setting in MECHANISMS[name].notes]
     return f"{'Of a table' if len(whose) == len(_PRICED) else ', '.join(whose)}: {what}"
 
 
-def _kind(mechanism: str) -> str:
+def _name_kind(mechanism: str) -> str:
     """What is released, in words."""
     if mechanism == PLAIN_NUMBER:
         return "one noisy number"
@@ -62,16 +63,22 @@ def what_if(
         str | None, typer.Option(help="Who would sign: a label, a fingerprint or a key.")
     ] = None,
     releases: Annotated[int, typer.Option(help="How many such releases are wanted.")] = 1,
-    copies: Annotated[int | None, typer.Option(help=_of("copies", "synthetic copies."))] = None,
+    copies: Annotated[
+        int | None, typer.Option(help=_describe_option("copies", "synthetic copies."))
+    ] = None,
     w: Annotated[
-        float | None, typer.Option(help=_of("w", "share of the rows' own latents."))
+        float | None, typer.Option(help=_describe_option("w", "share of the rows' own latents."))
     ] = None,
     latent_clip: Annotated[
-        float | None, typer.Option(help=_of("latent_clip", "radius of the latents."))
+        float | None, typer.Option(help=_describe_option("latent_clip", "radius of the latents."))
     ] = None,
-    steps: Annotated[int | None, typer.Option(help=_of("steps", "steps."))] = None,
-    sampling: Annotated[str | None, typer.Option(help=_of("sampling", "full, or poisson."))] = None,
-    rate: Annotated[float | None, typer.Option(help=_of("rate", "Poisson sampling rate."))] = None,
+    steps: Annotated[int | None, typer.Option(help=_describe_option("steps", "steps."))] = None,
+    sampling: Annotated[
+        str | None, typer.Option(help=_describe_option("sampling", "full, or poisson."))
+    ] = None,
+    rate: Annotated[
+        float | None, typer.Option(help=_describe_option("rate", "Poisson sampling rate."))
+    ] = None,
     directory: SiteDir = Path(),
     as_json: AsJson = False,
 ) -> None:
@@ -95,7 +102,7 @@ def what_if(
     by = None if signer is None else prospects.find_signer(trust, signer)
     persons = whatif.find_lineage(state, settings.lineage).versions[-1].persons
     if study is not None:
-        prospect = _of_file(study, persons, _machine(paths, settings), by)
+        prospect = _price_file(study, persons, _read_machine(paths, settings), by)
     else:
         largest = min(policy.study_delta, policy.largest_delta(persons))
         asked = PrivacyRequest(
@@ -105,7 +112,7 @@ def what_if(
             prospect = prospects.price_number(asked.epsilon, asked.delta, by)
         else:
             made = MECHANISMS.read({"name": mechanism, **options})
-            machine = _machine(paths, settings)
+            machine = _read_machine(paths, settings)
             priced = Asked(made, machine.dictionary, asked)
             prospect = prospects.price_release(priced, persons, machine, signer=by)
     now = max(stamp_now(), state.time)
@@ -129,7 +136,7 @@ def _check_options(mechanism: str, study: Path | None, priced: bool, tuned: bool
     check.done()
 
 
-def _machine(paths: SitePaths, settings: SiteSettings) -> prospects.Machine:
+def _read_machine(paths: SitePaths, settings: SiteSettings) -> prospects.Machine:
     """The columns as certified, and what a run may have, as an admission takes them."""
     path = locate_dictionary(paths)
     if not path.exists():
@@ -139,7 +146,7 @@ def _machine(paths: SitePaths, settings: SiteSettings) -> prospects.Machine:
     return prospects.Machine(dictionary, settings.memory_gb, settings.threads)
 
 
-def _of_file(
+def _price_file(
     path: Path, persons: int, machine: prospects.Machine, signer: Signer | None
 ) -> prospects.Prospect:
     try:
@@ -151,9 +158,9 @@ def _of_file(
 # -- for people --------------------------------------------------------------------------------
 
 
-def _show(found: dict[str, Any], trust: Trust) -> None:
+def _show(found: Json, trust: Trust) -> None:
     asked = found["asked_epsilon"]
-    price = f"ε = {number(asked)} at δ = {found['delta']:g}, {_kind(found['mechanism'])}"
+    price = f"ε = {number(asked)} at δ = {found['delta']:g}, {_name_kind(found['mechanism'])}"
     verdict = "would be admitted" if found["admitted"] else "would be refused"
     say(f"{found['lineage']}: {price}: {verdict}; nothing was charged")
     for refusal in found["refusals"]:
@@ -167,7 +174,7 @@ def _show(found: dict[str, Any], trust: Trust) -> None:
                 f"{row['epsilon']:g}",
                 number(row["spent_epsilon"]),
                 number(row["after_epsilon"]),
-                _many(row["more"]),
+                _tell_count(row["more"]),
             )
             for row in found["limits"]
         ]
@@ -177,14 +184,15 @@ def _show(found: dict[str, Any], trust: Trust) -> None:
     _show_releases(found)
     largest = found["largest_epsilon"]
     by = f", by {found['largest_limit']}" if found["largest_limit"] else ""
-    say(f"the largest ε of this kind that fits now: {_down(largest) if largest else 'none'}{by}")
+    shown = _round_down(largest) if largest else "none"
+    say(f"the largest ε of this kind that fits now: {shown}{by}")
     if found["signer"] is None and trust.signers:
-        say(f"no signer's allowance was looked at: --signer {' or '.join(_labels(trust))}")
+        say(f"no signer's allowance was looked at: --signer {' or '.join(_list_labels(trust))}")
     _show_noise(found, asked)
 
 
-def _show_releases(found: dict[str, Any]) -> None:
-    wanted, left = found["releases"], _many(found["releases_left"])
+def _show_releases(found: Json) -> None:
+    wanted, left = found["releases"], _tell_count(found["releases_left"])
     if wanted > 1:
         fit = "fit" if found["releases_fit"] else "do not fit"
         say(f"{wanted} such releases {fit}; {left} would, from now on")
@@ -192,10 +200,10 @@ def _show_releases(found: dict[str, Any]) -> None:
     life = [r for r in found["limits"] if r["reason"] != "yearly-budget"]
     counts = [r["more"] for r in life if r["more"] is not None]
     if yearly and found["admitted"]:
-        say(f"this year {left}, and {_many(min(counts, default=None))} over all years")
+        say(f"this year {left}, and {_tell_count(min(counts, default=None))} over all years")
 
 
-def _show_noise(found: dict[str, Any], asked: float) -> None:
+def _show_noise(found: Json, asked: float) -> None:
     sd, share = found["buys"]["count_sd"], found["buys"]["share_sd"]
     say(
         f"what ε = {number(asked)} buys, all of it spent on one count: noise of sd {sd:.3g}, "
@@ -211,15 +219,15 @@ def _show_noise(found: dict[str, Any], asked: float) -> None:
             say(f"  {event['label'] or event['kind']}: {noise}{times}{rate}")
 
 
-def _labels(trust: Trust) -> list[str]:
+def _list_labels(trust: Trust) -> list[str]:
     return [s.label for s in trust.signers.values()]
 
 
-def _many(count: int | None) -> str:
+def _tell_count(count: int | None) -> str:
     return f"over {whatif.MOST_RELEASES:,}" if count is None else str(count)
 
 
-def _down(value: float) -> str:
+def _round_down(value: float) -> str:
     """Three digits, rounded down: what is said must fit."""
     from decimal import ROUND_DOWN, Context, Decimal
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from penstock import __version__
 from penstock.base.errors import InvalidInput, PrivacyError, Problem, Refused
+from penstock.mechanisms.labelled import has_labels
 from penstock.mechanisms.protocol import Plan
 from penstock.mechanisms.refusals import refusals
 from penstock.mechanisms.registry import MECHANISMS, Registry
@@ -18,7 +19,7 @@ from penstock.mechanisms.released import Shape
 from penstock.schema import Schema, compare
 from penstock.study.study import Study
 from penstock.wire.canonical import digest
-from penstock.wire.messages import SERVED_MAJORS, Code, explain
+from penstock.wire.messages import SERVED_MAJORS, Code, explain, names_parts
 from penstock.wire.signed import SignedStudy
 from penstock_client.ledger.allowances import AllowanceExceeded
 from penstock_client.ledger.reservation import admit_charge
@@ -141,7 +142,9 @@ def consider(signed: SignedStudy, facts: SiteFacts) -> Admission:
         raise _refuse_breach(breach)
     mechanism = facts.mechanisms.of(study.mechanism)
     shape = mechanism.shape(study.asked, persons)
-    if shape.rows * len(shape.names) > MAX_CELLS:
+    if not names_parts(study.wire) and not has_labels(shape):
+        raise refuse("wire-version", "what this mechanism releases needs 1.2 or newer")
+    if shape.cells > MAX_CELLS:
         raise refuse("wire-limit")
     try:
         planned = mechanism.plan(study.asked, persons)

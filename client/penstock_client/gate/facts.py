@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Any
 
 from penstock import __version__
+from penstock.base.documents import Json
 from penstock.base.errors import InvalidInput
 from penstock.mechanisms.registry import MECHANISMS, Registry
 from penstock.schema import Schema
@@ -91,7 +91,7 @@ def find_public_snapshot(paths: SitePaths) -> Path | None:
     return path if path.exists() else None
 
 
-def describe_identity(settings: SiteSettings, gate_key: str) -> dict[str, Any]:
+def describe_identity(settings: SiteSettings, gate_key: str) -> Json:
     """Who a gate is, and what it speaks: known whatever state it is in."""
     return {
         "site": settings.name,
@@ -103,7 +103,7 @@ def describe_identity(settings: SiteSettings, gate_key: str) -> dict[str, Any]:
     }
 
 
-def describe_offer(facts: SiteFacts, position: tuple[int, str]) -> dict[str, Any]:
+def describe_offer(facts: SiteFacts, position: tuple[int, str]) -> Json:
     """What may be asked of a site, and where its ledger stands: public.
 
     Args:

@@ -13,8 +13,8 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator
-from typing import Any
 
+from penstock.base.documents import Json
 from penstock.wire.messages import JobState
 from penstock.wire.signed import read_signed_cancel
 from penstock_client.gate import preview, release
@@ -35,7 +35,7 @@ log = logging.getLogger("penstock.gate")
 class Gate:
     """What is asked of one site, and by whom. Sockets are in :mod:`penstock_client.gate.service`.
 
-    Must be constructed under the site's lock (see :mod:`penstock_client.ledger.database`).
+    Must be constructed under the site's lock (see :mod:`penstock_client.ledger.sqlite_file`).
     """
 
     def __init__(self, stores: Stores, runner: Runner) -> None:
@@ -44,7 +44,7 @@ class Gate:
 
     # -- facts ---------------------------------------------------------------------------------
 
-    def _public_position(self) -> tuple[int, str]:
+    def _find_public_position(self) -> tuple[int, str]:
         """The ledger's newest record before the first that does not show yet, and its hash."""
         outside = self.stores.outside()
         first = outside.find_first_hidden()
@@ -52,7 +52,7 @@ class Gate:
             return outside.state.seq, outside.state.head
         return self.stores.ledger.before(first)
 
-    def describe(self, seen_manifest: bytes = b"") -> dict[str, Any]:
+    def describe(self, seen_manifest: bytes = b"") -> Json:
         """Public facts: versions served, key, dictionary, public n, what may be asked.
 
         Args:
@@ -62,13 +62,13 @@ class Gate:
         Raises:
             Refused: not certified yet, or misconfigured; never for ``seen_manifest``.
         """
-        self._look(seen_manifest)
+        self._consider_manifest(seen_manifest)
         about = describe_identity(self.stores.settings, self.stores.public_key)
         if self.stores.watch.stopped:
             return {**about, "stopped": ROLLED_BACK}
-        return {**about, **describe_offer(self.stores.facts(), self._public_position())}
+        return {**about, **describe_offer(self.stores.facts(), self._find_public_position())}
 
-    def _look(self, seen_manifest: bytes) -> None:
+    def _consider_manifest(self, seen_manifest: bytes) -> None:
         self.stores.watch.look(seen_manifest)
         if self.stores.watch.stopped:
             self.runner.kill()
@@ -92,7 +92,7 @@ class Gate:
                 return self.stores.outside().see(known)
             admission = consider(signed, facts)
             now = self.stores.now()
-            state, code = self._first_state(admission, facts)
+            state, code = self._find_first_state(admission, facts)
             job = Job(
                 request_id=admission.request_id,
                 study_id=signed.study_id,
@@ -109,7 +109,7 @@ class Gate:
         self.runner.wake()
         return self.stores.outside().see(job)
 
-    def _first_state(self, admission: Admission, facts: SiteFacts) -> tuple[JobState, str]:
+    def _find_first_state(self, admission: Admission, facts: SiteFacts) -> tuple[JobState, str]:
         """The state of a new job; one that was charged before is never run again."""
         charge = facts.state.charges.get(admission.request_id)
         if charge is not None:
@@ -180,7 +180,7 @@ class Gate:
 
     # -- the steward's side --------------------------------------------------------------------
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> Json:
         """What the network is told, how many jobs there are, and what the steward must do."""
         counts = {str(s): len(self.stores.jobs.in_state(s)) for s in JobState}
         shown = {**self.describe(), "jobs": {k: v for k, v in counts.items() if v}}
@@ -191,7 +191,7 @@ class Gate:
             shown["WARNING"] = SEEDED
         return {**shown, "remedy": STOPPED} if self.stores.watch.stopped else shown
 
-    def requests(self) -> list[dict[str, Any]]:
+    def requests(self) -> list[Json]:
         """Every job with its study's question and price, as it stands, and as it looks outside."""
         outside, trust = self.stores.outside(), read_trust(self.stores.paths.trust)
         notes, read = self.stores.jobs.notes(), self.stores.read_job
@@ -213,7 +213,7 @@ class Gate:
         """(step, steps) of a running job."""
         return self.runner.progress(request_id)
 
-    def preview(self, request_id: str) -> dict[str, Any]:
+    def preview(self, request_id: str) -> Json:
         """What a request would release, to whom, and what it costs, before and after."""
         job = self.find(request_id)
         facts = self.stores.facts()
@@ -235,7 +235,7 @@ class Gate:
         """Let a waiting request run; it is admitted again, since the ledger may have moved."""
         with self.stores.lock:
             self.stores.refuse_if_stopped()
-            job = self._awaiting(request_id)
+            job = self._require_awaiting(request_id)
             self.stores.decisions.notice(self.stores.paths)
             consider(self.stores.read_job(job), self.stores.facts())
             self._decide("approve", job, by, reason)
@@ -251,22 +251,22 @@ class Gate:
         policy = read_current_policy(self.stores.paths, self.stores.mechanisms)
         code = SILENT if policy.reject == "silent" else "rejected"
         with self.stores.lock:
-            job = self._awaiting(request_id)
+            job = self._require_awaiting(request_id)
             self._decide("reject", job, by, reason, silent=code == SILENT)
             self.stores.jobs.move(job.request_id, JobState.REJECTED, self.stores.now(), code)
         return self.stores.job(job.request_id)
 
-    def _decide(self, kind: str, job: Job, by: Who | None, reason: str, **more: Any) -> None:
+    def _decide(self, kind: str, job: Job, by: Who | None, reason: str, **more: object) -> None:
         """A steward's word is on record before it takes effect."""
         asked = {"request": job.request_id, "study": job.study_id}
         self.stores.decisions.append(kind, by or Who.here(), reason, **asked, **more)
 
-    def _awaiting(self, request_id: str) -> Job:
+    def _require_awaiting(self, request_id: str) -> Job:
         job = self.find(request_id)
         if job.state is not JobState.AWAITING:
             raise refuse("not-awaiting")
         return job
 
-    def ledger_view(self) -> dict[str, Any]:
+    def ledger_view(self) -> Json:
         """The whole ledger, as `export` writes it: whoever asks folds and checks it again."""
         return {"export": self.stores.ledger.export(self.stores.public_key)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from penstock.wire.messages import JobState
-from penstock_client.ledger.database import Database
+from penstock_client.ledger.sqlite_file import Database
 
 SILENT = "rejected-silently"
 """A steward's no that the network is not told: it never leaves the gate."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from penstock.base.documents import Json
 from penstock.base.errors import Refused
 from penstock.mechanisms.protocol import settings_to_dict
 from penstock.privacy.accounting.accountant import epsilon, epsilon_pld
@@ -21,7 +20,7 @@ RECALL = "Released data cannot be recalled; a person's withdrawal applies to lat
 
 def describe_request(
     job: Job, signed: SignedStudy, progress: tuple[int, int], trust: Trust, note: str
-) -> dict[str, Any]:
+) -> Json:
     """One line of `site requests`; ``signer_label`` is empty where trust was taken back.
 
     Args:
@@ -54,11 +53,11 @@ def _explain_code(code: str, note: str) -> str:
     return f"{meaning}: {note}" if meaning and note else meaning
 
 
-def preview_request(job: Job, signed: SignedStudy, facts: SiteFacts, note: str) -> dict[str, Any]:
+def preview_request(job: Job, signed: SignedStudy, facts: SiteFacts, note: str) -> Json:
     """The question, the columns, the cost by every account, and the ledger before and after."""
     study = signed.study
     lineage = facts.state.joint(job.lineage)
-    shown: dict[str, Any] = {
+    shown: Json = {
         **describe_request(job, signed, (0, 0), facts.trust, note),
         "columns": [c.name for c in study.schema.columns],
         "estimands": [

@@ -31,8 +31,8 @@ import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from penstock.base.documents import Json
 from penstock.base.errors import LedgerError, PenstockError
 from penstock.base.files import sync_directory, write_atomic
 from penstock.base.times import stamp_now
@@ -44,10 +44,10 @@ from penstock_client.gate import release
 from penstock_client.gate.facts import locate_dictionary
 from penstock_client.gate.jobs import Jobs
 from penstock_client.ledger.chain import MAX_SEQ
-from penstock_client.ledger.database import Database, hold_exclusively
 from penstock_client.ledger.decisions import Who, open_decisions
 from penstock_client.ledger.ledger import Ledger
 from penstock_client.ledger.records import EXPORT_FORMAT, verify_records
+from penstock_client.ledger.sqlite_file import Database, hold_exclusively
 from penstock_client.ledger.state import State
 from penstock_client.site.site_paths import SitePaths
 
@@ -276,7 +276,7 @@ def recover_worst_case(paths: SitePaths, reason: str = "") -> Recovered:
     return Recovered(state.seq, 1, 0, _find_exhausted(state))
 
 
-def _record_recovery(paths: SitePaths, ledger: Ledger, reason: str, **details: Any) -> None:
+def _record_recovery(paths: SitePaths, ledger: Ledger, reason: str, **details: object) -> None:
     with open_decisions(paths, ledger.state().site) as decisions:
         decisions.append("recover", Who.here(), reason, **details)
 
@@ -315,7 +315,7 @@ def _read_records(source: Path, gate_key: str) -> list[Record]:
             database.close()
     remedy = "use what `penstock site ledger export` wrote, or a copy of ledger/gate.db"
     try:
-        document: dict[str, Any] = json.loads(source.read_text(encoding="utf-8"))
+        document: Json = json.loads(source.read_text(encoding="utf-8"))
         if document["format"] != EXPORT_FORMAT:
             raise ValueError(document["format"])
         named = document["gate_key"]

@@ -10,20 +10,19 @@ from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-import pyarrow as pa
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from penstock.base.errors import JobFailed, PenstockError
+from penstock.base.errors import PenstockError
 from penstock.base.files import sync_directory
-from penstock.mechanisms.released import Shape
 from penstock.privacy.accounting.accountant import epsilon, epsilon_pld
 from penstock.privacy.events import RELATION, injections, to_dict
 from penstock.wire.manifest import Manifest, read_manifest, sign_manifest
-from penstock.wire.messages import PART_BYTES, WIRE_VERSION
+from penstock.wire.messages import PART_BYTES, choose_version
 from penstock.wire.signatures import public_hex
 from penstock.wire.signed import SignedStudy
 from penstock_client.gate.admission import Admission
 from penstock_client.ledger.state import State
+from penstock_client.work.release_file import measure_release
 
 MANIFEST_FILE = "manifest.json"
 TABLE_FILE = "table.arrow"
@@ -38,29 +37,6 @@ def list_software() -> dict[str, str]:
         except PackageNotFoundError:
             found[name] = "unknown"
     return found
-
-
-def check_table(path: Path, shape: Shape) -> int:
-    """The worker's table has the promised columns and labels, and no missing surprise.
-
-    Returns:
-        How many rows each copy has: what the release's noisy count says, within the public bounds.
-
-    Raises:
-        JobFailed: it has not; what is wrong stays unsaid, since it may depend on rows.
-    """
-    nullable = {c.name for c in shape.schema.columns if c.nullable}
-    labels = []
-    with pa.memory_map(str(path)) as source, pa.ipc.open_stream(source) as batches:
-        good = batches.schema.names == shape.names
-        for batch in batches if good else ():
-            labels.append(batch.select(list(shape.labels)))
-            whole = (n for n in shape.names if n not in nullable)
-            good = good and not any(batch.column(n).null_count for n in whole)
-    rows = shape.copy_rows(pa.Table.from_batches(labels)) if good and labels else None
-    if rows is None:
-        raise JobFailed("the worker's table is not what was planned")
-    return rows
 
 
 def keep_release(
@@ -121,9 +97,11 @@ def describe_release(
         JobFailed: the table is not what was planned.
     """
     study, events, delta = signed.study, admission.charge.events, signed.study.privacy.delta
+    wire = choose_version(study.wire)
+    rows, parts = measure_release(table, admission.shape, wire)
     injection = injections(events)
     return Manifest(
-        wire=WIRE_VERSION,
+        wire=wire,
         study_id=signed.study_id,
         site=site,
         request_id=admission.request_id,
@@ -131,7 +109,7 @@ def describe_release(
         lineage=admission.charge.lineage,
         version=admission.charge.version,
         persons=persons,
-        rows=check_table(table, admission.shape),
+        rows=rows,
         copies=study.mechanism.copies,
         refits=study.mechanism.refits,
         guarantee=study.privacy.guarantee,
@@ -152,6 +130,7 @@ def describe_release(
         insecure_seed=insecure,
         software=list_software(),
         gate_key=gate_key,
+        parts=parts,
     )
 
 

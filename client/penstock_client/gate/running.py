@@ -16,28 +16,24 @@ import contextlib
 import logging
 import shutil
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from penstock.base.errors import BudgetExceeded, JobFailed, PenstockError, Refused
-from penstock.privacy.events import Unbounded, to_dict
-from penstock.wire.canonical import digest
+from penstock.base.errors import BudgetExceeded, PenstockError, Refused
+from penstock.privacy.events import Unbounded
 from penstock.wire.messages import JobState
 from penstock.wire.signatures import private_to_pem
 from penstock.wire.signed import SignedStudy
 from penstock_client.gate import release, schedule
 from penstock_client.gate.admission import Admission, SiteFacts, consider, refuse
-from penstock_client.gate.facts import find_public_snapshot
 from penstock_client.gate.jobs import Job
+from penstock_client.gate.settlement import Settlement
 from penstock_client.gate.stores import ROLLED_BACK, Stores
-from penstock_client.ledger.decisions import LOST
+from penstock_client.gate.worker_setup import WorkerSetup
 from penstock_client.rows import snapshot
 from penstock_client.rows.sealed import NotCertified, require_certified, seal_rows
-from penstock_client.work import rehearsal
 from penstock_client.work.launcher import Worker
-from penstock_client.work.spec import Spec
 
 log = logging.getLogger("penstock.gate")
 
@@ -67,9 +63,8 @@ class Runner:
         self._pause = self._stopping.wait if pause is None else pause
         self._current: tuple[str, Worker] | None = None
         self._progress: dict[str, tuple[int, int]] = {}
-        # Seconds that a whole run takes, by what was rehearsed.
-        self._rehearsed: dict[str, float] = {}
-        self.decisions_hold = True
+        self._setup = WorkerSetup(stores)
+        self.settlement = Settlement(stores)
 
     def wake(self) -> None:
         """There is a job more."""
@@ -88,43 +83,7 @@ class Runner:
     def end_cancelled(self, request_id: str) -> None:
         """Kill what runs of a request that its signer cancelled, and withhold what it made."""
         self.kill(request_id)
-        try:
-            if not self._settle(request_id, JobState.CANCELLED, "cancelled"):
-                shutil.rmtree(self._stores.release_folder(request_id), ignore_errors=True)
-        except PenstockError as error:
-            log.error("%s", error)  # a full disk: settled when the gate recovers
-
-    def recover(self) -> None:
-        """After any end of the process: settle what was running when it came.
-
-        Not in a ledger that was restored: a record more would part it from the lost ones.
-        """
-        if self._stores.watch.stopped:
-            return
-        self._check_decisions()
-        charges = self._stores.ledger.state().charges.values()
-        for request_id in [c.id for c in charges if c.status == "reserved"]:
-            folder, job = self._stores.release_folder(request_id), self._stores.jobs.get(request_id)
-            cancelled = job is not None and job.state is JobState.CANCELLED
-            if not cancelled and release.is_whole(folder, self._stores.public_key):
-                self._settle(request_id, JobState.DELIVERED)
-                log.warning("request %s was kept before the gate ended", request_id[:12])
-            else:
-                shutil.rmtree(folder, ignore_errors=True)
-                code = (job.code if job is not None else "") or "interrupted"
-                self._settle(request_id, JobState.FAILED, code)
-                log.warning("request %s was interrupted; its charge stays", request_id[:12])
-        shutil.rmtree(self._stores.paths.work, ignore_errors=True)
-        self._stores.paths.work.mkdir(mode=0o700)
-
-    def _check_decisions(self) -> None:
-        """Begin the chain of decisions, and compare it with what the ledger names of it."""
-        self._stores.decisions.begin(self._stores.settings.name)
-        named = [c.decisions for c in self._stores.ledger.state().charges.values() if c.decisions]
-        self.decisions_hold = not named or self._stores.decisions.compare(named[-1])
-        if not self.decisions_hold:
-            log.error("%s", LOST)
-        self._stores.decisions.notice(self._stores.paths)
+        self.settlement.withhold(request_id)
 
     def run(self) -> None:
         """Run queued jobs, oldest first, one at a time, until :meth:`stop`."""
@@ -137,7 +96,7 @@ class Runner:
                 log.error("%s", error)
                 self._stopping.wait(RETRY_SECONDS)
                 with contextlib.suppress(PenstockError):
-                    self.recover()
+                    self.settlement.recover()
                 continue
             if wait:
                 self._wake.wait(timeout=min(wait, 1.0))
@@ -156,7 +115,7 @@ class Runner:
         # Not at the true end of the run before, which may depend on rows.
         free = self._stores.outside().count_seconds_until_free()
         if free is None:
-            self.recover()  # nothing runs: what is still open could not be settled
+            self.settlement.recover()  # nothing runs: what is still open could not be settled
             return RETRY_SECONDS
         if free > 0:
             return free
@@ -201,7 +160,7 @@ class Runner:
         try:
             facts = self._stores.facts()
             admission = self._admit(job, signed, facts)
-            seconds = self._rehearse(signed, admission, facts, worker, held)
+            seconds = self._setup.rehearse(signed, admission, facts, worker, held)
             rows = held.enter_context(self._certified(job, facts))
             slot = facts.policy.slot_seconds
             self._wait_until(schedule.find_next_slot(begun, slot, self._stores.now()))
@@ -242,43 +201,6 @@ class Runner:
             not self.stopping and (left := schedule.count_seconds(moment, self._stores.now())) > 0
         ):
             self._pause(left)
-
-    def _rehearse(
-        self,
-        signed: SignedStudy,
-        admission: Admission,
-        facts: SiteFacts,
-        worker: Worker,
-        held: contextlib.ExitStack,
-    ) -> float:
-        """Start the worker, and let it run the study on synthetic rows; seconds of a whole run.
-
-        Raises:
-            Refused: it cannot be carried out here.
-        """
-        study, lineage = signed.study, facts.state.lineages[admission.charge.lineage]
-        persons = lineage.versions[-1].persons
-        spec = self._spec(signed, admission, facts, persons, held)
-        about = {k: study.to_dict()[k] for k in ("schema", "estimands", "privacy", "mechanism")}
-        known = digest({**about, "dictionary": spec.dictionary, "persons": persons})
-        try:
-            if not worker.prepare(spec, rehearse=known not in self._rehearsed):
-                raise JobFailed("the worker did not come so far", value=worker.why())
-            if known not in self._rehearsed:
-                mechanism = self._stores.mechanisms.of(study.mechanism)
-                shape = mechanism.shape(rehearsal.shortened(study, mechanism).asked, persons)
-                began = time.perf_counter()
-                release.check_table(worker.rehearsed, shape)
-                checked = time.perf_counter() - began
-                measured = replace(worker.measured(), checked=checked)
-                self._rehearsed[known] = rehearsal.seconds(study, mechanism, measured)
-        except (OSError, ValueError, PenstockError) as error:
-            self._stores.refuse_if_stopped()
-            log.error("request %s failed its rehearsal: %s", admission.request_id[:12], error)
-            why = error.value if isinstance(error, JobFailed) else error
-            self._stores.jobs.note(admission.request_id, str(why))
-            raise refuse("rehearsal") from None
-        return self._rehearsed[known]
 
     @contextlib.contextmanager
     def _certified(self, job: Job, facts: SiteFacts) -> Iterator[int]:
@@ -332,7 +254,7 @@ class Runner:
                 rows, lambda step, of: self._progress.__setitem__(job.request_id, (step, of))
             )
             if table is None or self._stores.watch.stopped:
-                self._burn(job, worker.why())
+                self.settlement.burn(job, worker.why(), stopping=self.stopping)
                 return
             release.keep_release(
                 folder,
@@ -347,67 +269,13 @@ class Runner:
             )
         except (OSError, PenstockError) as error:
             shutil.rmtree(folder, ignore_errors=True)
-            self._burn(job, type(error).__name__)
+            self.settlement.burn(job, type(error).__name__, stopping=self.stopping)
             return
         with self._stores.lock:
-            if not self._stores.watch.stopped and self._settle(job.request_id, JobState.DELIVERED):
+            stopped = self._stores.watch.stopped
+            if not stopped and self.settlement.settle(job.request_id, JobState.DELIVERED):
                 log.info("request %s delivered", job.request_id[:12])
                 return
         shutil.rmtree(folder, ignore_errors=True)
-        self._burn(job, ROLLED_BACK if self._stores.watch.stopped else "cancelled")
-
-    def _spec(
-        self,
-        signed: SignedStudy,
-        admission: Admission,
-        facts: SiteFacts,
-        persons: int,
-        held: contextlib.ExitStack,
-    ) -> Spec:
-        public = None
-        if signed.study.privacy.guarantee == "public-flow":
-            path = find_public_snapshot(self._stores.paths)
-            public = held.enter_context(seal_rows(path)) if path is not None else None
-        return Spec(
-            study=signed.study.to_dict(),
-            dictionary=facts.dictionary.to_dict(),
-            events=[to_dict(e) for e in admission.charge.events],
-            public=public,
-            persons=persons,
-            device=self._stores.settings.device,
-            threads=self._stores.settings.threads,
-            memory_gb=self._stores.settings.memory_gb,
-            insecure_seed=self._stores.settings.insecure_seed,
-        )
-
-    def _burn(self, job: Job, why: str) -> None:
-        code = (
-            ROLLED_BACK
-            if self._stores.watch.stopped
-            else "interrupted"
-            if self.stopping
-            else "failed"
-        )
-        if self._settle(job.request_id, JobState.FAILED, code):
-            self._stores.jobs.note(job.request_id, why)
-            log.warning("request %s burnt: %s", job.request_id[:12], why)
-
-    def _settle(self, request_id: str, state: JobState, code: str = "") -> bool:
-        """Commit or burn, and move the job, in one transaction; False where that had been done.
-
-        Of a job that was cancelled meanwhile, no release is kept: its charge is burnt.
-        """
-        with self._stores.database.transaction():
-            if self._stores.ledger.state().charges[request_id].status != "reserved":
-                return False
-            job = self._stores.jobs.get(request_id)
-            if job is not None and job.state is JobState.CANCELLED:
-                self._stores.ledger.burn(request_id, "cancelled")
-                log.warning("request %s was cancelled; its charge stays", request_id[:12])
-                return state is not JobState.DELIVERED
-            if state is JobState.DELIVERED:
-                self._stores.ledger.commit(request_id)
-            else:
-                self._stores.ledger.burn(request_id, code)
-            self._stores.jobs.move(request_id, state, self._stores.now(), code)
-            return True
+        why = ROLLED_BACK if self._stores.watch.stopped else "cancelled"
+        self.settlement.burn(job, why, stopping=self.stopping)

@@ -16,10 +16,11 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import grpc
 
+from penstock.base.documents import Json
 from penstock.base.errors import InvalidInput, PenstockError, Refused, SignatureError
 from penstock.processes.confinement import forbid_dumps
 from penstock.wire import gate_pb2, gate_pb2_grpc
@@ -30,8 +31,8 @@ from penstock_client.gate.outside import PublicJob
 from penstock_client.gate.recovery import STOPPED
 from penstock_client.gate.running import Runner
 from penstock_client.gate.stores import Stores
-from penstock_client.ledger.database import hold_exclusively
 from penstock_client.ledger.decisions import LOST, Who
+from penstock_client.ledger.sqlite_file import hold_exclusively
 from penstock_client.site.site_paths import SitePaths
 from penstock_client.site.site_settings import SEEDED, SiteSettings
 
@@ -69,27 +70,35 @@ class GateService(gate_pb2_grpc.GateServicer):  # type: ignore[misc]
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
 
-    def Describe(self, request: Any, context: Any) -> gate_pb2.Document:
+    def Describe(
+        self, request: gate_pb2.DescribeRequest, context: grpc.ServicerContext
+    ) -> gate_pb2.Document:
         return _translate_errors(
             context, lambda: _make_document(self._gate.describe(request.seen_manifest))
         )
 
-    def Submit(self, request: Any, context: Any) -> gate_pb2.Job:
+    def Submit(
+        self, request: gate_pb2.SubmitRequest, context: grpc.ServicerContext
+    ) -> gate_pb2.Job:
         return _translate_errors(
             context, lambda: _make_public_job(self._gate.submit(request.signed_study))
         )
 
-    def Poll(self, request: Any, context: Any) -> gate_pb2.Job:
+    def Poll(self, request: gate_pb2.JobRequest, context: grpc.ServicerContext) -> gate_pb2.Job:
         return _translate_errors(
             context, lambda: _make_public_job(self._gate.poll(request.request_id))
         )
 
-    def Cancel(self, request: Any, context: Any) -> gate_pb2.Job:
+    def Cancel(
+        self, request: gate_pb2.CancelRequest, context: grpc.ServicerContext
+    ) -> gate_pb2.Job:
         return _translate_errors(
             context, lambda: _make_public_job(self._gate.cancel(request.signed_cancel))
         )
 
-    def Collect(self, request: Any, context: Any) -> Iterator[gate_pb2.Part]:
+    def Collect(
+        self, request: gate_pb2.CollectRequest, context: grpc.ServicerContext
+    ) -> Iterator[gate_pb2.Part]:
         manifest, size, parts = _translate_errors(
             context,
             lambda: self._gate.collect(request.request_id, request.offset, request.length),
@@ -106,38 +115,46 @@ class StewardService(gate_pb2_grpc.StewardServicer):  # type: ignore[misc]
         self._gate = gate
         self._stop = stop
 
-    def Status(self, request: Any, context: Any) -> gate_pb2.Document:
+    def Status(self, request: gate_pb2.Nothing, context: grpc.ServicerContext) -> gate_pb2.Document:
         return _translate_errors(context, lambda: _make_document(self._gate.status()))
 
-    def Requests(self, request: Any, context: Any) -> gate_pb2.Document:
+    def Requests(
+        self, request: gate_pb2.Nothing, context: grpc.ServicerContext
+    ) -> gate_pb2.Document:
         return _translate_errors(
             context, lambda: _make_document({"requests": self._gate.requests()})
         )
 
-    def Preview(self, request: Any, context: Any) -> gate_pb2.Document:
+    def Preview(
+        self, request: gate_pb2.JobRequest, context: grpc.ServicerContext
+    ) -> gate_pb2.Document:
         return _translate_errors(
             context, lambda: _make_document(self._gate.preview(request.request_id))
         )
 
-    def Approve(self, request: Any, context: Any) -> gate_pb2.Job:
+    def Approve(
+        self, request: gate_pb2.ApproveRequest, context: grpc.ServicerContext
+    ) -> gate_pb2.Job:
         return _translate_errors(
             context, lambda: _make_decided_job(self._gate, self._gate.approve, request)
         )
 
-    def Reject(self, request: Any, context: Any) -> gate_pb2.Job:
+    def Reject(
+        self, request: gate_pb2.RejectRequest, context: grpc.ServicerContext
+    ) -> gate_pb2.Job:
         return _translate_errors(
             context, lambda: _make_decided_job(self._gate, self._gate.reject, request)
         )
 
-    def Ledger(self, request: Any, context: Any) -> gate_pb2.Document:
+    def Ledger(self, request: gate_pb2.Nothing, context: grpc.ServicerContext) -> gate_pb2.Document:
         return _translate_errors(context, lambda: _make_document(self._gate.ledger_view()))
 
-    def Stop(self, request: Any, context: Any) -> gate_pb2.Document:
+    def Stop(self, request: gate_pb2.Nothing, context: grpc.ServicerContext) -> gate_pb2.Document:
         self._stop()
         return _make_document({"stopping": True})
 
 
-def _make_document(value: dict[str, Any]) -> gate_pb2.Document:
+def _make_document(value: Json) -> gate_pb2.Document:
     return gate_pb2.Document(json=canonical(value))
 
 
@@ -160,7 +177,11 @@ def _make_job(gate: Gate, job: Job) -> gate_pb2.Job:
     )
 
 
-def _make_decided_job(gate: Gate, decide: Callable[..., Job], request: Any) -> gate_pb2.Job:
+def _make_decided_job(
+    gate: Gate,
+    decide: Callable[..., Job],
+    request: gate_pb2.ApproveRequest | gate_pb2.RejectRequest,
+) -> gate_pb2.Job:
     """A decision of whoever the calling command says decides; nobody else can call."""
     by = request.by
     who = Who(by.uid, by.user, dict(by.claimed)) if request.HasField("by") else Who(None)
@@ -222,10 +243,10 @@ def serve_gate(
                 notes.append(f"removed {path.name}, left behind by a gate that was killed")
         stores = Stores(paths, settings)
         runner = Runner(stores)
-        runner.recover()
+        runner.settlement.recover()
         if stores.watch.stopped:
             notes.append(STOPPED)
-        if not runner.decisions_hold:
+        if not runner.settlement.decisions_hold:
             notes.append(LOST)
         if settings.insecure_seed is not None:
             log.warning("%s", SEEDED)

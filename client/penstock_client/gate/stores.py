@@ -15,9 +15,9 @@ from penstock_client.gate.facts import read_facts
 from penstock_client.gate.jobs import Job, Jobs
 from penstock_client.gate.outside import PublicView
 from penstock_client.gate.recovery import Watch
-from penstock_client.ledger.database import Database
 from penstock_client.ledger.decisions import Decisions
 from penstock_client.ledger.ledger import Ledger
+from penstock_client.ledger.sqlite_file import Database
 from penstock_client.site.site_paths import SitePaths
 from penstock_client.site.site_settings import SiteSettings
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
-from typing import Any
 
+from penstock.base.documents import Json
 from penstock.base.errors import InvalidEvent
 from penstock.privacy.accounting.accountant import epsilon, epsilon_pld
 from penstock.privacy.accounting.renyi import renyi, to_epsilon
@@ -54,7 +54,7 @@ def measure_left(lineage: Lineage) -> float:
 
 def summarize_budget(
     state: State, policy: Policy | None = None, trust: Trust | None = None
-) -> list[dict[str, Any]]:
+) -> list[Json]:
     """What a steward wants to see of each lineage: spent, left, allowances, and every charge.
 
     ε of ∞ is None, which JSON has a word for. Where records were lost, what they may have cost is
@@ -66,9 +66,7 @@ def summarize_budget(
     return [_summarize_lineage(name, state, policy, trust) for name in state.lineages]
 
 
-def _summarize_lineage(
-    name: str, state: State, policy: Policy | None, trust: Trust | None
-) -> dict[str, Any]:
+def _summarize_lineage(name: str, state: State, policy: Policy | None, trust: Trust | None) -> Json:
     group = state.together(name)
     lineage = state.joint(name)
     charges, room = (
@@ -130,7 +128,7 @@ def _spent_replace_one(lineage: Lineage) -> float | None:
 # -- over time ---------------------------------------------------------------------------------
 
 
-def _list_charges(lineage: Lineage) -> Iterator[dict[str, Any]]:
+def _list_charges(lineage: Lineage) -> Iterator[Json]:
     """Every charge, and where it left the data set's budget."""
     afters, readings = _sum_up(lineage), _read_spent(lineage)
     for charge, after, reading in zip(lineage.charges, afters, readings, strict=True):
@@ -191,7 +189,7 @@ def _read_spent(lineage: Lineage) -> list[float]:
 
 def _summarize_years(
     lineage: Lineage, state: State, policy: Policy | None, room: float
-) -> list[dict[str, Any]]:
+) -> list[Json]:
     """Every year with a charge, and the year of the ledger's newest record."""
     years = {read_year(c.time) for c in lineage.charges} | {read_year(state.time)}
     allowed = policy.yearly_epsilon if policy else None
@@ -201,7 +199,7 @@ def _summarize_years(
     ]
 
 
-def _summarize_signers(lineage: Lineage, trust: Trust | None, room: float) -> list[dict[str, Any]]:
+def _summarize_signers(lineage: Lineage, trust: Trust | None, room: float) -> list[Json]:
     """Everybody who was charged, and everybody who may be."""
     known = trust.signers if trust else {}
     rows = []
@@ -213,9 +211,7 @@ def _summarize_signers(lineage: Lineage, trust: Trust | None, room: float) -> li
     return rows
 
 
-def _summarize_studies(
-    lineage: Lineage, policy: Policy | None, room: float
-) -> list[dict[str, Any]]:
+def _summarize_studies(lineage: Lineage, policy: Policy | None, room: float) -> list[Json]:
     """Every study with its releases together, at its own δ."""
     newest = {identify_study(c): c for c in lineage.charges}
     rows = []
@@ -230,7 +226,7 @@ def _summarize_studies(
 
 def _make_row(
     of: Callable[[float], Allowance], allowed: float | None, lineage: Lineage, room: float
-) -> dict[str, Any]:
+) -> Json:
     """What is spent of an allowance; the data set's own budget caps what is left of it."""
     try:
         held = of(lineage.epsilon if allowed is None else allowed)

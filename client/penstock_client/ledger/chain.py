@@ -40,10 +40,10 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
+from penstock.base.documents import Json, JsonView
 from penstock.base.errors import InvalidEvent, LedgerCorrupt, LedgerError
 from penstock.privacy.events import from_dict
 from penstock.wire.canonical import read_json
@@ -107,7 +107,7 @@ def apply_record(state: State, body: str, hash_: str) -> State:
         raise report_corrupt(seq, f"it cannot be read ({type(error).__name__})") from None
 
 
-def find_next_seq(state: State, record: Mapping[str, Any]) -> int:
+def find_next_seq(state: State, record: JsonView) -> int:
     """The one position that a record may have: the next, or after the lost ones it names.
 
     Raises:
@@ -121,13 +121,13 @@ def find_next_seq(state: State, record: Mapping[str, Any]) -> int:
     return max(state.seq, seen) + 1
 
 
-def _apply_open(state: State, record: Mapping[str, Any]) -> State:
+def _apply_open(state: State, record: JsonView) -> State:
     if state.seq != 1:
         raise ValueError("opened twice")
     return replace(state, site=str(record["site"]))
 
 
-def _apply_format(state: State, record: Mapping[str, Any]) -> State:
+def _apply_format(state: State, record: JsonView) -> State:
     if isinstance(record["format"], int) and record["format"] > FORMAT:
         raise LedgerError(
             "a newer Penstock wrote this ledger",
@@ -140,7 +140,7 @@ def _apply_format(state: State, record: Mapping[str, Any]) -> State:
     return replace(state, format=record["format"])
 
 
-def _apply_lineage(state: State, record: Mapping[str, Any]) -> State:
+def _apply_lineage(state: State, record: JsonView) -> State:
     name = str(record["lineage"])
     if name in state.lineages:
         raise ValueError("lineage begun twice")
@@ -168,18 +168,18 @@ def _apply_lineage(state: State, record: Mapping[str, Any]) -> State:
     return replace(state, lineages={**state.lineages, name: lineage})
 
 
-def _read_unit(record: Mapping[str, Any]) -> Unit:
+def _read_unit(record: JsonView) -> Unit:
     return Unit(**record["unit"])
 
 
-def _apply_unit(state: State, record: Mapping[str, Any]) -> State:
+def _apply_unit(state: State, record: JsonView) -> State:
     lineage = state.lineages[record["lineage"]]
     if lineage.unit is not None:
         raise ValueError("a unit is fixed once")
     return _replace_lineage(state, replace(lineage, unit=_read_unit(record)))
 
 
-def _apply_version(state: State, record: Mapping[str, Any]) -> State:
+def _apply_version(state: State, record: JsonView) -> State:
     lineage = state.lineages[record["lineage"]]
     version = Version(
         record["version"],
@@ -208,8 +208,8 @@ def _check_version(lineage: Lineage, version: Version) -> None:
         raise ValueError("another frame, not declared to be one")
 
 
-def _apply_reserve(state: State, record: Mapping[str, Any]) -> State:
-    texts: dict[str, Any] = {name: _require_text(record.get(name, "")) for name in OPTIONAL_TEXTS}
+def _apply_reserve(state: State, record: JsonView) -> State:
+    texts: Json = {name: _require_text(record.get(name, "")) for name in OPTIONAL_TEXTS}
     charge = Charge(
         id=record["charge"],
         lineage=record["lineage"],
@@ -245,7 +245,7 @@ def _check_charge(lineage: Lineage, charge: Charge) -> None:
         raise ValueError("no digest")
 
 
-def _apply_settlement(state: State, record: Mapping[str, Any], status: str) -> State:
+def _apply_settlement(state: State, record: JsonView, status: str) -> State:
     charge = state.charges[record["charge"]]
     if state.format > 1 and not _SALT.fullmatch(_require_text(record["salt"])):
         raise ValueError("no salt")
@@ -264,7 +264,7 @@ def _apply_settlement(state: State, record: Mapping[str, Any], status: str) -> S
     return replace(state, charges={**state.charges, charge.id: settled})
 
 
-def _apply_recover(state: State, record: Mapping[str, Any]) -> State:
+def _apply_recover(state: State, record: JsonView) -> State:
     if not _HASH.fullmatch(str(record["seen_head"])):
         raise ValueError("no hash")
     spent = {name: replace(each, exhausted=True) for name, each in state.lineages.items()}
@@ -281,7 +281,7 @@ def _replace_lineage(state: State, lineage: Lineage) -> State:
     return replace(state, lineages={**state.lineages, lineage.name: lineage})
 
 
-_APPLY: dict[str, Callable[[State, Mapping[str, Any]], State]] = {
+_APPLY: dict[str, Callable[[State, JsonView], State]] = {
     "open": _apply_open,
     "format": _apply_format,
     "unit": _apply_unit,

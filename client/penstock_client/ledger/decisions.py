@@ -35,15 +35,15 @@ import pwd
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from penstock.base.documents import Json, JsonView
 from penstock.base.errors import InvalidInput, LedgerCorrupt, LedgerError, Problem, SignatureError
 from penstock.base.times import stamp_now
 from penstock.wire.canonical import canonical, read_json
 from penstock.wire.signatures import public_hex, sign, verify
-from penstock_client.ledger.database import Database
+from penstock_client.ledger.sqlite_file import Database
 from penstock_client.ledger.state import GENESIS
 from penstock_client.site.site_paths import SitePaths
 
@@ -80,9 +80,9 @@ class Who:
             return cls(uid, pwd.getpwuid(uid).pw_name, _read_claims())
         return cls(uid, "", _read_claims())
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Json:
         """Its form in a record."""
-        shown: dict[str, Any] = {"uid": self.uid, "user": self.user}
+        shown: Json = {"uid": self.uid, "user": self.user}
         return shown | ({"claimed": dict(self.claimed)} if self.claimed else {})
 
 
@@ -165,7 +165,7 @@ class Decisions:
             self._file.query("SELECT 1 FROM decision WHERE hash = ?", head)
         )
 
-    def _newest(self, kinds: Sequence[str]) -> dict[str, Any]:
+    def _newest(self, kinds: Sequence[str]) -> Json:
         """The newest record of some kinds; empty where there is none."""
         marks = ", ".join("?" for _ in kinds)
         rows = self._file.query(
@@ -187,7 +187,7 @@ class Decisions:
             if self.head == GENESIS and self._key is not None:
                 self.append("open", Who.here(), site=site, gate_key=public_hex(self._key))
 
-    def append(self, kind: str, by: Who, reason: str = "", **details: Any) -> None:
+    def append(self, kind: str, by: Who, reason: str = "", **details: object) -> None:
         """Write a decision, durably, before it takes effect.
 
         Raises:
@@ -241,7 +241,7 @@ class Decisions:
             self.append("lost", Who.here(), named=named)
         return False
 
-    def verify(self, gate_key: str) -> list[dict[str, Any]]:
+    def verify(self, gate_key: str) -> list[Json]:
         """Every record, oldest first; chain and signatures are checked.
 
         Raises:
@@ -255,7 +255,7 @@ def file_digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def verify_decisions(records: Sequence[Record], gate_key: str) -> list[dict[str, Any]]:
+def verify_decisions(records: Sequence[Record], gate_key: str) -> list[Json]:
     """The decisions of (seq, body, hash, signature) records.
 
     Raises:
@@ -267,13 +267,13 @@ def verify_decisions(records: Sequence[Record], gate_key: str) -> list[dict[str,
         try:
             verify(gate_key, RECORD, hash_.encode(), signature)
         except SignatureError:
-            raise _corrupt(place, "its signature does not match the gate's key") from None
+            raise _report_corrupt(place, "its signature does not match the gate's key") from None
         if hashlib.sha256(body.encode()).hexdigest() != hash_:
-            raise _corrupt(place, "its text was changed")
+            raise _report_corrupt(place, "its text was changed")
         if (seq, record.get("seq"), record.get("prev")) != (place, place, head):
-            raise _corrupt(place, "it does not follow the one before")
+            raise _report_corrupt(place, "it does not follow the one before")
         if str(record.get("time")) < time:
-            raise _corrupt(place, "its time runs backwards")
+            raise _report_corrupt(place, "its time runs backwards")
         head, time = hash_, str(record["time"])
         found.append({**record, "hash": hash_})
     return found
@@ -301,7 +301,7 @@ def open_decisions(paths: SitePaths, site: str) -> Iterator[Decisions]:
         found.close()
 
 
-def read_decisions(paths: SitePaths) -> list[dict[str, Any]]:
+def read_decisions(paths: SitePaths) -> list[Json]:
     """Every decision of a site, oldest first, checked; none where none was made yet.
 
     Raises:
@@ -327,9 +327,7 @@ def export_decisions(paths: SitePaths) -> list[dict[str, str]]:
         found.close()
 
 
-def read_exported_decisions(
-    document: Mapping[str, Any], gate_key: str
-) -> list[dict[str, Any]] | None:
+def read_exported_decisions(document: JsonView, gate_key: str) -> list[Json] | None:
     """The decisions of an exported ledger, checked; None where it was written without them.
 
     Raises:
@@ -344,11 +342,11 @@ def read_exported_decisions(
             for place, e in enumerate(entries, start=1)
         ]
     except (TypeError, KeyError):
-        raise _corrupt(1, "it is no record") from None
+        raise _report_corrupt(1, "it is no record") from None
     return verify_decisions(records, gate_key)
 
 
-def name_decider(by: Mapping[str, Any]) -> str:
+def name_decider(by: JsonView) -> str:
     """A decision's ``by``, for a person; what sudo says is said to be claimed."""
     name = by["user"] or ("not said" if by["uid"] is None else f"uid {by['uid']}")
     claimed = by.get("claimed", {})
@@ -356,11 +354,11 @@ def name_decider(by: Mapping[str, Any]) -> str:
     return f"{name} (claimed: {behind})" if behind else name
 
 
-def _parse_body(body: str) -> dict[str, Any]:
+def _parse_body(body: str) -> Json:
     return read_json(body.encode(), what="decision", limit=1_000_000)
 
 
-def _corrupt(place: int, what: str) -> LedgerCorrupt:
+def _report_corrupt(place: int, what: str) -> LedgerCorrupt:
     return LedgerCorrupt(
         f"decision {place}: {what}; nothing was overwritten",
         remedy="restore the file of decisions from a backup and tell every coordinator",

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable
-from typing import Any
 
+from penstock.base.documents import Json
 from penstock.base.errors import LedgerError
 from penstock.privacy.events import RELATION, to_dict
 from penstock.privacy.filters import Filter, best_order
 from penstock.wire.signatures import public_hex
-from penstock_client.ledger.chain import (
-    OPTIONAL_TEXTS,
-)
+from penstock_client.ledger.chain import OPTIONAL_TEXTS
 from penstock_client.ledger.records import SignedRecords
 from penstock_client.ledger.reservation import admit_charge
 from penstock_client.ledger.state import Charge, State, Unit
@@ -84,7 +82,7 @@ class Ledger(SignedRecords):
                 remedy="write that name in site.toml, for new and for corrected rows alike; only "
                 "if not one person is in both: --disjoint",
             )
-        declared: dict[str, Any] = {"unit": unit.to_dict()}
+        declared: Json = {"unit": unit.to_dict()}
         declared |= {k: True for k, v in (("new_data", new_data), ("disjoint", disjoint)) if v}
         if reason:
             declared["reason"] = reason
@@ -168,7 +166,7 @@ class Ledger(SignedRecords):
         with self.database.transaction():
             self.refuse_another_frame(lineage, persons, new_frame)
             number = len(self.state().lineages[lineage].versions) + 1
-            declared: dict[str, Any] = {"new_frame": True} if new_frame else {}
+            declared: Json = {"new_frame": True} if new_frame else {}
             if new_frame and reason:
                 declared["reason"] = reason
             self.append(
@@ -206,7 +204,7 @@ class Ledger(SignedRecords):
             state = self.state()
             now = self._now(state)  # the year that is checked is the one that is written
             admit_charge(state, charge, now=now, signer_epsilon=signer_epsilon, policy=policy)
-            fields: dict[str, Any] = {
+            fields: Json = {
                 "charge": charge.id,
                 "lineage": charge.lineage,
                 "version": charge.version,

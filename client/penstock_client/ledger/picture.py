@@ -8,11 +8,12 @@ shows each calendar year's.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from penstock.base.documents import Json, JsonView
 from penstock.base.errors import InvalidInput, Problem
 from penstock.base.pictures import check_picture
 from penstock.base.printable import make_printable
@@ -23,11 +24,10 @@ from penstock.base.times import read_stamp
 INK, MUTED, RULE = "#17212b", "#56626e", "#d4dae0"
 FILTER, ODOMETER, CAP, VERSION = "#0b66a3", "#00745a", "#c04a00", "#9c2a78"
 
-Row = Mapping[str, Any]
 Curve = tuple[list[datetime], list[float]]
 
 
-def draw_budget(summary: Sequence[Row], path: Path, *, site: str, now: datetime) -> None:
+def draw_budget(summary: Sequence[JsonView], path: Path, *, site: str, now: datetime) -> None:
     """Draw every data set's budget over time.
 
     Args:
@@ -65,12 +65,12 @@ def draw_budget(summary: Sequence[Row], path: Path, *, site: str, now: datetime)
             f"Privacy budget of {make_printable(site, ' ')}", parse_math=False, color=INK
         )
         # Without a date of its own, so that pictures of one ledger can be compared.
-        undated: dict[str, Any] = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
+        undated: Json = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
         suffix = path.suffix.lower()
         figure.savefig(path, format=suffix[1:], dpi=160, metadata=undated.get(suffix))
 
 
-def _draw_curves(axes: Any, row: Row, span: tuple[datetime, datetime], now: datetime) -> None:
+def _draw_curves(axes: Any, row: JsonView, span: tuple[datetime, datetime], now: datetime) -> None:
     """ε over time, under the total."""
     total = row["total_epsilon"]
     charges = row["charges"]
@@ -107,7 +107,7 @@ def _draw_curves(axes: Any, row: Row, span: tuple[datetime, datetime], now: date
     axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize=8.5)
 
 
-def _draw_marks(axes: Any, charges: Sequence[Row], total: float) -> None:
+def _draw_marks(axes: Any, charges: Sequence[JsonView], total: float) -> None:
     """What became of each charge: only what is not the rule is marked."""
     shapes = (
         ("burnt", "X", CAP, CAP, "burnt: charged, nothing released"),
@@ -127,7 +127,7 @@ def _draw_marks(axes: Any, charges: Sequence[Row], total: float) -> None:
         axes.axvline(ends[0], color=INK, linewidth=1.5, label="ε = ∞: the formal budget ended")
 
 
-def _draw_years(axes: Any, row: Row, span: tuple[datetime, datetime]) -> None:
+def _draw_years(axes: Any, row: JsonView, span: tuple[datetime, datetime]) -> None:
     """Each calendar year's allowance as a band, filled as far as it is spent."""
     years = _find_years(row)
     for year in years:
@@ -168,7 +168,7 @@ def _draw_time_axis(axes: Any, span: tuple[datetime, datetime]) -> None:
         axes.spines[side].set_visible(False)
 
 
-def _find_curve(charges: Sequence[Row], key: str, start: datetime, now: datetime) -> Curve:
+def _find_curve(charges: Sequence[JsonView], key: str, start: datetime, now: datetime) -> Curve:
     """Times and ε after each charge, from 0 at the start; it ends where ε is ∞."""
     times, values = [start], [0.0]
     for charge in charges:
@@ -179,7 +179,7 @@ def _find_curve(charges: Sequence[Row], key: str, start: datetime, now: datetime
     return [*times, max(now, times[-1])], [*values, values[-1]]
 
 
-def _find_span(row: Row, now: datetime) -> tuple[datetime, datetime]:
+def _find_span(row: JsonView, now: datetime) -> tuple[datetime, datetime]:
     """From the first record to now; whole calendar years where the policy counts in years."""
     times = [read_stamp(each["time"]) for each in (*row["versions"], *row["charges"])]
     first, last = min([*times, now]), max([*times, now])
@@ -192,11 +192,11 @@ def _find_span(row: Row, now: datetime) -> tuple[datetime, datetime]:
     return first - room, last + room
 
 
-def _find_years(row: Row) -> list[Row]:
+def _find_years(row: JsonView) -> list[JsonView]:
     return [y for y in row["years"] if y["allowance"] is not None]
 
 
-def _write_title(row: Row) -> str:
+def _write_title(row: JsonView) -> str:
     spent = row["spent_epsilon"]
     count = len(row["charges"])
     text = (

@@ -24,7 +24,7 @@ PLAIN_NUMBER = "gaussian"
 """A single number with Gaussian noise, which `ledger what-if` can price and no study can ask."""
 
 
-def _nothing() -> list[tuple[RefusalCode, str]]:
+def _list_nothing() -> list[tuple[RefusalCode, str]]:
     return []
 
 
@@ -39,7 +39,7 @@ class Priced:
     """
 
     events: Events
-    refusals: Callable[[], list[tuple[RefusalCode, str]]] = _nothing
+    refusals: Callable[[], list[tuple[RefusalCode, str]]] = _list_nothing
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from penstock.base.documents import Json
 from penstock.base.errors import LedgerError, SignatureError
 from penstock.base.times import stamp_now
 from penstock.privacy.events import RELATION
@@ -23,7 +23,7 @@ from penstock_client.ledger.chain import (
     fold_records,
     report_corrupt,
 )
-from penstock_client.ledger.database import Database
+from penstock_client.ledger.sqlite_file import Database
 from penstock_client.ledger.state import GENESIS, State
 
 RECORD = "ledger-record"
@@ -31,7 +31,7 @@ EXPORT_FORMAT = "penstock-ledger-1"
 
 
 class SignedRecords:
-    """Records in a :class:`~penstock_client.ledger.database.Database`, whatever they say.
+    """Records in a :class:`~penstock_client.ledger.sqlite_file.Database`, whatever they say.
 
     Args:
         database: open for writing, under the site's lock; read-only suffices for reading.
@@ -98,7 +98,7 @@ class SignedRecords:
         self._folded = version, state
         return state
 
-    def export(self, gate_key: str) -> dict[str, Any]:
+    def export(self, gate_key: str) -> Json:
         """The whole ledger as a JSON document that a third party can recompute."""
         return {
             "format": EXPORT_FORMAT,
@@ -119,7 +119,7 @@ class SignedRecords:
 
     # -- writing -------------------------------------------------------------------------------
 
-    def append(self, kind: str, **fields: Any) -> State:
+    def append(self, kind: str, **fields: object) -> State:
         """Write one record; returns the state after it."""
         with self.database.transaction():
             return self._write(kind, self._now(self.state()), fields)
@@ -128,7 +128,7 @@ class SignedRecords:
         """The ledger's time: the clock's, and never before the last record's."""
         return max(self._clock(), state.time)
 
-    def _write(self, kind: str, now: str, fields: dict[str, Any]) -> State:
+    def _write(self, kind: str, now: str, fields: Json) -> State:
         """One record; before the first in an older ledger, the one that raises its format.
 
         After, where it is the first of all, or stands after lost records: no position of theirs

@@ -8,11 +8,11 @@ steward allowed at the time (signers, years, studies) is not in the record and i
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from penstock.base.documents import Json, JsonView
 from penstock.base.errors import BudgetExceeded, LedgerError, PrivacyError
 from penstock.privacy.events import RELATION
 from penstock_client.ledger.chain import apply_record
@@ -64,7 +64,7 @@ def verify_ledger(records: list[Record], gate_key: str) -> Verified:
     return Verified(final, len(records), gate_key, tuple(findings))
 
 
-def _find_mismatch(before: State, charge: Charge, record: dict[str, Any]) -> str:
+def _find_mismatch(before: State, charge: Charge, record: Json) -> str:
     """Why a charge was not admissible on the state before it; empty where it was."""
     lineage = before.lineages[charge.lineage]
     if record.get("relation") != RELATION:
@@ -80,7 +80,7 @@ def _find_mismatch(before: State, charge: Charge, record: dict[str, Any]) -> str
     return ""
 
 
-def compare_decisions(state: State, decisions: Sequence[Mapping[str, Any]]) -> list[str]:
+def compare_decisions(state: State, decisions: Sequence[JsonView]) -> list[str]:
     """What the ledger names of the decisions, and they do not hold; in order.
 
     Args:
@@ -116,7 +116,7 @@ def read_export(path: Path) -> tuple[list[Record], str]:
         raise LedgerError("not an exported ledger", value=path, remedy=remedy) from None
 
 
-def read_records(export: Mapping[str, Any]) -> list[Record]:
+def read_records(export: JsonView) -> list[Record]:
     """(seq, body, hash, signature) of an export's records; not verified yet."""
     return [
         (int(json.loads(r["body"])["seq"]), str(r["body"]), str(r["hash"]), str(r["signature"]))

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
+from penstock.base.documents import Json
 from penstock.base.errors import BudgetExceeded, InvalidEvent
 from penstock.privacy.events import Event, OnStratum, is_unbounded
 from penstock.privacy.filters import Filter
@@ -49,7 +49,7 @@ class Unit:
             return "each row is a person"
         return f"persons by {self.person!r}, at most {self.rows} rows each"
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Json:
         """Its form in a record."""
         return {"person": self.person, "rows": self.rows}
 
@@ -229,7 +229,9 @@ class State:
             return group[0]
         names = {each.name for each in group}
         charges = tuple(
-            charge if charge.lineage == name else replace(charge, events=_anybody(charge.events))
+            charge
+            if charge.lineage == name
+            else replace(charge, events=_take_off_strata(charge.events))
             for charge in self.charges.values()
             if charge.lineage in names
         )
@@ -260,9 +262,9 @@ class State:
                     bound=f"{each.epsilon:g}",
                     remedy="nothing more can be released of them",
                 )
-            joint.check(events if each.name == name else _anybody(events))
+            joint.check(events if each.name == name else _take_off_strata(events))
 
 
-def _anybody(events: Iterable[Event]) -> tuple[Event, ...]:
+def _take_off_strata(events: Iterable[Event]) -> tuple[Event, ...]:
     """Events of another data set, as they may cost a person of this one."""
     return tuple(e.event if isinstance(e, OnStratum) else e for e in events)

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from penstock.base.checks import shown
+from penstock.base.documents import Json
 from penstock.base.errors import BudgetExceeded, InvalidInput, PrivacyError, Problem
 from penstock.privacy.accounting.accountant import epsilon
 from penstock.privacy.calibration import smallest_scale
@@ -55,7 +55,7 @@ class Limit:
 
 def answer_prospect(
     prospect: Prospect, state: State, policy: Policy, lineage: str, *, now: str, releases: int = 1
-) -> dict[str, Any]:
+) -> Json:
     """Whether it would be admitted, by which limits, what is left after, and what it buys.
 
     Args:
@@ -188,7 +188,7 @@ def _find_limits(
     ]
 
 
-def _describe_limit(limit: Limit, events: Events) -> dict[str, Any]:
+def _describe_limit(limit: Limit, events: Events) -> Json:
     """A limit before and after; ``more``: how many such releases it holds from now on."""
     held, unbounded = limit.filter, any(is_unbounded(e) for e in events)
     return {

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 from penstock.base.errors import LedgerError, PenstockError
 from penstock.base.files import write_atomic
-from penstock.study.toml import dictionary_toml
+from penstock.study.toml import write_dictionary
 from penstock.wire.canonical import canonical
 from penstock.wire.signatures import private_to_pem, public_hex
 from penstock_client.gate.facts import locate_dictionary
 from penstock_client.gate.recovery import STOPPED, find_contradiction
-from penstock_client.ledger.database import Database, hold_exclusively
 from penstock_client.ledger.decisions import Who, check_reason, open_decisions
 from penstock_client.ledger.ledger import Ledger
+from penstock_client.ledger.sqlite_file import Database, hold_exclusively
 from penstock_client.ledger.state import State, Unit
 from penstock_client.onboarding.join_file import declared_frame, describe_site, read_node_line
 from penstock_client.onboarding.kept_recodings import fingerprint_recoding, keep_recoding
@@ -145,7 +145,7 @@ def certify_rows(
                 (paths.snapshots / "public.arrow").unlink(missing_ok=True)
             else:
                 write_atomic(paths.snapshots / "public.arrow", public)
-            text = dictionary_toml(checked.dictionary, persons, checked.others)
+            text = write_dictionary(checked.dictionary, persons, checked.others)
             write_atomic(certified, text.encode())
             _forget_older_rows(paths, settings.lineage, number)
         finally:

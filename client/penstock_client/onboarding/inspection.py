@@ -14,8 +14,8 @@ from penstock.study.toml import (
     read_file,
 )
 from penstock.wire.signatures import private_to_pem
-from penstock_client.ledger.database import Database
 from penstock_client.ledger.ledger import Ledger
+from penstock_client.ledger.sqlite_file import Database
 from penstock_client.rows.findings import Finding
 from penstock_client.rows.recoding import NOTHING_RECODED, Recoding
 from penstock_client.rows.recoding_file import parse_recoding

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from penstock.base.documents import Json
 from penstock.base.errors import InvalidInput, PenstockError, Problem, SignatureError
 from penstock.base.files import write_atomic
 from penstock.processes import certificates
@@ -77,14 +77,14 @@ def read_invite(path: Path) -> Invite:
     return invite
 
 
-def _read_gate_print(record: dict[str, Any], path: Path) -> str:
+def _read_gate_print(record: Json, path: Path) -> str:
     """The gate key's fingerprint, from the key where the invite holds one."""
     key, claimed = record.get("gate_key"), record.get("gate_fingerprint")
     own = fingerprint(str(key)) if key is not None else None
     return _require_agreement(own, claimed, "gate", path)
 
 
-def _read_node_print(record: dict[str, Any], path: Path) -> str:
+def _read_node_print(record: Json, path: Path) -> str:
     """The node key's fingerprint, from the key where the invite holds one."""
     key, claimed = record.get("node_key"), record.get("node_fingerprint")
     own = node_fingerprint(read_public_line(str(key), what=str(path))) if key is not None else None

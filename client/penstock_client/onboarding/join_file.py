@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from penstock.base.documents import Json
 from penstock.base.errors import InvalidInput, Problem
 from penstock.study.toml import FRAME
 from penstock.wire.messages import SERVED_MAJORS, WIRE_VERSION
@@ -14,7 +13,7 @@ from penstock_client.site.site_paths import SitePaths
 from penstock_client.site.site_settings import SiteSettings
 
 
-def describe_site(paths: SitePaths, settings: SiteSettings, checked: Checked) -> dict[str, Any]:
+def describe_site(paths: SitePaths, settings: SiteSettings, checked: Checked) -> Json:
     """The public facts a coordinator enrols: nothing in it comes from rows.
 
     Raises:

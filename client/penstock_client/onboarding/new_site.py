@@ -12,13 +12,13 @@ from penstock.base.files import write_atomic
 from penstock.study.toml import (
     Codebook,
     Roles,
-    dictionary_draft,
+    draft_dictionary,
     read_codebook,
 )
 from penstock.study.toml.writer import value
 from penstock.wire.signatures import generate_key, private_to_pem
-from penstock_client.ledger.database import Database, hold_exclusively
 from penstock_client.ledger.ledger import Ledger
+from penstock_client.ledger.sqlite_file import Database, hold_exclusively
 from penstock_client.rows.drafts import Outline, outline_source
 from penstock_client.rows.sources.registry import TABLES
 from penstock_client.rows.sources.source import read_batches
@@ -103,7 +103,7 @@ def make_site(
     if not paths.policy.exists():
         write_atomic(paths.policy, TEMPLATE.encode())
     if not paths.dictionary.exists():
-        draft = dictionary_draft(seen.guesses, said, roles, tuple(seen.dates))
+        draft = draft_dictionary(seen.guesses, said, roles, tuple(seen.dates))
         write_atomic(paths.dictionary, draft.encode())
     if not paths.recoding.exists():
         write_atomic(paths.recoding, seen.recoding().encode())

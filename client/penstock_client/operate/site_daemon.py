@@ -15,10 +15,10 @@ from pathlib import Path
 from penstock.base.errors import PenstockError
 from penstock.base.files import write_atomic
 from penstock.base.times import stamp_now
-from penstock.processes.supervisor import Child, Supervisor, flower_environment, python_command
+from penstock.processes.supervisor import Child, Supervisor, make_flower_environment, python_command
 from penstock_client.gate.recovery import STOPPED, find_contradiction
-from penstock_client.ledger.database import Database, find_holder, hold_exclusively
 from penstock_client.ledger.ledger import Ledger
+from penstock_client.ledger.sqlite_file import Database, find_holder, hold_exclusively
 from penstock_client.site.network_paths import NetworkPaths
 from penstock_client.site.policy import read_policy
 from penstock_client.site.signers import read_trust
@@ -131,7 +131,7 @@ def make_gate_child(paths: SitePaths) -> Child:
 
 def make_network_children(network: NetworkPaths, gate_socket: Path) -> list[Child]:
     """The SuperNode and the runner; neither sees more than its directory and ``gate.sock``."""
-    root, environment = str(network.root), flower_environment(network.home)
+    root, environment = str(network.root), make_flower_environment(network.home)
     return [
         Child(
             "supernode",

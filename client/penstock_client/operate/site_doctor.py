@@ -19,19 +19,19 @@ from penstock.processes.checkup import (
     WARN,
     Check,
     Row,
-    device,
-    disk,
-    modes,
+    check_device,
+    check_disk,
+    check_modes,
+    check_versions,
+    report_trouble,
     run,
     show,
-    trouble,
-    versions,
 )
 from penstock.wire import gate_pb2, gate_pb2_grpc
-from penstock.wire.calls import connect, failure
+from penstock.wire.calls import connect, explain_failure
 from penstock.wire.messages import SERVED_MAJORS
 from penstock_client.site.network_paths import NetworkPaths
-from penstock_client.site.policy import read_policy
+from penstock_client.site.policy import find_retired, read_policy
 from penstock_client.site.signers import read_trust
 from penstock_client.site.site_paths import SitePaths
 from penstock_client.site.site_settings import SiteSettings, read_settings
@@ -61,16 +61,16 @@ def check_site(folder: Path, network: Path | None = None) -> list[Row]:
         settings = None if alone else read_settings(paths)
     except InvalidInput as error:
         # The rest of the site means nothing without this file; the machine's rows still do.
-        broken = trouble("site", error)
+        broken = report_trouble("site", error)
         checks = checks or [("site", lambda: broken)]
     if settings is not None:
         checks += _list_checks(paths, settings)
     wanted = settings.device if settings is not None else "auto"
     checks += [
-        ("modes", lambda: modes(_list_private(None if alone else paths, joined))),
-        ("disk", lambda: disk(joined.root if alone else paths.root)),
-        ("versions", lambda: versions(torch=True)),
-        ("device", lambda: device(wanted)),
+        ("modes", lambda: check_modes(_list_private(None if alone else paths, joined))),
+        ("disk", lambda: check_disk(joined.root if alone else paths.root)),
+        ("versions", lambda: check_versions(torch=True)),
+        ("device", lambda: check_device(wanted)),
         ("coordinator", lambda: _check_coordinator(paths, joined)),
     ]
     return run(checks)
@@ -107,10 +107,16 @@ def _check_data(paths: SitePaths) -> Row:
     return Row("data", OK, "rows are certified")
 
 
-def _check_policy(paths: SitePaths) -> Row:
+def _check_policy(paths: SitePaths) -> list[Row]:
+    """What the policy allows, and each key that a steward may believe to be a rule of it."""
     policy = read_policy(paths.policy)
     what = f"{policy.approval}, at most ε = {policy.total_epsilon:g} in all"
-    return Row("policy", OK, what)
+    remedy = "Remove the key: it was one of an earlier version."
+    retired = [
+        Row("policy", WARN, f"line {line}: {key} has no effect", remedy)
+        for key, line in find_retired(paths.policy)
+    ]
+    return [Row("policy", OK, what), *retired]
 
 
 def _check_trust(paths: SitePaths) -> Row:
@@ -130,11 +136,11 @@ def _check_gate(paths: SitePaths) -> Row:
             stub = gate_pb2_grpc.StewardStub(channel)
             stub.Status(gate_pb2.Nothing(), timeout=GATE_SECONDS)
     except grpc.RpcError as error:
-        why = failure(error)
+        why = explain_failure(error)
         if isinstance(why, GateUnavailable):
             remedy = f"{start[:-1]}; if it runs, stop it first and look at log/gate.log."
             return Row("gate", FAIL, "does not answer on its socket", remedy)
-        return trouble("gate", why)
+        return report_trouble("gate", why)
     return Row("gate", OK, "answers")
 
 

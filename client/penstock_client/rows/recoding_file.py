@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from penstock.base.checks import Checks, closest, nearest, shown, unknown_keys, within
+from penstock.base.documents import Json, JsonView
 from penstock.base.errors import Problem
 from penstock.schema import NUMBER_KINDS, Column, Schema
 from penstock.study.toml.reader import as_text, read_toml
@@ -112,9 +112,9 @@ def _read_source(check: Checks, table: object) -> tuple[Layout, Rule]:
     return Layout(delimiter, encoding), general
 
 
-def _read_general(check: Checks, rule: Rule, table: Mapping[str, Any]) -> Rule:
+def _read_general(check: Checks, rule: Rule, table: JsonView) -> Rule:
     """The rule with what a table says of cells in general."""
-    changes: dict[str, Any] = {}
+    changes: Json = {}
     for name in ("trim", "ignore_case"):
         if name in table:
             changes[name] = bool(check.flag(name, table[name]))
@@ -136,7 +136,7 @@ def _read_general(check: Checks, rule: Rule, table: Mapping[str, Any]) -> Rule:
     return replace(rule, **changes)
 
 
-def _read_missing(check: Checks, table: Mapping[str, Any]) -> list[str]:
+def _read_missing(check: Checks, table: JsonView) -> list[str]:
     given = table["missing"]
     if not isinstance(given, list):
         check.add("missing", "must be a list", value=shown(given), bound='such as [-9, "NA", "."]')
@@ -160,7 +160,7 @@ def _read_date_form(check: Checks, where: str, given: object) -> DateForm:
 
 
 def _read_rule(
-    check: Checks, name: str, table: Mapping[str, Any], column: Column | None, general: Rule
+    check: Checks, name: str, table: JsonView, column: Column | None, general: Rule
 ) -> Rule:
     """One column's rule; None for ``column`` is the person column."""
     check.problems += unknown_keys(table, _COLUMN)
@@ -208,7 +208,7 @@ def _read_sources(check: Checks, name: str, given: object) -> tuple[str, ...]:
     return tuple(one for one in found if one is not None) or (name,)
 
 
-def _check_meaning(check: Checks, table: Mapping[str, Any], column: Column, rule: Rule) -> None:
+def _check_meaning(check: Checks, table: JsonView, column: Column, rule: Rule) -> None:
     """Refuse keys that say nothing here: each is a misunderstanding or a typo."""
 
     def refuse(keys: Sequence[str], why: str, remedy: str | None = None) -> None:
@@ -293,9 +293,7 @@ def parse_number(text: str) -> float | None:
         return None
 
 
-def _refuse_levels_as_missing(
-    check: Checks, column: Column, rule: Rule, table: Mapping[str, Any]
-) -> None:
+def _refuse_levels_as_missing(check: Checks, column: Column, rule: Rule, table: JsonView) -> None:
     own_case = rule.ignore_case and "ignore_case" in table
     levels = Codes(column.levels, ignore_case=rule.ignore_case)
     if own_case and len(levels) < len(column.levels):

@@ -192,7 +192,7 @@ class ColumnTally:
             message = "every value is missing"
             return [Finding(name, message, (), 0, not allowed, remedy, "line", *lost)]
         if nobody and not self._unread.count:
-            message, remedy = self._nobody()
+            message, remedy = self._explain_nobody()
             fatal = not allowed
             return [self._outside.finding(name, message, fatal=fatal, remedy=remedy, lost=lost)]
         if self._missing.count and not column.nullable:
@@ -206,13 +206,13 @@ class ColumnTally:
                 remedy += 'decimal = ",".'
             found.append(self._unread.finding(name, self._why, fatal=True, remedy=remedy))
         if self._outside.count:
-            found.append(self._some_outside(lost))
+            found.append(self._report_outside(lost))
         if self._fractions.count:
             message = "fractions in a whole number; they are rounded"
             found.append(self._fractions.finding(name, message))
         return found
 
-    def _some_outside(self, lost: tuple[int, int]) -> Finding:
+    def _report_outside(self, lost: tuple[int, int]) -> Finding:
         column, spots = self._column, self._outside
         many = f"{spots.count} value{'s' if spots.count != 1 else ''} outside"
         if not column.levels:
@@ -238,7 +238,7 @@ class ColumnTally:
         message = f"{many} the levels; they become missing"
         return spots.finding(column.name, message, remedy=remedy, lost=lost)
 
-    def _nobody(self) -> tuple[str, str]:
+    def _explain_nobody(self) -> tuple[str, str]:
         """What is wrong with a column without a known value, as message and remedy."""
         column, spots = self._column, self._outside
         rest = f", {self._missing.count} are missing" if self._missing.count else ""

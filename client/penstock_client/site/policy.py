@@ -155,6 +155,20 @@ _RETIRED_TOP, _RETIRED_LIMITS = ("strata",), ("approximate_delta",)
 have no effect. A data set that began with them keeps what its ledger says."""
 
 
+def find_retired(path: Path) -> list[tuple[str, int]]:
+    """The keys of a policy that have no effect any more, each with its line; in its order.
+
+    Raises:
+        InvalidInput: missing file, or not TOML.
+    """
+    values, lines = read_toml(path)
+    limits = values.get("limits")
+    given = [key for key in values if key in _RETIRED_TOP]
+    if isinstance(limits, dict):
+        given += [f"limits.{key}" for key in limits if key in _RETIRED_LIMITS]
+    return sorted(((key, lines[key] or 1) for key in given), key=lambda found: found[1])
+
+
 def read_policy(path: Path, mechanisms: Registry = MECHANISMS) -> Policy:
     """Parse the policy, all problems at once.
 

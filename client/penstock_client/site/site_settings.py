@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
-from typing import Any
 
 from penstock.base.checks import NAME, NAME_BOUND, SITE, SITE_BOUND, Checks, unknown_keys
+from penstock.base.documents import Json
 from penstock.base.errors import InvalidInput, Problem
 from penstock.study.toml import read_file
 from penstock.study.toml.reader import Lines
@@ -46,7 +46,7 @@ class SiteSettings:
     insecure_seed: int | None = None
 
 
-def read_toml(path: Path) -> tuple[dict[str, Any], Lines]:
+def read_toml(path: Path) -> tuple[Json, Lines]:
     """The values of a TOML file the steward wrote, and the line of each.
 
     Raises:
@@ -79,7 +79,7 @@ def read_settings(paths: SitePaths) -> SiteSettings:
     return SiteSettings(**given)
 
 
-def _check_settings(check: Checks, given: dict[str, Any]) -> None:
+def _check_settings(check: Checks, given: Json) -> None:
     patterns = {
         "name": (SITE, SITE_BOUND),
         "federation": (NAME, NAME_BOUND),

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import signal
 import traceback
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+
+from penstock.base.documents import Json, JsonView
 
 MEMORY = "memory"
 """Key of an outcome: whether it was memory that was short."""
@@ -20,7 +20,7 @@ _SAID = ("can't allocate memory", "out of memory", "Cannot allocate memory", "no
 """What libraries say that have no error of their own for it: torch, on a CPU and elsewhere."""
 
 
-def describe_failure(error: BaseException) -> dict[str, Any]:
+def describe_failure(error: BaseException) -> Json:
     """An error's type and its place in our source, without its text, which may quote a row."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
     where = f"{Path(frame.filename).name}:{frame.lineno}"
@@ -38,7 +38,7 @@ def is_memory(error: BaseException) -> bool:
 
 
 def explain_end(
-    outcome: Mapping[str, Any] | None, status: int | None, memory_gb: float, killed: bool
+    outcome: JsonView | None, status: int | None, memory_gb: float, killed: bool
 ) -> str:
     """What the steward reads of a worker that left no table.
 

@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.mechanisms.protocol import AnyMechanism
+from penstock.mechanisms.released import Kind
 from penstock.schema import LEVEL_KINDS, Column, Floats, Schema
 from penstock.study.study import Study
 from penstock_client.rows.snapshot import PERSON
@@ -107,16 +108,16 @@ class Timing:
     def __init__(self, clock: Callable[[], float] = time.process_time) -> None:
         self._clock = clock
         self._began = clock()
-        self._parts: list[tuple[int, float]] = []
+        self._parts: list[tuple[Kind, float]] = []
         self._steps: list[tuple[int, float]] = []
 
     def step(self, done: int, _of: int) -> None:
         """So many steps are done: a mechanism's progress."""
         self._steps.append((done, self._clock()))
 
-    def part(self, label: int) -> None:
-        """A part (:class:`penstock.mechanisms.parts.Part`) was made; 0 also at the end."""
-        self._parts.append((label, self._clock()))
+    def part(self, kind: Kind) -> None:
+        """A part of the release was made; one that is made once also at the end."""
+        self._parts.append((kind, self._clock()))
 
     @property
     def first(self) -> float:
@@ -131,15 +132,15 @@ class Timing:
                 it told of its steps one by one, they are what is measured; elsewhere it is the
                 difference of the two runs.
         """
-        took = {"copy": 0.0, "refit": 0.0, "rest": 0.0}
+        took = dict.fromkeys(Kind, 0.0)
         (_, before), *others = self._parts
-        for label, moment in others:
-            took["refit" if label < 0 else "copy" if label > 0 else "rest"] += moment - before
+        for kind, moment in others:
+            took[kind] += moment - before
             before = moment
         step = 0.0 if long is None else long._between_steps()
         if long is not None and step is None:
             step = max(0.0, long.first - self.first) / (LONG - SHORT)
-        return Measured(self.first, step or 0.0, **took)
+        return Measured(self.first, step or 0.0, took[Kind.COPY], took[Kind.REFIT], took[Kind.ONCE])
 
     def _between_steps(self) -> float | None:
         """Seconds of a step; None where they were not told of one by one."""

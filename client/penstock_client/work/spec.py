@@ -7,7 +7,8 @@ sealed memory, over a channel that the worker inherits, and only once they have 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+
+from penstock.base.documents import Json
 
 SPEC = "spec.json"
 TABLE = "table.arrow"
@@ -27,9 +28,9 @@ class Spec:
     the public table, where the guarantee asks for one; the worker inherits it.
     """
 
-    study: dict[str, Any]
-    dictionary: dict[str, Any]
-    events: list[dict[str, Any]]
+    study: Json
+    dictionary: Json
+    events: list[Json]
     public: int | None
     persons: int
     device: str

@@ -21,28 +21,29 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from importlib.abc import MetaPathFinder
-from itertools import chain
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from penstock.base.errors import InvalidEvent
 from penstock.mechanisms.flow.engine import why_no_kernel
+from penstock.mechanisms.parts import Part
 from penstock.mechanisms.protocol import AnyMechanism, Plan
 from penstock.mechanisms.registry import MECHANISMS, Registry
-from penstock.mechanisms.released import COPY
+from penstock.mechanisms.released import Kind
 from penstock.privacy.events import to_dict
 from penstock.privacy.noise.sources import NoiseSource, SecureNoise, SeededNoise
 from penstock.processes.confinement import forbid_dumps, forbid_network
 from penstock.schema import Schema
 from penstock.schema.encoding import Encoding
 from penstock.study.study import Study
+from penstock.wire.messages import choose_version
 from penstock_client.rows import snapshot
 from penstock_client.rows.sealed import map_rows
 from penstock_client.work import rehearsal
 from penstock_client.work.ends import describe_failure
+from penstock_client.work.release_file import write_release
 from penstock_client.work.spec import MEASURED, OUTCOME, READY, REHEARSED, SPEC, TABLE, Spec
 
 Array = NDArray[np.float64]
@@ -116,24 +117,35 @@ def produce(
     spec: Spec,
     data: snapshot.Bytes,
     progress: Callable[[int, int], None],
+    path: Path,
     mechanisms: Registry = MECHANISMS,
-) -> Iterator[pa.Table]:
-    """The release's tables, each in random order, decoded by the schema, as they are made."""
+    made: Callable[[Kind], None] = lambda kind: None,
+) -> None:
+    """Write the release's parts into a file, each in random order, as they are made.
+
+    Args:
+        made: told of each part, or piece of one, once it is written.
+    """
     noise = noise_of(spec)
     task = prepare(spec, data, noise.generator(), mechanisms)
     shape = task.mechanism.shape(task.study.asked, spec.persons)
-    for part in task.mechanism.run(
-        task.plan,
-        task.encoding,
-        task.rows,
-        task.present,
-        noise,
-        progress=progress,
-        device=device_of(spec),
-        threads=spec.threads,
-        public=task.public,
-    ):
-        yield shape.table(part.columns, part.labels())
+
+    def told() -> Iterator[Part]:
+        for part in task.mechanism.run(
+            task.plan,
+            task.encoding,
+            task.rows,
+            task.present,
+            noise,
+            progress=progress,
+            device=device_of(spec),
+            threads=spec.threads,
+            public=task.public,
+        ):
+            yield part
+            made(shape.part(part.name).kind)
+
+    write_release(path, shape, told(), choose_version(task.study.wire))
 
 
 def rehearse(spec: Spec, folder: Path, mechanisms: Registry = MECHANISMS) -> rehearsal.Measured:
@@ -153,14 +165,8 @@ def rehearse(spec: Spec, folder: Path, mechanisms: Registry = MECHANISMS) -> reh
         asked = replace(spec, study=short.to_dict(), persons=persons, events=events)
         rows = rehearsal.synthetic_rows(dictionary, persons, k)
         timing = rehearsal.Timing()
-
-        def timed(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
-            for table in tables:
-                yield table
-                timing.part(int(table[COPY][0].as_py()) if len(table) else 0)
-
-        _write(folder / REHEARSED, timed(produce(asked, rows, timing.step, mechanisms)))
-        timing.part(0)
+        produce(asked, rows, timing.step, folder / REHEARSED, mechanisms, timing.part)
+        timing.part(Kind.ONCE)
         return timing
 
     def measured() -> rehearsal.Measured:
@@ -211,15 +217,6 @@ def use_threads(spec: Spec) -> None:
         torch.set_num_threads(spec.threads)
 
 
-def _write(path: Path, tables: Iterator[pa.Table]) -> None:
-    """One Arrow stream; no more than one table is ever held."""
-    first = next(tables)
-    with pa.OSFile(str(path), "wb") as sink:
-        with pa.ipc.new_stream(sink, first.schema) as writer:
-            for table in chain([first], tables):
-                writer.write_table(table, max_chunksize=65_536)
-
-
 def _receive(channel: socket.socket) -> int | None:
     """The sealed rows, once they are charged; None where the gate went away instead."""
     _, descriptors, _, _ = socket.recv_fds(channel, 1, 1)
@@ -256,7 +253,7 @@ def main(folder: Path, channel: socket.socket, rehearsed: bool) -> int:
         rows = _receive(channel)
         if rows is None:
             return 1
-        _write(folder / TABLE, produce(spec, map_rows(rows), progress))
+        produce(spec, map_rows(rows), progress, folder / TABLE)
     except Exception as error:
         (folder / OUTCOME).write_text(json.dumps(describe_failure(error)))
         return 1

@@ -17,7 +17,7 @@ from enum import StrEnum
 from penstock.base.checks import NAME, NAME_BOUND
 from penstock.base.errors import CoordinatorError, InvalidInput, NotAllowed, Problem
 from penstock.wire.signatures import fingerprint
-from penstock_server.access.accesslog import AccessLog, local_visitor
+from penstock_server.access.access_chain import AccessLog, name_local_visitor
 from penstock_server.store.accounts import TokenRow
 from penstock_server.store.database import Transaction
 from penstock_server.store.store import Store
@@ -84,7 +84,7 @@ class Tokens:
             row = TokenRow(_hash(secret), name, str(role), now, expires)
             self._store.accounts.add_token(c, row)
             told = {"account": name, "role": str(role), "expires": expires}
-            self._access.append(c, "token-add", **told, **local_visitor().fields)
+            self._access.append(c, "token-add", **told, **name_local_visitor().fields)
             if key is not None:
                 self._bind(c, name, key, now)
         return secret
@@ -117,8 +117,8 @@ class Tokens:
         """
         with self._store.begin() as c:
             if not self._store.accounts.revoke_tokens(c, name, now):
-                raise _no_token(name)
-            self._access.append(c, "token-revoke", account=name, **local_visitor().fields)
+                raise _make_unknown(name)
+            self._access.append(c, "token-revoke", account=name, **name_local_visitor().fields)
 
     # -- signing keys --------------------------------------------------------------------------
 
@@ -137,7 +137,7 @@ class Tokens:
         """
         with self._store.begin() as c:
             if all(t.name != account for t, _ in self._read(c)):
-                raise _no_token(account)
+                raise _make_unknown(account)
             self._bind(c, account, key, now)
 
     def remove_key(self, account: str, key: str) -> None:
@@ -153,7 +153,9 @@ class Tokens:
                     value=fingerprint(key),
                     remedy="see `penstock server token list`",
                 )
-            self._access.append(c, "key-remove", account=account, key=key, **local_visitor().fields)
+            self._access.append(
+                c, "key-remove", account=account, key=key, **name_local_visitor().fields
+            )
 
     def check_signer(self, account: str, key: str) -> None:
         """Refuse what is signed with a key that is not the account's.
@@ -205,10 +207,10 @@ class Tokens:
                 remedy=f"a key is one person's: `penstock server token key remove {holder}` first",
             )
         self._store.accounts.add_key(c, account, key, now)
-        self._access.append(c, "key-add", account=account, key=key, **local_visitor().fields)
+        self._access.append(c, "key-add", account=account, key=key, **name_local_visitor().fields)
 
 
-def _no_token(name: str) -> CoordinatorError:
+def _make_unknown(name: str) -> CoordinatorError:
     remedy = "see `penstock server token list`"
     return CoordinatorError("no such token", value=name[:80], remedy=remedy)
 

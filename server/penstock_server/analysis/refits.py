@@ -29,7 +29,7 @@ from scipy.special import ndtr, polygamma
 
 from penstock.mechanisms.released import refit_copy
 from penstock_server.analysis.combine import SiteEstimate
-from penstock_server.analysis.estimands import Estimate
+from penstock_server.analysis.estimation import Estimate
 
 UNKNOWN = "most refits have no estimate, so the mechanism's noise is not known"
 

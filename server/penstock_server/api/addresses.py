@@ -7,7 +7,7 @@ import ipaddress
 UNKNOWN = "unknown"
 
 
-def party(host: str | None) -> str:
+def find_party(host: str | None) -> str:
     """The party that holds an address, as one word.
 
     An IPv4 address stands for itself, also where IPv6 carries it (``::ffff:192.0.2.1``). Of IPv6,

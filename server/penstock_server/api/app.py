@@ -31,15 +31,15 @@ from penstock.base.errors import (
 )
 from penstock.base.times import stamp_now
 from penstock.wire.messages import SERVED_MAJORS
-from penstock_server.access.accesslog import Unrecorded
+from penstock_server.access.access_chain import Unrecorded
 from penstock_server.access.tokens import Tokens
 from penstock_server.api import studies
 from penstock_server.api.auth import Answer
 from penstock_server.api.bodies import Spool
-from penstock_server.api.files import ResultFiles
 from penstock_server.api.fleet import Fleet
 from penstock_server.api.nodes import Nodes
 from penstock_server.api.reads import Reads
+from penstock_server.api.result_files import ResultFiles
 from penstock_server.api.strangers import TALLY_SECONDS, Strangers
 from penstock_server.install.configuration import read_settings
 from penstock_server.install.founding import open_coordinator
@@ -109,9 +109,9 @@ def create_app(folder: Path) -> FastAPI:
         app.include_router(router)
     app.router.routes.append(Mount("/v1", app=fleet))
     app.add_exception_handler(Answer, _answer)
-    app.add_exception_handler(PenstockError, _known)
-    app.add_exception_handler(HTTPException, _http)
-    app.add_exception_handler(RequestValidationError, _malformed)
+    app.add_exception_handler(PenstockError, _answer_known)
+    app.add_exception_handler(HTTPException, _answer_http)
+    app.add_exception_handler(RequestValidationError, _answer_malformed)
     app.add_middleware(Guard)
     return app
 
@@ -146,7 +146,7 @@ class Guard:
             await send(message)
 
         try:
-            answer = _refused(scope)
+            answer = _refuse_early(scope)
             await (answer or self._app)(scope, body.receive, guarded)
         except Exception as error:
             frame = traceback.extract_tb(error.__traceback__)[-1]
@@ -194,14 +194,14 @@ class _Body:
         return self._whole
 
 
-def _refused(scope: Scope) -> Response | None:
+def _refuse_early(scope: Scope) -> Response | None:
     """The answer to a request that no route needs to see."""
     if not scope["path"].startswith("/api/"):
         return None
     headers = dict(scope["headers"])
     if b"content-encoding" in headers:
         problem = Problem("Content-Encoding", "is not taken here", remedy="Send it as it is")
-        return _json(415, InvalidInput("request", [problem]))
+        return _answer_error(415, InvalidInput("request", [problem]))
     wire = headers.get(WIRE_HEADER)
     if wire is not None and wire.split(b".")[0] not in [b"%d" % m for m in SERVED_MAJORS]:
         error = CoordinatorError(
@@ -209,21 +209,23 @@ def _refused(scope: Scope) -> Response | None:
             bound="majors " + ", ".join(str(m) for m in SERVED_MAJORS),
             remedy="upgrade the older side",
         )
-        return _json(426, error, {"Upgrade": "penstock"})
+        return _answer_error(426, error, {"Upgrade": "penstock"})
     return None
 
 
-def _json(status: int, error: PenstockError, headers: dict[str, str] | None = None) -> Response:
+def _answer_error(
+    status: int, error: PenstockError, headers: dict[str, str] | None = None
+) -> Response:
     return JSONResponse(error.to_dict(), status, headers)
 
 
 async def _answer(_: Request, error: Exception) -> Response:
     if not isinstance(error, Answer):
         raise error
-    return _json(error.status, error.error, error.headers)
+    return _answer_error(error.status, error.error, error.headers)
 
 
-async def _known(_: Request, error: Exception) -> Response:
+async def _answer_known(_: Request, error: Exception) -> Response:
     """An error raised on purpose, with what it says; the store's own trouble stays here."""
     if not isinstance(error, PenstockError):
         raise error
@@ -232,17 +234,17 @@ async def _known(_: Request, error: Exception) -> Response:
         log.error("the store cannot be used: %s", type(cause).__name__)
         return JSONResponse({"code": "unavailable"}, 503, {"Retry-After": "5"})
     kinds = (STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)
-    return _json(next(kinds, 400), error)
+    return _answer_error(next(kinds, 400), error)
 
 
-async def _http(request: Request, error: Exception) -> Response:
+async def _answer_http(request: Request, error: Exception) -> Response:
     if not isinstance(error, HTTPException):
         raise error
     code = {404: "not-found", 405: "method"}.get(error.status_code, "request")
     return JSONResponse({"code": code}, error.status_code, error.headers)
 
 
-async def _malformed(_: Request, error: Exception) -> Response:
+async def _answer_malformed(_: Request, error: Exception) -> Response:
     """A query that no route takes; named, and not quoted."""
     if not isinstance(error, RequestValidationError):
         raise error
@@ -250,4 +252,4 @@ async def _malformed(_: Request, error: Exception) -> Response:
         Problem(".".join(str(p) for p in e["loc"][1:]), "is not well formed")
         for e in error.errors()
     ]
-    return _json(422, InvalidInput("request", problems))
+    return _answer_error(422, InvalidInput("request", problems))

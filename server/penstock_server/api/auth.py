@@ -10,9 +10,9 @@ from fastapi import Depends, Request
 
 from penstock.base.errors import InvalidInput, NotAllowed, PenstockError, Problem
 from penstock.base.times import stamp_now
-from penstock_server.access.accesslog import Visitor
+from penstock_server.access.access_chain import Visitor
 from penstock_server.access.tokens import TOKEN, Role, Token, Tokens
-from penstock_server.api.bodies import Gone, TooLarge, paced
+from penstock_server.api.bodies import Gone, TooLarge, read_paced
 from penstock_server.api.strangers import Strangers
 from penstock_server.api.visitors import introduce
 
@@ -29,7 +29,7 @@ class Answer(Exception):
         super().__init__(error.message)
 
 
-def person(request: Request) -> Token:
+def require_person(request: Request) -> Token:
     """The token that a request carries; the answer is the same whatever is wrong with it.
 
     A right one opens at once, however many wrong ones came from its address.
@@ -47,7 +47,9 @@ def person(request: Request) -> Token:
     headers = {"WWW-Authenticate": 'Bearer realm="penstock"'}
     wait, account = 0.0, "" if ended is None else ended.name
     if given:
-        wait = cast(Strangers, request.app.state.strangers).count_wrong(origin(request), account)
+        wait = cast(Strangers, request.app.state.strangers).count_wrong(
+            find_origin(request), account
+        )
     remedy = "run `penstock login`, or ask who runs the coordinator for a new token"
     if wait > 0:
         error = NotAllowed(
@@ -57,15 +59,15 @@ def person(request: Request) -> Token:
     raise Answer(401, NotAllowed("no valid token", remedy=remedy), headers)
 
 
-def origin(request: Request) -> str:
+def find_origin(request: Request) -> str:
     """The address of the other side; a proxy's own words about it are not believed."""
     return request.client.host if request.client is not None else ""
 
 
-Person = Annotated[Token, Depends(person)]
+Person = Annotated[Token, Depends(require_person)]
 
 
-def admin(token: Person) -> Token:
+def require_admin(token: Person) -> Token:
     """A token that may change the federation."""
     if token.role is not Role.ADMIN:
         error = NotAllowed("this token may not do that", value=token.role, bound=Role.ADMIN)
@@ -73,15 +75,15 @@ def admin(token: Person) -> Token:
     return token
 
 
-def visitor(token: Person, request: Request) -> Visitor:
+def name_visitor(token: Person, request: Request) -> Visitor:
     """Who asks, as the access log has it."""
-    return Visitor(token.name, origin(request))
+    return Visitor(token.name, find_origin(request))
 
 
-Caller = Annotated[Visitor, Depends(visitor)]
+Caller = Annotated[Visitor, Depends(name_visitor)]
 
 
-def body(what: str, limit: int) -> Callable[[Request], Awaitable[bytes]]:
+def take_body(what: str, limit: int) -> Callable[[Request], Awaitable[bytes]]:
     """A dependency: the request's body, given up when it is too long or too slow."""
 
     async def read(request: Request) -> bytes:
@@ -90,7 +92,7 @@ def body(what: str, limit: int) -> Callable[[Request], Awaitable[bytes]]:
         try:
             if declared.isdecimal() and int(declared[:20]) > limit:
                 raise TooLarge
-            async for part in paced(request.receive, limit):
+            async for part in read_paced(request.receive, limit):
                 data += part
         except TooLarge:
             problem = Problem("", "too large", bound=f"at most {limit} bytes")

@@ -46,7 +46,7 @@ def allowed_seconds(size: int) -> float:
     return min(BASE_SECONDS + size / RATE, LONGEST_SECONDS)
 
 
-async def paced(receive: Receive, limit: int) -> AsyncIterator[bytes]:
+async def read_paced(receive: Receive, limit: int) -> AsyncIterator[bytes]:
     """A request's body as it comes: at most ``limit`` bytes, at the least rate.
 
     At every moment t after the start, bytes/RATE + BASE_SECONDS ≥ t has to hold, and

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
+from penstock.base.documents import Json
 from penstock.wire.messages import Copies, StudyState
 from penstock.wire.signed import read_signed_cancel, read_signed_study
-from penstock_server.access.accesslog import local_visitor
+from penstock_server.access.access_chain import name_local_visitor
 from penstock_server.install.founding import open_coordinator
 
 
@@ -20,13 +20,16 @@ class Directory:
     def __init__(self, where: str) -> None:
         self._coordinator = open_coordinator(Path(where))
 
+    def require_wire(self, wire: str) -> None:
+        """It is the coordinator itself, which refuses what it does not know."""
+
     def submit(self, signed: bytes) -> str:
         return self._coordinator.submit(read_signed_study(signed))
 
-    def studies(self) -> list[dict[str, Any]]:
+    def studies(self) -> list[Json]:
         return self._coordinator.studies()
 
-    def status(self, study: str) -> dict[str, Any]:
+    def status(self, study: str) -> Json:
         return self._coordinator.status(study)
 
     def cancel(self, signed: bytes) -> None:
@@ -36,10 +39,10 @@ class Directory:
         self._coordinator.close(read_signed_cancel(signed))
 
     def pull(self, study: str, out: Path, *, copies: Copies) -> list[Path]:
-        from penstock_server.results import results
+        from penstock_server.results import production
 
         found = self._coordinator.find(study)
         if found.state is StudyState.FINISHED:
-            by = local_visitor().fields
+            by = name_local_visitor().fields
             self._coordinator.access.write("read", study=found.id, what="*", copies=copies, **by)
-        return results.pull(self._coordinator, found.id, out, copies=copies)
+        return production.pull_results(self._coordinator, found.id, out, copies=copies)

@@ -36,7 +36,7 @@ from penstock_server.api.bodies import (
     Spool,
     TooLarge,
     allowed_seconds,
-    paced,
+    read_paced,
 )
 from penstock_server.api.nodes import Nodes
 from penstock_server.api.visitors import cut, introduce
@@ -78,13 +78,13 @@ class Fleet:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         answer: Response
         if not CALL.fullmatch(scope["raw_path"]) or scope["query_string"]:
-            answer = _plain(404, "not-found")
+            answer = _answer_plainly(404, "not-found")
         elif scope["method"] != "POST":
-            answer = _plain(405, "method", {"Allow": "POST"})
+            answer = _answer_plainly(405, "method", {"Allow": "POST"})
         elif (site := await self._nodes.site(scope["headers"])) is None:
-            answer = _plain(401, "not-allowed")
-        elif (_length(scope["headers"]) or 0) > LIMIT:
-            answer = _plain(413, "too-large")
+            answer = _answer_plainly(401, "not-allowed")
+        elif (_read_length(scope["headers"]) or 0) > LIMIT:
+            answer = _answer_plainly(413, "too-large")
         else:
             introduce(scope, f"site {site}")
             try:
@@ -94,9 +94,9 @@ class Fleet:
             except Gone:
                 return
             except Full:
-                answer = _plain(503, "busy", AGAIN)
+                answer = _answer_plainly(503, "busy", AGAIN)
             except TooLarge:
-                answer = _plain(413, "too-large")
+                answer = _answer_plainly(413, "too-large")
         await answer(scope, receive, send)
 
     @asynccontextmanager
@@ -122,27 +122,29 @@ class Fleet:
         seconds = allowed_seconds(0)
         async with AsyncExitStack() as rooms:
             try:
-                upstream = await self._asked(site, scope, receive)
+                upstream = await self._ask_superlink(site, scope, receive)
                 try:
-                    body = await self._kept(site, upstream, rooms)
+                    body = await self._keep_body(site, upstream, rooms)
                 finally:
                     await upstream.aclose()
             except TimeoutError:
-                answer = _plain(408, "too-slow")
+                answer = _answer_plainly(408, "too-slow")
             except httpx.TimeoutException as error:
                 log.warning("the SuperLink did not answer: %s", type(error).__name__)
-                answer = _plain(504, "unavailable")
+                answer = _answer_plainly(504, "unavailable")
             except httpx.TransportError as error:
                 log.warning("the SuperLink cannot be reached: %s", type(error).__name__)
-                answer = _plain(503, "unavailable", AGAIN)
+                answer = _answer_plainly(503, "unavailable", AGAIN)
             except OSError as error:
                 log.error("a body cannot be kept: %s", error.strerror)
-                answer = _plain(503, "unavailable", AGAIN)
+                answer = _answer_plainly(503, "unavailable", AGAIN)
             else:
                 seconds = allowed_seconds(body.size)
                 answer = StreamingResponse(body.parts(), upstream.status_code)
                 # What came without a length has one now.
-                kept = [(n, v) for n, v in passed(upstream.headers.raw) if n.lower() != LENGTH]
+                kept = [
+                    (n, v) for n, v in select_passed(upstream.headers.raw) if n.lower() != LENGTH
+                ]
                 answer.raw_headers = [*kept, (LENGTH, b"%d" % body.size)]
             try:
                 async with asyncio.timeout(seconds):
@@ -150,33 +152,33 @@ class Fleet:
             except TimeoutError:
                 cut(scope)
 
-    async def _asked(self, site: str, scope: Scope, receive: Receive) -> httpx.Response:
+    async def _ask_superlink(self, site: str, scope: Scope, receive: Receive) -> httpx.Response:
         """The head of the SuperLink's answer to a body that is whole.
 
         Raises:
             TimeoutError: the body came too slowly; TooLarge, Gone, Full: as they say.
             httpx.TransportError: from the SuperLink's side.
         """
-        async with self._spool.room(_length(scope["headers"]) or 0, site) as body:
-            async for part in paced(receive, LIMIT):
+        async with self._spool.room(_read_length(scope["headers"]) or 0, site) as body:
+            async for part in read_paced(receive, LIMIT):
                 await body.write(part)
             request = httpx.Request(
                 "POST",
                 "http://superlink" + scope["raw_path"].decode("ascii"),
-                headers=passed(scope["headers"]),
+                headers=select_passed(scope["headers"]),
                 content=body.parts(),
                 extensions={"timeout": TIMEOUT.as_dict()},
             )
             return await self._transport.handle_async_request(request)
 
-    async def _kept(self, site: str, upstream: httpx.Response, rooms: AsyncExitStack) -> Kept:
+    async def _keep_body(self, site: str, upstream: httpx.Response, rooms: AsyncExitStack) -> Kept:
         """The body of the SuperLink's answer; its room is given back when ``rooms`` are.
 
         Raises:
             httpx.TransportError: it broke off, or is longer than ``LIMIT``.
             Full: no room.
         """
-        length = _length(upstream.headers.raw)
+        length = _read_length(upstream.headers.raw)
         size = LIMIT if length is None else length  # without one: the longest there may be
         if size > LIMIT:
             raise httpx.RemoteProtocolError("the answer is too long")
@@ -188,7 +190,7 @@ class Fleet:
         return body
 
 
-def passed(headers: Headers) -> Headers:
+def select_passed(headers: Headers) -> Headers:
     """End-to-end headers only: also without those that ``Connection`` names."""
     named = {
         token.strip().lower()
@@ -199,11 +201,11 @@ def passed(headers: Headers) -> Headers:
     return [(n, v) for n, v in headers if n.lower() not in DROPPED and n.lower() not in named]
 
 
-def _length(headers: Headers) -> int | None:
+def _read_length(headers: Headers) -> int | None:
     """Content-Length; None without one. That there is one at most, and of digits, h11 sees to."""
     return next((int(value[:20]) for name, value in headers if name.lower() == LENGTH), None)
 
 
-def _plain(status: int, code: str, headers: dict[str, str] | None = None) -> Response:
+def _answer_plainly(status: int, code: str, headers: dict[str, str] | None = None) -> Response:
     content = json.dumps({"code": code})
     return Response(content, status, headers, media_type="application/json")

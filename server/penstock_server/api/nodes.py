@@ -70,14 +70,14 @@ class Nodes:
         Raises:
             PenstockError: the keys cannot be read, and never were.
         """
-        found = _claims(list(headers))
+        found = _read_claims(list(headers))
         if found is None:
             return None
         public, stamp, signature = found
         age = (utc_now() - stamp[0]).total_seconds()
         if not -EARLY_SECONDS < age < OLD_SECONDS:
             return None
-        node = await self._node(public)
+        node = await self._find_node(public)
         if node is None:
             return None
         try:
@@ -86,18 +86,18 @@ class Nodes:
             return None
         return node.site
 
-    async def _node(self, public: bytes) -> _Node | None:
-        if self._due(public):
+    async def _find_node(self, public: bytes) -> _Node | None:
+        if self._is_due(public):
             async with self._reading:
-                if self._due(public):  # not read while this one waited
-                    await self._again()
+                if self._is_due(public):  # not read while this one waited
+                    await self._read_again()
         return (self._nodes or {}).get(public)
 
-    def _due(self, public: bytes) -> bool:
+    def _is_due(self, public: bytes) -> bool:
         age = self._clock() - self._read
         return age > (READ_SECONDS if public in (self._nodes or {}) else MISS_SECONDS)
 
-    async def _again(self) -> None:
+    async def _read_again(self) -> None:
         try:
             lines = await anyio.to_thread.run_sync(self._lines)
         except PenstockError as error:
@@ -106,11 +106,11 @@ class Nodes:
             # Who was enrolled a moment ago still is; the SuperLink has its own list.
             log.warning("the enrolled keys cannot be read: %s", type(error).__name__)
         else:
-            self._nodes = _parsed(lines)
+            self._nodes = _parse_nodes(lines)
         self._read = self._clock()
 
 
-def _parsed(lines: Mapping[str, str]) -> dict[bytes, _Node]:
+def _parse_nodes(lines: Mapping[str, str]) -> dict[bytes, _Node]:
     """Nodes by their key as Flower sends it; a key that is none opens nothing."""
     found: dict[bytes, _Node] = {}
     for site, line in lines.items():
@@ -124,7 +124,7 @@ def _parsed(lines: Mapping[str, str]) -> dict[bytes, _Node]:
     return found
 
 
-def _claims(
+def _read_claims(
     headers: Sequence[tuple[bytes, bytes]],
 ) -> tuple[bytes, tuple[datetime, bytes], bytes] | None:
     """Key, time and signature of a head; None if any is missing, twice there, or malformed."""

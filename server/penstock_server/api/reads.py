@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 
 from penstock.base.errors import CoordinatorError, PenstockError
-from penstock_server.access.accesslog import AccessLog, Visitor
+from penstock_server.access.access_chain import AccessLog, Visitor
 from penstock_server.api.auth import Answer
 
 AGAIN_SECONDS = 600.0

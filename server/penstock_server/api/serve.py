@@ -20,7 +20,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from penstock.base.errors import CoordinatorError, PenstockError
-from penstock_server.api.addresses import party
+from penstock_server.api.addresses import find_party
 from penstock_server.api.app import create_app
 from penstock_server.api.visitors import SCOPE, Visit, Visitors
 from penstock_server.install import tls
@@ -76,12 +76,12 @@ class Impatient(H11Protocol):
         super().__init__(*args, **kwargs)
         self.visit = visit
         self.conn = self._measured = Measured(h11.SERVER)
-        self.app = functools.partial(self._introduced, self.app)
+        self.app = functools.partial(self._count_introduced, self.app)
         self._begun, self._drained = True, 0
         self._state: tuple[object, ...] = ()
         self._since = 0.0
 
-    async def _introduced(
+    async def _count_introduced(
         self, app: Any, scope: MutableMapping[str, Any], receive: Any, send: Any
     ) -> None:
         scope[SCOPE] = self.visit
@@ -103,7 +103,7 @@ class Impatient(H11Protocol):
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         # A head that is not whole, or a body that goes on after its answer.
-        self._begun = self._idle()
+        self._begun = self._is_idle()
 
     def resume_writing(self) -> None:
         self._drained += 1
@@ -121,7 +121,7 @@ class Impatient(H11Protocol):
             self.transport.write(self.conn.send(event))
         self.transport.close()
 
-    def _idle(self) -> bool:
+    def _is_idle(self) -> bool:
         """Whether no request is being answered."""
         return self.cycle is None or self.cycle.response_complete
 
@@ -131,7 +131,7 @@ class Impatient(H11Protocol):
             return CLOSE_SECONDS, "end"
         if self.flow.write_paused:
             return WRITE_SECONDS, "reader", self._drained
-        if self._idle() and self._begun:
+        if self._is_idle() and self._begun:
             return HEAD_SECONDS, "head", self.cycle
         return None, "us"  # or for the next request: uvicorn ends that
 
@@ -185,7 +185,7 @@ class Door(uvicorn.Server):
                 log.error("no connection can be taken: %s", error.strerror)
                 await asyncio.sleep(TICK_SECONDS)
                 continue
-            self._keep(self._welcome(connection, party(address[0])))
+            self._keep(self._welcome(connection, find_party(address[0])))
 
     async def _welcome(self, connection: socket.socket, address: str) -> None:
         """From the first byte through the handshake; then it is the protocol's."""
@@ -200,8 +200,8 @@ class Door(uvicorn.Server):
         )
         try:
             try:
-                await _spoken(connection)
-                await self._handshake_turn()
+                await _await_first_byte(connection)
+                await self._await_turn()
             except BaseException:
                 connection.close()
                 raise
@@ -216,7 +216,7 @@ class Door(uvicorn.Server):
         except (OSError, asyncio.CancelledError):
             visit.leave()
 
-    async def _handshake_turn(self) -> None:
+    async def _await_turn(self) -> None:
         """Wait for those who spoke before; whoever is put out meanwhile makes room."""
         loop = asyncio.get_running_loop()
         async with self._turn:
@@ -229,7 +229,7 @@ class Door(uvicorn.Server):
         task.add_done_callback(self._tasks.discard)
 
 
-async def _spoken(connection: socket.socket) -> None:
+async def _await_first_byte(connection: socket.socket) -> None:
     """Wait for the first byte, or the end, and leave it where it is.
 
     Raises:
@@ -270,12 +270,12 @@ def serve(folder: Path) -> None:
     )
     config.load()
     context = tls.server_context(Folder(folder).tls)
-    visitors = Visitors(capacity(descriptors()))
-    with _listening(settings.bind, settings.port) as listener:
+    visitors = Visitors(count_connections(raise_descriptors()))
+    with _open_port(settings.bind, settings.port) as listener:
         Door(config, context, visitors).run(sockets=[listener])
 
 
-def descriptors() -> int:
+def raise_descriptors() -> int:
     """How many files and connections this process may have, raised as far as it is let."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(DESCRIPTORS, hard)
@@ -287,12 +287,12 @@ def descriptors() -> int:
     return soft
 
 
-def capacity(files: int) -> int:
+def count_connections(files: int) -> int:
     """Connections for which descriptors last, where every second one has a body on disk."""
     return max(8, min(CONNECTIONS, (files - SPARE_DESCRIPTORS) * 2 // 3))
 
 
-def _listening(bind: str, port: int) -> socket.socket:
+def _open_port(bind: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in bind else socket.AF_INET
     try:
         return socket.create_server(

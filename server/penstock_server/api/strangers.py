@@ -15,8 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from penstock.base.errors import PenstockError
-from penstock_server.access.accesslog import AccessLog
-from penstock_server.api.addresses import party
+from penstock_server.access.access_chain import AccessLog
+from penstock_server.api.addresses import find_party
 
 log = logging.getLogger("penstock.api")
 
@@ -72,7 +72,7 @@ class Strangers:
         Args:
             account: whose token it once was, before it expired or was revoked.
         """
-        address, moment = party(host), self._clock()
+        address, moment = find_party(host), self._clock()
         with self._lock:
             self._since = self._since or self._stamp()
             if address in self._tally or len(self._tally) < ADDRESSES:

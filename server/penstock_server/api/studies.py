@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import Annotated, Any, cast
+from typing import Annotated, cast
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import FileResponse
@@ -11,6 +11,7 @@ from starlette.concurrency import run_in_threadpool
 
 from penstock import __version__
 from penstock.analyst import RESULT_FILES
+from penstock.base.documents import Json
 from penstock.base.errors import CoordinatorError
 from penstock.base.times import stamp_now
 from penstock.wire.canonical import read_json
@@ -25,9 +26,16 @@ from penstock.wire.messages import (
 from penstock.wire.signatures import fingerprint
 from penstock.wire.signed import SignedCancel, read_signed_cancel, read_signed_study
 from penstock_server.access.tokens import Role, Token, Tokens
-from penstock_server.api.auth import Answer, Caller, Person, admin, body, person
-from penstock_server.api.files import ResultFiles
+from penstock_server.api.auth import (
+    Answer,
+    Caller,
+    Person,
+    require_admin,
+    require_person,
+    take_body,
+)
 from penstock_server.api.reads import Reads
+from penstock_server.api.result_files import ResultFiles
 from penstock_server.install.enrolment import enrol_site, make_invite
 from penstock_server.store.register import StudyRow
 from penstock_server.studies.coordinator import Coordinator, NoSuchStudy
@@ -37,14 +45,14 @@ log = logging.getLogger("penstock.api")
 MAX_CANCEL_BYTES = 10_000
 MAX_JOIN_BYTES = 10_000_000
 
-Signed = Annotated[bytes, Depends(body("signed study", MAX_STUDY_BYTES))]
-Cancellation = Annotated[bytes, Depends(body("cancellation", MAX_CANCEL_BYTES))]
-Join = Annotated[bytes, Depends(body("join record", MAX_JOIN_BYTES))]
+Signed = Annotated[bytes, Depends(take_body("signed study", MAX_STUDY_BYTES))]
+Cancellation = Annotated[bytes, Depends(take_body("cancellation", MAX_CANCEL_BYTES))]
+Join = Annotated[bytes, Depends(take_body("join record", MAX_JOIN_BYTES))]
 
 public = APIRouter(prefix="/api/v1")
 # The token is looked at before a body is read.
-analyst = APIRouter(prefix="/api/v1", dependencies=[Depends(person)])
-federation = APIRouter(prefix="/api/v1", dependencies=[Depends(admin)])
+analyst = APIRouter(prefix="/api/v1", dependencies=[Depends(require_person)])
+federation = APIRouter(prefix="/api/v1", dependencies=[Depends(require_admin)])
 
 
 def _coordinator(request: Request) -> Coordinator:
@@ -61,27 +69,27 @@ def _tokens(request: Request) -> Tokens:
 Accounts = Annotated[Tokens, Depends(_tokens)]
 
 
-def _reader(token: Token) -> str | None:
+def _name_reader(token: Token) -> str | None:
     """As whom a token reads: an admin reads everything."""
     return None if token.role is Role.ADMIN else token.name
 
 
-def _row(study: str, token: Person, coordinator: Studies) -> StudyRow:
+def _find_study(study: str, token: Person, coordinator: Studies) -> StudyRow:
     """The study of a path: by id, beginning of an id, or name.
 
     One that the token may not read is answered like one that does not exist.
     """
     try:
-        return coordinator.find(study, _reader(token))
+        return coordinator.find(study, _name_reader(token))
     except NoSuchStudy as error:
         raise Answer(404, error) from None
 
 
-Row = Annotated[StudyRow, Depends(_row)]
+Row = Annotated[StudyRow, Depends(_find_study)]
 
 
 @public.get("/about")
-def about() -> dict[str, Any]:
+def about() -> Json:
     """What this is, and what time it has: for clients that look before they log in."""
     return {
         "penstock": __version__,
@@ -92,7 +100,7 @@ def about() -> dict[str, Any]:
 
 
 @analyst.get("/me")
-def me(token: Person, accounts: Accounts) -> dict[str, Any]:
+def me(token: Person, accounts: Accounts) -> Json:
     """Whose token this is, and the fingerprints of the keys that the account signs with."""
     keys = [fingerprint(key) for key in accounts.keys().get(token.name, ())]
     return {"name": token.name, "role": str(token.role), "expires": token.expires, "keys": keys}
@@ -102,9 +110,7 @@ def me(token: Person, accounts: Accounts) -> dict[str, Any]:
 
 
 @analyst.post("/studies")
-def submit(
-    signed: Signed, caller: Caller, coordinator: Studies, accounts: Accounts
-) -> dict[str, Any]:
+def submit(signed: Signed, caller: Caller, coordinator: Studies, accounts: Accounts) -> Json:
     """Hand in a study signed with a key of one's own; the same one again changes nothing."""
     found = read_signed_study(signed)
     accounts.check_signer(caller.account, found.signer)
@@ -115,13 +121,13 @@ def submit(
 
 
 @analyst.get("/studies")
-def studies(token: Person, coordinator: Studies) -> list[dict[str, Any]]:
+def studies(token: Person, coordinator: Studies) -> list[Json]:
     """All studies that the token may read, oldest first."""
-    return coordinator.studies(_reader(token))
+    return coordinator.studies(_name_reader(token))
 
 
 @analyst.get("/studies/{study}")
-def status(row: Row, coordinator: Studies) -> dict[str, Any]:
+def status(row: Row, coordinator: Studies) -> Json:
     """One study with each site's state."""
     return coordinator.status(row.id)
 
@@ -129,7 +135,7 @@ def status(row: Row, coordinator: Studies) -> dict[str, Any]:
 @analyst.post("/studies/{study}/cancel")
 def cancel(
     row: Row, signed: Cancellation, caller: Caller, coordinator: Studies, accounts: Accounts
-) -> dict[str, Any]:
+) -> Json:
     """Hand in a signed cancellation; the same one again changes nothing."""
     wish = _read_wish(row, signed, caller, accounts)
     again = row.state is StudyState.CANCELLED
@@ -142,7 +148,7 @@ def cancel(
 @analyst.post("/studies/{study}/close")
 def close(
     row: Row, signed: Cancellation, caller: Caller, coordinator: Studies, accounts: Accounts
-) -> dict[str, Any]:
+) -> Json:
     """Have results made of what was delivered; sites that have not begun are cancelled."""
     coordinator.close(_read_wish(row, signed, caller, accounts), caller)
     log.info("study %s closed through %s", row.id[:12], caller.account)
@@ -178,7 +184,7 @@ Traced = Annotated[Reads, Depends(_reads)]
 
 
 @analyst.get("/studies/{study}/files")
-async def files(row: Row, kept: Results, copies: Copies = "one") -> dict[str, Any]:
+async def files(row: Row, kept: Results, copies: Copies = "one") -> Json:
     """The result files with size and SHA-256; the first to ask waits until they are made."""
     return {"study": row.id, "files": await kept.listing(row, copies=copies)}
 
@@ -220,7 +226,7 @@ async def upload(
 
 
 @analyst.get("/sites")
-def sites(coordinator: Studies) -> list[dict[str, Any]]:
+def sites(coordinator: Studies) -> list[Json]:
     """The enrolled sites."""
     return [
         {
@@ -235,17 +241,17 @@ def sites(coordinator: Studies) -> list[dict[str, Any]]:
 
 
 @federation.post("/sites")
-def enrol(record: Join, caller: Caller, coordinator: Studies) -> dict[str, Any]:
+def enrol(record: Join, caller: Caller, coordinator: Studies) -> Json:
     """Enrol a site by its join record; answers with its invitation."""
     join = read_json(record, what="join record", limit=MAX_JOIN_BYTES)
     enrol_site(coordinator, join, caller)
     log.info("site %s enrolled by %s", join["site"], caller.account)
-    invited: dict[str, Any] = make_invite(coordinator, join["site"])
+    invited: Json = make_invite(coordinator, join["site"])
     return invited
 
 
 @federation.get("/tokens")
-def tokens(accounts: Accounts) -> list[dict[str, Any]]:
+def tokens(accounts: Accounts) -> list[Json]:
     """Who holds a token, until when, and with which keys; never the tokens."""
     moment, keys = stamp_now(), accounts.keys()
     return [

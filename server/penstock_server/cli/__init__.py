@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from penstock_server.cli import access_log, keeping, tokens
-from penstock_server.operate.doctor import doctor
+from penstock_server.operate.server_doctor import doctor
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
+from penstock.base.documents import Json
 from penstock.cli.console import done, emit_json, friendly, say, table
 from penstock.wire.signatures import fingerprint
-from penstock_server.access.accesslog import verify_chain
+from penstock_server.access.access_chain import verify_chain
 from penstock_server.install.founding import open_coordinator
 from penstock_server.operate.options import CoordinatorDir
 
@@ -57,7 +58,7 @@ def access(
         done(f"{len(rows)} records in {export}")
 
 
-def _access_row(record: dict[str, Any]) -> tuple[object, ...]:
+def _access_row(record: Json) -> tuple[object, ...]:
     known = ("seq", "prev", "time", "kind", "by", "origin")
     more = ", ".join(f"{k} {_short(v)}" for k, v in record.items() if k not in known)
     who = record.get("by") or ("admin" if "by" in record else "")
@@ -65,7 +66,7 @@ def _access_row(record: dict[str, Any]) -> tuple[object, ...]:
     return record["seq"], moment, who, record.get("origin", ""), f"{record['kind']}: {more}"
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     if isinstance(value, list):
         return " ".join(_short(v) for v in value) or "none"
     if isinstance(value, dict):

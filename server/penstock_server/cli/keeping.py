@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import socket
-import time
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from penstock.base.errors import InvalidInput, Problem
-from penstock.cli.console import done, emit_json, friendly, say, table
+from penstock.cli.console import done, emit_json, friendly, say, say_with_time, table
 from penstock.wire.canonical import read_json
 from penstock.wire.signatures import fingerprint
 from penstock_server.install.enrolment import enrol_site, write_invite
@@ -57,7 +56,7 @@ def init(
     ] = None,
 ) -> None:
     """Make a coordinator, with a certificate authority of its own. Never overwrites."""
-    known = _truth(truth) if truth else None
+    known = _read_truth(truth) if truth else None
     names = tuple(name or (socket.getfqdn(),))
     settings = make_coordinator(
         directory.resolve(),
@@ -66,7 +65,7 @@ def init(
         names=names,
         port=port,
         bind=bind,
-        certificate=_own(cert, key, ca),
+        certificate=_read_own(cert, key, ca),
     )
     if known is not None:
         open_coordinator(directory).store.values.set("truth", known)
@@ -77,7 +76,9 @@ def init(
     say("      and `penstock server start`")
 
 
-def _own(cert: Path | None, key: Path | None, ca: Path | None) -> tuple[Path, Path, Path] | None:
+def _read_own(
+    cert: Path | None, key: Path | None, ca: Path | None
+) -> tuple[Path, Path, Path] | None:
     given = [p for p in (cert, key, ca) if p is not None]
     if not given:
         return None
@@ -87,7 +88,7 @@ def _own(cert: Path | None, key: Path | None, ca: Path | None) -> tuple[Path, Pa
     return cert, key, ca
 
 
-def _truth(path: Path) -> dict[str, float]:
+def _read_truth(path: Path) -> dict[str, float]:
     record = read_json(path.read_bytes(), what=str(path), limit=100_000)
     try:
         name = "log_hazard_ratio" if "log_hazard_ratio" in record else "coefficient"
@@ -115,11 +116,11 @@ def enrol(
     done(f"{name} enrolled, public n = {record['persons']}")
     say("compare by voice, before anything else:")
     say(f"  the gate's key, which the steward reads to you:  {fingerprint(record['gate_key'])}")
-    say(f"  your CA, which you read to the steward:          {_authority(directory)}")
+    say(f"  your CA, which you read to the steward:          {_print_authority(directory)}")
     say(f"then send the steward {target}")
 
 
-def _authority(directory: Path) -> str:
+def _print_authority(directory: Path) -> str:
     return authority_fingerprint(directory)
 
 
@@ -174,12 +175,9 @@ def pool(
 @friendly
 def start(directory: CoordinatorDir = Path("coordinator")) -> None:
     """Run the coordinator in the foreground, until Ctrl-C. Safe to kill and start again."""
-    from penstock_server.operate.daemon import serve
-
-    def tell(text: str) -> None:
-        say(f"{time.strftime('%H:%M:%S')} {text}")
+    from penstock_server.operate.server_daemon import serve
 
     def ready(address: str) -> None:
         done(f"coordinator in {directory} answers at https://{address}")
 
-    serve(directory.resolve(), tell=tell, ready=ready)
+    serve(directory.resolve(), tell=say_with_time, ready=ready)

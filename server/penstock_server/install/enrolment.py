@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 from penstock.base.checks import SITE, SITE_BOUND
+from penstock.base.documents import Json
 from penstock.base.errors import CoordinatorError
 from penstock.base.files import write_atomic
 from penstock.base.shapes import find_misfit
 from penstock.schema import Schema
 from penstock.wire.signatures import fingerprint
-from penstock_server.access.accesslog import Visitor, local_visitor
+from penstock_server.access.access_chain import Visitor, name_local_visitor
 from penstock_server.install import tls
 from penstock_server.install.configuration import read_settings
 from penstock_server.intake.texts import printable_text
@@ -22,19 +22,19 @@ INVITE = "penstock-invite/1"
 MAX_PERSONS = 1_000_000_000
 
 
-def enrol_site(coordinator: Coordinator, join: dict[str, Any], by: Visitor | None = None) -> None:
+def enrol_site(coordinator: Coordinator, join: Json, by: Visitor | None = None) -> None:
     """Enrol a site from its join record, after fingerprints were compared.
 
     Args:
         by: who does; None for whoever holds the directory.
     """
     checked, facts = read_join(join), ("site", "persons", "gate_key")
-    fields = {name: checked[name] for name in facts} | (by or local_visitor()).fields
+    fields = {name: checked[name] for name in facts} | (by or name_local_visitor()).fields
     record = coordinator.access.within("enrol", **fields)
     coordinator.store.sites.add(checked, coordinator.clock.stamp(), record)
 
 
-def read_join(data: dict[str, Any]) -> dict[str, Any]:
+def read_join(data: Json) -> Json:
     """Check a site's join record before it is enrolled.
 
     Raises:
@@ -65,7 +65,7 @@ def read_join(data: dict[str, Any]) -> dict[str, Any]:
     return data
 
 
-def make_invite(coordinator: Coordinator, name: str) -> dict[str, Any]:
+def make_invite(coordinator: Coordinator, name: str) -> Json:
     """What an enrolled site needs to connect; nothing in it is secret.
 
     Raises:

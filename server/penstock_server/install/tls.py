@@ -25,6 +25,7 @@ from penstock.base.errors import CoordinatorError, InvalidInput, Problem
 from penstock.base.files import write_atomic
 from penstock.base.times import utc_now
 from penstock.processes import certificates
+from penstock.wire.signatures import private_to_pem
 
 CA_CERT, CA_KEY, CERT, KEY = "ca.crt", "ca.key", "server.crt", "server.key"
 CA_DAYS = 3652  # ten years
@@ -97,7 +98,7 @@ def adopt(folder: Path, cert: Path, key: Path, ca: Path) -> None:
     except OSError as error:
         raise InvalidInput(str(key), [Problem("", f"cannot be read: {error.strerror}")]) from None
     _check_dates(cert, cert_pem)
-    subjects = certificates.names(cert_pem)
+    subjects = certificates.list_names(cert_pem)
     if not subjects:
         remedy = "Ask for one with subject alternative names; a common name is not enough"
         raise InvalidInput(str(cert), [Problem("", "is for no name", remedy=remedy)])
@@ -136,8 +137,8 @@ def renew_if_due(folder: Path, names: Sequence[str], *, now: datetime | None = N
     except InvalidInput:
         good = False
     else:
-        good = certificates.days_left(pem, moment) >= RENEW_DAYS
-        good = good and set(certificates.names(pem)) == wanted and _belongs(folder, pem)
+        good = certificates.count_days_left(pem, moment) >= RENEW_DAYS
+        good = good and set(certificates.list_names(pem)) == wanted and _belongs(folder, pem)
     if not good:
         issue(folder, names, now=moment)
     return not good
@@ -146,11 +147,6 @@ def renew_if_due(folder: Path, names: Sequence[str], *, now: datetime | None = N
 def is_adopted(folder: Path) -> bool:
     """Whether the certificate is the institution's, and not by an authority of our own."""
     return (folder / CA_CERT).exists() and not (folder / CA_KEY).exists()
-
-
-def names_of(cert_pem: str) -> list[str]:
-    """The DNS names and IP addresses that a certificate is for."""
-    return certificates.names(cert_pem)
 
 
 def read_authority(folder: Path) -> str:
@@ -198,9 +194,8 @@ def _authority(
             remedy="ask who issued it for a new one",
         )
     if not (folder / CA_KEY).exists():
-        write_atomic(
-            folder / CA_KEY, _key_pem(ec.generate_private_key(ec.SECP256R1())), 0o600, new=True
-        )
+        made = private_to_pem(ec.generate_private_key(ec.SECP256R1()))
+        write_atomic(folder / CA_KEY, made, 0o600, new=True)
     key = _read_key(folder / CA_KEY)
     if key is None:
         raise CoordinatorError(
@@ -266,7 +261,7 @@ def _server_key(folder: Path) -> ec.EllipticCurvePrivateKey:
     key = _read_key(folder / KEY)
     if key is None:
         key = ec.generate_private_key(ec.SECP256R1())
-        write_atomic(folder / KEY, _key_pem(key), 0o600)
+        write_atomic(folder / KEY, private_to_pem(key), 0o600)
     return key
 
 
@@ -338,7 +333,7 @@ def _host(name: str) -> str | None:
 
 def _check_dates(path: Path, pem: str) -> None:
     moment = utc_now()
-    first, last = certificates.begins(pem), certificates.expires(pem)
+    first, last = certificates.find_begin(pem), certificates.find_end(pem)
     if first <= moment <= last:
         return
     what = "has expired" if moment > last else "is not valid yet"
@@ -373,7 +368,7 @@ def _handshake(server: ssl.SSLContext, ca_pem: str, name: str, *, strict: bool) 
 
     A whole handshake, in memory: exactly what clients will do.
     """
-    client = certificates.client_context(ca_pem, strict=strict)
+    client = certificates.make_client_context(ca_pem, strict=strict)
     up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
     ends = (
         client.wrap_bio(down, up, server_hostname=name),
@@ -390,11 +385,3 @@ def _handshake(server: ssl.SSLContext, ca_pem: str, name: str, *, strict: bool) 
 
 def _pem(certificate: x509.Certificate) -> bytes:
     return certificate.public_bytes(serialization.Encoding.PEM)
-
-
-def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    return key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )

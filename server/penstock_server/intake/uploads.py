@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Mapping
 from functools import lru_cache
+from itertools import zip_longest
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +16,9 @@ import pyarrow as pa
 from penstock.base.checks import NAME, SITE, SITE_BOUND, shown
 from penstock.base.errors import InvalidEvent, InvalidInput, SignatureError, UploadRejected
 from penstock.base.times import parse_time
+from penstock.mechanisms import labelled
 from penstock.mechanisms.registry import MECHANISMS
-from penstock.mechanisms.released import COPY, Shape
+from penstock.mechanisms.released import Shape
 from penstock.privacy.accounting import accountant
 from penstock.privacy.accounting.accountant import epsilon
 from penstock.privacy.events import (
@@ -29,9 +31,9 @@ from penstock.privacy.events import (
 )
 from penstock.schema import LEVEL_KINDS, Coded, Schema, from_arrow
 from penstock.study.study import Study
-from penstock.wire.manifest import Manifest, read_manifest
-from penstock.wire.messages import SERVED_MAJORS
-from penstock_server.intake.ipc_guard import check_stream
+from penstock.wire.manifest import Manifest, ManifestPart, read_manifest
+from penstock.wire.messages import SERVED_MAJORS, names_parts, read_version
+from penstock_server.intake.ipc_guard import check_part, check_stream
 from penstock_server.mechanisms.delivery import Upload
 from penstock_server.mechanisms.registry import kind_of
 from penstock_server.store.sites import Site
@@ -43,7 +45,6 @@ MAX_EVENTS, MAX_SUBSAMPLED = 64, 16
 cost time to account for, up to half a second each."""
 _PLAIN = (Gaussian, DiscreteGaussian, NoisyDescent)
 MAX_SEQ = 2**53
-_WIRE = re.compile(r"([0-9]{1,4})\.[0-9]{1,4}")
 _HEAD = re.compile(r"[0-9a-f]{64}")
 MAX_VERSION, MAX_SOFTWARE, LABEL = 1_000_000, 32, 100
 _SOFTWARE_VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+!_-]{0,63}")
@@ -98,19 +99,21 @@ def check_manifest(
                 f"the manifest's {name} is not what was asked", value=shown(got), bound=wanted
             )
     shape = MECHANISMS.of(study.mechanism).shape(study.asked, site.persons)
-    if not shape.allows(manifest.rows):
-        most = shape.counts[1]
+    first = shape.first
+    if not first.allows(manifest.rows):
         raise UploadRejected(
             "the manifest's rows are not what the public n allows",
             value=shown(manifest.rows),
-            bound=f"1 to {most}" if shape.counted else most,
+            bound=f"1 to {first.rows}" if first.counted else first.rows,
         )
+    if names_parts(manifest.wire):
+        _check_parts(manifest, shape)
     try:
         parse_time(manifest.released_at)
     except ValueError:
         raise UploadRejected("the manifest's time is not one") from None
-    wire = _WIRE.fullmatch(manifest.wire)
-    if wire is None or int(wire[1]) not in SERVED_MAJORS:
+    wire = read_version(manifest.wire)
+    if wire is None or wire[0] not in SERVED_MAJORS:
         raise UploadRejected("the manifest's wire version is not served", value=manifest.wire[:20])
     if manifest.insecure_seed and not simulation:
         raise UploadRejected(
@@ -121,6 +124,45 @@ def check_manifest(
     _check_ledger(manifest, ledger_seen, ledger_floor)
     _check_epsilon(manifest, study)
     return manifest
+
+
+def _check_parts(manifest: Manifest, shape: Shape) -> None:
+    """All parts that were asked for, in order and no other, each within its bounds."""
+    names = tuple(part.name for part in manifest.parts)
+    if names != shape.names:
+        pairs = zip_longest(names, shape.names)
+        name, wanted = next((n, w) for n, w in pairs if n != w)
+        raise UploadRejected(
+            "the manifest's parts are not what was asked",
+            value="no more" if name is None else shown(name),
+            bound=wanted or "no more",
+        )
+    for part, form in zip(manifest.parts, shape.parts, strict=True):
+        for what, size, least, most in (
+            ("rows", part.rows, form.least, form.rows),
+            ("bytes", part.bytes, 1, form.bytes()),
+        ):
+            if not least <= size <= most:
+                raise UploadRejected(
+                    f"the manifest's {what} of {part.name} are not what the public n allows",
+                    value=size,
+                    bound=f"{least} to {most}" if least < most else most,
+                )
+    if not shape.counts_fit({part.name: part.rows for part in manifest.parts}):
+        raise UploadRejected("the manifest's copies have not all the same rows")
+    if manifest.parts[0].rows != manifest.rows:
+        raise UploadRejected(
+            "the manifest's rows are not those of its first part",
+            value=shown(manifest.rows),
+            bound=manifest.parts[0].rows,
+        )
+    whole = sum(part.bytes for part in manifest.parts)
+    if whole != manifest.table_bytes:
+        raise UploadRejected(
+            "the manifest's parts are not the whole table",
+            value=f"{whole} bytes",
+            bound=f"{shown(manifest.table_bytes)} bytes",
+        )
 
 
 def _check_facts(manifest: Manifest) -> None:
@@ -224,7 +266,7 @@ def _check_ledger(manifest: Manifest, seen: Mapping[int, str], floor: int) -> No
 
 
 def read_upload(site: str, manifest: Manifest, path: Path, study: Study) -> Upload:
-    """Parse and check the table itself.
+    """Parse and check what was released itself; how it lies in its file, its manifest says.
 
     Raises:
         UploadRejected: another file than the manifest's, another shape, or a value out of schema.
@@ -236,38 +278,76 @@ def read_upload(site: str, manifest: Manifest, path: Path, study: Study) -> Uplo
             digest.update(part)
     if digest.hexdigest() != manifest.table_sha256 or path.stat().st_size != manifest.table_bytes:
         raise UploadRejected("the table is not the one its manifest names")
+    if names_parts(manifest.wire):
+        parts = _read_parts(path, shape, manifest.parts)
+    else:
+        parts = _read_labelled(path, shape, manifest.rows)
+    coded = {part.name: _check_values(parts[part.name], part.schema) for part in shape.parts}
+    kind_of(study).check(coded)
+    return Upload(site, manifest, parts)
+
+
+def _read_labelled(path: Path, shape: Shape, rows: int) -> dict[str, pa.Table]:
+    """The parts of one table, of before wire 1.2, in which labels tell them apart."""
     check_stream(path)
+    with pa.OSFile(str(path)) as source:
+        table = _read_table(source, labelled.arrow_schema(shape))
+    parts = labelled.split_table(shape, table)
+    if parts is None or not shape.counts_fit({name: len(part) for name, part in parts.items()}):
+        raise UploadRejected("the table's labels are not those of its copies, refits and paths")
+    found = len(parts[shape.first.name])
+    if found != rows:
+        raise UploadRejected(
+            "the table's copies have not the manifest's rows", value=found, bound=rows
+        )
+    return parts
+
+
+def _read_parts(path: Path, shape: Shape, told: tuple[ManifestPart, ...]) -> dict[str, pa.Table]:
+    """The parts of a file, each a stream of its own, one after the other."""
+    # Checked on arrival; but nothing is read, or held in memory, that is not there.
+    if tuple(part.name for part in told) != shape.names:
+        raise UploadRejected("the manifest's parts are not what was asked")
+    if sum(part.bytes for part in told) != path.stat().st_size:
+        raise UploadRejected("the manifest's parts are not the whole table")
+    found = {}
+    with pa.OSFile(str(path)) as source:
+        for part, form in zip(told, shape.parts, strict=True):
+            # Looked through and parsed from one and the same bytes.
+            held = source.read_buffer(part.bytes)
+            try:
+                check_part(held, part.rows)
+                found[part.name] = _read_table(pa.BufferReader(held), form.arrow())
+            except UploadRejected as error:
+                raise UploadRejected(
+                    f"{part.name}: {error.message}", value=error.value, bound=error.bound
+                ) from None
+    if not shape.counts_fit({name: len(table) for name, table in found.items()}):
+        raise UploadRejected("the parts have not the rows that were asked for")
+    return found
+
+
+def _read_table(source: pa.NativeFile, expected: pa.Schema) -> pa.Table:
+    """A stream's table of these columns, parsed and valid."""
     try:
         # Not mapped but read: the numbers that are checked must be the numbers that are used.
-        with pa.OSFile(str(path)) as source, pa.ipc.open_stream(source) as reader:
-            expected = _check_columns(reader.schema, shape)
+        with pa.ipc.open_stream(source) as reader:
+            _check_columns(reader.schema, expected)
             table = reader.read_all()
         table.validate(full=True)
     except (pa.ArrowException, OSError, ValueError, TypeError, KeyError):
         raise UploadRejected("the table cannot be parsed") from None
     # Without the site's own metadata, which pandas would obey.
-    table = pa.Table.from_arrays(table.columns, schema=expected)
-    rows = shape.copy_rows(table)
-    if rows is None:
-        raise UploadRejected("the table's labels are not those of its copies, refits and paths")
-    if rows != manifest.rows:
-        raise UploadRejected(
-            "the table's copies have not the manifest's rows", value=rows, bound=manifest.rows
-        )
-    coded = _check_values(table.drop_columns(list(shape.labels)), shape.schema)
-    kind_of(study).check(coded, table.column(COPY).to_numpy())
-    return Upload(site, manifest, shape, table)
+    return pa.Table.from_arrays(table.columns, schema=expected)
 
 
-def _check_columns(found: pa.Schema, shape: Shape) -> pa.Schema:
+def _check_columns(found: pa.Schema, expected: pa.Schema) -> None:
     """Names, order and types; before any batch is read, which could be of any type and length."""
-    expected = shape.arrow()
     if found.names != expected.names:
         raise UploadRejected("the table's columns are not the study's")
     for field in expected:
         if found.field(field.name).type != field.type:
             raise UploadRejected(f"column {field.name} has another type", bound=field.type)
-    return expected
 
 
 def _check_values(table: pa.Table, schema: Schema) -> Coded:

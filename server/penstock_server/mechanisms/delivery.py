@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from penstock.mechanisms.released import COPY, Shape
+from penstock.schema import Coded, Schema, from_arrow
 from penstock.wire.manifest import Manifest
 
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """A release that passed every check."""
+    """A release that passed every check: its parts by name, whatever wire version they came by."""
 
     site: str
     manifest: Manifest
-    shape: Shape
-    table: pa.Table
+    parts: Mapping[str, pa.Table]
 
-    def copy(self, index: int) -> pa.Table:
-        """Copy ``index`` (from 1), or refit ``-index``, without its labels."""
-        mask = pc.equal(self.table.column(COPY), index)
-        return self.table.filter(mask).drop_columns(list(self.shape.labels))
+    def part(self, name: str) -> pa.Table:
+        """The part of this name (:mod:`penstock.mechanisms.released`)."""
+        return self.parts[name]
+
+    def coded(self, name: str, schema: Schema) -> Coded:
+        """The same, as coded columns."""
+        return from_arrow(self.parts[name], schema)

@@ -7,13 +7,10 @@ Two halves, since the pump and the port check uploads all day, and need no stati
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
-
-import numpy as np
-import numpy.typing as npt
 
 from penstock.questions.estimands import Estimand
 from penstock.schema import Coded
@@ -94,11 +91,11 @@ class MechanismKind(ABC, Generic[Settings]):
         return False
 
     @abstractmethod
-    def check(self, coded: Coded, copies: npt.NDArray[np.int32]) -> None:
-        """What must hold of a table beyond its shape and its columns' bounds.
+    def check(self, parts: Mapping[str, Coded]) -> None:
+        """What must hold of a release beyond its shape and its columns' bounds.
 
         Args:
-            coded: the columns behind the labels; copies: the label of each row.
+            parts: their columns, by the part's name.
 
         Raises:
             UploadRejected: naming the first thing that does not hold.

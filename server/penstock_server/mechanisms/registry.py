@@ -6,18 +6,27 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from penstock.mechanisms import MECHANISMS, Gibbs, Maf, SlicedWasserstein, Trajectory
+from penstock.mechanisms import (
+    MECHANISMS,
+    Gibbs,
+    Maf,
+    SlicedWasserstein,
+    Structured,
+    Trajectory,
+)
 from penstock.study.study import Study
 from penstock_server.mechanisms.gibbs.kind import GibbsKind
 from penstock_server.mechanisms.maf import MafKind
 from penstock_server.mechanisms.protocol import MechanismKind, ReleaseWords
 from penstock_server.mechanisms.sliced_wasserstein import SlicedWassersteinKind
+from penstock_server.mechanisms.structured import StructuredKind
 from penstock_server.mechanisms.trajectory.kind import TrajectoryKind
 
 KINDS: Mapping[str, type[MechanismKind[Any]]] = MappingProxyType(
     {
         Maf.name: MafKind,
         SlicedWasserstein.name: SlicedWassersteinKind,
+        Structured.name: StructuredKind,
         Trajectory.name: TrajectoryKind,
         Gibbs.name: GibbsKind,
     }

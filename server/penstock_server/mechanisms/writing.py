@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 
 from penstock.base.files import replace_file
 
-SITE = "_site"
-"""Column of every exported table: the site that released the row."""
+SITE, COPY = "_site", "_copy"
+"""Columns of exported tables: the site that released the row; of tables, the synthetic copy."""
 
 FORMULA_START = tuple("=+-@＝＋－＠\t\r\n")
 """What a spreadsheet may take for a formula's beginning; some read the full-width forms (U+FF1D,

@@ -28,7 +28,7 @@ from penstock.base.files import sync_directory
 from penstock.processes import logs
 from penstock.processes.confinement import forbid_dumps
 from penstock_server.install.founding import open_coordinator
-from penstock_server.results.assembly import Assembly, End, Outcome, disk_trouble
+from penstock_server.results.assembly import Assembly, End, Outcome, explain_disk
 from penstock_server.results.material import gather
 from penstock_server.store.leases import Lease
 from penstock_server.studies.coordinator import Coordinator
@@ -143,16 +143,16 @@ class Builder:
             root.mkdir(mode=0o700, exist_ok=True)
             self._sweep(root, found.folder)
             (found.folder / MADE).mkdir(mode=0o700, parents=True)
-            found.making = self._launch(self._material(lease), found.folder / MADE)
+            found.making = self._launch(self._gather_material(lease), found.folder / MADE)
         except OSError as error:
-            self._stuck(found, disk_trouble(error))
+            self._postpone(found, explain_disk(error))
         except CoordinatorError:
             raise  # the store's own trouble, which may pass
         except PenstockError as error:
             # A stored study that cannot be read any more: no later try would find another one.
-            self._ended(found, Outcome(End.FAILED, " ".join(str(error).split())))
+            self._settle_outcome(found, Outcome(End.FAILED, " ".join(str(error).split())))
 
-    def _material(self, lease: Lease) -> bytes:
+    def _gather_material(self, lease: Lease) -> bytes:
         row = self._coordinator.store.studies.find(lease.study_id)
         if row is None:
             raise CoordinatorError("no such study", value=lease.study_id)
@@ -174,7 +174,7 @@ class Builder:
             try:
                 found.ending()  # again at the next turn, if the store cannot take it now
             except OSError as error:
-                self._stuck(found, disk_trouble(error))
+                self._postpone(found, explain_disk(error))
                 return
             self._drop(found)
 
@@ -184,14 +184,14 @@ class Builder:
             return
         outcome, moment = found.making.poll(), self._clock()
         if outcome is not None:
-            self._ended(found, outcome)
+            self._settle_outcome(found, outcome)
             return
         moved = found.making.pooled != found.pooled
         if moved:
             found.pooled, found.moved = found.making.pooled, moment
         elif moment - found.moved >= self._still:
             why = f"no site was pooled within {self._still:g} s"
-            self._ended(found, Outcome(End.BROKE, why))
+            self._settle_outcome(found, Outcome(End.BROKE, why))
             return
         if moved or moment - found.renewed >= self._renew:
             if not self._leases.renew(found.lease, found.pooled):
@@ -199,7 +199,7 @@ class Builder:
                 self._settle(found, lambda: None)
             found.renewed = moment
 
-    def _ended(self, found: _Try, outcome: Outcome) -> None:
+    def _settle_outcome(self, found: _Try, outcome: Outcome) -> None:
         lease, why = found.lease, outcome.why
         if outcome.end is End.MADE:
             self._settle(found, partial(self._finish, found))
@@ -207,12 +207,12 @@ class Builder:
             log.error("no results of study %s: %s", found.name, why)
             self._settle(found, partial(self._leases.fail, lease, why))
         elif outcome.end is End.STUCK:
-            self._stuck(found, why)
+            self._postpone(found, why)
         else:
             log.error("study %s: try %d broke off: %s", found.name, lease.crashes + 1, why)
             self._settle(found, partial(self._leases.crash, lease, why))
 
-    def _stuck(self, found: _Try, why: str) -> None:
+    def _postpone(self, found: _Try, why: str) -> None:
         log.error("study %s: %s", found.name, why)
         later = partial(self._leases.give_back, found.lease, trouble=why, wait=self._stuck_for)
         self._settle(found, later)
@@ -250,7 +250,7 @@ def _move(made: Path, place: Path) -> None:
 def main(root: Path) -> None:
     """Make results until SIGTERM."""
     os.umask(0o077)
-    logs.to_stderr()
+    logs.log_to_stderr()
     forbid_dumps()
     stopping = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -16,7 +16,7 @@ ASKED = "PENSTOCK_COORDINATOR"
 """The coordinator that an analyst asks: an address, a login's name, or a directory."""
 
 
-def _older(context: typer.Context, option: typer.CallbackParam, value: Path) -> Path:
+def _read_older(context: typer.Context, option: typer.CallbackParam, value: Path) -> Path:
     """The directory; what older set-ups still call :data:`ASKED`, where that can be no other thing.
 
     An address is none, and a bare name may be a login's: both are left alone. A directory is told
@@ -35,6 +35,6 @@ def _older(context: typer.Context, option: typer.CallbackParam, value: Path) -> 
 CoordinatorDir = Annotated[
     Path,
     typer.Option(
-        "--dir", "-d", envvar=VARIABLE, callback=_older, help="The coordinator's directory."
+        "--dir", "-d", envvar=VARIABLE, callback=_read_older, help="The coordinator's directory."
     ),
 ]

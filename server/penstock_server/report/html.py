@@ -8,15 +8,15 @@ from importlib import resources
 import jinja2
 from markupsafe import Markup
 
+from penstock.base.documents import Json
 from penstock_server.mechanisms.registry import words_of
 from penstock_server.report import draw
 from penstock_server.report.contents import SECTIONS
-from penstock_server.report.filters import FILTERS
-from penstock_server.report.section import Json
+from penstock_server.report.formats import FILTERS
 
 
 def render(report: Json) -> str:
-    """The page of a report made by :func:`penstock_server.report.build.build_report`.
+    """The page of a report made by :func:`penstock_server.report.composition.build_report`.
 
     Names, titles, codes and remedies are hostile text: everything is escaped, and the page forbids
     scripts and requests by its own content security policy.

@@ -6,11 +6,9 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
+from penstock.base.documents import Json
 from penstock_server.report.inputs import ReportInputs
-
-Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from pathlib import Path, PurePath
 from penstock.base.errors import PenstockError
 from penstock.processes import leash, logs
 from penstock.processes.confinement import forbid_dumps, forbid_network
-from penstock.processes.supervisor import plain_environment, python_command
+from penstock.processes.supervisor import make_plain_environment, python_command
 
 log = logging.getLogger("penstock.coordinator")
 
@@ -77,7 +77,7 @@ class Assembly:
                 tie,
                 stdin=source,
                 stdout=subprocess.PIPE,
-                env=plain_environment(),
+                env=make_plain_environment(),
                 close_fds=True,
                 start_new_session=True,
             )
@@ -88,7 +88,7 @@ class Assembly:
         self._listen()
         if not ended:
             return None
-        return self._outcome or Outcome(End.BROKE, _how(self._process.returncode))
+        return self._outcome or Outcome(End.BROKE, _describe_end(self._process.returncode))
 
     def _listen(self) -> None:
         """Take what it has said; after its end, all of it."""
@@ -101,9 +101,9 @@ class Assembly:
                 *lines, rest = (self._said + part).split(b"\n")
                 self._said = rest[-LINE_BYTES:]
                 for line in lines:
-                    self._heard(line[:LINE_BYTES].decode(errors="replace"))
+                    self._hear_line(line[:LINE_BYTES].decode(errors="replace"))
 
-    def _heard(self, line: str) -> None:
+    def _hear_line(self, line: str) -> None:
         word, _, rest = line.partition(" ")
         if word == "pooled" and rest.isdecimal():
             self.pooled = int(rest)
@@ -120,7 +120,7 @@ class Assembly:
             self._process.stdout.close()
 
 
-def _how(status: int) -> str:
+def _describe_end(status: int) -> str:
     if status == -signal.SIGKILL:
         return "its process was killed (SIGKILL), as happens where memory runs out"
     if status < 0:
@@ -135,11 +135,11 @@ def main(folder: Path) -> Outcome:
     forbid_dumps()
     try:
         # Not above: whoever starts this needs no statistics. And it may be what memory lacks for.
-        from penstock_server.results import results
+        from penstock_server.results import production
         from penstock_server.results.material import Material
 
         material = Material.from_bytes(sys.stdin.buffer.read())
-        results.build(material, folder, pooled=lambda done: _say(f"pooled {done}"))
+        production.build_results(material, folder, pooled=lambda done: _say(f"pooled {done}"))
         _sync(folder)
     except MemoryError:
         return Outcome(End.BROKE, OUT_OF_MEMORY)
@@ -147,9 +147,9 @@ def main(folder: Path) -> Outcome:
         if error.errno is None:  # not the disk's: something that is forbidden here
             log.exception("no results")
             return Outcome(End.FAILED, f"{type(error).__name__}: see log/builder.log")
-        return Outcome(End.STUCK, disk_trouble(error))
+        return Outcome(End.STUCK, explain_disk(error))
     except PenstockError as error:
-        return Outcome(End.FAILED, _told(error))
+        return Outcome(End.FAILED, _explain_error(error))
     except Exception as error:
         # Uploads are kept; what the error quotes of them is for whoever runs the coordinator.
         log.exception("no results")
@@ -157,7 +157,7 @@ def main(folder: Path) -> Outcome:
     return Outcome(End.MADE)
 
 
-def disk_trouble(error: OSError) -> str:
+def explain_disk(error: OSError) -> str:
     """What a disk refuses, to follow "because"."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return (
@@ -174,7 +174,7 @@ def _step_back() -> None:
         os.nice(5)
 
 
-def _told(error: PenstockError) -> str:
+def _explain_error(error: PenstockError) -> str:
     """An error without the paths of this machine: the analyst reads it."""
     if isinstance(error.value, PurePath):
         return f"{error.message}: {error.remedy}" if error.remedy else error.message
@@ -198,6 +198,6 @@ def _say(line: str) -> None:
 
 if __name__ == "__main__":
     os.umask(0o077)
-    logs.to_stderr()
+    logs.log_to_stderr()
     found = main(Path(sys.argv[1]))
     _say(f"{found.end} {found.why}".strip())

@@ -41,7 +41,7 @@ from scipy import optimize, special
 from penstock.base.errors import InvalidInput, Problem
 from penstock.questions.estimands import Estimand
 from penstock.schema import Column, Schema
-from penstock_server.simulate.files import write_rows
+from penstock_server.simulate.cohort_files import write_rows
 
 Array = npt.NDArray[np.float64]
 

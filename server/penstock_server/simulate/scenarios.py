@@ -7,7 +7,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from penstock.mechanisms import MECHANISMS, Gibbs, Maf, Settings, SlicedWasserstein, Trajectory
+from penstock.mechanisms import (
+    MECHANISMS,
+    Gibbs,
+    Maf,
+    Settings,
+    SlicedWasserstein,
+    Structured,
+    Trajectory,
+)
 from penstock.questions.estimands import Estimand
 from penstock.schema import Schema
 from penstock_server.simulate import cvd, visits
@@ -72,6 +80,7 @@ SCENARIOS: Mapping[str, Callable[[], Scenario]] = MappingProxyType(
     {
         Maf.name: lambda: _hazard(Maf(refits=REFITS)),
         SlicedWasserstein.name: lambda: _hazard(SlicedWasserstein(refits=REFITS)),
+        Structured.name: lambda: _hazard(Structured(refits=REFITS)),
         Trajectory.name: lambda: _slope(Trajectory(time="visit")),
         Gibbs.name: lambda: _hazard(Gibbs()),
     }

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from penstock_server.store.database import Database, Transaction
-from penstock_server.store.tables import account_key_table, token_table
+from penstock_server.store.sql_tables import account_key_table, token_table
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,8 +24,8 @@ import sqlalchemy as sa
 from penstock.wire.messages import StudyState
 from penstock_server.store.clock import Clock
 from penstock_server.store.database import Transaction
+from penstock_server.store.sql_tables import pooling_table
 from penstock_server.store.store import Store
-from penstock_server.store.tables import pooling_table
 
 LEASE_SECONDS = 15.0
 MOST_CRASHES = 3
@@ -142,14 +142,14 @@ class Leases:
         crashes = row["crashes"]
         if row["holder"]:
             crashes += 1
-            if self._crashed(c, study_id, crashes, VANISHED):
+            if self._count_crash(c, study_id, crashes, VANISHED):
                 return None
         holder = secrets.token_hex(16)
         values = {"holder": holder, "until": self._clock.stamp(self._seconds), "done": 0}
         self._update(c, study_id, **values)
         return Lease(study_id, holder, row["since"], row["sites"], crashes)
 
-    def _crashed(self, c: Transaction, study_id: str, crashes: int, why: str) -> bool:
+    def _count_crash(self, c: Transaction, study_id: str, crashes: int, why: str) -> bool:
         """Count a crash; whether it was the last."""
         self._update(c, study_id, crashes=crashes, trouble=why)
         if crashes < MOST_CRASHES:
@@ -207,7 +207,7 @@ class Leases:
             if not self._holds(c, lease):
                 return
             crashes = lease.crashes + 1
-            if not self._crashed(c, lease.study_id, crashes, why):
+            if not self._count_crash(c, lease.study_id, crashes, why):
                 wait = self._waits[min(crashes, len(self._waits)) - 1]
                 values = {"holder": "", "until": "", "done": 0}
                 self._update(c, lease.study_id, due=self._clock.stamp(wait), **values)

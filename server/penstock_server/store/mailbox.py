@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import sqlalchemy as sa
 
+from penstock.base.documents import Json
 from penstock_server.store.database import Database, Transaction
-from penstock_server.store.tables import inbox_table, outbox_table
+from penstock_server.store.sql_tables import inbox_table, outbox_table
 
 BATCH = 1000
 
@@ -141,7 +142,7 @@ class Mailbox:
         c.execute(inbox_table.delete().where(inbox_table.c.id == received_id))
 
 
-def _inbox_row(message: Message, reply: Reply) -> dict[str, Any]:
+def _inbox_row(message: Message, reply: Reply) -> Json:
     plain = {
         name: getattr(reply, name)
         for name in ("ok", "code", "detail", "request_id", "state", "step", "steps")

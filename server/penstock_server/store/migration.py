@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from penstock.base.errors import CoordinatorError
 from penstock_server.store.database import Database, Transaction
 from penstock_server.store.remembered import Remembered
-from penstock_server.store.tables import (
+from penstock_server.store.sql_tables import (
     access_table,
     account_key_table,
     metadata,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import sqlalchemy as sa
 
@@ -14,7 +13,7 @@ from penstock.wire.signed import SignedStudy, read_stored_study
 from penstock_server.store.database import Database, Transaction, Within, do_nothing
 from penstock_server.store.mailbox import Mailbox
 from penstock_server.store.sites import Sites
-from penstock_server.store.tables import (
+from penstock_server.store.sql_tables import (
     account_key_table,
     pooling_table,
     study_reader_table,
@@ -247,7 +246,7 @@ class Register:
         """One site's part in a study."""
         return next((p for p in self.parts(study_id) if p.site == site), None)
 
-    def update_part(self, c: Transaction, study_id: str, site: str, **values: Any) -> None:
+    def update_part(self, c: Transaction, study_id: str, site: str, **values: object) -> None:
         c.execute(
             study_site_table.update()
             .where(study_site_table.c.study_id == study_id, study_site_table.c.site == site)

@@ -8,7 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from penstock_server.store.database import Database, Transaction
-from penstock_server.store.tables import settings_table
+from penstock_server.store.sql_tables import settings_table
 
 
 class Remembered:
@@ -17,11 +17,11 @@ class Remembered:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def set(self, name: str, value: Any) -> None:
+    def set(self, name: str, value: object) -> None:
         with self._database.begin() as c:
             self.set_within(c, name, value)
 
-    def set_within(self, c: Transaction, name: str, value: Any) -> None:
+    def set_within(self, c: Transaction, name: str, value: object) -> None:
         c.execute(settings_table.delete().where(settings_table.c.name == name))
         c.execute(settings_table.insert().values(name=name, value=json.dumps(value)))
 

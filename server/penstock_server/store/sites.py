@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import Any
 
 import sqlalchemy as sa
 
+from penstock.base.documents import Json
 from penstock.base.errors import CoordinatorError
 from penstock_server.store.database import Database, Transaction, Within, do_nothing
-from penstock_server.store.tables import ledger_seen_table, site_table
+from penstock_server.store.sql_tables import ledger_seen_table, site_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,9 +21,9 @@ class Site:
     federation: str
     gate_key: str
     persons: int
-    join: dict[str, Any]
+    join: Json
     seen: str = ""
-    said: dict[str, Any] = field(default_factory=dict)
+    said: Json = field(default_factory=dict)
 
 
 class Sites:
@@ -32,7 +32,7 @@ class Sites:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def add(self, join: dict[str, Any], now: str, within: Within = do_nothing) -> None:
+    def add(self, join: Json, now: str, within: Within = do_nothing) -> None:
         """Enrol a site, or its new public n; its key stays.
 
         Args:
@@ -79,7 +79,7 @@ class Sites:
             for r in rows
         }
 
-    def note_said(self, name: str, moment: str, said: dict[str, Any]) -> None:
+    def note_said(self, name: str, moment: str, said: Json) -> None:
         """Remember when a site was last heard of, and what it said of itself then."""
         with self._database.begin() as c:
             values = {"seen": moment, "said": json.dumps(said)}

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 
+from penstock_server.store.access_rows import Records
 from penstock_server.store.accounts import Accounts
 from penstock_server.store.database import Database, Transaction
 from penstock_server.store.mailbox import Mailbox
 from penstock_server.store.migration import check_format, create_tables
-from penstock_server.store.records import Records
 from penstock_server.store.register import Register
 from penstock_server.store.remembered import Remembered
 from penstock_server.store.sites import Sites

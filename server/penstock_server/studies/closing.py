@@ -10,7 +10,7 @@ from penstock_server.store.clock import Clock
 from penstock_server.store.leases import Leases
 from penstock_server.store.register import SiteRow, StudyRow
 from penstock_server.store.store import Store
-from penstock_server.studies.parts import Parts, count_delivered
+from penstock_server.studies.site_parts import Parts, count_delivered
 
 log = logging.getLogger("penstock.coordinator")
 

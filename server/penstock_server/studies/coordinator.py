@@ -12,14 +12,22 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Literal
+from typing import Literal
 
+from penstock.base.documents import Json
 from penstock.base.errors import CoordinatorError
 from penstock.base.times import parse_time, stamp, utc_now
 from penstock.schema import Schema, compare
-from penstock.wire.messages import SERVED_MAJORS, SiteState, StudyState, explain_part
+from penstock.wire.messages import (
+    SERVED_MAJORS,
+    WIRE_VERSION,
+    SiteState,
+    StudyState,
+    explain_part,
+    is_newer,
+)
 from penstock.wire.signed import SignedCancel, SignedStudy
-from penstock_server.access.accesslog import AccessLog, Visitor, local_visitor
+from penstock_server.access.access_chain import AccessLog, Visitor, name_local_visitor
 from penstock_server.intake.texts import printable_text
 from penstock_server.store.clock import Clock
 from penstock_server.store.database import Transaction
@@ -28,8 +36,8 @@ from penstock_server.store.leases import MOST_CRASHES, Leases, Pooling
 from penstock_server.store.register import SiteRow, StudyRow
 from penstock_server.store.store import Store
 from penstock_server.studies.closing import Closing
-from penstock_server.studies.parts import Parts, count_delivered
 from penstock_server.studies.progress import Progress
+from penstock_server.studies.site_parts import Parts, count_delivered
 
 log = logging.getLogger("penstock.coordinator")
 
@@ -92,7 +100,7 @@ class Coordinator:
             CoordinatorError: expired, unknown sites, a schema that a site does not carry, or too
                 many open studies.
         """
-        visitor = by or local_visitor()
+        visitor = by or name_local_visitor()
         study, moment = signed.study, self.clock.now()
         if self.store.studies.find(signed.study_id) is not None:
             return signed.study_id
@@ -131,6 +139,13 @@ class Coordinator:
         study, sites = signed.study, self.store.sites.all()
         if int(study.wire.split(".")[0]) not in SERVED_MAJORS:
             raise CoordinatorError("this wire version is not served", value=study.wire)
+        if is_newer(study.wire, WIRE_VERSION):
+            raise CoordinatorError(
+                "the study's wire version is newer than this coordinator",
+                value=study.wire,
+                bound=f"up to {WIRE_VERSION}",
+                remedy="ask who runs it to upgrade it, or sign the study for an older one",
+            )
         if moment >= parse_time(study.expires):
             raise CoordinatorError(
                 "the study has expired", value=study.expires, remedy="renew it and sign again"
@@ -188,12 +203,12 @@ class Coordinator:
         Raises:
             CoordinatorError: unknown or ended study, or another signer.
         """
-        row, moment = self._study_of(wish, "cancel"), self.clock.stamp()
+        row, moment = self._find_signed(wish, "cancel"), self.clock.stamp()
         with self.store.begin() as c:
             state = self.store.studies.lock(c, row.id)
             if state is None or state.final:
                 raise CoordinatorError("the study has ended already", value=state)
-            self.access.append(c, "cancel", study=row.id, **(by or local_visitor()).fields)
+            self.access.append(c, "cancel", study=row.id, **(by or name_local_visitor()).fields)
             for part in self.store.studies.parts(row.id):
                 if not part.state.final:
                     self.store.mailbox.send(c, row.id, part.site, "cancel", wish.to_bytes(), moment)
@@ -216,7 +231,7 @@ class Coordinator:
         Raises:
             CoordinatorError: unknown study, another signer, no quorum, or ended without results.
         """
-        row, moment = self._study_of(wish, "close"), self.clock.stamp()
+        row, moment = self._find_signed(wish, "close"), self.clock.stamp()
         quorum = row.signed.study.quorum
         with self.store.begin() as c:
             state = self.store.studies.lock(c, row.id)
@@ -233,14 +248,14 @@ class Coordinator:
                     bound=f"a quorum of {quorum}",
                     remedy="wait for more, or cancel it",
                 )
-            self.access.append(c, "close", study=row.id, **(by or local_visitor()).fields)
+            self.access.append(c, "close", study=row.id, **(by or name_local_visitor()).fields)
             self.leases.open(c, row.id, moment, delivered)
             for part in parts:
                 if not part.state.final:
                     self._leave_out(c, part, wish.to_bytes(), moment)
         log.info("study %s: closed with %d of %d sites", row.name, delivered, len(parts))
 
-    def _study_of(self, wish: SignedCancel, verb: Literal["cancel", "close"]) -> StudyRow:
+    def _find_signed(self, wish: SignedCancel, verb: Literal["cancel", "close"]) -> StudyRow:
         """The study that a signed cancellation is of; only its own signer's word counts."""
         row = self.store.studies.find(wish.study_id)
         if row is None:
@@ -281,7 +296,7 @@ class Coordinator:
                 raise CoordinatorError(
                     "only a study that failed can be pooled again", value=state or row.state
                 )
-            self.access.append(c, "pool", study=row.id, **(by or local_visitor()).fields)
+            self.access.append(c, "pool", study=row.id, **(by or name_local_visitor()).fields)
             self.leases.open(c, row.id, self.clock.stamp(), count_delivered(parts))
         return row
 
@@ -297,10 +312,10 @@ class Coordinator:
             NoSuchStudy: none.
             CoordinatorError: several.
         """
-        exact = self._readable(account, prefix)
+        exact = self._list_readable(account, prefix)
         if exact:
             return exact[0]
-        rows = self._readable(account)
+        rows = self._list_readable(account)
         # A name may look like the start of another study's id: then neither is guessed.
         found = [r for r in rows if prefix and (r.id.startswith(prefix) or r.name == prefix)]
         if not found:
@@ -314,7 +329,7 @@ class Coordinator:
             )
         return found[0]
 
-    def _readable(self, account: str | None, study_id: str | None = None) -> list[StudyRow]:
+    def _list_readable(self, account: str | None, study_id: str | None = None) -> list[StudyRow]:
         if account is not None:
             return self.store.studies.readable_by(account, study_id)
         if study_id is None:
@@ -322,15 +337,15 @@ class Coordinator:
         row = self.store.studies.find(study_id)
         return [] if row is None else [row]
 
-    def studies(self, account: str | None = None) -> list[dict[str, Any]]:
+    def studies(self, account: str | None = None) -> list[Json]:
         """The status of every study that ``account`` may read, oldest first; None reads all."""
-        return [self._status(row) for row in self._readable(account)]
+        return [self._describe_study(row) for row in self._list_readable(account)]
 
-    def status(self, prefix: str) -> dict[str, Any]:
+    def status(self, prefix: str) -> Json:
         """A study and each site's part in it, with codes explained."""
-        return self._status(self.find(prefix))
+        return self._describe_study(self.find(prefix))
 
-    def _status(self, row: StudyRow) -> dict[str, Any]:
+    def _describe_study(self, row: StudyRow) -> Json:
         study = row.signed.study
         pooling = self.leases.read_pooling(row.id) if row.state is StudyState.POOLING else None
         return {
@@ -344,13 +359,13 @@ class Coordinator:
             "deadline": row.deadline,
             "finished": row.finished,
             "quorum": study.quorum,
-            "note": row.note or _trouble(pooling),
+            "note": row.note or _explain_lateness(pooling),
             "pooling": pooling and {"sites": pooling.sites, "done": pooling.done},
             "sites": [_describe_part(p) for p in self.store.studies.parts(row.id)],
         }
 
 
-def _trouble(pooling: Pooling | None) -> str:
+def _explain_lateness(pooling: Pooling | None) -> str:
     """Why results are late, where something has kept them from being made."""
     if pooling is None or not pooling.trouble:
         return ""
@@ -358,7 +373,7 @@ def _trouble(pooling: Pooling | None) -> str:
     return f"the results are late, because {pooling.trouble}{tries}; they are tried again"
 
 
-def _describe_part(part: SiteRow) -> dict[str, Any]:
+def _describe_part(part: SiteRow) -> Json:
     meaning, remedy = explain_part(part.state, part.code)
     return {
         "site": part.site,

@@ -7,10 +7,10 @@ transaction.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
+from penstock.base.documents import JsonView
 from penstock.base.errors import CoordinatorError, UploadRejected
 from penstock.base.times import read_stamp
 from penstock.study.study import Study
@@ -24,7 +24,7 @@ from penstock_server.store.folder import Folder
 from penstock_server.store.mailbox import Message, Reply, Verb
 from penstock_server.store.register import SiteRow
 from penstock_server.store.store import Store
-from penstock_server.studies.parts import Parts
+from penstock_server.studies.site_parts import Parts
 
 log = logging.getLogger("penstock.coordinator")
 
@@ -65,9 +65,9 @@ class Progress:
 
     def receive(self, replies: Sequence[tuple[Message, Reply]]) -> None:
         """Put replies into the inbox, and take their messages out of the outbox."""
-        self._store.mailbox.receive([(message, _bounded(reply)) for message, reply in replies])
+        self._store.mailbox.receive([(message, _bound_reply(reply)) for message, reply in replies])
 
-    def note_said(self, site: str, facts: Mapping[str, Any]) -> None:
+    def note_said(self, site: str, facts: JsonView) -> None:
         """Remember when a site was last heard of, and what it said of itself."""
         said = {name: printable_text(str(facts[name]), 100) for name in SAID if name in facts}
         self._store.sites.note_said(site, self._clock.stamp(), said)
@@ -88,10 +88,10 @@ class Progress:
 
     def size_limit(self, message: Message) -> int:
         """The most bytes that the table which a message fetches may have."""
-        study, site = self._study(message.study_id), self._store.sites.all()[message.site]
+        study, site = self._read_study(message.study_id), self._store.sites.all()[message.site]
         return size_limit(study, site.persons)
 
-    def _study(self, study_id: str) -> Study:
+    def _read_study(self, study_id: str) -> Study:
         row = self._store.studies.find(study_id)
         if row is None:
             raise CoordinatorError("no such study", value=study_id)
@@ -158,14 +158,14 @@ class Progress:
         if reply.code == "upload-rejected":
             self._parts.turn(c, part, SiteState.FAILED, reply.code, detail=reply.detail)
         elif reply.code in PASSING:
-            body = part.request_id.encode() if verb != "submit" else self._signed(part)
+            body = part.request_id.encode() if verb != "submit" else self._read_signed(part)
             due = self._clock.stamp(RETRY_SECONDS)
             self._store.mailbox.send(c, part.study_id, part.site, verb, body, due)
             self._parts.update(c, part, code=reply.code)
         else:
             self._parts.turn(c, part, SiteState.REFUSED, reply.code, detail=reply.detail)
 
-    def _signed(self, part: SiteRow) -> bytes:
+    def _read_signed(self, part: SiteRow) -> bytes:
         row = self._store.studies.find(part.study_id)
         return row.data if row is not None else b""
 
@@ -175,7 +175,7 @@ class Progress:
         """The manifest of a sound upload, what is wrong with it, or None if its table is gone."""
         part, study, enrolled = (
             self._store.studies.part(study_id, site),
-            self._study(study_id),
+            self._read_study(study_id),
             self._store.sites.all()[site],
         )
         if part is None:
@@ -224,7 +224,7 @@ class Progress:
         )
 
 
-def _bounded(reply: Reply) -> Reply:
+def _bound_reply(reply: Reply) -> Reply:
     """A reply whose texts and numbers are no longer than what the store holds."""
     return replace(
         reply,

@@ -6,10 +6,10 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from google.protobuf.message import DecodeError
 
+from penstock.base.documents import Json
 from penstock.base.errors import UploadRejected
 from penstock.wire import gate_pb2
 from penstock.wire.messages import PIECE_BYTES
@@ -40,7 +40,7 @@ def write_batch(messages: Sequence[Message], sizes: Mapping[int, int], seen: byt
     return data
 
 
-def _call(message: Message, offset: int, length: int) -> Any:
+def _call(message: Message, offset: int, length: int) -> gate_pb2.Call:
     match message.verb:
         case "submit":
             request = {"submit": gate_pb2.SubmitRequest(signed_study=message.body)}
@@ -57,7 +57,7 @@ def _call(message: Message, offset: int, length: int) -> Any:
     return gate_pb2.Call(id=message.id, **request)
 
 
-def read_answers(data: bytes) -> dict[int, Any]:
+def read_answers(data: bytes) -> dict[int, gate_pb2.Answer]:
     """The answers of a packet by the id of their call; empty if they cannot be read."""
     found = gate_pb2.Answers()
     try:
@@ -67,7 +67,7 @@ def read_answers(data: bytes) -> dict[int, Any]:
     return {a.id: a for a in found.answers}
 
 
-def read_description(answer: Any) -> dict[str, Any]:
+def read_description(answer: gate_pb2.Answer) -> Json:
     """What a site said of itself; empty if it did not, or not as JSON."""
     text = answer.described.json
     if len(text) > MAX_DOCUMENT:
@@ -79,7 +79,7 @@ def read_description(answer: Any) -> dict[str, Any]:
     return said if isinstance(said, dict) else {}
 
 
-def read_reply(answer: Any) -> Reply | None:
+def read_reply(answer: gate_pb2.Answer) -> Reply | None:
     """The reply to a message of the store; None for an answer of another kind."""
     match answer.WhichOneof("body"):
         case "job":
@@ -116,7 +116,7 @@ def drop_pieces(folder: Folder) -> None:
         piece.unlink(missing_ok=True)
 
 
-def add_piece(table: Path, piece: Any, limit: int) -> bool:
+def add_piece(table: Path, piece: gate_pb2.Piece, limit: int) -> bool:
     """Append a piece to a table, never beyond ``limit`` bytes; whether it is whole now.
 
     A piece that does not begin where the last one ended is dropped: it will be asked for again.

@@ -13,9 +13,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from penstock.base.errors import CoordinatorError, UploadRejected
+from penstock.wire import gate_pb2
 from penstock_server.store.folder import Folder
 from penstock_server.store.mailbox import Message, Reply
 from penstock_server.studies.coordinator import Coordinator
@@ -69,8 +69,8 @@ class Pump:
             due[message.site].append(message)
         going: dict[str, bytes] = {}
         for site in sorted(ready):
-            messages = _fitting(due[site])
-            greet = self._greets(site, messages)
+            messages = _choose_fitting(due[site])
+            greet = self._must_greet(site, messages)
             if not messages and not greet:
                 continue
             sizes = {
@@ -85,7 +85,7 @@ class Pump:
             self._carrier.send(going)
         return sum(len(self._flying[site]) for site in going)
 
-    def _greets(self, site: str, messages: Sequence[Message]) -> bool:
+    def _must_greet(self, site: str, messages: Sequence[Message]) -> bool:
         """Whether a packet begins with ``Describe``: before every study, and now and then."""
         now = self._clock()
         if any(m.verb == "submit" for m in messages) or (
@@ -115,18 +115,18 @@ class Pump:
             replies = []
             for message in messages:
                 answer = found.get(message.id)
-                taken = self._one(message, answer) if answer is not None else None
+                taken = self._read_answer(message, answer) if answer is not None else None
                 if taken is not None:
                     replies.append((message, taken))
                 elif answer is None or answer.WhichOneof("body") != "piece":
-                    self._progress.postpone(message, trouble or _trouble(answer))
+                    self._progress.postpone(message, trouble or _explain_trouble(answer))
             self._progress.receive(replies)
         return len(came)
 
-    def _one(self, message: Message, answer: Any) -> Reply | None:
+    def _read_answer(self, message: Message, answer: gate_pb2.Answer) -> Reply | None:
         """The reply to a message, or None if it is to be sent again."""
         if message.verb == "collect" and answer.WhichOneof("body") == "piece":
-            return self._piece(message, answer.piece)
+            return self._keep_piece(message, answer.piece)
         reply = packets.read_reply(answer)
         if reply is None or (not reply.ok and reply.code == AWAY):
             return None
@@ -136,7 +136,7 @@ class Pump:
             return None  # a job is no answer to it
         return reply
 
-    def _piece(self, message: Message, piece: Any) -> Reply | None:
+    def _keep_piece(self, message: Message, piece: gate_pb2.Piece) -> Reply | None:
         table = self._table(message)
         try:
             whole = packets.add_piece(table, piece, self._progress.size_limit(message))
@@ -157,14 +157,14 @@ class Pump:
         )
 
 
-def _trouble(answer: Any) -> str:
+def _explain_trouble(answer: gate_pb2.Answer | None) -> str:
     """Why a message is to be sent again, where the site said why."""
     if answer is None or answer.WhichOneof("body") != "failure":
         return ""
     return str(answer.failure.code)
 
 
-def _fitting(messages: Sequence[Message]) -> list[Message]:
+def _choose_fitting(messages: Sequence[Message]) -> list[Message]:
     """The oldest messages that one packet holds, with pieces of a few tables at most."""
     chosen: list[Message] = []
     size, collects = 0, 0

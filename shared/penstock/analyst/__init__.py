@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
+from penstock.base.documents import Json
 from penstock.base.errors import PenstockError
 from penstock.wire.messages import Copies
 
@@ -47,13 +48,22 @@ Received = Callable[[str, int, int], None]
 class Coordinator(Protocol):
     """The analyst's view of a coordinator. Every call is idempotent."""
 
+    def require_wire(self, wire: str) -> None:
+        """Refuse to hand in a study of a wire version that the coordinator does not know.
+
+        Sites would answer in it, and be charged for what the coordinator could not read.
+
+        Raises:
+            CoordinatorError: it is newer.
+        """
+
     def submit(self, signed: bytes) -> str:
         """Hand in a signed study; returns its id."""
 
-    def studies(self) -> list[dict[str, Any]]:
+    def studies(self) -> list[Json]:
         """All studies that you may read, oldest first."""
 
-    def status(self, study: str) -> dict[str, Any]:
+    def status(self, study: str) -> Json:
         """One study by id, beginning of an id, or name, with each site's state."""
 
     def cancel(self, signed: bytes) -> None:
@@ -103,10 +113,10 @@ def connect(where: str | None = None) -> Coordinator:
             from penstock.analyst.remote import Remote
 
             return Remote(login.url, login.token, ca=login.ca)
-    return _directory(where or "")
+    return _find_directory(where or "")
 
 
-def _directory(where: str) -> Coordinator:
+def _find_directory(where: str) -> Coordinator:
     found = {point.name: point for point in entry_points(group=GROUP)}
     if "directory" not in found:
         raise PenstockError(

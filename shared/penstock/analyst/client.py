@@ -7,7 +7,6 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 import pandas as pd
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -20,6 +19,7 @@ from penstock.analyst import (
 )
 from penstock.analyst.keyfile import read_private
 from penstock.analyst.waiting import wait_for_end
+from penstock.base.documents import Json
 from penstock.base.errors import CoordinatorError, InvalidInput, JobFailed, Problem
 from penstock.study.study import Study, require_estimands
 from penstock.study.toml import parse_study, read_file
@@ -109,17 +109,19 @@ class Client:
             CoordinatorError: expired, unknown sites, a schema that a site does not carry, readers
                 without an account, or too many open studies.
         """
-        found = study if isinstance(study, Study) else _parsed(Path(study))
+        found = study if isinstance(study, Study) else _read_study(Path(study))
         if not no_estimands:
             what = f"study {found.name}" if isinstance(study, Study) else str(study)
             require_estimands(found, what, "call submit(…, no_estimands=True)")
-        return self._coordinator.submit(sign_study(found, _private(key)).to_bytes())
+        signed = sign_study(found, _read_key(key))
+        self._coordinator.require_wire(found.wire)
+        return self._coordinator.submit(signed.to_bytes())
 
-    def studies(self) -> list[dict[str, Any]]:
+    def studies(self) -> list[Json]:
         """All studies that you may read, oldest first, as :meth:`status` gives them."""
         return self._coordinator.studies()
 
-    def status(self, study: str) -> dict[str, Any]:
+    def status(self, study: str) -> Json:
         """Where a study stands: ``state``, ``quorum``, ``sites`` with state, code, remedy.
 
         While its results are made ``state`` is "pooling", and ``pooling`` says how many of its
@@ -131,9 +133,9 @@ class Client:
         self,
         study: str,
         *,
-        progress: Callable[[dict[str, Any]], None] | None = None,
+        progress: Callable[[Json], None] | None = None,
         timeout: float | None = None,
-    ) -> dict[str, Any]:
+    ) -> Json:
         """Wait until a study has ended; a restart of the coordinator is waited for, too.
 
         Args:
@@ -163,7 +165,7 @@ class Client:
     def cancel(self, study: str, key: Key) -> None:
         """End a study of yours. What a site has reserved for a run in progress stays charged."""
         study_id = self._coordinator.status(study)["study"]
-        self._coordinator.cancel(sign_cancel(study_id, _private(key)).to_bytes())
+        self._coordinator.cancel(sign_cancel(study_id, _read_key(key)).to_bytes())
 
     def close_study(self, study: str, key: Key) -> None:
         """Finish a study of yours now, with the sites that have delivered: at least its quorum.
@@ -175,19 +177,19 @@ class Client:
             CoordinatorError: fewer have delivered than its quorum, or it ended without results.
         """
         study_id = self._coordinator.status(study)["study"]
-        self._coordinator.close_study(sign_cancel(study_id, _private(key)).to_bytes())
+        self._coordinator.close_study(sign_cancel(study_id, _read_key(key)).to_bytes())
 
     # -- results ---------------------------------------------------------------------------------
 
-    def report(self, study: str) -> dict[str, Any]:
+    def report(self, study: str) -> Json:
         """The report of a finished study: pooled estimates, every site's ε, who is missing.
 
         Raises:
             CoordinatorError: the study has no results.
         """
         with tempfile.TemporaryDirectory() as folder:
-            path = self._one(study, "report.json", Path(folder), copies="one")
-            found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            path = self._pull_one(study, "report.json", Path(folder), copies="one")
+            found: Json = json.loads(path.read_text(encoding="utf-8"))
         return found
 
     def pooled(self, study: str, copies: Copies = "one") -> pd.DataFrame:
@@ -200,7 +202,7 @@ class Client:
         Raises:
             CoordinatorError: the study has no results.
         """
-        return self._table(study, "pooled.parquet", copies=_known(copies))
+        return self._table(study, "pooled.parquet", copies=_check_copies(copies))
 
     def refits(self, study: str) -> pd.DataFrame:
         """The refits of all sites: ``_site``, ``_refit``, ``_copy``, then the columns.
@@ -231,7 +233,7 @@ class Client:
         """
         return self._table(study, "particles.parquet")
 
-    def coefficients(self, study: str) -> dict[str, Any]:
+    def coefficients(self, study: str) -> Json:
         """The answers of a ``gibbs`` study: ``terms``, and of each of ``sites`` its ``estimates``
         and their ``covariance``.
 
@@ -239,8 +241,8 @@ class Client:
             CoordinatorError: the study has no results, or released tables.
         """
         with tempfile.TemporaryDirectory() as folder:
-            path = self._one(study, "coefficients.json", Path(folder), copies="one")
-            found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            path = self._pull_one(study, "coefficients.json", Path(folder), copies="one")
+            found: Json = json.loads(path.read_text(encoding="utf-8"))
         return found
 
     def pull(self, study: str, out: str | Path, copies: Copies = "one") -> list[Path]:
@@ -256,13 +258,13 @@ class Client:
         Returns:
             The files.
         """
-        return self._coordinator.pull(study, Path(out), copies=_known(copies))
+        return self._coordinator.pull(study, Path(out), copies=_check_copies(copies))
 
     def _table(self, study: str, name: str, *, copies: Copies = "one") -> pd.DataFrame:
         with tempfile.TemporaryDirectory() as folder:
-            return pd.read_parquet(self._one(study, name, Path(folder), copies=copies))
+            return pd.read_parquet(self._pull_one(study, name, Path(folder), copies=copies))
 
-    def _one(self, study: str, name: str, folder: Path, *, copies: Copies) -> Path:
+    def _pull_one(self, study: str, name: str, folder: Path, *, copies: Copies) -> Path:
         if isinstance(self._coordinator, Fetching):
             self._coordinator.fetch(study, (name,), folder, copies=copies)
         else:
@@ -272,7 +274,7 @@ class Client:
         return folder / name
 
 
-def _known(copies: Copies) -> Copies:
+def _check_copies(copies: Copies) -> Copies:
     if copies not in COPIES:
         bound = ", ".join(map(repr, COPIES))
         problem = Problem("copies", "unknown", value=repr(copies), bound=bound)
@@ -280,14 +282,14 @@ def _known(copies: Copies) -> Copies:
     return copies
 
 
-def _parsed(path: Path) -> Study:
+def _read_study(path: Path) -> Study:
     try:
         return parse_study(read_file(path))
     except InvalidInput as error:
         raise InvalidInput(str(path), error.problems) from None
 
 
-def _private(key: Key) -> Ed25519PrivateKey:
+def _read_key(key: Key) -> Ed25519PrivateKey:
     if isinstance(key, Ed25519PrivateKey):
         return key
     return private_from_pem(read_private(Path(key)))

@@ -13,9 +13,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
+from penstock.base.documents import JsonView
 from penstock.base.errors import InvalidInput, NotAllowed, PenstockError, Problem
 from penstock.base.files import write_atomic
 
@@ -29,7 +29,7 @@ class Login:
     """How one coordinator is reached.
 
     Attributes:
-        url: as :func:`address` gives it.
+        url: as :func:`read_address` gives it.
         ca: the authority's certificate in PEM; None for those that the system trusts.
     """
 
@@ -66,7 +66,7 @@ class Logins:
         return Logins(default, rest)
 
 
-def file() -> Path:
+def find_file() -> Path:
     """Where logins are kept."""
     if own := os.environ.get("PENSTOCK_CONFIG"):
         return Path(own) / "logins.json"
@@ -80,7 +80,7 @@ def load() -> Logins:
     Raises:
         PenstockError: others can read the file, or it is damaged.
     """
-    path = file()
+    path = find_file()
     try:
         mode = path.stat().st_mode & 0o777
         text = path.read_text(encoding="utf-8")
@@ -107,16 +107,16 @@ def load() -> Logins:
         ) from None
 
 
-def _login(name: str, data: Mapping[str, Any]) -> Login:
+def _login(name: str, data: JsonView) -> Login:
     token, ca = data["token"], data["ca"]
     if not TOKEN.fullmatch(token) or not (ca is None or isinstance(ca, str)):
         raise ValueError
-    return Login(name, address(data["url"]), token, ca)
+    return Login(name, read_address(data["url"]), token, ca)
 
 
 def save(saved: Logins) -> Path:
     """Write all logins, whole or not at all, and never readable by others."""
-    path = file()
+    path = find_file()
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     entries = {n: {"url": x.url, "token": x.token, "ca": x.ca} for n, x in saved.logins.items()}
     data = {"format": FORMAT, "default": saved.default, "logins": entries}
@@ -136,7 +136,7 @@ def find(where: str | None) -> Login | None:
     """
     saved, token = load(), os.environ.get("PENSTOCK_TOKEN")
     if where is not None and "://" in where:
-        url = address(where)
+        url = read_address(where)
         same = [x for x in saved.logins.values() if x.url == url]
         # Two logins may share an address (two roles): the default one goes first.
         same.sort(key=lambda x: x.name != saved.default)
@@ -152,7 +152,7 @@ def find(where: str | None) -> Login | None:
             )
         found = known
     if token:
-        found = Login(found.name, found.url, checked(token), found.ca)
+        found = Login(found.name, found.url, check_token(token), found.ca)
     if not found.token:
         raise NotAllowed(
             "not logged in there", value=found.url, remedy=f"run `penstock login {found.url}`"
@@ -186,7 +186,7 @@ def read_ca(path: Path) -> str:
     return text
 
 
-def checked(token: str) -> str:
+def check_token(token: str) -> str:
     """A token that can be one; what it is not is never shown.
 
     Raises:
@@ -202,7 +202,7 @@ def checked(token: str) -> str:
     return token
 
 
-def address(url: str) -> str:
+def read_address(url: str) -> str:
     """A coordinator's address: https, a host, perhaps a port and a path, and nothing else.
 
     Raises:
@@ -212,26 +212,26 @@ def address(url: str) -> str:
         parts = urlsplit(url.strip())
         port = parts.port
     except ValueError:
-        raise _not_an_address("cannot be read") from None
+        raise _refuse_address("cannot be read") from None
     host = (parts.hostname or "").lower()
     if parts.username is not None or parts.password is not None:
-        raise _not_an_address("holds a user name or password", "Leave them out")
+        raise _refuse_address("holds a user name or password", "Leave them out")
     if parts.scheme not in ("https", "http") or not host:
-        raise _not_an_address("is no web address", "Write https://HOST:PORT")
+        raise _refuse_address("is no web address", "Write https://HOST:PORT")
     if parts.query or parts.fragment:
-        raise _not_an_address("has more than host, port and path", "Leave out what follows")
-    if parts.scheme == "http" and not (loopback(host) and os.environ.get(INSECURE) == "1"):
-        raise _not_an_address("is not encrypted: your token could be read", "Write https://")
+        raise _refuse_address("has more than host, port and path", "Leave out what follows")
+    if parts.scheme == "http" and not (is_loopback(host) and os.environ.get(INSECURE) == "1"):
+        raise _refuse_address("is not encrypted: your token could be read", "Write https://")
     shown = f"[{host}]" if ":" in host else host
     netloc = shown if port is None else f"{shown}:{port}"
     return SplitResult(parts.scheme, netloc, parts.path.rstrip("/"), "", "").geturl()
 
 
-def _not_an_address(message: str, remedy: str | None = None) -> InvalidInput:
+def _refuse_address(message: str, remedy: str | None = None) -> InvalidInput:
     return InvalidInput("coordinator", [Problem("address", message, remedy=remedy)])
 
 
-def loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
     """Whether a host is this machine itself, so that no proxy and no wire lies between."""
     if host == "localhost":
         return True

@@ -19,12 +19,13 @@ import httpx
 
 from penstock import __version__
 from penstock.analyst import ALWAYS, RESULT_FILES, Received, trouble
-from penstock.analyst.logins import address, checked, loopback
+from penstock.analyst.logins import check_token, is_loopback, read_address
 from penstock.base.checks import NAME
+from penstock.base.documents import Json
 from penstock.base.errors import CoordinatorError, InvalidInput, Problem, Unreachable
 from penstock.base.printable import make_printable
 from penstock.base.shapes import has_fields, has_keys, is_list_of_objects, is_object
-from penstock.wire.messages import WIRE_VERSION, Copies
+from penstock.wire.messages import WIRE_VERSION, Copies, is_newer, names_parts
 
 TIMEOUT = httpx.Timeout(connect=10.0, read=60.0, write=60.0, pool=10.0)
 MAKING_SECONDS = 900.0
@@ -53,20 +54,20 @@ class Remote:
     poll_seconds = 2.0
 
     def __init__(self, url: str, token: str, *, ca: str | None = None) -> None:
-        self.url = address(url)
+        self.url = read_address(url)
         parts = urlsplit(self.url)
         self._place = trouble.Place.of(self.url)
         headers = {
-            "Authorization": f"Bearer {checked(token)}",
+            "Authorization": f"Bearer {check_token(token)}",
             "Penstock-Wire": WIRE_VERSION,
             "User-Agent": f"penstock/{__version__}",
             "Accept-Encoding": "identity",  # sizes are checked as they come
         }
         try:
             self._client = httpx.Client(
-                verify=_context(ca),
+                verify=_make_context(ca),
                 # Proxies of the environment; never for this machine itself.
-                trust_env=not loopback(parts.hostname or ""),
+                trust_env=not is_loopback(parts.hostname or ""),
                 timeout=TIMEOUT,
                 headers=headers,
                 follow_redirects=False,  # the token is for this address only
@@ -94,21 +95,31 @@ class Remote:
 
     # -- what can be asked -----------------------------------------------------------------------
 
-    def about(self) -> dict[str, Any]:
+    def about(self) -> Json:
         """Versions and the server's time; needs no valid token."""
         return self._record("GET", "about", keys=("penstock", "wire", "time"))
 
-    def me(self) -> dict[str, Any]:
+    def me(self) -> Json:
         """Whose token this is: name, role, expires."""
         return self._record("GET", "me", keys=("name", "role", "expires"))
+
+    def require_wire(self, wire: str) -> None:
+        if names_parts(wire) and is_newer(wire, theirs := str(self.about()["wire"])):
+            raise CoordinatorError(
+                "the study's wire version is newer than the coordinator",
+                value=wire,
+                bound=f"up to {theirs}",
+                remedy=f'ask who runs it to upgrade it, or write wire = "{theirs}" at the top of '
+                "the study, and hand it in again",
+            )
 
     def submit(self, signed: bytes) -> str:
         return str(self._record("POST", "studies", signed, keys=("study",))["study"])
 
-    def studies(self) -> list[dict[str, Any]]:
+    def studies(self) -> list[Json]:
         return [self._study(s) for s in self._list("studies")]
 
-    def status(self, study: str) -> dict[str, Any]:
+    def status(self, study: str) -> Json:
         return self._study(self._json("GET", f"studies/{_name(study)}"))
 
     def cancel(self, signed: bytes) -> None:
@@ -119,11 +130,11 @@ class Remote:
         study = json.loads(signed)["cancel"]
         self._record("POST", f"studies/{_name(study)}/close", signed, keys=("study",))
 
-    def sites(self) -> list[dict[str, Any]]:
+    def sites(self) -> list[Json]:
         """The enrolled sites."""
         return self._list("sites")
 
-    def enrol(self, join: bytes) -> dict[str, Any]:
+    def enrol(self, join: bytes) -> Json:
         """Enrol a site (admins only); returns its invitation."""
         return self._record("POST", "sites", join, keys=("site", "address", "ca"))
 
@@ -155,7 +166,7 @@ class Remote:
         with ExitStack() as parts:
             made = []
             for name, (size, sha256) in files.items():
-                part = _part_file(out, name)
+                part = _find_part_file(out, name)
                 parts.callback(_discard, part)
                 with open(part, "wb") as file:
                     self._download(f"{base}/{name}", params, file, name, size, received)
@@ -210,7 +221,7 @@ class Remote:
             if answer.status_code == 416 and start == size:
                 return
             if answer.status_code not in (200, 206):
-                raise self._place.refusal(answer.status_code, answer.headers, _bounded(answer))
+                raise self._place.refusal(answer.status_code, answer.headers, _read_bounded(answer))
             if answer.status_code == 200:
                 file.seek(0)
                 file.truncate()
@@ -219,7 +230,7 @@ class Remote:
             for chunk in answer.iter_raw():
                 file.write(chunk)
                 if file.tell() > size:
-                    raise _changed(name, f"more than {size} bytes")
+                    raise _report_changed(name, f"more than {size} bytes")
                 if received is not None:
                     received(name, file.tell(), size)
 
@@ -232,7 +243,7 @@ class Remote:
             try:
                 return attempt()
             except httpx.HTTPError as error:
-                if tries == RETRIES or not trouble.lost(error):
+                if tries == RETRIES or not trouble.is_lost(error):
                     raise self._place.explain(error) from None
             time.sleep(RETRY_SECONDS * 2**tries)
             tries += 1
@@ -242,19 +253,19 @@ class Remote:
 
     def _record(
         self, method: str, path: str, content: bytes | None = None, *, keys: Collection[str]
-    ) -> dict[str, Any]:
+    ) -> Json:
         found = self._json(method, path, content)
         if not (is_object(found) and has_keys(found, keys)):
             raise self._place.stranger("JSON of another form")
         return found
 
-    def _list(self, path: str) -> list[dict[str, Any]]:
+    def _list(self, path: str) -> list[Json]:
         found = self._json("GET", path)
         if not is_list_of_objects(found):
             raise self._place.stranger("JSON of another form")
         return found
 
-    def _study(self, found: Any) -> dict[str, Any]:
+    def _study(self, found: Any) -> Json:
         """A study's status with the fields that are shown; more may come from newer versions."""
         good = has_fields(found, str, "study", "name", "state", "created", "note")
         good = good and has_fields(found, int, "quorum") and has_fields(found, list, "sites")
@@ -263,7 +274,7 @@ class Remote:
             good = good and has_fields(part, int, "step", "steps")
         if not good:
             raise self._place.stranger("a study's status of another form")
-        study: dict[str, Any] = found
+        study: Json = found
         return study
 
     def _json(
@@ -284,7 +295,7 @@ class Remote:
             with self._client.stream(
                 method, self._url(path), content=content, params=params, timeout=timeout
             ) as answer:
-                return answer, _bounded(answer)
+                return answer, _read_bounded(answer)
 
         answer, body = self._retry(ask)
         if answer.status_code != 200:
@@ -306,7 +317,7 @@ def printable(value: Any) -> Any:
     return value
 
 
-def _context(ca: str | None) -> ssl.SSLContext:
+def _make_context(ca: str | None) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cadata=ca)
     except (ssl.SSLError, ValueError):
@@ -323,7 +334,7 @@ def _name(study: str) -> str:
     return study
 
 
-def _bounded(answer: httpx.Response) -> bytes:
+def _read_bounded(answer: httpx.Response) -> bytes:
     data = bytearray()
     for chunk in answer.iter_raw():
         data += chunk
@@ -332,7 +343,7 @@ def _bounded(answer: httpx.Response) -> bytes:
     return bytes(data)
 
 
-def _part_file(folder: Path, name: str) -> Path:
+def _find_part_file(folder: Path, name: str) -> Path:
     descriptor, part = tempfile.mkstemp(prefix=f".{name}.", suffix=".part", dir=folder)
     os.close(descriptor)
     os.chmod(part, 0o644)
@@ -348,12 +359,12 @@ def _check(part: Path, name: str, size: int, sha256: str) -> None:
     with open(part, "rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     if part.stat().st_size != size:
-        raise _changed(name, f"{part.stat().st_size} of {size} bytes")
+        raise _report_changed(name, f"{part.stat().st_size} of {size} bytes")
     if found != sha256:
-        raise _changed(name, "another SHA-256")
+        raise _report_changed(name, "another SHA-256")
 
 
-def _changed(name: str, what: str) -> CoordinatorError:
+def _report_changed(name: str, what: str) -> CoordinatorError:
     return CoordinatorError(
         f"{name} is not what the coordinator announced",
         value=what,

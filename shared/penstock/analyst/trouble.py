@@ -10,10 +10,10 @@ import ssl
 import urllib.request
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import urlsplit
 
-from penstock.analyst.logins import loopback
+from penstock.analyst.logins import is_loopback
+from penstock.base.documents import Json
 from penstock.base.errors import (
     CoordinatorError,
     NotAllowed,
@@ -40,19 +40,19 @@ _LOST = ("ReadError", "WriteError", "CloseError", "RemoteProtocolError")
 _PASSING_STATUS = (429, 502, 503, 504)
 
 
-def lost(error: BaseException) -> bool:
+def is_lost(error: BaseException) -> bool:
     """Whether a connection broke that had been there: asking again makes sense."""
     if type(error).__name__ in _LOST:
-        return not _garbage(error)
-    causes = list(_causes(error))
+        return not _is_garbage(error)
+    causes = list(_list_causes(error))
     return any(isinstance(c, (*_CUT, ssl.SSLEOFError)) for c in causes)
 
 
-def _garbage(error: BaseException) -> bool:
+def _is_garbage(error: BaseException) -> bool:
     return type(error).__name__ == "RemoteProtocolError" and "illegal" in str(error)
 
 
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
+def _list_causes(error: BaseException | None) -> Iterator[BaseException]:
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__
@@ -74,7 +74,7 @@ class Place:
         """A place with the proxy that the environment puts before it."""
         parts = urlsplit(url)
         host = parts.hostname or ""
-        if loopback(host) or urllib.request.proxy_bypass(host):
+        if is_loopback(host) or urllib.request.proxy_bypass(host):
             return cls(url)
         proxies = urllib.request.getproxies()
         given = proxies.get(parts.scheme) or proxies.get("all")
@@ -86,7 +86,7 @@ class Place:
 
     def explain(self, error: BaseException) -> Unreachable:
         """The typed error for a request that had no answer."""
-        causes = list(_causes(error))
+        causes = list(_list_causes(error))
         for cause in causes:
             if isinstance(cause, ssl.SSLCertVerificationError):
                 return self._certificate(cause)
@@ -115,7 +115,7 @@ class Place:
         if "Timeout" in kind:
             remedy = "try again; if it stays so, ask who runs the coordinator"
             return self._error("no answer in time", remedy, passing=True)
-        if kind == "UnsupportedProtocol" or _garbage(error):
+        if kind == "UnsupportedProtocol" or _is_garbage(error):
             return self.stranger("no HTTP")
         remedy = "try again; if it stays so, a firewall or proxy may cut connections"
         return self._error("the connection was lost", remedy, passing=True)
@@ -245,7 +245,7 @@ class Place:
         return self.stranger(headers.get("content-type", "") or f"HTTP {status}")
 
 
-def _record(body: bytes) -> dict[str, Any] | None:
+def _record(body: bytes) -> Json | None:
     """The body of an answer that only a coordinator of ours gives."""
     try:
         found = json.loads(body)

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
 
+from penstock.base.documents import Json
 from penstock.base.errors import InvalidInput, Problem, Unfinished, Unreachable
 from penstock.wire.messages import StudyState
 
 GOING_ON = tuple(str(state) for state in StudyState if not state.final)
 
-Seen = Callable[[dict[str, Any]], None]
+Seen = Callable[[Json], None]
 Away = Callable[[Unreachable | None], None]
 
 
 def wait_for_end(
-    ask: Callable[[], dict[str, Any]],
+    ask: Callable[[], Json],
     *,
     every: float,
-    first: dict[str, Any] | None = None,
+    first: Json | None = None,
     seen: Seen | None = None,
     away: Away | None = None,
     timeout: float | None = None,
-) -> dict[str, Any]:
+) -> Json:
     """Ask for a study's status until it has ended; returns the last.
 
     Args:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from penstock.audit.releases import DELTA, repeated
 from penstock.audit.worlds import Target
-from penstock.mechanisms.gibbs import chain
+from penstock.mechanisms.gibbs import langevin
 from penstock.mechanisms.gibbs import run as mechanism
 from penstock.mechanisms.gibbs.families import LINEAR_LOSS
 from penstock.mechanisms.gibbs.plan import plan
@@ -48,7 +48,7 @@ class _Watched:
 def last_iterate(scale: float, iterates: int = 1) -> Target:
     """A plain chain; of its iterates the last ones are seen, the last alone is charged for."""
     ridge, smoothness = 1.0, 2.0
-    schedule = chain.plain(_STEPS, 1 / smoothness, ridge, smoothness, 1 / scale)
+    schedule = langevin.plain(_STEPS, 1 / smoothness, ridge, smoothness, 1 / scale)
     contraction = schedule.contraction or 1.0
     nobody, someone = _posterior(0.0, ridge, smoothness), _posterior(1.0, ridge, smoothness)
     unit = someone.reach * (1 + 1e-9)
@@ -56,7 +56,7 @@ def last_iterate(scale: float, iterates: int = 1) -> Target:
     def scores(person: bool, runs: int, noise: NoiseSource) -> Array:
         def once() -> float:
             watched = _Watched(someone if person else nobody)
-            ended = chain.descend(watched.gradient, np.zeros(2), schedule, unit, noise)
+            ended = langevin.descend(watched.gradient, np.zeros(2), schedule, unit, noise)
             path = np.array([*watched.seen, ended.theta]).sum(axis=1)
             if iterates == 1:
                 return float(path[-1])

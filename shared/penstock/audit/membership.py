@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from penstock.base.documents import Json, JsonView
 from penstock.base.errors import InvalidInput, Problem
 from penstock.base.pictures import check_picture
 
@@ -263,12 +264,12 @@ class Report:
     members: int
     nonmembers: int
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Json:
         """Its JSON form."""
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, record: Mapping[str, Any]) -> Report:
+    def from_dict(cls, record: JsonView) -> Report:
         """Read :meth:`to_dict` back."""
         tpr = record["tpr"]
         return cls(

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from penstock.audit.worlds import Finding
+from penstock.base.documents import Json
 from penstock.base.errors import InvalidInput, Problem
 from penstock.base.pictures import check_picture
 
-_CLAIM: dict[str, Any] = {"marker": "s", "markersize": 10, "fillstyle": "none", "zorder": 4}
-_PLD: dict[str, Any] = {"marker": "D", "markersize": 9, "fillstyle": "none", "zorder": 4}
+_CLAIM: Json = {"marker": "s", "markersize": 10, "fillstyle": "none", "zorder": 4}
+_PLD: Json = {"marker": "D", "markersize": 9, "fillstyle": "none", "zorder": 4}
 
 _NOTHING = 0.05
 """Bounds below this are drawn at it, at the left edge of a logarithmic axis."""
@@ -80,7 +81,7 @@ def _frame(axes: Any, findings: Sequence[Finding]) -> None:
     axes.tick_params(axis="y", length=0)
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
-    none: dict[str, Any] = {"linestyle": "none"}
+    none: Json = {"linestyle": "none"}
     marks = [
         Line2D([], [], color="black", label="claimed, autodp", **_CLAIM, **none),
         Line2D([], [], color=_GREY, label="claimed, PLD", **_PLD, **none),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from penstock.audit import chains, releases, sketches
+from penstock.audit import chains, releases, sketches, structures
 from penstock.audit.worlds import Target
 from penstock.base.checks import nearest
 from penstock.base.errors import InvalidInput, PenstockError, Problem
@@ -37,6 +37,8 @@ _RELEASES: dict[str, Builder] = {
     "sketch": sketches.sketch,
     "presampled": sketches.presampled,
     "resampled": sketches.resampled,
+    "structured": structures.scores,
+    "structured-margins": structures.margins,
     "gibbs-chain": chains.last_iterate,
     "gibbs": chains.answer,
     "distributed": releases.distributed,
@@ -81,7 +83,7 @@ def _builder(name: str) -> Builder:
             [Problem("mechanism", "is not known", value=name, remedy=nearest(name, NAMES))],
         )
     try:
-        from penstock.audit import paths, trained
+        from penstock.audit import particle_dynamics, trained
     except ModuleNotFoundError as error:
         raise PenstockError(
             f"the mechanism {name} needs {error.name}", remedy="pip install 'penstock[site]'"
@@ -92,8 +94,8 @@ def _builder(name: str) -> Builder:
         "training": trained.training,
         "maf": trained.maf,
         "sliced-wasserstein": trained.sliced_wasserstein,
-        "trajectory-start": paths.start,
-        "trajectory": paths.dynamics,
-        "trajectory-poisson": paths.sampled,
+        "trajectory-start": particle_dynamics.start,
+        "trajectory": particle_dynamics.dynamics,
+        "trajectory-poisson": particle_dynamics.sampled,
     }
     return made[name]

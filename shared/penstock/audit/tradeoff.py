@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from penstock.audit import membership
 from penstock.audit.membership import EXTREMES, Density, Pairing, Report
+from penstock.base.documents import Json, JsonView
 from penstock.base.errors import InvalidInput, Problem
 from penstock.mechanisms.tables.latent_noise import clip_latents
 from penstock.privacy.noise.sources import NoiseSource, permutation
@@ -129,7 +130,7 @@ class Point:
     pairing: Pairing | None
     errors: Mapping[str, float]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Json:
         """Its JSON form, without the curves."""
         return {
             "way": self.way,
@@ -162,7 +163,7 @@ class Tradeoff:
         known = ", ".join(f"{p.w:g}" for p in self.by(way))
         raise InvalidInput("trade-off", [Problem("w", "not on the grid", None, str(w), known)])
 
-    def to_dict(self, curves: bool = False) -> dict[str, Any]:
+    def to_dict(self, curves: bool = False) -> Json:
         """Its JSON form."""
         records = [p.to_dict() for p in self.points]
         if curves:
@@ -171,12 +172,12 @@ class Tradeoff:
         return {"points": records}
 
     @classmethod
-    def from_dict(cls, record: Mapping[str, Any]) -> Tradeoff:
+    def from_dict(cls, record: JsonView) -> Tradeoff:
         """Read :meth:`to_dict` back."""
         return cls(tuple(_point(p) for p in record["points"]))
 
 
-def _point(record: Mapping[str, Any]) -> Point:
+def _point(record: JsonView) -> Point:
     pairing, curves = record["pairing"], record.get("curves", {})
     return Point(
         record["way"],

@@ -19,6 +19,7 @@ from penstock.audit.tradeoff import (
     Point,
     Tradeoff,
 )
+from penstock.base.documents import Json
 from penstock.base.errors import InvalidInput, Problem
 from penstock.base.pictures import check_picture
 
@@ -102,7 +103,7 @@ def _marks(
     auc: float,
     marked: Mapping[str, float | None],
 ) -> None:
-    ring: dict[str, Any] = {"fillstyle": "none", "linestyle": "none", "markeredgewidth": 1.6}
+    ring: Json = {"fillstyle": "none", "linestyle": "none", "markeredgewidth": 1.6}
     for point in latent:
         at = point.reports[attack].auc.value, point.errors[utility]
         if point.w == 0:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from penstock.audit.bounds import (
     two_world_gaussian,
     two_world_kind,
 )
+from penstock.base.documents import Json
 from penstock.base.errors import ClaimBroken, InvalidInput, Problem
 from penstock.privacy.accounting import gaussian, pld
 from penstock.privacy.accounting.accountant import epsilon, epsilon_pld
@@ -105,7 +106,7 @@ class Finding:
         """Whether the claim survived; both accountants' claims are meant."""
         return self.gate.epsilon <= min(self.claim, self.pld)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Json:
         """For JSON; an ε of ∞ becomes None."""
         record = {**asdict(self), "holds": self.holds}
         for key in ("claim", "pld"):

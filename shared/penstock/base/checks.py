@@ -239,7 +239,7 @@ def record(cls: type[T], data: object, what: str, parts: Mapping[str, object] | 
     raise InvalidInput(what, check.problems)
 
 
-def unknown_keys(data: Mapping[Any, object], known: Sequence[str]) -> list[Problem]:
+def unknown_keys(data: Mapping[str, object], known: Sequence[str]) -> list[Problem]:
     """One problem for each key that is not known, naming the nearest one that is."""
     return [
         Problem(

@@ -33,8 +33,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import PurePath
-from typing import Any
 
+from penstock.base.documents import Json, JsonView
 from penstock.base.printable import make_printable
 
 
@@ -73,7 +73,7 @@ class PenstockError(Exception):
             text += f" ({self.bound})"
         return f"{text}: {self.remedy}" if self.remedy else text
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Json:
         """For the wire; :func:`error_from_dict` makes the same error of it.
 
         A path is left out: it says nothing on another machine but how this one is laid out.
@@ -127,7 +127,7 @@ class InvalidInput(PenstockError):
     def __str__(self) -> str:
         return "\n".join([self.message, *(f"  {p}" for p in self.problems)])
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Json:
         problems = [asdict(p) for p in self.problems]
         return {**super().to_dict(), "what": self.what, "problems": problems}
 
@@ -177,7 +177,7 @@ class Refused(PenstockError):
         self.reason = reason
         super().__init__(message, remedy=remedy)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Json:
         return {**super().to_dict(), "reason": self.reason}
 
 
@@ -283,7 +283,7 @@ _TEXT_LIMIT = 2000
 _MAX_PROBLEMS = 100
 
 
-def error_from_dict(data: Mapping[str, Any]) -> PenstockError:
+def error_from_dict(data: JsonView) -> PenstockError:
     """The error that :meth:`PenstockError.to_dict` wrote, from whoever sent it.
 
     Texts are cut and made printable: what a terminal shows must not be the sender's to rule.
@@ -308,7 +308,7 @@ def _kinds(base: type[PenstockError]) -> Iterator[type[PenstockError]]:
         yield from _kinds(kind)
 
 
-def _problem(data: Mapping[str, Any]) -> Problem:
+def _problem(data: JsonView) -> Problem:
     line = data.get("line")
     return Problem(
         _text(data.get("where")) or "",

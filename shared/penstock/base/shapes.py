@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeGuard
+from typing import TypeGuard
+
+from penstock.base.documents import Json, JsonView
 
 Kind = type | tuple[type, ...]
 
 
-def is_object(found: object) -> TypeGuard[dict[str, Any]]:
+def is_object(found: object) -> TypeGuard[Json]:
     """Whether it is a JSON object."""
     return isinstance(found, dict)
 
 
-def is_list_of_objects(found: object) -> TypeGuard[list[dict[str, Any]]]:
+def is_list_of_objects(found: object) -> TypeGuard[list[Json]]:
     """Whether it is a JSON array of objects alone."""
     return isinstance(found, list) and all(map(is_object, found))
 
 
-def find_misfit(
-    found: Mapping[str, Any], kinds: Mapping[str, type | tuple[type, ...]]
-) -> str | None:
+def find_misfit(found: JsonView, kinds: Mapping[str, type | tuple[type, ...]]) -> str | None:
     """The first field that is missing or of another kind; None where all fit.
 
     True and false are no numbers here, whatever Python says.

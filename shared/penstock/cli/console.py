@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from pathlib import Path
-from typing import Any, NoReturn, ParamSpec, TypeVar
+from typing import NoReturn, ParamSpec, TypeVar
 
 import click
 import typer
 from rich.console import Console
 from rich.table import Table
 
+from penstock.base.documents import Json
 from penstock.base.errors import InvalidInput, PenstockError, Problem
 from penstock.base.printable import make_printable
 
@@ -68,11 +70,11 @@ _written: list[bool] = []
 """Whether the running command has written its JSON document: there is never a second one."""
 
 
-def _plain_error(text: str) -> dict[str, Any]:
+def _plain_error(text: str) -> Json:
     return {"code": PenstockError.code, "message": text}
 
 
-def _stop(text: str, code: int, document: dict[str, Any] | None = None) -> NoReturn:
+def _stop(text: str, code: int, document: Json | None = None) -> NoReturn:
     if document is not None and not _written:
         emit_json({"error": {"exit_code": code, **document}})
     err.print("error:", style="bold red", end=" ")
@@ -90,7 +92,7 @@ def usage_as_json(error: click.UsageError) -> None:
     emit_json({"error": {"exit_code": found.exit_code, **found.to_dict()}})
 
 
-def emit_json(value: Any) -> None:
+def emit_json(value: object) -> None:
     """One JSON document on standard output."""
     _written.append(True)
     sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
@@ -118,6 +120,11 @@ def escape(text: str) -> str:
 def say(text: str) -> None:
     """A plain line."""
     out.print(text, markup=False)
+
+
+def say_with_time(text: str) -> None:
+    """A plain line of something that runs on, after the local time."""
+    say(f"{time.strftime('%H:%M:%S')} {text}")
 
 
 def done(text: str) -> None:

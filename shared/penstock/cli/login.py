@@ -40,14 +40,14 @@ def login(
     The token is asked for, or read from standard input; it is never an argument, which others on
     this machine could read.
     """
-    address = logins.address(url)
-    called = _called(address) if name is None else name
+    address = logins.read_address(url)
+    called = _name_host(address) if name is None else name
     if not NAME.fullmatch(called):
         problem = Problem("--name", "is not well formed", value=repr(called[:80]), bound=NAME_BOUND)
         raise InvalidInput("login", [problem])
     pem = None if ca is None else logins.read_ca(ca)
     saved = logins.load()
-    token = logins.checked(_ask())
+    token = logins.check_token(_ask())
     from penstock.analyst.remote import Remote
 
     with Remote(address, token, ca=pem) as remote:
@@ -65,7 +65,7 @@ def login(
         say("  PENSTOCK_COORDINATOR is set, and goes before this login")
 
 
-def _called(address: str) -> str:
+def _name_host(address: str) -> str:
     """The host as a login's name; it may begin with a digit, which a name does not."""
     host = (urlsplit(address).hostname or "").replace(":", "-")
     return host[:64] if NAME.fullmatch(host[:64]) else f"at-{host}"[:64]

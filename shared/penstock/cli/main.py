@@ -46,9 +46,11 @@ class LazyGroup(TyperGroup):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError:
-            if not args or args[0] in _entry_points():
+            if not args or args[0] in _find_entry_points():
                 raise
-            raise click.UsageError(_unknown(args[0], self.list_commands(ctx)), ctx) from None
+            raise click.UsageError(
+                _explain_unknown(args[0], self.list_commands(ctx)), ctx
+            ) from None
         finally:
             self._resolving = False
 
@@ -62,11 +64,11 @@ class LazyGroup(TyperGroup):
             raise
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        found = _entry_points()
+        found = _find_entry_points()
         return [n for n in HELP if n in found] + sorted(set(found) - set(HELP))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        point = _entry_points().get(cmd_name)
+        point = _find_entry_points().get(cmd_name)
         if point is None:
             return None
         if not self._resolving:
@@ -87,9 +89,9 @@ class LazyGroup(TyperGroup):
         return command
 
 
-def _unknown(name: str, known: Sequence[str]) -> str:
+def _explain_unknown(name: str, known: Sequence[str]) -> str:
     """No such command; the nearest one, or the groups that have one of that name."""
-    within = [f"penstock {group} {name}" for group in known if name in _listed(group)]
+    within = [f"penstock {group} {name}" for group in known if name in _list_commands(group)]
     if within:
         hint = f" It is within a group: {' or '.join(f'`{each}`' for each in within)}."
     else:
@@ -97,7 +99,7 @@ def _unknown(name: str, known: Sequence[str]) -> str:
     return f"No such command {name!r}.{' ' if hint and not within else ''}{hint}"
 
 
-def _listed(group: str) -> list[str]:
+def _list_commands(group: str) -> list[str]:
     """The commands that a group's one line of help names."""
     _, _, names = HELP.get(group, "").partition(": ")
     return [each for each in names.rstrip(".").split(", ") if " " not in each]
@@ -111,7 +113,7 @@ def _suggest_once(command: click.Command) -> None:
             _suggest_once(each)
 
 
-def _entry_points() -> dict[str, EntryPoint]:
+def _find_entry_points() -> dict[str, EntryPoint]:
     return {point.name: point for point in entry_points(group=GROUP)}
 
 
@@ -125,7 +127,7 @@ app = typer.Typer(
 )
 
 
-def _version(wanted: bool) -> None:
+def _print_version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"penstock {__version__}")
         raise typer.Exit
@@ -134,7 +136,11 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def root(
     version: bool = typer.Option(
-        False, "--version", callback=_version, is_eager=True, help="Print the version and stop."
+        False,
+        "--version",
+        callback=_print_version,
+        is_eager=True,
+        help="Print the version and stop.",
     ),
 ) -> None:
     """Federated, differentially private synthetic data.

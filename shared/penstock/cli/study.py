@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, cast
+from typing import Annotated, TypeVar, cast
 
 import typer
 from rich.progress import (
@@ -21,10 +21,11 @@ from rich.progress import (
 )
 
 from penstock.analyst import POLL_SECONDS, Fetching, Received, connect
-from penstock.analyst.answers import cost, returned
+from penstock.analyst.consequences import describe_cost, describe_returned
 from penstock.analyst.keyfile import read_private
 from penstock.analyst.waiting import wait_for_end
 from penstock.base.checks import Checks
+from penstock.base.documents import Json
 from penstock.base.errors import InvalidInput, JobFailed, PenstockError, Problem, Unreachable
 from penstock.base.times import stamp_seconds, utc_now
 from penstock.cli.advice import show_suggestions
@@ -35,12 +36,12 @@ from penstock.privacy.request import DELTA_TIMES_PERSONS, advised_delta
 from penstock.schema import Schema, suggest_for
 from penstock.study.study import Study, require_estimands
 from penstock.study.toml import (
+    draft_study,
     mechanism_for,
     parse_dictionary,
     parse_study,
     question_for,
     read_file,
-    study_template,
 )
 from penstock.study.toml.templates import DEADLINE_HOURS
 from penstock.wire.canonical import read_json
@@ -120,11 +121,11 @@ def new(
     check.number("--deadline-days", deadline_days, "above 0, at most 365", above=0, most=365)
     check.done()
     moment = utc_now().replace(microsecond=0)
-    schema = _schema(source)
+    schema = _read_schema(source)
     chosen = mechanism_for(mechanism, schema, time)
     used = MECHANISMS.of(chosen)
     persons = _persons([source]) if source.suffix == ".json" else {}
-    text = study_template(
+    text = draft_study(
         schema,
         name=name,
         delta=advised_delta(max(persons.values(), default=1)),
@@ -144,23 +145,23 @@ def new(
         say(f"  {guessed}")
 
 
-def _schema(source: Path) -> Schema:
+def _read_schema(source: Path) -> Schema:
     if source.suffix == ".json":
         record = read_json(source.read_bytes(), what=str(source), limit=10_000_000)
         if not isinstance(record.get("dictionary"), dict):
             problem = Problem("dictionary", "is missing", remedy="Give a site's join.json")
             raise InvalidInput(str(source), [problem])
-        return _named(source, lambda: Schema.from_dict(record["dictionary"]))
+        return _parse_named(source, lambda: Schema.from_dict(record["dictionary"]))
     text = read_file(source)
-    return _named(source, lambda: parse_dictionary(text).schema)
+    return _parse_named(source, lambda: parse_dictionary(text).schema)
 
 
 def _read(path: Path) -> Study:
     text = read_file(path)
-    return _named(path, lambda: parse_study(text))
+    return _parse_named(path, lambda: parse_study(text))
 
 
-def _named(path: Path, parse: Callable[[], T]) -> T:
+def _parse_named(path: Path, parse: Callable[[], T]) -> T:
     """The problems of a text, under the name of its file."""
     try:
         return parse()
@@ -208,8 +209,8 @@ def check(
         return
     show_suggestions(found.schema)
     done(f"{path}: {found.name}, {len(found.sites)} sites, quorum {found.quorum}")
-    say(f"  {found.mechanism.name} {cost(found)}")
-    for line in returned(found):
+    say(f"  {found.mechanism.name} {describe_cost(found)}")
+    for line in describe_returned(found):
         say(f"  {line}")
     others = f", {', '.join(found.readers)}" if found.readers else ""
     say(f"  may be read by you{others} and the coordinator's admins")
@@ -281,7 +282,9 @@ def submit(
     """Sign a study with your key, here, and hand it in. The same study again changes nothing."""
     found = _read_asked(path, no_estimands)
     signed = sign_study(found, private_from_pem(read_private(key)))
-    study_id = connect(coordinator).submit(signed.to_bytes())
+    asked = connect(coordinator)
+    asked.require_wire(found.wire)
+    study_id = asked.submit(signed.to_bytes())
     if as_json:
         emit_json({"study": study_id, "signer": signed.signer})
         return
@@ -304,7 +307,10 @@ def list_studies(coordinator: Where = None, as_json: AsJson = False) -> None:
     table(
         "studies",
         ("study", "name", "state", "sites", "created"),
-        [(r["study"][:12], r["name"], _state(r), len(r["sites"]), r["created"][:16]) for r in rows],
+        [
+            (r["study"][:12], r["name"], _tell_state(r), len(r["sites"]), r["created"][:16])
+            for r in rows
+        ],
     )
 
 
@@ -330,15 +336,15 @@ def status(
         raise JobFailed("the study ended without results", value=found["state"])
 
 
-def _state(found: dict[str, Any]) -> str:
+def _tell_state(found: Json) -> str:
     """A study's state; while its results are made, how far they are."""
     pooling = found.get("pooling")  # a coordinator of before has none
     done = f", {pooling['done']} of {pooling['sites']} sites" if pooling else ""
     return f"{found['state']}{done}"
 
 
-def _show(found: dict[str, Any]) -> None:
-    say(f"{found['name']} ({found['study'][:12]}): {_state(found)}, quorum {found['quorum']}")
+def _show(found: Json) -> None:
+    say(f"{found['name']} ({found['study'][:12]}): {_tell_state(found)}, quorum {found['quorum']}")
     if found["note"]:
         say(f"  {found['note']}")
     if found["state"] == StudyState.OPEN:
@@ -362,25 +368,21 @@ def _show(found: dict[str, Any]) -> None:
     )
 
 
-def _watch(
-    ask: Callable[[], dict[str, Any]], found: dict[str, Any], every: float
-) -> dict[str, Any]:
+def _watch(ask: Callable[[], Json], found: Json, every: float) -> Json:
     """Wait until the study has ended: progress bars in a terminal, plain lines elsewhere."""
-    return _bars(ask, found, every) if err.is_terminal else _lines(ask, found, every)
+    return _watch_bars(ask, found, every) if err.is_terminal else _watch_lines(ask, found, every)
 
 
-def _away(error: Unreachable | None) -> None:
+def _tell_away(error: Unreachable | None) -> None:
     text = "the coordinator answers again" if error is None else f"{error.message}; waiting"
     err.print(text, markup=False)
 
 
-def _lines(
-    ask: Callable[[], dict[str, Any]], found: dict[str, Any], every: float
-) -> dict[str, Any]:
+def _watch_lines(ask: Callable[[], Json], found: Json, every: float) -> Json:
     """One line on standard error for each change, for logs: time, site, state, progress."""
     before: dict[str, str] = {}
 
-    def seen(status: dict[str, Any]) -> None:
+    def seen(status: Json) -> None:
         now = stamp_seconds(utc_now())
         for s in status["sites"]:
             done_tenths = 10 * s["step"] // s["steps"] if s["steps"] else 0
@@ -393,10 +395,10 @@ def _lines(
             err.print(f"{now} study {status['state']}", markup=False)
         before[""] = status["state"]
 
-    return wait_for_end(ask, every=every, first=found, seen=seen, away=_away)
+    return wait_for_end(ask, every=every, first=found, seen=seen, away=_tell_away)
 
 
-def _bars(ask: Callable[[], dict[str, Any]], found: dict[str, Any], every: float) -> dict[str, Any]:
+def _watch_bars(ask: Callable[[], Json], found: Json, every: float) -> Json:
     """Progress bars, one a site."""
     columns = (
         TextColumn("{task.description}"),
@@ -410,7 +412,7 @@ def _bars(ask: Callable[[], dict[str, Any]], found: dict[str, Any], every: float
             for s in found["sites"]
         }
 
-        def seen(status: dict[str, Any]) -> None:
+        def seen(status: Json) -> None:
             for s in status["sites"]:
                 share = 100.0 * s["step"] / s["steps"] if s["steps"] else 0.0
                 if s["state"] == "delivered":
@@ -422,9 +424,9 @@ def _bars(ask: Callable[[], dict[str, Any]], found: dict[str, Any], every: float
                 bars[RESULTS] = progress.add_task(RESULTS, total=100, state="")
             if RESULTS in bars:
                 share = 100.0 * pooling["done"] / pooling["sites"] if pooling else 100.0
-                progress.update(bars[RESULTS], completed=share, state=_state(status))
+                progress.update(bars[RESULTS], completed=share, state=_tell_state(status))
 
-        return wait_for_end(ask, every=every, first=found, seen=seen, away=_away)
+        return wait_for_end(ask, every=every, first=found, seen=seen, away=_tell_away)
 
 
 @app.command("close")
@@ -479,7 +481,7 @@ def pull(
         raise InvalidInput("pull", [problem])
     remote, wanted = connect(coordinator), cast(Copies, "refits" if refits else copies)
     if isinstance(remote, Fetching):
-        with _downloads() as received:
+        with _show_downloads() as received:
             files = remote.fetch(study, None, out, copies=wanted, received=received)
     else:
         files = remote.pull(study, out, copies=wanted)
@@ -489,11 +491,11 @@ def pull(
     report = json.loads((out / "report.json").read_text())
     for name in (str(f) for f in files):
         done(name)
-    _answers(report)
+    _show_answers(report)
 
 
 @contextmanager
-def _downloads() -> Iterator[Received]:
+def _show_downloads() -> Iterator[Received]:
     """A bar for every large file."""
     columns = (
         TextColumn("{task.description}"),
@@ -513,7 +515,7 @@ def _downloads() -> Iterator[Received]:
         yield received
 
 
-def _answers(report: dict[str, Any]) -> None:
+def _show_answers(report: Json) -> None:
     for estimand in report.get("estimands", []):
         if estimand.get("sentence"):
             say(estimand["sentence"])

@@ -5,6 +5,7 @@ mechanism             what leaves a site                          mathematics
 ====================  ==========================================  =========================
 `maf`                 synthetic tables                            `mechanisms.flow`
 `sliced-wasserstein`  synthetic tables                            `mechanisms.sliced_wasserstein`
+`structured`          synthetic tables                            `mechanisms.structured`
 `trajectory`          particles, paths, and tables of snapshots   `mechanisms.trajectory`
 `gibbs`               one question's coefficients                 `mechanisms.gibbs`
 ====================  ==========================================  =========================
@@ -18,6 +19,15 @@ from penstock.mechanisms.maf.settings import Maf
 from penstock.mechanisms.protocol import Settings
 from penstock.mechanisms.registry import MECHANISMS
 from penstock.mechanisms.sliced_wasserstein.settings import SlicedWasserstein
+from penstock.mechanisms.structured.settings import Structured
 from penstock.mechanisms.trajectory.settings import Trajectory
 
-__all__ = ["MECHANISMS", "Gibbs", "Maf", "Settings", "SlicedWasserstein", "Trajectory"]
+__all__ = [
+    "MECHANISMS",
+    "Gibbs",
+    "Maf",
+    "Settings",
+    "SlicedWasserstein",
+    "Structured",
+    "Trajectory",
+]

@@ -216,7 +216,7 @@ class Mechanism(ABC, Generic[S, P]):
 
     @abstractmethod
     def shape(self, asked: Asked[S], persons: int) -> Shape:
-        """What a site of so many persons releases."""
+        """The named parts that a site of so many persons releases, in the order of :meth:`run`."""
 
     @abstractmethod
     def counts_rows(self, asked: Asked[S]) -> bool:
@@ -237,6 +237,8 @@ class Mechanism(ABC, Generic[S, P]):
         public: tuple[Array, Bools] | None = None,
     ) -> Iterator[Part]:
         """The parts of one release, each as soon as it is made, so that none waits in memory.
+
+        They come in the order of :meth:`shape`; a long one may come in pieces.
 
         Relation: zero-out with public n; charged as ``plan.events``, whatever is read of them.
 

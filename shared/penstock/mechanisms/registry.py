@@ -16,6 +16,7 @@ from penstock.mechanisms.gibbs.mechanism import GIBBS
 from penstock.mechanisms.maf.mechanism import MAF
 from penstock.mechanisms.protocol import AnyMechanism, Mechanism, Settings
 from penstock.mechanisms.sliced_wasserstein.mechanism import SLICED_WASSERSTEIN
+from penstock.mechanisms.structured.mechanism import STRUCTURED
 from penstock.mechanisms.trajectory.mechanism import TRAJECTORY
 
 
@@ -86,5 +87,5 @@ class Registry(Mapping[str, AnyMechanism]):
         return found
 
 
-MECHANISMS = Registry(MAF, SLICED_WASSERSTEIN, TRAJECTORY, GIBBS, default=MAF.name)
+MECHANISMS = Registry(MAF, SLICED_WASSERSTEIN, STRUCTURED, TRAJECTORY, GIBBS, default=MAF.name)
 """The closed list. A study, a gate and a worker know these, and no other."""

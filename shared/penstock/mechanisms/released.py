@@ -1,14 +1,17 @@
-"""What a site's released table looks like: public, from the signed study and the public n.
+"""What a site's release looks like: named parts, public, from the signed study and the public n.
 
-A site checks its worker's table against this, and a coordinator the site's upload. How many rows a
-synthetic table has is *released*, not public: as many as were counted, with noise, at most one for
-each row of the frame. The copies are of one model and have one number; each refit has its own.
+A site checks what its worker made against this, and a coordinator what a site uploads. Names and
+schemas follow from public settings alone. How many rows a synthetic table has is *released*, not
+public: as many as were counted, with noise, at most one for each row of the frame. The copies are
+of one model and have one number; each refit has its own.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -19,122 +22,130 @@ from penstock.schema import LARGEST, Column, Schema, to_arrow
 if TYPE_CHECKING:
     import pyarrow as pa
 
-COPY = "_copy"
-"""Column of every released table: 1, 2, … are the synthetic copies; -1, -2, … the refits, tables of
-the whole private procedure repeated on the rows of a copy (:func:`refit_copy`); 0 is neither."""
-
-PATH = "_path"
-"""Column of a trajectory's: of what is no copy, the path's number from 1, or -1 for a particle."""
-
-PARTICLE = -1
-"""What stands under :data:`PATH` for a particle."""
+ANSWER, PARTICLES, PATHS = "answer", "particles", "paths"
+"""Names of parts that a release has once; those of tables are :func:`name_copy`'s and
+:func:`name_refit`'s."""
 
 TERM, ESTIMATE, COVARIANCE = "term", "estimate", "cov_{}"
 """Columns of an answer: the coefficient's number from 1, in the order that the mechanism gives its
 terms; its value; a column of the covariance matrix."""
 
-_NOTHING = np.iinfo(np.int32).min
-"""What a missing label is read as: no label at all."""
+_NAME = re.compile(r"[a-z0-9]+([-/][a-z0-9]+)*")
+LONGEST_NAME = 64
+
+_PART_BYTES, _COLUMN_BYTES, _LABEL_BYTES = 2_000, 500, 8
+"""Of a part's headers, beside those of its columns; and of the labels that stand before a row where
+parts are told apart by them (:mod:`penstock.mechanisms.labelled`)."""
+
+
+class Kind(StrEnum):
+    """What a part is: a synthetic copy; a refit, a table of the whole private procedure repeated
+    on the rows of a copy (:func:`refit_copy`); or something that a release has once."""
+
+    COPY = "copy"
+    REFIT = "refit"
+    ONCE = "once"
+
+
+@dataclass(frozen=True, slots=True)
+class PartShape:
+    """One part of a release: its name, columns, and how many rows it may have.
+
+    Args:
+        rows: so many, or the most where they are counted.
+        counted: whether it has as many rows as a noisy count says, at least one.
+        each: so many rows, one after the other, belong together, such as those of a path.
+    """
+
+    name: str
+    kind: Kind
+    schema: Schema
+    rows: int
+    counted: bool = False
+    each: int = 1
+
+    def __post_init__(self) -> None:
+        if not (_NAME.fullmatch(self.name) and len(self.name) <= LONGEST_NAME):
+            raise ValueError(f"{self.name!r} is no name of a part")
+        if not (self.rows >= (1 if self.counted else 0) and self.each >= 1):
+            raise ValueError(f"{self.name} cannot have {self.rows} rows, {self.each} together")
+
+    @property
+    def least(self) -> int:
+        """The least rows that it may have."""
+        return 1 if self.counted else self.rows
+
+    def allows(self, rows: int) -> bool:
+        """Whether it may have so many rows."""
+        return self.least <= rows <= self.rows
+
+    def table(self, columns: Mapping[str, npt.ArrayLike]) -> pa.Table:
+        """Coded columns as Arrow; values are snapped to the schema."""
+        return to_arrow(columns, self.schema)
+
+    def arrow(self) -> pa.Schema:
+        """Names and types."""
+        return self.table({name: np.zeros(0) for name in self.schema.names}).schema
+
+    def bytes(self) -> int:
+        """The most bytes of such a part: twice the buffers of the longest labels, so that many
+        batches fit, and its headers."""
+        row = _LABEL_BYTES + sum(_cell(c) for c in self.schema.columns)
+        return 2 * self.rows * row + _PART_BYTES + _COLUMN_BYTES * len(self.schema.columns)
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A released table's columns and how many rows each label has.
+    """The parts of a release, in the order in which they are made and lie in a file."""
 
-    Args:
-        schema: the columns behind the labels.
-        labels: names of the whole numbers before them, :data:`COPY` first.
-        counts: rows by :data:`COPY`; of synthetic tables, the most.
-        particles: how many of the rows that are no copy are particles; they come first.
-        paths, path_times: the others are so many paths of so many rows, one after the other.
-        counted: whether copies and refits have as many rows as a noisy count says, at least one;
-            else, and whatever is neither, exactly so many.
-    """
+    parts: tuple[PartShape, ...]
 
-    schema: Schema
-    labels: tuple[str, ...]
-    counts: Mapping[int, int]
-    particles: int = 0
-    paths: int = 0
-    path_times: int = 0
-    counted: bool = False
+    def __post_init__(self) -> None:
+        if not self.parts or len(set(self.names)) < len(self.parts):
+            raise ValueError("a release has parts, each with a name of its own")
 
     @property
-    def names(self) -> list[str]:
-        """All columns, in order."""
-        return [*self.labels, *self.schema.names]
+    def names(self) -> tuple[str, ...]:
+        return tuple(part.name for part in self.parts)
 
     @property
-    def rows(self) -> int:
-        """The most rows of the whole table."""
-        return sum(self.counts.values())
+    def first(self) -> PartShape:
+        """Whose rows a manifest tells; the copies have as many each."""
+        return self.parts[0]
 
-    def allows(self, rows: int) -> bool:
-        """Whether each copy may have so many rows."""
-        return 1 <= rows <= self.counts[1] if self.counted else rows == self.counts[1]
+    @property
+    def cells(self) -> int:
+        """The most values of all parts, each row's label or name among them."""
+        return sum(part.rows * (1 + len(part.schema.columns)) for part in self.parts)
 
-    def table(
-        self, columns: Mapping[str, npt.ArrayLike], labels: Mapping[str, npt.NDArray[np.int32]]
-    ) -> pa.Table:
-        """Coded columns and labels as Arrow; values are snapped to the schema."""
-        import pyarrow as pa
+    def part(self, name: str) -> PartShape:
+        """The part of this name."""
+        for part in self.parts:
+            if part.name == name:
+                return part
+        raise KeyError(name)
 
-        found = to_arrow(columns, self.schema)
-        for place, name in enumerate(self.labels):
-            found = found.add_column(place, name, pa.array(labels[name], pa.int32()))
-        return found
+    def of_kind(self, kind: Kind) -> tuple[PartShape, ...]:
+        """The parts of one kind, in order."""
+        return tuple(part for part in self.parts if part.kind is kind)
 
-    def arrow(self) -> pa.Schema:
-        """Names and types."""
-        none = np.zeros(0)
-        whole = {name: none.astype(np.int32) for name in self.labels}
-        return self.table({name: none for name in self.schema.names}, whole).schema
-
-    def copy_rows(self, table: pa.Table) -> int | None:
-        """How many rows each copy has in a table with these columns; None if its labels are others.
-
-        The copies and refits may come in any order; what is neither, in that of :data:`PATH`.
-        """
-        copies = _labels(table, COPY)
-        labels, counts = np.unique(copies, return_counts=True)
-        found = dict(zip(labels.tolist(), counts.tolist(), strict=True))
-        rows: int = found.get(1, 0)
-        if not self._counts_fit(found):
-            return None
-        if PATH not in self.labels:
-            return rows
-        paths, other = _labels(table, PATH), copies == 0
-        numbers = np.repeat(np.arange(1, self.paths + 1, dtype=np.int32), self.path_times)
-        expected = np.concatenate([np.full(self.particles, PARTICLE, dtype=np.int32), numbers])
-        right = (paths[~other] == 0).all() and np.array_equal(paths[other], expected)
-        return rows if right else None
-
-    def _counts_fit(self, found: Mapping[int, int]) -> bool:
-        """Whether these rows by label are what was promised: copies alike, refits each its own."""
-        if not self.counted or found.keys() != self.counts.keys():
-            return found == self.counts
-        alike = all(count == found[1] for copy, count in found.items() if copy > 0)
-        within = all(count <= self.counts[copy] for copy, count in found.items())
-        return alike and within and found.get(0) == self.counts.get(0)
+    def counts_fit(self, rows: Mapping[str, int]) -> bool:
+        """Whether parts with so many rows are what was promised: all of them, and copies alike."""
+        return (
+            tuple(rows) == self.names
+            and all(part.allows(rows[part.name]) for part in self.parts)
+            and len({rows[part.name] for part in self.of_kind(Kind.COPY)}) <= 1
+        )
 
     def bytes(self) -> int:
-        """The most bytes of such a table.
-
-        Twice the buffers of the longest labels, and a megabyte for headers: many batches fit.
-        """
-        row = 4 * len(self.labels) + sum(_cell(c) for c in self.schema.columns)
-        return 2 * self.rows * row + 1_000_000
+        """The most bytes of all parts, and a megabyte."""
+        return sum(part.bytes() for part in self.parts) + 1_000_000
 
 
 def _cell(column: Column) -> int:
     """Bytes of a value: a number of 8 bytes, or a label and its offset; and a validity bit."""
     labels = (len(level.encode()) + 4 for level in column.levels)
     return max(8, *labels, 0) + 1
-
-
-def _labels(table: pa.Table, name: str) -> npt.NDArray[np.int32]:
-    found: npt.NDArray[np.int32] = table.column(name).fill_null(_NOTHING).to_numpy()
-    return found
 
 
 class Copied(Protocol):
@@ -147,10 +158,32 @@ class Copied(Protocol):
     def refits(self) -> int: ...
 
 
-def synthetic_counts(of: Copied, schema: Schema, persons: int) -> dict[int, int]:
-    """The most rows of each synthetic table, by :data:`COPY`: one for each of the frame's."""
-    tables = (*range(-of.refits, 0), *range(1, of.copies + 1))
-    return dict.fromkeys(tables, persons * schema.max_rows_per_person)
+def name_copy(copy: int) -> str:
+    """The part that is copy ``copy`` (from 1)."""
+    return f"tables/copy-{copy}"
+
+
+def name_refit(refit: int) -> str:
+    """The part that is refit ``refit`` (from 1)."""
+    return f"refits/{refit}"
+
+
+def shape_copies(
+    of: Copied, schema: Schema, persons: int, *, counted: bool
+) -> tuple[PartShape, ...]:
+    """The synthetic copies: at most one row for each of the frame's."""
+    most = persons * schema.max_rows_per_person
+    numbers = range(1, of.copies + 1)
+    return tuple(PartShape(name_copy(i), Kind.COPY, schema, most, counted) for i in numbers)
+
+
+def shape_refits(
+    of: Copied, schema: Schema, persons: int, *, counted: bool
+) -> tuple[PartShape, ...]:
+    """The refits: at most one row for each of the frame's."""
+    most = persons * schema.max_rows_per_person
+    numbers = range(1, of.refits + 1)
+    return tuple(PartShape(name_refit(i), Kind.REFIT, schema, most, counted) for i in numbers)
 
 
 def refit_copy(refit: int, copies: int) -> int:

@@ -73,7 +73,7 @@ def fingerprint(pem: str) -> str:
     return "SHA256 " + " ".join(digits[i : i + 4] for i in range(0, len(digits), 4))
 
 
-def expires(pem: str) -> datetime:
+def find_end(pem: str) -> datetime:
     """The last moment at which the first certificate is valid, in UTC.
 
     Raises:
@@ -82,7 +82,7 @@ def expires(pem: str) -> datetime:
     return parse(pem).not_valid_after_utc
 
 
-def begins(pem: str) -> datetime:
+def find_begin(pem: str) -> datetime:
     """The first moment at which the first certificate is valid, in UTC.
 
     Raises:
@@ -91,7 +91,7 @@ def begins(pem: str) -> datetime:
     return parse(pem).not_valid_before_utc
 
 
-def names(pem: str) -> list[str]:
+def list_names(pem: str) -> list[str]:
     """The DNS names and IP addresses that the first certificate is for; a common name is none.
 
     Raises:
@@ -106,16 +106,16 @@ def names(pem: str) -> list[str]:
     return [*found.get_values_for_type(x509.DNSName), *addresses]
 
 
-def days_left(pem: str, now: datetime | None = None) -> int:
+def count_days_left(pem: str, now: datetime | None = None) -> int:
     """Whole days until the first certificate expires; negative when it has.
 
     Raises:
         InvalidInput: no certificate.
     """
-    return (expires(pem) - (now or utc_now())).days
+    return (find_end(pem) - (now or utc_now())).days
 
 
-def client_context(ca_pem: str, *, strict: bool = False) -> ssl.SSLContext:
+def make_client_context(ca_pem: str, *, strict: bool = False) -> ssl.SSLContext:
     """TLS 1.2 or later to a server whose chain ends at one of these authorities, and no others.
 
     Args:

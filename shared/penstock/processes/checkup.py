@@ -73,7 +73,7 @@ def run(checks: Sequence[tuple[str, Check]], *, seconds: float = CHECK_SECONDS) 
             found = check()
             results[index] = [found] if isinstance(found, Row) else list(found)
         except (PenstockError, OSError) as error:
-            results[index] = [trouble(name, error)]
+            results[index] = [report_trouble(name, error)]
         except Exception as error:  # an error of ours must not hide what the others found
             what = f"the check itself failed ({type(error).__name__})"
             results[index] = [Row(name, FAIL, what, "Please report this.")]
@@ -96,7 +96,7 @@ def run(checks: Sequence[tuple[str, Check]], *, seconds: float = CHECK_SECONDS) 
     return rows
 
 
-def trouble(name: str, error: PenstockError | OSError) -> Row:
+def report_trouble(name: str, error: PenstockError | OSError) -> Row:
     """The row for an error that was raised on purpose, or by the operating system."""
     if isinstance(error, OSError):
         where = f": {os.fsdecode(error.filename)}" if error.filename is not None else ""
@@ -136,42 +136,42 @@ def _plain(text: str) -> str:
     return make_printable(text)
 
 
-def versions(*, torch: bool) -> list[Row]:
+def check_versions(*, torch: bool) -> list[Row]:
     """Python's and the packages' versions; Flower's must be the one that we speak to.
 
     Args:
         torch: whether it is needed here.
     """
     extra = "site" if torch else "server"
-    own = _package("penstock", "0", exact=False, extra=extra)
+    own = _check_package("penstock", "0", exact=False, extra=extra)
     rows = [Row("python", OK, platform.python_version()), own]
-    rows.append(_package("flwr", FLWR, exact=True, extra=extra))
+    rows.append(_check_package("flwr", FLWR, exact=True, extra=extra))
     if torch:
-        rows.append(_package("torch", TORCH, exact=False, extra=extra))
+        rows.append(_check_package("torch", TORCH, exact=False, extra=extra))
     return rows
 
 
-def _package(name: str, wanted: str, *, exact: bool, extra: str) -> Row:
+def _check_package(name: str, wanted: str, *, exact: bool, extra: str) -> Row:
     remedy = f"Install it with pip install 'penstock[{extra}]'."
     try:
         found = version(name)
     except PackageNotFoundError:
         return Row(name, FAIL, "is not installed", remedy)
-    have, need = _numbers(found), _numbers(wanted)
+    have, need = _read_numbers(found), _read_numbers(wanted)
     good = have[: len(need)] == need if exact else have >= need
     bound = f"{wanted}.x" if exact else f"{wanted} or later"
     return Row(name, OK, found) if good else Row(name, FAIL, f"{found}, needs {bound}", remedy)
 
 
-def _numbers(text: str) -> tuple[int, ...]:
+def _read_numbers(text: str) -> tuple[int, ...]:
     found = re.match(r"\d+(\.\d+)*", text)
     return tuple(int(n) for n in found[0].split(".")) if found else ()
 
 
-def disk(path: Path) -> Row:
+def check_disk(path: Path) -> Row:
     """Free space where a directory lies, for those who are not root."""
     there = next(p for p in (path, *path.resolve().parents) if p.exists())
-    free = _free_bytes(there)
+    free = _count_free_bytes(there)
     found = f"{free / GIB:.1f} GiB free at {path}"
     remedy = "Free some space: without it the ledger and the store cannot be written."
     state = FAIL if free < DISK_FAIL else WARN if free < DISK_WARN else OK
@@ -180,11 +180,11 @@ def disk(path: Path) -> Row:
     return Row("disk", state, found, "" if state == OK else remedy)
 
 
-def _free_bytes(path: Path) -> int:
+def _count_free_bytes(path: Path) -> int:
     return shutil.disk_usage(path).free
 
 
-def modes(paths: Iterable[Path]) -> list[Row]:
+def check_modes(paths: Iterable[Path]) -> list[Row]:
     """Whether keys and directories are closed to others, and belong to who runs this.
 
     What is not there is passed over. One row when all is well, else one per path.
@@ -207,7 +207,7 @@ def modes(paths: Iterable[Path]) -> list[Row]:
     return rows or [Row("modes", OK, f"{seen} keys and directories closed to others")]
 
 
-def device(wanted: str = "auto") -> list[Row]:
+def check_device(wanted: str = "auto") -> list[Row]:
     """What torch would train on, asked in a process of its own: a broken driver may crash it.
 
     Args:

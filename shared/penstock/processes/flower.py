@@ -78,7 +78,9 @@ def make_secret(path: Path) -> None:
             file.write(secrets.token_bytes(SECRET_BYTES))
 
 
-def unix_client(kind: type[Client], socket: Path, component: str, *interceptors: Any) -> Client:
+def make_unix_client(
+    kind: type[Client], socket: Path, component: str, *interceptors: Any
+) -> Client:
     """A Flower API client that speaks over a Unix socket instead of TCP."""
     client = kind(
         "http://flower",
@@ -94,9 +96,11 @@ def unix_client(kind: type[Client], socket: Path, component: str, *interceptors:
     return client
 
 
-def task_client(socket: Path, component: str, token: str) -> RuntimeHttpClient:
+def make_task_client(socket: Path, component: str, token: str) -> RuntimeHttpClient:
     """A client that acts for one task."""
-    return unix_client(RuntimeHttpClient, socket, component, RuntimeTokenHttpInterceptor(token))
+    return make_unix_client(
+        RuntimeHttpClient, socket, component, RuntimeTokenHttpInterceptor(token)
+    )
 
 
 def acquire(
@@ -110,7 +114,7 @@ def acquire(
     """Tokens of tasks of one kind, as they come, until ``stop()``."""
     pause = PAUSE_LEAST
     auth = SuperExecAuthHttpInterceptor(master_secret=secret, protected_methods=_ACQUIRE)
-    client = unix_client(RuntimeHttpClient, socket, component, auth)
+    client = make_unix_client(RuntimeHttpClient, socket, component, auth)
     try:
         while not stop():
             # Only this kind: tasks of agents, models and connectors are never taken.
@@ -126,7 +130,7 @@ def acquire(
 
 
 @contextmanager
-def beating(client: RuntimeHttpClient) -> Iterator[None]:
+def keep_beating(client: RuntimeHttpClient) -> Iterator[None]:
     """Keep a task alive while it is worked on."""
     sender = HeartbeatSender(make_task_heartbeat_fn_http(client))
     sender.start()

@@ -6,7 +6,7 @@ import logging
 import sys
 
 
-def to_stderr() -> None:
+def log_to_stderr() -> None:
     """Send the ``penstock`` loggers to standard error, and Flower's from WARNING on.
 
     Flower writes eight coloured lines for every message, which nobody reads and a disk keeps.

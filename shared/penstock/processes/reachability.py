@@ -17,8 +17,8 @@ import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
 
+from penstock.base.documents import Json
 from penstock.base.times import read_stamp, utc_now
 from penstock.processes import certificates
 from penstock.processes.checkup import FAIL, OK, WARN, Row
@@ -56,7 +56,7 @@ class ProxyRefused(OSError):
         super().__init__(0, f"the proxy {proxy} answered {status} {reason}".strip())
 
 
-def proxy_for(host: str, port: int) -> Proxy | None:
+def find_proxy(host: str, port: int) -> Proxy | None:
     """The proxy that TLS connections to a host go through; None for a direct way.
 
     Raises:
@@ -82,7 +82,7 @@ def connect(host: str, port: int) -> socket.socket:
     Raises:
         ProxyRefused: by the proxy; OSError: nobody there.
     """
-    proxy = proxy_for(host, port)
+    proxy = find_proxy(host, port)
     if proxy is None:
         return socket.create_connection((host, port), timeout=SECONDS)
     target = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
@@ -110,11 +110,11 @@ def connect(host: str, port: int) -> socket.socket:
     return raw
 
 
-def proxies(host: str, port: int) -> Row:
+def check_proxy(host: str, port: int) -> Row:
     """Which way connections to the coordinator take, by the environment."""
     found = urllib.request.getproxies_environment()
     try:
-        proxy = proxy_for(host, port)
+        proxy = find_proxy(host, port)
     except ValueError:
         remedy = "Set HTTPS_PROXY to http://HOST:PORT (the connection inside is TLS anyway)."
         return Row("proxy", FAIL, "HTTPS_PROXY is not http://HOST:PORT", remedy)
@@ -130,13 +130,13 @@ def proxies(host: str, port: int) -> Row:
     return Row("proxy", OK, "none: direct")
 
 
-def dns(host: str, port: int) -> Row:
+def check_dns(host: str, port: int) -> Row:
     """Whether the coordinator's name, or else the proxy's, has an address."""
-    proxy = proxy_for(host, port)
+    proxy = find_proxy(host, port)
     name = proxy.host if proxy is not None else host
     with contextlib.suppress(ValueError):
         ipaddress.ip_address(name)
-        return Row("name", OK, f"{name} is an address" + _behind(proxy, host))
+        return Row("name", OK, f"{name} is an address" + _tell_of_proxy(proxy, host))
     try:
         found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
@@ -144,16 +144,16 @@ def dns(host: str, port: int) -> Row:
         remedy = f"Check the name in {whose}, and this machine's name server."
         return Row("name", FAIL, f"{name} has no address", remedy)
     addresses = ", ".join(list(dict.fromkeys(str(a[4][0]) for a in found))[:3])
-    return Row("name", OK, f"{name} is {addresses}" + _behind(proxy, host))
+    return Row("name", OK, f"{name} is {addresses}" + _tell_of_proxy(proxy, host))
 
 
-def _behind(proxy: Proxy | None, host: str) -> str:
+def _tell_of_proxy(proxy: Proxy | None, host: str) -> str:
     return f"; the proxy looks up {host}" if proxy is not None else ""
 
 
-def port(host: str, port: int) -> Row:
+def check_port(host: str, port: int) -> Row:
     """Whether the coordinator's port takes connections, through the proxy if there is one."""
-    proxy = proxy_for(host, port)
+    proxy = find_proxy(host, port)
     place, way = f"{host} port {port}", f" through the proxy {proxy}" if proxy is not None else ""
     firewall = f"Ask for outgoing TCP to {place} to be opened, or whether the coordinator runs."
     try:
@@ -184,18 +184,18 @@ def _proxy_remedy(error: ProxyRefused, place: str) -> str:
     return f"Ask who runs the proxy to allow CONNECT to {place}."
 
 
-def tls_chain(host: str, port: int, ca_pem: str) -> Row:
+def check_tls_chain(host: str, port: int, ca_pem: str) -> Row:
     """Whether the coordinator proves who it is by the authority of the invitation."""
-    context = certificates.client_context(ca_pem)
+    context = certificates.make_client_context(ca_pem)
     try:
         with connect(host, port) as raw:
             with context.wrap_socket(raw, server_hostname=host) as up:
                 version = up.version()
                 pem = ssl.DER_cert_to_PEM_cert(up.getpeercert(binary_form=True) or b"")
     except ssl.SSLCertVerificationError as error:
-        return _refused(host, port, error)
+        return _explain_refusal(host, port, error)
     except ssl.SSLError as error:
-        return _no_tls(host, port, error.reason or "")
+        return _report_no_tls(host, port, error.reason or "")
     except TimeoutError:
         remedy = "Ask which program listens there: it does not answer TLS."
         return Row("tls", FAIL, f"{host} port {port} does not answer the TLS greeting", remedy)
@@ -203,7 +203,7 @@ def tls_chain(host: str, port: int, ca_pem: str) -> Row:
         what = f"cut off during the TLS greeting ({error.strerror or type(error).__name__})"
         remedy = "Ask whether a firewall on the way lets TLS pass, and whether this is the port."
         return Row("tls", FAIL, what, remedy)
-    left, last = certificates.days_left(pem), certificates.expires(pem)
+    left, last = certificates.count_days_left(pem), certificates.find_end(pem)
     found = f"{version}, certificate valid until {last:%Y-%m-%d}"
     if left < EXPIRY_WARN_DAYS:
         remedy = "Tell the coordinator: it renews its certificate when it is started anew."
@@ -211,7 +211,7 @@ def tls_chain(host: str, port: int, ca_pem: str) -> Row:
     return Row("tls", OK, found)
 
 
-def _no_tls(host: str, port: int, reason: str) -> Row:
+def _report_no_tls(host: str, port: int, reason: str) -> Row:
     if reason in _NOT_TLS:
         what = f"what answers on {host} port {port} does not speak TLS"
         return Row("tls", FAIL, what, "Check the port: something else listens there.")
@@ -222,22 +222,22 @@ def _no_tls(host: str, port: int, reason: str) -> Row:
     return Row("tls", FAIL, f"the TLS greeting failed ({reason or 'cut off'})", remedy)
 
 
-def _refused(host: str, port: int, error: ssl.SSLCertVerificationError) -> Row:
+def _explain_refusal(host: str, port: int, error: ssl.SSLCertVerificationError) -> Row:
     """Which of the things that can be wrong with a certificate it is."""
-    shown = _presented(host, port)
+    shown = _fetch_presented(host, port)
     code = error.verify_code
     if code in (_WRONG_HOST, _WRONG_ADDRESS) and shown:
-        names = ", ".join(certificates.names(shown)) or "no name at all"
+        names = ", ".join(certificates.list_names(shown)) or "no name at all"
         remedy = f"Use one of its names, or ask the coordinator for a certificate for {host}."
         return Row("tls", FAIL, f"the certificate is not for {host} but for {names}", remedy)
     if code == _EXPIRED and shown:
-        last = f"{certificates.expires(shown):%Y-%m-%d}"
+        last = f"{certificates.find_end(shown):%Y-%m-%d}"
         remedy = "Tell the coordinator to renew it; check this machine's date as well."
-        return Row("tls", FAIL, f"the certificate expired on {last}{_today()}", remedy)
+        return Row("tls", FAIL, f"the certificate expired on {last}{_tell_time()}", remedy)
     if code == _EARLY and shown:
-        first = f"{certificates.begins(shown):%Y-%m-%d %H:%M} UTC"
+        first = f"{certificates.find_begin(shown):%Y-%m-%d %H:%M} UTC"
         remedy = "Set this machine's clock; if it is right, the coordinator's is wrong."
-        return Row("tls", FAIL, f"the certificate is valid only from {first}{_today()}", remedy)
+        return Row("tls", FAIL, f"the certificate is valid only from {first}{_tell_time()}", remedy)
     if code in _UNKNOWN_ISSUER:
         by = f", but of {certificates.parse(shown).issuer.rfc4514_string()}" if shown else ""
         remedy = (
@@ -248,11 +248,11 @@ def _refused(host: str, port: int, error: ssl.SSLCertVerificationError) -> Row:
     return Row("tls", FAIL, f"refused: {error.verify_message}", "Show this to the coordinator.")
 
 
-def _today() -> str:
+def _tell_time() -> str:
     return f" (here it is {utc_now():%Y-%m-%d %H:%M} UTC)"
 
 
-def _presented(host: str, port: int) -> str:
+def _fetch_presented(host: str, port: int) -> str:
     """The certificate that is shown there, trusted for nothing; empty if there is none now."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
@@ -263,7 +263,7 @@ def _presented(host: str, port: int) -> str:
     return ""
 
 
-def about(url: str, ca_pem: str) -> tuple[dict[str, Any], float]:
+def ask_about(url: str, ca_pem: str) -> tuple[Json, float]:
     """What the coordinator says of itself, and how many seconds this clock is ahead of its own.
 
     Raises:
@@ -271,7 +271,7 @@ def about(url: str, ca_pem: str) -> tuple[dict[str, Any], float]:
     """
     parts = urllib.parse.urlsplit(url)
     host, number = parts.hostname or "", parts.port or 443
-    context = certificates.client_context(ca_pem)
+    context = certificates.make_client_context(ca_pem)
     with connect(host, number) as raw, context.wrap_socket(raw, server_hostname=host) as up:
         before = utc_now()
         up.sendall(
@@ -293,14 +293,14 @@ def about(url: str, ca_pem: str) -> tuple[dict[str, Any], float]:
     return said, (before + (after - before) / 2 - theirs).total_seconds()
 
 
-def clock(url: str, ca_pem: str, served: Iterable[int] | None = None) -> list[Row]:
+def check_clock(url: str, ca_pem: str, served: Iterable[int] | None = None) -> list[Row]:
     """This clock against the coordinator's, and the wire versions both sides speak.
 
     Args:
         served: our major versions of the wire; None leaves that row out.
     """
     try:
-        said, ahead = about(url, ca_pem)
+        said, ahead = ask_about(url, ca_pem)
     except (OSError, ValueError) as error:
         what = f"the coordinator does not answer {ABOUT} ({error})"
         remedy = "Check the port, and that the coordinator's version is 0.1 or later."
@@ -311,11 +311,11 @@ def clock(url: str, ca_pem: str, served: Iterable[int] | None = None) -> list[Ro
     remedy = "Let this machine's clock follow NTP; beyond 300 s the coordinator refuses all calls."
     rows = [Row("clock", state, found, "" if state == OK else remedy)]
     if served is not None:
-        rows.append(_wire(said, set(served)))
+        rows.append(_check_wire(said, set(served)))
     return rows
 
 
-def _wire(said: dict[str, Any], ours: set[int]) -> Row:
+def _check_wire(said: Json, ours: set[int]) -> Row:
     theirs = said.get("wire_majors")
     known = {m for m in theirs if type(m) is int} if isinstance(theirs, list) else set()
     shared = sorted(ours & known)
@@ -332,11 +332,11 @@ def check_way(
     """All steps to the coordinator in their order, as far as the first that fails."""
     shown = f"[{host}]:{number}" if ":" in host else f"{host}:{number}"
     steps: list[Callable[[], list[Row]]] = [
-        lambda: [proxies(host, number)],
-        lambda: [dns(host, number)],
-        lambda: [port(host, number)],
-        lambda: [tls_chain(host, number, ca_pem)],
-        lambda: clock(f"https://{shown}", ca_pem, served),
+        lambda: [check_proxy(host, number)],
+        lambda: [check_dns(host, number)],
+        lambda: [check_port(host, number)],
+        lambda: [check_tls_chain(host, number, ca_pem)],
+        lambda: check_clock(f"https://{shown}", ca_pem, served),
     ]
     rows: list[Row] = []
     for step in steps:

@@ -42,11 +42,11 @@ _NETWORK = (
 )
 
 
-def _always() -> bool:
+def _say_ready() -> bool:
     return True
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     return None
 
 
@@ -67,7 +67,7 @@ class Child:
     command: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
     log: Path | None = None
-    ready: Callable[[], bool] = _always
+    ready: Callable[[], bool] = _say_ready
     final: bool = False
 
 
@@ -76,7 +76,7 @@ def python_command(module: str, *args: str) -> tuple[str, ...]:
     return (sys.executable, "-m", module, *args)
 
 
-def plain_environment() -> dict[str, str]:
+def make_plain_environment() -> dict[str, str]:
     """All that a process gets to see that talks to nobody: no credentials, proxies or settings."""
     return {
         **{k: v for k, v in os.environ.items() if k in _INHERITED},
@@ -86,7 +86,7 @@ def plain_environment() -> dict[str, str]:
     }
 
 
-def flower_environment(home: Path) -> dict[str, str]:
+def make_flower_environment(home: Path) -> dict[str, str]:
     """All that a Flower process gets to see: no credentials, no accelerator, no telemetry.
 
     Args:
@@ -97,7 +97,7 @@ def flower_environment(home: Path) -> dict[str, str]:
     hosts = [h.strip() for text in spared for h in text.split(",") if h.strip()]
     no_proxy = ",".join(dict.fromkeys([*hosts, *_LOOPBACK]))
     return {
-        **plain_environment(),
+        **make_plain_environment(),
         **network,
         "NO_PROXY": no_proxy,
         "no_proxy": no_proxy,
@@ -144,7 +144,7 @@ class Supervisor:
         children: Sequence[Child],
         *,
         tell: Callable[[str], None],
-        on_ready: Callable[[], None] = _nothing,
+        on_ready: Callable[[], None] = _do_nothing,
         backoff: Sequence[float] = BACKOFF,
         settled: float = SETTLED_SECONDS,
         grace: float = GRACE_SECONDS,
@@ -169,9 +169,9 @@ class Supervisor:
         """
         stop = stop if stop is not None else threading.Event()
         announced = False
-        with self._signals(stop):
+        with self._catch_signals(stop):
             try:
-                while not stop.is_set() and not self._tick():
+                while not stop.is_set() and not self._look_at_children():
                     if not announced and all(s.ready for s in self._slots):
                         announced = True
                         self._on_ready()
@@ -186,7 +186,7 @@ class Supervisor:
             self._tell(text)
 
     @contextlib.contextmanager
-    def _signals(self, stop: threading.Event) -> Iterator[None]:
+    def _catch_signals(self, stop: threading.Event) -> Iterator[None]:
         if threading.current_thread() is not threading.main_thread():
             yield  # Python lets only the main thread have handlers
             return
@@ -208,21 +208,21 @@ class Supervisor:
             for number, handler in before.items():
                 signal.signal(number, handler)
 
-    def _tick(self) -> bool:
+    def _look_at_children(self) -> bool:
         """Look at every child once; true when the final one ended well."""
         for slot in self._slots:
             if slot.process is None:
                 if time.monotonic() >= slot.due:
                     self._start(slot)
-            elif _ended(slot.process):
+            elif _has_ended(slot.process):
                 if slot.child.final and slot.process.returncode == 0:
                     self._say(f"{slot.child.name} has stopped")
                     slot.process = None
                     return True
-                self._again(slot, f"ended ({_how(slot.process.returncode)})")
+                self._plan_restart(slot, f"ended ({_describe_end(slot.process.returncode)})")
             if slot.process is not None and not slot.ready:
                 self._ask(slot)
-            if not slot.passed and not self._overdue(slot):
+            if not slot.passed and not self._is_overdue(slot):
                 break
         _reap_strangers([s.process.pid for s in self._slots if s.process is not None])
         return False
@@ -234,12 +234,12 @@ class Supervisor:
         environment = dict(child.environment) or dict(os.environ)
         program = shutil.which(child.command[0], path=environment.get("PATH", os.defpath))
         if program is None:
-            self._again(slot, f"cannot be started (no program {child.command[0]})")
+            self._plan_restart(slot, f"cannot be started (no program {child.command[0]})")
             return
         own = Path(leash.__file__)
         tied = (sys.executable, "-I", "-S", str(own), str(os.getpid()), program, *child.command[1:])
         try:
-            with _output(child.log) as output:
+            with _open_output(child.log) as output:
                 slot.process = subprocess.Popen(
                     tied,
                     stdin=subprocess.DEVNULL,
@@ -250,7 +250,7 @@ class Supervisor:
                     start_new_session=True,  # its own group, and no way to the terminal
                 )
         except OSError as error:
-            self._again(slot, f"cannot be started ({error.strerror})")
+            self._plan_restart(slot, f"cannot be started ({error.strerror})")
 
     def _ask(self, slot: _Slot) -> None:
         """Ask a running child whether it is ready, and say so."""
@@ -262,7 +262,7 @@ class Supervisor:
             slot.passed = True
             self._say(f"{slot.child.name} runs")
 
-    def _overdue(self, slot: _Slot) -> bool:
+    def _is_overdue(self, slot: _Slot) -> bool:
         """Whether a child that never was ready has held up the others long enough; told once."""
         if slot.first is None or time.monotonic() - slot.first < self._patience:
             return False
@@ -270,7 +270,7 @@ class Supervisor:
         self._say(f"{slot.child.name} is not ready after {self._patience:g} s{slot.log}")
         return True
 
-    def _again(self, slot: _Slot, what: str) -> None:
+    def _plan_restart(self, slot: _Slot, what: str) -> None:
         """Plan the next start of a child that ended or could not start."""
         moment = time.monotonic()
         if slot.process is not None and moment - slot.started >= self._settled:
@@ -290,28 +290,28 @@ class Supervisor:
         for slot in reversed(self._slots):
             if slot.process is None:
                 continue
-            _signal(slot.process, signal.SIGTERM)
+            _send_signal(slot.process, signal.SIGTERM)
             deadlines.append((slot, time.monotonic() + self._grace))
             turn = time.monotonic() + share
-            while not _ended(slot.process) and time.monotonic() < turn:
+            while not _has_ended(slot.process) and time.monotonic() < turn:
                 if self._hurry.wait(TICK_SECONDS / 2):
                     break
         for slot, deadline in deadlines:
             process = slot.process
             if process is None:
                 continue
-            while not _ended(process) and time.monotonic() < deadline:
+            while not _has_ended(process) and time.monotonic() < deadline:
                 if self._hurry.wait(TICK_SECONDS / 2):
                     break
-            if not _ended(process):
+            if not _has_ended(process):
                 self._say(f"{slot.child.name} did not stop and was killed{slot.log}")
-                _signal(process, signal.SIGKILL)
+                _send_signal(process, signal.SIGKILL)
                 process.wait()
             slot.process = None
 
 
 @contextlib.contextmanager
-def _output(log: Path | None) -> Iterator[int]:
+def _open_output(log: Path | None) -> Iterator[int]:
     """A descriptor for a child's output: a log of at most two files, for its owner's eyes."""
     if log is None:
         yield subprocess.DEVNULL
@@ -327,7 +327,7 @@ def _output(log: Path | None) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _ended(process: subprocess.Popen[bytes]) -> bool:
+def _has_ended(process: subprocess.Popen[bytes]) -> bool:
     """Whether a child has ended; then it is reaped, and nothing of its group is left."""
     if process.returncode is not None:
         return True
@@ -336,13 +336,13 @@ def _ended(process: subprocess.Popen[bytes]) -> bool:
         if os.waitid(os.P_PID, process.pid, flags) is None:
             return False
         # Not reaped yet: its number, and so its group's, cannot belong to anybody else.
-        _signal(process, signal.SIGKILL)
+        _send_signal(process, signal.SIGKILL)
         process.wait()
         return True
     return process.poll() is not None
 
 
-def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+def _send_signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, number)
 
@@ -359,7 +359,7 @@ def _reap_strangers(ours: Sequence[int]) -> None:
             os.waitpid(found.si_pid, 0)
 
 
-def _how(status: int) -> str:
+def _describe_end(status: int) -> str:
     if status >= 0:
         return f"status {status}"
     try:

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from penstock.base.checks import Checks, nearest, record, shown, unknown_keys, within
+from penstock.base.documents import Json, JsonView
 from penstock.base.errors import InvalidInput, Problem
 
 KINDS = ("continuous", "integer", "binary", "ordered", "categorical", "duration", "event")
@@ -148,13 +148,13 @@ class Column:
         first, last = self.grid
         return np.asarray(np.clip(np.rint(clamped * scale), first, last) / scale + 0.0)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Json:
         """The canonical JSON form: every field, tuples as lists."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Column:
+    def from_dict(cls, data: JsonView) -> Column:
         """Inverse of :meth:`to_dict`; unknown keys are refused.
 
         Raises:
@@ -214,7 +214,7 @@ class Schema:
                 return column
         raise KeyError(name)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Json:
         """The canonical JSON form."""
         return {
             "columns": [c.to_dict() for c in self.columns],
@@ -223,7 +223,7 @@ class Schema:
         }
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Schema:
+    def from_dict(cls, data: JsonView) -> Schema:
         """Inverse of :meth:`to_dict`; unknown keys are refused at every level.
 
         Raises:

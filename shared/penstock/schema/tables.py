@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -140,7 +140,7 @@ def _integer_levels(column: Column) -> list[int] | None:
     return None
 
 
-def _column_to_arrow(values: Floats, column: Column) -> Any:
+def _column_to_arrow(values: Floats, column: Column) -> pa.Array:
     import pyarrow as pa
 
     missing = np.isnan(values)
@@ -153,7 +153,7 @@ def _column_to_arrow(values: Floats, column: Column) -> Any:
     return pa.array(values, mask=missing)
 
 
-def _column_from_arrow(array: Any, column: Column) -> Floats:
+def _column_from_arrow(array: pa.Array, column: Column) -> Floats:
     """Raises: TypeError, ValueError or NotImplementedError where the types do not fit."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -184,7 +184,7 @@ def _column_from_arrow(array: Any, column: Column) -> Floats:
     return index
 
 
-def _floats(array: Any) -> Floats:
+def _floats(array: pa.Array) -> Floats:
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from penstock.base.checks import SITE, SITE_BOUND, Checks, record, shown, unknown_keys, within
+from penstock.base.documents import Json, JsonView
 from penstock.base.errors import InvalidInput, Problem
 from penstock.base.times import parse_time
 from penstock.mechanisms.protocol import Asked, Settings, settings_to_dict
@@ -46,7 +47,7 @@ class Study:
         release: index of the release, from 1.
         max_sites_per_person: in how many sites a person may be, at most; the report composes
             over it (a number above len(sites) is on the safe side).
-        wire: the wire version that was signed.
+        wire: the wire version that was signed; sites answer in none that came later.
         readers: accounts at the coordinator that may read the study and its results, besides the
             account that hands it in; distinct names.
 
@@ -68,7 +69,7 @@ class Study:
     expires: str
     release: int = 1
     max_sites_per_person: int = 1
-    wire: str = "1.0"
+    wire: str = "1.2"
     readers: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -97,13 +98,13 @@ class Study:
         """The parts of it that its mechanism has to know."""
         return Asked(self.mechanism, self.schema, self.privacy, self.estimands)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Json:
         """The canonical JSON form; ε = ∞ (guarantee ``empirical``) is null.
 
         A study without readers has no such field: its bytes, and so its id and its signature, are
         those of a study from before there were readers.
         """
-        data: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
+        data: Json = {f.name: getattr(self, f.name) for f in fields(self)}
         data["sites"] = list(self.sites)
         data["readers"] = list(self.readers)
         if not self.readers:
@@ -117,7 +118,7 @@ class Study:
         return data
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any], mechanisms: Registry = MECHANISMS) -> Study:
+    def from_dict(cls, data: JsonView, mechanisms: Registry = MECHANISMS) -> Study:
         """Inverse of :meth:`to_dict`, for anything that was parsed from JSON.
 
         Args:
@@ -173,7 +174,7 @@ def require_estimands(study: Study, what: str, remedy: str) -> None:
         raise InvalidInput(what, [Problem("estimands", message, remedy=remedy)])
 
 
-def _head_problems(head: Mapping[str, Any]) -> list[Problem]:
+def _head_problems(head: JsonView) -> list[Problem]:
     """Problems of a study's own fields, all but its parts."""
     check = Checks("study")
     for field in ("name", "federation"):
@@ -251,7 +252,7 @@ def _read_estimands(data: object, problems: list[Problem]) -> list[tuple[int, Es
     return found
 
 
-def _read(name: str, cls: type[T], data: Mapping[str, Any], problems: list[Problem]) -> T | None:
+def _read(name: str, cls: type[T], data: JsonView, problems: list[Problem]) -> T | None:
     """The part ``name`` of a study, or None after its problems were added."""
     if name not in data:
         return None  # absent: said already
@@ -263,7 +264,7 @@ def _read(name: str, cls: type[T], data: Mapping[str, Any], problems: list[Probl
 
 
 def _read_mechanism(
-    data: Mapping[str, Any], mechanisms: Registry, problems: list[Problem]
+    data: JsonView, mechanisms: Registry, problems: list[Problem]
 ) -> Settings | None:
     if "mechanism" not in data:
         return None  # absent: said already
@@ -274,6 +275,6 @@ def _read_mechanism(
         return None
 
 
-def _flat(part: Estimand | PrivacyRequest) -> dict[str, Any]:
+def _flat(part: Estimand | PrivacyRequest) -> Json:
     values = {f.name: getattr(part, f.name) for f in fields(part)}
     return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}

@@ -16,7 +16,7 @@ def connect(socket: Path) -> grpc.Channel:
     return grpc.insecure_channel(f"unix:{socket}", options=[("grpc.enable_http_proxy", 0)])
 
 
-def failure(error: grpc.RpcError) -> GateUnavailable | Refused:
+def explain_failure(error: grpc.RpcError) -> GateUnavailable | Refused:
     """What an RPC's failure means: nobody there, or a refusal with a code."""
     status, details = error.code(), error.details() or ""
     if status in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any
 
+from penstock.base.documents import Json
 from penstock.base.errors import InvalidInput, Problem
 
 
-def canonical(value: Any) -> bytes:
+def canonical(value: object) -> bytes:
     """UTF-8 JSON with sorted keys, no white space, no NaN or infinity.
 
     Raises:
@@ -25,12 +25,12 @@ def canonical(value: Any) -> bytes:
     ).encode()
 
 
-def digest(value: Any) -> str:
+def digest(value: object) -> str:
     """SHA-256 of :func:`canonical`, in hex."""
     return hashlib.sha256(canonical(value)).hexdigest()
 
 
-def read_json(data: bytes, *, what: str, limit: int) -> dict[str, Any]:
+def read_json(data: bytes, *, what: str, limit: int) -> Json:
     """Parse an untrusted JSON object of at most ``limit`` bytes; duplicate keys are refused.
 
     Raises:
@@ -40,7 +40,7 @@ def read_json(data: bytes, *, what: str, limit: int) -> dict[str, Any]:
     def refuse_constant(name: str) -> float:
         raise ValueError(f"{name} is not a number")
 
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    def unique(pairs: list[tuple[str, object]]) -> Json:
         result = dict(pairs)
         if len(result) != len(pairs):
             raise ValueError("a key occurs twice")

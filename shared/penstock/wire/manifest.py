@@ -1,4 +1,4 @@
-"""The manifest: what a site says about the table it releases, signed with its gate key."""
+"""The manifest: what a site says about what it releases, signed with its gate key."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from penstock.base.errors import UploadRejected
 from penstock.base.shapes import find_misfit, is_list_of_objects
 from penstock.wire.canonical import canonical, read_json
-from penstock.wire.messages import MAX_MANIFEST_BYTES
+from penstock.wire.messages import MAX_MANIFEST_BYTES, SERVED_MAJORS, names_parts, read_version
 from penstock.wire.signatures import public_hex, sign, verify
 
 MANIFEST = "manifest"
@@ -19,8 +19,22 @@ MAX_WHOLE = 2**53
 
 
 @dataclass(frozen=True, slots=True)
+class ManifestPart:
+    """What a manifest says of a part: so many rows, in so many bytes behind those of the part
+    before it. There is nothing to point with, so that parts can neither overlap nor leave gaps."""
+
+    name: str
+    rows: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Manifest:
     """Public facts of one release.
+
+    ``table_*`` are of the whole file, whose parts are listed in the order in which they lie in it;
+    before wire 1.2 they were one table, and none is listed (:func:`names_parts`). ``rows`` are
+    those of the first part, and of each copy.
 
     ``epsilon_*`` are null where infinite (the ``empirical`` class). ``ledger_seq`` and
     ``ledger_head`` let a coordinator see a ledger that was rolled back or forked.
@@ -54,9 +68,13 @@ class Manifest:
     insecure_seed: bool
     software: dict[str, str]
     gate_key: str
+    parts: tuple[ManifestPart, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "events": [dict(e) for e in self.events]}
+        found = asdict(self)
+        if not names_parts(self.wire):
+            del found["parts"]
+        return found
 
 
 def sign_manifest(manifest: Manifest, key: Ed25519PrivateKey) -> bytes:
@@ -75,6 +93,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "float | None": (float, int, type(None)),
     "dict[str, str]": (dict,),
     "tuple[dict[str, Any], ...]": (list,),
+    "tuple[ManifestPart, ...]": (list,),
 }
 
 
@@ -96,7 +115,12 @@ def read_manifest(data: bytes, gate_key: str) -> Manifest:
 
 
 def _from_dict(body: Mapping[str, Any]) -> Manifest:
-    expected = {f.name: str(f.type) for f in fields(Manifest)}
+    wire = body.get("wire")
+    version = read_version(wire) if isinstance(wire, str) else None
+    if version is not None and version[0] not in SERVED_MAJORS:
+        raise UploadRejected("the manifest's wire version is not served", value=wire)
+    named = isinstance(wire, str) and names_parts(wire)
+    expected = {f.name: str(f.type) for f in fields(Manifest) if named or f.name != "parts"}
     if set(body) != set(expected):
         odd = sorted(set(body) ^ set(expected))
         raise UploadRejected("the manifest's fields are not those of this version", value=odd)
@@ -109,4 +133,14 @@ def _from_dict(body: Mapping[str, Any]) -> Manifest:
             raise UploadRejected(f"manifest field {name} is out of range", bound=f"to {MAX_WHOLE}")
     if not is_list_of_objects(body["events"]):
         raise UploadRejected("the manifest's events cannot be read")
-    return Manifest(**{**body, "events": tuple(dict(e) for e in body["events"])})
+    parts = tuple(_read_part(part) for part in body.get("parts", ()))
+    return Manifest(**{**body, "events": tuple(dict(e) for e in body["events"]), "parts": parts})
+
+
+def _read_part(body: object) -> ManifestPart:
+    types = {"name": (str,), "rows": (int,), "bytes": (int,)}
+    if not isinstance(body, dict) or set(body) != set(types) or find_misfit(body, types):
+        raise UploadRejected("the manifest's parts cannot be read", bound="name, rows, bytes")
+    if not all(0 <= body[size] <= MAX_WHOLE for size in ("rows", "bytes")):
+        raise UploadRejected("a part's size is out of range", bound=f"0 to {MAX_WHOLE}")
+    return ManifestPart(**body)

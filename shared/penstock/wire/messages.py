@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from itertools import chain
 from typing import Literal, get_args
 
-WIRE_VERSION = "1.1"
-"""major.minor; 1.1: the refits of a release are made from the rows of its copies, in turn."""
+WIRE_VERSION = "1.2"
+"""major.minor; 1.1: the refits of a release are made from the rows of its copies, in turn; 1.2: a
+release is named parts, one after the other, and its manifest tells of each."""
+LABELLED_VERSION = "1.1"
+"""The last one whose releases are one table, in which labels tell the parts apart."""
 SERVED_MAJORS = (1,)
+_VERSION = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})")
 
 MAX_STUDY_BYTES = 1_000_000
 MAX_MANIFEST_BYTES = 200_000
@@ -127,6 +132,32 @@ GateCode = Literal[
 """What else a gate may answer."""
 
 Code = RefusalCode | EndCode | GateCode
+
+
+def read_version(wire: str) -> tuple[int, int] | None:
+    """Major and minor of a wire version; None of what is none."""
+    found = _VERSION.fullmatch(wire)
+    return None if found is None else (int(found[1]), int(found[2]))
+
+
+def names_parts(wire: str) -> bool:
+    """Whether a release of this wire version is named parts."""
+    return (read_version(wire) or (0, 0)) >= (1, 2)
+
+
+def is_newer(wire: str, other: str) -> bool:
+    """Whether a wire version is newer than another."""
+    return (read_version(wire) or (0, 0)) > (read_version(other) or (0, 0))
+
+
+def choose_version(asked: str) -> str:
+    """The wire version of a release that answers a study of this one.
+
+    A study of before 1.2 may have come through a coordinator that reads labels only: sites are
+    upgraded first, and what such a coordinator rejected would have been charged all the same.
+    """
+    return WIRE_VERSION if names_parts(asked) else LABELLED_VERSION
+
 
 REFUSAL_WORDS: dict[RefusalCode, tuple[str, str]] = {
     "malformed": ("the study cannot be read", "write it with `penstock study new` and check it"),

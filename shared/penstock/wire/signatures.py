@@ -7,12 +7,13 @@ import hashlib
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from penstock.base.errors import SignatureError
 
 
-def _message(purpose: str, payload: bytes) -> bytes:
+def _compose_message(purpose: str, payload: bytes) -> bytes:
     # The purpose keeps a signature on a study from passing as one on a ledger record; its length
     # keeps the two from running into each other.
     name = purpose.encode()
@@ -24,7 +25,7 @@ def generate_key() -> Ed25519PrivateKey:
     return Ed25519PrivateKey.generate()
 
 
-def private_to_pem(key: Ed25519PrivateKey) -> bytes:
+def private_to_pem(key: Ed25519PrivateKey | EllipticCurvePrivateKey) -> bytes:
     """PKCS#8 PEM without a passphrase; the caller writes it with mode 0600."""
     return key.private_bytes(
         serialization.Encoding.PEM,
@@ -68,7 +69,7 @@ def fingerprint(public: str) -> str:
 
 def sign(key: Ed25519PrivateKey, purpose: str, payload: bytes) -> str:
     """Signature over (purpose, payload), in hex."""
-    return key.sign(_message(purpose, payload)).hex()
+    return key.sign(_compose_message(purpose, payload)).hex()
 
 
 def verify(public: str, purpose: str, payload: bytes, signature: str) -> None:
@@ -91,7 +92,7 @@ def verify(public: str, purpose: str, payload: bytes, signature: str) -> None:
     """
     try:
         key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(public))
-        key.verify(bytes.fromhex(signature), _message(purpose, payload))
+        key.verify(bytes.fromhex(signature), _compose_message(purpose, payload))
     except (ValueError, TypeError, InvalidSignature):
         raise SignatureError(
             f"the signature on this {purpose} does not match its key",

@@ -61,7 +61,7 @@ def read_signed_study(data: bytes, mechanisms: Registry = MECHANISMS) -> SignedS
         SignatureError: the signature does not match.
     """
     record = read_json(data, what="signed study", limit=MAX_STUDY_BYTES)
-    study, signer, signature = _fields(record, ("study", "signer", "signature"))
+    study, signer, signature = _read_fields(record, ("study", "signer", "signature"))
     if not isinstance(study, dict):
         raise InvalidInput("signed study", [Problem("study", "not an object")])
     # The signature is checked on the bytes that were signed, before they are interpreted.
@@ -97,12 +97,12 @@ def sign_cancel(study_id: str, key: Ed25519PrivateKey) -> SignedCancel:
 def read_signed_cancel(data: bytes) -> SignedCancel:
     """Parse and verify an untrusted cancellation."""
     record = read_json(data, what="cancellation", limit=10_000)
-    study_id, signer, signature = _fields(record, ("cancel", "signer", "signature"))
+    study_id, signer, signature = _read_fields(record, ("cancel", "signer", "signature"))
     verify(signer, CANCEL, str(study_id).encode(), signature)
     return SignedCancel(str(study_id), signer, signature)
 
 
-def _fields(record: dict[str, object], names: tuple[str, str, str]) -> tuple[object, str, str]:
+def _read_fields(record: dict[str, object], names: tuple[str, str, str]) -> tuple[object, str, str]:
     if set(record) != set(names):
         missing = sorted(set(names) - set(record))
         if "signature" in missing or "signer" in missing:

@@ -13,7 +13,7 @@ from penstock.mechanisms.memory import NUMBER, PROGRAM, Memory, rows_memory, thr
 from penstock.mechanisms.parts import Part
 from penstock.mechanisms.protocol import Array, Asked, Bools, Mechanism
 from penstock.mechanisms.registry import MECHANISMS, Registry
-from penstock.mechanisms.released import COPY, Shape
+from penstock.mechanisms.released import Kind, PartShape, Shape
 from penstock.schema import NUMBER_KINDS, Column, Schema
 from penstock.schema.encoding import Encoding
 
@@ -38,7 +38,19 @@ class _Mechanism(Mechanism[ColumnMean, Plan]):
 
     def shape(self, asked: Asked[ColumnMean], persons: int) -> Shape:
         low, high = asked.schema[asked.settings.column].bounds
-        return Shape(Schema((Column("mean", "continuous", low, high),)), (COPY,), {1: 1})
+        mean = Schema((Column("mean", "continuous", low, high),))
+        spread = Schema(
+            (
+                Column("of", "categorical", levels=("sum", "count")),
+                Column("sd", "continuous", 0.0, 1e6),
+            )
+        )
+        return Shape(
+            (
+                PartShape("mean", Kind.ONCE, mean, 1),
+                PartShape("calibration", Kind.ONCE, spread, 2),
+            )
+        )
 
     def counts_rows(self, asked: Asked[ColumnMean]) -> bool:
         return False
@@ -58,7 +70,8 @@ class _Mechanism(Mechanism[ColumnMean, Plan]):
         exact = np.array([np.where(there, units, 0.0).sum(), there.sum()])
         total, count = exact + plan.sd * noise.normal(2)
         mean = np.clip(total / max(count, 1.0), -1.0, 1.0)
-        yield Part(1, {"mean": np.array([plan.middle + plan.half * mean])})
+        yield Part("mean", {"mean": np.array([plan.middle + plan.half * mean])})
+        yield Part("calibration", {"of": np.arange(2.0), "sd": np.full(2, plan.sd)})
 
     def draft(self, schema: Schema, time: str | None = None) -> ColumnMean:
         return ColumnMean(next(c.name for c in schema.columns if c.kind in NUMBER_KINDS))

@@ -19,7 +19,7 @@ from flwr.supernode.fleet_http_client import FleetHttpClient
 
 from penstock.base.files import write_atomic
 from penstock.processes import certificates, reachability
-from penstock.processes.checkup import FAIL
+from penstock.processes.checkup import FAIL, Row
 from penstock_client.site.network_paths import NetworkPaths
 
 log = logging.getLogger("penstock.supernode")
@@ -49,7 +49,7 @@ class Link:
         if self._state == UNREACHABLE and self._clock() - self._looked < LOOK_AGAIN_SECONDS:
             return
         self._looked = self._clock()
-        failed = [r for r in self._way() if r.state == FAIL]
+        failed = [r for r in self._check_way() if r.state == FAIL]
         if failed:
             why = f"{failed[0].found}. {failed[0].remedy}"
         else:
@@ -58,7 +58,7 @@ class Link:
 
     def refused(self) -> None:
         """Somebody answers, and does not let this node in."""
-        failed = [r for r in self._way() if r.state == FAIL]
+        failed = [r for r in self._check_way() if r.state == FAIL]
         if failed:
             why = f"{failed[0].found}. {failed[0].remedy}"
         elif self._was_known:
@@ -67,7 +67,7 @@ class Link:
             why = "it does not know this node's key. Ask its admin to enrol this site's join.json"
         self._tell(REFUSED, f"{self._joined.address} does not let this site in: {why}")
 
-    def _way(self) -> list[Any]:
+    def _check_way(self) -> list[Row]:
         return reachability.check_way(self._joined.host, self._joined.port, self._ca)
 
     def _tell(self, state: str, why: str) -> None:

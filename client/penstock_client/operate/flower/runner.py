@@ -30,8 +30,15 @@ from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, 
 
 from penstock.base.errors import PenstockError
 from penstock.processes import logs
-from penstock.processes.flower import acquire, beating, pack, task_client, unpack, wait_for
-from penstock_client.operate.flower.app import answer
+from penstock.processes.flower import (
+    acquire,
+    keep_beating,
+    make_task_client,
+    pack,
+    unpack,
+    wait_for,
+)
+from penstock_client.operate.flower.forwarding import answer
 from penstock_client.site.network_paths import NetworkPaths
 
 log = logging.getLogger("penstock.runner")
@@ -54,7 +61,7 @@ def read_accepted() -> dict[str, str]:
 def main(folder: Path, gate_socket: Path) -> None:
     """Answer tasks until the process is ended."""
     os.umask(0o077)
-    logs.to_stderr()
+    logs.log_to_stderr()
     # A task may come before its message's parts; Flower waits a second before it looks again.
     run_clientapp.pull_and_inflate_object_from_tree = partial(  # type: ignore[attr-defined]
         pull_and_inflate_object_from_tree, initial_backoff=0.05, max_time=PARTS_SECONDS
@@ -77,10 +84,10 @@ def main(folder: Path, gate_socket: Path) -> None:
 
 
 def _run_task(paths: NetworkPaths, gate_socket: Path, token: str, bundles: frozenset[str]) -> None:
-    client = task_client(paths.supernode_socket, COMPONENT, token)
+    client = make_task_client(paths.supernode_socket, COMPONENT, token)
     context, status, details = None, SubStatus.FAILED, "unknown"
     try:
-        with beating(client):
+        with keep_beating(client):
             message, context, _, fab = pull_task_input(client)
             digest = hashlib.sha256(fab.content).hexdigest()
             reply, status, details = _answer_message(message, digest in bundles, gate_socket)

@@ -128,5 +128,5 @@ def _tune(paths: NetworkPaths) -> None:
 
 
 if __name__ == "__main__":
-    logs.to_stderr()
+    logs.log_to_stderr()
     main(Path(sys.argv[1]))

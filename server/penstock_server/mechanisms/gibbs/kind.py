@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
-import numpy.typing as npt
+from collections.abc import Mapping
 
 from penstock.mechanisms import Gibbs
 from penstock.mechanisms.gibbs.models import POSINGS
+from penstock.mechanisms.released import ANSWER
 from penstock.questions.estimands import Estimand
 from penstock.schema import Coded
 from penstock_server.mechanisms.gibbs.uploaded import check_answer
@@ -32,8 +32,8 @@ class GibbsKind(MechanismKind[Gibbs]):
         "give the same numbers.",
     )
 
-    def check(self, coded: Coded, copies: npt.NDArray[np.int32]) -> None:
-        check_answer(coded)
+    def check(self, parts: Mapping[str, Coded]) -> None:
+        check_answer(parts[ANSWER])
 
     def load_results(self) -> Results:
         from penstock_server.mechanisms.gibbs.results import GibbsResults

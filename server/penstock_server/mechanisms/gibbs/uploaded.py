@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.base.errors import UploadRejected
-from penstock.mechanisms.released import ESTIMATE, TERM
-from penstock.schema import LARGEST, Coded, Floats, from_arrow
+from penstock.mechanisms.released import ANSWER, ESTIMATE, TERM, answer_schema
+from penstock.schema import LARGEST, Coded, Floats
 from penstock_server.mechanisms.delivery import Upload
 
 ASYMMETRY = 1e-9
@@ -16,7 +16,7 @@ rounding of the numbers that a site computes."""
 
 def read_answer(upload: Upload) -> tuple[Floats, Floats]:
     """Coefficients (p,) and covariance (p, p)."""
-    coded = from_arrow(upload.copy(1), upload.shape.schema)
+    coded = upload.coded(ANSWER, answer_schema(len(upload.part(ANSWER))))
     return coded[ESTIMATE], _covariance(coded)
 
 

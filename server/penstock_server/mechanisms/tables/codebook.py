@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.mechanisms.registry import MECHANISMS
-from penstock.mechanisms.released import COPY
 from penstock.study.study import Study
 from penstock.wire.messages import Copies
-from penstock_server.mechanisms.writing import SITE, describe_column
+from penstock_server.mechanisms.writing import COPY, SITE, describe_column
 
 Json = dict[str, Any]
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from penstock.mechanisms.released import COPY, refit_copy, refits_of_copies
+from penstock.mechanisms.released import name_copy, name_refit, refit_copy, refits_of_copies
 from penstock_server.mechanisms.delivery import Upload
-from penstock_server.mechanisms.writing import SITE, label_table, write_tables
+from penstock_server.mechanisms.writing import COPY, SITE, label_table, write_tables
 
 REFIT = "_refit"
 
@@ -20,7 +20,7 @@ def write_pooled(uploads: Iterable[Upload], out: Path, *, all_copies: bool) -> l
     def tables() -> Iterator[pa.Table]:
         for upload in uploads:
             for index in range(1, upload.manifest.copies + 1 if all_copies else 2):
-                yield label_table(upload.copy(index), {SITE: upload.site, COPY: index})
+                yield label_table(upload.part(name_copy(index)), {SITE: upload.site, COPY: index})
 
     return write_tables(tables(), out, "pooled")
 
@@ -36,6 +36,6 @@ def write_refits(uploads: Iterable[Upload], out: Path) -> list[Path]:
             for refit in range(1, manifest.refits + 1):
                 copy = refit_copy(refit, manifest.copies) if of_copies else 0
                 labels: dict[str, str | int] = {SITE: upload.site, REFIT: refit, COPY: copy}
-                yield label_table(upload.copy(-refit), labels)
+                yield label_table(upload.part(name_refit(refit)), labels)
 
     return write_tables(tables(), out, "refits")

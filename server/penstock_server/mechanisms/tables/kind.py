@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from typing import TypeVar
-
-import numpy as np
-import numpy.typing as npt
 
 from penstock.base.text import count_text
 from penstock.mechanisms import MECHANISMS
@@ -33,7 +31,7 @@ class TableKind(MechanismKind[Settings]):
         "copies give the same numbers.",
     )
 
-    def check(self, coded: Coded, copies: npt.NDArray[np.int32]) -> None:
+    def check(self, parts: Mapping[str, Coded]) -> None:
         """Nothing: a synthetic table may hold whatever its shape and its columns allow."""
 
     def load_results(self) -> Results:

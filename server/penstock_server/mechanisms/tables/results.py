@@ -9,13 +9,13 @@ from functools import partial
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
 
-from penstock.mechanisms.released import refits_of_copies
+from penstock.mechanisms.released import name_copy, name_refit, refits_of_copies
 from penstock.questions.estimands import Estimand
-from penstock.schema import Coded, Schema, from_arrow
+from penstock.schema import Coded, Schema
 from penstock.study.study import Study
 from penstock.wire.messages import Copies
 from penstock_server.analysis.combine import combine
-from penstock_server.analysis.estimands import Estimate, estimate
+from penstock_server.analysis.estimation import Estimate, estimate
 from penstock_server.analysis.floor import variance_floor
 from penstock_server.analysis.refits import Measured, spread
 from penstock_server.mechanisms.delivery import Upload
@@ -39,8 +39,8 @@ class TableResults:
     def measure(self, upload: Upload) -> dict[str, Measured]:
         """Every estimand, combined over copies, and what its refits show."""
         schema, manifest = self.study.schema, upload.manifest
-        copies = [self._coded(upload, i + 1) for i in range(manifest.copies)]
-        refits = [self._coded(upload, -i - 1) for i in range(manifest.refits)]
+        copies = [upload.coded(name_copy(i + 1), schema) for i in range(manifest.copies)]
+        refits = [upload.coded(name_refit(i + 1), schema) for i in range(manifest.refits)]
         found = {}
         # The fits are numpy and release the interpreter's lock for most of their time.
         with ThreadPool(os.cpu_count() or 1) as pool:
@@ -67,9 +67,6 @@ class TableResults:
 
     def describe(self, report: Json, copies: Copies) -> Json:
         return describe_tables(self.study, report, copies=copies, fresh=self.fresh)
-
-    def _coded(self, upload: Upload, index: int) -> Coded:
-        return from_arrow(upload.copy(index), self.study.schema)
 
 
 def estimate_floored(schema: Schema, estimand: Estimand, table: Coded) -> Estimate:

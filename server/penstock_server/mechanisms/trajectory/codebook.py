@@ -5,9 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.mechanisms import Trajectory
-from penstock.mechanisms.released import PATH
 from penstock.study.study import Study
-from penstock_server.mechanisms.trajectory.exports import PARTICLE, POINT, TIME, no_couplings
+from penstock_server.mechanisms.trajectory.exports import (
+    PARTICLE,
+    PATH,
+    POINT,
+    TIME,
+    why_no_couplings,
+)
 from penstock_server.mechanisms.writing import SITE, describe_column
 
 Json = dict[str, Any]
@@ -60,7 +65,7 @@ def describe_paths(study: Study, mechanism: Trajectory) -> Json:
     }
     following = "particle of the next time point"
     mass = "share of the whole that goes from one to the other"
-    missing = no_couplings(study, mechanism)
+    missing = why_no_couplings(study, mechanism)
     if missing is None:
         files["couplings"] = {
             "files": ["couplings.parquet"],

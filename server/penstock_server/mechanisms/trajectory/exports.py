@@ -12,17 +12,16 @@ import pyarrow.parquet as pq
 
 from penstock.base.files import replace_file
 from penstock.mechanisms import Trajectory
-from penstock.mechanisms.released import PATH
+from penstock.mechanisms.released import PARTICLES, PATHS
 from penstock.mechanisms.trajectory.paths import couple
-from penstock.mechanisms.trajectory.times import times_of, unit_temperature
-from penstock.schema import Floats, from_arrow
+from penstock.mechanisms.trajectory.time_points import times_of, unit_temperature
+from penstock.schema import Floats
 from penstock.schema.encoding import Encoding
 from penstock.study.study import Study
 from penstock_server.mechanisms.delivery import Upload
-from penstock_server.mechanisms.trajectory.uploaded import read_particles, read_paths
 from penstock_server.mechanisms.writing import SITE, label_table, write_tables
 
-TIME, POINT, PARTICLE = "_time", "_point", "_particle"
+PATH, TIME, POINT, PARTICLE = "_path", "_time", "_point", "_particle"
 LEAST_MASS = 1e-6
 """Pairs that are joined with less of the whole are left out of the couplings' file."""
 MOST_PAIRS = 20_000_000
@@ -34,13 +33,13 @@ def write_paths(
 ) -> list[Path]:
     """``paths`` with each row's exact time; the time column itself is on the schema's grid."""
     times = path_times(study, mechanism)
+    each = pa.array(np.tile(times, mechanism.paths), pa.float64())
+    number = pa.array(np.repeat(np.arange(1, mechanism.paths + 1), len(times)), pa.int32())
 
     def tables() -> Iterator[pa.Table]:
         for upload in uploads:
-            table = label_table(read_paths(upload), {SITE: upload.site})
-            each = pa.array(np.tile(times, mechanism.paths), pa.float64())
-            place = table.column_names.index(PATH) + 1
-            yield table.add_column(place, TIME, each)
+            table = label_table(upload.part(PATHS), {SITE: upload.site})
+            yield table.add_column(1, PATH, number).add_column(2, TIME, each)
 
     return write_tables(tables(), out, "paths")
 
@@ -62,13 +61,13 @@ def write_particles(
 
     def tables() -> Iterator[pa.Table]:
         for upload in uploads:
-            table = label_table(read_particles(upload), {SITE: upload.site})
+            table = label_table(upload.part(PARTICLES), {SITE: upload.site})
             yield table.add_column(1, POINT, point).add_column(2, PARTICLE, number)
 
     return write_tables(tables(), out, "particles")
 
 
-def no_couplings(study: Study, mechanism: Trajectory) -> str | None:
+def why_no_couplings(study: Study, mechanism: Trajectory) -> str | None:
     """Why couplings cannot be made here, or None."""
     if mechanism.coupling == "entropic" and find_spec("torch") is None:
         return "torch, which entropic couplings are computed with, is not installed here"
@@ -114,7 +113,7 @@ def couplings(upload: Upload, study: Study, mechanism: Trajectory) -> Floats:
     schema = study.schema
     encoding, times = Encoding(schema), times_of(mechanism, schema)
     # A fixed seed: levels are given a place near their point, and the same file must come again.
-    rows, _ = encoding.encode(from_arrow(read_particles(upload), schema), np.random.default_rng(0))
+    rows, _ = encoding.encode(upload.coded(PARTICLES, schema), np.random.default_rng(0))
     space = [i for i, dim in enumerate(encoding.dims) if dim.column != mechanism.time]
     points = rows[:, space].reshape(len(times.used), mechanism.particles, len(space)) / 2
     reg = unit_temperature(mechanism) * np.diff(times.positions)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
-import numpy.typing as npt
+from collections.abc import Mapping
 
 from penstock.base.text import count_text
 from penstock.mechanisms import Trajectory
+from penstock.mechanisms.released import PARTICLES, PATHS
 from penstock.schema import Coded
 from penstock_server.mechanisms.protocol import Results
 from penstock_server.mechanisms.tables.kind import TableKind
@@ -22,8 +22,9 @@ PATHS_WARNING = (
 class TrajectoryKind(TableKind[Trajectory]):
     """A trajectory's particles, paths and tables."""
 
-    def check(self, coded: Coded, copies: npt.NDArray[np.int32]) -> None:
-        check_times(coded[self.used.time][copies == 0], self.used, self.study.schema)
+    def check(self, parts: Mapping[str, Coded]) -> None:
+        particles, paths = (parts[name][self.used.time] for name in (PARTICLES, PATHS))
+        check_times(particles, paths, self.used, self.study.schema)
 
     def load_results(self) -> Results:
         from penstock_server.mechanisms.trajectory.results import TrajectoryResults

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.mechanisms import Trajectory
-from penstock.mechanisms.released import PATH
-from penstock.schema import from_arrow
+from penstock.mechanisms.released import PARTICLES, PATHS
 from penstock.study.study import Study
 from penstock.wire.messages import Copies
 from penstock_server.analysis.refits import Measured
@@ -17,13 +16,12 @@ from penstock_server.mechanisms.protocol import Json
 from penstock_server.mechanisms.tables.results import TableResults
 from penstock_server.mechanisms.trajectory.codebook import SNAPSHOTS, describe_paths
 from penstock_server.mechanisms.trajectory.exports import (
-    no_couplings,
+    why_no_couplings,
     write_couplings,
     write_particles,
     write_paths,
 )
 from penstock_server.mechanisms.trajectory.marginals import Marginals, summarise
-from penstock_server.mechanisms.trajectory.uploaded import read_particles, read_paths
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +37,7 @@ class TrajectoryResults:
     def summarise(self, upload: Upload) -> tuple[Marginals]:
         """What a picture shows of the particles and paths."""
         schema = self.study.schema
-        particles = from_arrow(read_particles(upload), schema)
-        paths = from_arrow(read_paths(upload).drop_columns([PATH]), schema)
+        particles, paths = (upload.coded(name, schema) for name in (PARTICLES, PATHS))
         return (summarise(self.used, schema, upload.manifest.rows, particles, paths),)
 
     def export(
@@ -51,7 +48,7 @@ class TrajectoryResults:
         files = TableResults(study).export(uploads, out, copies)
         files += write_paths(uploads(), study, used, out)
         files += write_particles(uploads(), study, used, out)
-        if no_couplings(study, used) is None:
+        if why_no_couplings(study, used) is None:
             files += write_couplings(uploads(), study, used, out)
         return files
 

@@ -12,15 +12,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from penstock.base.documents import Json
 from penstock.base.text import count_text
 from penstock.questions.estimands import Estimand
 from penstock_server.analysis import pooling
 from penstock_server.analysis.combine import SiteEstimate
 from penstock_server.mechanisms.registry import kind_of
-from penstock_server.report import words
+from penstock_server.report import phrases
 from penstock_server.report.axis import RATIO_DECIMALS, Scale, decimals_for, ratio
 from penstock_server.report.inputs import ReportInputs, SiteInput
-from penstock_server.report.section import Json, Section
+from penstock_server.report.section import Section
 
 LEVEL = 0.95
 
@@ -32,7 +33,7 @@ def _write(inputs: ReportInputs, report: Json) -> Json:
 def _estimand(estimand: Estimand, inputs: ReportInputs) -> Json:
     """One estimand: what sites found, and what they find together."""
     schema = inputs.study.schema
-    model, measure = estimand.regression, words.measure(estimand, schema)
+    model, measure = estimand.regression, phrases.measure(estimand, schema)
     log = model.ratio
     found = {s.name: s.estimates.get(estimand.name) for s in inputs.delivered}
     good = {
@@ -50,10 +51,10 @@ def _estimand(estimand: Estimand, inputs: ReportInputs) -> Json:
         "name": estimand.name,
         "model": estimand.model,
         "fitted": kind_of(inputs.study).name_fit(estimand, model.title),
-        "outcome": words.outcome_text(estimand, schema),
-        "contrast": words.contrast(estimand, schema),
-        "adjusted": words.adjusted_text(estimand, schema),
-        "axis_label": words.axis_label(estimand, schema),
+        "outcome": phrases.outcome_text(estimand, schema),
+        "contrast": phrases.contrast(estimand, schema),
+        "adjusted": phrases.adjusted_text(estimand, schema),
+        "axis_label": phrases.axis_label(estimand, schema),
         "measure": measure.name,
         "short": measure.short,
         "log": log,
@@ -226,12 +227,12 @@ def _size(
 def _subject(estimand: Estimand, inputs: ReportInputs, link: str) -> str:
     """What the estimate is: "hazard ratio for death per 10 mmHg of pressure"."""
     schema = inputs.study.schema
-    measure = words.measure(estimand, schema).name
-    what = words.contrast(estimand, schema)
+    measure = phrases.measure(estimand, schema).name
+    what = phrases.contrast(estimand, schema)
     if not estimand.regression.compares:
         return f"{measure} {what}"
     joint = " " if what.startswith("per ") else ", "
-    return f"{measure} {link} {words.outcome_text(estimand, schema)}{joint}{what}"
+    return f"{measure} {link} {phrases.outcome_text(estimand, schema)}{joint}{what}"
 
 
 def _interval(estimate: float, low: float, high: float) -> Json:

@@ -9,6 +9,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from penstock.base.documents import Json
 from penstock.questions.models import MODELS
 from penstock_server.report.forest import (
     ForestPlot,
@@ -17,7 +18,7 @@ from penstock_server.report.forest import (
     forest_png,
     forest_svg,
 )
-from penstock_server.report.section import Json, Picture, Section
+from penstock_server.report.section import Picture, Section
 from penstock_server.report.sections.answers import scale_of
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from penstock.base.documents import Json
 from penstock_server.report.inputs import ReportInputs
-from penstock_server.report.section import Json, Section, write_epsilon
+from penstock_server.report.section import Section, write_epsilon
 
 
 def _write(inputs: ReportInputs, report: Json) -> Json:

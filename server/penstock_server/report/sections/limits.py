@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 
+from penstock.base.documents import Json
 from penstock.study.study import Study
 from penstock_server.mechanisms.registry import kind_of
 from penstock_server.report.inputs import ReportInputs
-from penstock_server.report.section import Json, Section
+from penstock_server.report.section import Section
 
 
 def _write(inputs: ReportInputs, report: Json) -> Json:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from penstock.base.documents import Json
 from penstock_server.report.inputs import ReportInputs, SiteInput, SiteRelease
-from penstock_server.report.section import Json, Section, write_epsilon
+from penstock_server.report.section import Section, write_epsilon
 
 
 def _write(inputs: ReportInputs, report: Json) -> Json:

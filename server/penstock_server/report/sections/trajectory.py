@@ -10,17 +10,18 @@ import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
+from penstock.base.documents import Json
 from penstock.mechanisms import Trajectory
-from penstock.mechanisms.trajectory.times import Times, times_of
+from penstock.mechanisms.trajectory.time_points import Times, times_of
 from penstock.schema import LEVEL_KINDS, Column
 from penstock.study.study import Study
 from penstock_server.mechanisms.trajectory import marginals
 from penstock_server.mechanisms.trajectory.marginals import Marginals
-from penstock_server.report import words
+from penstock_server.report import phrases
 from penstock_server.report.draw import to_file
 from penstock_server.report.inputs import ReportInputs
 from penstock_server.report.panels import Band, Levels, Marginal, layout, marginals_svg
-from penstock_server.report.section import Json, Picture, Section
+from penstock_server.report.section import Picture, Section
 
 MOST_SITES = 12
 """Sites with a picture of their own."""
@@ -92,7 +93,7 @@ def panels(part: Json, figure: Json) -> tuple[Marginal, ...]:
 
 def _titled(column: Column) -> str:
     unit = f" ({column.unit})" if column.unit else ""
-    return f"{words.column_name(column)}{unit}"
+    return f"{phrases.column_name(column)}{unit}"
 
 
 def _labels(times: Times) -> list[str]:
@@ -152,7 +153,7 @@ def _some(shares: NDArray[np.float64], levels: list[int]) -> list[list[float]]:
 
 def explain_paths(study: Study, used: Trajectory) -> list[str]:
     """What the picture, and the table of paths, show."""
-    count, time = used.time_points(study.schema), words.column_name(study.schema[used.time])
+    count, time = used.time_points(study.schema), phrases.column_name(study.schema[used.time])
     return [
         f"The bands hold the middle 50% and 90% of the {used.particles} particles at each of "
         f"{count} time points of {time}, the thick line their median; thin lines are some of the "

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from penstock.base.documents import Json
 from penstock.base.text import count_text
 from penstock_server.analysis import pooling
 from penstock_server.mechanisms.registry import kind_of
 from penstock_server.report.inputs import ReportInputs
-from penstock_server.report.section import Json, Section
+from penstock_server.report.section import Section
 
 
 def _write(inputs: ReportInputs, report: Json) -> Json:

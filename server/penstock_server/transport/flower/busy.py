@@ -18,10 +18,10 @@ def ask_again(app: FastAPI) -> FastAPI:
 
     It would answer 500, as to a mistake of its own; nodes try again after 503 alone.
     """
-    app.add_exception_handler(OperationalError, _busy)
+    app.add_exception_handler(OperationalError, _answer_busy)
     return app
 
 
-def _busy(request: Request, error: Exception) -> JSONResponse:
+def _answer_busy(request: Request, error: Exception) -> JSONResponse:
     log.warning("%s has to wait: %s", request.url.path, getattr(error, "orig", None))
     return JSONResponse({"detail": "busy"}, 503, {"Retry-After": str(AGAIN_SECONDS)})

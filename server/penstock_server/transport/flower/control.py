@@ -25,7 +25,7 @@ from flwr.supercore.fab import Fab
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 
 from penstock.base.errors import SignatureError
-from penstock.processes.flower import unix_client
+from penstock.processes.flower import make_unix_client
 
 log = logging.getLogger("penstock.coordinator")
 
@@ -33,7 +33,7 @@ GONE = ("unregistered",)
 ENDED = "finished"
 
 
-def node_key_bytes(line: str) -> bytes:
+def read_node_key(line: str) -> bytes:
     """An OpenSSH public key line as Flower keeps it.
 
     Raises:
@@ -48,7 +48,7 @@ def node_key_bytes(line: str) -> bytes:
     return bytes(public_key_to_bytes(key))
 
 
-def bundle() -> bytes:
+def read_bundle() -> bytes:
     """The bundle that ships with this version: a version number, no code that runs."""
     return files("penstock_server.transport.flower").joinpath("penstock.fab").read_bytes()
 
@@ -57,7 +57,7 @@ class Control:
     """Calls on the control API of the SuperLink at ``socket``."""
 
     def __init__(self, socket: Path) -> None:
-        self._client = unix_client(ControlHttpClient, socket, "flwr-cli")
+        self._client = make_unix_client(ControlHttpClient, socket, "flwr-cli")
 
     def close(self) -> None:
         self._client.close()
@@ -86,6 +86,6 @@ class Control:
         for run_id, run in self._client.ListRuns(ListRunsRequest()).run_dict.items():
             if run.status.status != ENDED:
                 self._client.StopRun(StopRunRequest(run_id=run_id))
-        content = bundle()
+        content = read_bundle()
         fab = Fab(hashlib.sha256(content).hexdigest(), content, {})
         return int(self._client.StartRun(StartRunRequest(fab=fab_to_proto(fab))).run_id)

@@ -27,7 +27,7 @@ from flwr.supercore.inflatable.inflatable_utils import (
 )
 from flwr.superlink.grid import HttpGrid
 
-from penstock.processes.flower import task_client
+from penstock.processes.flower import make_task_client
 
 COMPONENT = "flwr-serverapp"
 FETCHERS = 16
@@ -45,7 +45,7 @@ class UnixGrid(HttpGrid):
         self._coming: dict[str, Future[Message]] = {}
 
     def _connect(self) -> None:
-        self._client = task_client(self._socket, COMPONENT, self._token)
+        self._client = make_task_client(self._socket, COMPONENT, self._token)
 
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
@@ -84,7 +84,7 @@ class UnixGrid(HttpGrid):
                 backoff_cap=LOOK_AT_MOST,
             )
         except ObjectPullError:
-            return self._lost(metadata.reply_to_message_id)
+            return self._make_lost_reply(metadata.reply_to_message_id)
         client.ConfirmMessageReceived(
             ConfirmMessageReceivedRequest(
                 node=self.node, run_id=run_id, message_object_id=metadata.message_id
@@ -94,7 +94,7 @@ class UnixGrid(HttpGrid):
         message.metadata.__dict__["_message_id"] = metadata.message_id
         return message
 
-    def _lost(self, message_id: str) -> Message:
+    def _make_lost_reply(self, message_id: str) -> Message:
         """What Flower gives in place of a reply that never became whole."""
         metadata = Metadata(
             run_id=self.run.run_id,

@@ -84,7 +84,7 @@ class FlowerCarrier:
             for reply in self._grid.pull_messages(list(self._flights)):
                 flight = self._flights.pop(reply.metadata.reply_to_message_id, None)
                 if flight is not None:
-                    came.append((flight.site, _content(flight.site, reply)))
+                    came.append((flight.site, _read_content(flight.site, reply)))
         return came + self._give_up()
 
     def _give_up(self) -> list[tuple[str, bytes | str]]:
@@ -99,7 +99,7 @@ class FlowerCarrier:
         return [(self._flights.pop(i).site, "") for i in gone]
 
 
-def _content(site: str, reply: Message) -> bytes | str:
+def _read_content(site: str, reply: Message) -> bytes | str:
     if reply.has_error():
         log.info("no answer of %s (Flower's code %d)", site, reply.error.code)
         return "bundle" if reply.error.code == ErrorCode.INVALID_FAB else ""

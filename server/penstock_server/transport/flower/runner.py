@@ -25,11 +25,11 @@ from penstock.base.errors import CoordinatorError, SignatureError
 from penstock.privacy.accounting.accountant import epsilon_pld
 from penstock.privacy.events import Gaussian
 from penstock.processes import logs
-from penstock.processes.flower import acquire, beating, task_client, wait_for
+from penstock.processes.flower import acquire, keep_beating, make_task_client, wait_for
 from penstock_server.install.founding import open_coordinator
 from penstock_server.store.folder import Folder
 from penstock_server.studies.coordinator import Coordinator
-from penstock_server.transport.flower.control import Control, node_key_bytes
+from penstock_server.transport.flower.control import Control, read_node_key
 from penstock_server.transport.flower.grid import COMPONENT, UnixGrid
 from penstock_server.transport.flower.grid_carrier import FlowerCarrier
 from penstock_server.transport.packets import drop_pieces
@@ -44,7 +44,7 @@ STOP_SECONDS = 5.0
 def main(root: Path) -> None:
     """Pump until SIGTERM."""
     os.umask(0o077)
-    logs.to_stderr()
+    logs.log_to_stderr()
     stopping = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: _end(stopping))
@@ -83,17 +83,17 @@ class Nodes:
         sites = self._coordinator.store.sites.all()
         keys = {name: site.join["node_key"] for name, site in sites.items()}
         if keys != self._keys:
-            self._ids = self._control.reconcile(_usable(keys))
+            self._ids = self._control.reconcile(_select_usable(keys))
             self._keys = keys
         return self._ids
 
 
-def _usable(keys: Mapping[str, str]) -> dict[str, bytes]:
+def _select_usable(keys: Mapping[str, str]) -> dict[str, bytes]:
     """The keys that Flower can take; one site's bad key must not stop the others."""
     wanted: dict[str, bytes] = {}
     for name, line in keys.items():
         try:
-            key = node_key_bytes(line)
+            key = read_node_key(line)
             if key in wanted.values():
                 raise SignatureError("another site has the same node key")
             wanted[name] = key
@@ -111,8 +111,8 @@ def _pump(
 ) -> None:
     secret, socket = folder.secret.read_bytes(), folder.superlink_socket
     for token in acquire(socket, COMPONENT, secret, TASK, stop=stop):
-        client = task_client(socket, COMPONENT, token)
-        with beating(client):
+        client = make_task_client(socket, COMPONENT, token)
+        with keep_beating(client):
             task = client.PullTaskInput(PullTaskInputRequest())
             if task.run.run_id == run_id:
                 grid = UnixGrid(socket, token)

@@ -32,7 +32,7 @@ from penstock_server.transport.flower.busy import ask_again
 def main(root: Path) -> None:
     """Serve until SIGTERM."""
     os.umask(0o077)
-    logs.to_stderr()
+    logs.log_to_stderr()
     folder = Folder(root)
     make_secret(folder.secret)
     folder.superlink_socket.unlink(missing_ok=True)

@@ -10,7 +10,7 @@ from functools import cache
 
 from penstock.base.errors import InvalidInput, Problem
 from penstock.mechanisms.flow.architecture import Architecture
-from penstock.mechanisms.flow.protocol import Flow
+from penstock.mechanisms.flow.interface import Flow
 
 __all__ = ["BACKENDS", "PRECISIONS", "Flow", "make_flow", "why_no_kernel"]
 

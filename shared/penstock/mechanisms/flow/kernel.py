@@ -144,7 +144,7 @@ class Loaded:
 
 
 class KernelFlow:
-    """A flow computed by the compiled kernel; see :class:`penstock.mechanisms.flow.protocol.Flow`.
+    """A flow computed by the compiled kernel; see :class:`penstock.mechanisms.flow.interface.Flow`.
 
     Args:
         precision: ``single`` or ``double``: of a row's gradient. Norms, clipping and sums over

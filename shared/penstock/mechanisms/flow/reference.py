@@ -48,7 +48,7 @@ from penstock.mechanisms.flow.architecture import (
     starting_parameters,
 )
 from penstock.mechanisms.flow.clipping import AT_ONCE, inner_clip
-from penstock.mechanisms.flow.protocol import Flow
+from penstock.mechanisms.flow.interface import Flow
 from penstock.privacy.noise.sources import NOBODY
 
 Array = NDArray[np.float64]
@@ -329,7 +329,7 @@ class TorchFlows:
 
 
 class TorchFlow:
-    """One flow on torch, on any device; see :class:`penstock.mechanisms.flow.protocol.Flow`."""
+    """One flow on torch, on any device; see :class:`penstock.mechanisms.flow.interface.Flow`."""
 
     def __init__(self, arch: Architecture, device: str = "cpu", precision: str = "single") -> None:
         self.joint = TorchFlows(arch, device, precision)

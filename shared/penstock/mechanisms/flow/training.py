@@ -1,7 +1,7 @@
 r"""Training of flows by Adam on noisy clipped gradients: the loop, whatever the engine.
 
 The loss is the sum of -log p(row), the unit a person. An engine sums clipped gradients
-(:meth:`penstock.mechanisms.flow.protocol.Flow.clipped_sum`); what is done with the sums is here.
+(:meth:`penstock.mechanisms.flow.interface.Flow.clipped_sum`); what is done with the sums is here.
 
 Formal guarantees (zero-out, public n), of one step's noisy sum:
 
@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from penstock.base.errors import InvalidInput, Problem
 from penstock.mechanisms.flow.architecture import active, project
-from penstock.mechanisms.flow.protocol import Descending, Flow, Joining, Joint
+from penstock.mechanisms.flow.interface import Descending, Flow, Joining, Joint
 from penstock.privacy.measurements import GaussianSum, PoissonSample, Query, answer, drive
 from penstock.privacy.noise.sources import NoiseSource, poisson_batch
 

@@ -9,7 +9,7 @@ from penstock.mechanisms.gibbs.settings import Gibbs, answer_terms
 from penstock.mechanisms.memory import Memory
 from penstock.mechanisms.parts import Part, Progress
 from penstock.mechanisms.protocol import Array, Asked, Bools, Mechanism
-from penstock.mechanisms.released import COPY, Shape, answer_schema
+from penstock.mechanisms.released import ANSWER, Kind, PartShape, Shape, answer_schema
 from penstock.schema import Schema
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class _Mechanism(Mechanism[Gibbs, "Plan"]):
 
     def shape(self, asked: Asked[Gibbs], persons: int) -> Shape:
         terms = len(_terms(asked))
-        return Shape(answer_schema(terms), (COPY,), {1: terms})
+        return Shape((PartShape(ANSWER, Kind.ONCE, answer_schema(terms), terms),))
 
     def counts_rows(self, asked: Asked[Gibbs]) -> bool:
         """An answer has no tables."""

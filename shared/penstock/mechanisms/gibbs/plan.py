@@ -23,9 +23,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from penstock.base.errors import InvalidInput, Problem
-from penstock.mechanisms.gibbs import chain, sums
-from penstock.mechanisms.gibbs.chain import Schedule
+from penstock.mechanisms.gibbs import langevin, sums
 from penstock.mechanisms.gibbs.design import question
+from penstock.mechanisms.gibbs.langevin import Schedule
 from penstock.mechanisms.gibbs.posing import Question
 from penstock.mechanisms.gibbs.settings import Gibbs
 from penstock.privacy.accounting.accountant import epsilon
@@ -249,10 +249,14 @@ def _schedule(
     """A preconditioned chain with decreasing steps, or as many plain steps as the study asks."""
     heavy = mechanism.dynamics == "underdamped"
     if mechanism.steps is None:
-        return chain.averaging(STEPS, asked.posing.growth(signal), mu, MOMENTUM if heavy else 0.0)
+        return langevin.averaging(
+            STEPS, asked.posing.growth(signal), mu, MOMENTUM if heavy else 0.0
+        )
     smoothness = rows * largest_bend(asked, bound, asked.posing.reach(signal)) + mechanism.ridge
     momentum = PLAIN_MOMENTUM if heavy else 0.0
-    return chain.plain(mechanism.steps, 1 / smoothness, mechanism.ridge, smoothness, mu, momentum)
+    return langevin.plain(
+        mechanism.steps, 1 / smoothness, mechanism.ridge, smoothness, mu, momentum
+    )
 
 
 def squared_bound(asked: Question, bound: float) -> float:

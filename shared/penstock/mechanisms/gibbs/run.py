@@ -16,24 +16,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.base.errors import InvalidEvent, InvalidInput, Problem
-from penstock.mechanisms.gibbs.chain import Ended, Preconditioner, carried, descend
 from penstock.mechanisms.gibbs.curvature import definite, share_of_start, shrunk
 from penstock.mechanisms.gibbs.design import read, reporting
+from penstock.mechanisms.gibbs.langevin import Ended, Preconditioner, carried, descend
 from penstock.mechanisms.gibbs.plan import (
     Plan,
     largest_bend,
     narrowed,
 )
-from penstock.mechanisms.gibbs.posed import (
-    curvature_cap,
-    posed,
-    release_curvature,
-)
 from penstock.mechanisms.gibbs.posing import Loss, Rows, Summaries
 from penstock.mechanisms.gibbs.posterior import Posterior, Regression
+from penstock.mechanisms.gibbs.preparation import (
+    curvature_cap,
+    pose_posterior,
+    release_curvature,
+)
 from penstock.mechanisms.gibbs.summaries import summarise
 from penstock.mechanisms.gibbs.sums import add_up
 from penstock.mechanisms.parts import Part, Progress
+from penstock.mechanisms.released import ANSWER
 from penstock.privacy.noise.sources import NoiseSource
 from penstock.schema.encoding import Encoding
 
@@ -93,7 +94,7 @@ def run(
         "estimate": estimate,
     }
     columns |= {f"cov_{i + 1}": covariance[:, i] for i in range(len(estimate))}
-    yield Part(1, columns)
+    yield Part(ANSWER, columns)
 
 
 def answer(
@@ -106,7 +107,7 @@ def answer(
     """Coefficients (p,) and covariance (p, p) on the reporting scale."""
     seen = summarise(plan, rows, noise)
     plan = narrowed(plan, seen.count)
-    curvature, spread, posterior = posed(plan, rows, seen, noise, device)
+    curvature, spread, posterior = pose_posterior(plan, rows, seen, noise, device)
     check_smooth(plan, posterior)
     ended = descend(
         posterior.gradient,

@@ -33,8 +33,8 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from penstock.base.errors import Hopeless
-from penstock.mechanisms.gibbs.chain import Ended, carried
 from penstock.mechanisms.gibbs.curvature import definite, share_of_start
+from penstock.mechanisms.gibbs.langevin import Ended, carried
 from penstock.mechanisms.gibbs.plan import (
     EXTRA,
     Plan,

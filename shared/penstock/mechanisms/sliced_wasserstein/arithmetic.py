@@ -175,10 +175,15 @@ class OnDevice:
         return x + self.numbers(values)
 
     def into_ball(self, x: torch.Tensor, radius: float) -> torch.Tensor:
-        from penstock.mechanisms.sliced_wasserstein.particles import into_ball
-
         return into_ball(x, radius)
 
     def values(self, x: torch.Tensor) -> Numbers:
         found: Numbers = x.T.cpu().numpy()
         return found
+
+
+def into_ball(x: torch.Tensor, radius: float) -> torch.Tensor:
+    """Each column of (d, m) brought back to the ball of this radius, along its own line."""
+    norm = x.norm(dim=0, keepdim=True).clamp_(min=1e-30)
+    kept: torch.Tensor = x * (radius / norm).clamp_(max=1.0)
+    return kept

@@ -22,9 +22,9 @@ from penstock.mechanisms.sliced_wasserstein.batches import (
     resampled,
 )
 from penstock.mechanisms.sliced_wasserstein.directions import paired_stack
+from penstock.mechanisms.sliced_wasserstein.distribution import REACH, predicted
 from penstock.mechanisms.sliced_wasserstein.goals import Goal, Schedule, goals
 from penstock.mechanisms.sliced_wasserstein.sketch import Directions, measure_sketch, release_sketch
-from penstock.mechanisms.sliced_wasserstein.targets import REACH, predicted
 from penstock.mechanisms.tables.stages import Begun, Transport
 from penstock.privacy.measurements import GaussianSum, WholeSum
 from penstock.privacy.noise.sources import NoiseSource

@@ -6,8 +6,7 @@ function, is kept on a grid over their range; any other point is then moved by t
 displacements. So rows are made one by one: how many are asked for, and in what batches, changes
 none of them; copies are independent draws from one released distribution, as the rules that
 combine copies assume; and a release larger than memory streams. (Particles that are matched rank
-by rank, as in :mod:`penstock.mechanisms.sliced_wasserstein.particles`, repel each other: a copy of
-them varies less than a sample does.)
+by rank repel each other: a copy of them varies less than a sample does.)
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from penstock.mechanisms.sliced_wasserstein.targets import Targets
+from penstock.mechanisms.sliced_wasserstein.distribution import Targets
 
 Array = NDArray[np.float64]
 

@@ -96,7 +96,7 @@ def match_outcome(
         weights = np.zeros(model.size)
         weights[asked] = chosen
         scores = model.scores(reference, design, coded) * weights
-        total = _sum_persons(scores, present, per_person, measurement, noise)
+        total = release_scores(scores, present, per_person, measurement, noise)
         found = _clipped(imagined * chosen)
         theta, told = _solve(model, found, total[asked] / count, sd, theta, beliefs)
         # The next round trusts its own numbers more.
@@ -150,7 +150,7 @@ def _clipped(scores: Array) -> Array:
     return np.asarray(scores / np.maximum(length, 1.0)[..., None])
 
 
-def _sum_persons(
+def release_scores(
     scores: Array,
     present: Bools,
     per_person: int,

@@ -1,6 +1,6 @@
 r"""What is known of all covariates together: noisy counts, noisy moments, and a Gaussian copula.
 
-Counts are of each column's cells (:mod:`~penstock.mechanisms.structured.cells`), read as
+Counts are of each column's cells (:mod:`~penstock.mechanisms.structured.grids`), read as
 :mod:`~penstock.mechanisms.structured.densities` does. Moments are of normal scores of the cells,
 which reach but a few spreads however skewed a column is, each divided by the root of how far. A
 person's vector (w∘s, 1) has norm at most R; w is
@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 from scipy.stats import qmc
 
-from penstock.mechanisms.structured.cells import (
+from penstock.mechanisms.structured.densities import Known, estimate_density
+from penstock.mechanisms.structured.grids import (
     Grid,
     draw_values,
     middle_of,

@@ -11,6 +11,10 @@ from penstock.base.errors import Problem
 from penstock.questions.estimands import Estimand
 from penstock.schema import Schema
 
+MODELLED = ("cox",)
+"""Regressions whose outcome is drawn from a model of its own. Of the others' outcomes the tables
+hold what pairs of columns say, as of any column; the report says so."""
+
 
 @dataclass(frozen=True, slots=True)
 class Structured:
@@ -38,26 +42,12 @@ class Structured:
     def problems(self, schema: Schema, estimands: Sequence[Estimand]) -> list[Problem]:
         """What this study and schema ask that the mechanism cannot do."""
         check = Checks("mechanism")
-        chosen: dict[str, str] = {}
-        for estimand in estimands:
-            if not estimand.regression.compares:
-                continue
-            first = chosen.setdefault(estimand.outcome, estimand.model)
-            if first != estimand.model:
-                check.add(
-                    "name",
-                    f"draws the outcome {estimand.outcome!r} from one model",
-                    value=f"{first} and {estimand.model}",
-                    bound="one model for each outcome",
-                    remedy="Ask one of them in a study of its own",
-                )
-        for outcome in chosen:
-            for other in estimands:
-                if outcome in other.covariates and other.outcome in chosen:
-                    check.add(
-                        "name",
-                        f"draws the outcome {outcome!r} after all covariates, and the estimand"
-                        f" {other.name!r} adjusts for it",
-                        remedy="Ask that one in a study of its own",
-                    )
+        durations = [c for c in schema.columns if c.event is not None]
+        if len(schema.columns) == 2 * len(durations):
+            check.add(
+                "name",
+                "draws each duration given other columns, and the study has none",
+                bound="at least one column besides durations and their events",
+                remedy="Add one, or choose another mechanism",
+            )
         return check.problems

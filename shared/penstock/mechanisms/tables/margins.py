@@ -182,7 +182,7 @@ def _read_counts(
             row[: len(part)] = part
     halves = [parts[o.duration][:-1].reshape(2, times) for o in outcomes]
     at_end = np.array([(parts[o.duration][-1] + parts[o.end][1]) / 2 for o in outcomes])
-    total = _rows(float(counted[0]), parts, sd, most)
+    total = estimate_rows(float(counted[0]), parts, sd, most)
     return Counts(bins, np.array(halves).reshape(-1, 2, times), at_end, total, sd)
 
 
@@ -230,7 +230,7 @@ def outcome_states(x: Array, outcome: Outcome) -> tuple[Bools, Bools]:
     return happened, np.asarray(~happened & (x[..., outcome.end] > 0))
 
 
-def _rows(counted: float, parts: Sequence[Array], sd: float, most: int) -> float:
+def estimate_rows(counted: float, parts: Sequence[Array], sd: float, most: int) -> float:
     """The number of rows present, which every column's counts add up to as well.
 
     Their mean, weighed by precision: sums of c counts have c times the variance of ``counted``. At

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 from penstock.mechanisms.memory import Memory
 from penstock.mechanisms.parts import Part, Progress
 from penstock.mechanisms.protocol import Array, Asked, Bools, Mechanism, Settings
-from penstock.mechanisms.released import COPY, Shape, synthetic_counts
+from penstock.mechanisms.released import Shape, shape_copies, shape_refits
 from penstock.mechanisms.tables.words import FILES, tables_returned
 from penstock.schema import Schema
 
@@ -39,8 +39,8 @@ class TableMechanism(Mechanism[S, "Plan"]):
         return release_memory(plan, schema, dictionary or schema, threads)
 
     def shape(self, asked: Asked[S], persons: int) -> Shape:
-        counts = synthetic_counts(asked.settings, asked.schema, persons)
-        return Shape(asked.schema, (COPY,), counts, counted=self.counts_rows(asked))
+        given, counted = (asked.settings, asked.schema, persons), self.counts_rows(asked)
+        return Shape(shape_copies(*given, counted=counted) + shape_refits(*given, counted=counted))
 
     def counts_rows(self, asked: Asked[S]) -> bool:
         """A flow from public rows has counted nobody: a row for each that the frame may hold."""
@@ -63,8 +63,8 @@ class TableMechanism(Mechanism[S, "Plan"]):
         from penstock.mechanisms.tables import run
 
         given = (encoding, rows, present, noise, progress, device, public, threads)
-        for copy, table in run.draw(plan, *given):
-            yield Part(copy, encoding.decode(table))
+        for name, table in run.draw(plan, *given):
+            yield Part(name, encoding.decode(table))
 
     def returned(self, asked: Asked[S]) -> list[str]:
         return [tables_returned(asked, self.counts_rows(asked)), f"pull writes {FILES}"]

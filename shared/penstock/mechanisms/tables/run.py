@@ -37,7 +37,7 @@ from numpy.typing import NDArray
 
 from penstock.base.errors import InvalidInput, Problem
 from penstock.mechanisms.parts import Progress
-from penstock.mechanisms.released import refit_copy
+from penstock.mechanisms.released import name_copy, name_refit, refit_copy
 from penstock.mechanisms.tables.fitting import Encoding, Model, fit, fit_many
 from penstock.mechanisms.tables.latent_noise import inject, likely_present, thinned
 from penstock.mechanisms.tables.plan import Plan
@@ -93,13 +93,9 @@ def run(
     Raises:
         InvalidInput: shapes that are not the plan's, or public rows missing or not wanted.
     """
-    copies: list[Array] = []
-    refits: list[Array] = []
-    for label, table in draw(
-        plan, encoding, rows, present, noise, progress, device, public, threads
-    ):
-        (copies if label > 0 else refits).append(table)
-    return Release(copies, refits)
+    given = (encoding, rows, present, noise, progress, device, public, threads)
+    tables = [table for _, table in draw(plan, *given)]
+    return Release(tables[: plan.copies], tables[plan.copies :])
 
 
 def draw(
@@ -112,8 +108,8 @@ def draw(
     device: str = "cpu",
     public: tuple[Array, Bools] | None = None,
     threads: int = 1,
-) -> Iterator[tuple[int, Array]]:
-    """The tables of :func:`run` one by one: copies as 1, 2, …, then refits as -1, -2, …"""
+) -> Iterator[tuple[str, Array]]:
+    """The tables of :func:`run` one by one, by name: the copies, then the refits."""
     _check_shapes(plan, encoding, rows, present, public)
     seen = (rows, present) if public is None else public
     tick = _counter(plan.stages.body.steps * (1 + plan.refits), progress)
@@ -124,10 +120,10 @@ def draw(
         table = _draw(plan, model, latents, present, noise)
         if index < plan.refits:  # later ones have no refit made from them
             kept.append(table)
-        yield index + 1, table
+        yield name_copy(index + 1), table
     refits = _refits(plan, encoding, model, kept, noise, tick, device, threads)
     for index, table in enumerate(refits):
-        yield -index - 1, table
+        yield name_refit(index + 1), table
 
 
 def _counter(total: int, progress: Progress | None) -> Callable[[], Progress | None]:

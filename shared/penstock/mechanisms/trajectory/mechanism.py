@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING
 from penstock.mechanisms.memory import Memory
 from penstock.mechanisms.parts import Part, Progress
 from penstock.mechanisms.protocol import Array, Asked, Bools, Mechanism
-from penstock.mechanisms.released import COPY, PATH, Shape, synthetic_counts
+from penstock.mechanisms.released import (
+    PARTICLES,
+    PATHS,
+    Kind,
+    PartShape,
+    Shape,
+    shape_copies,
+    shape_refits,
+)
 from penstock.mechanisms.tables.words import FILES, NOTES, tables_returned
 from penstock.mechanisms.trajectory.draft import draft_settings
 from penstock.mechanisms.trajectory.settings import Trajectory
@@ -58,18 +66,15 @@ class _Mechanism(Mechanism[Trajectory, "Plan"]):
         return release_memory(plan, schema, dictionary or schema, threads)
 
     def shape(self, asked: Asked[Trajectory], persons: int) -> Shape:
-        used, schema = asked.settings, asked.schema
-        counts = synthetic_counts(used, schema, persons)
-        particles = used.particles * used.time_points(schema)
-        counts[0] = particles + used.paths * used.path_times
+        used, schema, counted = asked.settings, asked.schema, self.counts_rows(asked)
+        count, each = used.particles * used.time_points(schema), used.path_times
         return Shape(
-            schema,
-            (COPY, PATH),
-            counts,
-            particles,
-            used.paths,
-            used.path_times,
-            counted=self.counts_rows(asked),
+            (
+                *shape_copies(used, schema, persons, counted=counted),
+                PartShape(PARTICLES, Kind.ONCE, schema, count),
+                PartShape(PATHS, Kind.ONCE, schema, used.paths * each, each=each),
+                *shape_refits(used, schema, persons, counted=counted),
+            )
         )
 
     def counts_rows(self, asked: Asked[Trajectory]) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from penstock.base.errors import InvalidInput, Problem
 from penstock.mechanisms.trajectory.settings import Trajectory
 from penstock.mechanisms.trajectory.start import Start
-from penstock.mechanisms.trajectory.times import Times, times_of, unit_temperature
+from penstock.mechanisms.trajectory.time_points import Times, times_of, unit_temperature
 from penstock.privacy.accounting.accountant import epsilon
 from penstock.privacy.calibration import Accountant, smallest_scale
 from penstock.privacy.events import Event

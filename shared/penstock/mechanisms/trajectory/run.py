@@ -29,7 +29,7 @@ from scipy.stats import qmc
 
 from penstock.base.errors import InvalidInput, Problem
 from penstock.mechanisms.parts import Part, Progress
-from penstock.mechanisms.released import refit_copy
+from penstock.mechanisms.released import PARTICLES, PATHS, name_copy, name_refit, refit_copy
 from penstock.mechanisms.trajectory.drift import Rows
 from penstock.mechanisms.trajectory.dynamics import descend
 from penstock.mechanisms.trajectory.paths import couple, sample_paths
@@ -103,7 +103,7 @@ def run(
         drawn = table(plan, encoding, model, noise)
         if copy <= plan.refits:  # later ones have no refit made from them
             kept.append(drawn)
-        yield _snapshots(plan, model, drawn, copy)
+        yield _snapshots(plan, model, drawn, name_copy(copy))
     yield _particles(plan, encoding, model)
     yield from _paths(plan, encoding, model, noise)
     for refit in range(1, plan.refits + 1):
@@ -111,14 +111,14 @@ def run(
         made_of = kept[refit_copy(refit, plan.copies) - 1]
         pseudo, there = _rows_of(plan, encoding, model, made_of, source)
         again = fit(plan, encoding, pseudo, there, source, tick, *where)
-        yield _snapshots(plan, again, table(plan, encoding, again, source), -refit)
+        drawn = table(plan, encoding, again, source)
+        yield _snapshots(plan, again, drawn, name_refit(refit))
 
 
-def _snapshots(plan: Plan, model: Model, columns: Mapping[str, Array], copy: int) -> Part:
+def _snapshots(plan: Plan, model: Model, columns: Mapping[str, Array], name: str) -> Part:
     """A table's first rows, as many as the model was fitted on, as released."""
     count = size(plan, model)
-    kept = {name: values[:count] for name, values in columns.items()}
-    return Part(copy, kept, np.zeros(count, dtype=np.int32))
+    return Part(name, {column: values[:count] for column, values in columns.items()})
 
 
 def size(plan: Plan, model: Model) -> int:
@@ -355,7 +355,7 @@ def _particles(plan: Plan, encoding: Encoding, model: Model) -> Part:
     count, m, d = model.particles.shape
     times = np.repeat(plan.times.at(plan.times.positions), m)
     columns = _decoded(plan, encoding, model.particles.reshape(count * m, d), times)
-    return Part(0, columns, np.full(count * m, -1, dtype=np.int32))
+    return Part(PARTICLES, columns)
 
 
 def _paths(plan: Plan, encoding: Encoding, model: Model, noise: NoiseSource) -> Iterator[Part]:
@@ -366,14 +366,13 @@ def _paths(plan: Plan, encoding: Encoding, model: Model, noise: NoiseSource) -> 
     for first in range(0, plan.paths, at_once):
         size = min(at_once, plan.paths - first)
         z = _walk(plan, model, positions, size, rng)
-        numbers = np.arange(first + 1, first + size + 1, dtype=np.int32)
         few = max(1, _DECODED_AT_ONCE // (plan.path_times * len(plan.space)))
         for at in range(0, size, few):
-            part, who = z[at : at + few], numbers[at : at + few]
+            part = z[at : at + few]
             columns = _decoded(
-                plan, encoding, part.reshape(-1, len(plan.space)), np.tile(times, len(who))
+                plan, encoding, part.reshape(-1, len(plan.space)), np.tile(times, len(part))
             )
-            yield Part(0, columns, np.repeat(who, plan.path_times))
+            yield Part(PATHS, columns)
 
 
 def _rows_of(

@@ -6,9 +6,8 @@ Two accountants, never mixed:
   fixed before it runs, the best order may be taken. For a *lineage*, which composes adaptively
   chosen studies, one order or a grid is fixed at creation (:mod:`penstock.privacy.filters`).
 - **dp-accounting's PLD is reported** beside it (:mod:`penstock.privacy.accounting.pld`), or the
-  closed form
-  where all is Gaussian: tighter by 10-40 %, for the mechanisms actually run, and for the
-  replace-one relation that papers and ethics boards quote.
+  closed form where all is Gaussian: tighter by 10-40 %, for the mechanisms actually run, and for
+  the replace-one relation that papers and ethics boards quote.
 """
 
 from __future__ import annotations

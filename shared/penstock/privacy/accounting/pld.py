@@ -37,7 +37,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -68,6 +68,9 @@ from penstock.privacy.events import (
     Unbounded,
     by_person,
 )
+
+if TYPE_CHECKING:
+    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
 INTERVAL = 1e-4
 """Losses are rounded to this grid, or to a coarser one where the grid would get too long."""
@@ -186,7 +189,7 @@ class Whole:
     """
 
     mu: float | None
-    distribution: Any
+    distribution: PrivacyLossDistribution
     swell: float
     shift: float
     error: float
@@ -285,7 +288,7 @@ def _interval(rough: float, squared: float, others: Mapping[Release, int]) -> fl
 
 def _distributions(
     squared: float, others: Mapping[Release, int], interval: float, replaced: bool
-) -> Iterator[Any]:
+) -> Iterator[PrivacyLossDistribution]:
     """One privacy loss distribution for each kind of event, composed with itself."""
     # dp-accounting imports slowly, and the analyst's half of this package never needs it.
     from dp_accounting import NeighboringRelation
@@ -329,7 +332,7 @@ def _distributions(
         yield _of_profile(partial(_delta_by_renyi, curve), interval)
 
 
-def _repeat(distribution: Any, count: int) -> Any:
+def _repeat(distribution: PrivacyLossDistribution, count: int) -> PrivacyLossDistribution:
     """``count`` copies composed; above 10,000 by squaring, which cuts tails as it goes.
 
     One convolution would need memory for all ``count`` widths, and dp-accounting raises the number
@@ -352,7 +355,7 @@ def _repeat(distribution: Any, count: int) -> Any:
 # -- distributions from curves -----------------------------------------------------------------
 
 
-def _response(epsilon: float, interval: float) -> Any:
+def _response(epsilon: float, interval: float) -> PrivacyLossDistribution:
     """Randomized response at ε: its two losses, each shared out between two cells."""
     from dp_accounting.pld import pld_pmf
     from dp_accounting.pld import privacy_loss_distribution as library
@@ -367,7 +370,7 @@ def _response(epsilon: float, interval: float) -> Any:
     return library.PrivacyLossDistribution(pmf)
 
 
-def _of_profile(profile: Callable[[Array], Array], interval: float) -> Any:
+def _of_profile(profile: Callable[[Array], Array], interval: float) -> PrivacyLossDistribution:
     r"""A distribution that dominates everything with this profile in both directions.
 
     ``profile`` bounds δ(ε) for ε ≥ 0 and both orders of the neighbours. The masses at h, 2h, ...

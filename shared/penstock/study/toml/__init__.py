@@ -1,16 +1,22 @@
 """Dictionaries and studies as TOML text: parsing, drafts, templates. Text in, text out.
 
-Only :mod:`penstock.study.toml.files` touches a file: size and depth are bounded before it is
-parsed.
+Only :mod:`penstock.study.toml.bounded_files` touches a file: size and depth are bounded
+before it is parsed.
 """
 
+from penstock.study.toml.bounded_files import read_file
 from penstock.study.toml.choices import mechanism_for, question_for
 from penstock.study.toml.codebook import Codebook, read_codebook
 from penstock.study.toml.dictionary import FRAME, DictionaryFile, parse_dictionary
-from penstock.study.toml.draft import Guess, Roles, dictionary_draft, guess_person, infer_kind
-from penstock.study.toml.files import read_file
-from penstock.study.toml.study import parse_study
-from penstock.study.toml.templates import dictionary_toml, study_template, study_toml
+from penstock.study.toml.dictionary_draft import (
+    Guess,
+    Roles,
+    draft_dictionary,
+    guess_person,
+    infer_kind,
+)
+from penstock.study.toml.study_file import parse_study
+from penstock.study.toml.templates import draft_study, write_dictionary, write_study
 
 __all__ = [
     "FRAME",
@@ -18,8 +24,8 @@ __all__ = [
     "DictionaryFile",
     "Guess",
     "Roles",
-    "dictionary_draft",
-    "dictionary_toml",
+    "draft_dictionary",
+    "draft_study",
     "guess_person",
     "infer_kind",
     "mechanism_for",
@@ -28,6 +34,6 @@ __all__ = [
     "question_for",
     "read_codebook",
     "read_file",
-    "study_template",
-    "study_toml",
+    "write_dictionary",
+    "write_study",
 ]

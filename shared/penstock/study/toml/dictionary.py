@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
 
 from penstock.base.checks import Checks, shown, unknown_keys, within
+from penstock.base.documents import Json, JsonView
 from penstock.base.errors import InvalidInput, Problem
 from penstock.schema import LEVELS_PUBLIC, Column, Schema, read_columns
 from penstock.study.toml.reader import as_text, read_toml
@@ -116,7 +116,7 @@ def parse_dictionary(text: str, *, framed: bool = False) -> DictionaryFile:
     plain, said = _take_others(values.get("columns"))
     columns, written, found = read_column_tables(plain)
     problems += found
-    data: dict[str, Any] = {k: values[k] for k in ("person", "max_rows_per_person") if k in values}
+    data: Json = {k: values[k] for k in ("person", "max_rows_per_person") if k in values}
     data["columns"] = columns
     absent = not isinstance(values.get("columns"), Mapping)
     sound, _, more = read_columns(data)
@@ -132,7 +132,7 @@ def parse_dictionary(text: str, *, framed: bool = False) -> DictionaryFile:
     return DictionaryFile(Schema.from_dict(data), title, persons, others)
 
 
-def _frame(check: Checks, values: Mapping[str, Any], framed: bool) -> int | None:
+def _frame(check: Checks, values: JsonView, framed: bool) -> int | None:
     """The declared frame; None where there is none, or a problem was added."""
     given = values.get("persons")
     if given is None and not framed:
@@ -174,7 +174,7 @@ def _check_others(
 
 def read_column_tables(
     tables: object,
-) -> tuple[list[dict[str, Any]], dict[str, str], list[Problem]]:
+) -> tuple[list[Json], dict[str, str], list[Problem]]:
     """``[columns.NAME]`` tables in the canonical JSON form.
 
     Returns:
@@ -184,7 +184,7 @@ def read_column_tables(
     if not isinstance(tables, Mapping):
         remedy = "Describe each column in a table of its own, [columns.NAME]"
         return [], {}, [Problem("columns", "is missing or not a table", remedy=remedy)]
-    columns: list[dict[str, Any]] = []
+    columns: list[Json] = []
     written: dict[str, str] = {}
     problems: list[Problem] = []
     for name, table in tables.items():
@@ -192,7 +192,7 @@ def read_column_tables(
         if not isinstance(table, Mapping):
             problems.append(Problem(path, "must be a table", value=shown(table)))
             continue
-        column: dict[str, Any] = {"name": name}
+        column: Json = {"name": name}
         for key, value in table.items():
             canonical = ALIASES.get(key, str(key))
             if canonical in column and canonical in _KEYS:

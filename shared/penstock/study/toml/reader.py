@@ -10,8 +10,8 @@ import re
 import tomllib
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
 
+from penstock.base.documents import Json
 from penstock.base.errors import InvalidInput, Problem
 
 MAX_BYTES = 1_000_000
@@ -30,7 +30,7 @@ _PLAIN = re.compile(r"[^,\]}#\n]*")
 _QUIET = re.compile(r"(?:[^\"'\[\]{}.,#\n]++|#[^\n]*+)++")
 
 
-def read_toml(text: str, what: str) -> tuple[dict[str, Any], Lines]:
+def read_toml(text: str, what: str) -> tuple[Json, Lines]:
     """Values and lines of a TOML text.
 
     Size and depth are bounded before anything is parsed: a key of half a million dots is a

@@ -50,7 +50,7 @@ _EXAMPLE = f"""\
 """
 
 
-def dictionary_toml(
+def write_dictionary(
     schema: Schema, persons: int | None = None, others: Mapping[str, str] | None = None
 ) -> str:
     """A site's dictionary: :func:`~penstock.study.toml.dictionary.parse_dictionary` reads it back.
@@ -67,7 +67,7 @@ def dictionary_toml(
     return "\n".join([_pairs(frame | _person(schema)), *columns])
 
 
-def study_toml(study: Study, mechanisms: Registry = MECHANISMS) -> str:
+def write_study(study: Study, mechanisms: Registry = MECHANISMS) -> str:
     """A complete, commented study file: :func:`.study.parse_study` reads it back."""
     head = {
         f.name: getattr(study, f.name)
@@ -95,7 +95,7 @@ def study_toml(study: Study, mechanisms: Registry = MECHANISMS) -> str:
     )
 
 
-def study_template(
+def draft_study(
     schema: Schema,
     *,
     name: str,
@@ -134,7 +134,7 @@ def study_template(
         not_before=not_before,
         expires=expires,
     )
-    return study_toml(study)
+    return write_study(study)
 
 
 def _pairs(pairs: Mapping[str, object]) -> str:

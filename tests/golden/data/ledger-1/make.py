@@ -30,8 +30,8 @@ from penstock.privacy.events import (
 from penstock.wire.messages import JobState
 from penstock.wire.signatures import generate_key, private_to_pem
 from penstock_client.gate.jobs import Job, Jobs
-from penstock_client.ledger.database import Database
 from penstock_client.ledger.ledger import Ledger
+from penstock_client.ledger.sqlite_file import Database
 from penstock_client.ledger.state import Charge
 
 DELTA = 1e-5

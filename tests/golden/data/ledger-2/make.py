@@ -36,8 +36,8 @@ from penstock.privacy.events import Gaussian, NoisyDescent
 from penstock.privacy.request import PrivacyRequest
 from penstock.wire.messages import JobState
 from penstock_client.ledger import decisions
-from penstock_client.ledger.database import Database
 from penstock_client.ledger.ledger import Ledger
+from penstock_client.ledger.sqlite_file import Database
 from penstock_client.ledger.state import Charge
 from penstock_client.site.site_paths import SitePaths
 from penstock_server.install.enrolment import enrol_site

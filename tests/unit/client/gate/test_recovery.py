@@ -29,8 +29,8 @@ from penstock_client.gate.recovery import (
 )
 from penstock_client.ledger.budget import measure_left, measure_spent, summarize_budget
 from penstock_client.ledger.chain import fold_records
-from penstock_client.ledger.database import Database, hold_exclusively
 from penstock_client.ledger.ledger import Ledger
+from penstock_client.ledger.sqlite_file import Database, hold_exclusively
 from penstock_client.ledger.state import Charge, State
 from penstock_client.site.site_paths import SitePaths
 

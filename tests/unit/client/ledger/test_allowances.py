@@ -32,8 +32,8 @@ from penstock_client.ledger.allowances import (
     read_year,
 )
 from penstock_client.ledger.chain import fold_records
-from penstock_client.ledger.database import Database
 from penstock_client.ledger.ledger import Ledger
+from penstock_client.ledger.sqlite_file import Database
 from penstock_client.ledger.state import Charge
 from penstock_client.site.policy import Policy
 from penstock_client.site.signers import Signer, Trust

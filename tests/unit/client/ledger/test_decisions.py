@@ -21,8 +21,8 @@ from penstock_client.gate.running import Runner
 from penstock_client.gate.stores import Stores
 from penstock_client.ledger import decisions as kept
 from penstock_client.ledger import replay
-from penstock_client.ledger.database import hold_exclusively
 from penstock_client.ledger.decisions import Decisions, Who
+from penstock_client.ledger.sqlite_file import hold_exclusively
 from penstock_client.site.site_paths import SitePaths
 from penstock_client.site.site_settings import read_settings
 
@@ -53,7 +53,7 @@ def gate(site):
     with hold_exclusively(site.paths.lock):
         stores = Stores(site.paths, read_settings(site.paths))
         made = Gate(stores, Runner(stores))
-        made.runner.recover()
+        made.runner.settlement.recover()
         yield made
         stores.database.close()
         stores.decisions.close()

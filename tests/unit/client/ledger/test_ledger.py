@@ -17,8 +17,8 @@ from penstock.base.errors import (
 from penstock.privacy.events import Gaussian, Unbounded
 from penstock.wire.signatures import generate_key, public_hex
 from penstock_client.ledger.chain import fold_records
-from penstock_client.ledger.database import Database, hold_exclusively
 from penstock_client.ledger.ledger import Ledger
+from penstock_client.ledger.sqlite_file import Database, hold_exclusively
 from penstock_client.ledger.state import Charge
 
 KEY = generate_key()

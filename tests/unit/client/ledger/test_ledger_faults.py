@@ -20,8 +20,8 @@ from tests.support.ledgers import DIGESTS, ROWS
 from penstock.base.errors import BudgetExceeded, LedgerError, LedgerLocked
 from penstock.privacy.events import Gaussian
 from penstock.wire.signatures import generate_key, public_hex
-from penstock_client.ledger.database import Database, hold_exclusively
 from penstock_client.ledger.ledger import Ledger
+from penstock_client.ledger.sqlite_file import Database, hold_exclusively
 from penstock_client.ledger.state import Charge, State
 
 KEY = generate_key()
@@ -255,7 +255,7 @@ def test_the_one_file_is_a_backup_whenever_nothing_is_being_written(tmp_path):
 def test_two_processes_at_once_are_one_too_many(tmp_path):
     program = (
         "import sys; from pathlib import Path\n"
-        "from penstock_client.ledger.database import hold_exclusively\n"
+        "from penstock_client.ledger.sqlite_file import hold_exclusively\n"
         "with hold_exclusively(Path(sys.argv[1])):\n    pass"
     )
     path = os.pathsep.join(p for p in sys.path if p)

@@ -19,7 +19,7 @@ from penstock.schema import Column, Schema
 from penstock.study.toml import (
     Guess,
     Roles,
-    dictionary_draft,
+    draft_dictionary,
     guess_person,
     infer_kind,
     parse_dictionary,
@@ -502,7 +502,7 @@ def test_any_cell_at_all_is_recoded_within_the_schema_and_the_same_each_time(cel
 )
 def test_a_column_called_like_a_persons_id_was_drafted_as_a_number(names, found):
     assert guess_person(names) == found
-    text = dictionary_draft({name: Guess("integer") for name in names})
+    text = draft_dictionary({name: Guess("integer") for name in names})
     assert (f'\nperson = "{found}"  # guessed from its name' in text) is (found is not None)
     assert ("\n# person = " in text) is (found is None)
     assert f"[columns.{found}]" not in text
@@ -511,7 +511,7 @@ def test_a_column_called_like_a_persons_id_was_drafted_as_a_number(names, found)
 def test_roles_that_were_said_stand_before_guesses():
     guesses = {n: Guess("integer") for n in ("id", "fu", "status", "note", "age")}
     roles = Roles(person=None, time="fu", event="status", left_out=("note",))
-    text = dictionary_draft(guesses, None, roles)
+    text = draft_dictionary(guesses, None, roles)
     assert '[columns.fu]\nkind = "duration"\nevent = "status"\n' in text
     assert '[columns.status]\nkind = "event"\n' in text
     assert "[columns.id]" in text
@@ -541,7 +541,7 @@ def test_what_a_file_shows_is_its_layout_and_kinds_and_no_value(tmp_path):
     said = text.partition('[source]\ndelimiter = ";"  # guessed')[2]
     assert 'from = "Edad (años)"' in said
     assert not any(value in said for value in ("z7", "61", "5,25", "03.04"))
-    draft = dictionary_draft(seen.guesses, None, None, tuple(seen.dates))
+    draft = draft_dictionary(seen.guesses, None, None, tuple(seen.dates))
     assert "# Dates, of which recoding.toml makes times: Fecha" in draft
     assert "[columns.Fecha]" not in draft
 
@@ -553,7 +553,7 @@ def test_dates_are_not_drafted_as_columns_whatever_the_file_calls_them(tmp_path)
     seen = outline_source(path)
     assert seen.dates == {"letzter_Kontakt": "letzter Kontakt"}
     assert "(use `since`): letzter Kontakt\n" in seen.recoding()
-    draft = dictionary_draft(seen.guesses, None, None, tuple(seen.dates))
+    draft = draft_dictionary(seen.guesses, None, None, tuple(seen.dates))
     assert "[columns.letzter_Kontakt]" not in draft
 
 

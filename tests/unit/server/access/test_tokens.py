@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from penstock.base.errors import CoordinatorError, InvalidInput
-from penstock_server.access.accesslog import AccessLog
+from penstock_server.access.access_chain import AccessLog
 from penstock_server.access.tokens import TOKEN, Role, Token, Tokens
 from penstock_server.cli.tokens import token_app
 from penstock_server.install.founding import make_coordinator

@@ -14,7 +14,15 @@ import httpx
 import pytest
 
 from penstock_server.api import bodies, fleet
-from penstock_server.api.bodies import SMALL, Full, Gone, Spool, TooLarge, allowed_seconds, paced
+from penstock_server.api.bodies import (
+    SMALL,
+    Full,
+    Gone,
+    Spool,
+    TooLarge,
+    allowed_seconds,
+    read_paced,
+)
 from penstock_server.api.fleet import Fleet
 
 KB = 1 << 10
@@ -41,7 +49,7 @@ def receiving(*given: bytes | None):
 
 
 async def read(receive, limit: int = 1000) -> bytes:
-    return b"".join([part async for part in paced(receive, limit)])
+    return b"".join([part async for part in read_paced(receive, limit)])
 
 
 def test_the_least_rate_is_what_it_says():

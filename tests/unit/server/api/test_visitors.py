@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from penstock_server.api.addresses import UNKNOWN, party
-from penstock_server.api.serve import CONNECTIONS, capacity
+from penstock_server.api.addresses import UNKNOWN, find_party
+from penstock_server.api.serve import CONNECTIONS, count_connections
 from penstock_server.api.visitors import PER_NAME, SCOPE, Visitors, cut, introduce
 
 
@@ -25,7 +25,7 @@ from penstock_server.api.visitors import PER_NAME, SCOPE, Visitors, cut, introdu
     ],
 )
 def test_an_address_is_a_party(host, expected):
-    assert party(host) == expected
+    assert find_party(host) == expected
 
 
 def within(work) -> None:
@@ -136,8 +136,8 @@ def test_whoever_has_ended_is_not_known_afterwards():
 
 
 def test_capacity_leaves_descriptors_for_bodies():
-    assert capacity(1 << 20) == CONNECTIONS
-    assert capacity(1024) * 3 // 2 <= 1024 - 400
-    assert capacity(100) >= 8
+    assert count_connections(1 << 20) == CONNECTIONS
+    assert count_connections(1024) * 3 // 2 <= 1024 - 400
+    assert count_connections(100) >= 8
     with pytest.raises(ValueError, match="at least 8"):
         Visitors(7)

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.support import made
-from tests.support.carried_out import shape_of
 
 from penstock.base.errors import UploadRejected
 from penstock.mechanisms import Maf
@@ -28,7 +27,7 @@ from penstock.wire import gate_pb2
 from penstock.wire.canonical import canonical
 from penstock.wire.manifest import MANIFEST, Manifest, sign_manifest
 from penstock.wire.signatures import generate_key, public_hex, sign
-from penstock_server.analysis.estimands import estimate
+from penstock_server.analysis.estimation import estimate
 from penstock_server.analysis.floor import variance_floor
 from penstock_server.intake import uploads
 from penstock_server.intake.ipc_guard import check_stream
@@ -187,10 +186,10 @@ def test_a_genuine_upload_passes(tmp_path):
     manifest = check(sign_manifest(GENUINE, KEY))
     upload = read(tmp_path, DATA)
     assert manifest == GENUINE
-    assert upload.table.equals(TABLE)
-    for position, index in ((1, 2), (4, -2)):
+    assert len(upload.parts) == COPIES + REFITS
+    for position, name in ((1, "tables/copy-2"), (4, "refits/2")):
         part = TABLE.slice(position * PERSONS, PERSONS).drop_columns(["_copy"])
-        assert upload.copy(index).equals(part)
+        assert upload.part(name).equals(part)
 
 
 @pytest.mark.parametrize("rows", [1, PERSONS - 1, PERSONS])
@@ -201,12 +200,15 @@ def test_a_noisy_count_of_rows_passes_within_the_frame(rows):
 
 @pytest.mark.parametrize("chunk", [1, 7, 41])
 def test_a_stream_of_several_batches_passes(tmp_path, chunk):
-    assert read(tmp_path, stream(TABLE, chunk)).table.equals(TABLE)
+    found = read(tmp_path, stream(TABLE, chunk)).parts
+    plain = TABLE.drop_columns(["_copy"])
+    assert pa.concat_tables(found.values()).equals(plain)
 
 
 def test_the_sites_own_metadata_goes_no_further(tmp_path):
     noted = TABLE.replace_schema_metadata({"pandas": "{}"})
-    assert read(tmp_path, stream(noted)).table.schema.metadata is None
+    parts = read(tmp_path, stream(noted)).parts.values()
+    assert {part.schema.metadata for part in parts} == {None}
 
 
 @pytest.mark.parametrize("label", ["x" * 64, "ж" * 64])
@@ -583,8 +585,9 @@ def test_whatever_a_gate_signs_is_read_whole_or_rejected(tmp_path, at, put):
         upload = read(tmp_path, changed)
     except UploadRejected:
         return
-    assert upload.table.schema.equals(TABLE.schema)
-    assert upload.copy(1).num_rows == upload.copy(-REFITS).num_rows == PERSONS
+    plain = TABLE.drop_columns(["_copy"]).schema
+    assert all(part.schema.equals(plain) for part in upload.parts.values())
+    assert {len(part) for part in upload.parts.values()} == {PERSONS}
 
 
 @settings(
@@ -676,7 +679,8 @@ def test_content_out_of_the_schema_is_rejected(tmp_path, table, said):
 
 
 def test_missing_values_pass_where_they_are_modelled(tmp_path):
-    assert read(tmp_path, stream(with_column("chol", [None] * 9))).table["chol"].null_count >= 9
+    upload = read(tmp_path, stream(with_column("chol", [None] * 9)))
+    assert upload.part("tables/copy-1")["chol"].null_count >= 9
 
 
 def test_text_that_is_not_utf8_is_rejected(tmp_path):
@@ -808,11 +812,9 @@ def test_a_made_up_table_buys_no_weight(shift):
     y = 0.001 * x
     y[shift] += 0.001
     table = to_arrow({"x": x, "y": y}, schema)
-    label = pa.array(np.ones(200, np.int32))
     manifest = make_manifest(b"", persons=200, rows=200, copies=1, refits=0)
     study = replace(STUDY, schema=schema, estimands=(estimand,), mechanism=Maf(1, refits=0))
-    labelled = table.add_column(0, "_copy", label)
-    upload = uploads.Upload("a", manifest, shape_of(study, 200), labelled)
+    upload = uploads.Upload("a", manifest, {"tables/copy-1": table})
     naive = estimate({"x": x.astype(float), "y": y}, schema, estimand).variance
     floor = variance_floor(schema, estimand, 200)
     assert naive < floor

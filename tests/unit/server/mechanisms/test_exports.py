@@ -19,7 +19,9 @@ from tests.support.made import PERSONS, SCHEMA, TRAJECTORY
 
 from penstock.mechanisms import Gibbs
 from penstock.mechanisms.gibbs.settings import answer_terms
-from penstock.mechanisms.released import COPY
+from penstock.mechanisms.labelled import COPY, join_parts
+from penstock.mechanisms.parts import Part
+from penstock.mechanisms.released import ANSWER, name_copy
 from penstock_server.analysis.floor import variance_floor
 from penstock_server.mechanisms import writing
 from penstock_server.mechanisms.gibbs.exports import write_answers
@@ -29,7 +31,6 @@ from penstock_server.mechanisms.tables.codebook import combining
 from penstock_server.mechanisms.tables.exports import write_pooled
 from penstock_server.mechanisms.trajectory import exports
 from penstock_server.mechanisms.trajectory.codebook import SNAPSHOTS
-from penstock_server.mechanisms.trajectory.uploaded import read_paths
 
 STUDY = made.study(TRAJECTORY)
 ASKED = made.study(Gibbs())
@@ -52,7 +53,8 @@ def test_paths_have_sites_numbers_and_exact_times(tmp_path: Path) -> None:
     assert {line["ward"] for line in lines} == {"a", "b", "'=c"}
     for upload in uploads:
         mine = table.filter(pc.equal(table["_site"], upload.site))
-        assert mine.drop_columns(["_site", "_time"]).equals(read_paths(upload))
+        assert mine.drop_columns(["_site", "_path", "_time"]).equals(upload.part("paths"))
+        assert mine["_path"].to_pylist() == np.repeat(np.arange(1, 6), 9).tolist()
 
 
 @pytest.mark.parametrize("opener", ["=", "+", "-", "@", "＝", "＋", "－", "＠", "\t", "\r", "\n"])
@@ -107,13 +109,13 @@ def test_couplings_are_the_same_again(tmp_path: Path) -> None:
 
 
 def test_why_there_are_no_couplings(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert exports.no_couplings(STUDY, TRAJECTORY) is None
+    assert exports.why_no_couplings(STUDY, TRAJECTORY) is None
     many = replace(TRAJECTORY, particles=2000, subsample=None)
-    assert exports.no_couplings(made.study(many), many) is None
+    assert exports.why_no_couplings(made.study(many), many) is None
     monkeypatch.setattr(exports, "MOST_PAIRS", 10)
-    assert "pairs of particles" in str(exports.no_couplings(STUDY, TRAJECTORY))
+    assert "pairs of particles" in str(exports.why_no_couplings(STUDY, TRAJECTORY))
     monkeypatch.setattr(exports, "find_spec", lambda name: None)
-    assert "torch" in str(exports.no_couplings(STUDY, TRAJECTORY))
+    assert "torch" in str(exports.why_no_couplings(STUDY, TRAJECTORY))
     said = kind_of(STUDY).load_results().describe(REPORT, "all")["trajectory"]["couplings"]
     assert said["files"] == []
     assert "torch" in said["missing"]
@@ -200,7 +202,7 @@ def test_an_answers_last_term_is_the_estimate(tmp_path: Path) -> None:
 def test_an_answer_cannot_claim_more_than_its_rows_can_know(tmp_path: Path) -> None:
     columns = made.answer(5, np.random.default_rng(0))
     columns |= {f"cov_{i + 1}": 1e-12 * np.eye(5)[i] for i in range(5)}
-    table = shape_of(ASKED, PERSONS).table(columns, {COPY: np.ones(5, np.int32)})
+    [table] = join_parts(shape_of(ASKED, PERSONS), [Part(ANSWER, columns)])
     upload = made.read(ASKED, table, tmp_path)
     floor = variance_floor(SCHEMA, made.QUESTION, 2 * PERSONS)
     assert made.estimates(upload, ASKED)["falls"].variance == floor > 1e-4
@@ -212,7 +214,7 @@ def test_estimates_come_from_copies(name: str, tmp_path: Path) -> None:
     upload = made.read(study, made.table(study, persons=200), tmp_path, persons=200)
     found = made.estimates(upload, study)
     m = study.mechanism.copies
-    pressures = [np.asarray(upload.copy(i + 1)["sbp"].to_pylist()) for i in range(m)]
+    pressures = [np.asarray(upload.part(name_copy(i + 1))["sbp"].to_pylist()) for i in range(m)]
     means = found["mean-sbp"]
     assert means.problem is None
     assert means.estimate == pytest.approx(np.mean([p.mean() for p in pressures]), rel=1e-12)
@@ -220,7 +222,9 @@ def test_estimates_come_from_copies(name: str, tmp_path: Path) -> None:
     assert means.within == pytest.approx(within, rel=1e-12)
     assert means.n == 400
     assert found["falls"].events == pytest.approx(
-        np.mean([sum(upload.copy(i + 1)["falls"].to_pylist()) for i in range(len(pressures))]),
+        np.mean(
+            [sum(upload.part(name_copy(i + 1))["falls"].to_pylist()) for i in range(len(pressures))]
+        ),
         abs=1,
     )
     assert all(math.isfinite(e.variance) for e in found.values())

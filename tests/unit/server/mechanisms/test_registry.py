@@ -15,9 +15,9 @@ from penstock.base.errors import UploadRejected
 from penstock.mechanisms import Maf
 from penstock_server.mechanisms import registry
 from penstock_server.mechanisms.maf import MafKind
-from penstock_server.report.build import ReportInputs, SiteInput, build_report
+from penstock_server.report.composition import ReportInputs, SiteInput, build_report
 from penstock_server.report.html import render
-from penstock_server.results import results
+from penstock_server.results import production
 
 
 class Toy(MafKind):
@@ -26,9 +26,11 @@ class Toy(MafKind):
     words = replace(MafKind.words, heading="Toys", size=lambda site: f"{site['copies']} toys")
     refuses = False
 
-    def check(self, coded, copies):
+    def check(self, parts):
         if self.refuses:
-            raise UploadRejected(f"no toy: {len(copies)} rows of {len(coded)} columns")
+            [(name, coded)] = parts.items()
+            rows = len(coded["sbp"])
+            raise UploadRejected(f"no toy: {name} has {rows} rows of {len(coded)} columns")
 
     def explain(self):
         return ["Each site made a toy."]
@@ -56,7 +58,7 @@ def test_intake_asks_the_kind(
     study = made.study(Maf(copies=1, refits=0))
     made.read(study, made.table(study), tmp_path)
     monkeypatch.setattr(toy, "refuses", True)
-    with pytest.raises(UploadRejected, match="no toy: 80 rows of 6 columns"):
+    with pytest.raises(UploadRejected, match="no toy: tables/copy-1 has 80 rows of 6 columns"):
         made.read(study, made.table(study), tmp_path)
 
 
@@ -67,7 +69,7 @@ def test_the_report_speaks_the_kinds_words(toy: type[Toy], tmp_path: Path) -> No
             upload.site,
             "delivered",
             estimates=made.estimates(upload, study),
-            release=results._release(upload.manifest),
+            release=production._describe_release(upload.manifest),
         )
         for upload in made.uploads(study, tmp_path)
     )

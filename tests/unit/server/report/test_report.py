@@ -24,7 +24,7 @@ from penstock.study.study import Study
 from penstock_server.analysis import pooling
 from penstock_server.analysis.combine import SiteEstimate
 from penstock_server.report import axis, forest
-from penstock_server.report.build import (
+from penstock_server.report.composition import (
     ReportInputs,
     SiteInput,
     SiteRelease,

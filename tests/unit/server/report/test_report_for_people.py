@@ -23,7 +23,7 @@ from tests.unit.server.report.test_report import (
 from penstock_server.analysis.combine import SiteEstimate
 from penstock_server.report import forest
 from penstock_server.report.axis import Scale
-from penstock_server.report.build import SiteInput
+from penstock_server.report.composition import SiteInput
 from penstock_server.report.html import render
 from penstock_server.report.sections.estimands import plot_of
 

@@ -23,12 +23,11 @@ from penstock.questions.estimands import Estimand
 from penstock.schema import Column
 from penstock_server.mechanisms.registry import kind_of
 from penstock_server.mechanisms.trajectory import marginals
-from penstock_server.mechanisms.trajectory.uploaded import read_particles, read_paths
-from penstock_server.report.build import (
+from penstock_server.report.composition import (
     ReportInputs,
     SiteInput,
     build_report,
-    completed,
+    complete_report,
     report_schema,
 )
 from penstock_server.report.contents import SECTIONS
@@ -37,7 +36,7 @@ from penstock_server.report.html import render
 from penstock_server.report.panels import Band, Levels, Marginal, describe, layout, marginals_svg
 from penstock_server.report.sections.estimands import plot_of
 from penstock_server.report.sections.trajectory import panels
-from penstock_server.results import results
+from penstock_server.results import production
 
 HOSTILE = "<script>alert('x')</script>\"&$\\frac{1}{0}$"
 
@@ -48,7 +47,7 @@ def built(study: Any, folder: Path, **changed: Any) -> dict[str, Any]:
             upload.site,
             "delivered",
             estimates=made.estimates(upload, study),
-            release=results._release(upload.manifest),
+            release=production._describe_release(upload.manifest),
             summaries=kind_of(study).load_results().summarise(upload),
         )
         for upload in made.uploads(study, folder)
@@ -211,15 +210,15 @@ def test_the_picture_holds_what_was_released(trajectory: dict[str, Any], tmp_pat
     assert [c["levels"] for c in part["columns"]] == [None, None, ["yes"], ["a", "b", "=c"], None]
     assert [f["site"] for f in part["figures"]] == [None, *made.SITES]
     north = made.uploads(made.study(TRAJECTORY), tmp_path)[0]
-    values = np.asarray(read_particles(north)["sbp"].to_pylist()).reshape(3, 6)
+    values = np.asarray(north.part("particles")["sbp"].to_pylist()).reshape(3, 6)
     got = part["figures"][1]["columns"][0]["quantiles"]
     for t in range(3):
         assert got[t][2] == pytest.approx(np.median(values[t]))
         assert values[t].min() <= got[t][0] <= got[t][1] <= got[t][2]
         assert values[t].max() >= got[t][4]
-    paths = np.asarray(read_paths(north)["sbp"].to_pylist()).reshape(5, 9)
+    paths = np.asarray(north.part("paths")["sbp"].to_pylist()).reshape(5, 9)
     assert part["figures"][1]["columns"][0]["paths"] == paths.tolist()
-    smokers = np.asarray(read_particles(north)["smoker"].to_pylist()).reshape(3, 6) == "yes"
+    smokers = np.asarray(north.part("particles")["smoker"].to_pylist()).reshape(3, 6) == "yes"
     assert part["figures"][1]["columns"][2]["shares"] == [pytest.approx(smokers.mean(axis=1))]
 
 
@@ -272,7 +271,7 @@ def test_many_sites_and_columns_are_not_all_drawn(tmp_path: Path) -> None:
     names = tuple(f"site-{i}" for i in range(14))
     upload = made.uploads(made.study(TRAJECTORY), tmp_path)[0]
     found = kind_of(made.study(TRAJECTORY)).load_results().summarise(upload)
-    release = results._release(upload.manifest)
+    release = production._describe_release(upload.manifest)
     study = made.study(TRAJECTORY, sites=names)
     sites = tuple(SiteInput(n, "delivered", release=release, summaries=found) for n in names)
     part = built(study, tmp_path, sites=sites)["trajectory"]
@@ -369,8 +368,8 @@ def test_a_kept_report_of_an_older_format_still_has_a_page(tmp_path: Path) -> No
     old = {k: v for k, v in report.items() if k not in ("mechanism", "trajectory")}
     old["format_version"] = "1.0"
     old["estimands"] = [{k: v for k, v in e.items() if k != "fitted"} for e in report["estimands"]]
-    found = completed(old)
+    found = complete_report(old)
     jsonschema.Draft202012Validator(report_schema()).validate(found)
     assert found == {**report, "mechanism": []}
     assert "How the sites made this" not in render(found)
-    assert completed(report) is report
+    assert complete_report(report) is report

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.unit.server.report.test_report import inputs
 
-from penstock_server.report import build, sections
+from penstock_server.report import composition, sections
 from penstock_server.report.contents import SECTIONS
 from penstock_server.report.section import Section
 
@@ -30,17 +30,19 @@ def test_every_key_is_written_by_one_section_and_described_by_the_schema() -> No
         part = section.write(inputs(), found)
         assert not part.keys() & found.keys(), section.name
         found |= part
-    assert {"format", "format_version", *found} == set(build.report_schema()["properties"])
+    assert {"format", "format_version", *found} == set(composition.report_schema()["properties"])
 
 
 def test_a_key_that_the_schema_does_not_describe_is_not_written(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     other = Section("other", lambda inputs, report: {"other": 1})
-    monkeypatch.setattr(build, "SECTIONS", (*SECTIONS, other))
+    monkeypatch.setattr(composition, "SECTIONS", (*SECTIONS, other))
     with pytest.raises(KeyError, match="other"):
-        build.build_report(inputs())
+        composition.build_report(inputs())
 
 
 def test_the_report_keeps_the_schemas_order() -> None:
-    assert list(build.build_report(inputs())) == list(build.report_schema()["properties"])
+    assert list(composition.build_report(inputs())) == list(
+        composition.report_schema()["properties"]
+    )

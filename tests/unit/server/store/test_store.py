@@ -18,8 +18,8 @@ from penstock_server.store.leases import Leases
 from penstock_server.store.mailbox import Message, Received, Reply
 from penstock_server.store.migration import SCHEMA_VERSION, UPGRADED
 from penstock_server.store.register import StudyRow
+from penstock_server.store.sql_tables import account_key_table, metadata, settings_table
 from penstock_server.store.store import Store
-from penstock_server.store.tables import account_key_table, metadata, settings_table
 
 POSTGRES = "PENSTOCK_TEST_POSTGRES"
 T0, T1, T2 = (f"2026-11-21T00:00:0{i}.000000Z" for i in range(3))

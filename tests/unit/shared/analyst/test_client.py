@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.support import made
+from typer.testing import CliRunner
 
 import penstock
 from penstock.analyst import client as module
+from penstock.analyst.remote import Remote
 from penstock.base.errors import CoordinatorError
+from penstock.cli import study as cli
+from penstock.mechanisms import Maf
+from penstock.study.toml import write_study
+from penstock.wire.messages import LABELLED_VERSION
+from penstock.wire.signatures import generate_key, private_to_pem
 
 
 class Directory:
@@ -41,3 +51,40 @@ def test_a_client_reads_what_the_mechanism_released(monkeypatch):
     assert client.coefficients("trial")["terms"] == ["x"]
     with pytest.raises(CoordinatorError, match=r"no such file.*pooled\.parquet"):
         client.pooled("trial")
+
+
+class Older(Remote):
+    """A coordinator of another wire version, that would take whatever is handed in."""
+
+    def __init__(self) -> None:
+        self.taken: list[bytes] = []
+
+    def about(self) -> dict[str, Any]:
+        return {"penstock": "0", "wire": LABELLED_VERSION, "time": "x"}
+
+    def submit(self, signed: bytes) -> str:
+        self.taken.append(signed)
+        return "5" * 64
+
+
+def test_nothing_is_handed_in_whose_answers_a_coordinator_could_not_read(
+    monkeypatch, tmp_path, capsys
+):
+    """Sites would be charged for them. By the client, and by the command."""
+    older, key, path = Older(), tmp_path / "a.key", tmp_path / "study.toml"
+    study = made.study(Maf(copies=1, refits=0))
+    key.touch(0o600)
+    key.write_bytes(private_to_pem(generate_key()))
+    for where in (module, cli):
+        monkeypatch.setattr(where, "connect", lambda where: older)
+    with pytest.raises(CoordinatorError, match="newer than the coordinator"):
+        penstock.Client().submit(study, key)
+    path.write_text(write_study(study))
+    asked = CliRunner().invoke(cli.app, ["submit", str(path), "--key", str(key)])
+    assert asked.exit_code == CoordinatorError.exit_code
+    assert not older.taken
+    old = replace(study, wire=LABELLED_VERSION)
+    assert penstock.Client().submit(old, key) == "5" * 64
+    path.write_text(write_study(old))
+    assert CliRunner().invoke(cli.app, ["submit", str(path), "--key", str(key)]).exit_code == 0
+    assert len(older.taken) == 2

@@ -8,7 +8,7 @@ import pytest
 from tests.support.web_servers import TOKEN
 
 from penstock.analyst import logins
-from penstock.analyst.logins import Login, Logins, address
+from penstock.analyst.logins import Login, Logins, read_address
 from penstock.analyst.remote import Remote
 from penstock.base.errors import InvalidInput, NotAllowed, PenstockError
 
@@ -24,7 +24,7 @@ from penstock.base.errors import InvalidInput, NotAllowed, PenstockError
     ],
 )
 def test_addresses(given, found):
-    assert address(given) == found
+    assert read_address(given) == found
 
 
 @pytest.mark.parametrize(
@@ -42,19 +42,19 @@ def test_addresses(given, found):
 )
 def test_addresses_that_are_none(given, words):
     with pytest.raises(InvalidInput, match=words) as error:
-        address(given)
+        read_address(given)
     assert "hunter2" not in str(error.value)
 
 
 def test_plain_http_needs_this_machine_and_the_ugly_flag(monkeypatch):
     monkeypatch.setenv("PENSTOCK_INSECURE_HTTP", "1")
-    assert address("http://127.0.0.1:8080") == "http://127.0.0.1:8080"
+    assert read_address("http://127.0.0.1:8080") == "http://127.0.0.1:8080"
     for url in ("http://c.example", "http://10.0.0.1", "http://localhost.example"):
         with pytest.raises(InvalidInput, match="is not encrypted"):
-            address(url)
+            read_address(url)
     monkeypatch.setenv("PENSTOCK_INSECURE_HTTP", "yes")
     with pytest.raises(InvalidInput, match="is not encrypted"):
-        address("http://127.0.0.1:8080")
+        read_address("http://127.0.0.1:8080")
 
 
 def test_logins_by_address_name_and_default(monkeypatch):
@@ -77,10 +77,10 @@ def test_logins_by_address_name_and_default(monkeypatch):
 def test_logins_where_xdg_says(monkeypatch, tmp_path):
     monkeypatch.delenv("PENSTOCK_CONFIG")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    assert logins.file() == tmp_path / "penstock" / "logins.json"
+    assert logins.find_file() == tmp_path / "penstock" / "logins.json"
     monkeypatch.delenv("XDG_CONFIG_HOME")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    assert logins.file() == tmp_path / "home" / ".config" / "penstock" / "logins.json"
+    assert logins.find_file() == tmp_path / "home" / ".config" / "penstock" / "logins.json"
 
 
 def test_the_default_moves_only_where_it_is_plain():

@@ -35,7 +35,7 @@ from penstock.base.errors import CoordinatorError, NotAllowed, PenstockError, Un
             "application/json",
             b'{"code":"coordinator","message":"x","bound":"majors 3"}',
             Unreachable,
-            r"wire 1.1 here; there majors 3\): upgrade the older",
+            r"wire 1.2 here; there majors 3\): upgrade the older",
         ),
     ],
 )
@@ -80,6 +80,32 @@ def test_a_lost_connection_is_tried_again_twice(serve):
         assert client.me()["name"] == "ada"
         assert client.submit(b"signed") == "x"
     assert [method for method, _, _ in server.seen] == ["GET"] * 3 + ["POST"] * 3
+
+
+@pytest.mark.parametrize(
+    ("wire", "theirs", "known"),
+    [
+        ("1.0", "1.0", True),
+        ("1.1", "1.0", True),  # whoever reads labels reads what sites answer
+        ("1.2", "1.2", True),
+        ("1.2", "1.10", True),
+        ("1.2", "1.1", False),
+        ("1.3", "1.2", False),
+        ("1.2", "\\u001b[2J", False),
+    ],
+)
+def test_a_study_that_the_coordinator_could_not_read_the_answers_of_is_not_handed_in(
+    serve, wire, theirs, known
+):
+    about = b'{"penstock": "0", "wire": "%s", "time": "x"}' % theirs.encode()
+    server = serve(lambda handler: handler.say(200, about))
+    with Remote(server.url, TOKEN) as client:
+        if known:
+            client.require_wire(wire)
+            return
+        with pytest.raises(CoordinatorError, match="newer than the coordinator") as error:
+            client.require_wire(wire)
+    assert "\x1b" not in str(error.value)
 
 
 def test_a_connection_that_stays_lost_is_said(serve):

@@ -39,7 +39,7 @@ def test_login_where_nothing_is_saves_nothing():
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     assert "nothing answers" in run("login", f"https://127.0.0.1:{port}", stdin=TOKEN, code=11)
-    assert not logins.file().exists()
+    assert not logins.find_file().exists()
 
 
 def test_without_a_coordinator_the_way_in_is_said(tmp_path):

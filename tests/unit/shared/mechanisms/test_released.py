@@ -14,19 +14,29 @@ from tests.support.carried_out import shape_of
 from tests.support.made import PERSONS, SCHEMA, TRAJECTORY
 
 from penstock.base.errors import UploadRejected
-from penstock.mechanisms import Gibbs, Maf, SlicedWasserstein, Trajectory
+from penstock.mechanisms import Gibbs, Maf, SlicedWasserstein, Trajectory, labelled
 from penstock.mechanisms.gibbs.settings import answer_terms
-from penstock.mechanisms.released import COPY, PATH, answer_schema
-from penstock.mechanisms.trajectory.times import times_of
+from penstock.mechanisms.labelled import COPY, PATH
+from penstock.mechanisms.parts import Part
+from penstock.mechanisms.released import (
+    PARTICLES,
+    PATHS,
+    Kind,
+    PartShape,
+    Shape,
+    answer_schema,
+    name_copy,
+    name_refit,
+)
+from penstock.mechanisms.trajectory.time_points import times_of
 from penstock.privacy.request import PrivacyRequest
 from penstock.schema import Column
 from penstock.study.study import Study
 from penstock_server.mechanisms.gibbs.uploaded import read_answer
 from penstock_server.mechanisms.registry import kind_of
-from penstock_server.mechanisms.trajectory.uploaded import read_particles, read_paths
 
 ROWS = PERSONS * SCHEMA.max_rows_per_person
-PARTICLES = TRAJECTORY.particles * 3
+COUNT = TRAJECTORY.particles * 3
 STUDY = made.study(TRAJECTORY)
 TABLE = made.table(STUDY)
 ASKED = made.study(Gibbs())
@@ -40,10 +50,19 @@ TERMS = len(ANSWER)
 @pytest.mark.parametrize("mechanism", [Maf(3, refits=2), SlicedWasserstein(copies=3, refits=2)])
 def test_tables_have_copies_and_refits(mechanism: Maf | SlicedWasserstein) -> None:
     shape = shape_of(made.study(mechanism), PERSONS)
-    assert shape.counts == dict.fromkeys((-2, -1, 1, 2, 3), ROWS)
-    assert shape.names == [COPY, *SCHEMA.names]
-    assert shape.rows == 5 * ROWS
-    assert [shape.allows(rows) for rows in (0, 1, ROWS, ROWS + 1)] == [False, True, True, False]
+    assert shape.names == (
+        "tables/copy-1",
+        "tables/copy-2",
+        "tables/copy-3",
+        "refits/1",
+        "refits/2",
+    )
+    assert [part.kind for part in shape.parts] == [Kind.COPY] * 3 + [Kind.REFIT] * 2
+    assert {(part.schema, part.rows) for part in shape.parts} == {(SCHEMA, ROWS)}
+    assert shape.cells == 5 * ROWS * (1 + len(SCHEMA.columns))
+    allowed = [shape.first.allows(rows) for rows in (0, 1, ROWS, ROWS + 1)]
+    assert allowed == [False, True, True, False]
+    assert labelled.arrow_schema(shape).names == [COPY, *SCHEMA.names]
 
 
 @pytest.mark.parametrize(
@@ -55,18 +74,27 @@ def test_tables_have_copies_and_refits(mechanism: Maf | SlicedWasserstein) -> No
 )
 def test_what_nobody_counted_has_the_rows_that_were_planned(study: Study) -> None:
     shape = shape_of(study, PERSONS)
-    most = shape.counts[1]
-    assert [shape.allows(rows) for rows in (most - 1, most, most + 1)] == [False, True, False]
-    fewer = {copy: most - 1 for copy in shape.counts if copy != 0}
-    assert shape.copy_rows(made.table(study)) == most
-    assert shape.copy_rows(made.table(study, rows_of=fewer)) is None
+    most = shape.first.rows
+    allowed = [shape.first.allows(rows) for rows in (most - 1, most, most + 1)]
+    assert allowed == [False, True, False]
+    fewer = {part.name: most - 1 for part in shape.parts if part.kind is not Kind.ONCE}
+    assert shape.counts_fit(counted(study, made.table(study)))
+    assert not shape.counts_fit(counted(study, made.table(study, rows_of=fewer)))
+
+
+def counted(study: Study, table: pa.Table) -> dict[str, int]:
+    rows = labelled.count_rows(shape_of(study, PERSONS), table)
+    assert rows is not None
+    return rows
 
 
 def test_a_trajectory_also_has_particles_and_paths() -> None:
     shape = shape_of(STUDY, PERSONS)
-    assert shape.names == [COPY, PATH, *SCHEMA.names]
-    assert shape.counts == {-1: ROWS, 1: ROWS, 2: ROWS, 0: PARTICLES + 5 * 9}
-    assert (shape.particles, shape.paths, shape.path_times) == (PARTICLES, 5, 9)
+    assert shape.names == ("tables/copy-1", "tables/copy-2", "particles", "paths", "refits/1")
+    assert [part.rows for part in shape.parts] == [ROWS, ROWS, COUNT, 5 * 9, ROWS]
+    assert [part.least for part in shape.parts] == [1, 1, COUNT, 5 * 9, 1]
+    assert shape.part(PATHS).each == 9
+    assert labelled.arrow_schema(shape).names == [COPY, PATH, *SCHEMA.names]
 
 
 @pytest.mark.parametrize(
@@ -86,17 +114,20 @@ def test_time_points_are_those_of_the_model(
     mechanism = replace(TRAJECTORY, **changed)
     assert mechanism.time_points(schema) == points == len(times_of(mechanism, schema).used)
     shape = shape_of(made.study(mechanism, schema=schema), PERSONS)
-    assert shape.particles == points * mechanism.particles
+    assert shape.part(PARTICLES).rows == points * mechanism.particles
 
 
 def test_an_answer_is_numbers_only() -> None:
     shape = shape_of(ASKED, PERSONS)
     terms = answer_terms(SCHEMA, made.QUESTION, Gibbs())
     assert len(terms) == TERMS == 5
-    assert shape.counts == {1: TERMS}
-    assert [shape.allows(TERMS + more) for more in (-1, 0, 1)] == [False, True, False]
-    assert shape.names == [COPY, "term", "estimate", *(f"cov_{i + 1}" for i in range(TERMS))]
-    assert all(pa.types.is_integer(f.type) or pa.types.is_floating(f.type) for f in shape.arrow())
+    [part] = shape.parts
+    assert (part.name, part.rows) == ("answer", TERMS)
+    assert [part.allows(TERMS + more) for more in (-1, 0, 1)] == [False, True, False]
+    names = ["term", "estimate", *(f"cov_{i + 1}" for i in range(TERMS))]
+    assert part.arrow().names == names
+    assert labelled.arrow_schema(shape).names == [COPY, *names]
+    assert all(pa.types.is_integer(f.type) or pa.types.is_floating(f.type) for f in part.arrow())
 
 
 @pytest.mark.parametrize("name", made.MECHANISMS)
@@ -110,23 +141,84 @@ def test_an_answer_of_one_term_has_a_schema() -> None:
     assert answer_schema(1).names == ("term", "estimate", "cov_1")
 
 
+TABLE_PART = PartShape("tables/copy-1", Kind.COPY, SCHEMA, 5)
+
+
+@pytest.mark.parametrize("name", ["", "Tables", "a b", "/a", "a/", "a//b", "..", "é", "a" * 65])
+def test_a_parts_name_is_plain(name: str) -> None:
+    with pytest.raises(ValueError, match="no name of a part"):
+        replace(TABLE_PART, name=name)
+
+
+def test_a_part_has_rows() -> None:
+    for changed in ({"rows": -1}, {"rows": 0, "counted": True}, {"each": 0}):
+        with pytest.raises(ValueError, match="cannot have"):
+            replace(TABLE_PART, **changed)
+
+
+def test_parts_have_names_of_their_own() -> None:
+    for parts in ((), (TABLE_PART, TABLE_PART)):
+        with pytest.raises(ValueError, match="a name of its own"):
+            Shape(parts)
+
+
+OTHER_PARTS = (
+    (PartShape("model", Kind.ONCE, answer_schema(2), 2),),
+    (PartShape("calibration", Kind.ONCE, SCHEMA, 2),),
+)
+
+
+@pytest.mark.parametrize("other", OTHER_PARTS)
+def test_what_labels_cannot_tell_apart_is_not_labelled(other: tuple[PartShape, ...]) -> None:
+    """Another schema, or a name that older versions do not know."""
+    shape = Shape((TABLE_PART, *other))
+    assert not labelled.has_labels(shape)
+    assert labelled.has_labels(Shape(other))
+    with pytest.raises(TypeError, match=r"before 1\.2"):
+        labelled.arrow_schema(shape)
+
+
+@pytest.mark.parametrize("name", made.MECHANISMS)
+def test_labels_lead_back_to_the_parts(name: str) -> None:
+    study = made.study(made.MECHANISMS[name])
+    shape, parts = shape_of(study, PERSONS), made.parts(study)
+    found = labelled.split_table(shape, made.table(study))
+    assert found is not None
+    assert tuple(found) == shape.names == tuple(part.name for part in parts)
+    for part in parts:
+        assert found[part.name].equals(shape.part(part.name).table(part.columns))
+
+
 # -- genuine uploads ---------------------------------------------------------------------------
 
 
 def test_a_genuine_trajectory_passes(tmp_path: Path) -> None:
     upload = made.read(STUDY, TABLE, tmp_path)
-    assert upload.copy(2).num_rows == upload.copy(-1).num_rows == ROWS
-    assert upload.copy(1).column_names == list(SCHEMA.names)
-    assert read_particles(upload)["visit"].to_pylist() == [0] * 6 + [2] * 6 + [4] * 6
-    paths = read_paths(upload)
-    assert paths.column_names == [PATH, *SCHEMA.names]
-    assert paths[PATH].to_pylist() == [p for p in range(1, 6) for _ in range(9)]
+    assert len(upload.part(name_copy(2))) == len(upload.part(name_refit(1))) == ROWS
+    assert upload.part(PARTICLES)["visit"].to_pylist() == [0] * 6 + [2] * 6 + [4] * 6
+    assert all(part.column_names == list(SCHEMA.names) for part in upload.parts.values())
+    labelled_paths = TABLE.filter(pc.greater(TABLE[PATH], 0))
+    assert upload.part(PATHS).equals(labelled_paths.drop_columns([COPY, PATH]))
+    assert labelled_paths[PATH].to_pylist() == [p for p in range(1, 6) for _ in range(9)]
 
 
 def test_parts_may_come_in_any_order(tmp_path: Path) -> None:
     copies = TABLE[COPY].to_numpy()
     order = np.argsort(np.where(copies == 0, 9, copies), kind="stable")
-    assert read_particles(made.read(STUDY, TABLE.take(order), tmp_path)).num_rows == PARTICLES
+    mixed = made.read(STUDY, TABLE.take(order), tmp_path)
+    whole = made.read(STUDY, TABLE, tmp_path)
+    assert len(mixed.part(PARTICLES)) == COUNT
+    assert all(mixed.part(name).equals(whole.part(name)) for name in whole.parts)
+
+
+def test_rows_of_copies_may_lie_in_turn(tmp_path: Path) -> None:
+    """Only particles and paths have an order that labels do not tell."""
+    maf = made.study(Maf(copies=2, refits=1))
+    table = made.table(maf)
+    order = np.arange(len(table)).reshape(3, -1).T.ravel()
+    mixed = made.read(maf, table.take(order), tmp_path)
+    whole = made.read(maf, table, tmp_path)
+    assert all(mixed.part(name).equals(whole.part(name)) for name in whole.parts)
 
 
 def test_a_genuine_answer_passes(tmp_path: Path) -> None:
@@ -136,13 +228,13 @@ def test_a_genuine_answer_passes(tmp_path: Path) -> None:
         assert covariance[:, i].tolist() == ANSWER[f"cov_{i + 1}"].to_pylist()
 
 
-FEWER = {1: 50, 2: 50, -1: 57}
+FEWER = {name_copy(1): 50, name_copy(2): 50, name_refit(1): 57}
 """Rows of copies and refit at a site that has fewer than its frame has places."""
 
 
 def test_copies_of_a_frame_that_is_not_full_pass(tmp_path: Path) -> None:
     upload = made.read(STUDY, made.table(STUDY, rows_of=FEWER), tmp_path, rows=50)
-    assert [upload.copy(i).num_rows for i in (1, 2, -1)] == [50, 50, 57]
+    assert {name: len(upload.part(name)) for name in FEWER} == FEWER
     assert made.estimates(upload, made.study(TRAJECTORY))["mean-sbp"].n == 50
     [shown] = kind_of(STUDY).load_results().summarise(upload)
     assert shown.rows == 50
@@ -168,7 +260,7 @@ def swapped(first: int, second: int) -> pa.Table:
 
 OTHER = int(np.flatnonzero(TABLE[COPY].to_numpy() == 0)[0])
 """The first particle."""
-FIRST_PATH = OTHER + PARTICLES
+FIRST_PATH = OTHER + COUNT
 COPY_ROW = int(np.flatnonzero(TABLE[COPY].to_numpy() == 1)[0])
 REFIT_ROW = int(np.flatnonzero(TABLE[COPY].to_numpy() == -1)[0])
 
@@ -193,12 +285,14 @@ LABELS = {
     "all particles missing": TABLE.filter(pc.not_equal(TABLE[PATH], -1)),
     "all paths missing": TABLE.filter(pc.less_equal(TABLE[PATH], 0)),
     "one row twice": pa.concat_tables([TABLE, TABLE.slice(FIRST_PATH, 1)]),
-    "copies of two sizes": made.table(STUDY, rows_of=FEWER | {2: 51}),
-    "a copy without a row": made.table(STUDY, rows_of=FEWER | {2: 0}),
-    "a refit without a row": made.table(STUDY, rows_of=FEWER | {-1: 0}),
-    "a refit larger than the frame": made.table(STUDY, rows_of=FEWER | {-1: ROWS + 1}),
-    "copies larger than the frame": made.table(STUDY, rows_of={1: ROWS + 1, 2: ROWS + 1}),
-    "a copy more": made.table(STUDY, rows_of=FEWER | {3: 50}),
+    "copies of two sizes": made.table(STUDY, rows_of=FEWER | {name_copy(2): 51}),
+    "a copy without a row": made.table(STUDY, rows_of=FEWER | {name_copy(2): 0}),
+    "a refit without a row": made.table(STUDY, rows_of=FEWER | {name_refit(1): 0}),
+    "a refit larger than the frame": made.table(STUDY, rows_of=FEWER | {name_refit(1): ROWS + 1}),
+    "copies larger than the frame": made.table(
+        STUDY, rows_of={name_copy(1): ROWS + 1, name_copy(2): ROWS + 1}
+    ),
+    "a copy more": pa.concat_tables([TABLE, put(COPY, slice(0, ROWS), 3).slice(0, ROWS)]),
 }
 
 
@@ -308,7 +402,7 @@ def test_a_covariance_that_only_looks_like_one_pairwise_is_rejected(tmp_path: Pa
     for i, j in ((0, 1), (0, 2), (1, 2)):
         matrix[i, j] = matrix[j, i] = -0.009
     columns |= {f"cov_{i + 1}": matrix[:, i] for i in range(5)}
-    table = shape_of(ASKED, PERSONS).table(columns, {COPY: np.ones(5, np.int32)})
+    [table] = labelled.join_parts(shape_of(ASKED, PERSONS), [Part("answer", columns)])
     with pytest.raises(UploadRejected, match="not positive semidefinite"):
         made.read(ASKED, table, tmp_path)
 
@@ -325,5 +419,5 @@ def test_trajectories_of_every_time_column_are_checked(tmp_path: Path) -> None:
     schema = replace(SCHEMA, columns=(column, *SCHEMA.columns[1:]))
     study = made.study(replace(TRAJECTORY, points=4, subsample=None), schema=schema)
     upload = made.read(study, made.table(study), tmp_path)
-    assert len(set(read_particles(upload)["visit"].to_pylist())) == 4
+    assert len(set(upload.part(PARTICLES)["visit"].to_pylist())) == 4
     assert isinstance(study.mechanism, Trajectory)

@@ -17,6 +17,7 @@ from cryptography.x509.oid import NameOID
 
 from penstock.base.errors import CoordinatorError, InvalidInput
 from penstock.processes import certificates
+from penstock.wire.signatures import private_to_pem
 from penstock_server.install import tls
 
 NAMES = ("localhost", "127.0.0.1", "::1")
@@ -56,7 +57,7 @@ def serving(folder, address="127.0.0.1"):
 
 def greet(folder, name, address="127.0.0.1"):
     """One strict handshake; raises what a client would."""
-    context = certificates.client_context(tls.read_authority(folder), strict=True)
+    context = certificates.make_client_context(tls.read_authority(folder), strict=True)
     with serving(folder, address) as port:
         with socket.create_connection((address, port), timeout=5) as raw:
             with context.wrap_socket(raw, server_hostname=name) as up:
@@ -84,7 +85,7 @@ def test_a_wrong_name_is_refused(issued, name):
 
 def test_another_authority_is_refused(issued, tmp_path):
     tls.issue(tmp_path, NAMES)
-    context = certificates.client_context(tls.read_authority(tmp_path))
+    context = certificates.make_client_context(tls.read_authority(tmp_path))
     with serving(issued) as port, socket.create_connection(("127.0.0.1", port), timeout=5) as raw:
         with pytest.raises(ssl.SSLCertVerificationError):
             context.wrap_socket(raw, server_hostname="localhost")
@@ -102,13 +103,13 @@ def test_modes_and_contents(issued):
     assert modes == {"ca.crt": 0o644, "ca.key": 0o600, "server.crt": 0o644, "server.key": 0o600}
     assert stat.S_IMODE(issued.stat().st_mode) == 0o700
     pem = (issued / "server.crt").read_text()
-    assert sorted(tls.names_of(pem)) == sorted(NAMES)
-    assert certificates.days_left(pem) in (396, 397)
+    assert sorted(certificates.list_names(pem)) == sorted(NAMES)
+    assert certificates.count_days_left(pem) in (396, 397)
     ca = certificates.parse(tls.read_authority(issued))
     constraints = ca.extensions.get_extension_for_class(x509.BasicConstraints)
     assert constraints.critical
     assert constraints.value == x509.BasicConstraints(ca=True, path_length=0)
-    assert certificates.days_left(tls.read_authority(issued)) > 3650
+    assert certificates.count_days_left(tls.read_authority(issued)) > 3650
 
 
 def test_keys_are_private_from_their_creation_on(tmp_path, monkeypatch):
@@ -149,7 +150,7 @@ def test_other_names_and_damage_are_renewed(tmp_path):
     tls.issue(tmp_path, NAMES)
     assert tls.renew_if_due(tmp_path, ["Coordinator.Example.ORG", "[::1]"])
     pem = (tmp_path / "server.crt").read_text()
-    assert tls.names_of(pem) == ["coordinator.example.org", "::1"]
+    assert certificates.list_names(pem) == ["coordinator.example.org", "::1"]
     assert not tls.renew_if_due(tmp_path, ["coordinator.example.org", "::1"])
     for damage in (b"", b"-----BEGIN"):
         (tmp_path / "server.crt").write_bytes(damage)
@@ -226,7 +227,7 @@ def own_certificate(folder, names, *, days=100, started=1):
     paths[0].write_bytes(
         leaf.sign(root_key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
     )
-    paths[1].write_bytes(tls._key_pem(key))
+    paths[1].write_bytes(private_to_pem(key))
     paths[2].write_bytes(root.public_bytes(serialization.Encoding.PEM))
     return paths
 

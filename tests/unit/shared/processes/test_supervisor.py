@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from penstock.processes import supervisor as module
-from penstock.processes.supervisor import Child, Supervisor, flower_environment, python_command
+from penstock.processes.supervisor import Child, Supervisor, make_flower_environment, python_command
 
 LONG = 300.0
 
@@ -398,7 +398,7 @@ def test_what_flower_gets_to_see(tmp_path, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     monkeypatch.setenv("HTTPS_PROXY", "http://proxy:3128")
     monkeypatch.setenv("NO_PROXY", "internal.example, localhost")
-    found = flower_environment(tmp_path)
+    found = make_flower_environment(tmp_path)
     assert not {"PENSTOCK_TOKEN", "CUDA_VISIBLE_DEVICES"} & set(found)
     assert found["HTTPS_PROXY"] == "http://proxy:3128"
     assert found["NO_PROXY"] == found["no_proxy"] == "internal.example,localhost,127.0.0.1"

@@ -30,7 +30,7 @@ from penstock.privacy.noise.sources import SeededNoise
 from penstock.privacy.request import PrivacyRequest
 from penstock.questions.estimands import Estimand
 from penstock.schema import Column, Schema
-from penstock.study.toml import study_toml
+from penstock.study.toml import write_study
 
 SCHEMA = Schema(
     (
@@ -147,7 +147,7 @@ def test_study_check_refuses_a_hopeless_question_where_a_sites_size_is_known(
 ) -> None:
     of = study(Gibbs(), schema=SCHEMA, estimands=(HAZARD,), privacy=privacy(1.0))
     path, join = tmp_path / "study.toml", tmp_path / "join.json"
-    path.write_text(study_toml(of))
+    path.write_text(write_study(of))
     for persons, code in ((450, 3), (6000, 0)):
         join.write_text(json.dumps({"site": "north", "persons": persons}))
         said = CliRunner().invoke(app, ["study", "check", str(path), "--join", str(join)])

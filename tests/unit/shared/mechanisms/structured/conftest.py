@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from penstock.mechanisms.structured.cells import make_grid
-from penstock.mechanisms.structured.design import Design, make_design
+from penstock.mechanisms.structured.grids import make_grid
+from penstock.mechanisms.structured.regressors import Design, make_design
 from penstock.mechanisms.structured.population import (
     Population,
     count_cells,

@@ -12,7 +12,7 @@ from penstock.mechanisms.structured.outcomes.linear import Linear
 from penstock.mechanisms.structured.outcomes.logistic import Logistic
 from penstock.mechanisms.structured.outcomes.poisson import Poisson
 from penstock.mechanisms.structured.outcomes.protocol import OutcomeModel
-from penstock.mechanisms.structured.outcomes.survival import Survival, Times
+from penstock.mechanisms.structured.outcomes.hazards import Survival, Times
 from penstock.privacy.measurements import WholeSum
 from penstock.privacy.noise.sources import SeededNoise
 from penstock.schema import Column

@@ -3,7 +3,7 @@
 import numpy as np
 from tests.unit.shared.mechanisms.structured.conftest import Setting
 
-from penstock.mechanisms.structured.cells import make_grid
+from penstock.mechanisms.structured.grids import make_grid
 from penstock.mechanisms.structured.population import count_cells
 from penstock.schema import Column
 

@@ -13,7 +13,7 @@ import pytest
 from penstock.base.errors import InvalidInput
 from penstock.mechanisms import Trajectory
 from penstock.mechanisms.trajectory.plan import plan
-from penstock.mechanisms.trajectory.times import times_of
+from penstock.mechanisms.trajectory.time_points import times_of
 from penstock.privacy.accounting.accountant import epsilon, epsilon_pld
 from penstock.privacy.events import DiscreteGaussian, Gaussian, PoissonGaussian
 from penstock.privacy.request import PrivacyRequest

@@ -8,7 +8,7 @@ import pytest
 from tests.support.dictionaries import filled, problems
 
 from penstock.schema import Column, Schema
-from penstock.study.toml import Codebook, Guess, dictionary_draft, parse_dictionary, read_codebook
+from penstock.study.toml import Codebook, Guess, draft_dictionary, parse_dictionary, read_codebook
 
 REDCAP = [
     "Variable / Field Name",
@@ -78,7 +78,7 @@ def test_a_codebook_and_a_file_draft_a_dictionary_that_needs_little_more() -> No
         ["gone", "int", "0", "1", "", "", "", ""],
     )
     guesses = {"age": Guess("continuous"), "ward": Guess("categorical"), "x": Guess("continuous")}
-    text = dictionary_draft(guesses, found)
+    text = draft_dictionary(guesses, found)
     assert "# In the codebook, and not in the file: gone\n" in text
     assert "# m = Medical; s = Surgical; o = Other\n[columns.ward]\n" in text
     assert text.count("guessed from rows: confirm it") == 1  # of x, of which it says nothing
@@ -102,7 +102,7 @@ def test_a_codebook_alone_drafts_its_own_columns() -> None:
         ["cvd", "event", "", "", "", "", ""],
         ["stage", "ordinal", "", "", "IV", "I|II|III|IV", "yes"],
     )
-    done = parse_dictionary(filled(dictionary_draft({}, found)), framed=True)
+    done = parse_dictionary(filled(draft_dictionary({}, found)), framed=True)
     assert done.schema["time"] == Column("time", "duration", upper=25, event="cvd")
     assert done.schema["stage"].nullable
     assert done.others == {"stage": "IV"}
@@ -112,7 +112,7 @@ def test_observed_minima_in_a_codebook_are_not_bounds() -> None:
     """A summary of the rows is no codebook: columns named min and max may hold what was seen."""
     found = book(["variable", "type", "min", "max", "mean"], ["age", "int", "19", "97", "55"])
     assert found.unread == ("min", "max", "mean")
-    text = dictionary_draft({}, found)
+    text = draft_dictionary({}, found)
     assert not re.search(r"\b(19|97|55)\b", text)
 
 
@@ -137,7 +137,7 @@ def test_a_hostile_codebook_stays_within_its_lines() -> None:
     """What it says is written as TOML strings and one-line comments, whatever it holds."""
     label = 'x"\n[columns.evil]\nkind = "event"\u202e\x1b[31m'
     found = book(["name", "kind", "levels", "label"], ["x", "radio", f"1, {label} | 2, b", label])
-    text = dictionary_draft({}, found)
+    text = draft_dictionary({}, found)
     tables = re.findall(r"(?m)^\[columns\.\w+\]", text)
     assert tables == ["[columns.x]"]
     assert all(c.isprintable() or c == "\n" for c in text)

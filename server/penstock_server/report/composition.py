@@ -1,0 +1,57 @@
+"""From sites' estimates to the report: one JSON-able dict, described by report.schema.json.
+
+Each section writes its part (:mod:`penstock_server.report.contents`).
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from importlib import resources
+
+from penstock.base.documents import Json
+from penstock.questions.models import MODELS
+from penstock_server.report.contents import SECTIONS
+from penstock_server.report.inputs import ReportInputs, SiteInput, SiteRelease
+
+__all__ = ["ReportInputs", "SiteInput", "SiteRelease", "build_report", "report_schema"]
+
+FORMAT = "penstock.report"
+FORMAT_VERSION = "1.3"
+
+
+def build_report(inputs: ReportInputs) -> Json:
+    """The report of a study: everything that the page shows, with all digits.
+
+    Sites without an estimate keep a ``problem``. NaN never occurs; null stands where there is no
+    number.
+    """
+    found: Json = {"format": FORMAT, "format_version": FORMAT_VERSION}
+    for section in SECTIONS:
+        found |= section.write(inputs, found)
+    return _ordered(found)
+
+
+def complete_report(report: Json) -> Json:
+    """A kept report of format 1.0, with what later ones added to it; another one as it is."""
+    if report["format_version"] != "1.0":
+        return report
+    added: Json = {"format_version": FORMAT_VERSION}
+    for section in SECTIONS:
+        added |= section.absent
+    added["estimands"] = [{**e, "fitted": MODELS.of(e["model"]).title} for e in report["estimands"]]
+    return {**report, **_ordered(added)}
+
+
+def _ordered(part: Json) -> Json:
+    """The keys as the schema has them: the page's order is another."""
+    places = {key: place for place, key in enumerate(report_schema()["properties"])}
+    return {key: part[key] for key in sorted(part, key=places.__getitem__)}
+
+
+@cache
+def report_schema() -> Json:
+    """The published JSON Schema of the report (draft 2020-12)."""
+    text = resources.files(__package__).joinpath("report.schema.json").read_text(encoding="utf-8")
+    schema: Json = json.loads(text)
+    return schema

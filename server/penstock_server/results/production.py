@@ -1,0 +1,151 @@
+"""From checked uploads to the report and the pooled data that an analyst pulls.
+
+The report is made by a process of its own (:mod:`penstock_server.results.assembly`), from
+:class:`penstock_server.results.material.Material` alone; what is pulled is made when somebody asks
+for it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from penstock.base.documents import Json
+from penstock.base.errors import CoordinatorError
+from penstock.wire.manifest import Manifest, read_manifest
+from penstock.wire.messages import Copies, SiteState, StudyState, explain
+from penstock.wire.signatures import fingerprint
+from penstock_server.analysis.refits import widen_sites
+from penstock_server.intake.uploads import read_upload
+from penstock_server.mechanisms.delivery import Upload
+from penstock_server.mechanisms.registry import kind_of
+from penstock_server.mechanisms.writing import write
+from penstock_server.report.composition import build_report, complete_report
+from penstock_server.report.html import render
+from penstock_server.report.inputs import ReportInputs, SiteInput, SiteRelease
+from penstock_server.results.material import Material, gather
+from penstock_server.store.folder import table_path
+from penstock_server.store.register import SiteRow, StudyRow
+from penstock_server.studies.coordinator import Coordinator
+
+REPORT = "report.json"
+
+
+def build_results(
+    material: Material, folder: Path, pooled: Callable[[int], None] = lambda done: None
+) -> Json:
+    """Estimate, pool, and write the report of a study that has a quorum; returns it.
+
+    Args:
+        folder: to write into; it exists.
+        pooled: told after each site how many are pooled so far.
+    """
+    study = material.study
+    mechanism = kind_of(study).load_results()
+    delivered, measured = {}, {}
+    for upload in _read_delivered(material):
+        measured[upload.site] = mechanism.measure(upload)
+        delivered[upload.site] = SiteInput(
+            upload.site,
+            str(SiteState.DELIVERED),
+            release=_describe_release(upload.manifest),
+            summaries=mechanism.summarise(upload),
+        )
+        pooled(len(delivered))
+    # What one site's refits show says something of the others'.
+    for site, found in widen_sites(measured).items():
+        delivered[site] = replace(delivered[site], estimates=found)
+    truth = material.truth or {}
+    report = build_report(
+        ReportInputs(
+            study=study,
+            study_id=material.study_id,
+            state=str(StudyState.FINISHED),
+            created=material.created,
+            finished=material.finished,
+            sites=tuple(
+                delivered.get(part.site) or _describe_absent(part) for part in material.parts
+            ),
+            truth={e.name: truth[e.name] for e in study.estimands if e.name in truth} or None,
+        )
+    )
+    write(folder / REPORT, json.dumps(report, indent=1, allow_nan=False).encode())
+    return report
+
+
+def read_uploads(coordinator: Coordinator, row: StudyRow) -> Iterator[Upload]:
+    """The delivered uploads of a study, one at a time, their tables checked as they are read."""
+    return _read_delivered(gather(coordinator, row, row.finished))
+
+
+def _read_delivered(material: Material) -> Iterator[Upload]:
+    study = material.study
+    for part in material.parts:
+        if part.state is SiteState.DELIVERED and part.manifest is not None:
+            # Checked in full on arrival; since then the site may have enrolled another public n.
+            manifest = read_manifest(part.manifest, material.keys[part.site])
+            path = table_path(material.uploads, part.site)
+            try:
+                yield read_upload(part.site, manifest, path, study)
+            except FileNotFoundError:
+                raise CoordinatorError(
+                    "a delivered table is gone", value=path, remedy="restore it from a backup"
+                ) from None
+
+
+def _describe_absent(part: SiteRow) -> SiteInput:
+    meaning, remedy = explain(part.code) if part.code else ("", "")
+    return SiteInput(part.site, str(part.state), part.code, part.detail or remedy or meaning)
+
+
+def _describe_release(m: Manifest) -> SiteRelease:
+    infinite = float("inf")
+    return SiteRelease(
+        n_persons=m.persons,
+        rows=m.rows,
+        copies=m.copies,
+        guarantee=m.guarantee,
+        mechanism=m.mechanism,
+        epsilon_autodp=infinite if m.epsilon_autodp is None else m.epsilon_autodp,
+        epsilon_pld=infinite if m.epsilon_pld is None else m.epsilon_pld,
+        epsilon_replace_one=infinite if m.epsilon_replace_one is None else m.epsilon_replace_one,
+        delta=m.delta,
+        relation=m.relation,
+        insecure_seed=m.insecure_seed,
+        released_at=m.released_at,
+        gate_fingerprint=fingerprint(m.gate_key),
+        ledger_seq=m.ledger_seq,
+    )
+
+
+# -- pull --------------------------------------------------------------------------------------
+
+
+def pull_results(coordinator: Coordinator, prefix: str, out: Path, *, copies: Copies) -> list[Path]:
+    """Write report.html, report.json, dictionary.json, and what the study's mechanism exports.
+
+    Raises:
+        CoordinatorError: the study has not finished.
+    """
+    row = coordinator.find(prefix)
+    if row.state is not StudyState.FINISHED:
+        raise CoordinatorError(
+            "the study has no results",
+            value=str(row.state),
+            bound=row.note or None,
+            remedy="see `penstock study status`",
+        )
+    study = row.signed.study
+    # An older version's report may have been kept.
+    report = complete_report(json.loads((coordinator.folder.results(row.id) / REPORT).read_text()))
+    mechanism = kind_of(study).load_results()
+    out.mkdir(parents=True, exist_ok=True)
+    files = [out / n for n in ("report.html", "report.json", "dictionary.json")]
+    write(files[0], render(report).encode())
+    write(files[1], json.dumps(report, indent=1, allow_nan=False).encode() + b"\n")
+    described = mechanism.describe(report, copies)
+    write(files[2], json.dumps(described, indent=1, allow_nan=False).encode() + b"\n")
+    return files + mechanism.export(partial(read_uploads, coordinator, row), out, copies)

@@ -1,0 +1,61 @@
+"""Worst cases of the ``structured`` mechanism: what it counts, and its outcomes' scores."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.audit.releases import DELTA, repeated
+from penstock.audit.worlds import Target
+from penstock.mechanisms.structured import counting, matching
+from penstock.mechanisms.structured.grids import make_grid
+from penstock.mechanisms.structured.plan import measure_outcome
+from penstock.privacy.noise.sources import NoiseSource
+from penstock.schema import Coded, Column
+
+Array = NDArray[np.float64]
+
+
+def scores(scale: float) -> Target:
+    """One round of an outcome: rows far beyond the clip, in every entry alike."""
+    rows_each, entries, sigma = 2, 3, 0.5 * scale
+    far = np.full((rows_each, entries), 100.0)
+    measurement = measure_outcome(sigma, 1, 1, entries)
+
+    def run(person: bool, runs: int, noise: NoiseSource) -> Array:
+        present = np.full(rows_each, person)
+
+        def once() -> float:
+            released = matching.release_scores(far, present, rows_each, measurement, noise)
+            return float(released.sum())
+
+        return repeated(once, runs)
+
+    worst = "all rows of a person far beyond the clip, in every entry alike"
+    return Target("structured", worst, (measurement.event,), DELTA, 3_000, run)
+
+
+def margins(scale: float) -> Target:
+    """Counts of a covariate and a duration: all of a person's rows in one empty cell of each."""
+    rows_each, sigma, others = 2, 0.5 * scale, 40
+    duration = Column("time", "duration", upper=8, event="died")
+    grids = [make_grid(Column("x", "continuous", lower=-1, upper=1))]
+    measurement = counting.measure_margins(sigma, grids, 1, rows_each)
+    low = np.zeros(others + rows_each)
+    low[-rows_each:] = 1.0
+    coded: Coded = {"x": 2 * low - 1, "time": 8 * low, "died": low}
+
+    def run(person: bool, runs: int, noise: NoiseSource) -> Array:
+        present = np.ones(len(low), dtype=np.bool_)
+        present[-rows_each:] = person
+        given = (grids, [duration], coded, present)
+
+        def once() -> float:
+            counts = counting.release_margins(*given, measurement, noise)
+            # The last cell of times with the event stands before who is event-free at the end.
+            return float(counts.cells[0][-1] + counts.times[0][-2])
+
+        return repeated(once, runs)
+
+    worst = "all rows of a person in one cell of the only covariate, and of the duration"
+    return Target("structured-margins", worst, (measurement.event,), DELTA, 3_000, run)

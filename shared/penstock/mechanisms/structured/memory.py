@@ -1,0 +1,44 @@
+"""How much memory a release takes at most; :mod:`penstock.mechanisms.memory` has the sum.
+
+T = fits that run at once, each with its rows' scores, one outcome at a time, and with those of the
+quasi-random persons; and the copies from whose rows refits are made.
+"""
+
+from __future__ import annotations
+
+from penstock.mechanisms.memory import (
+    NUMBER,
+    PROGRAM,
+    Memory,
+    copies_memory,
+    rows_memory,
+    tables_memory,
+    threads_memory,
+)
+from penstock.mechanisms.structured.outcomes.hazards import INTERVALS
+from penstock.mechanisms.structured.plan import StructuredPlan, make_grids, most_score
+from penstock.mechanisms.structured.regressors import most_columns
+from penstock.schema import Schema
+from penstock.schema.encoding import Encoding
+
+_IMAGINED, _HELD = (1 << 11) * (2 * INTERVALS + 1), 6
+"""Quasi-random persons with all that may come of each; and how often their scores are held."""
+
+
+def release_memory(
+    plan: StructuredPlan, schema: Schema, dictionary: Schema, threads: int
+) -> Memory:
+    """Of a worker that carries the plan out on a CPU; as many fits as threads are held at once."""
+    d = Encoding(schema).d
+    grids, columns = make_grids(schema), len(schema.columns)
+    width = most_columns(grids) + most_score(grids) + sum(grid.latents for grid in grids)
+    # Arrays of a row's design and scores, and of a row's time in each interval.
+    row = 6 * width + 8 * INTERVALS + 4 * columns
+    fit = NUMBER * (row * plan.persons * plan.rows + _HELD * _IMAGINED * most_score(grids))
+    at_once = max(1, min(threads, plan.refits))
+    return Memory(
+        program=PROGRAM + threads_memory(threads),
+        rows=rows_memory(plan, schema, dictionary, d),
+        released=tables_memory(plan, schema, d),
+        work=at_once * fit + copies_memory(plan, columns),
+    )

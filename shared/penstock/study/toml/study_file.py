@@ -1,0 +1,116 @@
+"""A study as an analyst writes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from datetime import datetime
+
+from penstock.base.checks import shown, unknown_keys, within
+from penstock.base.documents import Json, JsonView
+from penstock.base.errors import InvalidInput, Problem
+from penstock.base.times import stamp_seconds
+from penstock.mechanisms.registry import MECHANISMS, Registry
+from penstock.study.study import Study
+from penstock.study.toml.dictionary import read_column_tables
+from penstock.study.toml.reader import read_toml
+
+_TABLE = ("person", "max_rows_per_person")
+_PARTS = ("privacy", "mechanism", "estimands")
+_HEAD = tuple(f.name for f in fields(Study) if f.name not in ("schema", "wire", *_PARTS))
+_TOP = ("wire", "study", "table", "privacy", "mechanism", "columns", "estimands")
+
+
+def parse_study(text: str, mechanisms: Registry = MECHANISMS) -> Study:
+    """Parse a study's TOML text.
+
+    ``wire`` stands at the top; ``[study]`` holds the study's own fields; ``[table]`` (optional)
+    ``person`` and ``max_rows_per_person``; ``[columns.NAME]`` the columns as in a dictionary,
+    without codes for missing values; ``[[estimands]]``, ``[privacy]`` and ``[mechanism]`` (all
+    optional keys have defaults) are as in :mod:`penstock.study.study`. Times may be written as text
+    or as TOML times. ``mechanisms``: those that it may name.
+
+    Raises:
+        InvalidInput: with every problem of the file and its line.
+
+    Example:
+        >>> study = parse_study('''
+        ... [study]
+        ... name = "pressure"
+        ... title = "Blood pressure of smokers"
+        ... federation = "heart"
+        ... sites = ["north", "south"]
+        ... not_before = 2026-11-21T00:00:00Z
+        ... expires = 2026-12-21T00:00:00Z
+        ... quorum = 2
+        ... deadline_hours = 336
+        ... [privacy]
+        ... epsilon = 3.0
+        ... delta = 1e-5
+        ... [mechanism]
+        ... name = "maf"
+        ... [columns.sbp]
+        ... kind = "continuous"
+        ... lower = 70
+        ... upper = 250
+        ... [columns.smoker]
+        ... kind = "binary"
+        ... [[estimands]]
+        ... name = "smoking"
+        ... model = "ols"
+        ... outcome = "sbp"
+        ... term = "smoker"
+        ... ''')
+        >>> study.privacy.epsilon, study.mechanism.copies
+        (3.0, 10)
+    """
+    values, lines = read_toml(text, "study")
+    problems = unknown_keys(values, _TOP)
+    data: Json = {k: values[k] for k in (*_PARTS, "wire") if k in values}
+    data.setdefault("mechanism", {})
+    data.setdefault("estimands", [])
+    head = _section(values, "study", _HEAD, problems)
+    table = _section(values, "table", _TABLE, problems)
+    data |= {key: _time(value) for key, value in head.items()}
+    columns, written, found = read_column_tables(values.get("columns"))
+    problems += found
+    data["schema"] = {**table, "columns": columns}
+    try:
+        study = Study.from_dict(data, mechanisms)
+    except InvalidInput as error:
+        absent = {s for s in ("study", "columns") if not isinstance(values.get(s), Mapping)}
+        for problem in error.problems:
+            where = _as_written(problem.where, written)
+            # A missing section is one problem, not one for each of its keys.
+            if where.partition(".")[0] not in absent:
+                problems.append(replace(problem, where=where))
+        raise InvalidInput("study", lines.locate(problems)) from None
+    if problems:
+        raise InvalidInput("study", lines.locate(problems))
+    return study
+
+
+def _section(values: JsonView, name: str, known: tuple[str, ...], problems: list[Problem]) -> Json:
+    """The known keys of a table; what else is in it becomes a problem."""
+    section = values.get(name, {} if name == "table" else None)
+    if not isinstance(section, Mapping):
+        problems.append(Problem(name, "is missing or not a table", remedy=f"Add [{name}]"))
+        return {}
+    problems += within(name, unknown_keys(section, known))
+    return {key: section[key] for key in known if key in section}
+
+
+def _as_written(where: str, written: Mapping[str, str]) -> str:
+    """Where in the TOML text a path of the study's JSON form stands."""
+    top = where.partition(".")[0].partition("[")[0]
+    if top == "schema":
+        path = where.removeprefix("schema.")
+        return f"table.{path}" if path in _TABLE else written.get(path, path)
+    return f"study.{where}" if top in _HEAD else where
+
+
+def _time(value: object) -> object:
+    """TOML's own times as RFC 3339 in UTC; one without a zone is left to be refused."""
+    if isinstance(value, datetime) and value.tzinfo is not None and not value.microsecond:
+        return stamp_seconds(value)
+    return shown(value) if isinstance(value, datetime) else value

@@ -1,0 +1,162 @@
+"""Laws of the structured mechanism's sums: each sensitivity holds, and is attained.
+
+In whole numbers, by exact arithmetic: what a person moves is measured against what is charged, with
+no noise and no statistics.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+
+from penstock.mechanisms.structured import matching
+from penstock.mechanisms.structured.counting import count_margins, measure_margins
+from penstock.mechanisms.structured.grids import make_grid
+from penstock.mechanisms.structured.plan import StructuredPlan, make_grids, plan
+from penstock.mechanisms.structured.settings import Structured
+from penstock.mechanisms.tables.moments import measure_moments, whole_moments
+from penstock.privacy.measurements import WholeSum
+from penstock.privacy.noise.sources import SeededNoise
+from penstock.privacy.request import PrivacyRequest
+from penstock.questions.estimands import Estimand
+from penstock.schema import Column, Schema
+
+ATTAINED = 1 - 1e-4
+
+COLUMNS = (
+    Column("t", "duration", upper=10, decimals=1, event="d", nullable=True),
+    Column("d", "event"),
+    Column("a", "continuous", lower=-3, upper=3),
+    Column("g", "categorical", levels=("u", "v", "w"), nullable=True),
+    Column("c", "integer", lower=0, upper=20, spike=0),
+)
+COX = Estimand("e", "cox", "t", "a", adjust=("g",))
+
+
+def schema(k: int) -> Schema:
+    return Schema(COLUMNS, person="id" if k > 1 else None, max_rows_per_person=k)
+
+
+def rows(count: int, rng: np.random.Generator) -> dict[str, Any]:
+    return {
+        "t": np.where(rng.random(count) < 0.2, np.nan, rng.integers(0, 101, count) / 10),
+        "d": rng.integers(0, 2, count).astype(float),
+        "a": rng.uniform(-3, 3, count),
+        "g": np.where(rng.random(count) < 0.2, np.nan, rng.integers(0, 3, count)),
+        "c": rng.integers(0, 21, count).astype(float),
+    }
+
+
+@pytest.mark.parametrize("k", [1, 3])
+def test_a_persons_rows_move_the_counts_by_what_is_charged(k: int) -> None:
+    """k·√(columns + durations + 1), attained by equal rows, whatever is missing of them."""
+    given, rng = schema(k), np.random.default_rng(1)
+    grids, [duration] = make_grids(given), [given["t"]]
+    charged = measure_margins(1.0, grids, 1, k)
+    most = Fraction(0)
+    for same in (True, False):
+        for _ in range(20):
+            coded = rows(50 * k, rng)
+            if same:
+                coded = {n: np.append(v[:-k], np.repeat(v[-1], k)) for n, v in coded.items()}
+            present = np.ones(50 * k, dtype=bool)
+            whole = np.concatenate(count_margins(grids, [duration], coded, present))
+            present[-k:] = False
+            moved = whole - np.concatenate(count_margins(grids, [duration], coded, present))
+            found = Fraction(int((moved**2).sum()))
+            assert found <= charged.squared
+            assert len(whole) == charged.size
+            most = max(most, found)
+    assert most == charged.squared == k**2 * 5
+
+
+@pytest.mark.parametrize("k", [1, 3])
+def test_a_persons_rows_move_the_moments_by_what_is_charged(k: int) -> None:
+    """k·R² in the Frobenius norm: reached to .01 % by equal rows beyond the radius."""
+    made = plan(Structured(), schema(k), 100, PrivacyRequest(1.0, 1e-5), (COX,))
+    size = sum(grid.latents for grid in make_grids(schema(k)))
+    assert made.moments == measure_moments(made.moments.noise_multiplier, made.radius, size, k)
+    rng, most = np.random.default_rng(2), 0.0
+    for spread in (0.1, 1.0, 1e3):
+        for same in (True, False):
+            scores = rng.standard_normal((1, k, size)) * spread
+            if same:
+                scores[:] = scores[:, :1]
+            total, unit = whole_moments(scores, np.ones((1, k), bool), made.radius)
+            moved = sum(int(v) ** 2 for v in total.ravel()) * Fraction(unit) ** 2
+            assert moved <= made.moments.squared
+            most = max(most, math.sqrt(moved / made.moments.squared))
+    assert most > ATTAINED
+
+
+class Kept:
+    """A measurement that gives back what it is asked about, in whole numbers."""
+
+    sd = 1.0
+
+    def __call__(self, total: Any, noise: Any) -> Any:
+        return total
+
+
+@pytest.mark.parametrize("k", [1, 3])
+def test_a_persons_rows_move_an_outcomes_scores_by_one(k: int) -> None:
+    """All rows of a person together, whatever their scores are: 1 exactly, reached to .01 %."""
+    rng, unit, most = np.random.default_rng(3), Fraction(matching.UNIT), Fraction(0)
+    kept: Any = Kept()
+    for spread in (1e-3, 1.0, 1e6):
+        for _ in range(10):
+            scores = rng.standard_normal((40 * k, 7)) * spread
+            present = rng.random(40 * k) < 0.7
+            present[:k] = True
+            given = (k, kept, SeededNoise(0))
+            with_person = matching.release_scores(scores, present, *given)
+            present[:k] = False
+            apart = with_person - matching.release_scores(scores, present, *given)
+            moved = sum(int(v) ** 2 for v in apart) * unit**2
+            assert moved <= 1
+            most = max(most, moved)
+    assert float(most) > ATTAINED**2
+
+
+def made(k: int, epsilon: float, estimands: tuple[Estimand, ...] = (COX,)) -> StructuredPlan:
+    return plan(Structured(), schema(k), 500, PrivacyRequest(epsilon, 1e-5), estimands)
+
+
+@pytest.mark.parametrize("k", [1, 3])
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0, 30.0])
+def test_a_plan_costs_what_is_asked_and_hardly_less(k: int, epsilon: float) -> None:
+    found = made(k, epsilon)
+    assert 0.999 * epsilon < found.epsilon <= epsilon
+
+
+def test_the_charge_is_the_sum_of_what_is_measured() -> None:
+    """As one Gaussian of the root of all squared: σ⁻² adds up to the scale's."""
+    found = made(1, 1.0)
+    spent = sum(m.count / m.noise_multiplier**2 for m in found.measurements)
+    shares = [m.count / m.noise_multiplier**2 / spent for m in found.measurements]
+    assert np.allclose(shares, [0.18, 0.15, 0.17, 0.50])
+    assert all(isinstance(m, WholeSum) for m in found.measurements)
+
+
+def test_every_outcome_is_a_release_of_its_own() -> None:
+    second = (Column("t2", "duration", upper=5, event="d2"), Column("d2", "event"))
+    both = Schema((*COLUMNS, *second))
+    found = plan(Structured(), both, 500, PrivacyRequest(1.0, 1e-5), (COX,))
+    assert [drawn.terms for drawn in found.outcomes] == [("a",), ()]
+    assert [drawn.adjusted for drawn in found.outcomes] == [("g",), ()]
+    assert all(m.event.count == 2 for m in found.rounds)
+    alone = made(1, 1.0)
+    for both_asked, one_asked in zip(found.rounds, alone.rounds, strict=True):
+        ratio = both_asked.noise_multiplier / one_asked.noise_multiplier
+        assert ratio == pytest.approx(math.sqrt(2), rel=1e-3)
+
+
+def test_cells_cover_whatever_a_column_may_hold() -> None:
+    for column in COLUMNS[2:]:
+        grid = make_grid(column)
+        assert grid.count >= 2
+        assert grid.latents >= 1
