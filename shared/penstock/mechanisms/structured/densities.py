@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
-_STIFFNESS, _BEND = 1.0, 0.7
+_STIFFNESS, _BEND = 2.0, 0.3
 """λ and h; frozen on simulated columns and on tables that the studies do not show."""
 
 _ROUNDS, _SETTLED = 40, 1e-3

@@ -58,7 +58,7 @@ class Grid:
     def bins(self) -> Places:
         """Cells of a number that are neither its spike nor missing, in order."""
         every = np.arange(self.count)
-        return every[(every != self.spike) & (every != self.missing)]
+        return np.asarray(every[(every != self.spike) & (every != self.missing)])
 
 
 def make_grid(column: Column) -> Grid:
@@ -70,7 +70,7 @@ def make_grid(column: Column) -> Grid:
         latents = levels - 1 + first if unordered else 1
         return Grid(column, levels + first, latents, -1, first - 1, np.zeros(0), False)
     step = 0.0 if column.grid is None else 10.0 ** -(column.decimals or 0)
-    low, high = column.bounds
+    low = column.bounds[0]
     every = 0 if column.grid is None else column.grid[1] - column.grid[0] + 1
     if 0 < every <= (STEPS if column.scale != "log" else BINS):
         values = low + step * (np.arange(every + 1) - 0.5)
@@ -87,7 +87,7 @@ def make_grid(column: Column) -> Grid:
 
 def _even_edges(column: Column) -> Array:
     """Even bins, but none between two values that the column can have."""
-    even = np.linspace(0.0, 1.0, BINS + 1)
+    even: Array = np.linspace(0.0, 1.0, BINS + 1)
     if column.grid is None:
         return even
     low, step = column.bounds[0], 10.0 ** -(column.decimals or 0)
@@ -195,6 +195,6 @@ def _draw_ordered(grid: Grid, shares: Array, at: Array) -> Array:
     edges = grid.edges
     share = edges[behind] + np.clip(inside, 0.0, 1.0) * (edges[behind + 1] - edges[behind])
     values = value_at(grid.column, share)
-    if grid.spike >= 0:
+    if grid.column.spike is not None and grid.spike >= 0:
         values = np.where(place == grid.spike, grid.column.spike, values)
     return np.where(place < first, np.nan, values)

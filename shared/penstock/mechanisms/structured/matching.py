@@ -160,7 +160,7 @@ def release_scores(
     """Σ over persons of their rows' summed scores, clipped to norm 1, with noise."""
     there = np.where(present[:, None], scores, 0.0)
     each = there.reshape(-1, per_person, scores.shape[1]).sum(axis=1)
-    someone = present.reshape(-1, per_person).any(axis=1)
+    someone = np.asarray(present.reshape(-1, per_person).any(axis=1))
     whole, unit = whole_vectors(clip_rows(each, 1.0), someone, 1.0)
     total = whole.sum(axis=0)
     if measurement is None:

@@ -77,7 +77,7 @@ def quasi_random(columns: int, power: int) -> Array:
 
 
 def count_cells(grids: Sequence[Grid], coded: Coded, present: Bools) -> list[NDArray[np.int64]]:
-    """How many rows are in each cell of each column. Absent rows are counted in one of their own."""
+    """How many rows are in each cell of each column; absent ones are in one of their own."""
     counts = []
     for grid in grids:
         place = np.where(present, place_of(grid, coded[grid.column.name]), grid.count)
@@ -114,7 +114,7 @@ def fit_population(
 
     def score(columns: Coded) -> Array:
         parts = [s.score(g, columns[g.column.name]) for g, s in zip(grids, scale, strict=True)]
-        return np.concatenate(parts, axis=1) * weights
+        return np.asarray(np.concatenate(parts, axis=1) * weights)
 
     scores = score(coded)
     released = release_moments(
@@ -159,8 +159,8 @@ class _Scale:
     def of(cls, grid: Grid, shares: Array) -> _Scale:
         if not grid.ordered:
             p = shares[: grid.latents]
-            spread = np.sqrt(np.maximum(p * (1 - p), 1e-4))
-            return cls(p, spread, np.maximum((1 - p) / spread, p / spread), p)
+            each = np.sqrt(np.maximum(p * (1 - p), 1e-4))
+            return cls(p, each, np.maximum((1 - p) / each, p / each), p)
         there = ~np.isnan(middle_of(grid))
         p = shares[there] / shares[there].sum()
         x = ndtri(np.clip(np.cumsum(p) - p / 2, _LAST, 1 - _LAST))

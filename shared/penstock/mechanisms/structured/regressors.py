@@ -52,7 +52,7 @@ class _Bend:
     def __call__(self, values: Array, linear: Array) -> Array:
         at = _look_up(values, self.points, self.normal)
         rest = (at - self.line[0] - linear * self.line[1]) / self.spread
-        return np.clip(rest, -_MOST_BENT, _MOST_BENT)
+        return np.asarray(np.clip(rest, -_MOST_BENT, _MOST_BENT))
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ def make_design(
     """
     columns, named, mean, spread, bends, weights = [], [], [], [], [], []
     declared = {*terms, *adjusted}
-    for grid, shares in zip(population.grids, population.shares, strict=True):
+    for grid in population.grids:
         column = grid.column
         several = column.kind == "categorical"
         for level in range(1, len(column.levels)) if several else (None,):
@@ -156,7 +156,7 @@ def _bend(name: str, values: Array, linear: Array) -> _Bend:
     if len(points) < 2:
         points, normal = np.array([points[0], points[0] + 1]), np.array([0.0, 1.0])
     seen = _look_up(values, points, normal)
-    line = np.polynomial.polynomial.polyfit(linear, seen, 1)
+    line = np.asarray(np.polynomial.polynomial.polyfit(linear, seen, 1), dtype=np.float64)
     rest = seen - line[0] - linear * line[1]
     return _Bend(name, points, normal, line, max(float(rest.std()), 1e-2))
 

@@ -54,8 +54,8 @@ class Enumerated(OutcomeModel[Line]):
 
     def prior(self) -> Array:
         bends = self.coefficients - self._linear
-        sds = [np.full(self._linear, PRIOR), np.full(bends, BEND_PRIOR), [LEVEL_PRIOR]]
-        return np.concatenate(sds) ** -2
+        sds = [np.full(self._linear, PRIOR), np.full(bends, BEND_PRIOR), np.array([LEVEL_PRIOR])]
+        return np.asarray(np.concatenate(sds) ** -2)
 
     def importance(self, again: bool) -> Array:
         return np.append(self._importance, LEVEL_IMPORTANCE)

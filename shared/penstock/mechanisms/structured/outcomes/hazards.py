@@ -196,7 +196,7 @@ class Survival(OutcomeModel[Reference]):
 
     def slopes(self, theta: Array, found: Array) -> Array:
         world, count = self._make_world(theta), INTERVALS
-        n, q, width, linear = len(found), found.shape[2], self.coefficients, self._linear
+        n, q, width = len(found), found.shape[2], self.coefficients
         chances, bend = _chances(world), world.left * _lasting_slope(world.both)
         stays = world.left * world.lasting
         later = np.arange(count)[:, None] < np.append(np.tile(np.arange(count), 2), count)
@@ -219,7 +219,6 @@ class Survival(OutcomeModel[Reference]):
             result[:, here] = by_person.T @ design - by_time.T @ _means(stays * own, design)
             if at == 0:
                 result[:, width : width + BLOCKS] = by_time.T @ self._blocks
-        del linear
         return result / n
 
     def draw(self, theta: Array, design: Array, uniforms: Array) -> Coded:
@@ -305,7 +304,6 @@ class Survival(OutcomeModel[Reference]):
         left, gone = self._imagined(_exp(z @ reference.leaving), reference.lost, reference.spent)
         n, count, width = len(z), INTERVALS, self.coefficients
         found = np.zeros((n, 2 * count + 1, self.size))
-        blocks = np.eye(BLOCKS)
         for at, (part, whole) in enumerate(((residual, passed), (left, gone))):
             means = (reference.means, reference.lost_means[:, :linear])[at]
             columns = z if at == 0 else z[:, :linear]
@@ -332,7 +330,6 @@ class Survival(OutcomeModel[Reference]):
                 found[:, :count, own] = none + counted * self._blocks
                 found[:, count:-1, own] = none
                 found[:, -1, own] = -by[:, -1]
-        del blocks
         return found
 
     def _imagined(self, risk: Array, hazard: Array, spent: Array) -> tuple[Array, Array]:

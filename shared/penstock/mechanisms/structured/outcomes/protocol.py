@@ -63,7 +63,7 @@ class OutcomeModel(ABC, Generic[Reference]):
 
     @abstractmethod
     def imagine(self, reference: Reference) -> Array:
-        """(N, outcomes, size) the same of the quasi-random persons, if this or that came of them."""
+        """(N, outcomes, size) the same of the quasi-random persons, for each outcome."""
 
     @abstractmethod
     def chances(self, theta: Array) -> Array:
