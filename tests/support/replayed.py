@@ -100,8 +100,9 @@ def _tables(plan: Any) -> list[Look]:
 
 
 def _structured(plan: Any) -> list[Look]:
-    looks = [Look(plan.margins), Look(plan.moments, _TRIANGLE)]
-    return looks + [Look(each) for each in plan.rounds] * len(plan.outcomes)
+    margins, moments, *rounds = plan.measurements
+    looks = [Look(margins), Look(moments, _TRIANGLE)]
+    return looks + [Look(each) for each in rounds] * len(plan.outcomes)
 
 
 def _trajectory(plan: Any) -> list[Look]:

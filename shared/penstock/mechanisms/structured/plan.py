@@ -129,9 +129,7 @@ def plan(
         BudgetExceeded: no amount of noise meets ε.
     """
     _check(mechanism, schema, persons, privacy, estimands)
-    outcomes = tuple(
-        _declare(column, estimands) for column in list_durations(schema)
-    )
+    outcomes = tuple(_declare(column, estimands) for column in list_durations(schema))
     grids = make_grids(schema)
     shares = WITH_OUTCOMES if outcomes else ALONE
 
