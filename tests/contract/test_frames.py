@@ -10,7 +10,7 @@ from tests.support import made
 from tests.support.carried_out import release
 from tests.support.made import SCHEMA, TRAJECTORY
 
-from penstock.mechanisms import Gibbs, Maf, Settings, SlicedWasserstein
+from penstock.mechanisms import Gibbs, Maf, Settings, SlicedWasserstein, Structured
 from penstock.mechanisms.plans import plan
 from penstock.privacy.noise.sources import SeededNoise
 from penstock.privacy.request import PrivacyRequest
@@ -22,6 +22,7 @@ COUNT, FRAME = 400, 1000
 MECHANISMS = [
     Maf(copies=1, refits=0, steps=20),
     SlicedWasserstein(copies=1, refits=0, steps=5),
+    Structured(copies=1, refits=0),
     replace(TRAJECTORY, steps=4, particles=30, paths=20, subsample=None, copies=1, refits=0),
     Gibbs(),
 ]

@@ -29,7 +29,7 @@ _IN_PART = (
 _LACKS = (
     "The tables do not hold interactions, nor effects that change over time: nobody may read their "
     "absence as no effect. Two outcomes go together only as far as the other columns say, and "
-    "who is censored, or of an unknown outcome, is so by chance alone."
+    "whose outcome is unknown is so by chance alone."
 )
 
 

@@ -74,7 +74,7 @@ def make_grid(column: Column) -> Grid:
     every = 0 if column.grid is None else column.grid[1] - column.grid[0] + 1
     if 0 < every <= (STEPS if column.scale != "log" else BINS):
         values = low + step * (np.arange(every + 1) - 0.5)
-        edges = share_of(column, values)
+        edges = share_of(column, np.asarray(values, dtype=np.float64))
         steps = True
     else:
         edges, steps = _even_edges(column), False
