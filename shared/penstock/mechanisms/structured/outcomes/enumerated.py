@@ -61,7 +61,8 @@ class Enumerated(OutcomeModel[Line]):
         return np.append(self._importance, LEVEL_IMPORTANCE)
 
     def _predict(self, theta: Array, design: Array) -> Array:
-        return np.clip(theta[self.coefficients] + design @ theta[: self.coefficients], -MOST, MOST)
+        line = theta[self.coefficients] + design @ theta[: self.coefficients]
+        return np.asarray(np.clip(line, -MOST, MOST))
 
     @abstractmethod
     def values(self) -> Array:
