@@ -73,7 +73,7 @@ def make_grid(column: Column) -> Grid:
     low = column.bounds[0]
     every = 0 if column.grid is None else column.grid[1] - column.grid[0] + 1
     if 0 < every <= (STEPS if column.scale != "log" else BINS):
-        values = low + step * (np.arange(every + 1) - 0.5)
+        values: Array = low + step * (np.arange(every + 1) - 0.5)
         edges = share_of(column, values)
         steps = True
     else:

@@ -19,14 +19,13 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 from scipy.stats import qmc
 
-from penstock.mechanisms.structured.densities import Known, estimate_density
+from penstock.mechanisms.structured.densities import estimate_density
 from penstock.mechanisms.structured.grids import (
     Grid,
     draw_values,
     middle_of,
     place_of,
 )
-from penstock.mechanisms.structured.densities import estimate_density
 from penstock.mechanisms.tables.moments import clip_rows, release_moments
 from penstock.privacy.measurements import WholeSum
 from penstock.privacy.noise.sources import NoiseSource

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from penstock.mechanisms.structured.grids import make_grid
-from penstock.mechanisms.structured.regressors import Design, make_design
 from penstock.mechanisms.structured.population import (
     Population,
     count_cells,
     fit_population,
     quasi_random,
 )
+from penstock.mechanisms.structured.regressors import Design, make_design
 from penstock.privacy.noise.sources import SeededNoise
 from penstock.schema import Coded, Column
 

@@ -8,11 +8,11 @@ import pytest
 from tests.unit.shared.mechanisms.structured.conftest import Setting
 
 from penstock.mechanisms.structured import matching
+from penstock.mechanisms.structured.outcomes.hazards import Survival, Times
 from penstock.mechanisms.structured.outcomes.linear import Linear
 from penstock.mechanisms.structured.outcomes.logistic import Logistic
 from penstock.mechanisms.structured.outcomes.poisson import Poisson
 from penstock.mechanisms.structured.outcomes.protocol import OutcomeModel
-from penstock.mechanisms.structured.outcomes.hazards import Survival, Times
 from penstock.privacy.measurements import WholeSum
 from penstock.privacy.noise.sources import SeededNoise
 from penstock.schema import Column
