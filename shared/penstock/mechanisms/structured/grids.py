@@ -73,8 +73,8 @@ def make_grid(column: Column) -> Grid:
     low = column.bounds[0]
     every = 0 if column.grid is None else column.grid[1] - column.grid[0] + 1
     if 0 < every <= (STEPS if column.scale != "log" else BINS):
-        values: Array = low + step * (np.arange(every + 1) - 0.5)
-        edges = share_of(column, values)
+        values = low + step * (np.arange(every + 1) - 0.5)
+        edges = share_of(column, np.asarray(values, dtype=np.float64))
         steps = True
     else:
         edges, steps = _even_edges(column), False
