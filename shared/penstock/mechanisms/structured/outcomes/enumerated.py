@@ -58,11 +58,11 @@ class Enumerated(OutcomeModel[Line]):
         return np.asarray(np.concatenate(sds) ** -2)
 
     def importance(self, again: bool) -> Array:
-        return np.append(self._importance, LEVEL_IMPORTANCE)
+        return np.asarray(np.append(self._importance, LEVEL_IMPORTANCE))
 
     def _predict(self, theta: Array, design: Array) -> Array:
-        line = theta[self.coefficients] + design @ theta[: self.coefficients]
-        return np.asarray(np.clip(line, -MOST, MOST))
+        at = theta[self.coefficients] + design @ theta[: self.coefficients]
+        return np.asarray(np.clip(at, -MOST, MOST))
 
     @abstractmethod
     def values(self) -> Array:

@@ -1,7 +1,8 @@
 """What every model of an outcome is asked, whichever it is.
 
 A model has parameters θ: coefficients of the design
-(:mod:`~penstock.mechanisms.structured.regressors`) and some of its own. The persons of the released population, each with the chances that θ gives
+(:mod:`~penstock.mechanisms.structured.regressors`)
+and some of its own. The persons of the released population, each with the chances that θ gives
 every outcome that there can be, are the *world* of θ: no outcome is drawn, so that nothing is
 left to chance. A *reference* is the regression as the study declares it, fitted to a world; of it
 rows have scores. Rows' mean score at a reference, released, is what the world's is to be.
