@@ -24,6 +24,9 @@ from penstock.schema.encoding import Encoding
 _IMAGINED, _HELD = (1 << 11) * (2 * INTERVALS + 1), 6
 """Quasi-random persons with all that may come of each; and how often their scores are held."""
 
+_LEAST_ENTRIES = 40
+"""Of a score, below which chances and slopes by interval take as much."""
+
 
 def release_memory(
     plan: StructuredPlan, schema: Schema, dictionary: Schema, threads: int
@@ -34,7 +37,8 @@ def release_memory(
     width = most_columns(grids) + most_score(grids) + sum(grid.latents for grid in grids)
     # Arrays of a row's design and scores, and of a row's time in each interval.
     row = 6 * width + 8 * INTERVALS + 4 * columns
-    fit = NUMBER * (row * plan.persons * plan.rows + _HELD * _IMAGINED * most_score(grids))
+    entries = max(most_score(grids), _LEAST_ENTRIES)
+    fit = NUMBER * (row * plan.persons * plan.rows + _HELD * _IMAGINED * entries)
     at_once = max(1, min(threads, plan.refits))
     return Memory(
         program=PROGRAM + threads_memory(threads),
