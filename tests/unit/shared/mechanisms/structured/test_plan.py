@@ -91,7 +91,7 @@ def test_memory_grows_with_persons_copies_and_columns() -> None:
         return mechanism.memory(mechanism.plan(asked, persons), schema, None, threads).total
 
     small, few = Schema((*OUTCOME, AGE)), Structured(1, 1)
-    wide = Schema((*OUTCOME, AGE, *(Column(f"x{i}", "binary") for i in range(20))))
+    wide = Schema((*OUTCOME, AGE, *(Column(f"x{i}", "binary") for i in range(40))))
     least = total(1000, small, few)
     assert total(100_000, small, few) > least + 50e6
     assert total(1000, wide, few) > least + 50e6
