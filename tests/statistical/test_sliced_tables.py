@@ -8,6 +8,7 @@ from scipy.stats import ks_2samp
 
 from penstock.base.errors import InvalidInput
 from penstock.mechanisms import SlicedWasserstein
+from penstock.mechanisms.released import name_copy, name_refit
 from penstock.mechanisms.sliced_wasserstein.body import Sliced
 from penstock.mechanisms.sliced_wasserstein.plan import plan, plan_columns
 from penstock.mechanisms.tables import run as mechanism
@@ -40,7 +41,7 @@ def patients(n: int) -> dict[str, np.ndarray]:
 
 def released(
     asked: SlicedWasserstein, n: int, epsilon: float, seed: int = 0, threads: int = 1
-) -> tuple[dict[str, np.ndarray], dict[int, np.ndarray]]:
+) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     """The rows, and what a site would release of them."""
     encoding, table = Encoding(SCHEMA), patients(n)
     rows, present = encoding.encode(table, np.random.default_rng(1))
@@ -64,14 +65,15 @@ def test_every_stage_is_charged_at_the_noise_it_has(variant: str) -> None:
 def test_copies_and_refits_have_the_tables_size_and_repeat_by_their_seed(variant: str) -> None:
     asked = SlicedWasserstein(variant, copies=2, refits=1, steps=5, bases=4)
     _, tables = released(asked, 500, 1.0)
-    assert sorted(tables) == [-1, 1, 2]
+    first, second = name_copy(1), name_copy(2)
+    assert list(tables) == [first, second, name_refit(1)]
     assert {t.shape[1] for t in tables.values()} == {Encoding(SCHEMA).d}
-    assert len(tables[1]) == len(tables[2])
+    assert len(tables[first]) == len(tables[second])
     assert all(400 < len(t) <= 500 for t in tables.values())  # by a noisy count, cut off at n
     assert all(np.isfinite(t).all() for t in tables.values())
     _, again = released(asked, 500, 1.0)
     assert all(np.array_equal(tables[i], again[i]) for i in tables)
-    assert not np.array_equal(tables[1], tables[2])
+    assert not np.array_equal(tables[first], tables[second])
 
 
 def test_threads_change_no_number() -> None:

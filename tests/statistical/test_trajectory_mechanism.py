@@ -203,7 +203,7 @@ def test_tables_are_like_the_rows(k: int) -> None:
         men, women = (np.mean(table["x"][b & (table["sex"] == s)]) for s in (1, 0))
         assert 0.35 < men - women < 0.85
     # Paths follow the trend too.
-    walks = [p for p in released if p.copy == 0 and p.path is not None and p.path[0] > 0]
+    walks = [p for p in released if p.name == PATHS]
     x = np.concatenate([p.columns["x"] for p in walks]).reshape(300, 9)
     np.testing.assert_allclose(x.mean(axis=0), np.linspace(-1, 1, 9), atol=0.2)
 

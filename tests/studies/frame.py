@@ -37,6 +37,7 @@ from tests.support.results import Row, at_most, write
 
 from penstock.mechanisms import Gibbs, Maf, Settings
 from penstock.mechanisms.plans import plan
+from penstock.mechanisms.released import name_copy, name_refit
 from penstock.mechanisms.tables import run as tables
 from penstock.privacy.noise.sources import SecureNoise, permutation
 from penstock.privacy.request import PrivacyRequest
@@ -181,9 +182,9 @@ def _answer(
         last = parts[0].columns
         value, variance = (float(last[c][-1]) for c in ("estimate", f"cov_{len(last['term'])}"))
         return Answer(value - own, value - source.truth, math.nan, math.nan, math.sqrt(variance))
-    fits = {p.copy: estimate(dict(p.columns), schema, question) for p in parts}
-    copies = [fits[copy] for copy in sorted(fits) if copy > 0]
-    refits = [fits[copy] for copy in sorted(fits, reverse=True) if copy < 0]
+    fits = {p.name: estimate(dict(p.columns), schema, question) for p in parts}
+    copies = [fits[name_copy(i + 1)] for i in range(asked.copies)]
+    refits = [fits[name_refit(i + 1)] for i in range(asked.refits)]
     plain = combine(copies)
     wide = widened(plain, spread(plain, refits, copies)) if refits else plain
     se = math.inf if wide.problem is not None else math.sqrt(wide.variance)
