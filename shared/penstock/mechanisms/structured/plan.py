@@ -52,7 +52,7 @@ class Shares:
     rounds: tuple[float, ...]
 
 
-WITH_OUTCOMES = Shares(0.18, 0.15, (0.17, 0.50))
+WITH_OUTCOMES = Shares(0.18, 0.15, (0.10, 0.22, 0.35))
 """Most goes to what is drawn from a model of its own. Frozen on simulated cohorts."""
 
 ALONE = Shares(0.4, 0.6, ())

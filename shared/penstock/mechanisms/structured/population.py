@@ -3,15 +3,15 @@ r"""What is known of all covariates together: noisy counts, noisy moments, and a
 Counts are of each column's cells (:mod:`~penstock.mechanisms.structured.grids`), read as
 :mod:`~penstock.mechanisms.structured.densities` does. Moments are of normal scores of the cells,
 which reach but a few spreads however skewed a column is, each divided by the root of how far. A
-person's vector (w∘s, 1) has norm at most R; w is
-made of what the counts released. Correlations of the copula are those at which persons drawn from
-it have the released covariances; its margins stay as counted.
+person's vector (w∘s, 1) has norm at most R; w is made of what the counts released. Correlations of
+the copula are those at which persons drawn from it have the released covariances. Means and squares
+tell of tails what noise hides in counts: margins are read once more with them.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 from scipy.stats import qmc
 
-from penstock.mechanisms.structured.densities import estimate_density
+from penstock.mechanisms.structured.densities import Known, estimate_density
 from penstock.mechanisms.structured.grids import (
     Grid,
     draw_values,
@@ -46,6 +46,9 @@ _TYPICAL = 0.6
 
 _MATCH_ROUNDS, _STEP, _MOST_CORRELATED, _LEAST_SPREAD = 12, 0.8, 0.97, 0.02
 _FLOOR, _LAST = 1e-7, 1e-3
+
+_SAMPLING, _MISSED = 0.3, 0.02
+"""Errors of a mean and of a square that are no noise: of who is there, and of the cells' width."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,25 +128,63 @@ def fit_population(
         noise,
     )
     told = released / count
+    error = 0.0 if moments is None else moments.sd / math.sqrt(2) / count
     latents = quasi_random(len(weights), power)
 
     def look(root: Array) -> Array:
-        return score(_decode(grids, shares, latents @ root))
+        """Second moments of persons, seen as rows were."""
+        scored = score(_decode(grids, shares, latents @ root))
+        seen = clip_rows(np.column_stack([scored, np.ones(len(latents))]), radius)
+        return np.asarray(seen.T @ seen / len(seen))
 
-    goal = _covariance(told)
-    correlation = np.eye(len(weights))
+    correlation = _match_correlation(told, np.eye(len(weights)), grids, look)
+    found, at = look(_root(correlation)), 0
+    for j, (grid, one) in enumerate(zip(grids, scale, strict=True)):
+        if grid.numeric:
+            gap = told - found
+            known = _recall(one.points, shares[j], weights[at], gap[at, [-1, at]], error, count)
+            shares[j] = _shares(grid, counts[j], sd, count, known)
+        at += grid.latents
+    correlation = _match_correlation(told, correlation, grids, look)
+    return Population(tuple(grids), tuple(shares), _root(correlation), count)
+
+
+def _match_correlation(
+    told: Array, start: Array, grids: Sequence[Grid], look: Callable[[Array], Array]
+) -> Array:
+    """The correlation at which persons, seen as rows were, have the released covariances."""
+    goal, correlation = _covariance(told), start.copy()
     own = np.concatenate([np.full(g.latents, j) for j, g in enumerate(grids)])
     # Whether a person is of one level or of a later one: nobody chooses twice.
     within = (own[:, None] == own) & ~np.eye(len(own), dtype=np.bool_)
     for _ in range(_MATCH_ROUNDS):
-        seen = clip_rows(np.column_stack([look(_root(correlation)), np.ones(len(latents))]), radius)
-        found = _covariance(seen.T @ seen / len(seen))
+        found = _covariance(look(_root(correlation)))
         spread = np.sqrt(np.maximum(np.diag(found), _LEAST_SPREAD**2))
         correlation = correlation + _STEP * (goal - found) / np.outer(spread, spread)
         correlation = np.clip(correlation, -_MOST_CORRELATED, _MOST_CORRELATED)
         correlation[within] = 0.0
         np.fill_diagonal(correlation, 1.0)
-    return Population(tuple(grids), tuple(shares), _root(correlation), count)
+    return correlation
+
+
+def _recall(
+    points: Array, shares: Array, weight: float, gap: Array, error: float, rows: float
+) -> Known:
+    """What the moments say of a number's cells: its mean and square, where counts are mostly noise.
+
+    Args:
+        points: (count,) scores of the cells; gap: by how much the released mean and square of the
+            weighted score differ from those of persons who are drawn by the shares and clipped as
+            rows were.
+        error: sd of the noise on a mean of two different entries.
+    """
+    return Known(
+        points,
+        float(shares @ points + gap[0] / weight),
+        error / weight + _SAMPLING / math.sqrt(rows),
+        float(shares @ points**2 + gap[1] / weight**2),
+        math.sqrt(2) * error / weight**2 + _MISSED,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +227,7 @@ class _Scale:
         return self.points[place_of(grid, values)][:, None]
 
 
-def _shares(grid: Grid, counts: Array, sd: float, rows: float) -> Array:
+def _shares(grid: Grid, counts: Array, sd: float, rows: float, known: Known | None = None) -> Array:
     """Shares of a column's cells; a number's bins as a smooth density beside its own cells."""
     if not grid.numeric:
         positive = np.maximum(counts, 0.0) + _FLOOR * rows
@@ -196,7 +237,16 @@ def _shares(grid: Grid, counts: Array, sd: float, rows: float) -> Array:
     share[apart] = np.clip(counts[apart] / rows, 0.0, 1.0)
     inner = max(1.0 - float(share.sum()), 0.02)
     bins = grid.bins
-    share[bins] = inner * estimate_density(counts[bins], sd, rows * inner)
+    if known is not None:
+        beside = share[apart] @ np.stack([known.points[apart], known.points[apart] ** 2], axis=1)
+        known = Known(
+            known.points[bins],
+            (known.mean - float(beside[0])) / inner,
+            known.mean_sd / inner,
+            (known.square - float(beside[1])) / inner,
+            known.square_sd / inner,
+        )
+    share[bins] = inner * estimate_density(counts[bins], sd, rows * inner, known)
     share = share + _FLOOR
     return np.asarray(share / share.sum())
 

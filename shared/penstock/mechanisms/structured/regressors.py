@@ -22,8 +22,9 @@ from penstock.schema import Coded
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
-_SKEWED, _FAR = 3.5, 0.999
-"""A column whose 0.999 quantile is more sds from its mean than this is bent."""
+_SKEWED, _FAR = 3.3, 0.99
+"""A column whose 0.99 quantile is more sds from its mean than this is bent; one further out would
+bend columns for tails that noise made."""
 
 _MOST_BENT = 15.0
 
