@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.mechanisms import Structured
-from penstock.mechanisms.structured.settings import MODELLED
+from penstock.mechanisms.structured.settings import has_model
 from penstock_server.mechanisms.tables.kind import TableKind
 
 _HOW = (
@@ -42,8 +42,8 @@ class StructuredKind(TableKind[Structured]):
     def list_limits(self, *, mechanism_variance: bool) -> tuple[list[str], list[str]]:
         first, last = super().list_limits(mechanism_variance=mechanism_variance)
         asked = [e for e in self.study.estimands if e.regression.compares]
-        held = [e.name for e in asked if e.model in MODELLED]
-        others = [e.name for e in asked if e.model not in MODELLED]
+        held = [e.name for e in asked if has_model(e)]
+        others = [e.name for e in asked if not has_model(e)]
         said = [_HOLDS.format(held=_DECLARED.format(", ".join(held)) if held else _MAIN), _LACKS]
         if others:
             said.append(_IN_PART.format(", ".join(others)))

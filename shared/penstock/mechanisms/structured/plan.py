@@ -28,7 +28,7 @@ from penstock.mechanisms.structured.grids import Grid, make_grid
 from penstock.mechanisms.structured.matching import UNIT
 from penstock.mechanisms.structured.outcomes.hazards import BLOCKS
 from penstock.mechanisms.structured.regressors import most_columns, most_linear
-from penstock.mechanisms.structured.settings import MODELLED, Structured
+from penstock.mechanisms.structured.settings import Structured, has_model
 from penstock.mechanisms.tables.moments import measure_moments
 from penstock.mechanisms.tables.plan import size_problems
 from penstock.privacy.accounting.accountant import epsilon
@@ -205,7 +205,7 @@ def _at(
 
 def _declare(column: Column, estimands: Sequence[Estimand]) -> Drawn:
     """An outcome with what its estimands name, each once."""
-    asked = [e for e in estimands if e.outcome == column.name and e.model in MODELLED]
+    asked = [e for e in estimands if e.outcome == column.name and has_model(e)]
     terms = tuple(dict.fromkeys(e.term for e in asked))
     return Drawn(column.name, terms, tuple(dict.fromkeys(n for e in asked for n in e.adjust)))
 

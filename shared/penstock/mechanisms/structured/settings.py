@@ -11,9 +11,14 @@ from penstock.base.errors import Problem
 from penstock.questions.estimands import Estimand
 from penstock.schema import Schema
 
-MODELLED = ("cox",)
-"""Regressions whose outcome is drawn from a model of its own. Of the others' outcomes the tables
-hold what pairs of columns say, as of any column; the report says so."""
+
+def has_model(estimand: Estimand) -> bool:
+    """Whether an estimand's outcome is drawn from a model of its own: a duration's is.
+
+    Of the others' outcomes the tables hold what pairs of columns say, as of any column; the report
+    says so.
+    """
+    return estimand.regression.needs_event
 
 
 @dataclass(frozen=True, slots=True)
