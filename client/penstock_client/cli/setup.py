@@ -95,7 +95,7 @@ def init(
     say(f"gate fingerprint {fingerprint(paths.gate_public())}")
     say("next: finish dictionary.toml (bounds, levels and the frame are public knowledge, never")
     say("      taken from rows), say in recoding.toml where your file writes it otherwise,")
-    say("      edit policy.toml (it allows one mechanism of four: say which),")
+    say("      edit policy.toml (it allows one mechanism: say which may run),")
     say("      then run `penstock site check`")
 
 
