@@ -9,9 +9,6 @@ from tests.unit.shared.mechanisms.structured.conftest import Setting
 
 from penstock.mechanisms.structured import matching
 from penstock.mechanisms.structured.outcomes.hazards import Survival, Times
-from penstock.mechanisms.structured.outcomes.linear import Linear
-from penstock.mechanisms.structured.outcomes.logistic import Logistic
-from penstock.mechanisms.structured.outcomes.poisson import Poisson
 from penstock.mechanisms.structured.outcomes.protocol import OutcomeModel
 from penstock.privacy.measurements import WholeSum
 from penstock.privacy.noise.sources import SeededNoise
@@ -19,11 +16,6 @@ from penstock.schema import Column
 
 Model = OutcomeModel  # type: ignore[type-arg]
 TIME = Column("time", "duration", upper=1000, decimals=0, event="death")
-COUNT, NUMBER, YES = (
-    Column("visits", "integer", 0, 30),
-    Column("pressure", "continuous", 60, 240, 0),
-    Column("relapse", "binary"),
-)
 
 
 def survival(setting: Setting) -> Model:
@@ -33,26 +25,8 @@ def survival(setting: Setting) -> Model:
     return Survival(Times.read(TIME, counts, 0.0), setting.z, design.linear, design.importance)
 
 
-def logistic(setting: Setting) -> Model:
-    return Logistic(YES, 0.3, setting.z, setting.design.linear, setting.design.importance)
-
-
-def poisson(setting: Setting) -> Model:
-    points = np.arange(31.0)
-    shares = 0.65**points
-    design = setting.design
-    return Poisson(COUNT, points, shares, setting.z, design.linear, design.importance)
-
-
-def linear(setting: Setting) -> Model:
-    points = np.arange(60.0, 241.0, 5)
-    shares = np.exp(-0.5 * ((points - 130) / 20) ** 2) * (1 + 0.01 * (points - 130)) ** 2
-    design = setting.design
-    return Linear(NUMBER, points, shares, setting.z, design.linear, design.importance)
-
-
 Make = Callable[[Setting], Model]
-MODELS = pytest.mark.parametrize("make", [survival, logistic, poisson, linear])
+MODELS = pytest.mark.parametrize("make", [survival])
 
 
 def somewhere(model: Model) -> np.ndarray:
