@@ -24,9 +24,13 @@ from penstock.schema import Coded, Column
 
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
+Whole = NDArray[np.int64]
 
 TIMES = 32
 """Even cells of a duration's times, without the event and with it."""
+
+_KINDS = 4
+"""Of a duration's rows: censored before the end, events, event-free at the end, unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +40,7 @@ class Counts:
     Args:
         cells: of each covariate's grid.
         times: of each duration, (2 TIMES + 1,): censored before the end, events, and who is
-            event-free at the end.
+            event-free at the end, each kind adding up to what was counted of it as a whole, too.
         unknown: of each duration, rows of which the time or the event is missing.
         rows: how many are present, by all counts; sd: of each count's noise.
     """
@@ -53,17 +57,18 @@ def measure_margins(
 ) -> WholeSum:
     """Counts of every covariate, of every duration's times by event, and the number of rows.
 
-    Sensitivity: :func:`penstock.privacy.sensitivity.histogram` of one histogram each and one more,
-    zero-out of one person: k·√(columns + durations + 1).
+    Sensitivity: :func:`penstock.privacy.sensitivity.histogram` of one histogram each, two of a
+    duration (times, and kinds of them), and one more, zero-out of one person:
+    k·√(columns + 2 durations + 1).
     """
-    histograms = len(grids) + durations + 1
+    histograms = len(grids) + 2 * durations + 1
     return WholeSum(
         label="margins",
         noise_multiplier=sigma,
         sensitivity=histogram(histograms, rows_per_person),
         squared=Fraction(rows_per_person**2 * histograms),
         unit=1.0,
-        size=sum(grid.count for grid in grids) + durations * (2 * TIMES + 2) + 1,
+        size=sum(grid.count for grid in grids) + durations * (2 * TIMES + 2 + _KINDS) + 1,
     )
 
 
@@ -85,7 +90,8 @@ def release_margins(
     noisy = measurement(np.concatenate(histograms), noise)
     *parts, total = np.split(noisy, np.cumsum([len(h) for h in histograms])[:-1])
     sd = measurement.sd
-    times = parts[len(grids) :]
+    pairs = parts[len(grids) :]
+    times = [_join_kinds(*pair) for pair in zip(pairs[::2], pairs[1::2], strict=True)]
     return Counts(
         cells=parts[: len(grids)],
         times=[part[:-1] for part in times],
@@ -100,8 +106,9 @@ def count_margins(
 ) -> list[NDArray[np.int64]]:
     """How many rows are in each cell of each histogram; last, how many rows there are."""
     times = [count_times(column, coded, present) for column in durations]
+    both = [counts for time in times for counts in (time, _add_up(time))]
     total = np.array([np.count_nonzero(present)])
-    return [*count_cells(grids, coded, present), *times, total]
+    return [*count_cells(grids, coded, present), *both, total]
 
 
 def count_times(column: Column, coded: Coded, present: Bools) -> NDArray[np.int64]:
@@ -117,3 +124,18 @@ def count_times(column: Column, coded: Coded, present: Bools) -> NDArray[np.int6
     # Absent rows are counted, too, in a cell of their own.
     place = np.where(present, place, 2 * TIMES + 2)
     return np.bincount(place, minlength=2 * TIMES + 3)[:-1]
+
+
+def _add_up(times: Whole) -> Whole:
+    """(4,) of a kind each."""
+    return np.array([times[:TIMES].sum(), times[TIMES:-2].sum(), times[-2], times[-1]])
+
+
+def _join_kinds(times: Array, kinds: Array) -> Array:
+    """Times, of which each kind adds up to what both counts of it say, all with noise alike."""
+    joined = times.copy()
+    places = (slice(TIMES), slice(TIMES, -2), slice(-2, -1), slice(-1, None))
+    for place, told in zip(places, kinds, strict=True):
+        mine = times[place]
+        joined[place] = mine + (told - mine.sum()) / (len(mine) + 1)
+    return joined

@@ -14,12 +14,14 @@ show stay sharp. Means and squares, released elsewhere, hold the tail's weight. 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
+Places = NDArray[np.intp]
 
 _STIFFNESS, _BEND = 2.0, 0.3
 """λ and h; frozen on simulated columns and on tables that the studies do not show."""
@@ -42,13 +44,24 @@ class Known:
     square: float
     square_sd: float
 
+    def without(self, share: Array, apart: Sequence[int], bins: Places, inner: float) -> Known:
+        """The same of a column's bins alone, of which ``inner`` of the rows are in one."""
+        points, gone = self.points[apart], share[apart]
+        return Known(
+            self.points[bins],
+            (self.mean - float(gone @ points)) / inner,
+            self.mean_sd / inner,
+            (self.square - float(gone @ points**2)) / inner,
+            self.square_sd / inner,
+        )
+
     def powers(self) -> list[tuple[Array, float, float]]:
         """What is averaged, its mean as released, and that one's error."""
         squares = self.points**2
         return [(self.points, self.mean, self.mean_sd), (squares, self.square, self.square_sd)]
 
 
-def estimate_density(counts: Array, sd: float, rows: float, known: Known | None = None) -> Array:
+def estimate_density(counts: Array, sd: float, rows: float, known: Sequence[Known] = ()) -> Array:
     """Shares of the cells, (b,), positive, adding up to 1.
 
     Args:
@@ -60,7 +73,7 @@ def estimate_density(counts: Array, sd: float, rows: float, known: Known | None 
         start = np.convolve(np.pad(start, 2, mode="edge"), np.ones(5) / 5, "valid")
 
     second = np.diff(np.eye(cells), 2, axis=0)
-    told = [] if known is None else known.powers()
+    told = [power for one in known for power in one.powers()]
 
     def value(logs: Array) -> float:
         share = _softmax(logs)

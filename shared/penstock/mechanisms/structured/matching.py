@@ -23,21 +23,22 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.mechanisms.structured.outcomes.protocol import OutcomeModel
+from penstock.mechanisms.structured.outcomes.protocol import OutcomeModel, Referred
 from penstock.mechanisms.tables.moments import clip_rows, row_unit, whole_vectors
 from penstock.privacy.measurements import WholeSum
 from penstock.privacy.noise.sources import NoiseSource
 from penstock.schema import Coded
 
 Array = NDArray[np.float64]
+Places = NDArray[np.intp]
 Bools = NDArray[np.bool_]
-R = TypeVar("R")
+R = TypeVar("R", bound=Referred)
 
-_REACHES = (0.99, 0.995, 0.998, 0.9995)
-"""Quantiles of the released population's scores that are not clipped; the best is looked for."""
+_REACH = 0.998
+"""Quantile of the released population's scores that is not clipped."""
 
 _LEAST_REACH = 0.3
-_STEPS, _FIRST_DAMPING = 14, 1e-3
+_STEPS, _FRESH, _FIRST_DAMPING = 14, 2, 1e-3
 _EASED, _STIFFENED = 0.2, 8.0
 _SMALL, _SPARSE = 1e-3, 4
 _MODEL_ERROR = 2e-4
@@ -46,10 +47,23 @@ _MODEL_ERROR = 2e-4
 _REMEMBERED = 0.25
 """How much of what a round told counts in the next: it was told of another reference."""
 
+_EXPLORED, _DOUBT = 2, 2.0
+"""Rounds that ask for all of θ; and how much worse what they say is of a column with tails."""
+
+_CURVATURE_IMPORTANCE = 0.3
+"""Of a curvature, of which a tenth is near enough."""
+
+_CURVED, _LEAST_CURVED, _LONGEST = 0.7, 0.2, 1.5
+_BENT = 0.3
+"""By how much of a step a straight line misses: a score is no straight line."""
+
+_COUPLED, _MOST_TIED, _LEAST_TIED = 0.5, 0.95, 0.05
+_MEETINGS, _EXACT = 2, 0.03
+
 
 @dataclass(frozen=True, slots=True)
 class _Belief:
-    """Gaussian, of θ: a mean and a precision."""
+    """Gaussian, of parameters: a mean and a precision."""
 
     mean: Array
     precision: Array
@@ -61,6 +75,16 @@ class _Belief:
     def slope(self, theta: Array) -> Array:
         return np.asarray(self.precision @ (theta - self.mean))
 
+    def fade(self, by: float) -> _Belief:
+        """The same, of which only so much counts."""
+        return _Belief(self.mean, by * self.precision)
+
+    def join(self, other: _Belief) -> _Belief:
+        """What both say."""
+        total = self.precision + other.precision
+        weighed = self.precision @ self.mean + other.precision @ other.mean
+        return _Belief(np.linalg.solve(total, weighed), total)
+
 
 def match_outcome(
     model: OutcomeModel[R],
@@ -68,7 +92,6 @@ def match_outcome(
     coded: Coded,
     present: Bools,
     per_person: int,
-    world_design: Array,
     rounds: Sequence[WholeSum | None],
     count: float,
     noise: NoiseSource,
@@ -78,70 +101,215 @@ def match_outcome(
     Args:
         design: (n·k, width) of rows, and ``present`` (n·k,), false too where an outcome's own
             covariate is missing; coded: their columns.
-        world_design: of the quasi-random persons.
         rounds: the measurement of each, of sensitivity 1; None: without noise.
         count: number of rows, as released.
     """
-    first = _Belief(model.start(), np.diag(model.prior()))
-    theta, beliefs = first.mean, [first]
-    for again, measurement in enumerate(rounds):
+    first = _Belief(model.start(), model.prior())
+    theta, belief, told_so_far = first.mean, first, first
+    tails = _Tails(np.ones(model.linear), np.full((model.linear,) * 2, np.nan))
+    estimate: _Belief | None = None
+    for number, measurement in enumerate(rounds):
+        last = number >= _EXPLORED
         reference = model.refer(theta)
         sd = _MODEL_ERROR if measurement is None else measurement.sd / count
         sd = float(np.hypot(sd, _MODEL_ERROR))
-        imagined = model.imagine(reference)
-        importance = model.importance(again > 0)
-        asked = importance > 0
-        imagined = np.ascontiguousarray(imagined[:, :, asked])
-        chosen = _choose_weights(model, theta, imagined, importance[asked], sd, beliefs)
-        weights = np.zeros(model.size)
-        weights[asked] = chosen
-        scores = model.scores(reference, design, coded) * weights
-        total = release_scores(scores, present, per_person, measurement, noise)
-        found = _clipped(imagined * chosen)
-        theta, told = _solve(model, found, total[asked] / count, sd, theta, beliefs)
-        # The next round trusts its own numbers more.
-        known = first.precision + told
-        beliefs = [
-            _Belief(first.mean, (1 - _REMEMBERED) * first.precision),
-            _Belief(theta, _REMEMBERED * known),
-        ]
+        if last:
+            question = _ask_asked(model, tails.turn(reference.information))
+        else:
+            question = _ask_all(model, reference.information, number > 0)
+        imagined = model.imagine(reference) @ question.turn
+        weights = _choose_weights(imagined, model.chances(theta), question.importance)
+        scores = (model.scores(reference, design, coded) @ question.turn) * weights
+        told = release_scores(scores, present, per_person, measurement, noise) / count
+        found = _clipped(imagined * weights)
+        if last:
+            seen, error = _look(model, theta, found), np.full(len(told), sd) / weights
+            given = (question, told / weights, seen / weights, error)
+            tails = tails.learn(reference.information, *given)
+            if estimate is None:
+                estimate = _recall(model, reference, told_so_far)
+            estimate = estimate.join(_correct(model, reference, tails, *given))
+            meetings = _MEETINGS if number + 1 == len(rounds) else 1
+            theta = _meet(model, estimate.mean, theta, belief, count, meetings)
+        else:
+            theta, known = _solve(model, found, told, np.full(len(told), sd), theta, belief)
+            told_so_far = _Belief(theta, belief.precision + known)
+            # The next round trusts its own numbers more.
+            belief = first.fade(1 - _REMEMBERED).join(
+                _Belief(theta, _REMEMBERED * (first.precision + known))
+            )
     return theta
 
 
-def _choose_weights(
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """What rows are asked in a round: some entries of a score, or sums of them.
+
+    Attributes:
+        turn: (entries, q); importance: (q,) of each beside the others.
+        terms: linear columns that the first entries are scores of.
+        pairs: of linear columns, that the last entries are curvatures of.
+        information: (terms, terms) a person's.
+    """
+
+    turn: Array
+    importance: Array
+    terms: Places
+    pairs: Sequence[tuple[int, int]]
+    information: Array
+
+
+def _ask_all(model: OutcomeModel[R], information: Array, again: bool) -> _Question:
+    """Of all that θ has; curvatures are for later."""
+    importance = np.append(model.importance(again), np.zeros(len(model.pairs)))
+    asked = importance > 0
+    turn = np.eye(model.entries)[:, asked]
+    return _Question(turn, importance[asked], np.arange(model.linear), (), information)
+
+
+def _ask_asked(model: OutcomeModel[R], information: Array) -> _Question:
+    """Of nothing but the coefficients that are asked for, and those that hang together with them:
+    of their scores that part which is blind to all other coefficients, to first order (Neyman
+    1959); and of curvatures."""
+    linear, each = model.linear, np.eye(model.entries)
+    mine = _list_coupled(information, model.importance(True)[:linear] >= 1)
+    other = ~mine
+    ridge = 1e-6 * np.eye(int(other.sum()))
+    shared = np.linalg.solve(information[np.ix_(other, other)] + ridge, information[other][:, mine])
+    blind = each[:, :linear][:, mine].copy()
+    blind[:linear][other] = -shared
+    shown = np.array([mine[i] and mine[j] for i, j in model.pairs], dtype=np.bool_)
+    turn = np.column_stack([blind, each[:, model.size :][:, shown]])
+    importance = np.append(np.ones(mine.sum()), np.full(shown.sum(), _CURVATURE_IMPORTANCE))
+    pairs = [pair for pair, there in zip(model.pairs, shown, strict=True) if there]
+    left = information[np.ix_(mine, mine)] - information[mine][:, other] @ shared
+    return _Question(turn, importance, np.flatnonzero(mine), pairs, left)
+
+
+def _recall(model: OutcomeModel[R], reference: R, belief: _Belief) -> _Belief:
+    """The declared coefficients as far as θ tells them: of a world that may have other tails."""
+    linear = model.linear
+    doubt = np.ones(linear)
+    doubt[[j for pair in model.pairs for j in pair]] = _DOUBT
+    covariance = np.linalg.inv(belief.precision)[:linear, :linear] * np.outer(doubt, doubt)
+    return _Belief(reference.coefficients[:linear], np.linalg.inv(covariance))
+
+
+def _list_coupled(information: Array, asked: Bools) -> Bools:
+    """What is asked, and what one must know for it."""
+    if not asked.any() or asked.all():
+        return np.ones(len(asked), dtype=np.bool_)
+    found = np.linalg.inv(information + 1e-6 * np.eye(len(asked)))
+    size = np.sqrt(np.diag(found))
+    return asked | (np.abs(found / np.outer(size, size))[:, asked] > _COUPLED).any(axis=1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Tails:
+    """How the rows' information differs from the world's, in columns with tails.
+
+    Attributes:
+        ratio: (linear,) of the diagonal; correlation: (linear, linear), NaN: as the world's.
+    """
+
+    ratio: Array
+    correlation: Array
+
+    def learn(
+        self, information: Array, question: _Question, told: Array, seen: Array, error: Array
+    ) -> _Tails:
+        """From rows' curvatures and the world's, clipped alike; a noisy one counts for little."""
+        ratio, correlation = self.ratio.copy(), self.correlation.copy()
+        first = len(told) - len(question.pairs)
+        size = np.sqrt(np.diag(information))
+        for at, (i, j) in enumerate(question.pairs, first):
+            scale = seen[at] if i == j else size[i] * size[j]
+            off = (told[at] - seen[at]) / scale / (1 + (error[at] / scale / _CURVED) ** 2)
+            if i == j:
+                ratio[i] = np.clip(1 + off, _LEAST_CURVED, 1 / _LEAST_CURVED)
+            else:
+                correlation[i, j] = correlation[j, i] = information[i, j] / scale + off
+        root = np.sqrt(ratio)
+        correlation = np.clip(correlation / np.outer(root, root), -_MOST_TIED, _MOST_TIED)
+        return _Tails(ratio, correlation)
+
+    def turn(self, information: Array) -> Array:
+        """The rows' information, from the world's."""
+        size = np.sqrt(np.diag(information))
+        world = information / np.outer(size, size)
+        found = np.where(np.isnan(self.correlation), world, self.correlation)
+        values, vectors = np.linalg.eigh(found)
+        found = (vectors * np.maximum(values, _LEAST_TIED)) @ vectors.T
+        size = size * np.sqrt(self.ratio)
+        return np.asarray(found * np.outer(size, size))
+
+
+def _correct(
     model: OutcomeModel[R],
+    reference: R,
+    tails: _Tails,
+    question: _Question,
+    told: Array,
+    seen: Array,
+    error: Array,
+) -> _Belief:
+    """The declared coefficients of the rows, one Newton step from those of the world.
+
+    What clipping takes is what it takes of the world.
+
+    Args:
+        told, seen: (q,) mean scores of rows and of the world, clipped; error: sds.
+    """
+    terms, of = question.terms, len(question.terms)
+    information = tails.turn(reference.information)
+    slopes = question.turn[: model.linear, :of].T @ information
+    turned = np.linalg.inv(slopes[:, terms] + 1e-3 * np.diag(np.diag(slopes[:, terms])))
+    step = np.clip(turned @ (told - seen)[:of], -_LONGEST, _LONGEST)
+    covariance = (turned * error[:of] ** 2) @ turned.T + np.diag((_BENT * step) ** 2)
+    mean, precision = reference.coefficients[: model.linear].copy(), np.zeros((model.linear,) * 2)
+    mean[terms] += step
+    precision[np.ix_(terms, terms)] = np.linalg.inv(covariance)
+    return _Belief(mean, precision)
+
+
+def _meet(
+    model: OutcomeModel[R],
+    estimate: Array,
     theta: Array,
-    imagined: Array,
-    importance: Array,
-    sd: float,
-    beliefs: Sequence[_Belief],
+    belief: _Belief,
+    count: float,
+    meetings: int,
 ) -> Array:
-    """Those weights of which the world says that they leave least noise on what is asked."""
-    chances = model.chances(theta)[::_SPARSE].ravel()
-    some = np.abs(imagined[::_SPARSE].reshape(len(chances), -1))
-    reaches = np.maximum(_quantiles(some, chances), _LEAST_REACH)
-    asked = importance[: model.coefficients] >= 1
-    believed = sum((b.precision for b in beliefs), np.zeros((len(theta),) * 2))
-    best, least = np.zeros(len(importance)), np.inf
-    for at, reach in enumerate(reaches):
-        weights = importance / np.sqrt(reach)
-        length = _quantiles(np.sqrt(some**2 @ weights**2)[:, None], chances)[at, 0]
-        weights = weights / max(length, 1e-9)
-        slopes = model.slopes(theta, _clipped(imagined * weights))
-        precision = slopes.T @ slopes / sd**2 + believed
-        noise = float(np.diag(np.linalg.inv(precision))[: model.coefficients][asked].sum())
-        if noise < least:
-            best, least = weights, noise
-    return best
+    """θ near by whose world has the declared coefficients of the rows."""
+    for _ in range(meetings):
+        reference = model.refer(theta, estimate)
+        found = model.imagine(reference, bounded=False)[:, :, : model.linear]
+        sd = _EXACT * np.sqrt(np.diag(reference.information) / count)
+        theta, _ = _solve(model, np.ascontiguousarray(found), np.zeros(len(sd)), sd, theta, belief)
+    return theta
+
+
+def _look(model: OutcomeModel[R], theta: Array, found: Array) -> Array:
+    """(q,) the world's mean of what was found of each outcome."""
+    return np.asarray(model.chances(theta).ravel() @ found.reshape(-1, found.shape[2]) / len(found))
+
+
+def _choose_weights(imagined: Array, chances: Array, importance: Array) -> Array:
+    """(q,) by which entries are multiplied before they are clipped to norm 1: so that few are, and
+    the noise of each is in proportion to what it reaches."""
+    sparse = chances[::_SPARSE].ravel()
+    some = np.abs(imagined[::_SPARSE].reshape(len(sparse), -1))
+    weights = importance / np.sqrt(np.maximum(_quantiles(some, sparse), _LEAST_REACH))
+    length = _quantiles(np.sqrt(some**2 @ weights**2)[:, None], sparse)[0]
+    return np.asarray(weights / max(length, 1e-9))
 
 
 def _quantiles(values: Array, chances: Array) -> Array:
-    """(reaches, q) of columns of values (o, q), each with its chance."""
+    """(q,) of columns of values (o, q), each with its chance."""
     order = np.argsort(values, axis=0)
     risen = np.cumsum(chances[order], axis=0)
-    places = [(risen < at * risen[-1]).sum(axis=0) for at in _REACHES]
-    place = np.minimum(places, len(values) - 1)
-    return np.take_along_axis(np.take_along_axis(values, order, axis=0), place, axis=0)
+    place = np.minimum((risen < _REACH * risen[-1]).sum(axis=0), len(values) - 1)
+    return np.take_along_axis(values, np.take_along_axis(order, place[None], axis=0), axis=0)[0]
 
 
 def _clipped(scores: Array) -> Array:
@@ -172,38 +340,37 @@ def _solve(
     model: OutcomeModel[R],
     found: Array,
     goal: Array,
-    sd: float,
+    sd: Array,
     theta: Array,
-    beliefs: Sequence[_Belief],
+    belief: _Belief,
 ) -> tuple[Array, Array]:
-    """θ where noise and beliefs have their mode, by Levenberg and Marquardt's damped steps; and
+    """θ where noise and belief have their mode, by Levenberg and Marquardt's damped steps; and
     the precision that the goal adds."""
 
     def value(mean: Array, at: Array) -> float:
         off = (goal - mean) / sd
-        return 0.5 * float(off @ off) + sum(b.value(at) for b in beliefs)
+        return 0.5 * float(off @ off) + belief.value(at)
 
-    def look(at: Array) -> Array:
-        return np.asarray(np.tensordot(model.chances(at), found, 2) / len(found))
-
-    mean, slopes = look(theta), model.slopes(theta, found)
-    now, damping = value(mean, theta), _FIRST_DAMPING
+    mean, slopes = _look(model, theta, found), model.slopes(theta, found)
+    now, damping, accepted = value(mean, theta), _FIRST_DAMPING, 0
     for _ in range(_STEPS):
-        told = slopes.T @ slopes / sd**2
-        curvature = told + sum(b.precision for b in beliefs)
-        pull = slopes.T @ (goal - mean) / sd**2 - sum(b.slope(theta) for b in beliefs)
+        weighed = slopes / sd[:, None] ** 2
+        curvature = slopes.T @ weighed + belief.precision
+        pull = weighed.T @ (goal - mean) - belief.slope(theta)
         step = np.linalg.solve(curvature + damping * np.diag(np.diag(curvature)), pull)
         there = theta + step
-        seen = look(there)
+        seen = _look(model, there, found)
         if (then := value(seen, there)) < now:
             small = now - then < _SMALL
             theta, mean, now, damping = there, seen, then, damping * _EASED
             if small:
                 break
-            slopes = model.slopes(theta, found)
+            if accepted % _FRESH == 0:
+                slopes = model.slopes(theta, found)
+            accepted += 1
         else:
             damping *= _STIFFENED
-    return theta, slopes.T @ slopes / sd**2
+    return theta, slopes.T @ (slopes / sd[:, None] ** 2)
 
 
 UNIT = row_unit(1.0)

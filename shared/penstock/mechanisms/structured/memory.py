@@ -21,7 +21,7 @@ from penstock.mechanisms.structured.regressors import most_columns
 from penstock.schema import Schema
 from penstock.schema.encoding import Encoding
 
-_IMAGINED, _HELD = (1 << 11) * (2 * INTERVALS + 1), 6
+_IMAGINED, _HELD = (1 << 10) * (2 * INTERVALS + 1), 6
 """Quasi-random persons with all that may come of each; and how often their scores are held."""
 
 _LEAST_ENTRIES = 40

@@ -52,7 +52,7 @@ class Shares:
     rounds: tuple[float, ...]
 
 
-WITH_OUTCOMES = Shares(0.18, 0.15, (0.10, 0.22, 0.35))
+WITH_OUTCOMES = Shares(0.18, 0.15, (0.10, 0.15, 0.18, 0.24))
 """Most goes to what is drawn from a model of its own. Frozen on simulated cohorts."""
 
 ALONE = Shares(0.4, 0.6, ())
@@ -154,7 +154,8 @@ def make_grids(schema: Schema) -> list[Grid]:
 
 def most_score(grids: Sequence[Grid]) -> int:
     """The most entries of a duration's score: of events, of the baseline, and of censoring."""
-    return most_columns(grids) + BLOCKS + most_linear(grids)
+    curvatures = sum(grid.numeric for grid in grids)
+    return most_columns(grids) + BLOCKS + most_linear(grids) + curvatures
 
 
 def measure_outcome(sigma: float, number: int, outcomes: int, size: int) -> WholeSum:
@@ -184,7 +185,9 @@ def _at(
     scale: float,
 ) -> StructuredPlan:
     latents = sum(grid.latents for grid in grids)
-    radius = math.sqrt(latents + 1) + _ROOM
+    numbers = {grid.column.name for grid in grids if grid.numeric}
+    told = latents + sum(name in numbers for name in list_terms(outcomes))
+    radius = math.sqrt(told + 1) + _ROOM
     size = most_score(grids)
     return StructuredPlan(
         persons=persons,
@@ -195,12 +198,17 @@ def _at(
         outcomes=outcomes,
         radius=radius,
         margins=measure_margins(scale / math.sqrt(shares.margins), grids, len(outcomes), rows),
-        moments=measure_moments(scale / math.sqrt(shares.moments), radius, latents, rows),
+        moments=measure_moments(scale / math.sqrt(shares.moments), radius, told, rows),
         rounds=tuple(
             measure_outcome(scale * math.sqrt(len(outcomes) / share), i + 1, len(outcomes), size)
             for i, share in enumerate(shares.rounds)
         ),
     )
+
+
+def list_terms(outcomes: Sequence[Drawn]) -> list[str]:
+    """Columns whose coefficients are asked for, each once."""
+    return list(dict.fromkeys(name for outcome in outcomes for name in outcome.terms))
 
 
 def _declare(column: Column, estimands: Sequence[Estimand]) -> Drawn:

@@ -11,7 +11,7 @@ tell of tails what noise hides in counts: margins are read once more with them.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -99,6 +99,7 @@ def fit_population(
     moments: WholeSum | None,
     radius: float,
     power: int,
+    asked: Collection[str],
     noise: NoiseSource,
 ) -> Population:
     """Release the moments of rows whose counts are released, and make persons like them.
@@ -107,16 +108,19 @@ def fit_population(
         counts: of each grid's cells, noisy; sd: of their noise; count: number of rows, noisy.
         coded: columns of length n·k; present: the same.
         radius: R; power: 2^power quasi-random persons are looked at.
+        asked: numbers of which mean and square are released as they are, beside their scores.
     """
     shares = [_shares(grid, c, sd, count) for grid, c in zip(grids, counts, strict=True)]
     scale = [_Scale.of(grid, share) for grid, share in zip(grids, shares, strict=True)]
-    reach = np.concatenate([s.reach for s in scale])
+    raw = [_Raw.of(g, s) for g, s in zip(grids, shares, strict=True) if g.column.name in asked]
+    reach = np.concatenate([*(s.reach for s in scale), [r.reach for r in raw]])
     size = float(reach.max()) + _TYPICAL * (len(reach) - 1)
     # One score at its end, and all others as they usually are.
     weights = math.sqrt((radius**2 - 1) / size) / np.sqrt(reach)
 
     def score(columns: Coded) -> Array:
         parts = [s.score(g, columns[g.column.name]) for g, s in zip(grids, scale, strict=True)]
+        parts += [r(columns[r.grid.column.name]) for r in raw]
         return np.asarray(np.concatenate(parts, axis=1) * weights)
 
     scores = score(coded)
@@ -129,7 +133,7 @@ def fit_population(
     )
     told = released / count
     error = 0.0 if moments is None else moments.sd / math.sqrt(2) / count
-    latents = quasi_random(len(weights), power)
+    latents = quasi_random(len(weights) - len(raw), power)
 
     def look(root: Array) -> Array:
         """Second moments of persons, seen as rows were."""
@@ -137,12 +141,16 @@ def fit_population(
         seen = clip_rows(np.column_stack([scored, np.ones(len(latents))]), radius)
         return np.asarray(seen.T @ seen / len(seen))
 
-    correlation = _match_correlation(told, np.eye(len(weights)), grids, look)
+    correlation = _match_correlation(told, np.eye(latents.shape[1]), grids, look)
     found, at = look(_root(correlation)), 0
     for j, (grid, one) in enumerate(zip(grids, scale, strict=True)):
         if grid.numeric:
             gap = told - found
-            known = _recall(one.points, shares[j], weights[at], gap[at, [-1, at]], error, count)
+            known = [_recall(one.points, shares[j], weights[at], gap[at, [-1, at]], error, count)]
+            for k, r in enumerate(raw, latents.shape[1]):
+                if r.grid is grid:
+                    mine = gap[k, [-1, k]]
+                    known.append(_recall(r.points, shares[j], weights[k], mine, error, count))
             shares[j] = _shares(grid, counts[j], sd, count, known)
         at += grid.latents
     correlation = _match_correlation(told, correlation, grids, look)
@@ -153,12 +161,13 @@ def _match_correlation(
     told: Array, start: Array, grids: Sequence[Grid], look: Callable[[Array], Array]
 ) -> Array:
     """The correlation at which persons, seen as rows were, have the released covariances."""
-    goal, correlation = _covariance(told), start.copy()
+    size, correlation = len(start), start.copy()
+    goal = _covariance(told)[:size, :size]
     own = np.concatenate([np.full(g.latents, j) for j, g in enumerate(grids)])
     # Whether a person is of one level or of a later one: nobody chooses twice.
     within = (own[:, None] == own) & ~np.eye(len(own), dtype=np.bool_)
     for _ in range(_MATCH_ROUNDS):
-        found = _covariance(look(_root(correlation)))
+        found = _covariance(look(_root(correlation)))[:size, :size]
         spread = np.sqrt(np.maximum(np.diag(found), _LEAST_SPREAD**2))
         correlation = correlation + _STEP * (goal - found) / np.outer(spread, spread)
         correlation = np.clip(correlation, -_MOST_CORRELATED, _MOST_CORRELATED)
@@ -227,7 +236,39 @@ class _Scale:
         return self.points[place_of(grid, values)][:, None]
 
 
-def _shares(grid: Grid, counts: Array, sd: float, rows: float, known: Known | None = None) -> Array:
+@dataclass(frozen=True, slots=True)
+class _Raw:
+    """A number as it is, in spreads from its mean, as counted; missing ones are 0."""
+
+    grid: Grid
+    mean: float
+    spread: float
+    reach: float
+    points: Array
+
+    @classmethod
+    def of(cls, grid: Grid, shares: Array) -> _Raw:
+        middles = middle_of(grid)
+        there = ~np.isnan(middles)
+        p, x = shares[there] / shares[there].sum(), middles[there]
+        mean = float(p @ x)
+        spread = max(float(np.sqrt(p @ (x - mean) ** 2)), 1e-6 * (1 + abs(mean)))
+        away = np.abs(x - mean) / spread
+        order = np.argsort(away)
+        far = float(away[order][np.searchsorted(np.cumsum(p[order]), _FAR).clip(max=len(x) - 1)])
+        points = np.zeros(grid.count)
+        points[there] = (x - mean) / spread
+        return cls(grid, mean, spread, max(_ROOM * far, _LEAST_REACH), points)
+
+    def __call__(self, values: Array) -> Array:
+        """(N, 1)."""
+        found = (np.where(np.isnan(values), self.mean, values) - self.mean) / self.spread
+        return np.asarray(found[:, None])
+
+
+def _shares(
+    grid: Grid, counts: Array, sd: float, rows: float, known: Sequence[Known] = ()
+) -> Array:
     """Shares of a column's cells; a number's bins as a smooth density beside its own cells."""
     if not grid.numeric:
         positive = np.maximum(counts, 0.0) + _FLOOR * rows
@@ -237,16 +278,8 @@ def _shares(grid: Grid, counts: Array, sd: float, rows: float, known: Known | No
     share[apart] = np.clip(counts[apart] / rows, 0.0, 1.0)
     inner = max(1.0 - float(share.sum()), 0.02)
     bins = grid.bins
-    if known is not None:
-        beside = share[apart] @ np.stack([known.points[apart], known.points[apart] ** 2], axis=1)
-        known = Known(
-            known.points[bins],
-            (known.mean - float(beside[0])) / inner,
-            known.mean_sd / inner,
-            (known.square - float(beside[1])) / inner,
-            known.square_sd / inner,
-        )
-    share[bins] = inner * estimate_density(counts[bins], sd, rows * inner, known)
+    beside = [k.without(share, apart, bins, inner) for k in known]
+    share[bins] = inner * estimate_density(counts[bins], sd, rows * inner, beside)
     share = share + _FLOOR
     return np.asarray(share / share.sum())
 

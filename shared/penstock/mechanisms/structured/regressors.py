@@ -26,6 +26,9 @@ _SKEWED, _FAR = 3.3, 0.99
 """A column whose 0.99 quantile is more sds from its mean than this is bent; one further out would
 bend columns for tails that noise made."""
 
+_TAILED = 2.8
+"""The same, of columns of which rows are asked how much they tell."""
+
 _MOST_BENT = 15.0
 
 _IMPORTANCE, _BENT_IMPORTANCE = (1.0, 0.6, 0.3), 0.7
@@ -64,6 +67,7 @@ class Design:
         linear: how many columns are of the declared and other terms; the rest are bends.
         declared: (linear,) which of them an estimand names, as its term or to adjust for.
         importance: (width,) of each beside the others: 1 for what is asked itself.
+        curved: declared columns with tails: what they tell hangs on few persons.
     """
 
     columns: tuple[_Column, ...]
@@ -72,6 +76,7 @@ class Design:
     spread: Array
     bends: tuple[tuple[int, _Bend], ...]
     importance: Array
+    curved: NDArray[np.intp]
 
     @property
     def linear(self) -> int:
@@ -117,7 +122,7 @@ def make_design(
         terms, adjusted: names of the columns that estimands of the outcome ask for, and that they
             adjust for.
     """
-    columns, named, mean, spread, bends, weights = [], [], [], [], [], []
+    columns, named, mean, spread, bends, weights, curved = [], [], [], [], [], [], []
     declared = {*terms, *adjusted}
     for grid in population.grids:
         column = grid.column
@@ -136,6 +141,8 @@ def make_design(
                 continue
             far = np.abs(np.quantile(x, [1 - _FAR, _FAR]) - mean[-1]).max() / spread[-1]
             linear = (known - mean[-1]) / spread[-1]
+            if far > _TAILED:
+                curved.append(len(columns) - 1)
             if far > _SKEWED:
                 bends.append((len(columns) - 1, _bend(column.name, known, linear)))
     importance = np.array([*weights, *(_BENT_IMPORTANCE * weights[j] for j, _ in bends)])
@@ -146,6 +153,7 @@ def make_design(
         np.array(spread),
         tuple(bends),
         importance,
+        np.array(curved, dtype=np.intp),
     )
 
 

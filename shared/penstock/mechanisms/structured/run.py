@@ -30,6 +30,7 @@ from penstock.mechanisms.structured.plan import (
     Drawn,
     StructuredPlan,
     list_durations,
+    list_terms,
     make_grids,
 )
 from penstock.mechanisms.structured.population import (
@@ -45,8 +46,8 @@ from penstock.schema.encoding import Encoding
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
-_POWER = 11
-"""A match looks at 2¹¹ quasi-random persons, and at all that may come of each."""
+_POWER = 10
+"""A match looks at 2¹⁰ quasi-random persons, and at all that may come of each."""
 
 _ROWS_AT_ONCE = 1 << 16
 _LEAST_CHANCE = 1e-12
@@ -180,6 +181,7 @@ def fit(
         plan.moments,
         plan.radius,
         _POWER,
+        [g.column.name for g in grids if g.numeric and g.column.name in list_terms(plan.outcomes)],
         noise,
     )
     outcomes = [
@@ -205,10 +207,10 @@ def _fit_outcome(
     design = make_design(population, persons, drawn.terms, drawn.adjusted)
     seen, _ = design.of(persons)
     times = Times.read(column, counts.times[index], counts.sd)
-    model = Survival(times, seen, design.linear, design.importance)
+    model = Survival(times, seen, design.linear, design.importance, design.curved)
     z, complete = design.of(coded)
     parameters = match_outcome(
-        model, z, coded, present & complete, plan.rows, seen, plan.rounds, counts.rows, noise
+        model, z, coded, present & complete, plan.rows, plan.rounds, counts.rows, noise
     )
     unknown = min(counts.unknown[index] / counts.rows, 1.0)
     return Outcome(column, schema[column.event or ""], design, model, parameters, unknown)

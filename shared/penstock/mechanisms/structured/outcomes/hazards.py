@@ -18,6 +18,7 @@ hazard ratio only where the model bends.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import combinations_with_replacement
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,12 +29,13 @@ from penstock.mechanisms.structured.outcomes.protocol import OutcomeModel
 from penstock.schema import Coded, Column
 
 Array = NDArray[np.float64]
+Places = NDArray[np.intp]
 
 INTERVALS, BLOCKS = 16, 4
 """Intervals of the baseline, with about as many events each; blocks of them that scores correct."""
 
-_MOST_HAZARD = 2.0
-"""L."""
+_MOST_HAZARD, _UNBOUNDED = 4.0, 1e3
+"""L, and none."""
 
 _BLOCK_IMPORTANCE, _CENSORING_IMPORTANCE = 0.35, 0.4
 """Beside the declared coefficients: baseline and censoring are known from the counts already."""
@@ -41,11 +43,11 @@ _BLOCK_IMPORTANCE, _CENSORING_IMPORTANCE = 0.35, 0.4
 _PRIOR, _BEND_PRIOR, _CENSORING_PRIOR = 1.0, 0.3, 0.5
 """Sds of coefficients, of standardised columns."""
 
-_LEAST_ADJUSTED, _MOST_ADJUSTED = 0.02, 0.5
+_LEAST_ADJUSTED, _MOST_ADJUSTED, _LEAST_WHOLE = 0.02, 0.5, 0.005
 """Sd of a block's correction: what the noise of its counts is, within these."""
 
 _LEAST_AT_RISK = 0.01
-_NEWTON_ROUNDS, _BASELINE_ROUNDS = 10, 3
+_NEWTON_ROUNDS, _BASELINE_ROUNDS, _SETTLED = 10, 3, 1e-4
 _MOST, _MOST_IN_INTERVAL = 8.0, 3.0
 
 
@@ -87,6 +89,7 @@ class Reference:
     (k, width); spent: (N, k) how long who leaves in an interval was in it."""
 
     coefficients: Array
+    information: Array
     hazard: Array
     means: Array
     leaving: Array
@@ -124,8 +127,11 @@ class Survival(OutcomeModel[Reference]):
             columns the declared regression has; importance: (width,) of its columns.
     """
 
-    def __init__(self, times: Times, design: Array, linear: int, importance: Array) -> None:
-        self._times, self._design, self._linear = times, design, linear
+    def __init__(
+        self, times: Times, design: Array, linear: int, importance: Array, curved: Places
+    ) -> None:
+        self._times, self._design, self.linear = times, design, linear
+        self.pairs = list(combinations_with_replacement(curved.tolist(), 2))
         self._importance, self.coefficients, self.own = importance, design.shape[1], BLOCKS + linear
         cells = len(times.events)
         edges = np.linspace(0.0, 1.0, cells + 1)
@@ -148,22 +154,28 @@ class Survival(OutcomeModel[Reference]):
         noise = self._times.error * np.sqrt(len(self._times.events) / BLOCKS)
         adjusted = np.clip(noise / np.maximum(counted, 1e-9), _LEAST_ADJUSTED, _MOST_ADJUSTED)
         sds = [
-            np.full(self._linear, _PRIOR),
-            np.full(self.coefficients - self._linear, _BEND_PRIOR),
+            np.full(self.linear, _PRIOR),
+            np.full(self.coefficients - self.linear, _BEND_PRIOR),
             adjusted,
-            np.full(self._linear, _CENSORING_PRIOR),
+            np.full(self.linear, _CENSORING_PRIOR),
         ]
-        return np.concatenate(sds) ** -2
+        found = np.diag(np.concatenate(sds) ** -2)
+        # All events together are known better than each block's.
+        blocks = slice(self.coefficients, self.coefficients + BLOCKS)
+        share = counted / max(float(counted.sum()), 1e-9)
+        whole = max(self._times.error / max(float(counted.sum()), 1e-9), _LEAST_WHOLE)
+        found[blocks, blocks] += np.outer(share, share) / whole**2
+        return found
 
     def importance(self, again: bool) -> Array:
-        censoring = self._importance[: self._linear] * (0.0 if again else _CENSORING_IMPORTANCE)
+        censoring = self._importance[: self.linear] * (0.0 if again else _CENSORING_IMPORTANCE)
         return np.concatenate([self._importance, np.full(BLOCKS, _BLOCK_IMPORTANCE), censoring])
 
     # -- the world ---------------------------------------------------------------------------------
 
     def _of(self, theta: Array) -> tuple[Array, Array, Array]:
         """β, a by interval, and γ with zeros for bends."""
-        width, linear = self.coefficients, self._linear
+        width, linear = self.coefficients, self.linear
         own = np.clip(theta[width : width + BLOCKS], -2.0, 2.0) @ self._blocks.T
         gamma = np.append(theta[width + BLOCKS :], np.zeros(width - linear))
         return theta[:width], own, gamma
@@ -248,27 +260,27 @@ class Survival(OutcomeModel[Reference]):
 
     # -- the declared regression -------------------------------------------------------------------
 
-    def refer(self, theta: Array) -> Reference:
+    def refer(self, theta: Array, at: Array | None = None) -> Reference:
         world, (_, _, gamma) = self._make_world(theta), self._of(theta)
         exposed = world.left * world.lasting
         happened, exposed = exposed * world.events, exposed * self._width
-        z, linear = self._design[:, : self._linear], self._linear
-        found, events = theta[:linear].copy(), happened.sum(axis=0)
+        z, linear = self._design[:, : self.linear], self.linear
+        found, events = theta[:linear] if at is None else at, happened.sum(axis=0)
+        ridge = 1e-4 * events.sum() * np.eye(linear)
         # The first reference is that of no effect.
-        for _ in range(_NEWTON_ROUNDS if theta[: self.coefficients].any() else 0):
-            expected = _exp(z @ found)[:, None] * exposed
-            at_risk = np.maximum(expected.sum(axis=0), 1e-12)
-            means = expected.T @ z / at_risk[:, None]
-            score = z.T @ happened.sum(axis=1) - events @ means
-            weight = expected @ (events / at_risk)
-            information = (z * weight[:, None]).T @ z - (means * events[:, None]).T @ means
-            information += 1e-4 * events.sum() * np.eye(linear)
-            found = found + np.clip(np.linalg.solve(information, score), -1.0, 1.0)
+        for _ in range(_NEWTON_ROUNDS if at is None and theta[: self.coefficients].any() else 0):
+            score, information = _newton(z, found, exposed, happened, events)
+            step = np.clip(np.linalg.solve(information + ridge, score), -1.0, 1.0)
+            found = found + step
+            if np.abs(step).max() < _SETTLED:
+                break
+        _, information = _newton(z, found, exposed, happened, events)
         full = np.append(found, np.zeros(self.coefficients - linear))
         expected = _exp(z @ found)[:, None] * exposed
         hazard = events / np.maximum(expected.sum(axis=0), 1e-12)
         return Reference(
             full,
+            information / len(z),
             hazard,
             _means(expected, self._design),
             gamma,
@@ -288,22 +300,28 @@ class Survival(OutcomeModel[Reference]):
         happened = inside * np.where(known, event, 0.0)[:, None]
         lost = inside * np.where(known & (share[:, 0] < 1.0), 1 - event, 0.0)[:, None]
         exposed = exposed * known[:, None]
-        residual = _residual(
+        residual, kept = _residual(
             happened, _exp(design @ reference.coefficients), reference.hazard, exposed
         )
+        curvature = [(kept * _products(design, reference, pair)).sum(axis=1) for pair in self.pairs]
         score = design * residual.sum(axis=1)[:, None] - residual @ reference.means
-        left = _residual(lost, _exp(design @ reference.leaving), reference.lost, exposed)
+        left, _ = _residual(lost, _exp(design @ reference.leaving), reference.lost, exposed)
         leaving = design * left.sum(axis=1)[:, None] - left @ reference.lost_means
-        return np.column_stack([score, residual @ self._blocks, leaving[:, : self._linear]])
-
-    def imagine(self, reference: Reference) -> Array:
-        z, linear = self._design, self._linear
-        residual, passed = self._imagined(
-            _exp(z @ reference.coefficients), reference.hazard, reference.spent
+        return np.column_stack(
+            [score, residual @ self._blocks, leaving[:, : self.linear], *curvature]
         )
-        left, gone = self._imagined(_exp(z @ reference.leaving), reference.lost, reference.spent)
+
+    def imagine(self, reference: Reference, bounded: bool = True) -> Array:
+        most = _MOST_HAZARD if bounded else _UNBOUNDED
+        z, linear = self._design, self.linear
+        residual, passed = self._imagined(
+            _exp(z @ reference.coefficients), reference.hazard, reference.spent, most
+        )
+        left, gone = self._imagined(
+            _exp(z @ reference.leaving), reference.lost, reference.spent, most
+        )
         n, count, width = len(z), INTERVALS, self.coefficients
-        found = np.zeros((n, 2 * count + 1, self.size))
+        found = np.zeros((n, 2 * count + 1, self.entries))
         for at, (part, whole) in enumerate(((residual, passed), (left, gone))):
             means = (reference.means, reference.lost_means[:, :linear])[at]
             columns = z if at == 0 else z[:, :linear]
@@ -317,7 +335,7 @@ class Survival(OutcomeModel[Reference]):
                 before[:, :-1] + part[:, :, None] * means - columns[:, None, :] * until[:, :, None]
             )
             ended = before[:, -1] - columns * risen[:, -1:]
-            counted = (until < _MOST_HAZARD - 1e-9)[:, :, None]
+            counted = (until < most - 1e-9)[:, :, None]
             what = nothing + counted * (columns[:, None, :] - means)
             found[:, :count, here] = what if at == 0 else nothing
             found[:, count:-1, here] = nothing if at == 0 else what
@@ -330,15 +348,23 @@ class Survival(OutcomeModel[Reference]):
                 found[:, :count, own] = none + counted * self._blocks
                 found[:, count:-1, own] = none
                 found[:, -1, own] = -by[:, -1]
+        for at, pair in enumerate(self.pairs, self.size):
+            squares = _products(z, reference, pair)
+            since = np.cumsum(passed * squares, axis=1)
+            curvature = since - (passed - residual) * squares
+            found[:, :count, at] = found[:, count:-1, at] = curvature
+            found[:, -1, at] = since[:, -1]
         return found
 
-    def _imagined(self, risk: Array, hazard: Array, spent: Array) -> tuple[Array, Array]:
-        """What was expected, up to L in all, within an interval that is left, or passed; (N, k)."""
+    def _imagined(
+        self, risk: Array, hazard: Array, spent: Array, most: float
+    ) -> tuple[Array, Array]:
+        """What was expected, up to so much in all, within an interval that is left, or passed; (N, k)."""
         passed = risk[:, None] * (hazard * self._width)
         start = np.cumsum(passed, axis=1) - passed
-        until = np.minimum(start + risk[:, None] * hazard * spent, _MOST_HAZARD)
-        begun = np.minimum(start, _MOST_HAZARD)
-        return until - begun, np.minimum(start + passed, _MOST_HAZARD) - begun
+        until = np.minimum(start + risk[:, None] * hazard * spent, most)
+        begun = np.minimum(start, most)
+        return until - begun, np.minimum(start + passed, most) - begun
 
 
 def _chances(world: _World) -> Array:
@@ -347,13 +373,32 @@ def _chances(world: _World) -> Array:
     return np.column_stack([stays * world.events, stays * world.losses, end])
 
 
-def _residual(happened: Array, risk: Array, hazard: Array, exposed: Array) -> Array:
-    """What happened less what was expected, up to L in all; (N, k)."""
+def _products(design: Array, reference: Reference, pair: tuple[int, int]) -> Array:
+    """(N, k) of two columns' distances from the means of those at risk."""
+    i, j = pair
+    means = reference.means
+    return np.asarray((design[:, [i]] - means[:, i]) * (design[:, [j]] - means[:, j]))
+
+
+def _newton(
+    z: Array, at: Array, exposed: Array, happened: Array, events: Array
+) -> tuple[Array, Array]:
+    """Score (q,) and information (q, q) of a proportional hazards regression at a coefficient."""
+    expected = _exp(z @ at)[:, None] * exposed
+    at_risk = np.maximum(expected.sum(axis=0), 1e-12)
+    means = expected.T @ z / at_risk[:, None]
+    score = z.T @ happened.sum(axis=1) - events @ means
+    weight = expected @ (events / at_risk)
+    return score, (z * weight[:, None]).T @ z - (means * events[:, None]).T @ means
+
+
+def _residual(happened: Array, risk: Array, hazard: Array, exposed: Array) -> tuple[Array, Array]:
+    """What happened less what was expected, up to L in all, and the latter; (N, k)."""
     expected = risk[:, None] * (hazard * exposed)
     risen = np.cumsum(expected, axis=1)
     kept = np.minimum(risen, _MOST_HAZARD) - np.minimum(risen - expected, _MOST_HAZARD)
     counted = (risen[:, -1] < _MOST_HAZARD - 1e-9)[:, None]
-    return np.asarray(happened * counted - kept)
+    return happened * counted - kept, kept
 
 
 def _means(weights: Array, design: Array) -> Array:

@@ -11,7 +11,8 @@ rows have scores. Rows' mean score at a reference, released, is what the world's
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Generic, TypeVar
+from collections.abc import Sequence
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +21,21 @@ from penstock.schema import Coded
 
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
-Reference = TypeVar("Reference")
+Reference = TypeVar("Reference", bound="Referred")
+
+
+class Referred(Protocol):
+    """The declared regression, fitted to a world.
+
+    Attributes:
+        coefficients: (linear + bends,), the latter 0; information: (linear, linear) a person's.
+    """
+
+    @property
+    def coefficients(self) -> Array: ...
+
+    @property
+    def information(self) -> Array: ...
 
 
 class OutcomeModel(ABC, Generic[Reference]):
@@ -28,15 +43,24 @@ class OutcomeModel(ABC, Generic[Reference]):
 
     Attributes:
         coefficients: of the design, the first entries of θ; own: further entries of θ.
+        linear: how many of the design's columns the declared regression has, the first ones.
+        pairs: of these, columns of which rows are asked the curvature, too.
     """
 
     coefficients: int
     own: int
+    linear: int
+    pairs: Sequence[tuple[int, int]]
 
     @property
     def size(self) -> int:
-        """Entries of θ, and of a score."""
+        """Entries of θ."""
         return self.coefficients + self.own
+
+    @property
+    def entries(self) -> int:
+        """Of a score: one for each of θ, then the curvatures."""
+        return self.size + len(self.pairs)
 
     @abstractmethod
     def start(self) -> Array:
@@ -44,7 +68,7 @@ class OutcomeModel(ABC, Generic[Reference]):
 
     @abstractmethod
     def prior(self) -> Array:
-        """(size,) precisions of a weak prior around :meth:`start`, on the scale of θ."""
+        """(size, size) the precision of a weak prior around :meth:`start`."""
 
     @abstractmethod
     def importance(self, again: bool) -> Array:
@@ -55,16 +79,23 @@ class OutcomeModel(ABC, Generic[Reference]):
         """
 
     @abstractmethod
-    def refer(self, theta: Array) -> Reference:
-        """The declared regression, fitted to the world of θ."""
+    def refer(self, theta: Array, at: Array | None = None) -> Reference:
+        """The declared regression, fitted to the world of θ; or with these coefficients."""
 
     @abstractmethod
     def scores(self, reference: Reference, design: Array, coded: Coded) -> Array:
-        """(N, size) what each row adds, unclipped; 0 where the outcome is missing."""
+        """(N, entries) what each row adds, unclipped; 0 where the outcome is missing.
+
+        A row's part of the curvature is what it adds to the information's diagonal.
+        """
 
     @abstractmethod
-    def imagine(self, reference: Reference) -> Array:
-        """(N, outcomes, size) the same of the quasi-random persons, for each outcome."""
+    def imagine(self, reference: Reference, bounded: bool = True) -> Array:
+        """(N, outcomes, entries) the same of the quasi-random persons, for each outcome.
+
+        Args:
+            bounded: as rows' scores are bounded by the model itself.
+        """
 
     @abstractmethod
     def chances(self, theta: Array) -> Array:
