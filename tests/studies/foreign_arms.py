@@ -1,0 +1,81 @@
+"""Who makes the copies: the package's mechanisms, and peers."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+
+import numpy as np
+from tests.studies.foreign_peers import copula
+from tests.studies.foreign_tables import Table, can_declare_products, estimands
+from tests.support.carried_out import release
+
+from penstock.mechanisms import Maf, Settings, SlicedWasserstein, Structured
+from penstock.mechanisms.plans import plan
+from penstock.mechanisms.released import name_copy, name_refit
+from penstock.privacy.noise.sources import SeededNoise
+from penstock.privacy.request import PrivacyRequest
+from penstock.schema import Coded
+from penstock.schema.encoding import Encoding
+
+OURS = ("structured", "maf", "sliced-wasserstein")
+PEERS = ("copula",)
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """The tables of one private fit, and of its refits."""
+
+    copies: list[Coded]
+    refits: list[Coded]
+
+
+def seed_of(*what: object) -> int:
+    """A seed from what is asked, the same in every process and version."""
+    return zlib.crc32("|".join(map(str, what)).encode())
+
+
+def make(
+    arm: str,
+    table: Table,
+    epsilon: float,
+    seed: int,
+    *,
+    plain: bool = False,
+    copies: int = 10,
+    refits: int = 0,
+) -> Made:
+    """One release of a table; a pure function of the seed.
+
+    Args:
+        plain: by the dictionary as a newcomer writes it; else with what `site check` suggests.
+    """
+    schema = table.schema if plain else table.suggested()
+    privacy = PrivacyRequest(epsilon, min(1e-5, 1 / (10 * table.n)))
+    noise, rng = SeededNoise(seed), np.random.default_rng([seed, 1])
+    if arm == "copula":
+        return Made(copula(table.rows, schema, privacy, copies, noise, rng), [])
+    encoding = Encoding(schema)
+    x, there = encoding.encode(table.rows, rng)
+    asked = estimands(table, products=can_declare_products())
+    planned = plan(_settings(arm, copies, refits), schema, table.n, privacy, asked)
+    found: dict[str, Coded] = {}
+    parts = release(
+        _settings(arm, copies, refits), planned, encoding, x[:, None], there[:, None], noise
+    )
+    for part in parts:
+        found[part.name] = {name: np.asarray(v, float) for name, v in part.columns.items()}
+    return Made(
+        [found[name_copy(i + 1)] for i in range(copies)],
+        [found[name_refit(i + 1)] for i in range(refits)],
+    )
+
+
+def _settings(arm: str, copies: int, refits: int) -> Settings:
+    if arm == "maf":
+        return Maf(copies=copies, refits=refits)
+    if arm == "sliced-wasserstein":
+        return SlicedWasserstein(copies=copies, refits=refits)
+    if arm == "structured":
+        return Structured(copies=copies, refits=refits)
+    raise ValueError(f"no arm {arm!r}")
