@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from tests.studies.foreign_peers import copula
+from tests.studies.foreign_peers import copula, smartnoise
 from tests.studies.foreign_tables import Table, can_declare_products, estimands
 from tests.support.carried_out import release
 
@@ -15,11 +16,12 @@ from penstock.mechanisms.plans import plan
 from penstock.mechanisms.released import name_copy, name_refit
 from penstock.privacy.noise.sources import SeededNoise
 from penstock.privacy.request import PrivacyRequest
+from penstock.questions.estimands import Estimand
 from penstock.schema import Coded
 from penstock.schema.encoding import Encoding
 
 OURS = ("structured", "maf", "sliced-wasserstein")
-PEERS = ("copula",)
+PEERS = ("copula", "mst", "aim")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,26 +46,29 @@ def make(
     plain: bool = False,
     copies: int = 10,
     refits: int = 0,
+    asked: Sequence[Estimand] | None = None,
 ) -> Made:
     """One release of a table; a pure function of the seed.
 
     Args:
         plain: by the dictionary as a newcomer writes it; else with what `site check` suggests.
+        asked: estimands; None: those that the table's study would declare.
     """
     schema = table.schema if plain else table.suggested()
     privacy = PrivacyRequest(epsilon, min(1e-5, 1 / (10 * table.n)))
     noise, rng = SeededNoise(seed), np.random.default_rng([seed, 1])
     if arm == "copula":
         return Made(copula(table.rows, schema, privacy, copies, noise, rng), [])
+    if arm in PEERS:
+        return Made(smartnoise(arm, table.rows, schema, privacy, copies, seed), [])
     encoding = Encoding(schema)
     x, there = encoding.encode(table.rows, rng)
-    asked = estimands(table, products=can_declare_products())
-    planned = plan(_settings(arm, copies, refits), schema, table.n, privacy, asked)
+    if asked is None:
+        asked = estimands(table, products=can_declare_products())
+    settings = _settings(arm, copies, refits)
+    planned = plan(settings, schema, table.n, privacy, asked)
     found: dict[str, Coded] = {}
-    parts = release(
-        _settings(arm, copies, refits), planned, encoding, x[:, None], there[:, None], noise
-    )
-    for part in parts:
+    for part in release(settings, planned, encoding, x[:, None], there[:, None], noise):
         found[part.name] = {name: np.asarray(v, float) for name, v in part.columns.items()}
     return Made(
         [found[name_copy(i + 1)] for i in range(copies)],

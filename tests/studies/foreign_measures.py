@@ -193,6 +193,12 @@ def _bounded(error: float) -> float:
 # -- over seeds ----------------------------------------------------------------------------------
 
 
+def names_of(answers: Sequence[Answer], kind: str) -> list[str]:
+    """Of which coefficients, times or interactions there are figures of a kind."""
+    found = (key.partition("/") for one in answers for key in one)
+    return list(dict.fromkeys(name for first, slash, name in found if slash and first == kind))
+
+
 def errors_of(answers: Sequence[Answer], kind: str, name: str) -> Array:
     """The errors of one figure in the seeds that have it."""
     key = f"{kind}/{name}"

@@ -14,14 +14,11 @@ import sys
 from collections.abc import Sequence
 
 import numpy as np
-from tests.studies.foreign_cells import Cell, answer
+from tests.studies.foreign_cells import TUNED_ON, Cell, answer, table_of
 from tests.studies.foreign_generators import TUNING
-from tests.studies.foreign_measures import Answer, errors_of, slope_of
+from tests.studies.foreign_measures import Answer, errors_of, names_of, slope_of
 from tests.studies.foreign_tables import read_table
 from tests.studies.lni import over_runs
-
-REAL = ("gbsg2", "rossi", "kidney", "colon", "mgus2")
-"""Real tables that may be tuned on; the others are the test."""
 
 
 def look(cells: Sequence[Cell], seeds: int) -> None:
@@ -35,21 +32,18 @@ def look(cells: Sequence[Cell], seeds: int) -> None:
     for cell, answers in found.items():
         sys.stdout.write(_line(cell, answers) + "\n")
     everything = [one for answers in found.values() for one in answers]
-    declared = np.concatenate([errors_of(everything, "declared", key) for key in _keys(everything)])
+    declared = np.concatenate(
+        [errors_of(everything, "declared", key) for key in names_of(everything, "declared")]
+    )
     sys.stdout.write(
         f"all: rms {np.sqrt(np.mean(declared**2)):.2f}, above 3 {np.mean(np.abs(declared) > 3):.3f}"
         f", CPU {np.mean([one['seconds'] for one in everything]):.2f} s a release\n"
     )
 
 
-def _keys(answers: Sequence[Answer], kind: str = "declared") -> list[str]:
-    found = (key.partition("/") for one in answers for key in one)
-    return list(dict.fromkeys(name for first, _, name in found if first == kind))
-
-
 def _line(cell: Cell, answers: Sequence[Answer]) -> str:
     def each(kind: str) -> dict[str, np.ndarray]:
-        return {name: errors_of(answers, kind, name) for name in _keys(answers, kind)}
+        return {name: errors_of(answers, kind, name) for name in names_of(answers, kind)}
 
     def rms(errors: np.ndarray) -> float:
         return float(np.sqrt(np.mean(errors**2))) if len(errors) else 0.0
@@ -57,7 +51,7 @@ def _line(cell: Cell, answers: Sequence[Answer]) -> str:
     declared, other, curve = each("declared"), each("undeclared"), each("survival")
     whole = np.concatenate(list(declared.values()))
     about = [f"{k} {v.mean():+.1f} ({rms(v):.1f})" for k, v in declared.items()]
-    for name in _keys(answers, "real"):
+    for name in names_of(answers, "real"):
         slope = slope_of(answers, name)
         about.append(
             f"{name} ×{slope:.2f}" if name in cell_products(cell) else f"[{name} ×{slope:.2f}]"
@@ -75,8 +69,6 @@ def _line(cell: Cell, answers: Sequence[Answer]) -> str:
 
 def cell_products(cell: Cell) -> tuple[str, ...]:
     """Declared interactions of a cell's table."""
-    from tests.studies.foreign_cells import table_of
-
     return table_of(Cell(cell.table, min(cell.n, 50), 1.0, ""), 0).products
 
 
@@ -90,7 +82,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--plain", action="store_true", help="without what is suggested")
     parser.add_argument("--only", default="", help="names, with commas between")
     asked = parser.parse_args(arguments)
-    known = [*TUNING, *(name for name in REAL if read_table(name) is not None)]
+    known = [*TUNING, *(name for name in TUNED_ON if read_table(name) is not None)]
     chosen = [name for name in asked.only.split(",") if name] or known
     if unknown := [name for name in chosen if name not in known]:
         parser.error(f"not for tuning: {', '.join(unknown)}; there are {', '.join(known)}")
