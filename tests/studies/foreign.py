@@ -62,7 +62,7 @@ from tests.studies.foreign_cells import (
     table_of,
 )
 from tests.studies.foreign_generators import FROZEN
-from tests.studies.foreign_measures import Answer, errors_of, names_of, slope_of
+from tests.studies.foreign_measures import Answer, errors_of, names_of, slope_of, squares_of
 from tests.studies.foreign_peers import can_run_smartnoise
 from tests.studies.foreign_tables import can_declare_products
 from tests.studies.lni import over_runs
@@ -147,6 +147,8 @@ def _table_rows(cell: Cell, found: Found) -> list[Row]:
     if names_of(answers, "undeclared"):
         rows.append(_rms(f"undeclared, rms error in s.e., {label}", answers, "undeclared", whole))
     rows += [_slope(cell, name, label, answers) for name in names_of(answers, "made")]
+    if names_of(answers, "mean"):
+        return [*rows, _bias("mean", label, answers)]
     rows.append(_bias("survival", label, answers))
     what: list[tuple[str, float, Callable[[Answer], float]]] = [
         ("largest abs. error of Kaplan-Meier", SURVIVAL, lambda one: one["curve"]),
@@ -165,14 +167,8 @@ def _table_rows(cell: Cell, found: Found) -> list[Row]:
     return rows
 
 
-def _squares(answers: Sequence[Answer], kind: str) -> Array:
-    """Each seed's mean squared error."""
-    names = names_of(answers, kind)
-    return np.array([np.mean([one[f"{kind}/{name}"] ** 2 for name in names]) for one in answers])
-
-
 def _root(answers: Sequence[Answer], kind: str) -> float:
-    return math.sqrt(float(_squares(answers, kind).mean()))
+    return math.sqrt(float(squares_of(answers, kind).mean()))
 
 
 def _rms(
@@ -182,7 +178,7 @@ def _rms(
     target: float | None = None,
     peers: Sequence[float] = (),
 ) -> Row:
-    squares = _squares(answers, kind)
+    squares = squares_of(answers, kind)
     root = math.sqrt(float(squares.mean()))
     se = _error(squares) / (2 * root) if len(squares) > 1 else None
     holds = None if target is None else root <= target + 2 * (se or 0.0)
@@ -195,9 +191,10 @@ def _error(values: Array) -> float:
 
 
 def _above(label: str, answers: Sequence[Answer], target: float | None) -> Row:
-    names = names_of(answers, "declared")
-    share = float(np.mean([abs(one[f"declared/{n}"]) > 3 for one in answers for n in names]))
-    se = math.sqrt(share * (1 - share) / (len(answers) * len(names)))
+    named = [errors_of(answers, "declared", name) for name in names_of(answers, "declared")]
+    above = np.abs(np.concatenate(named)) > 3
+    share = float(above.mean())
+    se = math.sqrt(share * (1 - share) / len(above))
     holds = None if target is None else share <= target + 2 * se
     return Row(
         f"declared, share above 3 s.e., {label}", share, se, len(answers), target, holds=holds

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from tests.studies.foreign_tables import Table
 
 from penstock.schema import Coded, Schema
+from penstock_server.analysis.estimation import MAX_INFLATION, estimate
 from penstock_server.analysis.models.partial_likelihood import fit_cox
 
 Array = NDArray[np.float64]
@@ -35,8 +36,10 @@ class Measured:
         full: all main effects of a model of all columns.
         products: interactions, declared or not, each in a model of the named columns, its own two,
             and the declared interactions.
-        share: of rows that are event-free at the end of follow-up; events: share with an event.
-        curve, spread: Kaplan-Meier at ``AT``, and Greenwood's standard errors.
+        share: of rows that are event-free at the end of follow-up; events: share with an event,
+            or the outcome's mean.
+        curve, spread: Kaplan-Meier at ``AT``, and Greenwood's standard errors; of other outcomes
+            the mean, and its standard error.
     """
 
     declared: dict[str, Fit]
@@ -50,34 +53,47 @@ class Measured:
 
 def measure(rows: Coded, table: Table) -> Measured:
     """Of a table's rows, or of rows like them."""
-    schema = table.schema
-    time, event = schema.names[:2]
+    outcome = table.outcome
     named = list(dict.fromkeys(name.partition("=")[0] for name in table.named))
     products: dict[str, Fit] = {}
     if table.products:
-        found = fit_terms(rows, schema, [*named, *table.products])
+        found = fit_terms(rows, table, [*named, *table.products])
         products = {name: found[name] for name in table.products}
     for name in table.undeclared:
         both = [*dict.fromkeys([*named, *name.split(":")]), *table.products, name]
-        products[name] = fit_terms(rows, schema, both)[name]
-    ended = (rows[time] >= schema[time].bounds[1]) & (rows[event] == 0)
-    curve, spread = kaplan_meier(rows[time], rows[event], schema[time].bounds[1])
-    return Measured(
-        fit_terms(rows, schema, named),
-        fit_terms(rows, schema, schema.names[2:]),
-        products,
-        float(ended.mean()),
-        float(rows[event].mean()),
-        curve,
-        spread,
-    )
+        products[name] = fit_terms(rows, table, both)[name]
+    declared = fit_terms(rows, table, named)
+    full = fit_terms(rows, table, table.covariates)
+    if table.model != "cox":
+        mean, sd = float(rows[outcome].mean()), float(rows[outcome].std())
+        centre = (np.array([mean]), np.array([sd / math.sqrt(len(rows[outcome]))]))
+        return Measured(declared, full, products, math.nan, mean, *centre)
+    upper, event = table.schema[outcome].bounds[1], rows[table.schema.names[1]]
+    ended = (rows[outcome] >= upper) & (event == 0)
+    curve, spread = kaplan_meier(rows[outcome], event, upper)
+    share, events = float(ended.mean()), float(event.mean())
+    return Measured(declared, full, products, share, events, curve, spread)
 
 
-def fit_terms(rows: Coded, schema: Schema, terms: Sequence[str]) -> dict[str, Fit]:
-    """One Cox model of columns and products ``a:b``; a categorical's levels are ``column=level``.
+def fit_terms(rows: Coded, table: Table, terms: Sequence[str]) -> dict[str, Fit]:
+    """One model of columns and products ``a:b``; a categorical's levels are ``column=level``.
 
-    It is what :func:`penstock_server.analysis.estimation.estimate` fits for each term, in one.
+    It is what :func:`penstock_server.analysis.estimation.estimate` fits for each term; a Cox model
+    is fitted once for all of them.
     """
+    if table.model == "cox":
+        return _fit_hazards(rows, table.schema, terms)
+    found: dict[str, Fit] = {}
+    for term in terms:
+        column, others = table.schema[term], [other for other in terms if other != term]
+        for level in column.levels[1:] if column.kind == "categorical" else ("",):
+            asked = table.ask("asked", term, others, level)
+            one = estimate(rows, table.schema, asked)
+            found[f"{term}={level}" if level else term] = (one.estimate, math.sqrt(one.variance))
+    return found
+
+
+def _fit_hazards(rows: Coded, schema: Schema, terms: Sequence[str]) -> dict[str, Fit]:
     time, event = (rows[schema.names[i]] for i in (0, 1))
     columns: dict[str, Array] = {}
     for term in terms:
@@ -90,7 +106,7 @@ def fit_terms(rows: Coded, schema: Schema, terms: Sequence[str]) -> dict[str, Fi
     found = dict.fromkeys(columns, (math.nan, math.nan))
     spread = {name: float(x.std()) for name, x in columns.items()}
     kept = [name for name in columns if spread[name] > 1e-10]
-    if not kept or not event.any():
+    if not kept or event.sum() < len(kept):
         return found
     design = np.column_stack([(columns[k] - columns[k].mean()) / spread[k] for k in kept])
     try:
@@ -98,13 +114,12 @@ def fit_terms(rows: Coded, schema: Schema, terms: Sequence[str]) -> dict[str, Fi
             fit = fit_cox(time, event, design)
     except np.linalg.LinAlgError:
         return found
-    variance = np.diag(fit.covariance)
-    # Separated, collinear or without a maximum: nothing that a report would show.
-    sound = fit.to_gain < 1e-6 and bool(np.all((variance > 0) & (variance < 1e3)))
+    # What a report would not show: no maximum, or a coefficient that is hardly identified.
+    variance, most = np.diag(fit.covariance), MAX_INFLATION / float(event.sum())
     for j, name in enumerate(kept):
-        if sound:
+        if 0 <= fit.to_gain < 1e-9 and 0 < variance[j] < most:
             scale = spread[name]
-            found[name] = (fit.coefficients[j] / scale, math.sqrt(variance[j]) / scale)
+            found[name] = (float(fit.coefficients[j] / scale), math.sqrt(variance[j]) / scale)
     return found
 
 
@@ -133,7 +148,8 @@ Answer = dict[str, float]
 standard errors; ``real``, ``error`` and ``made``: of an interaction its coefficient in the table,
 that one's standard error, and its coefficient in the copies; ``survival``: five errors in
 standard errors; ``curve``: the largest difference; ``share`` and ``events``: Δ, and relative Δ;
-``deaths``: how many events the table has; ``failed``: coefficients without a fit in most copies.
+``mean``: error of another outcome's mean; ``deaths``: how many events the table has, of numbers how
+much they add up to; ``failed``: coefficients without a fit in most copies.
 """
 
 
@@ -147,6 +163,8 @@ def compare(made: Sequence[Coded], table: Table, own: Measured | None = None) ->
     def errors(kind: str, real: Mapping[str, Fit], fits: list[dict[str, Fit]]) -> None:
         nonlocal failed
         for name, (value, spread) in real.items():
+            if math.isnan(value):  # not even the table itself can tell
+                continue
             mean = _mean([fit[name][0] for fit in fits])
             failed += math.isnan(mean)
             answer[f"{kind}/{name}"] = _bounded((mean - value) / spread)
@@ -161,9 +179,11 @@ def compare(made: Sequence[Coded], table: Table, own: Measured | None = None) ->
         answer[f"real/{name}"], answer[f"error/{name}"] = value, spread
         answer[f"made/{name}"] = 0.0 if math.isnan(mean) else mean
     curve = np.mean([f.curve for f in found], axis=0)
-    for i, at in enumerate(AT):
-        if own.spread[i] > 0:
-            answer[f"survival/{at:.1f}"] = float((curve[i] - own.curve[i]) / own.spread[i])
+    away = (curve - own.curve) / np.where(own.spread > 0, own.spread, np.inf)
+    if table.model != "cox":
+        answer["mean/outcome"] = float(away[0])
+        return answer | {"failed": float(failed)}
+    answer |= {f"survival/{at:.1f}": float(z) for at, z in zip(AT, away, strict=True)}
     answer["curve"] = float(np.abs(curve - own.curve).max())
     answer["share"] = float(np.mean([f.share for f in found])) - own.share
     answer["events"] = float(np.mean([f.events for f in found])) / own.events - 1
@@ -203,6 +223,16 @@ def errors_of(answers: Sequence[Answer], kind: str, name: str) -> Array:
     """The errors of one figure in the seeds that have it."""
     key = f"{kind}/{name}"
     return np.array([one[key] for one in answers if key in one])
+
+
+def squares_of(answers: Sequence[Answer], kind: str) -> Array:
+    """Each seed's mean squared error over all figures of a kind."""
+    found = []
+    for one in answers:
+        errors = [value for key, value in one.items() if key.startswith(f"{kind}/")]
+        if errors:
+            found.append(float(np.mean(np.square(errors))))
+    return np.array(found)
 
 
 def slope_of(answers: Sequence[Answer], name: str) -> float:

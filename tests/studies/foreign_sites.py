@@ -88,7 +88,7 @@ def _estimates(rows: Coded, table: Table) -> dict[str, Estimate]:
     """Each named coefficient, adjusted for the others."""
     time, event = table.schema.names[:2]
     n, events = len(rows[time]), int(rows[event].sum())
-    fits = fit_terms(rows, table.schema, _columns(table.named))
+    fits = fit_terms(rows, table, _columns(table.named))
     return {
         name: Estimate(fits[name][0], fits[name][1] ** 2, n, events, True) for name in table.named
     }

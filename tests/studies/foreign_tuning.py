@@ -4,7 +4,8 @@
 
 All errors in real standard errors. Declared coefficients: rms over coefficients and seeds, the
 largest |bias|, the share above 3; rms of the undeclared main effects; the largest |bias| of
-Kaplan-Meier at five times; slopes of interactions, declared or (in brackets) not.
+Kaplan-Meier at five times (of other outcomes, of the mean); slopes of interactions, declared or (in
+brackets) not. Tables of scikit-learn need PYTHONPATH=.bench/foreign (`make .bench/foreign/.ready`).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import numpy as np
 from tests.studies.foreign_cells import TUNED_ON, Cell, answer, table_of
 from tests.studies.foreign_generators import TUNING
 from tests.studies.foreign_measures import Answer, errors_of, names_of, slope_of
-from tests.studies.foreign_tables import read_table
+from tests.studies.foreign_real import read_table
 from tests.studies.lni import over_runs
 
 
@@ -48,7 +49,8 @@ def _line(cell: Cell, answers: Sequence[Answer]) -> str:
     def rms(errors: np.ndarray) -> float:
         return float(np.sqrt(np.mean(errors**2))) if len(errors) else 0.0
 
-    declared, other, curve = each("declared"), each("undeclared"), each("survival")
+    declared, other = each("declared"), each("undeclared")
+    curve = each("survival") or each("mean")
     whole = np.concatenate(list(declared.values()))
     about = [f"{k} {v.mean():+.1f} ({rms(v):.1f})" for k, v in declared.items()]
     for name in names_of(answers, "real"):
