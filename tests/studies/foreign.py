@@ -80,18 +80,19 @@ HAZARD = {(2500, 1.0): 0.014, (2500, 3.0): 0.009, (8000, 1.0): 0.006, (8000, 3.0
 
 
 def run() -> Path:
-    """Measure what is missing, and write all that there is."""
-    cells = list_cells()
+    """Measure what is missing of the cells that are asked for, and write all that there is."""
+    asked = list_cells()
     if not can_run_smartnoise():
         sys.stderr.write("no environment for MST and AIM: `make reproduce NAME=foreign` makes it\n")
-        cells = {cell: seeds for cell, seeds in cells.items() if cell.arm not in ("mst", "aim")}
-    if jobs := list(list_missing(cells)):
+        asked = {cell: seeds for cell, seeds in asked.items() if cell.arm not in ("mst", "aim")}
+    if jobs := list(list_missing(asked)):
         over_runs(keep_answer, jobs, "foreign", weight=_weight)
-    found: Found = {}
-    for (cell, seed), answer in sorted(read_answers(list(cells)).items(), key=lambda f: f[0][1]):
-        if seed < cells[cell]:
-            found.setdefault(cell, []).append(answer)
-    found = {cell: found[cell] for cell in cells if cell in found}
+    cells = list_cells(only=())
+    kept = sorted(read_answers(list(cells)).items(), key=lambda found: found[0][1])
+    answers: Found = {cell: [] for cell in cells}
+    for (cell, _), answer in kept:
+        answers[cell].append(answer)
+    found = {cell: given for cell, given in answers.items() if given}
     rows = [row for cell in found for row in _rows(cell, found)]
     note = (__doc__ or "").strip().replace("DECLARED", _products_declared())
     return write("foreign", [*rows, *_rank_rows(found)], note)

@@ -64,7 +64,9 @@ def make(
     encoding = Encoding(schema)
     x, there = encoding.encode(table.rows, rng)
     if asked is None:
-        asked = estimands(table, products=can_declare_products())
+        # Only this one has a model that holds an interaction.
+        products = arm == "structured" and can_declare_products()
+        asked = estimands(table, products=products)
     settings = _settings(arm, copies, refits)
     planned = plan(settings, schema, table.n, privacy, asked)
     found: dict[str, Coded] = {}

@@ -11,6 +11,7 @@ Their digest is in `tests/unit/studies/test_foreign.py`.
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import json
 import os
@@ -91,10 +92,10 @@ PARTS = {
 """What part of the seeds a cell has: less where a release takes minutes."""
 
 
-def list_cells() -> dict[Cell, int]:
-    """All cells, frozen, with how many seeds each; those that PENSTOCK_ONLY names.
+def list_cells(only: Sequence[str] = ONLY) -> dict[Cell, int]:
+    """All cells, frozen, with how many seeds each; those that ``only`` names, if it names any.
 
-    It is a list with commas; a cell is meant by ``word+word`` if all are words of it.
+    A cell is meant by ``word+word`` if all are words of it.
     """
     cells: dict[Cell, int] = {}
 
@@ -122,7 +123,7 @@ def list_cells() -> dict[Cell, int]:
             add("few", Cell(name, 0, epsilon, "structured", kind="sites"))
         for n in COHORT_SIZES:
             add("structured", Cell(COHORT, n, epsilon, "structured", kind="cohort"))
-    wanted = [set(words.split("+")) for words in ONLY]
+    wanted = [set(words.split("+")) for words in only]
     return {
         cell: seeds
         for cell, seeds in cells.items()
@@ -225,8 +226,18 @@ def _file_of(arm: str, kind: str) -> Path:
     for name in (*_COMMON, *_RESTS_ON[arm], *_KIND_RESTS_ON[kind]):
         path = ROOT / name
         for file in [path] if path.is_file() else sorted(path.rglob("*.py")):
-            digest.update(file.read_bytes())
+            digest.update(_read_code(file).encode())
     return STORE / f"{arm}-{kind}-{digest.hexdigest()[:12]}.jsonl"
+
+
+def _read_code(file: Path) -> str:
+    """What a source file says, without comments and docstrings."""
+    tree = ast.parse(file.read_text())
+    for node in ast.walk(tree):
+        match node:
+            case ast.Expr(value=ast.Constant(value=str())):
+                node.value = ast.Constant("")
+    return ast.dump(tree)
 
 
 def read_answers(cells: Sequence[Cell]) -> dict[Job, Answer]:

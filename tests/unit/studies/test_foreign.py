@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -34,7 +35,6 @@ def test_the_frozen_tables_and_cells_are_those_of_their_version(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(foreign_cells, "SEEDS", 20)
-    monkeypatch.setattr(foreign_cells, "ONLY", ())
     monkeypatch.setattr(foreign_cells, "read_table", lambda _: True)  # as if all were there
     digest = hashlib.sha256()
     for name in FROZEN:
@@ -43,7 +43,7 @@ def test_the_frozen_tables_and_cells_are_those_of_their_version(
         digest.update(json.dumps(asked).encode())
         for values in table.rows.values():
             digest.update(np.rint(values * 1000).astype(np.int64).tobytes())
-    cells = [f"{cell} {cell.kind} {seeds}" for cell, seeds in list_cells().items()]
+    cells = [f"{cell} {cell.kind} {seeds}" for cell, seeds in list_cells(()).items()]
     digest.update("\n".join(cells).encode())
     assert digest.hexdigest()[:16] == DIGESTS[foreign_cells.VERSION]
 
@@ -186,7 +186,7 @@ def test_a_seed_gives_the_same_answer_again() -> None:
 
 
 def test_what_is_measured_is_not_measured_again(
-    tmp_path: object, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(foreign_cells, "STORE", tmp_path)
     foreign_cells._file_of.cache_clear()
@@ -201,11 +201,20 @@ def test_what_is_measured_is_not_measured_again(
     foreign_cells._file_of.cache_clear()
 
 
-def test_some_cells_can_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(foreign_cells, "ONLY", ("structured+weibull+eps1", "copula+rare"))
-    cells = list_cells()
+def test_some_cells_can_be_asked_for() -> None:
+    cells = list_cells(("structured+weibull+eps1", "copula+rare"))
     assert {(cell.arm, cell.table) for cell in cells} == {
         ("structured", "weibull"),
         ("copula", "rare"),
     }
     assert {cell.epsilon for cell in cells if cell.arm == "structured"} == {1.0}
+
+
+def test_a_comment_does_not_make_what_was_measured_stale(tmp_path: Path) -> None:
+    file = tmp_path / "a.py"
+    file.write_text('"""One."""\n\n\ndef f() -> int:\n    """Two."""\n    return 1\n')
+    before = foreign_cells._read_code(file)
+    file.write_text('"""Three."""\n\n# four\ndef f() -> int:\n    """."""\n    return 1\n')
+    assert foreign_cells._read_code(file) == before
+    file.write_text(file.read_text().replace("return 1", "return 2"))
+    assert foreign_cells._read_code(file) != before
