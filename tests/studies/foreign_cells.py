@@ -41,6 +41,7 @@ REAL = (
 TUNED_ON = ("gbsg2", "rossi", "kidney", "colon", "mgus2", "fair", "anes96", "heart", "breast")
 EPSILONS = (3.0, 1.0)
 N, SMALL, LARGE = 3000, 800, 8000
+SPLIT, SPLIT_TABLES = 4, ("flchain", "nwtco", "rotterdam", "nafld1", "colon", "mgus2", "kidney")
 COHORT, COHORT_SIZES = "aric-m", (2500, 8000)
 COPIES = 10
 
@@ -53,7 +54,8 @@ class Cell:
         table: a real table, which no seed changes; or a generator, of which each seed draws one.
         n: persons of a generator's table; 0 of a real one, which is taken as it is.
         plain: by a newcomer's dictionary; else with what `site check` suggests.
-        kind: ``table``, ``sites`` (twelve of them, of a real table) or ``cohort``.
+        kind: ``table``; ``split``, at random into four sites of one ε each, whose copies are laid
+            together as `pull` does; ``sites``, twelve, drawn from a real table; or ``cohort``.
     """
 
     table: str
@@ -72,7 +74,7 @@ class Cell:
 
     def __str__(self) -> str:
         size = f" (n = {self.n})" if self.n else ""
-        sites = ", twelve sites" if self.kind == "sites" else ""
+        sites = {"sites": ", twelve sites", "split": ", four sites"}.get(self.kind, "")
         plain = ", plain" if self.plain else ""
         return f"{self.table}{size}{sites}, ε = {self.epsilon:g}, {self.arm}{plain}"
 
@@ -102,6 +104,7 @@ def list_cells(only: Sequence[str] = ONLY) -> dict[Cell, int]:
     def add(part: str, cell: Cell) -> None:
         cells[cell] = max(1, round(PARTS[part] * SEEDS))
 
+    there = [name for name in (*REAL, *TUNED_ON) if read_table(name) is not None]
     for epsilon in EPSILONS:
         for name in FROZEN:
             cell = Cell(name, N, epsilon, "structured")
@@ -109,7 +112,7 @@ def list_cells(only: Sequence[str] = ONLY) -> dict[Cell, int]:
             add("few", replace(cell, plain=True))
             add("few", replace(cell, n=SMALL))
             add("few", replace(cell, n=LARGE))
-        for name in (name for name in (*REAL, *TUNED_ON) if read_table(name) is not None):
+        for name in there:
             cell = Cell(name, 0, epsilon, "structured")
             part = "structured" if name in REAL else "few"
             add(part, cell)
@@ -117,10 +120,15 @@ def list_cells(only: Sequence[str] = ONLY) -> dict[Cell, int]:
         for arm in ("copula", "maf", "sliced-wasserstein", "mst", "aim"):
             for name in FROZEN:
                 add(arm, Cell(name, N, epsilon, arm))
-            for name in (name for name in REAL if read_table(name) is not None):
-                add(arm, Cell(name, 0, epsilon, arm))
-        for name in (name for name in FIVE if read_table(name) is not None):
-            add("few", Cell(name, 0, epsilon, "structured", kind="sites"))
+            for name in there:
+                if name in REAL or arm in ("copula", "maf"):
+                    add(arm, Cell(name, 0, epsilon, arm))
+        for name in there:
+            if name in FIVE:
+                add("few", Cell(name, 0, epsilon, "structured", kind="sites"))
+            if name in SPLIT_TABLES:
+                for arm in ("structured", "copula", "maf"):
+                    add("few", Cell(name, 0, epsilon, arm, kind="split"))
         for n in COHORT_SIZES:
             add("structured", Cell(COHORT, n, epsilon, "structured", kind="cohort"))
     wanted = [set(words.split("+")) for words in only]
@@ -144,10 +152,20 @@ def answer(job: Job) -> Answer:
         return answer_sites(table, cell.arm, cell.epsilon, _release_seed(cell, seed))
     table, began = table_of(cell, seed), sum(os.times()[:4])
     release = _release_seed(cell, seed)
-    made = make(cell.arm, table, cell.epsilon, release, plain=cell.plain, copies=COPIES)
+    sites = SPLIT if cell.kind == "split" else 1
+    places = np.random.default_rng([release, 4]).permutation(table.n)
+    parts = [table] if sites == 1 else [table.take(p) for p in np.array_split(places, sites)]
+    made = [
+        make(cell.arm, part, cell.epsilon, release + i, plain=cell.plain, copies=COPIES).copies
+        for i, part in enumerate(parts)
+    ]
+    copies = [
+        {name: np.concatenate([site[copy][name] for site in made]) for name in table.rows}
+        for copy in range(COPIES)
+    ]
     taken = sum(os.times()[:4]) - began
     own = None if cell.n else _real(cell.table)
-    return {**compare(made.copies, table, own), "seconds": taken}
+    return {**compare(copies, table, own), "seconds": taken}
 
 
 def table_of(cell: Cell, seed: int) -> Table:
@@ -195,7 +213,6 @@ _COMMON = (
     "tests/studies/foreign_measures.py",
     "tests/studies/foreign_arms.py",
     f"{_PACKAGE}/schema",
-    "server/penstock_server/analysis/models/partial_likelihood.py",
 )
 _NOISE = (f"{_PACKAGE}/privacy", f"{_PACKAGE}/questions", f"{_PACKAGE}/mechanisms/tables")
 _RESTS_ON = {
@@ -210,6 +227,7 @@ _RESTS_ON = {
 
 _KIND_RESTS_ON = {
     "table": (),
+    "split": (),
     "sites": ("tests/studies/foreign_sites.py", "server/penstock_server/analysis"),
     "cohort": ("tests/studies/foreign_sites.py", "server/penstock_server/simulate/cvd.py"),
 }
