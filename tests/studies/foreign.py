@@ -1,6 +1,6 @@
 """Tables that nobody here simulated: what is left of what a study asks, and of what it does not.
 
-Real tables, of R's survival package and the UCI repository (those in the folder that PENSTOCK_TABLES
+Real tables, of R's survival package and the UCI repository (in the folder that PENSTOCK_TABLES
 names; what is absent is skipped), of lifelines, statsmodels and scikit-learn; and generators whose
 laws are not the package's own: Weibull and log-normal accelerated failure in skewed and bimodal
 columns, thresholds, crossing hazards, censoring that depends on covariates, rare events,
