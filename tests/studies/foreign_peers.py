@@ -190,11 +190,12 @@ def smartnoise(
         }
         (folder / "asked.json").write_text(json.dumps(asked))
         script = Path(__file__).with_name("foreign_smartnoise.py")
-        # Nothing of this environment may be imported in that one.
+        # Nothing of this environment may be imported in that one. AIM goes through sets of names,
+        # whose order is random unless it is seeded.
         environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
         run = subprocess.run(
             [str(SMARTNOISE.absolute()), str(script), str(folder)],
-            env=environment | {"JAX_PLATFORMS": "cpu"},
+            env=environment | {"JAX_PLATFORMS": "cpu", "PYTHONHASHSEED": "0"},
             capture_output=True,
             text=True,
             check=False,
