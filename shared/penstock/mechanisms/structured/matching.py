@@ -68,7 +68,7 @@ def match_outcome(
     coded: Coded,
     present: Bools,
     per_person: int,
-    world_design: Array,
+    world_complete: Bools,
     rounds: Sequence[WholeSum | None],
     count: float,
     noise: NoiseSource,
@@ -78,9 +78,10 @@ def match_outcome(
     Args:
         design: (n·k, width) of rows, and ``present`` (n·k,), false too where an outcome's own
             covariate is missing; coded: their columns.
-        world_design: of the quasi-random persons.
+        world_complete: which quasi-random persons have all declared covariates; the others have
+            no part, as rows have none.
         rounds: the measurement of each, of sensitivity 1; None: without noise.
-        count: number of rows, as released.
+        count: number of rows whose outcome is known, as released.
     """
     first = _Belief(model.start(), np.diag(model.prior()))
     theta, beliefs = first.mean, [first]
@@ -88,7 +89,7 @@ def match_outcome(
         reference = model.refer(theta)
         sd = _MODEL_ERROR if measurement is None else measurement.sd / count
         sd = float(np.hypot(sd, _MODEL_ERROR))
-        imagined = model.imagine(reference)
+        imagined = model.imagine(reference) * world_complete[:, None, None]
         importance = model.importance(again > 0)
         asked = importance > 0
         imagined = np.ascontiguousarray(imagined[:, :, asked])

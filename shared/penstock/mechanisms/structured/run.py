@@ -48,6 +48,9 @@ Bools = NDArray[np.bool_]
 _POWER = 11
 """A match looks at 2¹¹ quasi-random persons, and at all that may come of each."""
 
+_MOST_UNKNOWN = 0.99
+"""Share of rows without an outcome: of the others there are some."""
+
 _ROWS_AT_ONCE = 1 << 16
 _LEAST_CHANCE = 1e-12
 """Outcomes are drawn by uniforms above it."""
@@ -203,15 +206,19 @@ def _fit_outcome(
     column = schema[drawn.column]
     persons = population.draw(quasi_random(population.latents, _POWER))
     design = make_design(population, persons, drawn.terms, drawn.adjusted)
-    seen, _ = design.of(persons)
+    seen, whole = design.of(persons)
     times = Times.read(column, counts.times[index], counts.sd)
     model = Survival(times, seen, design.linear, design.importance)
     z, complete = design.of(coded)
+    event = schema[column.event or ""]
+    # Where nothing may be missing its count is noise.
+    gone = counts.unknown[index] if column.nullable or event.nullable else 0.0
+    unknown = min(gone / counts.rows, _MOST_UNKNOWN)
+    known = counts.rows * (1 - unknown)
     parameters = match_outcome(
-        model, z, coded, present & complete, plan.rows, seen, plan.rounds, counts.rows, noise
+        model, z, coded, present & complete, plan.rows, whole, plan.rounds, known, noise
     )
-    unknown = min(counts.unknown[index] / counts.rows, 1.0)
-    return Outcome(column, schema[column.event or ""], design, model, parameters, unknown)
+    return Outcome(column, event, design, model, parameters, unknown)
 
 
 def size(plan: StructuredPlan, model: Model) -> int:

@@ -30,6 +30,7 @@ class Setting:
     persons: Coded
     design: Design
     z: np.ndarray
+    whole: np.ndarray
 
 
 def make_rows(n: int, seed: int) -> Coded:
@@ -50,4 +51,4 @@ def setting() -> Setting:
     )
     persons = population.draw(quasi_random(population.latents, 10))
     design = make_design(population, persons, ["nodes", "treated"], ["age"])
-    return Setting(rows, population, persons, design, design.of(persons)[0])
+    return Setting(rows, population, persons, design, *design.of(persons))

@@ -99,7 +99,7 @@ def test_an_effect_returns_through_clipped_noisy_rounds(setting: Setting, make: 
     rows = model.draw(theta, z, rng.random((n, 2)))
     rounds = [_measure(0.5, model.size)] * 3
     found = matching.match_outcome(
-        model, z, rows, complete, 1, setting.z, rounds, float(n), SeededNoise(6)
+        model, z, rows, complete, 1, setting.whole, rounds, float(n), SeededNoise(6)
     )
     # A few standard errors of 6 000 rows.
     assert np.abs(found[:3] - theta[:3]).max() < 0.12
@@ -135,8 +135,32 @@ def test_one_person_moves_a_released_sum_by_at_most_one(setting: Setting, make: 
         if absent is not None:
             present[absent] = False
         matching.match_outcome(
-            model, z, rows, present, 1, setting.z, [recorder], float(n), SeededNoise(0)
+            model, z, rows, present, 1, setting.whole, [recorder], float(n), SeededNoise(0)
         )
     assert all(np.isfinite(s).all() for s in sums)
     assert all(np.linalg.norm(s - sums[0]) <= 1 for s in sums[1:])
     assert np.linalg.norm(sums[1] - sums[0]) > 0.1
+
+
+@MODELS
+def test_an_effect_returns_where_a_declared_covariate_or_the_outcome_is_missing(
+    setting: Setting, make: Make
+) -> None:
+    """Of a third of the rows, and of the released population, the covariate; of others the
+    outcome: they count among the rows, and have no part in the sum."""
+    model = make(setting)
+    theta = somewhere(model)
+    rng, n = np.random.default_rng(5), 6000
+    z, _ = setting.design.of(setting.rows)
+    rows = model.draw(theta, z, rng.random((n, 2)))
+    complete, whole = rng.random(n) < 0.67, rng.random(len(setting.z)) < 0.67
+    unknown = rng.random(n) < 0.2
+    rows = {name: np.where(unknown, np.nan, values) for name, values in rows.items()}
+    # One round, whose reference is that of no effect: scores are far from 0.
+    rounds, known = [_measure(0.5, model.size)], float((~unknown).sum())
+    given = (rounds, known, SeededNoise(6))
+    found = matching.match_outcome(model, z, rows, complete, 1, whole, *given)
+    assert np.abs(found[:3] - theta[:3]).max() < 0.1
+    # Persons who have no part in the rows' sum, and one in the world's, would make it smaller.
+    found = matching.match_outcome(model, z, rows, complete, 1, whole | True, *given)
+    assert np.abs(found[:3] - theta[:3]).max() > 0.1
