@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from penstock.mechanisms.structured.grids import Grid
-from penstock.mechanisms.structured.population import Population
 from penstock.schema import Coded
 
 Array = NDArray[np.float64]
@@ -109,9 +108,9 @@ def most_linear(grids: Sequence[Grid]) -> int:
 
 
 def make_design(
-    population: Population, persons: Coded, terms: Sequence[str], adjusted: Sequence[str] = ()
+    grids: Sequence[Grid], persons: Coded, terms: Sequence[str], adjusted: Sequence[str] = ()
 ) -> Design:
-    """The design of all covariates, on persons drawn from the population.
+    """The design of these columns, on persons drawn from the population.
 
     Args:
         terms, adjusted: names of the columns that estimands of the outcome ask for, and that they
@@ -119,7 +118,7 @@ def make_design(
     """
     columns, named, mean, spread, bends, weights = [], [], [], [], [], []
     declared = {*terms, *adjusted}
-    for grid in population.grids:
+    for grid in grids:
         column = grid.column
         several = column.kind == "categorical"
         for level in range(1, len(column.levels)) if several else (None,):

@@ -80,9 +80,13 @@ class OutcomeModel(ABC, Generic[Reference]):
         """
 
     @abstractmethod
-    def draw(self, theta: Array, design: Array, uniforms: Array) -> Coded:
+    def draw(
+        self, theta: Array, design: Array, uniforms: Array, added: Array | None = None
+    ) -> Coded:
         """The outcome's columns of any persons.
 
         Args:
             design: (N, coefficients); uniforms: (N, 2) in (0, 1).
+            added: (N,) to the linear predictor of the declared regression, on its scale: the
+                logarithm of a ratio, or the outcome's own units.
         """

@@ -50,5 +50,5 @@ def setting() -> Setting:
         grids, counts, 0.0, 6000.0, rows, there, 1, None, 3.5, 10, SeededNoise(0)
     )
     persons = population.draw(quasi_random(population.latents, 10))
-    design = make_design(population, persons, ["nodes", "treated"], ["age"])
+    design = make_design(population.grids, persons, ["nodes", "treated"], ["age"])
     return Setting(rows, population, persons, design, *design.of(persons))

@@ -8,14 +8,21 @@ import pytest
 from tests.unit.shared.mechanisms.structured.conftest import Setting
 
 from penstock.mechanisms.structured import matching
+from penstock.mechanisms.structured.grids import make_grid, middle_of
 from penstock.mechanisms.structured.outcomes.hazards import Survival, Times
+from penstock.mechanisms.structured.outcomes.links import LINKS
 from penstock.mechanisms.structured.outcomes.protocol import OutcomeModel
+from penstock.mechanisms.structured.outcomes.support import Support
+from penstock.mechanisms.structured.outcomes.tilted import Tilted
 from penstock.privacy.measurements import WholeSum
 from penstock.privacy.noise.sources import SeededNoise
 from penstock.schema import Column
 
 Model = OutcomeModel  # type: ignore[type-arg]
 TIME = Column("time", "duration", upper=1000, decimals=0, event="death")
+YES, COUNT = Column("relapse", "binary", nullable=True), Column("visits", "integer", 0, 30)
+NUMBER = Column("pressure", "continuous", 60, 240, 0)
+COST = Column("cost", "continuous", 0, 2000, 0, spike=0, nullable=True)
 
 
 def survival(setting: Setting) -> Model:
@@ -25,8 +32,34 @@ def survival(setting: Setting) -> Model:
     return Survival(Times.read(TIME, counts, 0.0), setting.z, design.linear, design.importance)
 
 
+def tilted(setting: Setting, column: Column, law: str, shape: Callable[..., np.ndarray]) -> Model:
+    """Of a column whose values are as likely as their shape says."""
+    grid, design = make_grid(column), setting.design
+    middle = np.nan_to_num(middle_of(grid))
+    counts = shape(middle) * (np.arange(grid.count) != grid.missing)
+    support = Support.read(grid, 6000 * counts / counts.sum(), 0.0)
+    return Tilted(support, LINKS[law], setting.z, design.linear, design.importance)
+
+
+def logistic(setting: Setting) -> Model:
+    return tilted(setting, YES, "logistic", lambda y: np.where(y > 0, 0.3, 0.7))
+
+
+def poisson(setting: Setting) -> Model:
+    return tilted(setting, COUNT, "poisson", lambda y: 0.65**y)
+
+
+def linear(setting: Setting) -> Model:
+    return tilted(setting, NUMBER, "ols", lambda y: np.exp(-0.5 * ((y - 130) / 20) ** 2))
+
+
+def piled(setting: Setting) -> Model:
+    """A skewed number, half of it at 0."""
+    return tilted(setting, COST, "ols", lambda y: np.where(y == 0, 20.0, np.exp(-y / 150)))
+
+
 Make = Callable[[Setting], Model]
-MODELS = pytest.mark.parametrize("make", [survival])
+MODELS = pytest.mark.parametrize("make", [survival, logistic, poisson, linear, piled])
 
 
 def somewhere(model: Model) -> np.ndarray:

@@ -1,0 +1,240 @@
+r"""A number, a count or a 0/1 column: what was counted of it, tilted for each person.
+
+.. math:: P(y_c \mid z) ∝ e^{α_c + y_c\, z·β}
+
+with α such that the released population has, as a whole, the shares that were counted: a
+generalised linear model whose reference distribution is a parameter (Rathouz & Gao 2009,
+"Generalized linear models with unspecified reference distribution", Biostatistics 10). Logistic and
+Poisson regressions are such laws, and so is a normal one of constant spread, however skewed the
+covariates are; a column's pile, bounds and grid stay as they were counted.
+
+*Scores* are those of the declared regression, a mean μ that follows from z·b by its link:
+
+.. math:: u = z\,(y - μ)/s,\qquad (y - μ)/s,\qquad |y - μ|/s - m
+
+the last for numbers alone: the second and the third correct the counted shares where counts are
+mostly noise. s is the counted spread, and m the world's mean.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from penstock.mechanisms.structured.outcomes.links import Link
+from penstock.mechanisms.structured.outcomes.protocol import OutcomeModel
+from penstock.mechanisms.structured.outcomes.support import Support
+from penstock.schema import Coded
+
+Array = NDArray[np.float64]
+
+_PRIOR, _STANDARDISED_PRIOR, _BEND_PRIOR = 1.0, 3.0, 0.3
+"""Sds of coefficients, of standardised columns. That of a number is over its residual's variance,
+and so the larger, the more is explained."""
+
+_LEVEL_IMPORTANCE, _SPREAD_IMPORTANCE = 0.35, 0.3
+_LEAST_ADJUSTED, _MOST_ADJUSTED = 0.02, 0.5
+"""Sd of a correction of the counted shares: what the noise of counts is, within these."""
+
+_FITTED, _BALANCED, _NEWTON_ROUNDS, _SHIFTED = 3, 5, 25, 12
+_MOST_TILTED, _MOST_STEP = 400.0, 3.0
+_LEAST_SHARE = 1e-300
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """The declared regression: a level and coefficients (width,), zeros for bends; and the mean
+    absolute residual."""
+
+    level: float
+    coefficients: Array
+    wide: float
+
+
+@dataclass(frozen=True, slots=True)
+class _World:
+    """α (c,), and the persons' chances (N, c)."""
+
+    tilt: Array
+    chances: Array
+
+
+class Tilted(OutcomeModel[Line]):
+    """The model of one column on quasi-random persons.
+
+    Args:
+        support: the column's counted distribution; link: of the declared regression.
+        design: (N, width) of the persons; linear: how many of its columns the declared regression
+            has; importance: (width,) of its columns.
+    """
+
+    def __init__(
+        self, support: Support, link: Link, design: Array, linear: int, importance: Array
+    ) -> None:
+        self._support, self._link, self._design = support, link, design
+        self._linear, self._importance = linear, importance
+        self.coefficients, self.own = design.shape[1], count_own(link)
+        share, values = support.shares, support.values
+        middle = float(share @ values)
+        spread = float(np.sqrt(share @ (values - middle) ** 2))
+        # All rows in one cell have a scale all the same.
+        spread = max(spread, 1e-6 * float(np.abs(values).max())) or 1.0
+        self._middle, self._unit = (middle, spread) if link.standardised else (0.0, 1.0)
+        self._values = (values - self._middle) / self._unit
+        self._spread = spread / self._unit
+        normal = ndtri(support.cuts[:-1] + share / 2)
+        normal = normal - share @ normal
+        normal = normal / max(float(np.sqrt(share @ normal**2)), 1e-6)
+        # What the counted shares are corrected by: later values are likelier, and outer ones.
+        self._corrected = np.stack([normal, normal**2])[: self.own]
+        self._last: tuple[bytes, _World] | None = None
+
+    def start(self) -> Array:
+        return np.zeros(self.size)
+
+    def prior(self) -> Array:
+        noise = self._support.error * np.sqrt(self._support.grid.count)
+        adjusted = float(np.clip(noise, _LEAST_ADJUSTED, _MOST_ADJUSTED))
+        sds = [
+            np.full(self._linear, _STANDARDISED_PRIOR if self._link.standardised else _PRIOR),
+            np.full(self.coefficients - self._linear, _BEND_PRIOR),
+            np.full(self.own, adjusted),
+        ]
+        return np.concatenate(sds) ** -2
+
+    def importance(self, again: bool) -> Array:
+        own = np.array([_LEVEL_IMPORTANCE, _SPREAD_IMPORTANCE])[: self.own]
+        return np.concatenate([self._importance, own])
+
+    # -- the world ---------------------------------------------------------------------------------
+
+    def _predict(self, theta: Array, design: Array) -> Array:
+        most = _MOST_TILTED / max(float(np.ptp(self._values)), 1e-9)
+        return np.clip(design @ theta[: self.coefficients], -most, most)
+
+    def _correct(self, theta: Array) -> Array:
+        """The shares that the world is to have."""
+        own = np.clip(theta[self.coefficients :], -2.0, 2.0)
+        return _softmax(np.log(self._support.shares) + own @ self._corrected)
+
+    def _make_world(self, theta: Array) -> _World:
+        """By proportional fitting, and then Newton's steps, which find what is left."""
+        if self._last is None or self._last[0] != theta.tobytes():
+            goal = self._correct(theta)
+            leaning = self._predict(theta, self._design)[:, None] * self._values
+            tilt = np.log(goal)
+            for turn in range(_FITTED + _BALANCED):
+                chances = _softmax(tilt + leaning)
+                found = np.maximum(chances.mean(axis=0), _LEAST_SHARE)
+                step = np.log(goal / found)
+                if turn >= _FITTED:
+                    step = _turn(chances, found, (goal - found)[:, None])[:, 0]
+                tilt = tilt + np.clip(step, -_MOST_STEP, _MOST_STEP)
+            self._last = theta.tobytes(), _World(tilt, _softmax(tilt + leaning))
+        return self._last[1]
+
+    def chances(self, theta: Array) -> Array:
+        """Of each part of the distribution."""
+        return self._make_world(theta).chances
+
+    def slopes(self, theta: Array, found: Array) -> Array:
+        chances, n = self.chances(theta), len(found)
+        there = np.maximum(chances.mean(axis=0), _LEAST_SHARE)
+        # By the predictor, and by α; α follows θ, so that the shares stay.
+        pulled = chances * (self._values - (chances @ self._values)[:, None])
+        mean = np.matmul(chances[:, None, :], found)[:, 0]
+        by_tilt = (np.einsum("nc,ncq->cq", chances, found) - chances.T @ mean) / n
+        goal = self._correct(theta)
+        own = goal[:, None] * (self._corrected.T - self._corrected @ goal)
+        moved = np.column_stack([-pulled.T @ self._design / n, own])
+        result = by_tilt.T @ _turn(chances, there, moved)
+        direct = np.matmul(pulled[:, None, :], found)[:, 0]
+        result[:, : self.coefficients] += direct.T @ self._design / n
+        return np.asarray(result)
+
+    def draw(
+        self, theta: Array, design: Array, uniforms: Array, added: Array | None = None
+    ) -> Coded:
+        tilt, predicted = self._make_world(theta).tilt, self._predict(theta, design)
+        if added is not None:
+            predicted = self._shift(tilt, predicted, added)
+        risen = np.cumsum(_softmax(tilt + predicted[:, None] * self._values), axis=1)
+        place = (uniforms[:, :1] >= risen[:, :-1]).sum(axis=1)
+        return {self._support.grid.column.name: self._support.draw(place, uniforms[:, 1])}
+
+    def _shift(self, tilt: Array, predicted: Array, added: Array) -> Array:
+        """By how much more each person's chances are tilted, so that the mean moves as asked."""
+        goal, at = np.zeros(0), predicted
+        ends = float(self._values[0]), float(self._values[-1])
+        for turn in range(_SHIFTED):
+            chances = _softmax(tilt + at[:, None] * self._values)
+            mean = chances @ self._values
+            if turn == 0:
+                moved = self._link.predictor(mean) + added / self._unit
+                room = 1e-3 * (ends[1] - ends[0])
+                goal = np.clip(self._link.mean(moved), ends[0] + room, ends[1] - room)
+            slope = np.maximum(chances @ self._values**2 - mean**2, 1e-9)
+            most = _MOST_STEP / np.sqrt(slope)
+            at = at + np.clip((goal - mean) / slope, -most, most)
+        return at
+
+    # -- the declared regression -------------------------------------------------------------------
+
+    def refer(self, theta: Array) -> Line:
+        chances, link = self.chances(theta), self._link
+        y = chances @ self._values
+        z = np.column_stack([self._design[:, : self._linear], np.ones(len(y))])
+        line = np.zeros(z.shape[1])
+        line[-1] = link.predictor(np.array([y.mean()]))[0]
+        # The first reference is that of no effect.
+        for _ in range(_NEWTON_ROUNDS if theta[: self.coefficients].any() else 0):
+            predicted = z @ line
+            information = (z * link.slope(predicted)[:, None]).T @ z
+            information += 1e-6 * float(np.trace(information)) * np.eye(len(line))
+            step = np.linalg.solve(information, z.T @ (y - link.mean(predicted)))
+            line = line + np.clip(step, -1.0, 1.0)
+        off = np.abs(self._values - link.mean(z @ line)[:, None]) / self._spread
+        bends = np.zeros(self.coefficients - self._linear)
+        wide = float((chances * off).sum(axis=1).mean())
+        return Line(float(line[-1]), np.append(line[:-1], bends), wide)
+
+    def _mean(self, reference: Line, design: Array) -> Array:
+        return self._link.mean(reference.level + design @ reference.coefficients)
+
+    def scores(self, reference: Line, design: Array, coded: Coded) -> Array:
+        y = (coded[self._support.grid.column.name] - self._middle) / self._unit
+        known = ~np.isnan(y)
+        residual = np.where(known, y - self._mean(reference, design), 0.0) / self._spread
+        own = np.column_stack([residual, known * (np.abs(residual) - reference.wide)])
+        return np.column_stack([design * residual[:, None], own[:, : self.own]])
+
+    def imagine(self, reference: Line) -> Array:
+        residual = self._values - self._mean(reference, self._design)[:, None]
+        residual = residual[:, :, None] / self._spread
+        own = np.concatenate([residual, np.abs(residual) - reference.wide], axis=2)
+        return np.concatenate([residual * self._design[:, None, :], own[:, :, : self.own]], axis=2)
+
+
+def count_own(link: Link) -> int:
+    """Further parameters: they correct the counted shares' mean, and a number's spread."""
+    return 1 + link.standardised
+
+
+def _turn(chances: Array, shares: Array, moved: Array) -> Array:
+    """By how much α changes, (c, m), where the world's shares do by ``moved``, (c, m).
+
+    Shares change by (diag p - PᵀP/N) α, of which a constant α is the kernel.
+    """
+    root = np.sqrt(shares)
+    scaled = chances / root
+    curvature = np.eye(len(root)) - scaled.T @ scaled / len(chances) + np.outer(root, root)
+    curvature += 1e-9 * np.eye(len(root))
+    return np.asarray(np.linalg.solve(curvature, moved / root[:, None]) / root[:, None])
+
+
+def _softmax(logs: Array) -> Array:
+    weights = np.exp(logs - logs.max(axis=-1, keepdims=True))
+    return np.asarray(weights / weights.sum(axis=-1, keepdims=True))
