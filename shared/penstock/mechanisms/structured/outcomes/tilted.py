@@ -22,9 +22,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
-from penstock.mechanisms.structured.outcomes.links import Link
+from penstock.mechanisms.structured.outcomes.links import LINKS, Link
 from penstock.mechanisms.structured.outcomes.protocol import OutcomeModel
 from penstock.mechanisms.structured.outcomes.support import Support
 from penstock.schema import Coded
@@ -36,8 +35,8 @@ _PRIOR, _STANDARDISED_PRIOR, _BEND_PRIOR = 1.0, 3.0, 0.3
 and so the larger, the more is explained."""
 
 _LEVEL_IMPORTANCE, _SPREAD_IMPORTANCE = 0.35, 0.3
-_LEAST_ADJUSTED, _MOST_ADJUSTED = 0.02, 0.5
-"""Sd of a correction of the counted shares: what the noise of counts is, within these."""
+_LEAST_ADJUSTED, _ADJUSTED = 0.01, 1.0
+"""Sd of a correction of the counted shares; of a 0/1 column's by the noise, within these."""
 
 _FITTED, _BALANCED, _NEWTON_ROUNDS, _SHIFTED = 3, 5, 25, 12
 _MOST_TILTED, _MOST_STEP = 400.0, 3.0
@@ -85,23 +84,24 @@ class Tilted(OutcomeModel[Line]):
         self._middle, self._unit = (middle, spread) if link.standardised else (0.0, 1.0)
         self._values = (values - self._middle) / self._unit
         self._spread = spread / self._unit
-        normal = ndtri(support.cuts[:-1] + share / 2)
-        normal = normal - share @ normal
-        normal = normal / max(float(np.sqrt(share @ normal**2)), 1e-6)
-        # What the counted shares are corrected by: later values are likelier, and outer ones.
-        self._corrected = np.stack([normal, normal**2])[: self.own]
+        # What the counted shares are corrected by: a level's own, and of a number how far out of
+        # sight of the counts. Where these see it all, nothing is.
+        self._corrected = (values[None] if self.own == 1 else support.hidden) / spread
         self._last: tuple[bytes, _World] | None = None
 
     def start(self) -> Array:
         return np.zeros(self.size)
 
     def prior(self) -> Array:
-        noise = self._support.error * np.sqrt(self._support.grid.count)
-        adjusted = float(np.clip(noise, _LEAST_ADJUSTED, _MOST_ADJUSTED))
+        adjusted = np.full(self.own, _ADJUSTED)
+        if self.own == 1:
+            # Of the logit of a share, which the counts' noise leaves open.
+            noise = self._support.error / self._spread
+            adjusted = np.clip([noise], _LEAST_ADJUSTED, _ADJUSTED)
         sds = [
             np.full(self._linear, _STANDARDISED_PRIOR if self._link.standardised else _PRIOR),
             np.full(self.coefficients - self._linear, _BEND_PRIOR),
-            np.full(self.own, adjusted),
+            adjusted,
         ]
         return np.concatenate(sds) ** -2
 
@@ -220,7 +220,7 @@ class Tilted(OutcomeModel[Line]):
 
 def count_own(link: Link) -> int:
     """Further parameters: they correct the counted shares' mean, and a number's spread."""
-    return 1 + link.standardised
+    return 1 if link.slope is LINKS['logistic'].slope else 2
 
 
 def _turn(chances: Array, shares: Array, moved: Array) -> Array:
