@@ -67,10 +67,10 @@ def list_durations(schema: Schema) -> list[Column]:
 
 
 def list_covariates(schema: Schema, outcomes: Sequence[Drawn]) -> list[Column]:
-    """What the population holds: every column but outcomes and durations' events."""
+    """What the population holds: every column but outcomes, durations and their events."""
     drawn = {outcome.column for outcome in outcomes}
-    drawn |= {column.event for column in list_durations(schema) if column.event is not None}
-    return [column for column in schema.columns if column.name not in drawn]
+    kinds = ("duration", "event")
+    return [c for c in schema.columns if c.name not in drawn and c.kind not in kinds]
 
 
 def has_model(estimand: Estimand, outcomes: Sequence[Drawn]) -> bool:
@@ -101,8 +101,10 @@ def _order(outcomes: Sequence[Drawn]) -> list[Drawn]:
 
 
 def _in_circle(waiting: dict[str, Drawn]) -> str:
-    """A column of a circle, where each names one that waits: whoever follows long is in one."""
-    at = next(iter(waiting))
-    for _ in waiting:
+    """The first column of a circle, where each names one that waits: who follows long is in one."""
+    at, passed = next(iter(waiting)), list[str]()
+    while at not in passed:
+        passed.append(at)
         at = next(name for name in waiting if name in waiting[at].named)
-    return at
+    circle = passed[passed.index(at) :]
+    return next(name for name in waiting if name in circle)

@@ -25,7 +25,7 @@ _FAR = 3.4
 _WITHIN = 8
 """Values at which a part is looked at for its mean."""
 
-_SIGHT = 2.0
+_SIGHT = 3.0
 """A tail is seen where it holds so many sds of the noise on its cells together."""
 
 _BACK, _SLOWEST = 4, 0.9

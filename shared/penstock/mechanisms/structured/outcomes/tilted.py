@@ -38,8 +38,11 @@ _LEVEL_IMPORTANCE, _SPREAD_IMPORTANCE = 0.35, 0.3
 _LEAST_ADJUSTED, _ADJUSTED = 0.01, 1.0
 """Sd of a correction of the counted shares; of a 0/1 column's by the noise, within these."""
 
-_FITTED, _BALANCED, _NEWTON_ROUNDS, _SHIFTED = 3, 5, 25, 12
-_MOST_TILTED, _MOST_STEP = 400.0, 3.0
+_BALANCED, _NEWTON_ROUNDS, _SHIFTED = 60, 25, 12
+_EVEN, _NEAR = 1e-7, 1.0
+"""Logarithms of shares over those looked for."""
+
+_MOST_TILTED, _MOST_OWN, _MOST_STEP = 400.0, 30.0, 3.0
 _LEAST_SHARE = 1e-300
 
 
@@ -117,20 +120,24 @@ class Tilted(OutcomeModel[Line]):
 
     def _correct(self, theta: Array) -> Array:
         """The shares that the world is to have."""
-        own = np.clip(theta[self.coefficients :], -2.0, 2.0)
-        return _softmax(np.log(self._support.shares) + own @ self._corrected)
+        own = np.clip(theta[self.coefficients :], -2.0, 2.0) @ self._corrected
+        return _softmax(np.log(self._support.shares) + np.clip(own, -_MOST_OWN, _MOST_OWN))
 
     def _make_world(self, theta: Array) -> _World:
-        """By proportional fitting, and then Newton's steps, which find what is left."""
+        """From where the last one was: proportional fitting, and Newton's steps where these near
+        what they look for."""
         if self._last is None or self._last[0] != theta.tobytes():
             goal = self._correct(theta)
             leaning = self._predict(theta, self._design)[:, None] * self._values
-            tilt = np.log(goal)
-            for turn in range(_FITTED + _BALANCED):
+            tilt = np.log(goal) if self._last is None else self._last[1].tilt
+            for _ in range(_BALANCED):
                 chances = _softmax(tilt + leaning)
                 found = np.maximum(chances.mean(axis=0), _LEAST_SHARE)
                 step = np.log(goal / found)
-                if turn >= _FITTED:
+                off = float(np.abs(step).max())
+                if off < _EVEN:
+                    break
+                if off < _NEAR:
                     step = _turn(chances, found, (goal - found)[:, None])[:, 0]
                 tilt = tilt + np.clip(step, -_MOST_STEP, _MOST_STEP)
             self._last = theta.tobytes(), _World(tilt, _softmax(tilt + leaning))
@@ -220,7 +227,7 @@ class Tilted(OutcomeModel[Line]):
 
 def count_own(link: Link) -> int:
     """Further parameters: they correct the counted shares' mean, and a number's spread."""
-    return 1 if link.slope is LINKS['logistic'].slope else 2
+    return 1 if link.slope is LINKS["logistic"].slope else 2
 
 
 def _turn(chances: Array, shares: Array, moved: Array) -> Array:

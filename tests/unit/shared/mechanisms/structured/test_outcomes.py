@@ -55,7 +55,7 @@ def linear(setting: Setting) -> Model:
 
 def piled(setting: Setting) -> Model:
     """A skewed number, half of it at 0."""
-    return tilted(setting, COST, "ols", lambda y: np.where(y == 0, 20.0, np.exp(-y / 150)))
+    return tilted(setting, COST, "ols", lambda y: np.where(y == 0, 2.0, np.exp(-y / 150)))
 
 
 Make = Callable[[Setting], Model]
@@ -197,3 +197,105 @@ def test_an_effect_returns_where_a_declared_covariate_or_the_outcome_is_missing(
     # Persons who have no part in the rows' sum, and one in the world's, would make it smaller.
     found = matching.match_outcome(model, z, rows, complete, 1, whole | True, *given)
     assert np.abs(found[:3] - theta[:3]).max() > 0.1
+
+
+TILTED = pytest.mark.parametrize("make", [logistic, poisson, linear, piled])
+
+
+@TILTED
+def test_a_tilted_worlds_shares_are_those_that_were_counted(setting: Setting, make: Make) -> None:
+    """However strong effects are: here most of the outcome is explained."""
+    model: Tilted = make(setting)  # type: ignore[assignment]
+    values, shares = model._support.values, model._support.shares
+    theta = somewhere(model)
+    theta[: model.coefficients] *= 3 if make is poisson else 8
+    chances = model.chances(theta)
+    assert np.abs(chances.mean(axis=0) - shares).max() < 1e-6
+    within = (chances * (values - (chances @ values)[:, None]) ** 2).sum(axis=1).mean()
+    assert within < 0.6 * shares @ (values - shares @ values) ** 2
+
+
+@TILTED
+def test_a_tilted_worlds_slopes_are_exact(setting: Setting, make: Make) -> None:
+    """Where the counts do not see all: by the corrections, too."""
+    model: Tilted = make(setting)  # type: ignore[assignment]
+    model._corrected = np.stack([model._values, model._values**2])[: model.own] / 10
+    theta = somewhere(model)
+    theta[-1] = 0.2
+    found = np.random.default_rng(3).normal(size=(*model.chances(theta).shape, 5))
+    slopes = model.slopes(theta, found)
+    for j in range(model.size):
+        step = np.eye(model.size)[j] * 1e-4
+        off = model.chances(theta + step) - model.chances(theta - step)
+        measured = np.tensordot(off, found, 2) / len(found) / 2e-4
+        assert np.abs(slopes[:, j] - measured).max() < 1e-4
+
+
+@TILTED
+def test_drawn_values_are_the_columns_own_and_as_likely_as_chances_say(
+    setting: Setting, make: Make
+) -> None:
+    model: Tilted = make(setting)  # type: ignore[assignment]
+    theta, support = somewhere(model), model._support
+    rng, column = np.random.default_rng(7), support.grid.column
+    z = np.tile(setting.z, (40, 1))
+    [values] = model.draw(theta, z, rng.random((len(z), 2))).values()
+    assert np.array_equal(values, column.snap(values))
+    assert abs(values.mean() - support.shares @ support.values) < 0.02 * values.std()
+    expected = np.tile(model.chances(theta) @ support.values, 40)
+    off = values - expected
+    assert np.abs(z.T @ off / len(z)).max() < 0.03 * values.std()
+    if column.spike is not None:
+        counted = support.cells[support.grid.spike]
+        assert abs((values == column.spike).mean() - counted) < 0.01
+
+
+@MODELS
+def test_what_is_added_to_the_predictor_is_on_the_declared_regressions_scale(
+    setting: Setting, make: Make
+) -> None:
+    """Where it is ±, the fit to drawn rows has it as a coefficient more."""
+    model, rng = make(setting), np.random.default_rng(9)
+    z = np.tile(setting.z, (30, 1))
+    arm, uniforms = rng.permutation(np.arange(len(z)) % 2) - 0.5, rng.random((len(z), 2))
+    size = {linear: 8.0, piled: 20.0}.get(make, 0.4)
+    # Odds ratios of persons who differ do not average.
+    theta = model.start() if make is logistic else somewhere(model)
+    rows = model.draw(theta, z, uniforms, size * arm)
+    if make is survival:
+        time, died = rows["time"], rows["death"]
+        rates = [died[arm * sign > 0].sum() / time[arm * sign > 0].sum() for sign in (1, -1)]
+        assert abs(np.log(rates[0] / rates[1]) - size) < 0.08
+        return
+    [y] = rows.values()
+    one, other = y[arm > 0].mean(), y[arm < 0].mean()
+    if make is poisson:
+        assert abs(np.log(one / other) - size) < 0.03
+    elif make is logistic:
+        assert abs(np.log(one / (1 - one) / (other / (1 - other))) - size) < 0.05
+    else:
+        assert abs(one - other - size) < 0.06 * size + 3 * y.std() / len(y) ** 0.5
+
+
+def test_a_tail_that_noise_hides_falls_off_as_it_begins_to() -> None:
+    grid, rng = make_grid(Column("visits", "integer", 0, 60)), np.random.default_rng(1)
+    counts = 3000 * 0.3 * 0.7 ** np.arange(61)
+    true = np.arange(61) @ counts / counts.sum()
+    errors = []
+    for _ in range(20):
+        found = Support.read(grid, counts + rng.normal(0, 12, 61), 12.0)
+        errors.append(found.cells @ np.arange(61) / true - 1)
+        assert found.hidden.any()
+    assert np.abs(errors).max() < 0.2
+    exact = Support.read(grid, counts, 0.0)
+    assert not exact.hidden.any()
+    assert abs(exact.cells @ np.arange(61) / true - 1) < 0.02
+
+
+def test_a_column_of_one_value_has_a_model_all_the_same(setting: Setting) -> None:
+    model = tilted(setting, NUMBER, "ols", lambda y: (np.abs(y - 130) < 3) * 1.0)
+    rows = model.draw(somewhere(model), setting.z, np.random.default_rng(0).random((1024, 2)))
+    assert np.ptp(rows["pressure"]) <= 12
+    empty = tilted(setting, YES, "logistic", lambda y: (y == 0) + 1e-12)
+    rows = empty.draw(somewhere(empty), setting.z, np.random.default_rng(0).random((1024, 2)))
+    assert rows["relapse"].sum() <= 2
