@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +31,7 @@ from penstock.mechanisms.structured.grids import make_grid
 from penstock.mechanisms.structured.matching import match_outcome
 from penstock.mechanisms.structured.outcomes.hazards import Survival, Times
 from penstock.mechanisms.structured.outcomes.links import LINKS
-from penstock.mechanisms.structured.outcomes.protocol import OutcomeModel
+from penstock.mechanisms.structured.outcomes.protocol import Drawable, OutcomeModel
 from penstock.mechanisms.structured.outcomes.support import Support
 from penstock.mechanisms.structured.outcomes.tilted import Tilted
 from penstock.mechanisms.structured.plan import (
@@ -52,6 +52,7 @@ from penstock.schema.encoding import Encoding
 
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
+R = TypeVar("R")
 
 _POWER = 11
 """A match looks at 2¹¹ quasi-random persons, and at all that may come of each."""
@@ -75,7 +76,7 @@ class Outcome:
 
     columns: tuple[Column, ...]
     design: Design
-    model: OutcomeModel[Any]
+    model: Drawable
     parameters: Array
     unknown: float
 
@@ -238,28 +239,28 @@ def _fit_outcome(
     given = list_given(schema, plan.outcomes, index)
     design = make_design(given, persons, drawn.terms, drawn.adjusted)
     seen, whole = design.of(persons)
-    shape = (seen, design.linear, design.importance)
-    column, gone = schema[drawn.column], 0.0
-    columns: tuple[Column, ...] = (column,)
-    model: OutcomeModel[Any]
-    if drawn.lasting:
-        at = index - sum(not outcome.lasting for outcome in plan.outcomes)
-        columns = (column, schema[column.event or ""])
-        model = Survival(Times.read(column, counts.times[at], counts.sd), *shape)
-        # Where nothing may be missing its count is noise.
-        gone = counts.unknown[at] if any(c.nullable for c in columns) else 0.0
-    else:
-        # Durations are last, so that an outcome's counts follow those of all that is given.
-        grid, cells = make_grid(column), counts.cells[len(given)]
-        model = Tilted(Support.read(grid, cells, counts.sd), LINKS[drawn.regression], *shape)
-        gone = float(cells[grid.missing]) if column.nullable else 0.0
-    unknown = min(max(gone / counts.rows, 0.0), _MOST_UNKNOWN)
-    known = counts.rows * (1 - unknown)
     z, complete = design.of(coded)
-    parameters = match_outcome(
-        model, z, coded, present & complete, plan.rows, whole, plan.rounds, known, noise
-    )
-    return Outcome(columns, design, model, parameters, unknown)
+    column, shape = schema[drawn.column], (seen, design.linear, design.importance)
+
+    def match(model: OutcomeModel[R], gone: float, *columns: Column) -> Outcome:
+        unknown = min(max(gone / counts.rows, 0.0), _MOST_UNKNOWN)
+        known, there = counts.rows * (1 - unknown), present & complete
+        parameters = match_outcome(
+            model, z, coded, there, plan.rows, whole, plan.rounds, known, noise
+        )
+        return Outcome(columns, design, model, parameters, unknown)
+
+    # Where nothing may be missing a count of what is missing is noise.
+    if drawn.lasting:
+        at, event = index - len(counts.cells) + len(plan.covariates), schema[column.event or ""]
+        gone = counts.unknown[at] if column.nullable or event.nullable else 0.0
+        times = Times.read(column, counts.times[at], counts.sd)
+        return match(Survival(times, *shape), gone, column, event)
+    # Durations are last, so that an outcome's counts follow those of all that is given.
+    grid, cells = make_grid(column), counts.cells[len(given)]
+    gone = float(cells[grid.missing]) if column.nullable else 0.0
+    support = Support.read(grid, cells, counts.sd)
+    return match(Tilted(support, LINKS[drawn.regression], *shape), gone, column)
 
 
 def size(plan: StructuredPlan, model: Model) -> int:

@@ -11,7 +11,7 @@ rows have scores. Rows' mean score at a reference, released, is what the world's
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,21 @@ from penstock.schema import Coded
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 Reference = TypeVar("Reference")
+
+
+class Drawable(Protocol):
+    """What is asked of a model that is fitted."""
+
+    def draw(
+        self, theta: Array, design: Array, uniforms: Array, added: Array | None = None
+    ) -> Coded:
+        """The outcome's columns of any persons.
+
+        Args:
+            design: (N, coefficients); uniforms: (N, 2) in (0, 1).
+            added: (N,) to the linear predictor of the declared regression, on its scale: the
+                logarithm of a ratio, or the outcome's own units.
+        """
 
 
 class OutcomeModel(ABC, Generic[Reference]):
@@ -83,10 +98,4 @@ class OutcomeModel(ABC, Generic[Reference]):
     def draw(
         self, theta: Array, design: Array, uniforms: Array, added: Array | None = None
     ) -> Coded:
-        """The outcome's columns of any persons.
-
-        Args:
-            design: (N, coefficients); uniforms: (N, 2) in (0, 1).
-            added: (N,) to the linear predictor of the declared regression, on its scale: the
-                logarithm of a ratio, or the outcome's own units.
-        """
+        """As :class:`Drawable` has it."""
