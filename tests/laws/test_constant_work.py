@@ -108,6 +108,7 @@ FEW = ("some are missing", "one person is complete", "all at the upper bounds", 
 FORMAL = PrivacyRequest(3.0, 1e-5)
 COX = Estimand("hr", "cox", "years", "sex", adjust=("age", "stage"))
 OLS = Estimand("slope", "ols", "ldl", "age", adjust=("sex",))
+LOGISTIC = Estimand("or", "logistic", "sex", "crp", adjust=("age",))
 
 
 @dataclass(frozen=True)
@@ -132,6 +133,7 @@ CASES = {
         SlicedWasserstein(variant="presampled", copies=1, refits=0, steps=3, bases=1)
     ),
     "structured": Case(Structured(copies=1, refits=0), (COX,), data=tuple(DATA)),
+    "structured, numbers": Case(Structured(copies=1, refits=0), (COX, OLS, LOGISTIC)),
     "trajectory": Case(
         Trajectory("stage", copies=1, refits=0, particles=8, paths=4, steps=3), data=tuple(DATA)
     ),

@@ -171,6 +171,7 @@ CHARGES = (
     ("structured: two outcomes, k = 3", "moments"),
     ("structured: two outcomes, k = 1", "outcome, round 1"),
     ("structured: two outcomes, k = 3", "outcome, round 2"),
+    ("structured: every regression, k = 3", "outcome, round 3"),
     ("trajectory: k-means, rate 1.0, k = 4", "start"),
     ("trajectory: gaussian, rate 0.5, k = 4", "particles"),
     ("gibbs: mean, k = 3", "summaries"),

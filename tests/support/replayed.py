@@ -25,7 +25,7 @@ from penstock.mechanisms.protocol import Plan
 from penstock.mechanisms.sliced_wasserstein import distribution, flow
 from penstock.mechanisms.structured import densities, matching, population
 from penstock.mechanisms.structured import run as structured
-from penstock.mechanisms.structured.outcomes import hazards
+from penstock.mechanisms.structured.outcomes import hazards, tilted
 from penstock.mechanisms.tables import fitting, moments, outcome
 from penstock.privacy.noise import discrete
 from penstock.privacy.noise.sources import NoiseSource
@@ -46,6 +46,7 @@ class Study:
         epsilon: large enough that a person's extremes stand out of what the noise hides.
         tight: whether somebody reaches each claim to a per cent. Who that is of a regression's
             slopes depends on released numbers; nobody here may happen to be it.
+        further: estimands beside the first.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Study:
     guarantee: str = "formal"
     estimand: Estimand | None = None
     persons: int = 20
+    further: tuple[Estimand, ...] = ()
 
     @property
     def tight(self) -> bool:
@@ -67,7 +69,7 @@ class Study:
 @cache
 def planned(study: Study) -> Plan:
     privacy = PrivacyRequest(study.epsilon, DELTA, study.guarantee)
-    asked = () if study.estimand is None else (study.estimand,)
+    asked = () if study.estimand is None else (study.estimand, *study.further)
     return plan(study.mechanism, study.schema, study.persons, privacy, asked)
 
 
@@ -247,6 +249,9 @@ def _structures() -> Iterator[Study]:
         yield Study(f"two outcomes, k = {k}", small, two_ends(k))
         yield Study(f"no outcome, k = {k}", small, visits(k))
         yield Study(f"cox, k = {k}", small, trial(k), estimand=QUESTIONS["cox"])
+        every = tuple(QUESTIONS[name] for name in ("ols", "logistic", "poisson"))
+        named = f"every regression, k = {k}"
+        yield Study(named, small, trial(k), estimand=QUESTIONS["cox"], further=every)
         yield Study(f"cox in a small table, k = {k}", small, gaps(k), estimand=GAPS)
     yield Study("little budget", small, cohort(3), epsilon=0.5)
 
@@ -473,6 +478,7 @@ COARSE = (
     (population, "_MATCH_ROUNDS", 3),
     (matching, "_STEPS", 2),
     (hazards, "_NEWTON_ROUNDS", 3),
+    (tilted, "_NEWTON_ROUNDS", 3),
     (distribution, "_ROUNDS", 5),
     (discrete, "discrete_gaussian", _drawn),
 )

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from penstock.mechanisms import Structured
-from penstock.mechanisms.structured.settings import has_model
+from penstock.mechanisms.structured.declared import Drawn, has_model, list_outcomes
+from penstock.questions.estimands import Estimand
 from penstock_server.mechanisms.tables.kind import TableKind
 
 _HOW = (
     "Each site counted its columns with noise, released how they go together, and drew synthetic "
-    "persons from that (structured). Each duration was then drawn from a proportional hazards "
-    "model of its own, given the other columns, which was fitted to noisy sums; each person's part "
-    "in all of these was cut to a bound."
+    "persons from that (structured). Each duration, and each other outcome that a regression of "
+    "the study asks of, was then drawn from a model of its own, given the other columns, which was "
+    "fitted to noisy sums; each person's part in all of these was cut to a bound."
 )
 
 _HOLDS = (
@@ -18,17 +21,22 @@ _HOLDS = (
     "rise and fall together."
 )
 
-_MAIN = "the main effects of all other columns on each duration"
-_DECLARED = f"the regressions that the study declares ({{}}), and {_MAIN}"
+_MAIN = "the main effects of all other columns on each {}"
+_DECLARED = "the regressions that the study declares ({}), and {}"
 
+_WITH_DURATION = (
+    "These estimands ask of an event as such, which was drawn together with its duration: the "
+    "tables hold what the hazard model of that duration says of it, no more: {}."
+)
 _IN_PART = (
-    "These estimands' outcomes have no model of their own, and the tables hold what pairs of "
-    "columns say of them, no more: {}."
+    "These estimands' outcomes have no model of their own, since the outcomes are asked of in a "
+    "circle, each as a covariate of the other: the tables hold what the other models, and pairs of "
+    "columns, say of them: {}."
 )
 
 _LACKS = (
     "The tables do not hold interactions, nor effects that change over time: nobody may read their "
-    "absence as no effect. Two outcomes go together only as far as the other columns say, and "
+    "absence as no effect. Two durations go together only as far as the other columns say, and "
     "whose outcome is unknown is so by chance alone."
 )
 
@@ -41,10 +49,22 @@ class StructuredKind(TableKind[Structured]):
 
     def list_limits(self, *, mechanism_variance: bool) -> tuple[list[str], list[str]]:
         first, last = super().list_limits(mechanism_variance=mechanism_variance)
-        asked = [e for e in self.study.estimands if e.regression.compares]
-        held = [e.name for e in asked if has_model(e)]
-        others = [e.name for e in asked if not has_model(e)]
-        said = [_HOLDS.format(held=_DECLARED.format(", ".join(held)) if held else _MAIN), _LACKS]
-        if others:
-            said.append(_IN_PART.format(", ".join(others)))
+        schema, estimands = self.study.schema, self.study.estimands
+        outcomes = list_outcomes(schema, estimands)
+        asked = [e for e in estimands if e.regression.compares]
+        others = [e for e in asked if not has_model(e, outcomes)]
+        events = [e for e in others if schema[e.outcome].kind == "event"]
+        circle = [e for e in others if e not in events]
+        said = [_HOLDS.format(held=_tell_held(outcomes, asked)), _LACKS]
+        for text, of in ((_WITH_DURATION, events), (_IN_PART, circle)):
+            if of:
+                said.append(text.format(", ".join(e.name for e in of)))
         return first, [*last, *said]
+
+
+def _tell_held(outcomes: Sequence[Drawn], asked: Sequence[Estimand]) -> str:
+    """What the outcomes' models hold."""
+    held = [e.name for e in asked if has_model(e, outcomes)]
+    only_durations = all(outcome.lasting for outcome in outcomes)
+    main = _MAIN.format("duration" if only_durations else "duration and outcome")
+    return _DECLARED.format(", ".join(held), main) if held else main

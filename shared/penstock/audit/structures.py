@@ -52,8 +52,9 @@ def margins(scale: float) -> Target:
 
         def once() -> float:
             counts = counting.release_margins(*given, measurement, noise)
-            # The last cell of times with the event stands before who is event-free at the end.
-            return float(counts.cells[0][-1] + counts.times[0][-2])
+            # Events by time, and all of them, stand before who is event-free at the end.
+            events = counts.times[0][counting.TIMES : -1]
+            return float(counts.cells[0][-1] + events[-1] + events.sum())
 
         return repeated(once, runs)
 

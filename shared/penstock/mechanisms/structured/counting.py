@@ -38,7 +38,7 @@ class Counts:
     """Noisy counts.
 
     Args:
-        cells: of each covariate's grid.
+        cells: of each grid.
         times: of each duration, (2 TIMES + 1,): censored before the end, events, and who is
             event-free at the end, each kind adding up to what was counted of it as a whole, too.
         unknown: of each duration, rows of which the time or the event is missing.
@@ -55,7 +55,7 @@ class Counts:
 def measure_margins(
     sigma: float, grids: Sequence[Grid], durations: int, rows_per_person: int
 ) -> WholeSum:
-    """Counts of every covariate, of every duration's times by event, and the number of rows.
+    """Counts of every column's cells, of every duration's times by event, and the number of rows.
 
     Sensitivity: :func:`penstock.privacy.sensitivity.histogram` of one histogram each, two of a
     duration (times, and kinds of them), and one more, zero-out of one person:

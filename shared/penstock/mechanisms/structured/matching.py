@@ -17,7 +17,7 @@ of it released before. The sum is of whole numbers with exact noise
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
@@ -53,7 +53,7 @@ _EXPLORED, _DOUBT = 2, 2.0
 _CURVATURE_IMPORTANCE = 0.3
 """Of a curvature, of which a tenth is near enough."""
 
-_CURVED, _LEAST_CURVED, _LONGEST = 0.7, 0.2, 1.5
+_CURVED, _LEAST_CURVED, _LONGEST, _USELESS = 0.7, 0.2, 1.5, 0.4
 _BENT = 0.3
 """By how much of a step a straight line misses: a score is no straight line."""
 
@@ -102,7 +102,7 @@ def match_outcome(
         design: (n·k, width) of rows, and ``present`` (n·k,), false too where an outcome's own
             covariate is missing; coded: their columns.
         rounds: the measurement of each, of sensitivity 1; None: without noise.
-        count: number of rows, as released.
+        count: number of rows whose outcome is known, as released.
     """
     first = _Belief(model.start(), model.prior())
     theta, belief, told_so_far = first.mean, first, first
@@ -110,18 +110,23 @@ def match_outcome(
     estimate: _Belief | None = None
     for number, measurement in enumerate(rounds):
         last = number >= _EXPLORED
-        reference = model.refer(theta)
+        reference = model.refer(theta, narrow=last)
         sd = _MODEL_ERROR if measurement is None else measurement.sd / count
         sd = float(np.hypot(sd, _MODEL_ERROR))
         if last:
             question = _ask_asked(model, tails.turn(reference.information))
         else:
             question = _ask_all(model, reference.information, number > 0)
-        imagined = model.imagine(reference) @ question.turn
-        weights = _choose_weights(imagined, model.chances(theta), question.importance)
+        imagined, chances = model.imagine(reference), model.chances(theta)
+        found = imagined @ question.turn
+        weights = _choose_weights(found, chances, question.importance)
+        if len(useless := question.list_useless(sd / weights)):
+            question = question.drop(useless)
+            found = imagined @ question.turn
+            weights = _choose_weights(found, chances, question.importance)
         scores = (model.scores(reference, design, coded) @ question.turn) * weights
         told = release_scores(scores, present, per_person, measurement, noise) / count
-        found = _clipped(imagined * weights)
+        found = _clipped(found * weights)
         if last:
             seen, error = _look(model, theta, found), np.full(len(told), sd) / weights
             given = (question, told / weights, seen / weights, error)
@@ -158,6 +163,28 @@ class _Question:
     pairs: Sequence[tuple[int, int]]
     information: Array
 
+    def list_useless(self, error: Array) -> list[int]:
+        """Pairs whose curvatures would be mostly noise: they cost the others theirs.
+
+        Args:
+            error: (q,) sd of the noise on each entry.
+        """
+        size = dict(zip(self.terms.tolist(), np.sqrt(np.diag(self.information)), strict=True))
+        noise = error[len(error) - len(self.pairs) :]
+        most = [_USELESS * size[i] * size[j] for i, j in self.pairs]
+        return [at for at, (e, m) in enumerate(zip(noise, most, strict=True)) if e > m]
+
+    def drop(self, useless: Sequence[int]) -> _Question:
+        """The same without some pairs."""
+        first = self.turn.shape[1] - len(self.pairs)
+        gone = [first + at for at in useless]
+        return replace(
+            self,
+            turn=np.delete(self.turn, gone, axis=1),
+            importance=np.delete(self.importance, gone),
+            pairs=[pair for at, pair in enumerate(self.pairs) if at not in useless],
+        )
+
 
 def _ask_all(model: OutcomeModel[R], information: Array, again: bool) -> _Question:
     """Of all that θ has; curvatures are for later."""
@@ -172,8 +199,9 @@ def _ask_asked(model: OutcomeModel[R], information: Array) -> _Question:
     of their scores that part which is blind to all other coefficients, to first order (Neyman
     1959); and of curvatures."""
     linear, each = model.linear, np.eye(model.entries)
-    mine = _list_coupled(information, model.importance(True)[:linear] >= 1)
-    other = ~mine
+    declared = model.world.declared
+    mine = _list_coupled(information, model.importance(True)[:linear] >= 1, declared)
+    other = declared & ~mine
     ridge = 1e-6 * np.eye(int(other.sum()))
     shared = np.linalg.solve(information[np.ix_(other, other)] + ridge, information[other][:, mine])
     blind = each[:, :linear][:, mine].copy()
@@ -195,10 +223,10 @@ def _recall(model: OutcomeModel[R], reference: R, belief: _Belief) -> _Belief:
     return _Belief(reference.coefficients[:linear], np.linalg.inv(covariance))
 
 
-def _list_coupled(information: Array, asked: Bools) -> Bools:
+def _list_coupled(information: Array, asked: Bools, declared: Bools) -> Bools:
     """What is asked, and what one must know for it."""
-    if not asked.any() or asked.all():
-        return np.ones(len(asked), dtype=np.bool_)
+    if not asked.any():
+        return declared
     found = np.linalg.inv(information + 1e-6 * np.eye(len(asked)))
     size = np.sqrt(np.diag(found))
     return asked | (np.abs(found / np.outer(size, size))[:, asked] > _COUPLED).any(axis=1)
@@ -282,9 +310,10 @@ def _meet(
 ) -> Array:
     """θ near by whose world has the declared coefficients of the rows."""
     for _ in range(meetings):
-        reference = model.refer(theta, estimate)
+        reference = model.refer(theta, estimate, narrow=True)
         found = model.imagine(reference, bounded=False)[:, :, : model.linear]
-        sd = _EXACT * np.sqrt(np.diag(reference.information) / count)
+        found = found[:, :, model.world.declared]
+        sd = _EXACT * np.sqrt(np.diag(reference.information)[model.world.declared] / count)
         theta, _ = _solve(model, np.ascontiguousarray(found), np.zeros(len(sd)), sd, theta, belief)
     return theta
 

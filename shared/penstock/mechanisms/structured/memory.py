@@ -16,7 +16,7 @@ from penstock.mechanisms.memory import (
     threads_memory,
 )
 from penstock.mechanisms.structured.outcomes.hazards import INTERVALS
-from penstock.mechanisms.structured.plan import StructuredPlan, make_grids, most_score
+from penstock.mechanisms.structured.plan import StructuredPlan, list_counted, most_scores
 from penstock.mechanisms.structured.regressors import most_columns
 from penstock.schema import Schema
 from penstock.schema.encoding import Encoding
@@ -33,11 +33,12 @@ def release_memory(
 ) -> Memory:
     """Of a worker that carries the plan out on a CPU; as many fits as threads are held at once."""
     d = Encoding(schema).d
-    grids, columns = make_grids(schema), len(schema.columns)
-    width = most_columns(grids) + most_score(grids) + sum(grid.latents for grid in grids)
+    grids, columns = list_counted(schema, plan.outcomes), len(schema.columns)
+    score = most_scores(schema, plan.outcomes)
+    width = most_columns(grids) + score + sum(grid.latents for grid in grids)
     # Arrays of a row's design and scores, and of a row's time in each interval.
     row = 6 * width + 8 * INTERVALS + 4 * columns
-    entries = max(most_score(grids), _LEAST_ENTRIES)
+    entries = max(score, _LEAST_ENTRIES)
     fit = NUMBER * (row * plan.persons * plan.rows + _HELD * _IMAGINED * entries)
     at_once = max(1, min(threads, plan.refits))
     return Memory(

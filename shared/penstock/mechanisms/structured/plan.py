@@ -24,11 +24,19 @@ from fractions import Fraction
 
 from penstock.base.errors import InvalidInput, Problem
 from penstock.mechanisms.structured.counting import measure_margins
+from penstock.mechanisms.structured.declared import (
+    Drawn,
+    list_covariates,
+    list_durations,
+    list_outcomes,
+)
 from penstock.mechanisms.structured.grids import Grid, make_grid
 from penstock.mechanisms.structured.matching import UNIT
 from penstock.mechanisms.structured.outcomes.hazards import BLOCKS
-from penstock.mechanisms.structured.regressors import most_columns, most_linear
-from penstock.mechanisms.structured.settings import Structured, has_model
+from penstock.mechanisms.structured.outcomes.links import LINKS
+from penstock.mechanisms.structured.outcomes.tilted import count_own
+from penstock.mechanisms.structured.regressors import most_columns, most_linear, most_pairs
+from penstock.mechanisms.structured.settings import Structured
 from penstock.mechanisms.tables.moments import measure_moments
 from penstock.mechanisms.tables.plan import size_problems
 from penstock.privacy.accounting.accountant import epsilon
@@ -37,7 +45,7 @@ from penstock.privacy.events import Event
 from penstock.privacy.measurements import WholeSum, charge
 from penstock.privacy.request import PrivacyRequest
 from penstock.questions.estimands import Estimand
-from penstock.schema import Column, Schema
+from penstock.schema import Schema
 
 _ROOM = 1.0
 """By how much a row (scores, 1) may be longer than the root of how many entries it has."""
@@ -60,28 +68,14 @@ ALONE = Shares(0.4, 0.6, ())
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
-    """An outcome that is drawn from a model of its own.
-
-    Args:
-        column: its name; of survival, the duration's.
-        terms, adjusted: columns that estimands of it ask for, and adjust for; none where no
-            estimand does.
-    """
-
-    column: str
-    terms: tuple[str, ...]
-    adjusted: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class StructuredPlan:
     """All public parameters of one run.
 
     Args:
         persons: public n; rows: k, rows per person at most.
         covariates: names of the columns that the population holds.
-        outcomes: what is drawn from models of their own, given the covariates, in order.
+        outcomes: what is drawn from models of its own, in order, given the covariates and the
+            outcomes before it.
         radius: to which rows (scores, 1) are clipped before their moments are summed.
         rounds: each is one release for each outcome.
         epsilon: of the events at the requested δ.
@@ -129,37 +123,59 @@ def plan(
         BudgetExceeded: no amount of noise meets ε.
     """
     _check(mechanism, schema, persons, privacy, estimands)
-    outcomes = tuple(_declare(column, estimands) for column in list_durations(schema))
-    grids = make_grids(schema)
+    outcomes = list_outcomes(schema, estimands)
+    grids = make_grids(schema, outcomes)
     shares = WITH_OUTCOMES if outcomes else ALONE
 
     def made(scale: float) -> StructuredPlan:
-        return _at(mechanism, grids, outcomes, schema.max_rows_per_person, persons, shares, scale)
+        return _at(mechanism, schema, grids, outcomes, persons, shares, scale)
 
     scale = smallest_scale(lambda s: made(s).events, privacy.epsilon, privacy.delta)
     found = made(scale)
     return replace(found, epsilon=epsilon(found.events, privacy.delta))
 
 
-def list_durations(schema: Schema) -> list[Column]:
-    """The durations, in order."""
-    return [column for column in schema.columns if column.event is not None]
+def make_grids(schema: Schema, outcomes: Sequence[Drawn] = ()) -> list[Grid]:
+    """The cells of each covariate: of every column but outcomes and durations' events."""
+    return [make_grid(column) for column in list_covariates(schema, outcomes)]
 
 
-def make_grids(schema: Schema) -> list[Grid]:
-    """The cells of each covariate: of every column but durations and their events."""
-    drawn = {name for c in list_durations(schema) for name in (c.name, c.event)}
-    return [make_grid(column) for column in schema.columns if column.name not in drawn]
+def list_counted(schema: Schema, outcomes: Sequence[Drawn]) -> list[Grid]:
+    """The cells of all columns that have some: covariates, then outcomes but durations."""
+    drawn = [make_grid(schema[outcome.column]) for outcome in outcomes if not outcome.lasting]
+    return [*make_grids(schema, outcomes), *drawn]
 
 
-def most_score(grids: Sequence[Grid]) -> int:
-    """The most entries of a duration's score: of events, of the baseline, and of censoring."""
-    curvatures = sum(grid.numeric for grid in grids)
-    return most_columns(grids) + BLOCKS + most_linear(grids) + curvatures
+def list_given(schema: Schema, outcomes: Sequence[Drawn], index: int) -> list[Grid]:
+    """The columns given which an outcome is drawn: covariates, and outcomes before it."""
+    counted, covariates = list_counted(schema, outcomes), len(make_grids(schema, outcomes))
+    before = sum(not outcome.lasting for outcome in outcomes[:index])
+    return counted[: covariates + before]
+
+
+def list_asked(grids: Sequence[Grid], outcomes: Sequence[Drawn]) -> list[str]:
+    """Numbers whose coefficients are asked for."""
+    terms = {name for outcome in outcomes for name in outcome.terms}
+    return [grid.column.name for grid in grids if grid.numeric and grid.column.name in terms]
+
+
+def most_score(grids: Sequence[Grid], outcome: Drawn) -> int:
+    """The most entries of an outcome's score, given these columns.
+
+    Of a duration: of events, of the baseline, and of censoring. Curvatures are of pairs.
+    """
+    own = BLOCKS + most_linear(grids) if outcome.lasting else count_own(LINKS[outcome.regression])
+    return most_columns(grids) + own + most_pairs(grids)
+
+
+def most_scores(schema: Schema, outcomes: Sequence[Drawn]) -> int:
+    """The most entries of any outcome's score."""
+    given = [(list_given(schema, outcomes, i), o) for i, o in enumerate(outcomes)]
+    return max((most_score(*each) for each in given), default=0)
 
 
 def measure_outcome(sigma: float, number: int, outcomes: int, size: int) -> WholeSum:
-    """One round's sum of scores for each outcome, each a release of its own.
+    """One round's sum of scores for each outcome, each a release of its own of at most ``size``.
 
     Sensitivity: 1 in L2 each, zero-out of one person, exactly: the sum is of whole vectors of norm
     at most 1, one of each person (:func:`~penstock.mechanisms.tables.moments.whole_vectors`).
@@ -177,18 +193,18 @@ def measure_outcome(sigma: float, number: int, outcomes: int, size: int) -> Whol
 
 def _at(
     mechanism: Structured,
+    schema: Schema,
     grids: Sequence[Grid],
     outcomes: tuple[Drawn, ...],
-    rows: int,
     persons: int,
     shares: Shares,
     scale: float,
 ) -> StructuredPlan:
-    latents = sum(grid.latents for grid in grids)
-    numbers = {grid.column.name for grid in grids if grid.numeric}
-    told = latents + sum(name in numbers for name in list_terms(outcomes))
+    latents, rows = sum(grid.latents for grid in grids), schema.max_rows_per_person
+    told = latents + len(list_asked(grids, outcomes))
     radius = math.sqrt(told + 1) + _ROOM
-    size = most_score(grids)
+    counted, durations = list_counted(schema, outcomes), len(list_durations(schema))
+    size = most_scores(schema, outcomes)
     return StructuredPlan(
         persons=persons,
         rows=rows,
@@ -197,25 +213,13 @@ def _at(
         covariates=tuple(grid.column.name for grid in grids),
         outcomes=outcomes,
         radius=radius,
-        margins=measure_margins(scale / math.sqrt(shares.margins), grids, len(outcomes), rows),
+        margins=measure_margins(scale / math.sqrt(shares.margins), counted, durations, rows),
         moments=measure_moments(scale / math.sqrt(shares.moments), radius, told, rows),
         rounds=tuple(
             measure_outcome(scale * math.sqrt(len(outcomes) / share), i + 1, len(outcomes), size)
             for i, share in enumerate(shares.rounds)
         ),
     )
-
-
-def list_terms(outcomes: Sequence[Drawn]) -> list[str]:
-    """Columns whose coefficients are asked for, each once."""
-    return list(dict.fromkeys(name for outcome in outcomes for name in outcome.terms))
-
-
-def _declare(column: Column, estimands: Sequence[Estimand]) -> Drawn:
-    """An outcome with what its estimands name, each once."""
-    asked = [e for e in estimands if e.outcome == column.name and has_model(e)]
-    terms = tuple(dict.fromkeys(e.term for e in asked))
-    return Drawn(column.name, terms, tuple(dict.fromkeys(n for e in asked for n in e.adjust)))
 
 
 def _check(

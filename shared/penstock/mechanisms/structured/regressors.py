@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations_with_replacement
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from penstock.mechanisms.structured.grids import Grid
-from penstock.mechanisms.structured.population import Population
+from penstock.mechanisms.structured.outcomes.protocol import World
 from penstock.schema import Coded
 
 Array = NDArray[np.float64]
@@ -27,7 +28,9 @@ _SKEWED, _FAR = 3.3, 0.99
 bend columns for tails that noise made."""
 
 _TAILED = 2.8
-"""The same, of columns of which rows are asked how much they tell."""
+"""The same, of columns of which rows are asked how much they tell: by their curvatures."""
+
+_MOST_CURVED = 5
 
 _MOST_BENT = 15.0
 
@@ -76,7 +79,7 @@ class Design:
     spread: Array
     bends: tuple[tuple[int, _Bend], ...]
     importance: Array
-    curved: NDArray[np.intp]
+    curved: tuple[int, ...]
 
     @property
     def linear(self) -> int:
@@ -85,6 +88,14 @@ class Design:
     @property
     def width(self) -> int:
         return self.linear + len(self.bends)
+
+    def see(self, persons: Coded) -> World:
+        """The quasi-random persons, as an outcome's model sees them."""
+        design, complete = self.of(persons)
+        pairs = list(combinations_with_replacement(self.curved, 2))
+        declared = self.declared if self.declared.any() else ~self.declared
+        there = complete.astype(np.float64)
+        return World(design, self.linear, self.importance, declared, pairs, there)
 
     def of(self, coded: Coded) -> tuple[Array, Bools]:
         """(N, width) and who has all declared covariates; what is missing counts as the mean."""
@@ -108,15 +119,21 @@ def most_columns(grids: Sequence[Grid]) -> int:
     return most_linear(grids) + sum(grid.numeric for grid in grids)
 
 
+def most_pairs(grids: Sequence[Grid]) -> int:
+    """The most pairs of columns of which curvatures are asked."""
+    most = min(sum(grid.numeric for grid in grids), _MOST_CURVED)
+    return most * (most + 1) // 2
+
+
 def most_linear(grids: Sequence[Grid]) -> int:
     """How many of these are no bends."""
     return sum(max(len(grid.column.levels) - 1, 1) for grid in grids)
 
 
 def make_design(
-    population: Population, persons: Coded, terms: Sequence[str], adjusted: Sequence[str] = ()
+    grids: Sequence[Grid], persons: Coded, terms: Sequence[str], adjusted: Sequence[str] = ()
 ) -> Design:
-    """The design of all covariates, on persons drawn from the population.
+    """The design of these columns, on persons drawn from the population.
 
     Args:
         terms, adjusted: names of the columns that estimands of the outcome ask for, and that they
@@ -124,7 +141,7 @@ def make_design(
     """
     columns, named, mean, spread, bends, weights, curved = [], [], [], [], [], [], []
     declared = {*terms, *adjusted}
-    for grid in population.grids:
+    for grid in grids:
         column = grid.column
         several = column.kind == "categorical"
         for level in range(1, len(column.levels)) if several else (None,):
@@ -142,7 +159,8 @@ def make_design(
             far = np.abs(np.quantile(x, [1 - _FAR, _FAR]) - mean[-1]).max() / spread[-1]
             linear = (known - mean[-1]) / spread[-1]
             if far > _TAILED:
-                curved.append(len(columns) - 1)
+                # What is asked first, then what reaches furthest.
+                curved.append(((rank, -far), len(columns) - 1))
             if far > _SKEWED:
                 bends.append((len(columns) - 1, _bend(column.name, known, linear)))
     importance = np.array([*weights, *(_BENT_IMPORTANCE * weights[j] for j, _ in bends)])
@@ -153,7 +171,7 @@ def make_design(
         np.array(spread),
         tuple(bends),
         importance,
-        np.array(curved, dtype=np.intp),
+        tuple(sorted(j for _, j in sorted(curved)[:_MOST_CURVED])),
     )
 
 

@@ -2,8 +2,8 @@
 
 Rows are decoded first, which is exact: what is counted and scored is the columns themselves. The
 stages are those of :mod:`~penstock.mechanisms.structured.plan`; all that follows a stage's noise is
-post-processing. A model is a population of covariates and, given these, each outcome's own model;
-a row is drawn from the one and then from the others.
+post-processing. A model is a population of covariates and, given these and the outcomes before it,
+each outcome's own model; a row is drawn from the one and then from the others, in order.
 
 A table has as many rows as its model was fitted on, *as released*: the margins' noisy count, at
 most n·k. n·k rows are drawn all the same, and the rest dropped. A refit is the same procedure, with
@@ -16,21 +16,29 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtr
 
 from penstock.base.errors import InvalidInput, Problem
 from penstock.mechanisms.parts import Progress
 from penstock.mechanisms.released import name_copy, name_refit, refit_copy
 from penstock.mechanisms.structured.counting import Counts, release_margins
+from penstock.mechanisms.structured.declared import list_durations
+from penstock.mechanisms.structured.grids import make_grid
 from penstock.mechanisms.structured.matching import match_outcome
 from penstock.mechanisms.structured.outcomes.hazards import Survival, Times
+from penstock.mechanisms.structured.outcomes.links import LINKS
+from penstock.mechanisms.structured.outcomes.protocol import Drawable, OutcomeModel
+from penstock.mechanisms.structured.outcomes.support import Support
+from penstock.mechanisms.structured.outcomes.tilted import Tilted
 from penstock.mechanisms.structured.plan import (
-    Drawn,
     StructuredPlan,
-    list_durations,
-    list_terms,
+    list_asked,
+    list_counted,
+    list_given,
     make_grids,
 )
 from penstock.mechanisms.structured.population import (
@@ -45,9 +53,13 @@ from penstock.schema.encoding import Encoding
 
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
+R = TypeVar("R")
 
 _POWER = 10
 """A match looks at 2¹⁰ quasi-random persons, and at all that may come of each."""
+
+_MOST_UNKNOWN = 0.99
+"""Share of rows without an outcome: of the others there are some."""
 
 _ROWS_AT_ONCE = 1 << 16
 _LEAST_CHANCE = 1e-12
@@ -56,26 +68,34 @@ _LEAST_CHANCE = 1e-12
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A duration and its event, given the covariates.
+    """A column, or a duration and its event, given what is drawn before.
 
     Args:
-        parameters: θ of the model; unknown: share of the rows of which nothing is known of it.
+        columns: one, or two; parameters: θ of the model.
+        unknown: share of the rows of which nothing is known of it.
     """
 
-    column: Column
-    event: Column
+    columns: tuple[Column, ...]
     design: Design
-    model: Survival
+    model: Drawable
     parameters: Array
     unknown: float
 
     def draw(self, persons: Coded, rng: np.random.Generator) -> Coded:
-        """The two columns of these persons."""
+        """The columns of these persons."""
+        count = len(next(iter(persons.values())))
+        uniforms = rng.random((count, 2))
+        return self.draw_at(persons, np.column_stack([uniforms, rng.random(count)]))
+
+    def draw_at(self, persons: Coded, uniforms: Array) -> Coded:
+        """
+        Args:
+            uniforms: (N, 3); by the last, who has no outcome.
+        """
         z, _ = self.design.of(persons)
-        uniforms = np.maximum(rng.random((len(z), 2)), _LEAST_CHANCE)
-        drawn = self.model.draw(self.parameters, z, uniforms)
-        gone = rng.random(len(z)) < self.unknown
-        for column in (self.column, self.event):
+        drawn = self.model.draw(self.parameters, z, np.maximum(uniforms[:, :2], _LEAST_CHANCE))
+        gone = uniforms[:, 2] < self.unknown
+        for column in self.columns:
             if column.nullable:
                 drawn[column.name] = np.where(gone, np.nan, drawn[column.name])
         return drawn
@@ -86,7 +106,8 @@ class Model:
     """What was released of a table, and what it says.
 
     Args:
-        schema: of the table; population: its covariates; outcomes: each given these.
+        schema: of the table; population: its covariates; outcomes: each given these, and those
+            before it.
         rows: how many were present, as released.
     """
 
@@ -101,9 +122,8 @@ class Model:
         for at in range(0, count, _ROWS_AT_ONCE):
             few = min(_ROWS_AT_ONCE, count - at)
             row = self.population.draw(rng.standard_normal((few, self.population.latents)))
-            drawn = [outcome.draw(row, rng) for outcome in self.outcomes]
-            for columns in drawn:
-                row.update(columns)
+            for outcome in self.outcomes:
+                row.update(outcome.draw(row, rng))
             parts.append(row)
         return {
             column.name: column.snap(np.concatenate([part[column.name] for part in parts]))
@@ -168,11 +188,12 @@ def fit(
     Args:
         coded: columns of n·k rows, the k of a person one after the other; present: (n·k,).
     """
-    grids, durations = make_grids(schema), list_durations(schema)
-    counts = release_margins(grids, durations, coded, present, plan.margins, noise)
+    grids = make_grids(schema, plan.outcomes)
+    counted, durations = list_counted(schema, plan.outcomes), list_durations(schema)
+    counts = release_margins(counted, durations, coded, present, plan.margins, noise)
     population = fit_population(
         grids,
-        counts.cells,
+        counts.cells[: len(grids)],
         counts.sd,
         counts.rows,
         coded,
@@ -181,39 +202,63 @@ def fit(
         plan.moments,
         plan.radius,
         _POWER,
-        [g.column.name for g in grids if g.numeric and g.column.name in list_terms(plan.outcomes)],
+        list_asked(grids, plan.outcomes),
         noise,
     )
-    outcomes = [
-        _fit_outcome(plan, schema, population, i, one, counts, coded, present, noise)
-        for i, one in enumerate(plan.outcomes)
-    ]
+    persons, uniforms = _make_persons(population, len(counted) - len(grids))
+    outcomes: list[Outcome] = []
+    for index, drawn in enumerate(plan.outcomes):
+        found = _fit_outcome(plan, schema, index, persons, counts, coded, present, noise)
+        outcomes.append(found)
+        if not drawn.lasting:
+            persons = {**persons, **found.draw_at(persons, uniforms[index])}
     return Model(schema, population, tuple(outcomes), counts.rows)
+
+
+def _make_persons(population: Population, outcomes: int) -> tuple[Coded, Array]:
+    """Quasi-random persons, and (outcomes, N, 3) uniforms by which they have outcomes."""
+    points = quasi_random(population.latents + 3 * outcomes, _POWER)
+    here, beyond = np.split(points, [population.latents], axis=1)
+    uniforms = ndtr(beyond).reshape(len(points), outcomes, 3).transpose(1, 0, 2)
+    return population.draw(here), uniforms
 
 
 def _fit_outcome(
     plan: StructuredPlan,
     schema: Schema,
-    population: Population,
     index: int,
-    drawn: Drawn,
+    persons: Coded,
     counts: Counts,
     coded: Coded,
     present: Bools,
     noise: NoiseSource,
 ) -> Outcome:
-    column = schema[drawn.column]
-    persons = population.draw(quasi_random(population.latents, _POWER))
-    design = make_design(population, persons, drawn.terms, drawn.adjusted)
-    seen, _ = design.of(persons)
-    times = Times.read(column, counts.times[index], counts.sd)
-    model = Survival(times, seen, design.linear, design.importance, design.curved)
-    z, complete = design.of(coded)
-    parameters = match_outcome(
-        model, z, coded, present & complete, plan.rows, plan.rounds, counts.rows, noise
-    )
-    unknown = min(counts.unknown[index] / counts.rows, 1.0)
-    return Outcome(column, schema[column.event or ""], design, model, parameters, unknown)
+    """
+    Args:
+        persons: of the population, with the outcomes that were fitted before.
+    """
+    drawn = plan.outcomes[index]
+    given = list_given(schema, plan.outcomes, index)
+    design = make_design(given, persons, drawn.terms, drawn.adjusted)
+    column, world, (z, complete) = schema[drawn.column], design.see(persons), design.of(coded)
+
+    def match(model: OutcomeModel[R], gone: float, *columns: Column) -> Outcome:
+        unknown = min(max(gone / counts.rows, 0.0), _MOST_UNKNOWN)
+        known, there = counts.rows * (1 - unknown), present & complete
+        parameters = match_outcome(model, z, coded, there, plan.rows, plan.rounds, known, noise)
+        return Outcome(columns, design, model, parameters, unknown)
+
+    # Where nothing may be missing a count of what is missing is noise.
+    if drawn.lasting:
+        at, event = index - len(counts.cells) + len(plan.covariates), schema[column.event or ""]
+        gone = counts.unknown[at] if column.nullable or event.nullable else 0.0
+        times = Times.read(column, counts.times[at], counts.sd)
+        return match(Survival(times, world), gone, column, event)
+    # Durations are last, so that an outcome's counts follow those of all that is given.
+    grid, cells = make_grid(column), counts.cells[len(given)]
+    gone = float(cells[grid.missing]) if column.nullable else 0.0
+    support = Support.read(grid, cells, counts.sd)
+    return match(Tilted(support, LINKS[drawn.regression], world), gone, column)
 
 
 def size(plan: StructuredPlan, model: Model) -> int:
@@ -267,9 +312,8 @@ def _check_shapes(plan: StructuredPlan, encoding: Encoding, rows: Array, present
 
 
 def _columns(schema: Schema) -> Sequence[str]:
-    covariates = [grid.column.name for grid in make_grids(schema)]
-    return [*covariates, *(column.name for column in list_durations(schema))]
+    return sorted(column.name for column in schema.columns if column.kind != "event")
 
 
 def _planned(plan: StructuredPlan) -> Sequence[str]:
-    return [*plan.covariates, *(outcome.column for outcome in plan.outcomes)]
+    return sorted([*plan.covariates, *(outcome.column for outcome in plan.outcomes)])

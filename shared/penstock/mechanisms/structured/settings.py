@@ -12,15 +12,6 @@ from penstock.questions.estimands import Estimand
 from penstock.schema import Schema
 
 
-def has_model(estimand: Estimand) -> bool:
-    """Whether an estimand's outcome is drawn from a model of its own: a duration's is.
-
-    Of the others' outcomes the tables hold what pairs of columns say, as of any column; the report
-    says so.
-    """
-    return estimand.regression.needs_event
-
-
 @dataclass(frozen=True, slots=True)
 class Structured:
     """Synthetic tables whose outcomes are drawn from models of what the study declares.

@@ -18,14 +18,13 @@ hazard ratio only where the model bends.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import combinations_with_replacement
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.mechanisms.structured.densities import estimate_density
 from penstock.mechanisms.structured.grids import share_of, value_at
-from penstock.mechanisms.structured.outcomes.protocol import OutcomeModel
+from penstock.mechanisms.structured.outcomes.protocol import OutcomeModel, World
 from penstock.schema import Coded, Column
 
 Array = NDArray[np.float64]
@@ -99,7 +98,7 @@ class Reference:
 
 
 @dataclass(frozen=True, slots=True)
-class _World:
+class _Course:
     """Of each person and interval, (N, k): those left, cumulative hazards within, of both kinds;
     and their baselines (k,)."""
 
@@ -123,16 +122,12 @@ class Survival(OutcomeModel[Reference]):
     """The model of one duration on quasi-random persons.
 
     Args:
-        times: the duration's counts; design: (N, width) of the persons; linear: how many of its
-            columns the declared regression has; importance: (width,) of its columns.
+        times: the duration's counts; world: the persons.
     """
 
-    def __init__(
-        self, times: Times, design: Array, linear: int, importance: Array, curved: Places
-    ) -> None:
-        self._times, self._design, self.linear = times, design, linear
-        self.pairs = list(combinations_with_replacement(curved.tolist(), 2))
-        self._importance, self.coefficients, self.own = importance, design.shape[1], BLOCKS + linear
+    def __init__(self, times: Times, world: World) -> None:
+        super().__init__(world, BLOCKS + world.linear)
+        self._times, self._design, self._importance = times, world.design, world.importance
         cells = len(times.events)
         edges = np.linspace(0.0, 1.0, cells + 1)
         risen = np.append(0.0, np.cumsum(times.events)) + 1e-9 * np.arange(cells + 1)
@@ -180,7 +175,7 @@ class Survival(OutcomeModel[Reference]):
         gamma = np.append(theta[width + BLOCKS :], np.zeros(width - linear))
         return theta[:width], own, gamma
 
-    def _make_world(self, theta: Array) -> _World:
+    def _make_world(self, theta: Array) -> _Course:
         """Baselines that give as many events and losses in each interval as were counted."""
         beta, own, gamma = self._of(theta)
         risk, loss = _exp(self._design @ beta), _exp(self._design @ gamma)
@@ -200,7 +195,7 @@ class Survival(OutcomeModel[Reference]):
             kept[:, k] = left, found[0] * risk, found[1] * loss
             base[:, k] = found / self._width[k]
             left = left * np.exp(-kept[1, k] - kept[2, k])
-        return _World(kept[0].T, kept[1].T, kept[2].T, base[0], base[1])
+        return _Course(kept[0].T, kept[1].T, kept[2].T, base[0], base[1])
 
     def chances(self, theta: Array) -> Array:
         """Of an event in each interval, of a loss in each, and of the end."""
@@ -233,10 +228,13 @@ class Survival(OutcomeModel[Reference]):
                 result[:, width : width + BLOCKS] = by_time.T @ self._blocks
         return result / n
 
-    def draw(self, theta: Array, design: Array, uniforms: Array) -> Coded:
+    def draw(
+        self, theta: Array, design: Array, uniforms: Array, added: Array | None = None
+    ) -> Coded:
         world, (beta, _, gamma) = self._make_world(theta), self._of(theta)
         waits = -np.log(uniforms)
-        happens = self._reach(waits[:, 0] / _exp(design @ beta), world.hazard)
+        risk = _exp(design @ beta + (0.0 if added is None else added))
+        happens = self._reach(waits[:, 0] / risk, world.hazard)
         loses = self._reach(waits[:, 1] / _exp(design @ gamma), world.lost)
         event = (happens <= loses) & (happens < np.inf)
         return self._coded(np.minimum(np.minimum(happens, loses), 1.0), event.astype(np.float64))
@@ -260,12 +258,14 @@ class Survival(OutcomeModel[Reference]):
 
     # -- the declared regression -------------------------------------------------------------------
 
-    def refer(self, theta: Array, at: Array | None = None) -> Reference:
+    def refer(self, theta: Array, at: Array | None = None, narrow: bool = False) -> Reference:
         world, (_, _, gamma) = self._make_world(theta), self._of(theta)
         exposed = world.left * world.lasting
+        exposed = exposed * self.world.complete[:, None]
         happened, exposed = exposed * world.events, exposed * self._width
-        z, linear = self._design[:, : self.linear], self.linear
-        found, events = theta[:linear] if at is None else at, happened.sum(axis=0)
+        linear, taken = self.linear, self.world.taken(narrow)
+        z, events = self._design[:, :linear] * taken, happened.sum(axis=0)
+        found = (theta[:linear] if at is None else at) * taken
         ridge = 1e-4 * events.sum() * np.eye(linear)
         # The first reference is that of no effect.
         for _ in range(_NEWTON_ROUNDS if at is None and theta[: self.coefficients].any() else 0):
@@ -280,7 +280,7 @@ class Survival(OutcomeModel[Reference]):
         hazard = events / np.maximum(expected.sum(axis=0), 1e-12)
         return Reference(
             full,
-            information / len(z),
+            information / len(z) + np.diag(1 - taken),
             hazard,
             _means(expected, self._design),
             gamma,
@@ -354,12 +354,12 @@ class Survival(OutcomeModel[Reference]):
             curvature = since - (passed - residual) * squares
             found[:, :count, at] = found[:, count:-1, at] = curvature
             found[:, -1, at] = since[:, -1]
-        return found
+        return found * self.world.complete[:, None, None]
 
     def _imagined(
         self, risk: Array, hazard: Array, spent: Array, most: float
     ) -> tuple[Array, Array]:
-        """What was expected, up to so much in all, within an interval that is left, or passed; (N, k)."""
+        """What was expected, up to so much in all, within an interval left, or passed; (N, k)."""
         passed = risk[:, None] * (hazard * self._width)
         start = np.cumsum(passed, axis=1) - passed
         until = np.minimum(start + risk[:, None] * hazard * spent, most)
@@ -367,7 +367,7 @@ class Survival(OutcomeModel[Reference]):
         return until - begun, np.minimum(start + passed, most) - begun
 
 
-def _chances(world: _World) -> Array:
+def _chances(world: _Course) -> Array:
     stays = world.left * world.lasting
     end = world.left[:, -1] * np.exp(-world.both[:, -1])
     return np.column_stack([stays * world.events, stays * world.losses, end])

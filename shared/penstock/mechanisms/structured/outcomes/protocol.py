@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 import numpy as np
@@ -38,19 +39,56 @@ class Referred(Protocol):
     def information(self) -> Array: ...
 
 
-class OutcomeModel(ABC, Generic[Reference]):
-    """The model of one outcome on the quasi-random persons of a population.
+@dataclass(frozen=True, slots=True)
+class World:
+    """The quasi-random persons, as an outcome's model sees them.
 
     Attributes:
-        coefficients: of the design, the first entries of θ; own: further entries of θ.
-        linear: how many of the design's columns the declared regression has, the first ones.
-        pairs: of these, columns of which rows are asked the curvature, too.
+        design: (N, width) of the persons, of which the first ``linear`` columns are no bends;
+            importance: (width,) of each beside the others: 1 of what is asked.
+        declared: (linear,) which of those the study's own regressions have.
+        pairs: of linear columns with tails, of which rows are asked the curvature, too.
+        complete: (N,) 1 of who has all declared covariates; others have no part, as rows have none.
     """
 
-    coefficients: int
-    own: int
+    design: Array
     linear: int
+    importance: Array
+    declared: Bools
     pairs: Sequence[tuple[int, int]]
+    complete: Array
+
+    def taken(self, narrow: bool) -> Array:
+        """(linear,) 1 of the columns that a reference has: all, or the declared ones."""
+        return np.where(self.declared | (not narrow), 1.0, 0.0)
+
+
+class Drawable(Protocol):
+    """What is asked of a model that is fitted."""
+
+    def draw(
+        self, theta: Array, design: Array, uniforms: Array, added: Array | None = None
+    ) -> Coded:
+        """The outcome's columns of any persons.
+
+        Args:
+            design: (N, coefficients); uniforms: (N, 2) in (0, 1).
+            added: (N,) to the linear predictor of the declared regression, on its scale: the
+                logarithm of a ratio, or the outcome's own units.
+        """
+
+
+class OutcomeModel(ABC, Generic[Reference]):
+    """The model of one outcome in a world.
+
+    Args:
+        own: how many entries θ has beside the design's coefficients, which are its first.
+    """
+
+    def __init__(self, world: World, own: int) -> None:
+        self.world, self.own = world, own
+        self.coefficients, self.linear = world.design.shape[1], world.linear
+        self.pairs = world.pairs
 
     @property
     def size(self) -> int:
@@ -79,8 +117,12 @@ class OutcomeModel(ABC, Generic[Reference]):
         """
 
     @abstractmethod
-    def refer(self, theta: Array, at: Array | None = None) -> Reference:
-        """The declared regression, fitted to the world of θ; or with these coefficients."""
+    def refer(self, theta: Array, at: Array | None = None, narrow: bool = False) -> Reference:
+        """A regression that is fitted to the world of θ, or has these coefficients.
+
+        Args:
+            narrow: of the declared columns alone, as the study asks; of all linear ones without.
+        """
 
     @abstractmethod
     def scores(self, reference: Reference, design: Array, coded: Coded) -> Array:
@@ -111,9 +153,7 @@ class OutcomeModel(ABC, Generic[Reference]):
         """
 
     @abstractmethod
-    def draw(self, theta: Array, design: Array, uniforms: Array) -> Coded:
-        """The outcome's columns of any persons.
-
-        Args:
-            design: (N, coefficients); uniforms: (N, 2) in (0, 1).
-        """
+    def draw(
+        self, theta: Array, design: Array, uniforms: Array, added: Array | None = None
+    ) -> Coded:
+        """As :class:`Drawable` has it."""

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from penstock.mechanisms.structured.grids import make_grid
+from penstock.mechanisms.structured.outcomes.protocol import World
 from penstock.mechanisms.structured.population import (
     Population,
     count_cells,
@@ -29,7 +30,11 @@ class Setting:
     population: Population
     persons: Coded
     design: Design
-    z: np.ndarray
+    world: World
+
+    @property
+    def z(self) -> np.ndarray:
+        return self.world.design
 
 
 def make_rows(n: int, seed: int) -> Coded:
@@ -46,8 +51,8 @@ def setting() -> Setting:
     there, grids = np.ones(6000, dtype=np.bool_), [make_grid(c) for c in COLUMNS]
     counts = [c.astype(float) for c in count_cells(grids, rows, there)]
     population = fit_population(
-        grids, counts, 0.0, 6000.0, rows, there, 1, None, 3.5, 10, SeededNoise(0)
+        grids, counts, 0.0, 6000.0, rows, there, 1, None, 4.0, 10, ["nodes"], SeededNoise(0)
     )
     persons = population.draw(quasi_random(population.latents, 10))
-    design = make_design(population, persons, ["nodes", "treated"], ["age"])
-    return Setting(rows, population, persons, design, design.of(persons)[0])
+    design = make_design(population.grids, persons, ["nodes", "treated"], ["age"])
+    return Setting(rows, population, persons, design, design.see(persons))

@@ -28,5 +28,5 @@ def test_a_tail_that_noise_hides_falls_off_and_the_error_is_far_below_that_of_th
 
 def test_a_known_mean_moves_it() -> None:
     points, counts = np.linspace(-1, 1, 15), np.full(15, 20.0)
-    share = estimate_density(counts, 30.0, 300, Known(points, 0.4, 0.01, 0.4, 0.05))
+    share = estimate_density(counts, 30.0, 300, [Known(points, 0.4, 0.01, 0.4, 0.05)])
     assert abs(share @ points - 0.4) < 0.03

@@ -7,7 +7,14 @@ import pytest
 from penstock.base.errors import InvalidInput
 from penstock.mechanisms import MECHANISMS, Structured
 from penstock.mechanisms.protocol import Asked
-from penstock.mechanisms.structured.plan import list_durations, make_grids, most_score, plan
+from penstock.mechanisms.structured.declared import list_durations, list_outcomes
+from penstock.mechanisms.structured.plan import (
+    list_given,
+    make_grids,
+    most_score,
+    most_scores,
+    plan,
+)
 from penstock.privacy.request import PrivacyRequest
 from penstock.questions.estimands import Estimand
 from penstock.schema import Column, Schema
@@ -58,12 +65,72 @@ def test_what_estimands_name_is_declared_once_each() -> None:
     assert found.covariates == ("age", "sex")
 
 
-def test_what_nobody_models_is_a_covariate_and_nothing_is_asked_of_its_outcome() -> None:
-    found = plan(
-        Structured(), Schema((AGE, SEX)), 100, ASKED, (Estimand("e", "ols", "age", "sex"),)
-    )
+def test_what_no_regression_asks_of_is_a_covariate() -> None:
+    found = plan(Structured(), Schema((AGE, SEX)), 100, ASKED, (Estimand("e", "mean", "age"),))
     assert found.outcomes == ()
+    assert found.covariates == ("age", "sex")
     assert [event.label for event in found.events] == ["margins", "moments"]
+
+
+NUMBER, VISITS = Column("sbp", "continuous", 60, 240), Column("visits", "integer", 0, 30)
+EVERY = Schema((VISITS, *OUTCOME, NUMBER, AGE, SEX, Column("x", "continuous", 0, 1)))
+
+
+def ordered(*asked: Estimand) -> list[tuple[str, str]]:
+    return [(drawn.column, drawn.regression) for drawn in list_outcomes(EVERY, asked)]
+
+
+def test_each_regressions_outcome_has_a_model_of_its_kind_and_durations_are_last() -> None:
+    asked = (
+        Estimand("a", "poisson", "visits", "age"),
+        Estimand("b", "ols", "sbp", "age"),
+        Estimand("c", "logistic", "sex", "x"),
+    )
+    by = [("visits", "poisson"), ("sbp", "ols"), ("sex", "logistic"), ("t", "cox")]
+    assert ordered(*asked) == by
+    found = plan(Structured(), EVERY, 100, ASKED, asked)
+    assert found.covariates == ("age", "x")
+    assert all(m.count == 4 for m in found.rounds)
+    # A column counts once, whoever draws it: five columns, the duration's times, kinds of them,
+    # and the rows.
+    assert found.margins.squared == 8
+
+
+def test_an_outcome_that_another_one_names_is_drawn_before_it() -> None:
+    chain = (
+        Estimand("a", "poisson", "visits", "sbp", adjust=("age",)),
+        Estimand("b", "ols", "sbp", "sex"),
+        Estimand("c", "logistic", "sex", "age"),
+        Estimand("d", "cox", "t", "visits"),
+    )
+    found = plan(Structured(), EVERY, 100, ASKED, chain)
+    assert [drawn.column for drawn in found.outcomes] == ["sex", "sbp", "visits", "t"]
+    assert found.covariates == ("age", "x")
+    given = [[g.column.name for g in list_given(EVERY, found.outcomes, i)] for i in range(4)]
+    assert given[0] == ["age", "x"]
+    assert given[2:] == [["age", "x", "sex", "sbp"], ["age", "x", "sex", "sbp", "visits"]]
+
+
+def test_of_columns_that_are_asked_about_in_a_circle_one_stays_a_covariate() -> None:
+    circle = (
+        Estimand("a", "ols", "sbp", "x", adjust=("visits",)),
+        Estimand("b", "poisson", "visits", "sbp"),
+        Estimand("c", "logistic", "sex", "sbp"),
+    )
+    assert ordered(*circle) == [("sbp", "ols"), ("sex", "logistic"), ("t", "cox")]
+    found = plan(Structured(), EVERY, 100, ASKED, circle)
+    assert found.covariates == ("visits", "age", "x")
+
+
+def test_a_count_that_two_regressions_ask_of_is_drawn_as_a_count_for_both() -> None:
+    both = (Estimand("a", "ols", "visits", "age"), Estimand("b", "poisson", "visits", "x"))
+    [found, _] = list_outcomes(EVERY, both)
+    assert (found.column, found.regression, found.terms) == ("visits", "poisson", ("age", "x"))
+    assert ordered(both[0])[0] == ("visits", "ols")
+
+
+def test_an_event_that_a_logistic_regression_asks_of_is_drawn_with_its_duration() -> None:
+    assert ordered(Estimand("a", "logistic", "d", "age")) == [("t", "cox")]
 
 
 def test_the_plan_and_its_sizes_follow_from_public_numbers_alone() -> None:
@@ -73,8 +140,12 @@ def test_the_plan_and_its_sizes_follow_from_public_numbers_alone() -> None:
     one, other = mechanism.plan(asked, 200), mechanism.plan(asked, 200)
     assert one == other
     assert len(list_durations(schema)) == 1
-    # Four columns, one of them a number that may be bent; four blocks; four of censoring.
-    assert most_score(make_grids(schema)) == 5 + 4 + 4
+    # Four columns, one of them a number that may be bent and has a curvature; four blocks; four
+    # of censoring.
+    assert most_scores(schema, one.outcomes) == 5 + 4 + 4 + 1
+    # Of a number, given three columns: a correction of its mean, and of its spread.
+    asked_of = list_outcomes(schema, (Estimand("e", "ols", "age", "sex"),))
+    assert most_score(make_grids(schema, asked_of), asked_of[0]) == 3 + 2
 
 
 def test_a_rehearsal_leaves_out_copies_and_refits() -> None:

@@ -16,7 +16,7 @@ def test_columns_are_standardised_and_bends_are_of_skewed_ones(setting: Setting)
 
 
 def test_what_is_asked_counts_most(setting: Setting) -> None:
-    design = make_design(setting.population, setting.persons, ["treated"], ["age"])
+    design = make_design(setting.population.grids, setting.persons, ["treated"], ["age"])
     age, nodes, treated = design.importance[:3]
     assert treated == 1 > age > nodes > 0
 

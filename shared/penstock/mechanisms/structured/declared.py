@@ -1,0 +1,110 @@
+"""Which columns are drawn from models of their own, by which regression, and in which order.
+
+A column that an estimand asks a regression of is drawn from a model of its own, given the
+covariates and the outcomes drawn before it; a duration always is, with its event. An outcome that
+another one's estimand names as its term or to adjust for is drawn before that one; durations are
+last. Of columns that are asked about in a circle one stays among the covariates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from penstock.questions.estimands import Estimand
+from penstock.questions.models.cox import COX
+from penstock.schema import Column, Schema
+
+_KINDS = ("continuous", "integer", "binary")
+"""An event is drawn with its duration."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """An outcome that is drawn from a model of its own.
+
+    Args:
+        column: its name; of survival, the duration's.
+        regression: the name of the model whose scores it has; of a column that two of them are
+            asked of, the one that suits fewer kinds of column: of a count, ``poisson``.
+        terms, adjusted: columns that estimands of it ask for, and adjust for; none where no
+            estimand does.
+    """
+
+    column: str
+    regression: str
+    terms: tuple[str, ...]
+    adjusted: tuple[str, ...]
+
+    @property
+    def lasting(self) -> bool:
+        """Whether it is a duration."""
+        return self.regression == COX.name
+
+    @property
+    def named(self) -> frozenset[str]:
+        return frozenset((*self.terms, *self.adjusted))
+
+
+def list_outcomes(schema: Schema, estimands: Sequence[Estimand]) -> tuple[Drawn, ...]:
+    """What is drawn from models of its own, in order."""
+    asked: dict[str, list[Estimand]] = {column.name: [] for column in schema.columns}
+    for estimand in estimands:
+        if estimand.regression.compares and estimand.outcome in asked:
+            asked[estimand.outcome].append(estimand)
+    numbers = [
+        _declare(column, asked[column.name])
+        for column in schema.columns
+        if column.kind in _KINDS and asked[column.name]
+    ]
+    durations = [_declare(column, asked[column.name]) for column in list_durations(schema)]
+    return (*_order(numbers), *durations)
+
+
+def list_durations(schema: Schema) -> list[Column]:
+    """The durations, in order."""
+    return [column for column in schema.columns if column.event is not None]
+
+
+def list_covariates(schema: Schema, outcomes: Sequence[Drawn]) -> list[Column]:
+    """What the population holds: every column but outcomes, durations and their events."""
+    drawn = {outcome.column for outcome in outcomes}
+    kinds = ("duration", "event")
+    return [c for c in schema.columns if c.name not in drawn and c.kind not in kinds]
+
+
+def has_model(estimand: Estimand, outcomes: Sequence[Drawn]) -> bool:
+    """Whether an estimand's outcome is among those."""
+    return any(estimand.outcome == outcome.column for outcome in outcomes)
+
+
+def _declare(column: Column, asked: Sequence[Estimand]) -> Drawn:
+    """An outcome with what its estimands name, each once."""
+    models = [e.regression for e in asked]
+    regression = min(models, key=lambda m: len(m.outcomes)) if models else COX
+    terms = tuple(dict.fromkeys(e.term for e in asked))
+    adjusted = tuple(dict.fromkeys(name for e in asked for name in e.adjust))
+    return Drawn(column.name, regression.name, terms, adjusted)
+
+
+def _order(outcomes: Sequence[Drawn]) -> list[Drawn]:
+    """Those first which others name; of a circle one is left out."""
+    ordered: list[Drawn] = []
+    waiting = {outcome.column: outcome for outcome in outcomes}
+    while waiting:
+        free = [o for o in waiting.values() if not o.named & waiting.keys()]
+        if free:
+            ordered.append(waiting.pop(free[0].column))
+        else:
+            waiting.pop(_in_circle(waiting))
+    return ordered
+
+
+def _in_circle(waiting: dict[str, Drawn]) -> str:
+    """The first column of a circle, where each names one that waits: who follows long is in one."""
+    at, passed = next(iter(waiting)), list[str]()
+    while at not in passed:
+        passed.append(at)
+        at = next(name for name in waiting if name in waiting[at].named)
+    circle = passed[passed.index(at) :]
+    return next(name for name in waiting if name in circle)

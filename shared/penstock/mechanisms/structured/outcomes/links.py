@@ -1,0 +1,46 @@
+"""How the mean of a declared regression follows from its linear predictor, by the regression."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit, logit
+
+Array = NDArray[np.float64]
+
+_MOST, _LEAST = 20.0, 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """
+    Args:
+        mean: by the linear predictor; slope: of that; predictor: the inverse of the mean.
+        standardised: the outcome is taken on its spread, from its mean: a coefficient is then of
+            a like size whatever the unit is; a logarithm of a ratio is so by itself.
+    """
+
+    mean: Callable[[Array], Array]
+    slope: Callable[[Array], Array]
+    predictor: Callable[[Array], Array]
+    standardised: bool
+
+
+def _exp(predicted: Array) -> Array:
+    return np.exp(np.clip(predicted, -_MOST, _MOST))
+
+
+def _bend(predicted: Array) -> Array:
+    one = expit(predicted)
+    return np.asarray(one * (1 - one))
+
+
+LINKS: Mapping[str, Link] = {
+    "ols": Link(np.asarray, np.ones_like, np.asarray, True),
+    "logistic": Link(expit, _bend, lambda m: logit(np.clip(m, _LEAST, 1 - _LEAST)), False),
+    "poisson": Link(_exp, _exp, lambda m: np.log(np.maximum(m, _LEAST)), False),
+}
+"""By the name of a model of :data:`penstock.questions.models.MODELS`."""

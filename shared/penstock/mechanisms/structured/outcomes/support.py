@@ -1,0 +1,129 @@
+"""The values of a number or of a 0/1 column as counted, in a few parts of its distribution.
+
+The counted distribution is cut where normal scores are even, so that tails are cut finely however
+skewed a column is; but never within what is held exactly: a step, a level, or a spike. A value is
+drawn from its part as the counts say.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr, ndtri
+
+from penstock.mechanisms.structured.densities import estimate_density
+from penstock.mechanisms.structured.grids import Grid, draw_values, middle_of
+
+Array = NDArray[np.float64]
+
+PARTS = 32
+"""At most; the outermost are beyond so many sds of normal scores."""
+
+_FAR = 3.4
+_WITHIN = 8
+"""Values at which a part is looked at for its mean."""
+
+_SIGHT = 3.0
+"""A tail is seen where it holds so many sds of the noise on its cells together."""
+
+_BACK, _SLOWEST = 4, 0.9
+"""Cells from which one sees how it falls off: by so much from each to the next, at least."""
+
+_FLOOR, _THINNEST = 1e-7, 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Support:
+    """A column's counted distribution.
+
+    Args:
+        grid: of the column; cells: shares of its cells, of rows in which it is not missing.
+        cuts: (c + 1,) from 0 to 1, where its distribution function is cut.
+        values: (c,) what the parts stand for.
+        hidden: (2, c) how far a part is above, and below, the values of which counts tell; there
+            the distribution is a guess.
+        error: sd of the noise on one cell, as a share of the rows.
+    """
+
+    grid: Grid
+    cells: Array
+    cuts: Array
+    values: Array
+    hidden: Array
+    error: float
+
+    @classmethod
+    def read(cls, grid: Grid, counts: Array, sd: float) -> Support:
+        """From noisy counts of the grid's cells, (count,)."""
+        cells, seen = _read_shares(grid, counts, sd)
+        cuts = _cut(grid, cells)
+        inside = cuts[:-1, None] + np.diff(cuts)[:, None] * (np.arange(_WITHIN) + 0.5) / _WITHIN
+        values = _draw(grid, cells, inside.ravel()).reshape(inside.shape).mean(axis=1)
+        hidden = np.maximum([values - seen[1], seen[0] - values], 0.0)
+        hidden[:, values == grid.column.spike] = 0.0
+        return cls(grid, cells, cuts, values, hidden, sd / max(float(counts.sum()), 1.0))
+
+    @property
+    def shares(self) -> Array:
+        """(c,) of the parts."""
+        return np.diff(self.cuts)
+
+    def draw(self, place: NDArray[np.intp], inside: Array) -> Array:
+        """A value of each one's part; inside: (N,) uniforms, in (0, 1)."""
+        at = self.cuts[place] + inside * self.shares[place]
+        return _draw(self.grid, self.cells, at)
+
+
+def _draw(grid: Grid, cells: Array, at: Array) -> Array:
+    return draw_values(grid, cells, ndtri(at)[:, None])
+
+
+def _read_shares(grid: Grid, counts: Array, sd: float) -> tuple[Array, tuple[float, float]]:
+    """Of the cells, the missing one aside: a number's bins as a smooth density; and what of it
+    counts tell of."""
+    share, there = np.zeros(grid.count), np.arange(grid.count) != grid.missing
+    rows = max(float(counts[there].sum()), 1.0)
+    share[there] = np.maximum(counts[there] / rows, 0.0)
+    low, high = -np.inf, np.inf
+    if grid.numeric:
+        middles, bins = middle_of(grid), grid.bins
+        inner = max(float(counts[bins].sum()), 1.0)
+        dense = estimate_density(counts[bins], sd, inner)
+        dense, above = _end(dense, sd / inner)
+        dense, below = _end(dense[::-1], sd / inner)
+        share[bins] = dense[::-1] * inner / rows
+        low = float(middles[bins[::-1][below]]) if below < len(bins) - 1 else low
+        high = float(middles[bins[above]]) if above < len(bins) - 1 else high
+    share[there] += _FLOOR
+    return share / share.sum(), (low, high)
+
+
+def _end(dense: Array, error: float) -> tuple[Array, int]:
+    """A density with an upper tail that falls off as steadily as it begins to, where its cells
+    hold less together than their noise; and the last cell before that."""
+    beyond = np.arange(len(dense))[::-1]
+    left = np.append(np.cumsum(dense[::-1])[::-1][1:], 0.0)
+    hidden = left < _SIGHT * error * np.sqrt(beyond)
+    at = int(np.argmax(hidden)) if hidden.any() else len(dense) - 1
+    if at == len(dense) - 1:
+        return dense, at
+    back = max(min(_BACK, at), 1)
+    ratio = min((dense[at] / dense[at - back]) ** (1 / back), _SLOWEST)
+    tail = dense[at] * ratio ** np.arange(1, len(dense) - at)
+    tail = tail * min(1.0, float(left[at]) / float(tail.sum()))
+    ended = np.append(dense[: at + 1], tail)
+    return ended / ended.sum(), at
+
+
+def _cut(grid: Grid, cells: Array) -> Array:
+    risen = np.append(0.0, np.cumsum(cells))
+    risen[-1] = 1.0
+    cuts = ndtr(np.linspace(-_FAR, _FAR, PARTS - 1))
+    cell = np.clip(np.searchsorted(risen, cuts, side="right") - 1, 0, grid.count - 1)
+    whole = (cell == grid.spike) | grid.steps | (not grid.numeric)
+    low, high = risen[cell], risen[cell + 1]
+    cuts = np.where(whole, np.where(cuts - low < high - cuts, low, high), cuts)
+    cuts = np.unique(np.concatenate([[0.0], cuts]))
+    return np.append(cuts[cuts < 1 - _THINNEST], 1.0)
