@@ -151,7 +151,7 @@ def _complete_cases(
         raise Degenerate("the table's columns differ in length")
     keep = np.logical_and.reduce([np.isfinite(a) for a in arrays.values()])
     if subgroup:
-        keep &= find_subgroup(schema, subgroup, arrays)
+        keep &= find_subgroup({c.name: c for c in schema.columns}, subgroup, arrays)
     return {name: a[keep] for name, a in arrays.items()}
 
 
@@ -175,7 +175,7 @@ def _design(
 
     Without terms the target is the intercept, which is not scaled.
     """
-    columns = [term.read(used) for term in terms]
+    columns = [term.of(used) for term in terms]
     kept: list[Array] = [np.ones(n)] if intercept else []
     basis: list[Array] = [np.full(n, 1.0 / math.sqrt(n))]
     for indicator in () if strata is None else _indicators(strata):

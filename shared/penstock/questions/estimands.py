@@ -389,17 +389,15 @@ def _check_comparison(
             remedy=nearest(comparison.value, column.levels),
         )
     elif column.kind != "ordered" and comparison.operator not in ("==", "!="):
+        check.add("where", f"levels of {column.name!r} have no order", value=text, bound="== or !=")
+    alone = comparison.operator == "==" and estimand.regression.compares
+    if alone and column.name in estimand.target.columns:
         check.add(
-            "where", f"levels of {column.name!r} have no order", value=text, bound="== or !="
+            "where",
+            f"leaves one value of {column.name!r}, of which the term is",
+            value=text,
+            remedy="Compare another column",
         )
-    if comparison.operator == "==" and column.name in estimand.target.columns:
-        if estimand.regression.compares:
-            check.add(
-                "where",
-                f"leaves one value of {column.name!r}, of which the term is",
-                value=text,
-                remedy="Compare another column",
-            )
 
 
 def _check_counts(check: Checks, estimand: Estimand, known: Mapping[str, Column]) -> None:

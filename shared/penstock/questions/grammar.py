@@ -21,6 +21,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
+from itertools import pairwise
 
 from penstock.base.checks import NAME, NAME_BOUND, shown
 from penstock.base.errors import InvalidInput, Problem
@@ -106,6 +107,11 @@ class Spline:
     @property
     def key(self) -> str:
         return self.column
+
+    @property
+    def bends(self) -> int:
+        """Columns beside the linear one: two fewer than knots."""
+        return self.df - 1 if self.df is not None else len(self.knots) - 2
 
     def __str__(self) -> str:
         numbers = [str(self.df)] if self.df is not None else [f"{knot:.15g}" for knot in self.knots]
@@ -207,7 +213,7 @@ def _read_spline(given: str) -> Spline:
             raise _refused(given, bound, "One number is how many degrees of freedom it has")
         return Spline(found[1], int(numbers[0]))
     knots = tuple(float(n) + 0.0 for n in numbers)
-    rising = all(a < b for a, b in zip(knots, knots[1:], strict=False))
+    rising = all(a < b for a, b in pairwise(knots))
     if not (LEAST_KNOTS <= len(knots) <= MOST_KNOTS and rising and math.isfinite(sum(knots))):
         raise _refused(given, bound, "Write its knots in order, from public knowledge")
     return Spline(found[1], None, knots)

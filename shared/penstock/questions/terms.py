@@ -43,7 +43,7 @@ class Term:
     column: str
     level: int | None = None
 
-    def read(self, coded: Mapping[str, Array]) -> Array:
+    def of(self, coded: Mapping[str, Array]) -> Array:
         """(n,), of complete rows."""
         values = coded[self.column]
         return values if self.level is None else (values == self.level).astype(np.float64)
@@ -61,9 +61,9 @@ class ProductTerm:
     def name(self) -> str:
         return f"{self.left.name}:{self.right.name}"
 
-    def read(self, coded: Mapping[str, Array]) -> Array:
+    def of(self, coded: Mapping[str, Array]) -> Array:
         """(n,), of complete rows."""
-        left, right = self.left.read(coded), self.right.read(coded)
+        left, right = self.left.of(coded), self.right.of(coded)
         return np.asarray((left - left.mean()) * (right - right.mean()))
 
 
@@ -83,7 +83,7 @@ class SplineTerm:
     def name(self) -> str:
         return f"spline({self.column}){self.number}"
 
-    def read(self, coded: Mapping[str, Array]) -> Array:
+    def of(self, coded: Mapping[str, Array]) -> Array:
         """(n,), of complete rows."""
         return bend_column(coded[self.column], self.knots, self.number)
 
@@ -121,7 +121,7 @@ def expand_regressor(schema: Schema, regressor: Regressor) -> list[DesignTerm]:
         left, right = (_factor_terms(schema[f.column]) for f in regressor.factors)
         return [ProductTerm(a, b) for a in left for b in right]
     column, knots = schema[regressor.column], place_knots(schema[regressor.column], regressor)
-    bends = [SplineTerm(column.name, knots, i + 1) for i in range(len(knots) - 2)]
+    bends = [SplineTerm(column.name, knots, i + 1) for i in range(regressor.bends)]
     return [Term(column.name, column.name), *bends]
 
 
@@ -166,11 +166,15 @@ def bend_column(values: Array, knots: Sequence[float], number: int) -> Array:
 
 
 def find_subgroup(
-    schema: Schema, subgroup: Sequence[Comparison], coded: Mapping[str, Array]
+    columns: Mapping[str, Column], subgroup: Sequence[Comparison], coded: Mapping[str, Array]
 ) -> Bools:
     """(n,) which rows meet all comparisons, of which there is one at least; a row of which a column
-    is missing does not."""
-    met = [_meet(schema[c.column], c, coded[c.column]) for c in subgroup]
+    is missing does not.
+
+    Args:
+        columns: those that are compared, by name.
+    """
+    met = [_meet(columns[c.column], c, coded[c.column]) for c in subgroup]
     return np.asarray(np.logical_and.reduce(met))
 
 

@@ -85,7 +85,7 @@ def read(asked: Question, coded: Mapping[str, Array], present: Bools) -> Rows:
     for i, (term, middle, half) in enumerate(
         zip(asked.terms, asked.middle, asked.half, strict=True)
     ):
-        values = term.read({term.column: column(term.column)})
+        values = term.of({term.column: column(term.column)})
         x[:, i] = np.clip((values - middle) / half, -1.0, 1.0)
     y, time = asked.posing.read_outcome(asked, column)
     time = np.zeros(len(there)) if time is None else time
