@@ -38,10 +38,11 @@ def _contrast_product(estimand: Estimand, product: Product, schema: Schema) -> s
     name = regressor_name(product, schema)
     counted = [c for c in columns if c.kind not in ("binary", "categorical")]
     if not counted:
-        return f"of {name}"
-    units = "·".join(c.unit or ("level" if c.kind == "ordered" else "unit") for c in counted)
-    per = units if estimand.per == 1 and not counted[0].unit else f"{estimand.per:g} {units}"
-    return f"per {per} of {name}"
+        return name
+    units = [c.unit or ("level" if c.kind == "ordered" else "unit") for c in counted]
+    if units == ["unit"]:
+        return f"per {_count(estimand.per, 'unit')} of {name}"
+    return f"per {estimand.per:g} {'·'.join(units)} of {name}"
 
 
 def regressor_name(regressor: Regressor, schema: Schema) -> str:

@@ -178,17 +178,14 @@ def read_where(text: object) -> tuple[Comparison, ...]:
     """
     if text == "":
         return ()
-    given, found, at = _bounded(text, _WHERE_BOUND), list[Comparison](), 0
-    while (read := _COMPARISON.match(given, at)) is not None:
+    given, found, at, ended = _bounded(text, _WHERE_BOUND), list[Comparison](), 0, False
+    while not ended and (read := _COMPARISON.match(given, at)) is not None:
         single, double, number = read[3], read[4], read[5]
         value = next(v for v in (single, double, number) if v is not None)
         found.append(Comparison(read[1], read[2], value, number is None))
         joined = _AND.match(given, read.end())
-        if joined is None:
-            at = read.end()
-            break
-        at = joined.end()
-    if not found or at != len(given):
+        at, ended = read.end() if joined is None else joined.end(), joined is None
+    if not ended or at != len(given):
         single_sign = re.search(r"(?<![=!<>])=(?!=)", given)
         remedy = "Equal is ==" if single_sign else "Text stands in quotes, a number does not"
         raise _refused(given, _WHERE_BOUND, remedy)
