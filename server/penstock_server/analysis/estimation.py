@@ -175,7 +175,8 @@ def _design(
 
     Without terms the target is the intercept, which is not scaled.
     """
-    columns = [term.of(used) for term in terms]
+    with np.errstate(all="ignore"):  # of a hostile table; what is not finite is left out below
+        columns = [term.of(used) for term in terms]
     kept: list[Array] = [np.ones(n)] if intercept else []
     basis: list[Array] = [np.full(n, 1.0 / math.sqrt(n))]
     for indicator in () if strata is None else _indicators(strata):
