@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from penstock.mechanisms import Structured
 from penstock.mechanisms.structured.declared import Drawn, has_model, list_outcomes
 from penstock.questions.estimands import Estimand
+from penstock.questions.grammar import Product
 from penstock_server.mechanisms.tables.kind import TableKind
 
 _HOW = (
@@ -35,10 +36,12 @@ _IN_PART = (
 )
 
 _LACKS = (
-    "The tables do not hold interactions, nor effects that change over time: nobody may read their "
-    "absence as no effect. Two durations go together only as far as the other columns say, and "
-    "whose outcome is unknown is so by chance alone."
+    "The tables do not hold interactions{but}, nor effects that change over time: nobody may read "
+    "their absence as no effect. Two durations go together only as far as the other columns say, "
+    "and whose outcome is unknown is so by chance alone."
 )
+
+_BUT = " but those that the study names (products, and effects in subgroups)"
 
 
 class StructuredKind(TableKind[Structured]):
@@ -55,7 +58,9 @@ class StructuredKind(TableKind[Structured]):
         others = [e for e in asked if not has_model(e, outcomes)]
         events = [e for e in others if schema[e.outcome].kind == "event"]
         circle = [e for e in others if e not in events]
-        said = [_HOLDS.format(held=_tell_held(outcomes, asked)), _LACKS]
+        named = any(_names_interaction(e) for e in asked if has_model(e, outcomes))
+        lacks = _LACKS.format(but=_BUT if named else "")
+        said = [_HOLDS.format(held=_tell_held(outcomes, asked)), lacks]
         for text, of in ((_WITH_DURATION, events), (_IN_PART, circle)):
             if of:
                 said.append(text.format(", ".join(e.name for e in of)))
@@ -68,3 +73,9 @@ def _tell_held(outcomes: Sequence[Drawn], asked: Sequence[Estimand]) -> str:
     only_durations = all(outcome.lasting for outcome in outcomes)
     main = _MAIN.format("duration" if only_durations else "duration and outcome")
     return _DECLARED.format(", ".join(held), main) if held else main
+
+
+def _names_interaction(estimand: Estimand) -> bool:
+    """A product, or an effect in a subgroup."""
+    products = any(isinstance(r, Product) for r in estimand.regressors)
+    return products or bool(estimand.where)

@@ -11,7 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from penstock.mechanisms.structured.interactions import Extra, list_extras
 from penstock.questions.estimands import Estimand
+from penstock.questions.grammar import Factor
 from penstock.questions.models.cox import COX
 from penstock.schema import Column, Schema
 
@@ -27,14 +29,16 @@ class Drawn:
         column: its name; of survival, the duration's.
         regression: the name of the model whose scores it has; of a column that two of them are
             asked of, the one that suits fewer kinds of column: of a count, ``poisson``.
-        terms, adjusted: columns that estimands of it ask for, and adjust for; none where no
-            estimand does.
+        terms, adjusted: columns that estimands of it ask for, and adjust for, those of products,
+            strata and subgroups among them; none where no estimand does.
+        extras: products, splines and subgroups themselves.
     """
 
     column: str
     regression: str
     terms: tuple[str, ...]
     adjusted: tuple[str, ...]
+    extras: tuple[Extra, ...] = ()
 
     @property
     def lasting(self) -> bool:
@@ -82,9 +86,14 @@ def _declare(column: Column, asked: Sequence[Estimand]) -> Drawn:
     """An outcome with what its estimands name, each once."""
     models = [e.regression for e in asked]
     regression = min(models, key=lambda m: len(m.outcomes)) if models else COX
-    terms = tuple(dict.fromkeys(e.term for e in asked))
-    adjusted = tuple(dict.fromkeys(name for e in asked for name in e.adjust))
-    return Drawn(column.name, regression.name, terms, adjusted)
+    terms = [e.term for e in asked if isinstance(e.target, Factor)]
+    adjusted = [name for e in asked for name in (*e.covariates, *_compared(e)) if name != e.term]
+    once = [tuple(dict.fromkeys(names)) for names in (terms, adjusted)]
+    return Drawn(column.name, regression.name, once[0], once[1], list_extras(asked))
+
+
+def _compared(estimand: Estimand) -> list[str]:
+    return [comparison.column for comparison in estimand.subgroup]
 
 
 def _order(outcomes: Sequence[Drawn]) -> list[Drawn]:

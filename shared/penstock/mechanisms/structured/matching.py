@@ -83,7 +83,7 @@ class _Belief:
         """What both say."""
         total = self.precision + other.precision
         weighed = self.precision @ self.mean + other.precision @ other.mean
-        return _Belief(np.linalg.solve(total, weighed), total)
+        return _Belief(np.asarray(np.linalg.solve(total, weighed)), total)
 
 
 def match_outcome(
@@ -220,7 +220,7 @@ def _recall(model: OutcomeModel[R], reference: R, belief: _Belief) -> _Belief:
     doubt = np.ones(linear)
     doubt[[j for pair in model.pairs for j in pair]] = _DOUBT
     covariance = np.linalg.inv(belief.precision)[:linear, :linear] * np.outer(doubt, doubt)
-    return _Belief(reference.coefficients[:linear], np.linalg.inv(covariance))
+    return _Belief(reference.coefficients[:linear], np.asarray(np.linalg.inv(covariance)))
 
 
 def _list_coupled(information: Array, asked: Bools, declared: Bools) -> Bools:
@@ -229,7 +229,8 @@ def _list_coupled(information: Array, asked: Bools, declared: Bools) -> Bools:
         return declared
     found = np.linalg.inv(information + 1e-6 * np.eye(len(asked)))
     size = np.sqrt(np.diag(found))
-    return asked | (np.abs(found / np.outer(size, size))[:, asked] > _COUPLED).any(axis=1)
+    tied = np.abs(found / np.outer(size, size))[:, asked] > _COUPLED
+    return np.asarray(asked | tied.any(axis=1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,7 +339,8 @@ def _quantiles(values: Array, chances: Array) -> Array:
     order = np.argsort(values, axis=0)
     risen = np.cumsum(chances[order], axis=0)
     place = np.minimum((risen < _REACH * risen[-1]).sum(axis=0), len(values) - 1)
-    return np.take_along_axis(values, np.take_along_axis(order, place[None], axis=0), axis=0)[0]
+    found = np.take_along_axis(values, np.take_along_axis(order, place[None], axis=0), axis=0)
+    return np.asarray(found[0])
 
 
 def _clipped(scores: Array) -> Array:

@@ -35,7 +35,8 @@ def release_memory(
     d = Encoding(schema).d
     grids, columns = list_counted(schema, plan.outcomes), len(schema.columns)
     score = most_scores(schema, plan.outcomes)
-    width = most_columns(grids) + score + sum(grid.latents for grid in grids)
+    design = max((most_columns(grids, o.extras) for o in plan.outcomes), default=0)
+    width = max(design, most_columns(grids)) + score + sum(grid.latents for grid in grids)
     # Arrays of a row's design and scores, and of a row's time in each interval.
     row = 6 * width + 8 * INTERVALS + 4 * columns
     entries = max(score, _LEAST_ENTRIES)

@@ -164,8 +164,9 @@ def most_score(grids: Sequence[Grid], outcome: Drawn) -> int:
 
     Of a duration: of events, of the baseline, and of censoring. Curvatures are of pairs.
     """
-    own = BLOCKS + most_linear(grids) if outcome.lasting else count_own(LINKS[outcome.regression])
-    return most_columns(grids) + own + most_pairs(grids)
+    linear = most_linear(grids, outcome.extras)
+    own = BLOCKS + linear if outcome.lasting else count_own(LINKS[outcome.regression])
+    return most_columns(grids, outcome.extras) + own + most_pairs(grids)
 
 
 def most_scores(schema: Schema, outcomes: Sequence[Drawn]) -> int:

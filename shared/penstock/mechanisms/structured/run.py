@@ -31,7 +31,7 @@ from penstock.mechanisms.structured.grids import make_grid
 from penstock.mechanisms.structured.matching import match_outcome
 from penstock.mechanisms.structured.outcomes.hazards import Survival, Times
 from penstock.mechanisms.structured.outcomes.links import LINKS
-from penstock.mechanisms.structured.outcomes.protocol import Drawable, OutcomeModel
+from penstock.mechanisms.structured.outcomes.protocol import Drawable, OutcomeModel, Referred
 from penstock.mechanisms.structured.outcomes.support import Support
 from penstock.mechanisms.structured.outcomes.tilted import Tilted
 from penstock.mechanisms.structured.plan import (
@@ -53,7 +53,7 @@ from penstock.schema.encoding import Encoding
 
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
-R = TypeVar("R")
+R = TypeVar("R", bound=Referred)
 
 _POWER = 10
 """A match looks at 2¹⁰ quasi-random persons, and at all that may come of each."""
@@ -239,7 +239,7 @@ def _fit_outcome(
     """
     drawn = plan.outcomes[index]
     given = list_given(schema, plan.outcomes, index)
-    design = make_design(given, persons, drawn.terms, drawn.adjusted)
+    design = make_design(given, persons, drawn.terms, drawn.adjusted, drawn.extras)
     column, world, (z, complete) = schema[drawn.column], design.see(persons), design.of(coded)
 
     def match(model: OutcomeModel[R], gone: float, *columns: Column) -> Outcome:

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from penstock.mechanisms.structured.densities import estimate_density
 from penstock.mechanisms.structured.grids import share_of, value_at
-from penstock.mechanisms.structured.outcomes.protocol import OutcomeModel, World
+from penstock.mechanisms.structured.outcomes.protocol import LEAST_INFORMATION, OutcomeModel, World
 from penstock.schema import Coded, Column
 
 Array = NDArray[np.float64]
@@ -280,7 +280,7 @@ class Survival(OutcomeModel[Reference]):
         hazard = events / np.maximum(expected.sum(axis=0), 1e-12)
         return Reference(
             full,
-            information / len(z) + np.diag(1 - taken),
+            information / len(z) + np.diag(1 - taken + LEAST_INFORMATION),
             hazard,
             _means(expected, self._design),
             gamma,

@@ -25,6 +25,10 @@ Bools = NDArray[np.bool_]
 Reference = TypeVar("Reference", bound="Referred")
 
 
+LEAST_INFORMATION = 1e-6
+"""Of a person, on a standardised column: added, so that there is some where nothing happens."""
+
+
 class Referred(Protocol):
     """The declared regression, fitted to a world.
 
@@ -86,8 +90,8 @@ class OutcomeModel(ABC, Generic[Reference]):
     """
 
     def __init__(self, world: World, own: int) -> None:
-        self.world, self.own = world, own
-        self.coefficients, self.linear = world.design.shape[1], world.linear
+        self.world, self.own, self.linear = world, own, world.linear
+        self.coefficients: int = world.design.shape[1]
         self.pairs = world.pairs
 
     @property

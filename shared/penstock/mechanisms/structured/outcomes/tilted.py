@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.mechanisms.structured.outcomes.links import LINKS, Link
-from penstock.mechanisms.structured.outcomes.protocol import OutcomeModel, World
+from penstock.mechanisms.structured.outcomes.protocol import LEAST_INFORMATION, OutcomeModel, World
 from penstock.mechanisms.structured.outcomes.support import Support
 from penstock.schema import Coded
 
@@ -220,7 +220,8 @@ class Tilted(OutcomeModel[Line]):
         return Line(
             float(line[-1]),
             np.append(line[:-1], bends),
-            (apart * slope[:, None]).T @ apart / (n * self._spread) + np.diag(1 - taken),
+            (apart * slope[:, None]).T @ apart / (n * self._spread)
+            + np.diag(1 - taken + LEAST_INFORMATION),
             means,
             float(there @ (chances * off).sum(axis=1) / max(float(there.sum()), 1.0)),
         )
