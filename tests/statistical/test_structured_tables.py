@@ -18,7 +18,7 @@ from tests.support.carried_out import release
 
 from penstock.mechanisms import Structured
 from penstock.mechanisms.plans import plan
-from penstock.mechanisms.structured import plan as planning
+from penstock.mechanisms.structured import declared
 from penstock.mechanisms.structured import run as structured
 from penstock.privacy.noise.sources import SeededNoise
 from penstock.privacy.request import PrivacyRequest
@@ -139,7 +139,7 @@ def test_named_interactions_are_in_the_tables() -> None:
 
 
 def test_an_interaction_that_is_not_in_the_design_is_seen_to_be_lost() -> None:
-    with patch.object(planning, "list_extras", lambda asked: ()):
+    with patch.object(declared, "list_extras", lambda asked: ()):
         assert all(abs(slope) < 0.5 for slope in slopes().values())
 
 

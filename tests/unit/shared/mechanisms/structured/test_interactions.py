@@ -15,9 +15,8 @@ from penstock.questions.terms import bend_column, place_knots
 
 def designed(setting: Setting, *asked: Estimand) -> Design:
     extras = list_extras(asked)
-    made = make_design(
-        setting.population.grids, setting.persons, ["age"], ["nodes", "treated"], extras
-    )
+    persons = setting.persons
+    made = make_design(setting.population.grids, persons, ["age"], ["nodes", "treated"], extras)
     assert len(made.further) <= count_columns(setting.population.grids, extras)
     assert made.width <= most_columns(setting.population.grids, extras)
     return made
