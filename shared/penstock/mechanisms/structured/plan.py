@@ -36,6 +36,7 @@ from penstock.privacy.calibration import smallest_scale
 from penstock.privacy.events import Event
 from penstock.privacy.measurements import WholeSum, charge
 from penstock.privacy.request import PrivacyRequest
+from penstock.questions.effects import Effect
 from penstock.questions.estimands import Estimand
 from penstock.schema import Column, Schema
 
@@ -84,6 +85,7 @@ class StructuredPlan:
         outcomes: what is drawn from models of their own, given the covariates, in order.
         radius: to which rows (scores, 1) are clipped before their moments are summed.
         rounds: each is one release for each outcome.
+        planted: runs with effects planted into the released model; effects: those.
         epsilon: of the events at the requested δ.
     """
 
@@ -97,6 +99,8 @@ class StructuredPlan:
     margins: WholeSum
     moments: WholeSum
     rounds: tuple[WholeSum, ...]
+    planted: int = 0
+    effects: tuple[Effect, ...] = ()
     epsilon: float = math.inf
 
     @property
@@ -138,7 +142,13 @@ def plan(
 
     scale = smallest_scale(lambda s: made(s).events, privacy.epsilon, privacy.delta)
     found = made(scale)
-    return replace(found, epsilon=epsilon(found.events, privacy.delta))
+    effects = mechanism.list_effects(estimands)
+    return replace(
+        found,
+        planted=mechanism.planted if effects else 0,
+        effects=effects,
+        epsilon=epsilon(found.events, privacy.delta),
+    )
 
 
 def list_durations(schema: Schema) -> list[Column]:

@@ -6,10 +6,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from penstock.base.checks import Checks
+from penstock.base.checks import Checks, shown
 from penstock.base.errors import Problem
+from penstock.questions.effects import (
+    FORM,
+    Effect,
+    effect_of,
+    find_effect_problems,
+    read_effect,
+)
 from penstock.questions.estimands import Estimand
 from penstock.schema import Schema
+
+MOST_PLANTED, MOST_EFFECTS = 48, 20
 
 
 def has_model(estimand: Estimand) -> bool:
@@ -29,6 +38,11 @@ class Structured:
         copies: synthetic data sets per site, 1 to 100.
         refits: how often a site repeats its whole private procedure on the rows of its copies, in
             turn, 0 to 100, to show the mechanism's own noise; free of budget. 0: intervals lack it.
+        planted: in how many runs a site changes effects in the released model and repeats its whole
+            private procedure, 0 to 48, to show what of an effect the tables hold; free of budget.
+            12 or more tell a slope to about ± .1; 0: nothing marks what they do not hold.
+        effects: what is planted beside that which estimands ask for: ``"years ~ age:smoker"``
+            (:mod:`penstock.questions.effects`).
 
     Raises:
         InvalidInput: with every problem.
@@ -37,17 +51,48 @@ class Structured:
     name: ClassVar[str] = "structured"
     copies: int = 10
     refits: int = 40
+    planted: int = 12
+    effects: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check = Checks("mechanism")
         check.whole("copies", self.copies, 1, 100)
         check.whole("refits", self.refits, 0, 100)
+        check.whole("planted", self.planted, 0, MOST_PLANTED)
+        for text in check.sequence("effects", self.effects, 0, MOST_EFFECTS) or ():
+            if read_effect(text) is None:
+                check.add("effects", "is no effect", value=shown(text), bound=FORM)
+        check.distinct("effects", self.effects)
         check.done()
+        if self.effects and not self.planted:
+            check.add("effects", "are to be planted in no run", remedy="Set planted, say to 12")
+            check.done()
+
+    @property
+    def requested(self) -> tuple[Effect, ...]:
+        """:attr:`effects`, read."""
+        return tuple(found for text in self.effects if (found := read_effect(text)) is not None)
+
+    def list_effects(self, estimands: Sequence[Estimand]) -> tuple[Effect, ...]:
+        """All that is planted, each once: what estimands ask for, and what is requested."""
+        declared = [effect_of(e) for e in estimands if has_model(e)]
+        return tuple(dict.fromkeys((*declared, *self.requested))) if self.planted else ()
 
     def problems(self, schema: Schema, estimands: Sequence[Estimand]) -> list[Problem]:
         """What this study and schema ask that the mechanism cannot do."""
         check = Checks("mechanism")
         durations = [c for c in schema.columns if c.event is not None]
+        drawn = {*(c.name for c in durations), *(e.outcome for e in estimands if has_model(e))}
+        for effect in self.requested:
+            if effect.outcome not in drawn:
+                check.add(
+                    "effects",
+                    "has an outcome that is not drawn from a model of its own",
+                    value=effect.outcome,
+                    bound=", ".join(sorted(drawn)) or "there is none",
+                )
+            else:
+                check.problems += find_effect_problems(effect, schema.columns, "effects")
         if len(schema.columns) == 2 * len(durations):
             check.add(
                 "name",
