@@ -64,13 +64,13 @@ INTERVALS: Json = {
 HELD = (
     "What the tables hold of an effect. Into each site's released model effects of known size were "
     "planted, and the whole private procedure was repeated: slope says how much came back (1 is "
-    "all). held: at least half of it is shown to come back, and it is not shown to be less than .9. "
-    "attenuated: at least half, and less than .9; nothing is corrected for it. unsupported: less "
-    "than .9, and not shown to be half: the tables hold no answer, and an estimate near none is not "
-    "evidence of none. unresolved: the runs cannot tell. What the released model lacks, such as "
-    "the furthest tails of a column, no planted run shows. classes: what the mechanism's model can "
-    "hold at all, also of questions that nobody declared; of what it says `no` of, the tables show "
-    "nothing, however large it is among the persons"
+    "all), offset what came back of none. held: at least half of it is shown to come back, and it "
+    "is not shown to be less than .9. attenuated: at least half, and less than .9; nothing is "
+    "corrected for it. unsupported: less than .9, and not shown to be half: the tables hold no "
+    "answer, and an estimate near none is not evidence of none. unresolved: the runs cannot tell. "
+    "What the released model lacks, such as the furthest tails of a column, no planted run shows. "
+    "classes: what the mechanism's model can hold at all, also of questions that nobody declared; "
+    "of what it says `no` of, the tables show nothing, however large it is among the persons"
 )
 """What :func:`describe_held` lists."""
 

@@ -17,7 +17,7 @@ from penstock.questions.models import MODELS
 from penstock.schema import LARGEST, Coded, Column, Schema
 from penstock.study.study import Study
 from penstock_server.analysis.estimation import estimate
-from penstock_server.analysis.planting import Held, Slope, find_slope
+from penstock_server.analysis.slopes import Held, Slope, find_slope
 from penstock_server.mechanisms.delivery import Upload
 
 

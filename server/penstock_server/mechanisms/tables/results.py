@@ -21,8 +21,8 @@ from penstock_server.analysis.refits import Measured, spread
 from penstock_server.mechanisms.delivery import Upload
 from penstock_server.mechanisms.protocol import Json
 from penstock_server.mechanisms.tables.codebook import describe_held, describe_tables
-from penstock_server.mechanisms.tables.held import measure_held
 from penstock_server.mechanisms.tables.exports import write_pooled, write_refits
+from penstock_server.mechanisms.tables.held import measure_held
 
 
 @dataclass(frozen=True, slots=True)

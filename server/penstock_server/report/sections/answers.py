@@ -17,12 +17,12 @@ from penstock.base.text import count_text
 from penstock.questions.estimands import Estimand
 from penstock_server.analysis import pooling
 from penstock_server.analysis.combine import SiteEstimate
-from penstock_server.analysis.planting import Held, Mark
+from penstock_server.analysis.slopes import Held, Mark
 from penstock_server.mechanisms.registry import kind_of
 from penstock_server.report import phrases
 from penstock_server.report.axis import RATIO_DECIMALS, Scale, decimals_for, ratio
-from penstock_server.report.held import tell_held
 from penstock_server.report.inputs import ReportInputs, SiteInput
+from penstock_server.report.marks import tell_held
 from penstock_server.report.section import Section
 
 LEVEL = 0.95
@@ -68,9 +68,7 @@ def _estimand(estimand: Estimand, inputs: ReportInputs) -> Json:
         "n": total,
         "k": len(good),
         "sentence": _mark_sentence(
-            _sentence(
-                estimand, inputs, head, log, _size(total, good, inputs.delivered), len(good)
-            ),
+            _sentence(estimand, inputs, head, log, _size(total, good, inputs.delivered), len(good)),
             _subject(estimand, inputs, "for"),
             held,
         ),

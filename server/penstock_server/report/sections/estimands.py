@@ -18,7 +18,7 @@ from penstock_server.report.forest import (
     forest_png,
     forest_svg,
 )
-from penstock_server.report.held import tell_sites
+from penstock_server.report.marks import tell_sites
 from penstock_server.report.section import Picture, Section
 from penstock_server.report.sections.answers import scale_of
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from penstock.base.documents import Json
-from penstock_server.analysis.planting import Held
+from penstock_server.analysis.slopes import Held
 from penstock_server.mechanisms.registry import kind_of
-from penstock_server.report.held import name_mark, tell_held, tell_sites, tell_slope
 from penstock_server.report.inputs import ReportInputs
+from penstock_server.report.marks import name_mark, tell_held, tell_sites, tell_slope
 from penstock_server.report.section import Section
 
 
@@ -33,7 +33,12 @@ def _write(inputs: ReportInputs, report: Json) -> Json:
 def _present(report: Json) -> Json:
     return {
         "effects": [
-            {"data": e, "mark": name_mark(e["mark"]), "slope": tell_slope(e), "sites": tell_sites(e)}
+            {
+                "data": e,
+                "mark": name_mark(e["mark"]),
+                "slope": tell_slope(e),
+                "sites": tell_sites(e),
+            }
             for e in report["effects"]
         ]
     }

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from penstock.base.documents import Json
 from penstock.base.text import count_text
 from penstock_server.analysis import pooling
-from penstock_server.analysis.planting import Mark
+from penstock_server.analysis.slopes import Mark
 from penstock_server.mechanisms.registry import kind_of
 from penstock_server.report.inputs import ReportInputs
 from penstock_server.report.section import Section

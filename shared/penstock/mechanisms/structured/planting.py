@@ -137,9 +137,7 @@ def _list_others(schema: Schema, drawn: Drawn, effect: Effect) -> list[tuple[Fac
     return list(found)
 
 
-def _own_share(
-    column: _Regressor, others: Sequence[tuple[Factor, ...]], persons: Coded
-) -> float:
+def _own_share(column: _Regressor, others: Sequence[tuple[Factor, ...]], persons: Coded) -> float:
     """The share of a column's variance that the regression's other columns do not explain."""
     z = column(persons)
     rest = [_Regressor.of(column.schema, factors, persons)(persons) for factors in others]

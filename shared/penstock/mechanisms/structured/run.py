@@ -84,9 +84,7 @@ class Outcome:
     parameters: Array
     unknown: float
 
-    def draw(
-        self, persons: Coded, rng: np.random.Generator, added: Array | None = None
-    ) -> Coded:
+    def draw(self, persons: Coded, rng: np.random.Generator, added: Array | None = None) -> Coded:
         """The two columns of these persons; ``added`` to their linear predictors."""
         z, _ = self.design.of(persons)
         uniforms = np.maximum(rng.random((len(z), 2)), _LEAST_CHANCE)
@@ -249,9 +247,7 @@ def size(plan: StructuredPlan, model: Model) -> int:
     return min(round(model.rows), plan.persons * plan.rows)
 
 
-def _draw(
-    plan: StructuredPlan, model: Model, noise: NoiseSource, add: Add = _add_nothing
-) -> Coded:
+def _draw(plan: StructuredPlan, model: Model, noise: NoiseSource, add: Add = _add_nothing) -> Coded:
     """One table. All n·k rows are drawn, whatever the count: no time depends on it."""
     table, count = model.draw(plan.persons * plan.rows, noise.generator(), add), size(plan, model)
     return {name: values[:count].copy() for name, values in table.items()}

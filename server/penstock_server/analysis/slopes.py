@@ -15,8 +15,8 @@ of no effect.
 *Marks.* With t such that Student's t exceeds it by 10 %:
 
 - ``unsupported``: b - t·s < .5 and b + t·s < .9: not shown to be half there, and shown not to be
-  whole. A slope of at least .9 is called so in at most 10 %, whatever s is; one below .5 is not in at
-  most 10 %, where t·s ≤ .2.
+  whole. A slope of at least .9 is called so in at most 10 %, whatever s is; one below .5 is not in
+  at most 10 %, where t·s ≤ .2.
 - ``attenuated``: b + t·s < .9, and shown to be at least half there.
 - ``unresolved``: b - t·s < .5 and b + t·s ≥ .9: the runs cannot tell.
 - ``held``: all else.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from penstock.base.documents import Json
-from penstock_server.analysis.planting import Mark, Slope, pool_slopes
+from penstock_server.analysis.slopes import Mark, Slope, pool_slopes
 from penstock_server.report.axis import number_text
 
 _WORDS = {
