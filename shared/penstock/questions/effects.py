@@ -10,6 +10,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from penstock.base.checks import NAME, nearest, shown
 from penstock.base.errors import Problem
 from penstock.questions.estimands import COVARIATES, Estimand
@@ -36,9 +38,8 @@ class Factor:
         values = coded[self.column]
         if self.level is None:
             return values
-        there = (values == column.levels.index(self.level)).astype(float)
-        there[values != values] = float("nan")
-        return there
+        there = (values == column.levels.index(self.level)).astype(np.float64)
+        return np.where(np.isnan(values), np.nan, there)
 
 
 @dataclass(frozen=True, slots=True)

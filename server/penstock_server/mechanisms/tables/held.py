@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
+from numpy.typing import NDArray
 
 from penstock.mechanisms.planted import choose_sizes
 from penstock.mechanisms.registry import MECHANISMS
@@ -20,6 +21,8 @@ from penstock_server.analysis.estimation import estimate
 from penstock_server.analysis.slopes import Held, Slope, find_slope
 from penstock_server.mechanisms.delivery import Upload
 
+Array = NDArray[np.float64]
+
 
 def measure_held(study: Study, upload: Upload) -> Held | None:
     """The slopes of a release; None where it has no planted runs."""
@@ -31,7 +34,7 @@ def measure_held(study: Study, upload: Upload) -> Held | None:
     numbers = range(1, runs + 1)
     before = [upload.coded(name_planted(i), schema) for i in numbers]
     after = [upload.coded(name_recovered(i), schema) for i in numbers]
-    sizes = {}
+    sizes: dict[Effect, Array] = {}
     for outcome in dict.fromkeys(effect.outcome for effect in effects):
         own = [effect for effect in effects if effect.outcome == outcome]
         sizes |= dict(zip(own, choose_sizes(runs, len(own)), strict=True))

@@ -85,12 +85,12 @@ class _Mechanism(Mechanism[Structured, "StructuredPlan"]):
 
     def shortened(self, settings: Structured, steps: int, copies: int, refits: int) -> Structured:
         """A fit has no steps that could be left out; copies, refits and planted runs can be."""
-        fewer = {
-            "copies": min(copies, settings.copies),
-            "refits": min(refits, settings.refits),
-            "planted": min(1, settings.planted),
-        }
-        return replace(settings, **fewer)
+        return replace(
+            settings,
+            copies=min(copies, settings.copies),
+            refits=min(refits, settings.refits),
+            planted=min(1, settings.planted),
+        )
 
     def returned(self, asked: Asked[Structured]) -> list[str]:
         planted = []
