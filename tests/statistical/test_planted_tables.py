@@ -18,27 +18,30 @@ from penstock.mechanisms.plans import plan
 from penstock.mechanisms.planted import choose_sizes
 from penstock.privacy.noise.sources import SeededNoise
 from penstock.privacy.request import PrivacyRequest
+from penstock.questions.effects import pose_effect
+from penstock.questions.estimands import Estimand
 from penstock.schema.encoding import Encoding
 from penstock.study.study import Study
 from penstock_server.analysis.estimation import estimate
 from penstock_server.analysis.slopes import Held, Mark
 from penstock_server.mechanisms.delivery import Upload
-from penstock_server.mechanisms.tables.held import Question, measure_held, pose
+from penstock_server.mechanisms.tables.held import measure_held
 
-N, RUNS, INTERACTION, WARD = 600, 8, "time ~ sbp:smoker", "time ~ ward=s"
+N, RUNS, INTERACTION, WARD = 600, 8, "time ~ sbp:smoker", "time ~ ward[s]"
 ASKED = Structured(copies=1, refits=0, planted=RUNS, effects=(INTERACTION, WARD))
+PRODUCT = Estimand("product", "cox", "time", "sbp:smoker", per=10.0, adjust=("age",))
+OLDER = Estimand("older", "cox", "time", "sbp", per=10.0, where="age >= 50")
 
 
-def asked() -> Study:
-    return made.study(
-        ASKED, schema=SCHEMA, estimands=(HAZARD,), privacy=PrivacyRequest(1000.0, 1e-5)
-    )
+def asked(*estimands: Estimand) -> Study:
+    given = {"schema": SCHEMA, "estimands": estimands or (HAZARD,)}
+    return made.study(ASKED, **given, privacy=PrivacyRequest(1000.0, 1e-5))
 
 
 @cache
-def parts() -> dict[str, dict[str, np.ndarray]]:
+def parts(*estimands: Estimand) -> dict[str, dict[str, np.ndarray]]:
     """The release of a site, by part."""
-    study, encoding = asked(), Encoding(SCHEMA)
+    study, encoding = asked(*estimands), Encoding(SCHEMA)
     real = {name: values[:N] for name, values in cohort(4).items()}
     rows, present = encoding.encode(real, np.random.default_rng(1))
     planned = plan(ASKED, SCHEMA, N, study.privacy, study.estimands)
@@ -47,17 +50,15 @@ def parts() -> dict[str, dict[str, np.ndarray]]:
 
 
 @cache
-def held(swapped: bool = False) -> Held:
+def held(*estimands: Estimand, swapped: bool = False) -> Held:
     """What a coordinator makes of it; ``swapped``: of a site that sends back what it planted."""
-    study = asked()
+    study, found = asked(*estimands), parts(*estimands)
     form = {part.name: part for part in made.shape_of(study, N).parts}
-    sent = {
-        name: parts()[name.replace("recovered", "planted") if swapped else name] for name in form
-    }
+    sent = {name: found[name.replace("recovered", "planted") if swapped else name] for name in form}
     tables = {name: form[name].table(columns) for name, columns in sent.items()}
-    found = measure_held(study, Upload("north", made.manifest(study, b"", persons=N), tables))
-    assert found is not None
-    return found
+    seen = measure_held(study, Upload("north", made.manifest(study, b"", persons=N), tables))
+    assert seen is not None
+    return seen
 
 
 def test_a_declared_effect_comes_back() -> None:
@@ -74,6 +75,15 @@ def test_an_interaction_does_not() -> None:
     assert slope.mark is Mark.UNSUPPORTED
 
 
+def test_an_interaction_that_is_declared_comes_back_and_so_does_an_effect_in_a_subgroup() -> None:
+    found = held(PRODUCT, OLDER)
+    assert INTERACTION not in found.requested
+    for name in ("product", "older"):
+        slope = found.estimands[name]
+        assert abs(slope.slope - 1) < 0.3, name
+        assert slope.mark is Mark.HELD, name
+
+
 def test_a_procedure_that_gives_back_what_it_gets_has_slope_one() -> None:
     found = held(swapped=True)
     for slope in (found.estimands["hazard"], *found.requested.values()):
@@ -87,10 +97,10 @@ def test_effects_are_planted_as_large_as_was_meant() -> None:
     effects = ASKED.list_effects(study.estimands)
     sizes = choose_sizes(RUNS, len(effects))
     tables = [parts()[f"planted/{i + 1}"] for i in range(RUNS)]
-    questions = [Question(schema, HAZARD), *(pose(e, schema, (HAZARD,)) for e in effects[1:])]
+    questions = [HAZARD, *(pose_effect(e, schema.columns, (HAZARD,)) for e in effects[1:])]
     error = estimate(parts()["tables/copy-1"], schema, HAZARD).variance ** 0.5
     for row, effect, question in zip(sizes, effects, questions, strict=True):
-        found = np.array([question.estimate(table) for table in tables])
+        found = np.array([estimate(table, schema, question).estimate for table in tables])
         each = float(row @ found / (row @ row))
         assert each > 0, effect
         if effect is effects[0]:

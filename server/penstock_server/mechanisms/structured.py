@@ -50,7 +50,7 @@ _NOT_HELD = tuple(
     EffectClass(effects, "no", "Not in the model. Their absence is not evidence of none.")
     for effects in (
         "interactions that no estimand declares",
-        "effects that are no straight line: thresholds, splines, a turn",
+        "effects that are no straight line, and no spline that an estimand declares",
         "effects that change over time",
         "what two outcomes have in common beyond the other columns",
         "whom an outcome is unknown of",

@@ -1,110 +1,146 @@
 """Effects that are planted on request: the coefficient of a column, or of a product of two.
 
-A study asks for them in words, ``"years ~ age:smoker"``: the outcome, then the columns, a level of
-a categorical one behind ``=``. What estimands ask for are effects, too.
+A study asks for them in words, ``"years ~ age:smoker"``: the outcome, then what an estimand could
+have as its term (:mod:`penstock.questions.grammar`), of a subgroup behind ``where``. What estimands
+ask for are effects, too.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from penstock.base.checks import NAME, nearest, shown
-from penstock.base.errors import Problem
-from penstock.questions.estimands import COVARIATES, Estimand
-from penstock.schema import Coded, Column, Floats
+from penstock.base.checks import NAME, shown
+from penstock.base.errors import InvalidInput, Problem
+from penstock.questions.estimands import Estimand, estimand_problems
+from penstock.questions.grammar import Factor, Product, read_regressor, read_where
+from penstock.questions.models import MODELS
+from penstock.questions.terms import find_subgroup
+from penstock.schema import Coded, Column, Floats, Schema
 
-FORM = "outcome ~ column, or outcome ~ column:column; column=level of a categorical one"
-_LONGEST = 300
-_FACTOR = re.compile(rf"({NAME.pattern})(?:=([^:=~]{{1,64}}))?")
+Bools = NDArray[np.bool_]
 
-
-@dataclass(frozen=True, slots=True)
-class Factor:
-    """A column; of a categorical one a level, against all others."""
-
-    column: str
-    level: str | None = None
-
-    @property
-    def text(self) -> str:
-        return self.column if self.level is None else f"{self.column}={self.level}"
-
-    def read(self, column: Column, coded: Coded) -> Floats:
-        """Its values: numbers as they are, a level as 0/1; NaN where missing."""
-        values = coded[self.column]
-        if self.level is None:
-            return values
-        there = (values == column.levels.index(self.level)).astype(np.float64)
-        return np.where(np.isnan(values), np.nan, there)
+FORM = "outcome ~ column, or outcome ~ column:column; column[level] of a categorical one"
+_LONGEST = 900
 
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What a coefficient says: an outcome, and what it changes with; a product of two or one."""
+    """What a coefficient says.
+
+    Args:
+        factors: a column, or two whose product it is; of a categorical one with a level.
+        where: of which rows, as an estimand has it; empty: of all.
+    """
 
     outcome: str
     factors: tuple[Factor, ...]
-
-    @property
-    def term(self) -> str:
-        return ":".join(factor.text for factor in self.factors)
+    where: str = ""
 
     @property
     def text(self) -> str:
         """As a study writes it."""
-        return f"{self.outcome} ~ {self.term}"
+        term = ":".join(map(str, self.factors))
+        return f"{self.outcome} ~ {term}" + (f" where {self.where}" if self.where else "")
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(factor.column for factor in self.factors)
 
 
-def read_effect(text: object) -> Effect | None:
-    """An effect as a study writes it; None where it is none."""
+def read_effect(text: object) -> Effect:
+    """An effect as a study writes it.
+
+    Raises:
+        InvalidInput: it is none, with what could be done.
+
+    Example:
+        >>> read_effect("years ~ ward[b]:age where sex == 'F'").columns
+        ('ward', 'age')
+    """
     if not (isinstance(text, str) and len(text) <= _LONGEST):
-        return None
-    outcome, _, term = (part.strip() for part in text.partition("~"))
-    found = [_FACTOR.fullmatch(part.strip()) for part in term.split(":")]
-    factors = tuple(Factor(match[1], match[2]) for match in found if match is not None)
-    if not NAME.fullmatch(outcome) or len(factors) < len(found) or len(factors) > 2:
-        return None
-    return Effect(outcome, factors)
+        raise InvalidInput("effect", [Problem("", "is none", value=shown(text), bound=FORM)])
+    outcome, _, rest = text.partition("~")
+    term, _, where = rest.partition(" where ")
+    found = read_regressor(term)
+    if not NAME.fullmatch(outcome.strip()) or not isinstance(found, Factor | Product):
+        raise InvalidInput("effect", [Problem("", "is none", value=shown(text), bound=FORM)])
+    where = " and ".join(map(str, read_where(where)))
+    return Effect(outcome.strip(), _in_order(found), where)
 
 
 def effect_of(estimand: Estimand) -> Effect:
-    """What an estimand asks for."""
-    names = estimand.term.split(":")
-    levels = [estimand.level] if len(names) == 1 else [None] * len(names)
-    return Effect(estimand.outcome, tuple(map(Factor, names, levels)))
+    """What an estimand of a regression asks for."""
+    target = estimand.target
+    if not isinstance(target, Product):
+        target = Factor(estimand.term, estimand.level)
+    return Effect(estimand.outcome, _in_order(target), estimand.where)
+
+
+def _in_order(regressor: Factor | Product) -> tuple[Factor, ...]:
+    """Which of two stands first says nothing."""
+    factors = regressor.factors if isinstance(regressor, Product) else (regressor,)
+    return tuple(sorted(factors, key=lambda factor: factor.column))
+
+
+def pose_effect(effect: Effect, columns: Sequence[Column], asked: Sequence[Estimand]) -> Estimand:
+    """A requested effect as an estimand: by the model of its outcome's estimands, adjusted for
+    what these name.
+
+    Raises:
+        InvalidInput: no regression is of such an outcome.
+    """
+    alike = [e for e in asked if e.outcome == effect.outcome and e.regression.compares]
+    kind = next((column.kind for column in columns if column.name == effect.outcome), "")
+    suited = [model for model in MODELS if model.compares and kind in model.outcomes]
+    if not alike and not suited:
+        problem = Problem("", "has an outcome without a regression", value=effect.outcome)
+        raise InvalidInput("effect", [problem])
+    named = dict.fromkeys(name for e in alike for name in e.covariates)
+    single = len(effect.factors) == 1
+    return Estimand(
+        "requested",
+        alike[0].model if alike else suited[0].name,
+        effect.outcome,
+        effect.factors[0].column if single else ":".join(map(str, effect.factors)),
+        adjust=tuple(name for name in named if name not in effect.columns),
+        level=effect.factors[0].level if single else None,
+        where=effect.where,
+    )
+
+
+def find_effect_problems(
+    effect: Effect, columns: Sequence[Column], asked: Sequence[Estimand]
+) -> list[Problem]:
+    """Whether a requested effect's columns exist, and suit."""
+    try:
+        return estimand_problems(pose_effect(effect, columns, asked), columns)
+    except InvalidInput as error:
+        return list(error.problems)
+
+
+def read_factor(schema: Schema, factor: Factor, coded: Coded) -> Floats:
+    """A factor's values: numbers as they are, a level as 0/1; NaN where missing."""
+    column, values = schema[factor.column], coded[factor.column]
+    if factor.level is None:
+        return values
+    there = (values == column.levels.index(factor.level)).astype(np.float64)
+    return np.where(np.isnan(values), np.nan, there)
+
+
+def find_rows(schema: Schema, effect: Effect, coded: Coded) -> Bools:
+    """(n,) of which rows an effect is."""
+    if not effect.where:
+        return np.ones(len(next(iter(coded.values()))), dtype=np.bool_)
+    compared = read_where(effect.where)
+    columns = {comparison.column: schema[comparison.column] for comparison in compared}
+    return find_subgroup(columns, compared, coded)
 
 
 def tell_effects(effects: Sequence[Effect]) -> str:
     """A few of them, for a line."""
     first = ", ".join(effect.text for effect in effects[:3])
     return first if len(effects) <= 3 else f"{first} and {len(effects) - 3} more"
-
-
-def find_effect_problems(effect: Effect, columns: Sequence[Column], where: str) -> list[Problem]:
-    """Whether its columns exist, and suit."""
-    known: Mapping[str, Column] = {column.name: column for column in columns}
-    problems = []
-
-    def add(message: str, value: str, bound: str | None = None, remedy: str | None = None) -> None:
-        problems.append(Problem(where, message, value=shown(value), bound=bound, remedy=remedy))
-
-    own = {effect.outcome, known[effect.outcome].event if effect.outcome in known else None}
-    for factor in effect.factors:
-        column = known.get(factor.column)
-        if column is None:
-            add("is not a column of the study", factor.column, remedy=nearest(factor.column, known))
-        elif factor.column in own or column.kind not in COVARIATES:
-            bound = f"another column than the outcome's, of kind {', '.join(COVARIATES)}"
-            add("cannot be a covariate of this outcome", factor.column, bound)
-        elif column.kind == "categorical" and factor.level not in column.levels[1:]:
-            levels = ", ".join(f"{column.name}={level}" for level in column.levels[1:])[:200]
-            add("needs a level other than the first", factor.text, f"one of {levels}")
-        elif column.kind != "categorical" and factor.level is not None:
-            add("is not categorical, and has no levels to choose", factor.text, factor.column)
-    if len({factor.column for factor in effect.factors}) < len(effect.factors):
-        add("is the product of a column with itself", effect.term, "two different columns")
-    return problems

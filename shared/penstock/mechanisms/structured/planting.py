@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 
 from penstock.mechanisms.planted import choose_sizes
 from penstock.mechanisms.structured.population import Population, quasi_random
-from penstock.questions.effects import Effect, Factor
+from penstock.questions.effects import Effect, find_rows, read_factor
+from penstock.questions.grammar import Factor
 from penstock.schema import Coded, Schema
 
 if TYPE_CHECKING:
@@ -49,30 +50,35 @@ _FURTHEST = 8.0
 
 @dataclass(frozen=True, slots=True)
 class _Regressor:
-    """A column, or a product of two, standardised; missing values count as the mean.
+    """A column, or a product of two, standardised; missing values count as the mean, and outside
+    of a subgroup nothing is.
 
     Args:
-        scales: (2,) mean and sd of each factor; scale: of the product of standardised factors.
+        scales: mean and sd of each factor; scale: of the product of standardised factors.
     """
 
     schema: Schema
-    factors: tuple[Factor, ...]
+    effect: Effect
     scales: tuple[tuple[float, float], ...]
     scale: tuple[float, float]
 
     @classmethod
-    def of(cls, schema: Schema, factors: tuple[Factor, ...], persons: Coded) -> _Regressor:
-        values = [_factor(schema, factor, persons) for factor in factors]
-        raw = cls(schema, factors, tuple(map(_scale_of, values)), (0.0, 1.0))
-        scale = _scale_of(raw(persons))
-        return cls(schema, factors, raw.scales, scale)
+    def of(cls, schema: Schema, effect: Effect, persons: Coded) -> _Regressor:
+        inside = find_rows(schema, effect, persons)
+        values = [read_factor(schema, factor, persons)[inside] for factor in effect.factors]
+        raw = cls(schema, effect, tuple(map(_scale_of, values)), (0.0, 1.0))
+        return cls(schema, effect, raw.scales, _scale_of(raw._multiply(persons)[inside]))
 
     def __call__(self, persons: Coded) -> Array:
+        found = (self._multiply(persons) - self.scale[0]) / self.scale[1]
+        known = find_rows(self.schema, self.effect, persons) & ~np.isnan(found)
+        return np.asarray(np.clip(np.where(known, found, 0.0), -_FURTHEST, _FURTHEST))
+
+    def _multiply(self, persons: Coded) -> Array:
         product = np.ones(len(next(iter(persons.values()))))
-        for factor, (mean, sd) in zip(self.factors, self.scales, strict=True):
-            product = product * ((_factor(self.schema, factor, persons) - mean) / sd)
-        found = (product - self.scale[0]) / self.scale[1]
-        return np.asarray(np.clip(np.where(np.isnan(found), 0.0, found), -_FURTHEST, _FURTHEST))
+        for factor, (mean, sd) in zip(self.effect.factors, self.scales, strict=True):
+            product = product * ((read_factor(self.schema, factor, persons) - mean) / sd)
+        return product
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +116,7 @@ def make_planting(
         own = [effect for effect in effects if effect.outcome == drawn.column]
         if not own:
             continue
-        columns = [_Regressor.of(schema, effect.factors, persons) for effect in own]
+        columns = [_Regressor.of(schema, effect, persons) for effect in own]
         told = rows * max(outcome.model.information(outcome.parameters), 1e-9)
         shares = [
             _own_share(column, _list_others(schema, drawn, effect), persons)
@@ -124,30 +130,27 @@ def make_planting(
     return Planting(found)
 
 
-def _list_others(schema: Schema, drawn: Drawn, effect: Effect) -> list[tuple[Factor, ...]]:
+def _list_others(schema: Schema, drawn: Drawn, effect: Effect) -> list[Effect]:
     """What else is in the regression: what is declared of the outcome, and a product's columns."""
-    names = [name for term in (*drawn.terms, *drawn.adjusted) for name in term.split(":")]
+    names = [*drawn.terms, *drawn.adjusted]
     if len(effect.factors) > 1:
-        names += [factor.column for factor in effect.factors]
+        names += effect.columns
     found: dict[tuple[Factor, ...], None] = {}
     for column in (schema[name] for name in dict.fromkeys(names)):
         levels = column.levels[1:] if column.kind == "categorical" else (None,)
         found |= dict.fromkeys((Factor(column.name, level),) for level in levels)
     found.pop(effect.factors, None)
-    return list(found)
+    return [Effect(effect.outcome, factors, effect.where) for factors in found]
 
 
-def _own_share(column: _Regressor, others: Sequence[tuple[Factor, ...]], persons: Coded) -> float:
-    """The share of a column's variance that the regression's other columns do not explain."""
-    z = column(persons)
-    rest = [_Regressor.of(column.schema, factors, persons)(persons) for factors in others]
-    design = np.column_stack([np.ones(len(z)), *rest])
+def _own_share(column: _Regressor, others: Sequence[Effect], persons: Coded) -> float:
+    """How much of everybody's information is the column's own: what the regression's other columns
+    do not explain of it, among the rows that it is of."""
+    z, inside = column(persons), find_rows(column.schema, column.effect, persons)
+    rest = [_Regressor.of(column.schema, effect, persons)(persons) for effect in others]
+    design = np.column_stack([inside.astype(np.float64), *rest])
     fitted, *_ = np.linalg.lstsq(design, z, rcond=None)
     return min(max(float(np.mean((z - design @ fitted) ** 2)), _LEAST_OWN), 1.0)
-
-
-def _factor(schema: Schema, factor: Factor, persons: Coded) -> Array:
-    return np.asarray(factor.read(schema[factor.column], persons))
 
 
 def _scale_of(values: Array) -> tuple[float, float]:

@@ -6,15 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from penstock.base.checks import Checks, shown
-from penstock.base.errors import Problem
-from penstock.questions.effects import (
-    FORM,
-    Effect,
-    effect_of,
-    find_effect_problems,
-    read_effect,
-)
+from penstock.base.checks import Checks, within
+from penstock.base.errors import InvalidInput, Problem
+from penstock.questions.effects import Effect, effect_of, find_effect_problems, read_effect
 from penstock.questions.estimands import Estimand
 from penstock.schema import Schema
 
@@ -60,8 +54,10 @@ class Structured:
         check.whole("refits", self.refits, 0, 100)
         check.whole("planted", self.planted, 0, MOST_PLANTED)
         for text in check.sequence("effects", self.effects, 0, MOST_EFFECTS) or ():
-            if read_effect(text) is None:
-                check.add("effects", "is no effect", value=shown(text), bound=FORM)
+            try:
+                read_effect(text)
+            except InvalidInput as error:
+                check.problems += within("effects", error.problems)
         check.distinct("effects", self.effects)
         check.done()
         if self.effects and not self.planted:
@@ -71,7 +67,7 @@ class Structured:
     @property
     def requested(self) -> tuple[Effect, ...]:
         """:attr:`effects`, read."""
-        return tuple(found for text in self.effects if (found := read_effect(text)) is not None)
+        return tuple(read_effect(text) for text in self.effects)
 
     def list_effects(self, estimands: Sequence[Estimand]) -> tuple[Effect, ...]:
         """All that is planted, each once: what estimands ask for, and what is requested."""
@@ -92,7 +88,8 @@ class Structured:
                     bound=", ".join(sorted(drawn)) or "there is none",
                 )
             else:
-                check.problems += find_effect_problems(effect, schema.columns, "effects")
+                found = find_effect_problems(effect, schema.columns, estimands)
+                check.problems += within("effects", found)
         if len(schema.columns) == 2 * len(durations):
             check.add(
                 "name",
