@@ -4,7 +4,7 @@ To the linear predictor of each outcome's law, of everybody, is added
 
 .. math:: \sum_j x_{ij} Δ_j z_j,
 
-z_j the effect's column (or product of two), standardised among persons of the released population;
+z_j the effect's column (or product of two), standardised among persons of the released model;
 x_ij = ±1 or ±2, public (:mod:`penstock.mechanisms.planted`); Δ_j so many standard errors that one
 site's coefficient would have without privacy, by the released number of rows and what each tells.
 All of it is made from the released model: post-processing, and free. The effects are of the
@@ -21,7 +21,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.mechanisms.planted import choose_sizes
-from penstock.mechanisms.structured.population import Population, quasi_random
 from penstock.questions.effects import Effect, find_rows, read_factor
 from penstock.questions.grammar import Factor
 from penstock.schema import Coded, Schema
@@ -99,18 +98,16 @@ def make_planting(
     effects: Sequence[Effect],
     runs: int,
     schema: Schema,
-    population: Population,
+    persons: Coded,
     outcomes: Sequence[tuple[Drawn, Outcome]],
     rows: float,
-    power: int,
 ) -> Planting:
     """How large each effect is in each run, by what was released.
 
     Args:
+        persons: drawn from the released model, by whom columns are standardised.
         outcomes: each as planned, with its model; rows: how many were present, as released.
-        power: 2^power quasi-random persons are looked at.
     """
-    persons = population.draw(quasi_random(population.latents, power))
     found = {}
     for drawn, outcome in outcomes:
         own = [effect for effect in effects if effect.outcome == drawn.column]

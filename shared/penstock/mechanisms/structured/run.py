@@ -56,6 +56,9 @@ Bools = NDArray[np.bool_]
 _POWER = 11
 """A match looks at 2¹¹ quasi-random persons, and at all that may come of each."""
 
+_SEED = 0
+"""Of the persons by whom planted columns are standardised; public."""
+
 _ROWS_AT_ONCE = 1 << 16
 _LEAST_CHANCE = 1e-12
 """Outcomes are drawn by uniforms above it."""
@@ -260,9 +263,11 @@ def _refit(plan: StructuredPlan, schema: Schema, copy: Coded, noise: NoiseSource
 
 
 def _make_planting(plan: StructuredPlan, schema: Schema, model: Model) -> Planting:
+    if not plan.planted:
+        return Planting({})
+    persons = model.draw(1 << _POWER, np.random.default_rng(_SEED))
     outcomes = list(zip(plan.outcomes, model.outcomes, strict=True))
-    given = (plan.effects, plan.planted, schema, model.population, outcomes, model.rows, _POWER)
-    return make_planting(*given)
+    return make_planting(plan.effects, plan.planted, schema, persons, outcomes, model.rows)
 
 
 def _plant(
