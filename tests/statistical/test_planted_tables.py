@@ -94,7 +94,7 @@ def test_a_procedure_that_gives_back_what_it_gets_has_slope_one() -> None:
 def test_effects_are_planted_as_large_as_was_meant() -> None:
     """By ±1 and ±2 times about two and a half standard errors: the planted tables show it."""
     schema, study = SCHEMA, asked()
-    effects = ASKED.list_effects(study.estimands)
+    effects = ASKED.list_effects(SCHEMA, study.estimands)
     sizes = choose_sizes(RUNS, len(effects))
     tables = [parts()[f"planted/{i + 1}"] for i in range(RUNS)]
     questions = [HAZARD, *(pose_effect(e, schema.columns, (HAZARD,)) for e in effects[1:])]

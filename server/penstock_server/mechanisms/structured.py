@@ -7,6 +7,8 @@ from dataclasses import replace
 from penstock.base.text import count_text
 from penstock.mechanisms import Structured
 from penstock.mechanisms.structured.settings import has_model
+from penstock.questions.estimands import Estimand
+from penstock.questions.grammar import Product
 from penstock_server.mechanisms.protocol import EffectClass
 from penstock_server.mechanisms.tables.kind import TableKind
 
@@ -57,6 +59,14 @@ _NOT_HELD = tuple(
     )
 )
 
+_LACKS = (
+    "The tables do not hold interactions{but}, nor effects that change over time: nobody may read "
+    "their absence as no effect. Two outcomes go together only as far as the other columns say, "
+    "and whose outcome is unknown is so by chance alone."
+)
+
+_BUT = " but those that the study names (products, and effects in subgroups)"
+
 
 class StructuredKind(TableKind[Structured]):
     """Tables of a population and of models of the outcomes."""
@@ -65,9 +75,15 @@ class StructuredKind(TableKind[Structured]):
         return _HOW
 
     def tell_what_left(self) -> str:
-        runs = self.used.planted if self.used.list_effects(self.study.estimands) else 0
+        runs = self.used.planted if self.used.list_effects(self.study.schema, self.study.estimands) else 0
         told = super().tell_what_left()
         return told + _PLANTED.format(runs=count_text(runs, "table")) if runs else told
+
+    def list_limits(self, *, mechanism_variance: bool) -> tuple[list[str], list[str]]:
+        first, last = super().list_limits(mechanism_variance=mechanism_variance)
+        asked = [e for e in self.study.estimands if e.regression.compares and has_model(e)]
+        named = any(_names_interaction(e) for e in asked)
+        return first, [*last, _LACKS.format(but=_BUT if named else "")]
 
     def list_classes(self) -> list[EffectClass]:
         asked = [e for e in self.study.estimands if e.regression.compares]
@@ -79,3 +95,9 @@ class StructuredKind(TableKind[Structured]):
         if others:
             found.append(replace(_NO_MODEL, effects=_NO_MODEL.effects.format(others)))
         return [*found, _OTHER_MAIN, _PAIRS, *_NOT_HELD]
+
+
+def _names_interaction(estimand: Estimand) -> bool:
+    """A product, or an effect in a subgroup."""
+    products = any(isinstance(r, Product) for r in estimand.regressors)
+    return products or bool(estimand.where)

@@ -59,7 +59,7 @@ class _Mechanism(Mechanism[Structured, "StructuredPlan"]):
         )
 
     def list_effects(self, asked: Asked[Structured]) -> tuple[Effect, ...]:
-        return asked.settings.list_effects(asked.estimands)
+        return asked.settings.list_effects(asked.schema, asked.estimands)
 
     def counts_rows(self, asked: Asked[Structured]) -> bool:
         return True

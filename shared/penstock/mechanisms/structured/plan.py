@@ -146,7 +146,7 @@ def plan(
 
     scale = smallest_scale(lambda s: made(s).events, privacy.epsilon, privacy.delta)
     found = made(scale)
-    effects = mechanism.list_effects(estimands)
+    effects = mechanism.list_effects(schema, estimands)
     return replace(
         found,
         planted=mechanism.planted if effects else 0,

@@ -69,16 +69,18 @@ class Structured:
         """:attr:`effects`, read."""
         return tuple(read_effect(text) for text in self.effects)
 
-    def list_effects(self, estimands: Sequence[Estimand]) -> tuple[Effect, ...]:
+    def list_effects(self, schema: Schema, estimands: Sequence[Estimand]) -> tuple[Effect, ...]:
         """All that is planted, each once: what estimands ask for, and what is requested."""
-        declared = [effect_of(e) for e in estimands if has_model(e)]
+        drawn = _name_outcomes(schema, estimands)
+        asked = [e for e in estimands if e.regression.compares and e.outcome in drawn]
+        declared = map(effect_of, asked)
         return tuple(dict.fromkeys((*declared, *self.requested))) if self.planted else ()
 
     def problems(self, schema: Schema, estimands: Sequence[Estimand]) -> list[Problem]:
         """What this study and schema ask that the mechanism cannot do."""
         check = Checks("mechanism")
         durations = [c for c in schema.columns if c.event is not None]
-        drawn = {*(c.name for c in durations), *(e.outcome for e in estimands if has_model(e))}
+        drawn = _name_outcomes(schema, estimands)
         for effect in self.requested:
             if effect.outcome not in drawn:
                 check.add(
@@ -98,3 +100,9 @@ class Structured:
                 remedy="Add one, or choose another mechanism",
             )
         return check.problems
+
+
+def _name_outcomes(schema: Schema, estimands: Sequence[Estimand]) -> set[str]:
+    """The columns that are drawn from models of their own."""
+    durations = {column.name for column in schema.columns if column.event is not None}
+    return durations | {estimand.outcome for estimand in estimands if has_model(estimand)}

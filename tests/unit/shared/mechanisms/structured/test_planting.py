@@ -83,9 +83,9 @@ def test_without_an_effect_nothing_is_planted(estimands: tuple[Estimand, ...]) -
 def test_declared_effects_come_first_and_each_once() -> None:
     twice = Estimand("again", "cox", "t", "age", per=10)
     settings = asked("t ~ age", "t ~ age:sex", "t ~ ward[c]")
-    found = settings.list_effects((AGE, twice, WARD))
+    found = settings.list_effects(SCHEMA, (AGE, twice, WARD))
     assert [e.text for e in found] == ["t ~ age", "t ~ ward[b]", "t ~ age:sex", "t ~ ward[c]"]
-    assert Structured(planted=0).list_effects((AGE,)) == ()
+    assert Structured(planted=0).list_effects(SCHEMA, (AGE,)) == ()
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_what_is_planted_costs_no_budget() -> None:
 
 
 def test_what_is_added_is_so_many_standard_errors_of_a_standardised_column() -> None:
-    effects = asked("t ~ age:sex", "t ~ ward[c]").list_effects((AGE,))
+    effects = asked("t ~ age:sex", "t ~ ward[c]").list_effects(SCHEMA, (AGE,))
     given = plan(asked("t ~ age:sex", "t ~ ward[c]"), SCHEMA, N, PrivacyRequest(50.0, 1e-5), (AGE,))
     encoding, found, present = rows()
     coded = encoding.decode(found[:, 0])
