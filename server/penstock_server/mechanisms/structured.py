@@ -75,7 +75,11 @@ class StructuredKind(TableKind[Structured]):
         return _HOW
 
     def tell_what_left(self) -> str:
-        runs = self.used.planted if self.used.list_effects(self.study.schema, self.study.estimands) else 0
+        runs = (
+            self.used.planted
+            if self.used.list_effects(self.study.schema, self.study.estimands)
+            else 0
+        )
         told = super().tell_what_left()
         return told + _PLANTED.format(runs=count_text(runs, "table")) if runs else told
 
