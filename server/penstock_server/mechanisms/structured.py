@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from penstock.base.text import count_text
 from penstock.mechanisms import Structured
 from penstock.mechanisms.structured.settings import has_model
+from penstock.questions.estimands import Estimand
+from penstock.questions.grammar import Product
+from penstock_server.mechanisms.protocol import EffectClass
 from penstock_server.mechanisms.tables.kind import TableKind
 
 _HOW = (
@@ -13,24 +19,53 @@ _HOW = (
     "in all of these was cut to a bound."
 )
 
-_HOLDS = (
-    "The tables hold {held}. They hold the other columns' distributions, and how pairs of them "
-    "rise and fall together."
+_PLANTED = (
+    " In {runs} more effects of known size were planted into the released model, and the whole "
+    "private procedure was repeated on what was drawn from it: what came back says what the tables "
+    "hold. That costs no privacy."
 )
 
-_MAIN = "the main effects of all other columns on each duration"
-_DECLARED = f"the regressions that the study declares ({{}}), and {_MAIN}"
-
-_IN_PART = (
-    "These estimands' outcomes have no model of their own, and the tables hold what pairs of "
-    "columns say of them, no more: {}."
+_DECLARED = EffectClass(
+    "what estimands ask for: {}",
+    "yes",
+    "Drawn from a model of the outcome that has them. How much of each came back is said beside "
+    "its estimate, where effects were planted.",
+)
+_OTHER_MAIN = EffectClass(
+    "effects of other columns on a duration, one by one",
+    "in part",
+    "In the model of the outcome, with less of the budget: with few persons or a small ε they are "
+    "mostly noise.",
+)
+_PAIRS = EffectClass(
+    "how two of the other columns go together",
+    "in part",
+    "As far as a correlation of normal scores says it: they rise and fall together, or against "
+    "each other.",
+)
+_NO_MODEL = EffectClass(
+    "estimands whose outcome has no model of its own: {}",
+    "in part",
+    "The tables hold what pairs of columns say of them, no more.",
+)
+_NOT_HELD = tuple(
+    EffectClass(effects, "no", "Not in the model. Their absence is not evidence of none.")
+    for effects in (
+        "interactions that no estimand declares",
+        "effects that are no straight line, and no spline that an estimand declares",
+        "effects that change over time",
+        "what two outcomes have in common beyond the other columns",
+        "whom an outcome is unknown of",
+    )
 )
 
 _LACKS = (
-    "The tables do not hold interactions, nor effects that change over time: nobody may read their "
-    "absence as no effect. Two outcomes go together only as far as the other columns say, and "
-    "whose outcome is unknown is so by chance alone."
+    "The tables do not hold interactions{but}, nor effects that change over time: nobody may read "
+    "their absence as no effect. Two outcomes go together only as far as the other columns say, "
+    "and whose outcome is unknown is so by chance alone."
 )
+
+_BUT = " but those that the study names (products, and effects in subgroups)"
 
 
 class StructuredKind(TableKind[Structured]):
@@ -39,12 +74,34 @@ class StructuredKind(TableKind[Structured]):
     def tell_how(self) -> str:
         return _HOW
 
+    def tell_what_left(self) -> str:
+        runs = (
+            self.used.planted
+            if self.used.list_effects(self.study.schema, self.study.estimands)
+            else 0
+        )
+        told = super().tell_what_left()
+        return told + _PLANTED.format(runs=count_text(runs, "table")) if runs else told
+
     def list_limits(self, *, mechanism_variance: bool) -> tuple[list[str], list[str]]:
         first, last = super().list_limits(mechanism_variance=mechanism_variance)
+        asked = [e for e in self.study.estimands if e.regression.compares and has_model(e)]
+        named = any(_names_interaction(e) for e in asked)
+        return first, [*last, _LACKS.format(but=_BUT if named else "")]
+
+    def list_classes(self) -> list[EffectClass]:
         asked = [e for e in self.study.estimands if e.regression.compares]
-        held = [e.name for e in asked if has_model(e)]
-        others = [e.name for e in asked if not has_model(e)]
-        said = [_HOLDS.format(held=_DECLARED.format(", ".join(held)) if held else _MAIN), _LACKS]
+        held = ", ".join(e.name for e in asked if has_model(e))
+        others = ", ".join(e.name for e in asked if not has_model(e))
+        found = []
+        if held:
+            found.append(replace(_DECLARED, effects=_DECLARED.effects.format(held)))
         if others:
-            said.append(_IN_PART.format(", ".join(others)))
-        return first, [*last, *said]
+            found.append(replace(_NO_MODEL, effects=_NO_MODEL.effects.format(others)))
+        return [*found, _OTHER_MAIN, _PAIRS, *_NOT_HELD]
+
+
+def _names_interaction(estimand: Estimand) -> bool:
+    """A product, or an effect in a subgroup."""
+    products = any(isinstance(r, Product) for r in estimand.regressors)
+    return products or bool(estimand.where)

@@ -16,6 +16,7 @@ Sources: Cox 1972, JRSS B 34, 187–220; Efron 1977, JASA 72, 557–565.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,25 +40,27 @@ class CoxFit:
     to_gain: float
 
 
-def fit_cox(time: Array, event: Array, design: Array) -> CoxFit:
+def fit_cox(time: Array, event: Array, design: Array, strata: Array | None = None) -> CoxFit:
     """The maximum of Efron's partial likelihood, as near as steps get to it.
 
     Args:
         time: (n,), finite; event: (n,) 0 or 1, at least one event; design: (n, p), standardised.
+        strata: (n,) a number for each row's stratum, outside of which nobody is at risk with it;
+            None: there is but one.
 
     Raises:
         LinAlgError: the information is singular.
     """
-    risk = _Risk.of(time, event, design)
+    risks = _split(time, event, design, strata)
     beta = np.zeros(design.shape[1])
-    value, score, information = risk.derivatives(beta)
+    value, score, information = _add(risks, beta)
     for _ in range(_ROUNDS):
         step = np.linalg.solve(information, score)
         gain = 0.5 * float(score @ step)
         if not gain >= 0:  # not even concave in numbers: far out, where nothing is identified
             break
         for _ in range(_HALVINGS):
-            found = risk.derivatives(beta + step)
+            found = _add(risks, beta + step)
             # Near the maximum the gain is below rounding.
             if np.isfinite(found[0]) and found[0] >= value - 1e-12 * abs(value):
                 break
@@ -69,6 +72,23 @@ def fit_cox(time: Array, event: Array, design: Array) -> CoxFit:
             break
     covariance = np.asarray(np.linalg.inv(information), dtype=np.float64)
     return CoxFit(beta, covariance, 0.5 * float(score @ covariance @ score))
+
+
+def _split(time: Array, event: Array, design: Array, strata: Array | None) -> list[_Risk]:
+    """Of each stratum with an event: without one, nothing is learnt of it."""
+    if strata is None:
+        return [_Risk.of(time, event, design)]
+    rows = [strata == number for number in np.unique(strata)]
+    return [_Risk.of(time[own], event[own], design[own]) for own in rows if event[own].any()]
+
+
+def _add(risks: Sequence[_Risk], beta: Array) -> tuple[float, Array, Array]:
+    """The derivatives of all strata together."""
+    first, *others = (risk.derivatives(beta) for risk in risks)
+    value, score, information = first
+    for more in others:
+        value, score, information = value + more[0], score + more[1], information + more[2]
+    return value, score, information
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,13 @@ a row is drawn from the one and then from the others.
 
 A table has as many rows as its model was fitted on, *as released*: the margins' noisy count, at
 most n·k. n·k rows are drawn all the same, and the rest dropped. A refit is the same procedure, with
-fresh noise, on the rows of a copy: no private row is looked at again.
+fresh noise, on the rows of a copy: no private row is looked at again. A planted run is the same on
+the rows of a table that was drawn from the model with some effects changed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -22,7 +23,13 @@ from numpy.typing import NDArray
 
 from penstock.base.errors import InvalidInput, Problem
 from penstock.mechanisms.parts import Progress
-from penstock.mechanisms.released import name_copy, name_refit, refit_copy
+from penstock.mechanisms.released import (
+    name_copy,
+    name_planted,
+    name_recovered,
+    name_refit,
+    refit_copy,
+)
 from penstock.mechanisms.structured.counting import Counts, release_margins
 from penstock.mechanisms.structured.matching import match_outcome
 from penstock.mechanisms.structured.outcomes.hazards import Survival, Times
@@ -32,6 +39,7 @@ from penstock.mechanisms.structured.plan import (
     list_durations,
     make_grids,
 )
+from penstock.mechanisms.structured.planting import Planting, make_planting
 from penstock.mechanisms.structured.population import (
     Population,
     fit_population,
@@ -48,9 +56,20 @@ Bools = NDArray[np.bool_]
 _POWER = 11
 """A match looks at 2¹¹ quasi-random persons, and at all that may come of each."""
 
+_SEED = 0
+"""Of the persons by whom planted columns are standardised; public."""
+
 _ROWS_AT_ONCE = 1 << 16
 _LEAST_CHANCE = 1e-12
 """Outcomes are drawn by uniforms above it."""
+
+
+Add = Callable[[str, Coded], Array | None]
+"""What is added to the linear predictors of an outcome (its column) of persons."""
+
+
+def _add_nothing(outcome: str, persons: Coded) -> None:
+    """To a table as it was fitted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +87,11 @@ class Outcome:
     parameters: Array
     unknown: float
 
-    def draw(self, persons: Coded, rng: np.random.Generator) -> Coded:
-        """The two columns of these persons."""
+    def draw(self, persons: Coded, rng: np.random.Generator, added: Array | None = None) -> Coded:
+        """The two columns of these persons; ``added`` to their linear predictors."""
         z, _ = self.design.of(persons)
         uniforms = np.maximum(rng.random((len(z), 2)), _LEAST_CHANCE)
-        drawn = self.model.draw(self.parameters, z, uniforms)
+        drawn = self.model.draw(self.parameters, z, uniforms, added)
         gone = rng.random(len(z)) < self.unknown
         for column in (self.column, self.event):
             if column.nullable:
@@ -94,13 +113,13 @@ class Model:
     outcomes: tuple[Outcome, ...]
     rows: float
 
-    def draw(self, count: int, rng: np.random.Generator) -> Coded:
-        """So many rows, in no order."""
+    def draw(self, count: int, rng: np.random.Generator, add: Add = _add_nothing) -> Coded:
+        """So many rows, in no order; ``add``: what is planted."""
         parts = []
         for at in range(0, count, _ROWS_AT_ONCE):
             few = min(_ROWS_AT_ONCE, count - at)
             row = self.population.draw(rng.standard_normal((few, self.population.latents)))
-            drawn = [outcome.draw(row, rng) for outcome in self.outcomes]
+            drawn = [one.draw(row, rng, add(one.column.name, row)) for one in self.outcomes]
             for columns in drawn:
                 row.update(columns)
             parts.append(row)
@@ -119,7 +138,7 @@ def draw(
     progress: Progress | None = None,
     threads: int = 1,
 ) -> Iterator[tuple[str, Coded]]:
-    """The tables one by one, by name: the copies, then the refits.
+    """The tables one by one, by name: the copies, the refits, and what is planted.
 
     Relation: zero-out with public n; charged as ``plan.events``.
 
@@ -142,17 +161,29 @@ def draw(
         if index < plan.refits:  # later ones have no refit made from them
             kept.append(table)
         yield name_copy(index + 1), table
-    made = 0
     with ThreadPoolExecutor(threads) as pool:
-        while made < plan.refits:
-            numbers = range(made + 1, min(made + threads, plan.refits) + 1)
+        for numbers in _in_turn(plan.refits, threads):
             sources = [child(noise) for _ in numbers]
             of = [kept[refit_copy(number, plan.copies) - 1] for number in numbers]
             tables = list(pool.map(partial(_refit, plan, schema), of, sources))
             for number, table in zip(numbers, tables, strict=True):
                 yield name_refit(number), table
-            made += len(numbers)
-            _tell(progress, plan, made)
+            _tell(progress, plan, numbers[-1])
+        kept.clear()
+        planting = _make_planting(plan, schema, model)
+        for numbers in _in_turn(plan.planted, threads):
+            sources = [child(noise) for _ in numbers]
+            both = list(pool.map(partial(_plant, plan, model, planting), numbers, sources))
+            for number, (planted, recovered) in zip(numbers, both, strict=True):
+                yield name_planted(number), planted
+                yield name_recovered(number), recovered
+            _tell(progress, plan, plan.refits + numbers[-1])
+
+
+def _in_turn(count: int, threads: int) -> Iterator[range]:
+    """The numbers from 1, as many at a time as there are threads."""
+    for first in range(1, count + 1, threads):
+        yield range(first, min(first + threads, count + 1))
 
 
 def fit(
@@ -202,7 +233,7 @@ def _fit_outcome(
 ) -> Outcome:
     column = schema[drawn.column]
     persons = population.draw(quasi_random(population.latents, _POWER))
-    design = make_design(population, persons, drawn.terms, drawn.adjusted)
+    design = make_design(population, persons, drawn.terms, drawn.adjusted, drawn.extras)
     seen, _ = design.of(persons)
     times = Times.read(column, counts.times[index], counts.sd)
     model = Survival(times, seen, design.linear, design.importance)
@@ -219,9 +250,9 @@ def size(plan: StructuredPlan, model: Model) -> int:
     return min(round(model.rows), plan.persons * plan.rows)
 
 
-def _draw(plan: StructuredPlan, model: Model, noise: NoiseSource) -> Coded:
+def _draw(plan: StructuredPlan, model: Model, noise: NoiseSource, add: Add = _add_nothing) -> Coded:
     """One table. All n·k rows are drawn, whatever the count: no time depends on it."""
-    table, count = model.draw(plan.persons * plan.rows, noise.generator()), size(plan, model)
+    table, count = model.draw(plan.persons * plan.rows, noise.generator(), add), size(plan, model)
     return {name: values[:count].copy() for name, values in table.items()}
 
 
@@ -229,6 +260,22 @@ def _refit(plan: StructuredPlan, schema: Schema, copy: Coded, noise: NoiseSource
     """A table from a model that was fitted on the rows of a copy."""
     coded, present = _rows_of(plan, copy, noise)
     return _draw(plan, fit(plan, schema, coded, present, noise), noise)
+
+
+def _make_planting(plan: StructuredPlan, schema: Schema, model: Model) -> Planting:
+    if not plan.planted:
+        return Planting({})
+    persons = model.draw(1 << _POWER, np.random.default_rng(_SEED))
+    outcomes = list(zip(plan.outcomes, model.outcomes, strict=True))
+    return make_planting(plan.effects, plan.planted, schema, persons, outcomes, model.rows)
+
+
+def _plant(
+    plan: StructuredPlan, model: Model, planting: Planting, run: int, noise: NoiseSource
+) -> tuple[Coded, Coded]:
+    """A table of the model with effects planted, and a table from a model fitted on its rows."""
+    planted = _draw(plan, model, noise, partial(planting.add, run))
+    return planted, _refit(plan, model.schema, planted, noise)
 
 
 def _rows_of(plan: StructuredPlan, copy: Coded, noise: NoiseSource) -> tuple[Coded, Bools]:
@@ -244,10 +291,10 @@ def _rows_of(plan: StructuredPlan, copy: Coded, noise: NoiseSource) -> tuple[Cod
     return coded, present
 
 
-def _tell(progress: Progress | None, plan: StructuredPlan, refits: int) -> None:
-    """So many refits are made, and the model of the copies."""
+def _tell(progress: Progress | None, plan: StructuredPlan, fits: int) -> None:
+    """So many fits are made beside the model of the copies."""
     if progress is not None:
-        progress(1 + refits, 1 + plan.refits)
+        progress(1 + fits, 1 + plan.refits + plan.planted)
 
 
 def _check_shapes(plan: StructuredPlan, encoding: Encoding, rows: Array, present: Bools) -> None:

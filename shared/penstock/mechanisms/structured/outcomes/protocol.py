@@ -28,10 +28,13 @@ class OutcomeModel(ABC, Generic[Reference]):
 
     Attributes:
         coefficients: of the design, the first entries of θ; own: further entries of θ.
+        unit: what is much on the scale of the linear predictor: 1 where it is the logarithm of
+            odds, of a rate or of a hazard, else about an sd of what it does not explain.
     """
 
     coefficients: int
     own: int
+    unit: float = 1.0
 
     @property
     def size(self) -> int:
@@ -80,9 +83,17 @@ class OutcomeModel(ABC, Generic[Reference]):
         """
 
     @abstractmethod
-    def draw(self, theta: Array, design: Array, uniforms: Array) -> Coded:
+    def information(self, theta: Array) -> float:
+        """What a person tells on average of a number that is added to everybody's linear predictor,
+        by Fisher: the inverse of its variance, of one person, in squares of :attr:`unit`."""
+
+    @abstractmethod
+    def draw(
+        self, theta: Array, design: Array, uniforms: Array, added: Array | None = None
+    ) -> Coded:
         """The outcome's columns of any persons.
 
         Args:
             design: (N, coefficients); uniforms: (N, 2) in (0, 1).
+            added: (N,) to their linear predictors: effects that θ does not have.
         """
