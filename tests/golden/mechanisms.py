@@ -85,7 +85,7 @@ STUDIES: dict[str, Settings] = {
     "sketch": SlicedWasserstein(copies=2, refits=2, steps=4, bases=2, bins=8, batch=30),
     "resampled": SlicedWasserstein("resampled", 2, 1, 4, bases=1, batch=30, step=0.1),
     "presampled": SlicedWasserstein("presampled", 2, 1, 4, bases=2),
-    "structured": Structured(copies=2, refits=2),
+    "structured": Structured(copies=2, refits=2, planted=0),
     "trajectory": Trajectory(
         "visit", copies=2, refits=1, particles=6, paths=5, path_times=9, steps=4
     ),

@@ -52,6 +52,7 @@ SHORT: dict[str, dict[str, object]] = {
         ("sliced-wasserstein", 2000, 8, 1, {"variant": "presampled", "steps": 10}),
         ("structured", 5000, 20, 1, {}),
         ("structured", 450, 8, 2, {}),
+        ("structured", 5000, 12, 2, {"planted": 2, "effects": ("t ~ x2:x3",)}),
         ("trajectory", 1667, 20, 1, {}),
         ("trajectory", 200, 5, 1, {"particles": 300}),
         ("gibbs", 5000, 20, 1, {}),

@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from tests.conftest import SCHEMA, World
 from tests.support.timed import Slow, Timed
 
-from penstock.mechanisms import MECHANISMS, Gibbs, Maf
+from penstock.mechanisms import MECHANISMS, Gibbs, Maf, Structured
 from penstock.mechanisms.released import Kind
+from penstock.questions.estimands import Estimand
 from penstock.schema import Column, Schema
 from penstock_client.rows.snapshot import arrange_by_person, load_rows, recode_levels
 from penstock_client.work import rehearsal
@@ -185,6 +186,44 @@ def test_the_estimate_holds_every_fit_refit_and_table(copies, refits, steps, tim
     )
     truth = 1.7 * (now[0] - began) + checking * (copies + refits)
     assert planned == pytest.approx(truth, rel=1e-6)
+
+
+OUTCOME = Schema(
+    (
+        Column("years", "duration", upper=10, event="died"),
+        Column("died", "event"),
+        Column("age", "integer", lower=18, upper=100),
+    )
+)
+HAZARD = Estimand("hazard", "cox", "years", "age")
+
+
+@pytest.mark.parametrize("planted", [0, 1, 12])
+def test_the_estimate_holds_every_planted_run(planted):
+    """Each a table with effects in it, a fit, and the table of that."""
+    now = [0.0]
+
+    def release(copies, refits, runs):
+        timing = Timing(lambda: now[0])
+        made = [(Kind.COPY, 5.0)] + [(Kind.COPY, 1.0)] * (copies - 1) + [(Kind.REFIT, 3.0)] * refits
+        for kind, took in made + [(Kind.PLANTED, 4.0), (Kind.RECOVERED, 0.5)] * runs:
+            now[0] += took
+            timing.part(kind)
+        timing.part(Kind.ONCE)
+        return timing
+
+    mechanism = Structured(copies=4, refits=7, planted=planted)
+    study = World(Path()).study(
+        sites=("a",), mechanism=mechanism, schema=OUTCOME, estimands=(HAZARD,)
+    )
+    short = shortened(study, MECHANISMS["structured"]).mechanism
+    assert short == Structured(copies=2, refits=1, planted=min(1, planted))
+    found = release(short.copies, short.refits, short.planted).measured()
+    began = now[0]
+    release(4, 7, planted)
+    few = 2 + 1 + 2 * short.planted
+    planned = seconds(study, MECHANISMS["structured"], replace(found, checked=0.1 * few))
+    assert planned == pytest.approx(now[0] - began + 0.1 * (4 + 7 + 2 * planted))
 
 
 def _study(mechanism):

@@ -132,7 +132,11 @@ CASES = {
     "presampled": Case(
         SlicedWasserstein(variant="presampled", copies=1, refits=0, steps=3, bases=1)
     ),
-    "structured": Case(Structured(copies=1, refits=0), (COX,), data=tuple(DATA)),
+    "structured": Case(
+        Structured(copies=1, refits=0, planted=1, effects=("years ~ age:sex",)),
+        (COX,),
+        data=tuple(DATA),
+    ),
     "structured, numbers": Case(Structured(copies=1, refits=0), (COX, OLS, LOGISTIC)),
     "trajectory": Case(
         Trajectory("stage", copies=1, refits=0, particles=8, paths=4, steps=3), data=tuple(DATA)

@@ -72,7 +72,7 @@ def tables(
 ) -> tuple[dict[str, np.ndarray], list[dict[str, np.ndarray]]]:
     """The cohort, and its copies."""
     real, encoding = cohort(seed, interaction), Encoding(SCHEMA)
-    asked = Structured(copies=5, refits=0)
+    asked = Structured(copies=5, refits=0, planted=0)
     rows, present = encoding.encode(real, np.random.default_rng(1))
     planned = plan(asked, SCHEMA, N, PrivacyRequest(EPSILON, 1e-5), asked_of)
     given = (encoding, rows[:, None], present[:, None], SeededNoise(seed))
@@ -162,7 +162,7 @@ def test_columns_and_events_are_those_of_the_cohort() -> None:
 def test_an_unknown_outcome_is_unknown_in_the_tables() -> None:
     time, event = (replace(column, nullable=True) for column in SCHEMA.columns[:2])
     schema = replace(SCHEMA, columns=(time, event, *SCHEMA.columns[2:]))
-    real, encoding, asked = cohort(3), Encoding(schema), Structured(copies=1, refits=0)
+    real, encoding, asked = cohort(3), Encoding(schema), Structured(copies=1, refits=0, planted=0)
     gone = np.random.default_rng(5).random(N) < 0.25
     coded = {**real, "time": np.where(gone, np.nan, real["time"])}
     rows, present = encoding.encode(coded, np.random.default_rng(1))

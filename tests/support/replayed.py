@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
 from typing import Any
@@ -243,12 +243,13 @@ def _slices() -> Iterator[Study]:
 
 
 def _structures() -> Iterator[Study]:
-    small = Structured(copies=2, refits=3)
+    small = Structured(copies=2, refits=3, planted=0)
+    planted = replace(small, planted=2, effects=("t ~ a:b",))
     for k in (1, 3):
         yield Study(f"every column, k = {k}", small, cohort(k))
         yield Study(f"two outcomes, k = {k}", small, two_ends(k))
         yield Study(f"no outcome, k = {k}", small, visits(k))
-        yield Study(f"cox, k = {k}", small, trial(k), estimand=QUESTIONS["cox"])
+        yield Study(f"cox, k = {k}", planted, trial(k), estimand=QUESTIONS["cox"])
         every = tuple(QUESTIONS[name] for name in ("ols", "logistic", "poisson"))
         named = f"every regression, k = {k}"
         yield Study(named, small, trial(k), estimand=QUESTIONS["cox"], further=every)

@@ -30,8 +30,9 @@ FEW_PERSONS = 50
 SHORT, LONG = 1, 65
 """Steps of the runs that are timed. A study of no more than the longer is run with all of them."""
 
-COPIES, REFITS = 2, 1
-"""Of the run that times them: a first copy, a further one, a refit."""
+COPIES, REFITS, PLANTED = 2, 1, 1
+"""Of the run that times them: a first copy, a further one, a refit, a planted run where there are
+any."""
 
 _MISSING = 0.2
 """Share of rows in which a value is missing."""
@@ -52,7 +53,8 @@ class Measured:
     Attributes:
         first: from the start to the first copy, with :data:`SHORT` steps: all that is done once.
         step: of a fit.
-        copy: a further copy; refit: a fit on the rows of a copy, and its table.
+        copy: a further copy; refit: a fit on the rows of a copy, and its table; planted: a table
+            with effects planted, a fit on its rows, and the table of that.
         rest: all else that is done once, such as paths and the end of the file.
         pace: seconds of the clock for one of the processor (all its cores).
         checked: looking through the short release again, at the gate: by the clock.
@@ -62,6 +64,7 @@ class Measured:
     step: float = 0.0
     copy: float = 0.0
     refit: float = 0.0
+    planted: float = 0.0
     rest: float = 0.0
     pace: float = 1.0
     checked: float = 0.0
@@ -88,17 +91,18 @@ def few_steps(study: Study, mechanism: AnyMechanism) -> bool:
 def seconds(study: Study, mechanism: AnyMechanism, measured: Measured) -> float:
     """What the whole release takes, by what its parts took.
 
-    T = pace (first + rest + (c - 1) · copy + r · refit + (1 + r)(s - SHORT) · step) + t · checked
-    for c copies, r refits and s steps, where t is how many times the tables of the short release
-    they are. With few steps there is no term of them.
+    T = pace (first + rest + (c - 1) · copy + r · refit + (1 + r)(s - SHORT) · step + p · planted)
+    + t · checked for c copies, r refits, s steps and p planted runs, where t is how many times the
+    tables of the short release they are. With few steps there is no term of them.
     """
     once = measured.first + measured.rest
     c, r = study.mechanism.copies, study.mechanism.refits
+    p = len(mechanism.shape(study.asked, 1).of_kind(Kind.PLANTED))
     steps = mechanism.steps(study.mechanism)
     more = 0 if steps is None or steps <= LONG else steps - SHORT
     fits = r * measured.refit + (1 + r) * more * measured.step
-    times = (c + r) / (min(COPIES, c) + min(REFITS, r))
-    parts = once + (c - 1) * measured.copy + fits
+    times = (c + r + 2 * p) / (min(COPIES, c) + min(REFITS, r) + 2 * min(PLANTED, p))
+    parts = once + (c - 1) * measured.copy + fits + p * measured.planted
     return measured.pace * parts + times * measured.checked
 
 
@@ -140,7 +144,9 @@ class Timing:
         step = 0.0 if long is None else long._between_steps()
         if long is not None and step is None:
             step = max(0.0, long.first - self.first) / (LONG - SHORT)
-        return Measured(self.first, step or 0.0, took[Kind.COPY], took[Kind.REFIT], took[Kind.ONCE])
+        planted = took[Kind.PLANTED] + took[Kind.RECOVERED]
+        made = (took[Kind.COPY], took[Kind.REFIT], planted, took[Kind.ONCE])
+        return Measured(self.first, step or 0.0, *made)
 
     def _between_steps(self) -> float | None:
         """Seconds of a step; None where they were not told of one by one."""

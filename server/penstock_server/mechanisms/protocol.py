@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
 from penstock.questions.estimands import Estimand
 from penstock.schema import Coded
@@ -47,6 +47,19 @@ class ReleaseWords:
     counts_by_site: str
     counts_copies: bool
     reproduce: str
+
+
+@dataclass(frozen=True, slots=True)
+class EffectClass:
+    """Effects of one class of a mechanism's model, and whether its tables hold them.
+
+    Attributes:
+        effects: which; held: whether, by what the model is; text: as far as what, in a sentence.
+    """
+
+    effects: str
+    held: Literal["yes", "in part", "no"]
+    text: str
 
 
 class Results(Protocol):
@@ -119,6 +132,10 @@ class MechanismKind(ABC, Generic[Settings]):
 
     def list_warnings(self) -> list[tuple[str, str]]:
         """Code and text of what a reader must know before the numbers."""
+        return []
+
+    def list_classes(self) -> list[EffectClass]:
+        """What its tables can hold, and what they cannot, by class of its model; none: not said."""
         return []
 
     @abstractmethod

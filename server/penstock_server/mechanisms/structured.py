@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import replace
 
+from penstock.base.text import count_text
 from penstock.mechanisms import Structured
-from penstock.mechanisms.structured.declared import Drawn, has_model, list_outcomes
+from penstock.mechanisms.structured.declared import has_model, list_outcomes
 from penstock.questions.estimands import Estimand
 from penstock.questions.grammar import Product
+from penstock_server.mechanisms.protocol import EffectClass
 from penstock_server.mechanisms.tables.kind import TableKind
 
 _HOW = (
@@ -17,22 +19,51 @@ _HOW = (
     "fitted to noisy sums; each person's part in all of these was cut to a bound."
 )
 
-_HOLDS = (
-    "The tables hold {held}. They hold the other columns' distributions, and how pairs of them "
-    "rise and fall together."
+_PLANTED = (
+    " In {runs} more effects of known size were planted into the released model, and the whole "
+    "private procedure was repeated on what was drawn from it: what came back says what the tables "
+    "hold. That costs no privacy."
 )
 
-_MAIN = "the main effects of all other columns on each {}"
-_DECLARED = "the regressions that the study declares ({}), and {}"
-
-_WITH_DURATION = (
-    "These estimands ask of an event as such, which was drawn together with its duration: the "
-    "tables hold what the hazard model of that duration says of it, no more: {}."
+_DECLARED = EffectClass(
+    "what estimands ask for: {}",
+    "yes",
+    "Drawn from a model of the outcome that has them. How much of each came back is said beside "
+    "its estimate, where effects were planted.",
 )
-_IN_PART = (
-    "These estimands' outcomes have no model of their own, since the outcomes are asked of in a "
-    "circle, each as a covariate of the other: the tables hold what the other models, and pairs of "
-    "columns, say of them: {}."
+_OTHER_MAIN = EffectClass(
+    "effects of other columns on {}, one by one",
+    "in part",
+    "In the model of the outcome, with less of the budget: with few persons or a small ε they are "
+    "mostly noise.",
+)
+_PAIRS = EffectClass(
+    "how two of the other columns go together",
+    "in part",
+    "As far as a correlation of normal scores says it: they rise and fall together, or against "
+    "each other.",
+)
+_WITH_DURATION = EffectClass(
+    "estimands of an event as such: {}",
+    "in part",
+    "It was drawn together with its duration: the tables hold what the hazard model of that "
+    "duration says of it, no more.",
+)
+_IN_CIRCLE = EffectClass(
+    "estimands whose outcome has no model of its own: {}",
+    "in part",
+    "Outcomes are asked of in a circle, each as a covariate of the other: the tables hold what the "
+    "other models, and pairs of columns, say of it.",
+)
+_NOT_HELD = tuple(
+    EffectClass(effects, "no", "Not in the model. Their absence is not evidence of none.")
+    for effects in (
+        "interactions that no estimand declares",
+        "effects that are no straight line, and no spline that an estimand declares",
+        "effects that change over time",
+        "what two durations have in common beyond the other columns",
+        "whom an outcome is unknown of",
+    )
 )
 
 _LACKS = (
@@ -50,29 +81,39 @@ class StructuredKind(TableKind[Structured]):
     def tell_how(self) -> str:
         return _HOW
 
+    def tell_what_left(self) -> str:
+        runs = (
+            self.used.planted
+            if self.used.list_effects(self.study.schema, self.study.estimands)
+            else 0
+        )
+        told = super().tell_what_left()
+        return told + _PLANTED.format(runs=count_text(runs, "table")) if runs else told
+
     def list_limits(self, *, mechanism_variance: bool) -> tuple[list[str], list[str]]:
         first, last = super().list_limits(mechanism_variance=mechanism_variance)
+        outcomes = list_outcomes(self.study.schema, self.study.estimands)
+        asked = [e for e in self.study.estimands if e.regression.compares]
+        named = any(_names_interaction(e) for e in asked if has_model(e, outcomes))
+        return first, [*last, _LACKS.format(but=_BUT if named else "")]
+
+    def list_classes(self) -> list[EffectClass]:
         schema, estimands = self.study.schema, self.study.estimands
         outcomes = list_outcomes(schema, estimands)
         asked = [e for e in estimands if e.regression.compares]
-        others = [e for e in asked if not has_model(e, outcomes)]
+        held = [e for e in asked if has_model(e, outcomes)]
+        others = [e for e in asked if e not in held]
         events = [e for e in others if schema[e.outcome].kind == "event"]
         circle = [e for e in others if e not in events]
-        named = any(_names_interaction(e) for e in asked if has_model(e, outcomes))
-        lacks = _LACKS.format(but=_BUT if named else "")
-        said = [_HOLDS.format(held=_tell_held(outcomes, asked)), lacks]
-        for text, of in ((_WITH_DURATION, events), (_IN_PART, circle)):
-            if of:
-                said.append(text.format(", ".join(e.name for e in of)))
-        return first, [*last, *said]
-
-
-def _tell_held(outcomes: Sequence[Drawn], asked: Sequence[Estimand]) -> str:
-    """What the outcomes' models hold."""
-    held = [e.name for e in asked if has_model(e, outcomes)]
-    only_durations = all(outcome.lasting for outcome in outcomes)
-    main = _MAIN.format("duration" if only_durations else "duration and outcome")
-    return _DECLARED.format(", ".join(held), main) if held else main
+        only_durations = all(outcome.lasting for outcome in outcomes)
+        on = "a duration" if only_durations else "a duration or an outcome"
+        main = replace(_OTHER_MAIN, effects=_OTHER_MAIN.effects.format(on))
+        found = [
+            replace(kind, effects=kind.effects.format(", ".join(e.name for e in of)))
+            for kind, of in ((_DECLARED, held), (_WITH_DURATION, events), (_IN_CIRCLE, circle))
+            if of
+        ]
+        return [*found, main, _PAIRS, *_NOT_HELD]
 
 
 def _names_interaction(estimand: Estimand) -> bool:

@@ -17,7 +17,7 @@ from penstock_server.report.inputs import ReportInputs, SiteInput, SiteRelease
 __all__ = ["ReportInputs", "SiteInput", "SiteRelease", "build_report", "report_schema"]
 
 FORMAT = "penstock.report"
-FORMAT_VERSION = "1.3"
+FORMAT_VERSION = "1.4"
 
 
 def build_report(inputs: ReportInputs) -> Json:
@@ -33,14 +33,17 @@ def build_report(inputs: ReportInputs) -> Json:
 
 
 def complete_report(report: Json) -> Json:
-    """A kept report of format 1.0, with what later ones added to it; another one as it is."""
-    if report["format_version"] != "1.0":
+    """A kept report of an older format, with what later ones added to it; another one as it is."""
+    if report["format_version"] == FORMAT_VERSION:
         return report
-    added: Json = {"format_version": FORMAT_VERSION}
+    absent: Json = {}
     for section in SECTIONS:
-        added |= section.absent
-    added["estimands"] = [{**e, "fitted": MODELS.of(e["model"]).title} for e in report["estimands"]]
-    return {**report, **_ordered(added)}
+        absent |= section.absent
+    estimands = [
+        {"fitted": MODELS.of(e["model"]).title, "held": None, **e} for e in report["estimands"]
+    ]
+    changed = {"format_version": FORMAT_VERSION, "estimands": estimands}
+    return _ordered({**absent, **report, **changed})
 
 
 def _ordered(part: Json) -> Json:

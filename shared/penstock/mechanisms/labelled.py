@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 COPY, PATH = "_copy", "_path"
+_LABELLED = (Kind.COPY, Kind.REFIT, Kind.ONCE)
 _PARTICLE = -1
 
 _NOTHING = np.iinfo(np.int32).min
@@ -45,6 +46,8 @@ def has_labels(shape: Shape) -> bool:
     """Whether labels can tell a release's parts apart: whether older versions could hold it."""
     alike = len({part.schema for part in shape.parts}) == 1
     once = shape.of_kind(Kind.ONCE)
+    if any(part.kind not in _LABELLED for part in shape.parts):
+        return False
     return alike and (len(shape.parts) == 1 or all(p.name in (PARTICLES, PATHS) for p in once))
 
 

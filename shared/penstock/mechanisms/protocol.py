@@ -31,6 +31,7 @@ from penstock.mechanisms.memory import Memory
 from penstock.mechanisms.parts import Part, Progress
 from penstock.mechanisms.released import Shape
 from penstock.privacy.request import PrivacyRequest
+from penstock.questions.effects import Effect
 from penstock.questions.estimands import Estimand
 from penstock.schema import Schema
 
@@ -221,6 +222,11 @@ class Mechanism(ABC, Generic[S, P]):
     @abstractmethod
     def counts_rows(self, asked: Asked[S]) -> bool:
         """Whether a release holds a noisy count of the rows, and its tables have so many."""
+
+    def list_effects(self, asked: Asked[S]) -> tuple[Effect, ...]:
+        """What is planted into the released model to see what comes back, in the order of
+        :func:`~penstock.mechanisms.planted.choose_sizes` among those of one outcome."""
+        return ()
 
     @abstractmethod
     def run(

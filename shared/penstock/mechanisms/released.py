@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 ANSWER, PARTICLES, PATHS = "answer", "particles", "paths"
-"""Names of parts that a release has once; those of tables are :func:`name_copy`'s and
-:func:`name_refit`'s."""
+"""Names of parts that a release has once; those of tables are :func:`name_copy`'s,
+:func:`name_refit`'s, :func:`name_planted`'s and :func:`name_recovered`'s."""
 
 TERM, ESTIMATE, COVARIANCE = "term", "estimate", "cov_{}"
 """Columns of an answer: the coefficient's number from 1, in the order that the mechanism gives its
@@ -40,10 +40,13 @@ parts are told apart by them (:mod:`penstock.mechanisms.labelled`)."""
 
 class Kind(StrEnum):
     """What a part is: a synthetic copy; a refit, a table of the whole private procedure repeated
-    on the rows of a copy (:func:`refit_copy`); or something that a release has once."""
+    on the rows of a copy (:func:`refit_copy`); a table that was drawn with effects planted into
+    the model, and what the same procedure makes of it; or something that a release has once."""
 
     COPY = "copy"
     REFIT = "refit"
+    PLANTED = "planted"
+    RECOVERED = "recovered"
     ONCE = "once"
 
 
@@ -184,6 +187,29 @@ def shape_refits(
     most = persons * schema.max_rows_per_person
     numbers = range(1, of.refits + 1)
     return tuple(PartShape(name_refit(i), Kind.REFIT, schema, most, counted) for i in numbers)
+
+
+def name_planted(run: int) -> str:
+    """The part that is the table of planted run ``run`` (from 1), with the effects in it."""
+    return f"planted/{run}"
+
+
+def name_recovered(run: int) -> str:
+    """The part that is what the whole private procedure made of :func:`name_planted`."""
+    return f"recovered/{run}"
+
+
+def shape_planted(
+    runs: int, schema: Schema, persons: int, *, counted: bool
+) -> tuple[PartShape, ...]:
+    """Planted runs, each a table and what came back of it: at most one row for each of the
+    frame's."""
+    most = persons * schema.max_rows_per_person
+    return tuple(
+        PartShape(name(i), kind, schema, most, counted)
+        for i in range(1, runs + 1)
+        for name, kind in ((name_planted, Kind.PLANTED), (name_recovered, Kind.RECOVERED))
+    )
 
 
 def refit_copy(refit: int, copies: int) -> int:

@@ -61,6 +61,19 @@ INTERVALS: Json = {
     "rows of the refit and of a copy: (2 + 1/m) u where they are as many.",
 }
 
+HELD = (
+    "What the tables hold of an effect. Into each site's released model effects of known size were "
+    "planted, and the whole private procedure was repeated: slope says how much came back (1 is "
+    "all), offset what came back of none. held: at least half of it is shown to come back, and it "
+    "is not shown to be less than .9. attenuated: at least half, and less than .9; nothing is "
+    "corrected for it. unsupported: less than .9, and not shown to be half: the tables hold no "
+    "answer, and an estimate near none is not evidence of none. unresolved: the runs cannot tell. "
+    "What the released model lacks, such as the furthest tails of a column, no planted run shows. "
+    "classes: what the mechanism's model can hold at all, also of questions that nobody declared; "
+    "of what it says `no` of, the tables show nothing, however large it is among the persons"
+)
+"""What :func:`describe_held` lists."""
+
 
 def describe_tables(study: Study, report: Json, *, copies: Copies, fresh: float = 1.0) -> Json:
     """What the columns of the pooled table mean, and how copies combine.
@@ -89,6 +102,13 @@ def describe_tables(study: Study, report: Json, *, copies: Copies, fresh: float 
     if study.mechanism.refits:
         found["intervals"] = intervals(fresh)
     return found
+
+
+def describe_held(report: Json) -> Json:
+    """What the tables hold, as planted runs and the mechanism's model say; empty if neither."""
+    estimands = [{"estimand": e["name"], **e["held"]} for e in report["estimands"] if e["held"]]
+    found = {"estimands": estimands, "effects": report["effects"], "classes": report["holds"]}
+    return {"held": {"about": HELD, **found}} if any(found.values()) else {}
 
 
 def combining(study: Study) -> str:

@@ -20,8 +20,9 @@ from penstock_server.analysis.floor import variance_floor
 from penstock_server.analysis.refits import Measured, spread
 from penstock_server.mechanisms.delivery import Upload
 from penstock_server.mechanisms.protocol import Json
-from penstock_server.mechanisms.tables.codebook import describe_tables
+from penstock_server.mechanisms.tables.codebook import describe_held, describe_tables
 from penstock_server.mechanisms.tables.exports import write_pooled, write_refits
+from penstock_server.mechanisms.tables.held import measure_held
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,9 @@ class TableResults:
         return found
 
     def summarise(self, upload: Upload) -> tuple[object, ...]:
-        return ()
+        """What its planted runs show, where it has any."""
+        found = measure_held(self.study, upload)
+        return () if found is None else (found,)
 
     def export(
         self, uploads: Callable[[], Iterator[Upload]], out: Path, copies: Copies
@@ -66,7 +69,8 @@ class TableResults:
         return files
 
     def describe(self, report: Json, copies: Copies) -> Json:
-        return describe_tables(self.study, report, copies=copies, fresh=self.fresh)
+        found = describe_tables(self.study, report, copies=copies, fresh=self.fresh)
+        return found | describe_held(report)
 
 
 def estimate_floored(schema: Schema, estimand: Estimand, table: Coded) -> Estimate:

@@ -17,10 +17,12 @@ from penstock.base.text import count_text
 from penstock.questions.estimands import Estimand
 from penstock_server.analysis import pooling
 from penstock_server.analysis.combine import SiteEstimate
+from penstock_server.analysis.slopes import Held, Mark
 from penstock_server.mechanisms.registry import kind_of
 from penstock_server.report import phrases
 from penstock_server.report.axis import RATIO_DECIMALS, Scale, decimals_for, ratio
 from penstock_server.report.inputs import ReportInputs, SiteInput
+from penstock_server.report.marks import tell_held
 from penstock_server.report.section import Section
 
 LEVEL = 0.95
@@ -47,6 +49,7 @@ def _estimand(estimand: Estimand, inputs: ReportInputs) -> Json:
     rows = _site_rows(found, good, results, log)
     counts = [e.n for e in good.values() if e.n is not None]
     total = sum(counts) if len(counts) == len(good) else None
+    held = _held(estimand, inputs, good, head)
     return {
         "name": estimand.name,
         "model": estimand.model,
@@ -64,9 +67,12 @@ def _estimand(estimand: Estimand, inputs: ReportInputs) -> Json:
         "level": LEVEL,
         "n": total,
         "k": len(good),
-        "sentence": _sentence(
-            estimand, inputs, head, log, _size(total, good, inputs.delivered), len(good)
+        "sentence": _mark_sentence(
+            _sentence(estimand, inputs, head, log, _size(total, good, inputs.delivered), len(good)),
+            _subject(estimand, inputs, "for"),
+            held,
         ),
+        "held": held,
         "sites": rows,
         "random": None if head is None else _result(head, log),
         "fixed": None if head is None else _result(results["fixed"], log),
@@ -74,6 +80,31 @@ def _estimand(estimand: Estimand, inputs: ReportInputs) -> Json:
         "heterogeneity": None if head is None or head.k == 1 else _heterogeneity(head),
         "truth": None if truth is None else _truth(truth, head, log),
     }
+
+
+def _held(
+    estimand: Estimand,
+    inputs: ReportInputs,
+    good: Mapping[str, SiteEstimate],
+    head: pooling.Pooled | None,
+) -> Json | None:
+    """What the tables hold of it, each site's part as large as in what is pooled."""
+    slopes = {
+        site.name: found.estimands[estimand.name]
+        for site in inputs.delivered
+        if (found := site.summary(Held)) is not None and estimand.name in found.estimands
+    }
+    weights = {} if head is None else dict(zip(good, head.weights, strict=True))
+    return tell_held(slopes, weights)
+
+
+def _mark_sentence(sentence: str, subject: str, held: Json | None) -> str:
+    """The answer, and what qualifies it; where tables hold nothing of it, no number is one."""
+    if held is None or held["mark"] == Mark.HELD:
+        return sentence
+    if held["mark"] == Mark.UNSUPPORTED:
+        return f"No answer from these tables: {subject}. {held['text']}"
+    return f"{sentence} {held['text']}"
 
 
 def _pooled(sites: Sequence[SiteEstimate]) -> dict[str, pooling.Pooled]:
@@ -258,7 +289,18 @@ def scale_of(estimand: Json) -> Scale:
 
 
 def _present(report: Json) -> Json:
-    return {"estimands": [{"data": e, "scale": scale_of(e)} for e in report["estimands"]]}
+    return {
+        "estimands": [
+            {"data": e, "scale": scale_of(e), "answered": is_answered(e)}
+            for e in report["estimands"]
+        ]
+    }
+
+
+def is_answered(estimand: Json) -> bool:
+    """Whether its number is an answer: there is one, and the tables can hold it."""
+    held = estimand["held"]
+    return estimand["random"] is not None and (held is None or held["mark"] != Mark.UNSUPPORTED)
 
 
 SECTION = Section("answers", _write, _present)

@@ -18,6 +18,7 @@ from penstock_server.report.forest import (
     forest_png,
     forest_svg,
 )
+from penstock_server.report.marks import tell_sites
 from penstock_server.report.section import Picture, Section
 from penstock_server.report.sections.answers import scale_of
 
@@ -107,6 +108,7 @@ def _present(report: Json) -> Json:
                 "model": MODELS.of(e["model"]),
                 "figure": _figure(e, position),
                 "scale": scale_of(e),
+                "held": {} if e["held"] is None else tell_sites(e["held"]),
             }
             for position, e in enumerate(report["estimands"])
         ]

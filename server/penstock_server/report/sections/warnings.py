@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from penstock.base.documents import Json
 from penstock.base.text import count_text
 from penstock_server.analysis import pooling
+from penstock_server.analysis.slopes import Mark
 from penstock_server.mechanisms.registry import kind_of
 from penstock_server.report.inputs import ReportInputs
 from penstock_server.report.section import Section
@@ -56,6 +57,8 @@ def list_warnings(inputs: ReportInputs, estimands: Sequence[Json]) -> list[Json]
     if delivered:
         for code, text in kind_of(inputs.study).list_warnings():
             warn(code, "caution", text)
+    for mark, (names, sites) in _marked(estimands).items():
+        warn("not-held", "caution", _MARKED[mark].format(", ".join(names)), sites)
     for flagged, names in _flagged(estimands).items():
         warn(
             "influence",
@@ -74,6 +77,27 @@ def list_warnings(inputs: ReportInputs, estimands: Sequence[Json]) -> list[Json]
         listed = "; ".join(f"{site} ({', '.join(names)})" for site, names in failed.items())
         text = f"These sites delivered, but gave no answer to: {listed}. The plots below say why."
         warn("no-estimate", "caution", text, [*failed])
+    return found
+
+
+_MARKED = {
+    Mark.UNSUPPORTED: "Not held by the tables: {}. Effects that were planted into the released "
+    "models did not come back: the pooled number is no answer.",
+    Mark.ATTENUATED: "Attenuated in the tables: {}. Effects that were planted into the released "
+    "models came back smaller; the pooled number is not corrected for that.",
+    Mark.UNRESOLVED: "Not known to be held by the tables: {}. What came back of effects that were "
+    "planted into the released models is too uncertain to say.",
+}
+
+
+def _marked(estimands: Sequence[Json]) -> dict[Mark, tuple[list[str], list[str]]]:
+    """Estimands of each mark but held, and the sites of which a mark is the same."""
+    found: dict[Mark, tuple[list[str], list[str]]] = {}
+    for mark in _MARKED:
+        marked = [e for e in estimands if e["held"] is not None and e["held"]["mark"] == mark]
+        if marked:
+            sites = [s["site"] for e in marked for s in e["held"]["sites"] if s["mark"] == mark]
+            found[mark] = ([e["name"] for e in marked], list(dict.fromkeys(sites)))
     return found
 
 

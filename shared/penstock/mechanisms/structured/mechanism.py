@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from penstock.base.text import count_text
 from penstock.mechanisms.memory import Memory
 from penstock.mechanisms.parts import Part, Progress
 from penstock.mechanisms.protocol import Array, Asked, Bools, Mechanism
-from penstock.mechanisms.released import Shape, shape_copies, shape_refits
+from penstock.mechanisms.released import Shape, shape_copies, shape_planted, shape_refits
 from penstock.mechanisms.structured.settings import Structured
 from penstock.mechanisms.tables.words import FILES, NOTES, tables_returned
+from penstock.questions.effects import Effect, tell_effects
 from penstock.schema import Schema
 
 if TYPE_CHECKING:
@@ -23,7 +25,10 @@ if TYPE_CHECKING:
 class _Mechanism(Mechanism[Structured, "StructuredPlan"]):
     settings = Structured
     head = "releases synthetic tables whose outcomes are drawn from models of what is asked."
-    notes = NOTES
+    notes = NOTES | {
+        "planted": "runs that plant effects and show what comes back, 0 to 48; free of budget",
+        "effects": 'what to plant beside what estimands ask for, such as "years ~ age:smoker"',
+    }
     leaves = "a table of synthetic rows"
     product = "a synthetic table"
     priced_alone = True
@@ -46,7 +51,15 @@ class _Mechanism(Mechanism[Structured, "StructuredPlan"]):
 
     def shape(self, asked: Asked[Structured], persons: int) -> Shape:
         given = (asked.settings, asked.schema, persons)
-        return Shape(shape_copies(*given, counted=True) + shape_refits(*given, counted=True))
+        runs = asked.settings.planted if self.list_effects(asked) else 0
+        return Shape(
+            shape_copies(*given, counted=True)
+            + shape_refits(*given, counted=True)
+            + shape_planted(runs, *given[1:], counted=True)
+        )
+
+    def list_effects(self, asked: Asked[Structured]) -> tuple[Effect, ...]:
+        return asked.settings.list_effects(asked.schema, asked.estimands)
 
     def counts_rows(self, asked: Asked[Structured]) -> bool:
         return True
@@ -71,15 +84,20 @@ class _Mechanism(Mechanism[Structured, "StructuredPlan"]):
             yield Part(name, table)
 
     def shortened(self, settings: Structured, steps: int, copies: int, refits: int) -> Structured:
-        """A fit has no steps that could be left out; copies and refits can be."""
-        fewer = {
-            "copies": min(copies, settings.copies),
-            "refits": min(refits, settings.refits),
-        }
-        return replace(settings, **fewer)
+        """A fit has no steps that could be left out; copies, refits and planted runs can be."""
+        return replace(
+            settings,
+            copies=min(copies, settings.copies),
+            refits=min(refits, settings.refits),
+            planted=min(1, settings.planted),
+        )
 
     def returned(self, asked: Asked[Structured]) -> list[str]:
-        return [tables_returned(asked, counted=True), f"pull writes {FILES}"]
+        planted = []
+        if effects := self.list_effects(asked):
+            runs = count_text(asked.settings.planted, "run")
+            planted.append(f"and {runs} that show what the tables hold of {tell_effects(effects)}")
+        return [tables_returned(asked, counted=True), *planted, f"pull writes {FILES}"]
 
 
 STRUCTURED = _Mechanism()

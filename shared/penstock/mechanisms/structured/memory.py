@@ -1,7 +1,8 @@
 """How much memory a release takes at most; :mod:`penstock.mechanisms.memory` has the sum.
 
 T = fits that run at once, each with its rows' scores, one outcome at a time, and with those of the
-quasi-random persons; and the copies from whose rows refits are made.
+quasi-random persons, and of a planted run its two tables; and the copies from whose rows refits
+are made.
 """
 
 from __future__ import annotations
@@ -41,7 +42,10 @@ def release_memory(
     row = 6 * width + 8 * INTERVALS + 4 * columns
     entries = max(score, _LEAST_ENTRIES)
     fit = NUMBER * (row * plan.persons * plan.rows + _HELD * _IMAGINED * entries)
-    at_once = max(1, min(threads, plan.refits))
+    at_once = max(1, min(threads, max(plan.refits, plan.planted)))
+    # Of each planted run its table, and the one that came of it.
+    if plan.planted:
+        fit += 2 * NUMBER * plan.persons * plan.rows * columns
     return Memory(
         program=PROGRAM + threads_memory(threads),
         rows=rows_memory(plan, schema, dictionary, d),

@@ -44,6 +44,7 @@ from penstock.privacy.calibration import smallest_scale
 from penstock.privacy.events import Event
 from penstock.privacy.measurements import WholeSum, charge
 from penstock.privacy.request import PrivacyRequest
+from penstock.questions.effects import Effect
 from penstock.questions.estimands import Estimand
 from penstock.schema import Schema
 
@@ -78,6 +79,7 @@ class StructuredPlan:
             outcomes before it.
         radius: to which rows (scores, 1) are clipped before their moments are summed.
         rounds: each is one release for each outcome.
+        planted: runs with effects planted into the released model; effects: those.
         epsilon: of the events at the requested δ.
     """
 
@@ -91,6 +93,8 @@ class StructuredPlan:
     margins: WholeSum
     moments: WholeSum
     rounds: tuple[WholeSum, ...]
+    planted: int = 0
+    effects: tuple[Effect, ...] = ()
     epsilon: float = math.inf
 
     @property
@@ -132,7 +136,13 @@ def plan(
 
     scale = smallest_scale(lambda s: made(s).events, privacy.epsilon, privacy.delta)
     found = made(scale)
-    return replace(found, epsilon=epsilon(found.events, privacy.delta))
+    effects = mechanism.list_effects(schema, estimands)
+    return replace(
+        found,
+        planted=mechanism.planted if effects else 0,
+        effects=effects,
+        epsilon=epsilon(found.events, privacy.delta),
+    )
 
 
 def make_grids(schema: Schema, outcomes: Sequence[Drawn] = ()) -> list[Grid]:

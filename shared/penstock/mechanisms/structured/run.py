@@ -7,12 +7,13 @@ each outcome's own model; a row is drawn from the one and then from the others, 
 
 A table has as many rows as its model was fitted on, *as released*: the margins' noisy count, at
 most n·k. n·k rows are drawn all the same, and the rest dropped. A refit is the same procedure, with
-fresh noise, on the rows of a copy: no private row is looked at again.
+fresh noise, on the rows of a copy: no private row is looked at again. A planted run is the same on
+the rows of a table that was drawn from the model with some effects changed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -24,7 +25,13 @@ from scipy.special import ndtr
 
 from penstock.base.errors import InvalidInput, Problem
 from penstock.mechanisms.parts import Progress
-from penstock.mechanisms.released import name_copy, name_refit, refit_copy
+from penstock.mechanisms.released import (
+    name_copy,
+    name_planted,
+    name_recovered,
+    name_refit,
+    refit_copy,
+)
 from penstock.mechanisms.structured.counting import Counts, release_margins
 from penstock.mechanisms.structured.declared import list_durations
 from penstock.mechanisms.structured.grids import make_grid
@@ -41,6 +48,7 @@ from penstock.mechanisms.structured.plan import (
     list_given,
     make_grids,
 )
+from penstock.mechanisms.structured.planting import Planting, make_planting
 from penstock.mechanisms.structured.population import (
     Population,
     fit_population,
@@ -61,9 +69,20 @@ _POWER = 10
 _MOST_UNKNOWN = 0.99
 """Share of rows without an outcome: of the others there are some."""
 
+_SEED = 0
+"""Of the persons by whom planted columns are standardised; public."""
+
 _ROWS_AT_ONCE = 1 << 16
 _LEAST_CHANCE = 1e-12
 """Outcomes are drawn by uniforms above it."""
+
+
+Add = Callable[[str, Coded], Array | None]
+"""What is added to the linear predictors of an outcome (its column) of persons."""
+
+
+def _add_nothing(outcome: str, persons: Coded) -> None:
+    """To a table as it was fitted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,19 +100,20 @@ class Outcome:
     parameters: Array
     unknown: float
 
-    def draw(self, persons: Coded, rng: np.random.Generator) -> Coded:
-        """The columns of these persons."""
+    def draw(self, persons: Coded, rng: np.random.Generator, added: Array | None = None) -> Coded:
+        """The columns of these persons; ``added`` to their linear predictors."""
         count = len(next(iter(persons.values())))
         uniforms = rng.random((count, 2))
-        return self.draw_at(persons, np.column_stack([uniforms, rng.random(count)]))
+        return self.draw_at(persons, np.column_stack([uniforms, rng.random(count)]), added)
 
-    def draw_at(self, persons: Coded, uniforms: Array) -> Coded:
+    def draw_at(self, persons: Coded, uniforms: Array, added: Array | None = None) -> Coded:
         """
         Args:
             uniforms: (N, 3); by the last, who has no outcome.
         """
         z, _ = self.design.of(persons)
-        drawn = self.model.draw(self.parameters, z, np.maximum(uniforms[:, :2], _LEAST_CHANCE))
+        chosen = np.maximum(uniforms[:, :2], _LEAST_CHANCE)
+        drawn = self.model.draw(self.parameters, z, chosen, added)
         gone = uniforms[:, 2] < self.unknown
         for column in self.columns:
             if column.nullable:
@@ -116,14 +136,14 @@ class Model:
     outcomes: tuple[Outcome, ...]
     rows: float
 
-    def draw(self, count: int, rng: np.random.Generator) -> Coded:
-        """So many rows, in no order."""
+    def draw(self, count: int, rng: np.random.Generator, add: Add = _add_nothing) -> Coded:
+        """So many rows, in no order; ``add``: what is planted."""
         parts = []
         for at in range(0, count, _ROWS_AT_ONCE):
             few = min(_ROWS_AT_ONCE, count - at)
             row = self.population.draw(rng.standard_normal((few, self.population.latents)))
             for outcome in self.outcomes:
-                row.update(outcome.draw(row, rng))
+                row.update(outcome.draw(row, rng, add(outcome.columns[0].name, row)))
             parts.append(row)
         return {
             column.name: column.snap(np.concatenate([part[column.name] for part in parts]))
@@ -140,7 +160,7 @@ def draw(
     progress: Progress | None = None,
     threads: int = 1,
 ) -> Iterator[tuple[str, Coded]]:
-    """The tables one by one, by name: the copies, then the refits.
+    """The tables one by one, by name: the copies, the refits, and what is planted.
 
     Relation: zero-out with public n; charged as ``plan.events``.
 
@@ -163,17 +183,29 @@ def draw(
         if index < plan.refits:  # later ones have no refit made from them
             kept.append(table)
         yield name_copy(index + 1), table
-    made = 0
     with ThreadPoolExecutor(threads) as pool:
-        while made < plan.refits:
-            numbers = range(made + 1, min(made + threads, plan.refits) + 1)
+        for numbers in _in_turn(plan.refits, threads):
             sources = [child(noise) for _ in numbers]
             of = [kept[refit_copy(number, plan.copies) - 1] for number in numbers]
             tables = list(pool.map(partial(_refit, plan, schema), of, sources))
             for number, table in zip(numbers, tables, strict=True):
                 yield name_refit(number), table
-            made += len(numbers)
-            _tell(progress, plan, made)
+            _tell(progress, plan, numbers[-1])
+        kept.clear()
+        planting = _make_planting(plan, schema, model)
+        for numbers in _in_turn(plan.planted, threads):
+            sources = [child(noise) for _ in numbers]
+            both = list(pool.map(partial(_plant, plan, model, planting), numbers, sources))
+            for number, (planted, recovered) in zip(numbers, both, strict=True):
+                yield name_planted(number), planted
+                yield name_recovered(number), recovered
+            _tell(progress, plan, plan.refits + numbers[-1])
+
+
+def _in_turn(count: int, threads: int) -> Iterator[range]:
+    """The numbers from 1, as many at a time as there are threads."""
+    for first in range(1, count + 1, threads):
+        yield range(first, min(first + threads, count + 1))
 
 
 def fit(
@@ -266,9 +298,9 @@ def size(plan: StructuredPlan, model: Model) -> int:
     return min(round(model.rows), plan.persons * plan.rows)
 
 
-def _draw(plan: StructuredPlan, model: Model, noise: NoiseSource) -> Coded:
+def _draw(plan: StructuredPlan, model: Model, noise: NoiseSource, add: Add = _add_nothing) -> Coded:
     """One table. All n·k rows are drawn, whatever the count: no time depends on it."""
-    table, count = model.draw(plan.persons * plan.rows, noise.generator()), size(plan, model)
+    table, count = model.draw(plan.persons * plan.rows, noise.generator(), add), size(plan, model)
     return {name: values[:count].copy() for name, values in table.items()}
 
 
@@ -276,6 +308,22 @@ def _refit(plan: StructuredPlan, schema: Schema, copy: Coded, noise: NoiseSource
     """A table from a model that was fitted on the rows of a copy."""
     coded, present = _rows_of(plan, copy, noise)
     return _draw(plan, fit(plan, schema, coded, present, noise), noise)
+
+
+def _make_planting(plan: StructuredPlan, schema: Schema, model: Model) -> Planting:
+    if not plan.planted:
+        return Planting({})
+    persons = model.draw(1 << _POWER, np.random.default_rng(_SEED))
+    outcomes = list(zip(plan.outcomes, model.outcomes, strict=True))
+    return make_planting(plan.effects, plan.planted, schema, persons, outcomes, model.rows)
+
+
+def _plant(
+    plan: StructuredPlan, model: Model, planting: Planting, run: int, noise: NoiseSource
+) -> tuple[Coded, Coded]:
+    """A table of the model with effects planted, and a table from a model fitted on its rows."""
+    planted = _draw(plan, model, noise, partial(planting.add, run))
+    return planted, _refit(plan, model.schema, planted, noise)
 
 
 def _rows_of(plan: StructuredPlan, copy: Coded, noise: NoiseSource) -> tuple[Coded, Bools]:
@@ -291,10 +339,10 @@ def _rows_of(plan: StructuredPlan, copy: Coded, noise: NoiseSource) -> tuple[Cod
     return coded, present
 
 
-def _tell(progress: Progress | None, plan: StructuredPlan, refits: int) -> None:
-    """So many refits are made, and the model of the copies."""
+def _tell(progress: Progress | None, plan: StructuredPlan, fits: int) -> None:
+    """So many fits are made beside the model of the copies."""
     if progress is not None:
-        progress(1 + refits, 1 + plan.refits)
+        progress(1 + fits, 1 + plan.refits + plan.planted)
 
 
 def _check_shapes(plan: StructuredPlan, encoding: Encoding, rows: Array, present: Bools) -> None:

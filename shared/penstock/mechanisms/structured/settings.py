@@ -6,10 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from penstock.base.checks import Checks
-from penstock.base.errors import Problem
+from penstock.base.checks import Checks, within
+from penstock.base.errors import InvalidInput, Problem
+from penstock.mechanisms.structured.declared import list_outcomes
+from penstock.questions.effects import Effect, effect_of, find_effect_problems, read_effect
 from penstock.questions.estimands import Estimand
 from penstock.schema import Schema
+
+MOST_PLANTED, MOST_EFFECTS = 48, 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +24,11 @@ class Structured:
         copies: synthetic data sets per site, 1 to 100.
         refits: how often a site repeats its whole private procedure on the rows of its copies, in
             turn, 0 to 100, to show the mechanism's own noise; free of budget. 0: intervals lack it.
+        planted: in how many runs a site changes effects in the released model and repeats its whole
+            private procedure, 0 to 48, to show what of an effect the tables hold; free of budget.
+            12 or more tell a slope to about ± .1; 0: nothing marks what they do not hold.
+        effects: what is planted beside that which estimands ask for: ``"years ~ age:smoker"``
+            (:mod:`penstock.questions.effects`).
 
     Raises:
         InvalidInput: with every problem.
@@ -28,17 +37,53 @@ class Structured:
     name: ClassVar[str] = "structured"
     copies: int = 10
     refits: int = 40
+    planted: int = 12
+    effects: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check = Checks("mechanism")
         check.whole("copies", self.copies, 1, 100)
         check.whole("refits", self.refits, 0, 100)
+        check.whole("planted", self.planted, 0, MOST_PLANTED)
+        for text in check.sequence("effects", self.effects, 0, MOST_EFFECTS) or ():
+            try:
+                read_effect(text)
+            except InvalidInput as error:
+                check.problems += within("effects", error.problems)
+        check.distinct("effects", self.effects)
         check.done()
+        if self.effects and not self.planted:
+            check.add("effects", "are to be planted in no run", remedy="Set planted, say to 12")
+            check.done()
+
+    @property
+    def requested(self) -> tuple[Effect, ...]:
+        """:attr:`effects`, read."""
+        return tuple(read_effect(text) for text in self.effects)
+
+    def list_effects(self, schema: Schema, estimands: Sequence[Estimand]) -> tuple[Effect, ...]:
+        """All that is planted, each once: what estimands ask for, and what is requested."""
+        drawn = _name_outcomes(schema, estimands)
+        asked = [e for e in estimands if e.regression.compares and e.outcome in drawn]
+        declared = map(effect_of, asked)
+        return tuple(dict.fromkeys((*declared, *self.requested))) if self.planted else ()
 
     def problems(self, schema: Schema, estimands: Sequence[Estimand]) -> list[Problem]:
         """What this study and schema ask that the mechanism cannot do."""
         check = Checks("mechanism")
         durations = [c for c in schema.columns if c.event is not None]
+        drawn = _name_outcomes(schema, estimands)
+        for effect in self.requested:
+            if effect.outcome not in drawn:
+                check.add(
+                    "effects",
+                    "has an outcome that is not drawn from a model of its own",
+                    value=effect.outcome,
+                    bound=", ".join(sorted(drawn)) or "there is none",
+                )
+            else:
+                found = find_effect_problems(effect, schema.columns, estimands)
+                check.problems += within("effects", found)
         if len(schema.columns) == 2 * len(durations):
             check.add(
                 "name",
@@ -47,3 +92,8 @@ class Structured:
                 remedy="Add one, or choose another mechanism",
             )
         return check.problems
+
+
+def _name_outcomes(schema: Schema, estimands: Sequence[Estimand]) -> set[str]:
+    """The columns that are drawn from models of their own."""
+    return {outcome.column for outcome in list_outcomes(schema, estimands)}

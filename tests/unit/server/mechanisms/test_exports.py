@@ -34,7 +34,7 @@ from penstock_server.mechanisms.trajectory.codebook import SNAPSHOTS
 
 STUDY = made.study(TRAJECTORY)
 ASKED = made.study(Gibbs())
-REPORT = {"sites": []}
+REPORT = {"sites": [], "estimands": [], "effects": [], "holds": []}
 
 
 def test_paths_have_sites_numbers_and_exact_times(tmp_path: Path) -> None:

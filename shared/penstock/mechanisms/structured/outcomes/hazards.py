@@ -228,12 +228,16 @@ class Survival(OutcomeModel[Reference]):
                 result[:, width : width + BLOCKS] = by_time.T @ self._blocks
         return result / n
 
+    def inform(self, theta: Array) -> float:
+        """The share with an event: who has none tells of hazards, not of what they go with."""
+        return float(self.chances(theta)[:, :INTERVALS].sum(axis=1).mean())
+
     def draw(
         self, theta: Array, design: Array, uniforms: Array, added: Array | None = None
     ) -> Coded:
         world, (beta, _, gamma) = self._make_world(theta), self._of(theta)
-        waits = -np.log(uniforms)
-        risk = _exp(design @ beta + (0.0 if added is None else added))
+        waits, linear = -np.log(uniforms), design @ beta
+        risk = _exp(linear if added is None else linear + added)
         happens = self._reach(waits[:, 0] / risk, world.hazard)
         loses = self._reach(waits[:, 1] / _exp(design @ gamma), world.lost)
         event = (happens <= loses) & (happens < np.inf)

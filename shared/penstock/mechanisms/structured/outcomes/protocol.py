@@ -68,7 +68,19 @@ class World:
 
 
 class Drawable(Protocol):
-    """What is asked of a model that is fitted."""
+    """What is asked of a model that is fitted.
+
+    Attributes:
+        unit: what is much on the scale of the linear predictor: 1 where it is the logarithm of
+            odds, of a rate or of a hazard, else about an sd of the outcome.
+    """
+
+    @property
+    def unit(self) -> float: ...
+
+    def inform(self, theta: Array) -> float:
+        """What a person tells on average of a number that is added to everybody's linear predictor,
+        by Fisher: the inverse of its variance, of one person, in squares of :attr:`unit`."""
 
     def draw(
         self, theta: Array, design: Array, uniforms: Array, added: Array | None = None
@@ -93,6 +105,11 @@ class OutcomeModel(ABC, Generic[Reference]):
         self.world, self.own, self.linear = world, own, world.linear
         self.coefficients: int = world.design.shape[1]
         self.pairs = world.pairs
+
+    @property
+    def unit(self) -> float:
+        """As :class:`Drawable` has it."""
+        return 1.0
 
     @property
     def size(self) -> int:
@@ -155,6 +172,10 @@ class OutcomeModel(ABC, Generic[Reference]):
         Args:
             found: (N, outcomes, q).
         """
+
+    @abstractmethod
+    def inform(self, theta: Array) -> float:
+        """As :class:`Drawable` has it."""
 
     @abstractmethod
     def draw(

@@ -162,6 +162,17 @@ class Tilted(OutcomeModel[Line]):
         result[:, : self.coefficients] += direct.T @ self._design / n
         return np.asarray(result)
 
+    @property
+    def unit(self) -> float:
+        return self._spread * self._unit if self._link.standardised else 1.0
+
+    def inform(self, theta: Array) -> float:
+        chances = self.chances(theta)
+        mean = chances @ self._values
+        variance = np.maximum(chances @ self._values**2 - mean**2, 1e-9)
+        slope = self._link.slope(self._link.predictor(mean))
+        return float((slope**2 / variance).mean()) * (self.unit / self._unit) ** 2
+
     def draw(
         self, theta: Array, design: Array, uniforms: Array, added: Array | None = None
     ) -> Coded:

@@ -152,8 +152,8 @@ def test_the_plan_and_its_sizes_follow_from_public_numbers_alone() -> None:
 
 def test_a_rehearsal_leaves_out_copies_and_refits() -> None:
     mechanism = MECHANISMS["structured"]
-    assert mechanism.shortened(Structured(), 1, 2, 1) == Structured(2, 1)
-    assert mechanism.shortened(Structured(1, 0), 1, 2, 1) == Structured(1, 0)
+    assert mechanism.shortened(Structured(), 1, 2, 1) == Structured(2, 1, 1)
+    assert mechanism.shortened(Structured(1, 0), 1, 2, 1) == Structured(1, 0, 1)
 
 
 def test_memory_grows_with_persons_copies_and_columns() -> None:

@@ -1,0 +1,102 @@
+"""What tables hold of an effect, in words and numbers: of sites, and of what they say together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from penstock.base.documents import Json
+from penstock_server.analysis.slopes import Mark, Slope, pool_slopes
+from penstock_server.report.axis import number_text
+
+_WORDS = {
+    Mark.HELD: "held",
+    Mark.ATTENUATED: "attenuated",
+    Mark.UNSUPPORTED: "not held",
+    Mark.UNRESOLVED: "not known",
+}
+_MEANS = {
+    Mark.HELD: "",
+    Mark.ATTENUATED: " The tables show such an effect smaller than it is. The estimate is as they "
+    "show it: nothing was corrected.",
+    Mark.UNSUPPORTED: " The tables do not hold such an effect. An estimate near none is not "
+    "evidence of none.",
+    Mark.UNRESOLVED: " That is too uncertain to say whether the tables hold such an effect: more "
+    "planted runs would tell.",
+}
+
+
+def tell_held(found: Mapping[str, Slope], weights: Mapping[str, float]) -> Json | None:
+    """What planted runs of the sites show of one effect; None where no site had any.
+
+    Args:
+        found: the slope at each site; weights: of its estimate in what is pooled; sites that are
+            not in it count as nothing.
+    """
+    if not found:
+        return None
+    shares = [weights.get(site, 0.0) for site in found]
+    if not any(shares):
+        shares = [1.0] * len(found)
+    whole = pool_slopes(list(found.values()), shares)
+    return {
+        **_numbers(whole),
+        "text": _tell(whole, found),
+        "sites": [{"site": site, **_numbers(slope)} for site, slope in found.items()],
+    }
+
+
+def name_mark(mark: str) -> str:
+    """A mark in a word or two."""
+    return _WORDS[Mark(mark)]
+
+
+def tell_slope(slope: Json) -> str:
+    """What came back, with its standard error."""
+    if slope["slope"] is None:
+        return "–"
+    return f"{number_text(slope['slope'], 2)} ± {number_text(slope['slope_error'], 2)}"
+
+
+def tell_sites(held: Json) -> dict[str, str]:
+    """Of each site what came back, and its mark where it is not held."""
+    return {
+        site["site"]: tell_slope(site)
+        + ("" if site["mark"] == Mark.HELD else f", {name_mark(site['mark'])}")
+        for site in held["sites"]
+    }
+
+
+def _numbers(slope: Slope) -> Json:
+    known = slope.known
+    names = ("slope", "slope_error", "offset", "offset_error", "df")
+    return {
+        "mark": str(slope.mark),
+        **{name: getattr(slope, name) if known else None for name in names},
+        "runs": slope.runs,
+    }
+
+
+def _tell(whole: Slope, found: Mapping[str, Slope]) -> str:
+    mark = whole.mark
+    word = _WORDS[mark]
+    if not whole.known:
+        text = f"{_begin(word)}: too few of the planted runs have an estimate."
+    else:
+        text = (
+            f"{_begin(word)}: of effects of known size that were planted in the sites' models "
+            f"{number_text(whole.slope, 2)} came back (1 is all; standard error "
+            f"{number_text(whole.slope_error, 2)}).{_MEANS[mark]}"
+        )
+    others = {site: slope.mark for site, slope in found.items() if slope.mark is not Mark.HELD}
+    if len(found) > 1 and others:
+        listed = "; ".join(
+            f"{_WORDS[one]} at {', '.join(s for s, m in others.items() if m is one)}"
+            for one in Mark
+            if one in others.values()
+        )
+        text += f" By site: {listed}."
+    return text
+
+
+def _begin(word: str) -> str:
+    return word[0].upper() + word[1:]
