@@ -21,25 +21,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.questions.fits.newton import Maximum, maximise
+
 Array = NDArray[np.float64]
 Indices = NDArray[np.intp]
 
-_ROUNDS, _HALVINGS = 50, 20
-_CLOSE = 1e-12
-"""Half the Newton decrement at which one more step, which squares the distance, is the last."""
 
-
-@dataclass(frozen=True, slots=True)
-class CoxFit:
-    """Coefficients (p,), the inverse of their information (p, p), and what the log likelihood has
-    still to gain: half the Newton decrement."""
-
-    coefficients: Array
-    covariance: Array
-    to_gain: float
-
-
-def fit_cox(time: Array, event: Array, design: Array) -> CoxFit:
+def fit_cox(time: Array, event: Array, design: Array) -> Maximum:
     """The maximum of Efron's partial likelihood, as near as steps get to it.
 
     Args:
@@ -48,27 +36,7 @@ def fit_cox(time: Array, event: Array, design: Array) -> CoxFit:
     Raises:
         LinAlgError: the information is singular.
     """
-    risk = _Risk.of(time, event, design)
-    beta = np.zeros(design.shape[1])
-    value, score, information = risk.derivatives(beta)
-    for _ in range(_ROUNDS):
-        step = np.linalg.solve(information, score)
-        gain = 0.5 * float(score @ step)
-        if not gain >= 0:  # not even concave in numbers: far out, where nothing is identified
-            break
-        for _ in range(_HALVINGS):
-            found = risk.derivatives(beta + step)
-            # Near the maximum the gain is below rounding.
-            if np.isfinite(found[0]) and found[0] >= value - 1e-12 * abs(value):
-                break
-            step = step / 2
-        else:
-            break
-        beta, (value, score, information) = beta + step, found
-        if gain <= _CLOSE:
-            break
-    covariance = np.asarray(np.linalg.inv(information), dtype=np.float64)
-    return CoxFit(beta, covariance, 0.5 * float(score @ covariance @ score))
+    return maximise(_Risk.of(time, event, design).derivatives, np.zeros(design.shape[1]))
 
 
 @dataclass(frozen=True, slots=True)
