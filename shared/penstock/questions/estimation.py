@@ -151,7 +151,7 @@ def _design(
 
     Without terms the target is the intercept, which is not scaled.
     """
-    columns = [_coded(used, term) for term in terms]
+    columns = [term.of(used) for term in terms]
     kept: list[Array] = [np.ones(n)] if intercept else []
     basis: list[Array] = [np.full(n, 1.0 / math.sqrt(n))]
     for position, column in enumerate(columns, start=1):
@@ -161,11 +161,6 @@ def _design(
         elif position == len(columns):
             raise Degenerate("the term is constant or a linear combination of other columns")
     return np.column_stack(kept), float(np.std(columns[-1])) if columns else 1.0
-
-
-def _coded(used: Mapping[str, Array], term: Term) -> Array:
-    values = used[term.column]
-    return values if term.level is None else (values == term.level).astype(np.float64)
 
 
 def _independent(column: Array, basis: list[Array]) -> float | None:

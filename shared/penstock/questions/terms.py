@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+
+import numpy as np
 
 from penstock.base.errors import PenstockError
 from penstock.questions.estimands import Estimand
-from penstock.schema import Column, Schema
+from penstock.schema import Column, Floats, Schema
 
 INTERCEPT = "(intercept)"
 
@@ -24,6 +27,11 @@ class Term:
     name: str
     column: str
     level: int | None = None
+
+    def of(self, table: Mapping[str, Floats]) -> Floats:
+        """The design's column of a coded table, not standardised."""
+        values = table[self.column]
+        return values if self.level is None else (values == self.level).astype(np.float64)
 
 
 def design_terms(schema: Schema, estimand: Estimand) -> tuple[Term, ...]:
