@@ -2,8 +2,8 @@
 
 The planning values are right: means, sds, shares, correlations and effects of 200 000 persons from
 the generator. The generator is not the forecast's: ages of two humps, a gamma CRP that follows
-them, heavy tails of blood pressure, Weibull times whose hazard goes with the *logarithm* of CRP, entry
-over some years, and drop-out that follows age. Two of its columns no estimand needs.
+them, heavy tails of blood pressure, Weibull times whose hazard goes with the *logarithm* of CRP,
+entry over some years, and drop-out that follows age. Two of its columns no estimand needs.
 
 Standard errors of five log hazard ratios: from sampling (the rows' own, by the model), from privacy
 (root mean square of released estimate less the rows' own), and both together. "Ratio": forecast
@@ -23,7 +23,8 @@ from tests.studies.lni import over_runs
 from tests.support.carried_out import release
 from tests.support.results import Row, write
 
-from penstock.forecast.expected import RUNS, Expected, forecast
+from penstock.forecast import RUNS
+from penstock.forecast.expected import Expected, forecast
 from penstock.mechanisms import MECHANISMS
 from penstock.mechanisms.released import Kind
 from penstock.mechanisms.structured.settings import Structured

@@ -35,6 +35,7 @@ from scipy.special import ndtr
 from penstock.base.checks import Checks
 from penstock.base.documents import Json
 from penstock.base.errors import InvalidInput
+from penstock.forecast import RUNS
 from penstock.forecast.recipe import Recipe, make_recipe
 from penstock.mechanisms.parts import Progress
 from penstock.mechanisms.protocol import AnyMechanism, Bools, Plan
@@ -48,11 +49,15 @@ from penstock.schema import Coded, Floats, Schema
 from penstock.schema.encoding import Encoding
 from penstock.study.study import Study
 
-RUNS, FEWEST, MOST = 20, 4, 1000
-"""Runs at each site's size unless another number is asked for, and which may be."""
+FEWEST, MOST = 4, 1000
+"""Runs at each site's size."""
 
 NORMAL = 1.959964
 """Of a 95 % interval."""
+
+_TELLING = 3.0
+"""A mean is told from 0 by so many of its standard errors; B √(mean square) holds the mean, too, so
+that one which is most of it is told from about ten runs on."""
 
 MAX_PERSONS = 1_000_000_000
 
@@ -79,6 +84,11 @@ class Expected:
     failed: int
 
     @property
+    def estimated(self) -> bool:
+        """Whether at least half of the runs had an estimate."""
+        return not math.isnan(self.total)
+
+    @property
     def total(self) -> float:
         return math.hypot(self.sampling, self.privacy)
 
@@ -96,6 +106,11 @@ class Expected:
     def had(self) -> bool:
         """Whether the noise is no larger than the sampling error."""
         return self.times <= 1
+
+    def bias_found(self, runs: int) -> bool:
+        """Whether released estimates are off on one side, by what so many runs can tell, and by
+        more than a third of the sampling error."""
+        return abs(self.bias) > max(_TELLING * self.privacy / math.sqrt(runs), self.sampling / 3)
 
     def power(self, effect: float) -> float:
         """The chance that a 95 % interval does not hold 0, where this is the effect."""
@@ -159,7 +174,7 @@ class Forecast:
 
     def _describe(self, asked: Estimand, found: Expected | None, persons: int | None) -> Json:
         shown: Json = {} if persons is None else {"persons": persons, "failed": 0}
-        if found is None or math.isnan(found.total):
+        if found is None or not found.estimated:
             return shown | {"failed": found.failed if found else None, "sampling": None}
         effect = self.study.planning.effect(asked.name)
         shown |= {
@@ -249,7 +264,7 @@ def suggest(found: Expected, epsilon: float, persons: int) -> Json | None:
 
 def pool(sites: Iterable[AtSize], name: str) -> Expected | None:
     """An estimand over sites, by inverse variance; None where no site has an estimate."""
-    found = [at.expected[name] for at in sites if not math.isnan(at.expected[name].total)]
+    found = [at.expected[name] for at in sites if at.expected[name].estimated]
     if not found:
         return None
     weights = np.array([1 / e.total**2 for e in found])

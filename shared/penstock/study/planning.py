@@ -123,9 +123,10 @@ class Planning:
         check = Checks("planning")
         if not all(isinstance(c, PlannedColumn) for c in self.columns):
             check.add("columns", "are of the wrong type")
-        else:  # in one order, as canonical bytes have them
+        else:  # in one order, as canonical bytes have them, and none that says nothing
             check.distinct("columns", [c.name for c in self.columns])
-            check.keep(self, columns=tuple(sorted(self.columns, key=lambda c: c.name)))
+            said = (c for c in self.columns if c != PlannedColumn(c.name))
+            check.keep(self, columns=tuple(sorted(said, key=lambda c: c.name)))
         check.keep(self, effects=_read_pairs(check, "effects", self.effects, _LARGEST))
         filled = check.number("filled", self.filled, "above 0, at most 1", above=0, most=1)
         check.keep(self, filled=filled)
