@@ -88,7 +88,7 @@ def make_recipe(study: Study) -> Recipe:
     last = order_outcomes(follows) or []  # a study has checked that there is an order
     drawn = [c.name for c in columns if c.name not in events]
     names = tuple(c.name for c in columns if c.kind not in ("duration", "event"))
-    root = np.linalg.cholesky(correlation(planning, names))
+    root = np.asarray(np.linalg.cholesky(correlation(planning, names)), dtype=np.float64)
     sources: list[tuple[str, Source]] = []
     rng = np.random.default_rng(0)
     scores = rng.standard_normal((_REFERENCE, len(names))) @ root.T
