@@ -81,7 +81,7 @@ def _list_rows(found: Forecast, name: str) -> list[tuple[str, ...]]:
         for i, (site, at) in enumerate(found.sites.items())
     ]
     if len(found.sites) > 1 and name in found.pooled:
-        persons = sum(at.persons for at in found.sites.values())
+        persons = sum(at.persons for at in found.sites.values() if at.expected[name].estimated)
         rows.append(("", "pooled", str(persons), *_cells(found.pooled[name], effect)))
     return rows
 

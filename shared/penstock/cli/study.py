@@ -220,6 +220,8 @@ def check(
             say(f"  {e.name}: {e.model} of {e.outcome}")
             continue
         say(f"  {e.name}: {e.model} {e.outcome} ~ {' + '.join((e.term, *e.adjust))}, per {e.per:g}")
+    if found.estimands:
+        say(f"  what each answer will be worth: `penstock study plan {path}`")
 
 
 def _persons(joins: list[Path]) -> dict[str, int]:
