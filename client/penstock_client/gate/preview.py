@@ -63,10 +63,7 @@ def preview_request(job: Job, signed: SignedStudy, facts: SiteFacts, note: str) 
     shown: Json = {
         **describe_request(job, signed, (0, 0), facts.trust, note),
         "columns": [c.name for c in study.schema.columns],
-        "estimands": [
-            f"{e.name}: {e.model} {e.outcome} ~ {' + '.join((e.term, *e.adjust))}"
-            for e in study.estimands
-        ],
+        "estimands": [f"{e.name}: {e.model} {e.formula}" for e in study.estimands],
         "settings": [
             f"{key} = {value}"
             for key, value in settings_to_dict(study.mechanism).items()

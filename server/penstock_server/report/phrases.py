@@ -3,27 +3,62 @@
 from __future__ import annotations
 
 from penstock.questions.estimands import Estimand
+from penstock.questions.grammar import Factor, Product, Regressor, Spline
 from penstock.questions.models.model import Measure
 from penstock.schema import Column, Schema
 
 
 def contrast(estimand: Estimand, schema: Schema) -> str:
-    """What the coefficient compares: "per 10 mmHg of systolic pressure", "sex: 1 against 0".
+    """What the coefficient compares: "per 10 mmHg of systolic pressure", "sex: 1 against 0",
+    "per 10 years of age × sex (1)"; and of whom, where it is not of all.
 
     A mean compares nothing, and is of its outcome.
     """
+    among = f", where {estimand.where}" if estimand.where else ""
+    if not estimand.regression.compares:
+        return f"of {outcome_text(estimand, schema)}{among}"
+    target = estimand.target
+    if isinstance(target, Product):
+        return _contrast_product(estimand, target, schema) + among
     column = schema[estimand.term]
     name = column_name(column)
-    if not estimand.regression.compares:
-        return f"of {outcome_text(estimand, schema)}"
     if estimand.level is not None:
-        return f"{name}: {estimand.level} against {column.levels[0]}"
+        return f"{name}: {estimand.level} against {column.levels[0]}{among}"
     if column.kind in ("binary", "event"):
-        return f"{name}: {column.levels[1]} against {column.levels[0]}"
+        return f"{name}: {column.levels[1]} against {column.levels[0]}{among}"
     if column.kind == "ordered":
-        return f"per {_count(estimand.per, 'level')} of {name}"
+        return f"per {_count(estimand.per, 'level')} of {name}{among}"
     unit = f"{estimand.per:g} {column.unit}" if column.unit else _count(estimand.per, "unit")
-    return f"per {unit} of {name}"
+    return f"per {unit} of {name}{among}"
+
+
+def _contrast_product(estimand: Estimand, product: Product, schema: Schema) -> str:
+    """How much more one column's coefficient is per so much more of the other."""
+    columns = [schema[factor.column] for factor in product.factors]
+    name = regressor_name(product, schema)
+    counted = [c for c in columns if c.kind not in ("binary", "categorical")]
+    if not counted:
+        return name
+    units = [c.unit or ("level" if c.kind == "ordered" else "unit") for c in counted]
+    if units == ["unit"]:
+        return f"per {_count(estimand.per, 'unit')} of {name}"
+    return f"per {estimand.per:g} {'·'.join(units)} of {name}"
+
+
+def regressor_name(regressor: Regressor, schema: Schema) -> str:
+    """As a reader calls it: "age", "age × sex (F)", "a spline of age (3 df)"."""
+    if isinstance(regressor, Product):
+        return " × ".join(_factor_name(factor, schema) for factor in regressor.factors)
+    name = column_name(schema[regressor.column])
+    if not isinstance(regressor, Spline):
+        return name
+    return f"a spline of {name} ({regressor.bends + 1} df)"
+
+
+def _factor_name(factor: Factor, schema: Schema) -> str:
+    column = schema[factor.column]
+    level = column.levels[1] if column.kind == "binary" else factor.level
+    return column_name(column) if level is None else f"{column_name(column)} ({level})"
 
 
 def column_name(column: Column) -> str:
@@ -53,9 +88,13 @@ def outcome_text(estimand: Estimand, schema: Schema) -> str:
 
 
 def adjusted_text(estimand: Estimand, schema: Schema) -> str:
-    if not estimand.adjust:
-        return "not adjusted"
-    return "adjusted for " + ", ".join(column_name(schema[name]) for name in estimand.adjust)
+    """What it is adjusted for, columns of products among it; then its strata."""
+    names = [regressor_name(regressor, schema) for regressor in estimand.regressors[:-1]]
+    text = f"adjusted for {', '.join(names)}" if names else "not adjusted"
+    if not estimand.strata:
+        return text
+    strata = ", ".join(column_name(schema[name]) for name in estimand.strata)
+    return f"{text}; a baseline for each {strata}"
 
 
 def _count(per: float, noun: str) -> str:

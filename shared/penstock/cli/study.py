@@ -217,9 +217,10 @@ def check(
     say(f"  may be read by you{others} and the coordinator's admins")
     for e in found.estimands:
         if not e.regression.compares:
-            say(f"  {e.name}: {e.model} of {e.outcome}")
+            where = f" where {e.where}" if e.where else ""
+            say(f"  {e.name}: {e.model} of {e.outcome}{where}")
             continue
-        say(f"  {e.name}: {e.model} {e.outcome} ~ {' + '.join((e.term, *e.adjust))}, per {e.per:g}")
+        say(f"  {e.name}: {e.model} {e.formula}, per {e.per:g}")
     if found.estimands:
         say(f"  what each answer will be worth: `penstock study plan {path}`")
 

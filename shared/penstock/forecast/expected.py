@@ -44,7 +44,6 @@ from penstock.mechanisms.released import Kind
 from penstock.privacy.noise.sources import NoiseSource, SeededNoise, child
 from penstock.questions.estimands import Estimand
 from penstock.questions.estimation import estimate
-from penstock.questions.terms import design_terms
 from penstock.schema import Coded, Floats, Schema
 from penstock.schema.encoding import Encoding
 from penstock.study.study import Study
@@ -292,8 +291,8 @@ def list_unneeded(study: Study) -> tuple[str, ...]:
     """Columns that no estimand names, and no duration that one names."""
     needed: set[str | None] = set()
     for estimand in study.estimands:
-        terms = {term.column for term in design_terms(study.schema, estimand)}
-        needed |= {estimand.outcome, study.schema[estimand.outcome].event, *terms}
+        compared = {comparison.column for comparison in estimand.subgroup}
+        needed |= {estimand.outcome, *estimand.covariates, *compared}
     needed |= {c.name for c in study.schema.columns if c.event in needed and c.event is not None}
     needed |= {c.event for c in study.schema.columns if c.name in needed}
     return tuple(name for name in study.schema.names if name not in needed)

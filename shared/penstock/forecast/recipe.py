@@ -18,7 +18,7 @@ number        of a difference: its distribution about η, shrunk so that its sd 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -26,12 +26,14 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import betaincinv, expit, gammaincinv, logit, ndtr
 
-from penstock.questions.terms import Term
+from penstock.questions.grammar import Comparison
+from penstock.questions.terms import DesignTerm, find_subgroup
 from penstock.schema import LEVEL_KINDS, Coded, Column, Floats
 from penstock.study.planning import (
     PlannedColumn,
     asked_term,
     correlation,
+    list_origins,
     order_outcomes,
 )
 from penstock.study.study import Study
@@ -84,8 +86,8 @@ def make_recipe(study: Study) -> Recipe:
     columns, planning = study.schema.columns, study.planning
     events = {c.event for c in columns if c.event is not None}
     effects = _list_effects(study)
-    follows = {name: {e.term.column for e in found} for name, found in effects.items()}
-    last = order_outcomes(follows) or []  # a study has checked that there is an order
+    # A study has checked that there is an order.
+    last = order_outcomes(list_origins(planning, study.estimands)) or []
     drawn = [c.name for c in columns if c.name not in events]
     names = tuple(c.name for c in columns if c.kind not in ("duration", "event"))
     root = np.asarray(np.linalg.cholesky(correlation(planning, names)), dtype=np.float64)
@@ -105,11 +107,23 @@ def make_recipe(study: Study) -> Recipe:
 
 @dataclass(frozen=True, slots=True)
 class _Effect:
-    """What a unit of a design column adds to η; ``ratio``: to a logarithm."""
+    """What a unit of a design column adds to η; ``ratio``: to a logarithm.
 
-    term: Term
+    Args:
+        subgroup: of which rows, empty of all; columns: those that it compares, by name.
+    """
+
+    term: DesignTerm
     size: float
     ratio: bool
+    subgroup: tuple[Comparison, ...]
+    columns: Mapping[str, Column]
+
+    def of(self, table: Coded) -> Floats:
+        added = self.size * self.term.of(table)
+        if self.subgroup:
+            added = np.where(find_subgroup(self.columns, self.subgroup, table), added, 0.0)
+        return np.asarray(added)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,12 +133,15 @@ class _Sum:
     effects: tuple[_Effect, ...]
 
     def of(self, table: Coded, *, ratio: bool) -> Floats | None:
-        """None where nothing has an effect of this kind. What is missing has none."""
+        """None where nothing has an effect of this kind. What is missing counts as the mean."""
         chosen = [e for e in self.effects if e.ratio is ratio]
         if not chosen:
             return None
-        parts = [e.size * np.nan_to_num(e.term.of(table)) for e in chosen]
-        return np.asarray(np.sum(parts, axis=0))
+        whole = {
+            name: np.where(np.isnan(values), np.nanmean(values), values)
+            for name, values in table.items()
+        }
+        return np.asarray(np.sum([effect.of(whole) for effect in chosen], axis=0))
 
     def both(self, table: Coded, count: int) -> Floats:
         """All effects, whatever their kind."""
@@ -133,15 +150,26 @@ class _Sum:
 
 
 def _list_effects(study: Study) -> dict[str, list[_Effect]]:
-    """Of each outcome, what is planned of the terms that it is asked about; each term once."""
-    found: dict[str, dict[Term, _Effect]] = {}
-    for estimand in study.estimands:
-        size = study.planning.effect(estimand.name)
+    """Of each outcome, what is planned of the terms that it is asked about; each term once.
+
+    In a subgroup its own effect stands for that of all rows.
+    """
+    found: dict[tuple[str, DesignTerm, str], _Effect] = {}
+    columns = {column.name: column for column in study.schema.columns}
+    for estimand in sorted(study.estimands, key=lambda e: e.where != ""):  # of all rows first
+        size = study.planning.effect(estimand.name) / estimand.per
         term = asked_term(estimand, study.schema.columns)
         if size and term is not None:
-            effect = _Effect(term, size / estimand.per, estimand.regression.ratio)
-            found.setdefault(estimand.outcome, {}).setdefault(term, effect)
-    return {outcome: list(terms.values()) for outcome, terms in found.items()}
+            of_all = found.get((estimand.outcome, term, ""))
+            if estimand.where and of_all is not None:
+                size -= of_all.size
+            ratio, subgroup = estimand.regression.ratio, estimand.subgroup
+            key = (estimand.outcome, term, estimand.where)
+            found.setdefault(key, _Effect(term, size, ratio, subgroup, columns))
+    return {
+        outcome: [effect for (of, _, _), effect in found.items() if of == outcome]
+        for outcome, _, _ in found
+    }
 
 
 def _make_source(column: Column, planned: PlannedColumn, eta: _Sum, reference: Coded) -> Source:

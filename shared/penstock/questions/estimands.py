@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
-from penstock.base.checks import Checks, nearest, shown
-from penstock.base.errors import Problem
+from penstock.base.checks import Checks, nearest, shown, within
+from penstock.base.documents import Json
+from penstock.base.errors import InvalidInput, Problem
+from penstock.questions.grammar import (
+    Comparison,
+    Factor,
+    Product,
+    Regressor,
+    Spline,
+    read_regressor,
+    read_where,
+)
 from penstock.questions.models import MODELS
 from penstock.questions.models.model import Model
-from penstock.schema import Column
+from penstock.schema import NUMBER_KINDS, Column
 
 COVARIATES = ("continuous", "integer", "binary", "ordered", "categorical")
+STRATA = ("binary", "ordered", "categorical")
+MOST_STRATA = 100
+"""Combinations of levels, each with a baseline of its own."""
+MOST_PRODUCTS = 200
+"""Columns that an estimand's products come to; two of a hundred levels each would be ten thousand.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,11 +39,17 @@ class Estimand:
         name: how the report calls it.
         model: the name of one of :data:`penstock.questions.models.MODELS`.
         outcome: a column; for cox the duration (its event column comes from the schema).
-        term: the column whose coefficient is the estimand; of a mean the outcome itself, which
-            need not be said.
-        per: the coefficient is reported per this many units of the term, > 0.
-        adjust: adjustment columns.
-        level: where the term is categorical, this level against the first one.
+        term: the column, or the product of two (:mod:`penstock.questions.grammar`), whose
+            coefficient is the estimand; of a mean the outcome itself, which need not be said.
+        per: the coefficient is reported per this many units of the term, > 0; of a product, per
+            this many products of units.
+        adjust: what is adjusted for: columns, products, splines. Columns of a product are, too,
+            whether they are listed or not.
+        level: where the term is a categorical column, this level against the first one. A
+            product's stands in the product: ``ward[b]:age``.
+        strata: columns with levels: each combination has a baseline of its own (cox), or an
+            intercept.
+        where: of which rows, such as ``age >= 65 and sex == 'F'``; empty: of all.
 
     Whether its columns exist and suit the model is checked by the :class:`Study`
     (:func:`estimand_problems`).
@@ -35,10 +58,13 @@ class Estimand:
         InvalidInput: with every problem.
 
     Example:
-        The hazard ratio of ten units of blood pressure, adjusted for age; and a mean.
+        The hazard ratio of ten units of blood pressure, adjusted for age; how much larger it is at
+        each further year of age; and a mean.
 
         >>> Estimand("pressure", "cox", "time", "sbp", per=10, adjust=("age",)).per
         10.0
+        >>> print(Estimand("both", "cox", "time", "sbp:age", strata=("sex",)).formula)
+        time ~ sbp:age + sbp + age + strata(sex)
         >>> Estimand("smokers", "mean", "smoker").term
         'smoker'
     """
@@ -50,6 +76,8 @@ class Estimand:
     per: float = 1.0
     adjust: tuple[str, ...] = ()
     level: str | None = None
+    strata: tuple[str, ...] = ()
+    where: str = ""
 
     def __post_init__(self) -> None:
         check = Checks(f"estimand {shown(self.name)}")
@@ -57,7 +85,7 @@ class Estimand:
         known = check.choice("model", self.model, MODELS.names)
         check.pattern("outcome", self.outcome)
         if self.term != "":
-            check.pattern("term", self.term)
+            check.keep(self, term=_written(check, "term", self.term))
         elif known is not None and not MODELS.of(known).compares:
             check.keep(self, term=self.outcome)
         else:
@@ -66,11 +94,17 @@ class Estimand:
             self, per=check.number("per", self.per, "above 0, at most 1e12", above=0, most=1e12)
         )
         if check.sequence("adjust", self.adjust, 0, 100) is not None:
-            for name in self.adjust:
-                check.pattern("adjust", name)
-            check.distinct("adjust", self.adjust)
+            written = [_written(check, "adjust", text) for text in self.adjust]
+            check.distinct("adjust", written)
+            if None not in written:
+                check.keep(self, adjust=tuple(written))
         if self.level is not None:
             check.text("level", self.level, 64)
+        if check.sequence("strata", self.strata, 0, 4) is not None:
+            for name in self.strata:
+                check.pattern("strata", name)
+            check.distinct("strata", self.strata)
+        _keep_where(check, self)
         check.done()
 
     @property
@@ -79,9 +113,73 @@ class Estimand:
         return MODELS.of(self.model)
 
     @property
+    def target(self) -> Regressor:
+        """The term: a column, or a product."""
+        return read_regressor(self.term)
+
+    @property
+    def regressors(self) -> tuple[Regressor, ...]:
+        """What stands in the regression: what is adjusted for, columns of products that are not
+        listed, then the term; nothing of a mean.
+
+        A spline has its column in it, and strata have theirs.
+        """
+        if not self.regression.compares:
+            return ()
+        given, target = [read_regressor(text) for text in self.adjust], self.target
+        held = {r.column for r in (*given, target) if not isinstance(r, Product)} | {*self.strata}
+        products = [r for r in (*given, target) if isinstance(r, Product)]
+        added = dict.fromkeys(name for p in products for name in p.columns if name not in held)
+        return (*given, *map(Factor, added), target)
+
+    @property
     def covariates(self) -> tuple[str, ...]:
-        """Columns beside the outcome: adjustment columns, then the term; none of a mean."""
-        return (*self.adjust, self.term) if self.regression.compares else ()
+        """Columns beside the outcome, each once: those of the regression, then strata."""
+        asked = [name for regressor in self.regressors for name in regressor.columns]
+        return tuple(dict.fromkeys([*asked, *self.strata]))
+
+    @property
+    def subgroup(self) -> tuple[Comparison, ...]:
+        """What a row is to meet: all of it."""
+        return read_where(self.where)
+
+    @property
+    def formula(self) -> str:
+        """What is asked, on one line: the term first."""
+        parts = [str(r) for r in self.regressors]
+        parts = parts[-1:] + parts[:-1] or ["1"]
+        if self.strata:
+            parts.append(f"strata({', '.join(self.strata)})")
+        where = f" where {self.where}" if self.where else ""
+        return f"{self.outcome} ~ {' + '.join(parts)}{where}"
+
+    def to_dict(self) -> Json:
+        """The canonical JSON form.
+
+        Without strata and a subgroup it has no such fields: the bytes of a study, and so its id and
+        its signature, are those of a study from before there were any.
+        """
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        for name in ("strata", "where"):
+            if not values[name]:
+                del values[name]
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
+
+
+def _written(check: Checks, where: str, text: object) -> str | None:
+    """A regressor's text as everybody writes it, or None after its problems were added."""
+    try:
+        return str(read_regressor(text))
+    except InvalidInput as error:
+        check.problems += within(where, error.problems)
+        return None
+
+
+def _keep_where(check: Checks, estimand: Estimand) -> None:
+    try:
+        check.keep(estimand, where=" and ".join(map(str, read_where(estimand.where))))
+    except InvalidInput as error:
+        check.problems += within("where", error.problems)
 
 
 def estimand_problems(
@@ -102,19 +200,49 @@ def estimand_problems(
         model.check_outcome(check, outcome)
     if not model.compares:
         _check_alone(check, estimand)
-        return check.problems
-    term = _role(check, "term", estimand.term, known, broken, COVARIATES)
-    for name in estimand.adjust:
-        _role(check, "adjust", name, known, broken, COVARIATES)
-    names = [estimand.outcome, estimand.term, *estimand.adjust]
-    check.distinct("adjust" if estimand.outcome != estimand.term else "term", names)
-    if term is not None:
-        _check_term(check, estimand, term)
+    else:
+        _check_regressors(check, estimand, known, broken)
+    for comparison in estimand.subgroup:
+        column = _role(check, "where", comparison.column, known, broken, COVARIATES)
+        if column is not None:
+            _check_comparison(check, estimand, comparison, column)
     return check.problems
 
 
+def _check_regressors(
+    check: Checks, estimand: Estimand, known: Mapping[str, Column], broken: Collection[str]
+) -> None:
+    target, adjusted = estimand.target, [read_regressor(text) for text in estimand.adjust]
+    before = len(check.problems)
+    for role, regressor in (("term", target), *(("adjust", r) for r in adjusted)):
+        kinds = NUMBER_KINDS[:2] if isinstance(regressor, Spline) else COVARIATES
+        found = [_role(check, role, name, known, broken, kinds) for name in regressor.columns]
+        if estimand.outcome in regressor.columns and isinstance(regressor, Product):
+            check.add(role, "has the outcome in it", value=shown(str(regressor)))
+        sound = [column for column in found if column is not None]
+        if len(sound) < len(found):
+            continue
+        if isinstance(regressor, Spline):
+            _check_spline(check, role, regressor, sound[0])
+        elif role == "adjust":
+            _check_adjusted(check, regressor)
+        elif isinstance(regressor, Product):
+            _check_product(check, estimand, regressor, sound)
+        else:
+            _check_term(check, estimand, sound[0])
+    for name in estimand.strata:
+        _role(check, "strata", name, known, broken, STRATA)
+    names = [estimand.outcome, target.key, *(r.key for r in adjusted)]
+    check.distinct("adjust" if estimand.outcome != estimand.term else "term", names)
+    mains = [name for name in names if ":" not in name]
+    check.distinct("strata", [*dict.fromkeys(mains), *estimand.strata])
+    _check_marginal(check, target, adjusted)
+    if len(check.problems) == before:
+        _check_counts(check, estimand, known)
+
+
 def _check_alone(check: Checks, estimand: Estimand) -> None:
-    """What compares nothing, a mean, has an outcome, and nothing else."""
+    """What compares nothing, a mean, has an outcome, and nothing else but a subgroup."""
     what = f"has no meaning for a {estimand.model}"
     if estimand.term != estimand.outcome:
         check.add(
@@ -130,9 +258,15 @@ def _check_alone(check: Checks, estimand: Estimand) -> None:
         check.add("adjust", what, remedy="Remove it")
     if estimand.level is not None:
         check.add("level", what, remedy="Remove it")
+    if estimand.strata:
+        check.add("strata", what, remedy="Remove it, or ask for a subgroup with where")
 
 
 def _check_term(check: Checks, estimand: Estimand, term: Column) -> None:
+    if estimand.target != Factor(term.name):
+        remedy = f"Write level = {str(estimand.term).partition('[')[2].rstrip(']')!r}"
+        check.add("term", "has a level, which stands in a product only", remedy=remedy)
+        return
     if term.kind in ("categorical", "binary") and estimand.per != 1:
         check.add(
             "per", "has no meaning for a term with levels", value=shown(estimand.per), bound="1"
@@ -150,6 +284,136 @@ def _check_term(check: Checks, estimand: Estimand, term: Column) -> None:
             value=shown(estimand.level),
             bound=f"one of {', '.join(term.levels[1:])[:200]}",
         )
+
+
+def _check_product(
+    check: Checks, estimand: Estimand, product: Product, columns: Sequence[Column]
+) -> None:
+    """A product that is asked for: it says a level of each column that has no order."""
+    for factor, column in zip(product.factors, columns, strict=True):
+        if column.kind != "categorical":
+            if factor.level is not None:
+                check.add(
+                    "term",
+                    f"has a level of {column.name!r}, which is of kind {column.kind!r}",
+                    value=shown(factor.level),
+                    remedy=f"Write {column.name}",
+                )
+        elif factor.level not in column.levels[1:]:
+            check.add(
+                "term",
+                f"must name a level of {column.name!r} other than its first",
+                value=shown(factor.level),
+                bound=f"one of {', '.join(column.levels[1:])[:200]}",
+                remedy=f"Write {column.name}[{column.levels[1]}]",
+            )
+    if estimand.level is not None:
+        check.add(
+            "level",
+            "has no meaning for a product",
+            remedy="A level stands in the product, such as ward[b]:age",
+        )
+    counted = any(column.kind not in ("categorical", "binary") for column in columns)
+    if estimand.per != 1 and not counted:
+        check.add(
+            "per", "has no meaning for a product of levels", value=shown(estimand.per), bound="1"
+        )
+
+
+def _check_adjusted(check: Checks, regressor: Regressor) -> None:
+    factors = regressor.factors if isinstance(regressor, Product) else (regressor,)
+    for factor in factors:
+        if isinstance(factor, Factor) and factor.level is not None:
+            check.add(
+                "adjust",
+                "names a level: what is adjusted for is all levels",
+                value=shown(str(factor)),
+                remedy=f"Write {factor.column}",
+            )
+
+
+def _check_spline(check: Checks, role: str, spline: Spline, column: Column) -> None:
+    if role == "term":
+        check.add(
+            "term",
+            "is a spline, which has no one coefficient",
+            value=shown(str(spline)),
+            remedy="Adjust for it, and ask for another column's",
+        )
+    lower, upper = column.bounds
+    outside = [knot for knot in spline.knots if not lower <= knot <= upper]
+    if outside:
+        check.add(
+            role,
+            f"has a knot outside the bounds of {column.name!r}",
+            value=f"{outside[0]:g}",
+            bound=f"{lower:g} to {upper:g}",
+        )
+
+
+def _check_marginal(check: Checks, target: Regressor, adjusted: Sequence[Regressor]) -> None:
+    """Beside a product, a column's own coefficient is its effect where the other column is 0."""
+    for regressor in adjusted:
+        both = regressor.columns
+        if not isinstance(regressor, Product) or target.key not in both:
+            continue
+        other = both[1] if target.key == both[0] else both[0]
+        check.add(
+            "adjust",
+            f"has a product with the term: its coefficient would be of rows where {other} is 0",
+            value=shown(str(regressor)),
+            remedy=f"Ask for {regressor} itself, or for {target} in a subgroup, by where",
+        )
+
+
+def _check_comparison(
+    check: Checks, estimand: Estimand, comparison: Comparison, column: Column
+) -> None:
+    text = shown(str(comparison))
+    if column.name == estimand.outcome:
+        check.add("where", "chooses rows by the outcome", value=text, remedy="Remove it")
+    if column.kind in NUMBER_KINDS:
+        if comparison.quoted:
+            remedy = "Write a number without quotes"
+            check.add("where", f"compares {column.name!r} with text", value=text, remedy=remedy)
+            return
+        lower, upper = column.bounds
+        if not lower <= float(comparison.value) <= upper:
+            bound = f"{lower:g} to {upper:g}"
+            check.add("where", f"lies outside {column.name!r}", value=text, bound=bound)
+    elif comparison.value not in column.levels:
+        check.add(
+            "where",
+            f"is no level of {column.name!r}",
+            value=shown(comparison.value),
+            remedy=nearest(comparison.value, column.levels),
+        )
+    elif column.kind != "ordered" and comparison.operator not in ("==", "!="):
+        check.add("where", f"levels of {column.name!r} have no order", value=text, bound="== or !=")
+    alone = comparison.operator == "==" and estimand.regression.compares
+    if alone and column.name in estimand.target.columns:
+        check.add(
+            "where",
+            f"leaves one value of {column.name!r}, of which the term is",
+            value=text,
+            remedy="Compare another column",
+        )
+
+
+def _check_counts(check: Checks, estimand: Estimand, known: Mapping[str, Column]) -> None:
+    def width(name: str) -> int:
+        column = known[name]
+        return len(column.levels) - 1 if column.kind == "categorical" else 1
+
+    cells = math.prod(len(known[name].levels) for name in estimand.strata)
+    if cells > MOST_STRATA:
+        bound = f"at most {MOST_STRATA} combinations of levels"
+        check.add("strata", "are too many", value=str(cells), bound=bound)
+    products = [r.columns for r in estimand.regressors if isinstance(r, Product)]
+    count = sum(width(left) * width(right) for left, right in products)
+    if count > MOST_PRODUCTS:
+        bound = f"at most {MOST_PRODUCTS}"
+        check.add("adjust", "has products of too many columns", value=str(count), bound=bound)
 
 
 def _role(

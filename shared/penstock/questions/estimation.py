@@ -18,7 +18,7 @@ from penstock.questions.estimands import Estimand
 from penstock.questions.fits import TABLE_MODELS
 from penstock.questions.fits.table_model import Array, Degenerate, Fit, TableModel
 from penstock.questions.models.registry import ModelRegistry
-from penstock.questions.terms import Term, design_terms
+from penstock.questions.terms import DesignTerm, design_terms, find_subgroup
 from penstock.schema import Schema
 
 MIN_ROWS = 10
@@ -62,7 +62,8 @@ def estimate(
     :func:`penstock.questions.terms.design_terms`, the term last. Columns that are constant or
     linear combinations of earlier ones are left out, as R does; the estimand is refused if that
     hits the term. Columns are standardised for the fit and transformed back. Variances are the
-    model-based ones.
+    model-based ones. Each combination of the strata's levels has a baseline of its own, or, of a
+    model with an intercept, a 0/1 column. Rows outside the subgroup are as if they were not there.
 
     Args:
         frame: column name → float64 array, shape (n,); NaN and infinities count as missing.
@@ -79,16 +80,18 @@ def estimate(
     event_column = _event_column(schema, estimand) if model.needs_event else None
     n, events = 0, None
     try:
-        used = _complete_cases(frame, estimand, event_column)
+        used = _complete_cases(frame, schema, estimand, event_column)
         outcome = used[estimand.outcome]
         event = None if event_column is None else used[event_column]
         n, events = len(outcome), fitted.count_events(outcome, event)
         if n < MIN_ROWS:
             raise Degenerate(f"too few complete rows: {n}")
-        design, scale = _design(used, design_terms(schema, estimand), n, intercept=model.intercept)
+        strata = _number_strata(used, schema, estimand) if estimand.strata else None
+        terms = design_terms(schema, estimand)
+        design, scale = _design(used, terms, n, strata, intercept=model.intercept)
         if n < design.shape[1] + 2:
             raise Degenerate(f"too few complete rows: {n} for {design.shape[1]} columns")
-        found = _checked_fit(fitted, outcome, event, design)
+        found = _checked_fit(fitted, outcome, event, design, strata)
         factor = estimand.per / scale
         value, variance = found.coefficient * factor, found.variance * factor * factor
         if not (math.isfinite(value) and 0 < variance < math.inf):
@@ -98,12 +101,17 @@ def estimate(
     return Estimate(value, variance, n, events, converged=True)
 
 
-def _checked_fit(model: TableModel, outcome: Array, event: Array | None, design: Array) -> Fit:
+def _checked_fit(
+    model: TableModel, outcome: Array, event: Array | None, design: Array, strata: Array | None
+) -> Fit:
     """The fit, or Degenerate: the one boundary where foreign libraries' errors are mapped."""
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
-            found = model.fit(outcome, event, design)
+            if strata is None or model.model.intercept:
+                found = model.fit(outcome, event, design)
+            else:
+                found = model.fit_strata(outcome, event, design, strata)
     except Degenerate:
         raise
     except Exception as error:  # any numerical library may raise anything on a hostile table
@@ -129,31 +137,52 @@ def _event_column(schema: Schema, estimand: Estimand) -> str:
 
 
 def _complete_cases(
-    frame: Mapping[str, Array], estimand: Estimand, event_column: str | None
+    frame: Mapping[str, Array], schema: Schema, estimand: Estimand, event_column: str | None
 ) -> dict[str, Array]:
-    names = {estimand.outcome, estimand.term, *estimand.adjust}
+    subgroup = estimand.subgroup
+    names = {estimand.outcome, *estimand.covariates, *(c.column for c in subgroup)}
     if event_column is not None:
         names.add(event_column)
     absent = sorted(names - frame.keys())
     if absent:
         raise Degenerate(f"the table lacks {', '.join(absent)}")
     arrays = {name: np.asarray(frame[name], dtype=np.float64) for name in sorted(names)}
-    if len({a.shape for a in arrays.values()}) != 1 or arrays[estimand.term].ndim != 1:
+    if len({a.shape for a in arrays.values()}) != 1 or arrays[estimand.outcome].ndim != 1:
         raise Degenerate("the table's columns differ in length")
     keep = np.logical_and.reduce([np.isfinite(a) for a in arrays.values()])
+    if subgroup:
+        keep &= find_subgroup({c.name: c for c in schema.columns}, subgroup, arrays)
     return {name: a[keep] for name, a in arrays.items()}
 
 
+def _number_strata(used: Mapping[str, Array], schema: Schema, estimand: Estimand) -> Array:
+    """(n,) a number for each combination of levels."""
+    number: Array = np.zeros(len(used[estimand.outcome]))
+    for name in estimand.strata:
+        number = number * len(schema[name].levels) + used[name]
+    return number
+
+
 def _design(
-    used: Mapping[str, Array], terms: tuple[Term, ...], n: int, *, intercept: bool
+    used: Mapping[str, Array],
+    terms: tuple[DesignTerm, ...],
+    n: int,
+    strata: Array | None,
+    *,
+    intercept: bool,
 ) -> tuple[Array, float]:
     """The design matrix, shape (n, p), standardised, the target last; and the target's sd.
 
     Without terms the target is the intercept, which is not scaled.
     """
-    columns = [term.of(used) for term in terms]
+    with np.errstate(all="ignore"):  # of a hostile table; what is not finite is left out below
+        columns = [term.of(used) for term in terms]
     kept: list[Array] = [np.ones(n)] if intercept else []
     basis: list[Array] = [np.full(n, 1.0 / math.sqrt(n))]
+    for indicator in () if strata is None else _indicators(strata):
+        scale = _independent(indicator, basis)
+        if scale is not None and intercept:
+            kept.append((indicator - indicator.mean()) / scale)
     for position, column in enumerate(columns, start=1):
         scale = _independent(column, basis)
         if scale is not None:
@@ -163,11 +192,16 @@ def _design(
     return np.column_stack(kept), float(np.std(columns[-1])) if columns else 1.0
 
 
+def _indicators(strata: Array) -> list[Array]:
+    """A 0/1 column for each stratum that there is but the first."""
+    return [(strata == number).astype(np.float64) for number in np.unique(strata)[1:]]
+
+
 def _independent(column: Array, basis: list[Array]) -> float | None:
     """The column's sd and one more basis vector if it is independent of the basis, else None.
 
-    Gram–Schmidt, twice, on the centred and scaled column; the basis holds the constant, so that a
-    cox model, too, drops constant columns.
+    Gram–Schmidt, twice, on the centred and scaled column; the basis holds the constant and all
+    strata, so that a cox model, too, drops columns that are constant in each of its risk sets.
     """
     with np.errstate(all="ignore"):
         scale = float(np.std(column))

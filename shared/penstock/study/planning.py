@@ -30,7 +30,7 @@ from penstock.base.checks import Checks, nearest, record, shown, unknown_keys, w
 from penstock.base.documents import Json, JsonView
 from penstock.base.errors import InvalidInput, PenstockError, Problem
 from penstock.questions.estimands import Estimand
-from penstock.questions.terms import Term, design_terms
+from penstock.questions.terms import DesignTerm, design_terms
 from penstock.schema import Column, Schema
 
 Pairs = tuple[tuple[str, float], ...]
@@ -81,7 +81,8 @@ class PlannedColumn:
         for field in ("spike", "missing", "events", "censored"):
             if getattr(self, field) is not None:
                 value = getattr(self, field)
-                found = check.number(field, value, "a share, from 0 to 1", least=0, most=1)
+                most = 0.99 if field == "missing" else 1.0
+                found = check.number(field, value, f"a share, 0 to {most:g}", least=0, most=most)
                 check.keep(self, **{field: found})
         if check.sequence("shares", self.shares, 0, 100):
             found_all = [
@@ -320,7 +321,7 @@ def correlation(planning: Planning, names: Sequence[str]) -> Array:
     return matrix
 
 
-def asked_term(estimand: Estimand, columns: Sequence[Column]) -> Term | None:
+def asked_term(estimand: Estimand, columns: Sequence[Column]) -> DesignTerm | None:
     """The design column whose coefficient an estimand is; None where there is none."""
     try:
         return design_terms(Schema(tuple(columns)), estimand)[-1]
@@ -336,8 +337,7 @@ def _check_effects(
 ) -> None:
     known = {e.name: e for e in estimands}
     kinds = {c.name: c.kind for c in columns}
-    said: dict[tuple[str, Term], float] = {}
-    follows: dict[str, set[str]] = {}
+    said: dict[tuple[str, DesignTerm, str], float] = {}
     for name, value in planning.effects:
         where = f"effects.{name}"
         if name not in known:
@@ -354,12 +354,22 @@ def _check_effects(
         term = asked_term(asked, columns)
         if term is None or value == 0:
             continue
-        if said.setdefault((asked.outcome, term), value / asked.per) != value / asked.per:
+        of = (asked.outcome, term, asked.where)
+        if said.setdefault(of, value / asked.per) != value / asked.per:
             text = "is not what another estimand of the same outcome and term says"
             check.add(where, text, value=shown(value))
-        follows.setdefault(asked.outcome, set()).add(term.column)
-    if order_outcomes(follows) is None:
+    if order_outcomes(list_origins(planning, estimands)) is None:
         check.add("effects", "go in a circle: an outcome would come of itself")
+
+
+def list_origins(planning: Planning, estimands: Sequence[Estimand]) -> dict[str, set[str]]:
+    """Of each outcome with a planned effect, the columns of which it comes."""
+    found: dict[str, set[str]] = {}
+    for estimand in estimands:
+        if estimand.regression.compares and planning.effect(estimand.name):
+            compared = {comparison.column for comparison in estimand.subgroup}
+            found.setdefault(estimand.outcome, set()).update(estimand.target.columns, compared)
+    return found
 
 
 def order_outcomes(follows: Mapping[str, set[str]]) -> list[str] | None:

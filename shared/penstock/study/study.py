@@ -120,7 +120,7 @@ class Study:
         if not data["planning"]:
             del data["planning"]
         data["schema"] = self.schema.to_dict()
-        data["estimands"] = [_flat(e) for e in self.estimands]
+        data["estimands"] = [e.to_dict() for e in self.estimands]
         data["mechanism"] = settings_to_dict(self.mechanism)
         data["privacy"] = _flat(self.privacy)
         if self.privacy.epsilon == math.inf:
@@ -304,6 +304,6 @@ def _read_planning(
     return found
 
 
-def _flat(part: Estimand | PrivacyRequest) -> Json:
+def _flat(part: PrivacyRequest) -> Json:
     values = {f.name: getattr(part, f.name) for f in fields(part)}
     return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}

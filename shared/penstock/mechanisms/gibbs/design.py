@@ -8,7 +8,7 @@ Both are affine, so coefficients go back exactly, by a matrix.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ from penstock.mechanisms.gibbs.models import POSINGS
 from penstock.mechanisms.gibbs.posing import Question, Rows
 from penstock.mechanisms.gibbs.settings import Gibbs, answer_terms
 from penstock.questions.estimands import Estimand
-from penstock.questions.terms import Term, design_terms
+from penstock.questions.terms import DesignTerm, Term, design_terms
 from penstock.schema import Column, Schema
 
 Array = NDArray[np.float64]
@@ -26,7 +26,7 @@ Bools = NDArray[np.bool_]
 
 def question(mechanism: Gibbs, schema: Schema, estimand: Estimand) -> Question:
     """The estimand as a question, by the schema's public bounds."""
-    terms = design_terms(schema, estimand)
+    terms = _columns(design_terms(schema, estimand))
     places = [_place(schema[term.column], term) for term in terms]
     outcome = schema[estimand.outcome]
     low, high = outcome.bounds if outcome.lower is not None else (0.0, 1.0)
@@ -47,6 +47,14 @@ def question(mechanism: Gibbs, schema: Schema, estimand: Estimand) -> Question:
         ridge=mechanism.ridge,
         answers=answer_terms(schema, estimand, mechanism),
     )
+
+
+def _columns(terms: Sequence[DesignTerm]) -> tuple[Term, ...]:
+    """The same; a study has refused all others."""
+    columns = tuple(term for term in terms if isinstance(term, Term))
+    if len(columns) < len(terms):
+        raise TypeError("a chain's design is of columns")
+    return columns
 
 
 def _place(column: Column, term: Term) -> tuple[float, float, bool]:
@@ -77,8 +85,7 @@ def read(asked: Question, coded: Mapping[str, Array], present: Bools) -> Rows:
     for i, (term, middle, half) in enumerate(
         zip(asked.terms, asked.middle, asked.half, strict=True)
     ):
-        values = column(term.column)
-        values = values if term.level is None else (values == term.level).astype(np.float64)
+        values = term.of({term.column: column(term.column)})
         x[:, i] = np.clip((values - middle) / half, -1.0, 1.0)
     y, time = asked.posing.read_outcome(asked, column)
     time = np.zeros(len(there)) if time is None else time

@@ -10,6 +10,7 @@ from penstock.base.checks import Checks
 from penstock.base.errors import Problem
 from penstock.mechanisms.gibbs.models import BASELINES, POSINGS
 from penstock.questions.estimands import Estimand
+from penstock.questions.grammar import Factor
 from penstock.questions.terms import INTERCEPT, count_terms, design_terms
 from penstock.schema import NUMBER_KINDS, Column, Schema
 
@@ -80,8 +81,11 @@ class Gibbs:
             )
             return check.problems
         estimand = estimands[0]
-        if not {estimand.outcome, estimand.term, *estimand.adjust} <= set(schema.names):
+        if not {estimand.outcome, *estimand.covariates} <= set(schema.names):
             return check.problems  # said by the study already
+        _check_plain(check, estimand)
+        if check.problems:
+            return check.problems
         outcome = schema[estimand.outcome]
         if outcome.kind in estimand.regression.outcomes:  # else, too, the study says so
             POSINGS.of(estimand.model).check_outcome(check, outcome)
@@ -96,6 +100,20 @@ class Gibbs:
                 remedy="Adjust for fewer columns or levels",
             )
         return check.problems
+
+
+def _check_plain(check: Checks, estimand: Estimand) -> None:
+    """A chain's design is of columns, each within its public bounds, and of all rows."""
+    remedy = "Remove it, or use a mechanism that releases tables"
+    for regressor in estimand.regressors:
+        if not isinstance(regressor, Factor):
+            check.add("estimand", "has no part in a chain", value=str(regressor), remedy=remedy)
+    if estimand.strata:
+        value = f"strata({', '.join(estimand.strata)})"
+        remedy_strata = "Adjust for them, or use a mechanism that releases tables"
+        check.add("estimand", "has no part in a chain", value=value, remedy=remedy_strata)
+    if estimand.where:
+        check.add("estimand", "asks of a subgroup", value=estimand.where, remedy=remedy)
 
 
 def _check_size(check: Checks, schema: Schema, estimand: Estimand) -> None:

@@ -34,10 +34,12 @@ def release_memory(
     """Of a worker that carries the plan out on a CPU; as many fits as threads are held at once."""
     d = Encoding(schema).d
     grids, columns = make_grids(schema), len(schema.columns)
-    width = most_columns(grids) + most_score(grids) + sum(grid.latents for grid in grids)
+    score = most_score(grids, plan.outcomes)
+    design = max((most_columns(grids, o.extras) for o in plan.outcomes), default=0)
+    width = max(design, most_columns(grids)) + score + sum(grid.latents for grid in grids)
     # Arrays of a row's design and scores, and of a row's time in each interval.
     row = 6 * width + 8 * INTERVALS + 4 * columns
-    entries = max(most_score(grids), _LEAST_ENTRIES)
+    entries = max(score, _LEAST_ENTRIES)
     fit = NUMBER * (row * plan.persons * plan.rows + _HELD * _IMAGINED * entries)
     at_once = max(1, min(threads, plan.refits))
     return Memory(

@@ -25,6 +25,7 @@ from fractions import Fraction
 from penstock.base.errors import InvalidInput, Problem
 from penstock.mechanisms.structured.counting import measure_margins
 from penstock.mechanisms.structured.grids import Grid, make_grid
+from penstock.mechanisms.structured.interactions import Extra, list_extras
 from penstock.mechanisms.structured.matching import UNIT
 from penstock.mechanisms.structured.outcomes.hazards import BLOCKS
 from penstock.mechanisms.structured.regressors import most_columns, most_linear
@@ -37,6 +38,7 @@ from penstock.privacy.events import Event
 from penstock.privacy.measurements import WholeSum, charge
 from penstock.privacy.request import PrivacyRequest
 from penstock.questions.estimands import Estimand
+from penstock.questions.grammar import Factor
 from penstock.schema import Column, Schema
 
 _ROOM = 1.0
@@ -65,13 +67,15 @@ class Drawn:
 
     Args:
         column: its name; of survival, the duration's.
-        terms, adjusted: columns that estimands of it ask for, and adjust for; none where no
-            estimand does.
+        terms, adjusted: columns that estimands of it ask for, and adjust for, those of products,
+            strata and subgroups among them; none where no estimand does.
+        extras: products, splines and subgroups themselves.
     """
 
     column: str
     terms: tuple[str, ...]
     adjusted: tuple[str, ...]
+    extras: tuple[Extra, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,9 +156,10 @@ def make_grids(schema: Schema) -> list[Grid]:
     return [make_grid(column) for column in schema.columns if column.name not in drawn]
 
 
-def most_score(grids: Sequence[Grid]) -> int:
+def most_score(grids: Sequence[Grid], outcomes: Sequence[Drawn] = ()) -> int:
     """The most entries of a duration's score: of events, of the baseline, and of censoring."""
-    return most_columns(grids) + BLOCKS + most_linear(grids)
+    extras = [outcome.extras for outcome in outcomes] or [()]
+    return max(most_columns(grids, e) + BLOCKS + most_linear(grids, e) for e in extras)
 
 
 def measure_outcome(sigma: float, number: int, outcomes: int, size: int) -> WholeSum:
@@ -185,7 +190,7 @@ def _at(
 ) -> StructuredPlan:
     latents = sum(grid.latents for grid in grids)
     radius = math.sqrt(latents + 1) + _ROOM
-    size = most_score(grids)
+    size = most_score(grids, outcomes)
     return StructuredPlan(
         persons=persons,
         rows=rows,
@@ -206,8 +211,14 @@ def _at(
 def _declare(column: Column, estimands: Sequence[Estimand]) -> Drawn:
     """An outcome with what its estimands name, each once."""
     asked = [e for e in estimands if e.outcome == column.name and has_model(e)]
-    terms = tuple(dict.fromkeys(e.term for e in asked))
-    return Drawn(column.name, terms, tuple(dict.fromkeys(n for e in asked for n in e.adjust)))
+    terms = [e.term for e in asked if isinstance(e.target, Factor)]
+    adjusted = [name for e in asked for name in (*e.covariates, *_compared(e)) if name != e.term]
+    extras = list_extras(asked)
+    return Drawn(column.name, tuple(dict.fromkeys(terms)), tuple(dict.fromkeys(adjusted)), extras)
+
+
+def _compared(estimand: Estimand) -> list[str]:
+    return [comparison.column for comparison in estimand.subgroup]
 
 
 def _check(

@@ -1,4 +1,5 @@
-"""The design of an outcome's model: one column for each term, and bends of skewed ones.
+"""The design of an outcome's model: one column for each term, products and splines that the study
+names (:mod:`~penstock.mechanisms.structured.interactions`), and bends of skewed columns.
 
 Columns are standardised by the released population, so that coefficients are of a like size and
 what a person adds to a score is bounded alike. A skewed number has a second column, the part of
@@ -9,14 +10,22 @@ study asks, and the table's outcome need not be straight in order to have it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from penstock.mechanisms.structured.grids import Grid
+from penstock.mechanisms.structured.interactions import (
+    Extra,
+    Further,
+    Main,
+    count_columns,
+    make_further,
+)
 from penstock.mechanisms.structured.population import Population
+from penstock.questions.grammar import Spline
 from penstock.schema import Coded
 
 Array = NDArray[np.float64]
@@ -30,14 +39,6 @@ _MOST_BENT = 15.0
 
 _IMPORTANCE, _BENT_IMPORTANCE = (1.0, 0.6, 0.3), 0.7
 """Of what is asked, what is adjusted for, what is neither; and of its bend."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Column:
-    """A 0/1 or numeric column of the design."""
-
-    name: str
-    level: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,21 +62,23 @@ class Design:
     """Standardised columns of the covariates.
 
     Attributes:
+        columns: of the covariates themselves; further: what is made of them.
         linear: how many columns are of the declared and other terms; the rest are bends.
-        declared: (linear,) which of them an estimand names, as its term or to adjust for.
+        declared: (columns,) which of them an estimand names, as its term or to adjust for.
         importance: (width,) of each beside the others: 1 for what is asked itself.
     """
 
-    columns: tuple[_Column, ...]
+    columns: tuple[Main, ...]
     declared: Bools
     mean: Array
     spread: Array
+    further: tuple[Further, ...]
     bends: tuple[tuple[int, _Bend], ...]
     importance: Array
 
     @property
     def linear(self) -> int:
-        return len(self.columns)
+        return len(self.columns) + len(self.further)
 
     @property
     def width(self) -> int:
@@ -92,38 +95,47 @@ class Design:
                 complete &= ~gone
             found = values if column.level is None else (values == column.level).astype(float)
             z[:, j] = np.where(gone, 0.0, (found - self.mean[j]) / self.spread[j])
+        for at, further in enumerate(self.further, start=len(self.columns)):
+            z[:, at] = further.of(coded, z[:, :at])
         for k, (j, bend) in enumerate(self.bends):
             values = coded[self.columns[j].name]
             z[:, self.linear + k] = np.where(np.isnan(values), 0.0, bend(values, z[:, j]))
         return z, complete
 
 
-def most_columns(grids: Sequence[Grid]) -> int:
+def most_columns(grids: Sequence[Grid], extras: Sequence[Extra] = ()) -> int:
     """The most columns that a design of these covariates can have, whatever is released."""
-    return most_linear(grids) + sum(grid.numeric for grid in grids)
+    return most_linear(grids, extras) + sum(grid.numeric for grid in grids)
 
 
-def most_linear(grids: Sequence[Grid]) -> int:
+def most_linear(grids: Sequence[Grid], extras: Sequence[Extra] = ()) -> int:
     """How many of these are no bends."""
-    return sum(max(len(grid.column.levels) - 1, 1) for grid in grids)
+    mains = sum(max(len(grid.column.levels) - 1, 1) for grid in grids)
+    return mains + count_columns(grids, extras)
 
 
 def make_design(
-    population: Population, persons: Coded, terms: Sequence[str], adjusted: Sequence[str] = ()
+    population: Population,
+    persons: Coded,
+    terms: Sequence[str],
+    adjusted: Sequence[str] = (),
+    extras: Sequence[Extra] = (),
 ) -> Design:
     """The design of all covariates, on persons drawn from the population.
 
     Args:
         terms, adjusted: names of the columns that estimands of the outcome ask for, and that they
-            adjust for.
+            adjust for; extras: what else stands in their regressions.
     """
     columns, named, mean, spread, bends, weights = [], [], [], [], [], []
     declared = {*terms, *adjusted}
+    # A spline says already what a bend would.
+    bent = {extra.regressor.column for extra in extras if isinstance(extra.regressor, Spline)}
     for grid in population.grids:
         column = grid.column
         several = column.kind == "categorical"
         for level in range(1, len(column.levels)) if several else (None,):
-            columns.append(_Column(column.name, level))
+            columns.append(Main(column.name, level))
             named.append(column.name in declared)
             rank = 0 if column.name in terms else 1 if column.name in declared else 2
             weights.append(_IMPORTANCE[rank])
@@ -132,20 +144,29 @@ def make_design(
             x = known if level is None else (known == level).astype(float)
             mean.append(float(x.mean()))
             spread.append(max(float(x.std()), 1e-3 * (1 + abs(mean[-1]))))
-            if not grid.numeric or column.name not in declared:
+            if not grid.numeric or column.name not in declared or column.name in bent:
                 continue
             far = np.abs(np.quantile(x, [1 - _FAR, _FAR]) - mean[-1]).max() / spread[-1]
             linear = (known - mean[-1]) / spread[-1]
             if far > _SKEWED:
                 bends.append((len(columns) - 1, _bend(column.name, known, linear)))
-    importance = np.array([*weights, *(_BENT_IMPORTANCE * weights[j] for j, _ in bends)])
-    return Design(
+    plain = Design(
         tuple(columns),
         np.array(named, dtype=np.bool_),
         np.array(mean),
         np.array(spread),
-        tuple(bends),
-        importance,
+        (),
+        (),
+        np.array(weights),
+    )
+    further = make_further(population.grids, columns, extras, persons, plain.of(persons)[0])
+    more = [_IMPORTANCE[0] if one.asked else _IMPORTANCE[1] for one in further]
+    last = [_BENT_IMPORTANCE * weights[j] for j, _ in bends]
+    return replace(
+        plain,
+        further=tuple(further),
+        bends=tuple(bends),
+        importance=np.array([*weights, *more, *last]),
     )
 
 

@@ -202,7 +202,7 @@ def _fit_outcome(
 ) -> Outcome:
     column = schema[drawn.column]
     persons = population.draw(quasi_random(population.latents, _POWER))
-    design = make_design(population, persons, drawn.terms, drawn.adjusted)
+    design = make_design(population, persons, drawn.terms, drawn.adjusted, drawn.extras)
     seen, _ = design.of(persons)
     times = Times.read(column, counts.times[index], counts.sd)
     model = Survival(times, seen, design.linear, design.importance)

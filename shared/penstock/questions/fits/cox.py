@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from penstock.questions.estimands import Estimand
 from penstock.questions.fits.partial_likelihood import fit_cox
 from penstock.questions.fits.table_model import (
@@ -24,12 +26,15 @@ class CoxTable(TableModel):
         return None if event is None else count_ones(event)
 
     def fit(self, outcome: Array, event: Array | None, design: Array) -> Fit:
+        return self.fit_strata(outcome, event, design, np.zeros(len(outcome)))
+
+    def fit_strata(self, outcome: Array, event: Array | None, design: Array, strata: Array) -> Fit:
         if event is None:  # only the type checker can get here
             raise Degenerate("no event column")
         if not (outcome >= 0).all():
             raise Degenerate("a duration is negative")
         share = event_share(event, design.shape[1], censored=False)
-        found = fit_cox(outcome, event, design)
+        found = fit_cox(outcome, event, design, strata)
         return Fit(
             float(found.coefficients[-1]),
             float(found.covariance[-1, -1]),

@@ -16,7 +16,9 @@ Sources: Cox 1972, JRSS B 34, 187–220; Efron 1977, JASA 72, 557–565.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,16 +29,36 @@ Array = NDArray[np.float64]
 Indices = NDArray[np.intp]
 
 
-def fit_cox(time: Array, event: Array, design: Array) -> Maximum:
+def fit_cox(time: Array, event: Array, design: Array, strata: Array | None = None) -> Maximum:
     """The maximum of Efron's partial likelihood, as near as steps get to it.
 
     Args:
         time: (n,), finite; event: (n,) 0 or 1, at least one event; design: (n, p), standardised.
+        strata: (n,) a number for each row's stratum, outside of which nobody is at risk with it;
+            None: there is but one.
 
     Raises:
         LinAlgError: the information is singular.
     """
-    return maximise(_Risk.of(time, event, design).derivatives, np.zeros(design.shape[1]))
+    risks = _split(time, event, design, strata)
+    return maximise(partial(_add, risks), np.zeros(design.shape[1]))
+
+
+def _split(time: Array, event: Array, design: Array, strata: Array | None) -> list[_Risk]:
+    """Of each stratum with an event: without one, nothing is learnt of it."""
+    if strata is None:
+        return [_Risk.of(time, event, design)]
+    rows = [strata == number for number in np.unique(strata)]
+    return [_Risk.of(time[own], event[own], design[own]) for own in rows if event[own].any()]
+
+
+def _add(risks: Sequence[_Risk], beta: Array) -> tuple[float, Array, Array]:
+    """The derivatives of all strata together."""
+    first, *others = (risk.derivatives(beta) for risk in risks)
+    value, score, information = first
+    for more in others:
+        value, score, information = value + more[0], score + more[1], information + more[2]
+    return value, score, information
 
 
 @dataclass(frozen=True, slots=True)

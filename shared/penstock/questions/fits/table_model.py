@@ -67,6 +67,14 @@ class TableModel(ABC):
                 raises is taken for that, too.
         """
 
+    def fit_strata(self, outcome: Array, event: Array | None, design: Array, strata: Array) -> Fit:
+        """The same with a baseline of its own for each stratum, of a model without an intercept.
+
+        Args:
+            strata: (n,) a number for each row's stratum.
+        """
+        raise TypeError(f"a {self.name} model has no baseline beside its coefficients")
+
     @abstractmethod
     def least_variance(self, schema: Schema, estimand: Estimand, rows: int) -> float:
         """A public lower bound for the variance of an estimate from ``rows`` rows; see
@@ -97,9 +105,14 @@ def require_spread(outcome: Array, spread: float) -> None:
 
 
 def largest_spread(schema: Schema, estimand: Estimand, rows: int) -> float:
-    """n·r²/4, at most, of the term's sum of squares around any mean, in units of the estimate."""
-    reach = _range(schema[estimand.term]) / estimand.per
-    return rows * reach * reach / 4
+    """n·r²/4, at most, of the term's sum of squares around any mean, in units of the estimate.
+
+    A product lies beside its own columns in every design, so that it is as well one of these less
+    the middles of their bounds: r/2 is the product of their half widths.
+    """
+    halves = [_range(schema[name]) / 2 for name in estimand.target.columns]
+    reach = math.prod(halves) / estimand.per
+    return rows * reach * reach
 
 
 def rounding_variance(outcome: Column) -> float:

@@ -13,6 +13,7 @@ from penstock.base.times import stamp_seconds
 from penstock.mechanisms.registry import MECHANISMS, Registry
 from penstock.study.study import Study
 from penstock.study.toml.dictionary import read_column_tables
+from penstock.study.toml.formula import expand_formulas
 from penstock.study.toml.reader import read_toml
 
 _TABLE = ("person", "max_rows_per_person")
@@ -28,8 +29,9 @@ def parse_study(text: str, mechanisms: Registry = MECHANISMS) -> Study:
     ``person`` and ``max_rows_per_person``; ``[columns.NAME]`` the columns as in a dictionary,
     without codes for missing values; ``[[estimands]]``, ``[privacy]`` and ``[mechanism]`` (all
     optional keys have defaults) are as in :mod:`penstock.study.study`; ``[planning.columns.NAME]``
-    and ``[planning.effects]`` (optional) as in :mod:`penstock.study.planning`. Times may be
-    written as text or as TOML times. ``mechanisms``: those that it may name.
+    and ``[planning.effects]`` (optional) as in :mod:`penstock.study.planning`. An estimand may say
+    its outcome, ``adjust`` and ``strata`` by a ``formula`` (:mod:`penstock.study.toml.formula`).
+    Times may be written as text or as TOML times. ``mechanisms``: those that it may name.
 
     Raises:
         InvalidInput: with every problem of the file and its line.
@@ -69,7 +71,8 @@ def parse_study(text: str, mechanisms: Registry = MECHANISMS) -> Study:
     problems = unknown_keys(values, _TOP)
     data: Json = {k: values[k] for k in (*_PARTS, "wire") if k in values}
     data.setdefault("mechanism", {})
-    data.setdefault("estimands", [])
+    data["estimands"], formulas = expand_formulas(data.get("estimands", []))
+    problems += [problem for found in formulas.values() for problem in found]
     head = _section(values, "study", _HEAD, problems)
     table = _section(values, "table", _TABLE, problems)
     data |= {key: _time(value) for key, value in head.items()}
@@ -82,8 +85,10 @@ def parse_study(text: str, mechanisms: Registry = MECHANISMS) -> Study:
         absent = {s for s in ("study", "columns") if not isinstance(values.get(s), Mapping)}
         for problem in error.problems:
             where = _as_written(problem.where, written)
-            # A missing section is one problem, not one for each of its keys.
-            if where.partition(".")[0] not in absent:
+            section = where.partition(".")[0]
+            # A missing section is one problem, not one for each of its keys; a formula that could
+            # not be read is one, too.
+            if section not in absent and section not in formulas:
                 problems.append(replace(problem, where=where))
         raise InvalidInput("study", lines.locate(problems)) from None
     if problems:

@@ -36,8 +36,11 @@ _ALONE = ", ".join(model.name for model in MODELS if not model.compares)
 _ESTIMAND_NOTES = {
     "model": " | ".join(MODELS.names),
     "outcome": f"{_TIMED}: the duration; its event comes from the columns",
-    "term": f"of a {_ALONE} the outcome itself",
+    "term": f"a column, or a product such as age:sex; of a {_ALONE} the outcome itself",
     "per": "the coefficient is reported per this many units",
+    "adjust": "columns, products such as age:sex, splines such as spline(age, 3)",
+    "strata": "each combination of their levels has a baseline of its own",
+    "where": "of a subgroup only",
 }
 _EXAMPLE = f"""\
 # What the report estimates; repeat for each. For example:
@@ -47,7 +50,10 @@ _EXAMPLE = f"""\
 # outcome = "COLUMN"   # {_TIMED}: the duration; its event comes from the columns
 # term = "COLUMN"      # not for a {_ALONE}
 # per = 1
-# adjust = ["COLUMN"]
+# adjust = ["COLUMN"]  # also "A:B", a product (its columns are added); "spline(A, 3)"
+# strata = ["COLUMN"]  # a baseline for each combination of levels; leave out for none
+# where = "COLUMN >= 65 and COLUMN == 'LEVEL'"   # a subgroup; leave out for all
+# Or all but the last at once: formula = "COLUMN ~ A + B + A:B + strata(C)", with term = "A:B".
 """
 
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from penstock.base.errors import InvalidInput
 from penstock.forecast.recipe import CENSORED, EVENTS, SPIKED, make_recipe
 from penstock.mechanisms.structured.settings import Structured
 from penstock.privacy.request import PrivacyRequest
@@ -156,3 +157,39 @@ def test_nobody_needs_to_reach_the_end() -> None:
     table = drawn(replace(planned))
     assert table["died"].mean() == pytest.approx(0.4, abs=0.02)
     assert (table["time"] == 10).mean() < 0.005
+
+
+def test_a_product_and_a_subgroup_have_effects_of_their_own() -> None:
+    asked = {
+        "both": (Estimand("both", "ols", "score", "age:smoker", adjust=("sbp",)), 0.4),
+        "all": (Estimand("all", "cox", "time", "sbp", per=10, adjust=("age",)), 0.1),
+        "few": (Estimand("few", "cox", "time", "sbp", per=10, where="ward == 'c'"), 0.4),
+    }
+    planned = Planning.from_dict(
+        {
+            "columns": {**PLANNED["columns"], "score": {"sd": 12}},  # type: ignore[dict-item]
+            "effects": {name: size for name, (_, size) in asked.items()},
+        }
+    )
+    made = replace(study(NOTHING), estimands=tuple(e for e, _ in asked.values()), planning=planned)
+    table = make_recipe(made).draw(ROWS, np.random.default_rng(3))
+    for name in ("both", "few"):
+        found = estimate(table, SCHEMA, asked[name][0])
+        assert abs(found.estimate - asked[name][1]) < 6 * found.variance**0.5
+        assert found.variance**0.5 < asked[name][1] / 5
+    others = Estimand("others", "cox", "time", "sbp", per=10, where="ward != 'c'")
+    found = estimate(table, SCHEMA, others)
+    assert abs(found.estimate - 0.1) < 6 * found.variance**0.5
+
+
+def test_what_is_planned_of_a_subgroup_may_differ_from_all_rows_alone() -> None:
+    twice = tuple(
+        Estimand(name, "cox", "time", "sbp", adjust=adjust)
+        for name, adjust in (("one", ()), ("two", ("age",)))
+    )
+    with pytest.raises(InvalidInput, match="another estimand of the same outcome and term"):
+        replace(
+            study(NOTHING),
+            estimands=twice,
+            planning=Planning.from_dict({"effects": {"one": 0.1, "two": 0.2}}),
+        )

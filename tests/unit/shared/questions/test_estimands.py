@@ -91,3 +91,137 @@ def test_a_schema_without_columns_for_it_names_what_is_there() -> None:
     schema = Schema((Column("age", "continuous", lower=0, upper=1),))
     [problem] = estimand_problems(Estimand("e", "mean", "agee"), schema.columns)
     assert "age" in str(problem.remedy)
+
+
+# Products, splines, strata, subgroups ----------------------------------------------------------
+
+
+MORE = (
+    *COLUMNS,
+    Column("sbp", "continuous", lower=70, upper=250, unit="mmHg"),
+    Column("stage", "ordered", levels=("I", "II", "III")),
+    Column("site", "categorical", levels=tuple(f"s{i}" for i in range(100))),
+    Column("clinic", "categorical", levels=tuple(f"c{i}" for i in range(100))),
+)
+
+
+def found(**asked: Any) -> list[tuple[str, str]]:
+    """Where something is wrong, and all that is said of it."""
+    given = {"name": "e", "model": "cox", "outcome": "time", "term": "age"} | asked
+    return [(p.where, str(p)) for p in estimand_problems(Estimand(**given), MORE)]
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"term": "age:ill"},
+        {"term": "ward[b]:age", "per": 10.0, "adjust": ("age", "ill")},
+        {"term": "site[s1]:ill"},
+        {"term": "sbp:age", "adjust": ("spline(age, 3)", "ward:ill"), "strata": ("stage",)},
+        {"adjust": ("spline(sbp, 100, 140, 180)",)},
+        {"strata": ("ill", "stage", "ward")},
+        {"where": "sbp >= 140 and ill == 1 and ward != 'a'"},
+        {"where": "age < 65"},
+        {"where": "stage >= 'II' and ill == '0'"},
+        {"model": "mean", "outcome": "sbp", "term": "", "where": "ill == 1"},
+    ],
+)
+def test_what_suits_the_columns_is_asked(asked: dict[str, Any]) -> None:
+    assert found(**asked) == []
+
+
+@pytest.mark.parametrize(
+    ("asked", "where", "says"),
+    [
+        ({"term": "age:il"}, "term", "Did you mean 'ill'"),
+        ({"term": "age:died"}, "term", "is of kind 'event'"),
+        ({"model": "ols", "outcome": "sbp", "term": "sbp:age"}, "term", "has the outcome in it"),
+        ({"term": "ward:age"}, "term", "Write ward[b]"),
+        ({"term": "ward[a]:age"}, "term", "other than its first"),
+        ({"term": "ward[z]:age"}, "term", "one of b"),
+        ({"term": "ill[1]:age"}, "term", "Write ill"),
+        ({"term": "ward[b]"}, "term", "level = 'b'"),
+        ({"term": "ward[b]:age", "level": "b"}, "level", "stands in the product"),
+        ({"term": "ward[b]:ill", "per": 2.0}, "per", "product of levels"),
+        ({"term": "spline(age, 3)"}, "term", "no one coefficient"),
+        ({"adjust": ("spline(age, 3)",)}, "adjust", "appears twice"),
+        ({"adjust": ("spline(ill, 3)",)}, "adjust", "is of kind 'binary'"),
+        ({"adjust": ("spline(sbp, 10, 100, 150)",)}, "adjust", "70 to 250"),
+        ({"adjust": ("spline(spb, 3)",)}, "adjust", "Did you mean 'sbp'"),
+        ({"adjust": ("sbp:ill", "ill:sbp")}, "adjust", "appears twice"),
+        ({"adjust": ("ward[b]:ill",)}, "adjust", "Write ward"),
+        ({"adjust": ("age:ill",)}, "adjust", "where ill is 0"),
+        ({"term": "site[s1]:clinic[c1]"}, "adjust", "got 9801"),
+        ({"strata": ("age",)}, "strata", "is of kind"),
+        ({"strata": ("stag",)}, "strata", "Did you mean 'stage'"),
+        ({"strata": ("ill",), "adjust": ("ill",)}, "strata", "appears twice"),
+        ({"strata": ("site", "ill")}, "strata", "at most 100"),
+        ({"where": "bp > 3"}, "where", "Did you mean 'sbp'"),
+        ({"where": "died == 1"}, "where", "is of kind 'event'"),
+        ({"where": "sbp > 300"}, "where", "70 to 250"),
+        ({"where": "sbp > '140'"}, "where", "without quotes"),
+        ({"where": "ward == 'c'"}, "where", "no level of 'ward'"),
+        ({"where": "ward < 'b'"}, "where", "have no order"),
+        ({"term": "ill", "where": "ill == 1"}, "where", "leaves one value"),
+        ({"model": "ols", "outcome": "sbp", "where": "sbp > 140"}, "where", "by the outcome"),
+        ({"model": "mean", "outcome": "sbp", "term": "", "strata": ("ill",)}, "strata", "meaning"),
+    ],
+)
+def test_what_does_not_suit_is_said_once_with_what_to_do(
+    asked: dict[str, Any], where: str, says: str
+) -> None:
+    [(place, text)] = [f for f in found(**asked)][:1]
+    assert place == where
+    assert says in text
+    assert len({p for p, _ in found(**asked)}) == 1
+
+
+def test_columns_of_a_product_are_adjusted_for() -> None:
+    asked = Estimand("e", "cox", "time", "sbp:age", adjust=("ward:ill", "spline(age, 3)", "ill"))
+    assert [str(r) for r in asked.regressors] == [
+        *asked.adjust,
+        "ward",
+        "sbp",
+        "sbp:age",
+    ]
+    strata = Estimand("e", "cox", "time", "ill:age", strata=("ill",))
+    assert strata.formula == "time ~ ill:age + age + strata(ill)"
+    assert strata.covariates == ("age", "ill")
+
+
+def test_texts_are_kept_in_one_way() -> None:
+    one = Estimand("e", "cox", "time", "sbp : age", adjust=("spline(age,3)",), where="ill==1")
+    two = Estimand("e", "cox", "time", "sbp:age", adjust=("spline(age, 3)",), where="ill == 1")
+    assert one == two
+
+
+def test_what_is_not_asked_is_not_written() -> None:
+    """Studies from before there were strata and subgroups keep their bytes."""
+    plain = Estimand("e", "cox", "time", "age", adjust=("ill",))
+    fields = ["name", "model", "outcome", "term", "per", "adjust", "level"]
+    assert list(plain.to_dict()) == fields
+    more = Estimand("e", "cox", "time", "age", strata=("ill",), where="sbp > 140")
+    assert list(more.to_dict()) == [*fields, "strata", "where"]
+
+
+def test_it_survives_the_wire() -> None:
+    asked = Estimand("e", "ols", "sbp", "chol:smoker", 10, ("spline(chol, 4)",), where="chol > 4")
+    study = made.study(Maf(), estimands=(asked,))
+    assert Study.from_dict(study.to_dict()) == study
+    assert study.to_dict()["estimands"][0]["where"] == "chol > 4"
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ({"term": "chol:smoker"}, "got chol:smoker"),
+        ({"adjust": ("spline(chol, 3)",)}, "got spline"),
+        ({"strata": ("smoker",), "term": "chol"}, r"got strata\(smoker\)"),
+        ({"where": "chol > 4"}, "asks of a subgroup"),
+    ],
+)
+def test_gibbs_refuses_what_a_chain_has_no_part_for(more: dict[str, Any], says: str) -> None:
+    asked = {"name": "e", "model": "ols", "outcome": "sbp", "term": "smoker"} | more
+    with pytest.raises(InvalidInput, match=says) as caught:
+        made.study(Gibbs(), estimands=(Estimand(**asked),))
+    assert {p.where for p in caught.value.problems} == {"mechanism.estimand"}
