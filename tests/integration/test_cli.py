@@ -612,6 +612,12 @@ def test_a_mistake_in_a_study_is_named_with_its_line(study, old, new, words):
     assert said.err.startswith(f"error: {study}: ")
 
 
+def test_a_product_in_strata_of_a_subgroup_is_read_back(study):
+    replace(study, 'term = "sbp"', 'term = "sbp:age"\nwhere = "age >= 50"')
+    said = penstock("study", "check", study).out
+    assert "effect: ols score ~ sbp:age + age + sex + sbp where age >= 50, per 10" in said
+
+
 def test_a_sound_study_is_read_back(study):
     assert "effect: ols score ~ sbp + age + sex, per 10" in penstock("study", "check", study).out
     replace(study, "readers = []", 'readers = ["bob", "carol"]')

@@ -1,7 +1,8 @@
-"""Structured tables of a simulated cohort: the declared effect is in them, and so are the columns.
+"""Structured tables of a simulated cohort: declared effects are in them, and so are the columns.
 
 Seeds are fixed: no alarm is by chance. Planted faults are seen on either side: an outcome that is
-drawn without its coefficients, and one that is drawn with twice them.
+drawn without its coefficients, and one that is drawn with twice them; a design without the products
+that the study names.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from tests.support.carried_out import release
 
 from penstock.mechanisms import Structured
 from penstock.mechanisms.plans import plan
+from penstock.mechanisms.structured import plan as planning
 from penstock.mechanisms.structured import run as structured
 from penstock.privacy.noise.sources import SeededNoise
 from penstock.privacy.request import PrivacyRequest
@@ -40,12 +42,17 @@ SCHEMA = Schema(
 HAZARD = Estimand("hazard", "cox", "time", "sbp", per=10.0, adjust=("age", "smoker"))
 
 
-def cohort(seed: int) -> dict[str, np.ndarray]:
+PRODUCT = Estimand("product", "cox", "time", "age:sbp", per=100.0, adjust=("smoker",))
+MEMBERS = Estimand("members", "cox", "time", "sbp", 10.0, ("age",), where="smoker == '1'")
+
+
+def cohort(seed: int, interaction: float = 0.0) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(seed)
     age = rng.normal(55, 12, N).clip(18, 100).round()
     smoker = (rng.random(N) < 0.3).astype(float)
     sbp = (125 + 0.5 * (age - 55) + rng.normal(0, 15, N)).clip(80, 220).round()
     risk = 0.3 * (sbp - 125) / 10 + 0.03 * (age - 55) + 0.5 * smoker
+    risk += interaction * (sbp - 125) / 15 * ((age - 55) / 12 + smoker)
     dies, leaves = rng.exponential(30 * np.exp(-risk)), rng.exponential(40, N)
     time = np.minimum(np.minimum(dies, leaves), 10.0)
     ward = np.where(rng.random(N) < 0.1, np.nan, rng.integers(0, 3, N))
@@ -60,12 +67,14 @@ def cohort(seed: int) -> dict[str, np.ndarray]:
     }
 
 
-def tables(seed: int) -> tuple[dict[str, np.ndarray], list[dict[str, np.ndarray]]]:
+def tables(
+    seed: int, asked_of: tuple[Estimand, ...] = (HAZARD,), interaction: float = 0.0
+) -> tuple[dict[str, np.ndarray], list[dict[str, np.ndarray]]]:
     """The cohort, and its copies."""
-    real, encoding = cohort(seed), Encoding(SCHEMA)
+    real, encoding = cohort(seed, interaction), Encoding(SCHEMA)
     asked = Structured(copies=5, refits=0)
     rows, present = encoding.encode(real, np.random.default_rng(1))
-    planned = plan(asked, SCHEMA, N, PrivacyRequest(EPSILON, 1e-5), (HAZARD,))
+    planned = plan(asked, SCHEMA, N, PrivacyRequest(EPSILON, 1e-5), asked_of)
     given = (encoding, rows[:, None], present[:, None], SeededNoise(seed))
     return real, [dict(part.columns) for part in release(asked, planned, *given)]
 
@@ -103,6 +112,35 @@ def multiplied(by: float) -> Iterator[None]:
 def test_an_outcome_with_other_coefficients_is_seen(by: float) -> None:
     with multiplied(by):
         assert far(errors())
+
+
+INTERACTIONS = (-0.3, 0.3)
+
+
+def slopes() -> dict[str, float]:
+    """By how much what the copies say of a product, and of a subgroup, grows with what the cohort
+    says, over cohorts with an interaction of either sign; by medians, as above."""
+    named = (PRODUCT, MEMBERS)
+    middles = []
+    for size in INTERACTIONS:
+        both = [tables(seed, named, size) for seed in range(3)]
+        said = [
+            [[combine([estimate(t, SCHEMA, e) for t in of]).estimate for e in named] for of in pair]
+            for pair in ([[real], copies] for real, copies in both)
+        ]
+        middles.append(np.median(said, axis=0))
+    own, ours = middles[1] - middles[0]
+    return {e.name: float(slope) for e, slope in zip(named, ours / own, strict=True)}
+
+
+def test_named_interactions_are_in_the_tables() -> None:
+    for name, slope in slopes().items():
+        assert 0.8 < slope < 1.2, name
+
+
+def test_an_interaction_that_is_not_in_the_design_is_seen_to_be_lost() -> None:
+    with patch.object(planning, "list_extras", lambda asked: ()):
+        assert all(abs(slope) < 0.5 for slope in slopes().values())
 
 
 def test_columns_and_events_are_those_of_the_cohort() -> None:

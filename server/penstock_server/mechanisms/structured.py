@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from penstock.mechanisms import Structured
+from penstock.mechanisms.structured.interactions import list_extras
 from penstock.mechanisms.structured.settings import has_model
+from penstock.questions.grammar import Spline
 from penstock_server.mechanisms.tables.kind import TableKind
 
 _HOW = (
@@ -27,10 +29,12 @@ _IN_PART = (
 )
 
 _LACKS = (
-    "The tables do not hold interactions, nor effects that change over time: nobody may read their "
-    "absence as no effect. Two outcomes go together only as far as the other columns say, and "
+    "The tables do not hold interactions{but}, nor effects that change over time: nobody may read "
+    "their absence as no effect. Two outcomes go together only as far as the other columns say, and "
     "whose outcome is unknown is so by chance alone."
 )
+
+_BUT = " but those that the study names (products, and effects in subgroups)"
 
 
 class StructuredKind(TableKind[Structured]):
@@ -44,7 +48,10 @@ class StructuredKind(TableKind[Structured]):
         asked = [e for e in self.study.estimands if e.regression.compares]
         held = [e.name for e in asked if has_model(e)]
         others = [e.name for e in asked if not has_model(e)]
-        said = [_HOLDS.format(held=_DECLARED.format(", ".join(held)) if held else _MAIN), _LACKS]
+        named = list_extras(e for e in asked if has_model(e))
+        products = any(not isinstance(extra.regressor, Spline) for extra in named)
+        lacks = _LACKS.format(but=_BUT if products else "")
+        said = [_HOLDS.format(held=_DECLARED.format(", ".join(held)) if held else _MAIN), lacks]
         if others:
             said.append(_IN_PART.format(", ".join(others)))
         return first, [*last, *said]

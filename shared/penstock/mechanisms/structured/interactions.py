@@ -170,8 +170,10 @@ def make_further(
     made_of: list[frozenset[object]] = [frozenset([main]) for main in mains]
     found: list[Further] = []
     for extra in extras:
+        compared = {comparison.column for comparison in extra.subgroup}
+        choosing = [*extra.subgroup, *(main for main in mains if main.name in compared)]
         for factors, bend in _list_made(columns, mains, extra):
-            own = frozenset([*(mains[j] for j in factors), *extra.subgroup])
+            own = frozenset([*(mains[j] for j in factors), *choosing])
             if bend is not None:
                 own = frozenset([Main(bend[0], None)])
             named = () if extra.regressor is None else extra.regressor.columns

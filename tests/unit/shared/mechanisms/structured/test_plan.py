@@ -97,3 +97,50 @@ def test_memory_grows_with_persons_copies_and_columns() -> None:
     assert total(1000, wide, few) > least + 50e6
     assert total(1000, small, Structured(1, 4), threads=4) > least + 50e6
     assert total(100_000, small, Structured(10, 10)) > total(100_000, small, few)
+
+
+def test_products_splines_strata_and_subgroups_are_declared_with_their_columns() -> None:
+    ward = Column("ward", "categorical", levels=("a", "b", "c"))
+    schema = Schema((*OUTCOME, AGE, SEX, ward))
+    asked = (
+        Estimand("one", "cox", "t", "age:sex", strata=("ward",)),
+        Estimand("two", "cox", "t", "sex:age", where="ward == 'b'"),
+        Estimand("three", "cox", "t", "sex", adjust=("spline(age, 3)",), where="ward == 'b'"),
+    )
+    [drawn] = plan(Structured(), schema, 100, ASKED, asked).outcomes
+    assert drawn.terms == ("sex",)
+    assert set(drawn.adjusted) == {"age", "sex", "ward"}
+    named = [(str(e.regressor), " and ".join(map(str, e.subgroup)), e.asked) for e in drawn.extras]
+    members = "ward == 'b'"
+    assert named == [
+        ("age:sex", "", True),
+        ("None", members, False),
+        ("sex", members, True),
+        ("age", members, False),
+        ("sex:age", members, True),
+        ("spline(age, 3)", "", False),
+    ]
+
+
+def test_a_score_has_room_for_what_is_declared_whatever_is_released() -> None:
+    """Of events and of censoring: six columns of products of levels, and two bends."""
+    wide = [Column(n, "categorical", levels=tuple("abcd"[:k])) for n, k in (("v", 3), ("w", 4))]
+    grids = make_grids(Schema((*OUTCOME, AGE, *wide)))
+    asked = Estimand("e", "cox", "t", "v[b]:w[c]", adjust=("spline(age, 3)",))
+    found = plan(Structured(), Schema((*OUTCOME, AGE, *wide)), 100, ASKED, (asked,))
+    assert most_score(grids, found.outcomes) == most_score(grids) + 2 * (6 + 2)
+    assert {m.size for m in found.rounds} == {most_score(grids, found.outcomes)}
+
+
+def test_memory_grows_with_products() -> None:
+    mechanism = MECHANISMS["structured"]
+    wide = [Column(n, "categorical", levels=tuple("abcdefghijk")) for n in ("v", "w")]
+    schema = Schema((*OUTCOME, AGE, *wide))
+
+    def total(term: str, *adjust: str) -> int:
+        asked = Asked(
+            Structured(1, 1), schema, ASKED, (Estimand("e", "cox", "t", term, 1, adjust),)
+        )
+        return mechanism.memory(mechanism.plan(asked, 20_000), schema, None, 1).total
+
+    assert total("v[b]:w[c]") > total("age", "v", "w") + 100 * 2 * 8 * 20_000
