@@ -120,10 +120,10 @@ def _explain(found: Forecast, name: str, what: str, site: str, persons: int) -> 
             f"{what} comes back {expected.bias:+.2g} off: what the tables lose of it, not noise"
         )
     if would_do is not None:
+        more = "" if would_do["epsilon"] is None else f"ε = {number(would_do['epsilon'], 2)}, or "
         lines.append(
             f"{what}: the mechanism's noise is {number(expected.times, 2)} times the sampling "
-            f"error; about ε = {number(would_do['epsilon'], 2)}, or {would_do['persons']} persons, "
-            "would make them equal"
+            f"error; about {more}{would_do['persons']} persons would make them equal"
         )
     return lines
 

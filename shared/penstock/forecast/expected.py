@@ -154,7 +154,7 @@ class Forecast:
         return {
             "study": self.study.name,
             "mechanism": self.study.mechanism.name,
-            "epsilon": self.study.privacy.epsilon,
+            "epsilon": self.study.to_dict()["privacy"]["epsilon"],  # None for ∞
             "runs": self.runs,
             "precision": self.precision,
             "estimands": {
@@ -251,12 +251,12 @@ def forecast(
 def suggest(found: Expected, epsilon: float, persons: int) -> Json | None:
     """About which ε, or how many persons, would bring the noise down to the sampling error.
 
-    None where it is no larger.
+    None where it is no larger; of ε = ∞ there is no larger one.
     """
     if found.had:
         return None
     return {
-        "epsilon": _up(epsilon * found.times),
+        "epsilon": None if math.isinf(epsilon) else _up(epsilon * found.times),
         "persons": round(_up(persons * found.times**2)),
     }
 
@@ -369,22 +369,40 @@ class _Runs:
 
     def run(self, noise: NoiseSource) -> dict[str, _Seen]:
         """One cohort, one release, and each estimand on both."""
-        rng, schema = noise.generator(), self.study.schema
-        n, k = self.plan.persons, self.plan.rows
-        coded = self.recipe.draw(n * k, rng)
-        rows, present = self.encoding.encode(coded, rng)
-        held = np.repeat(np.arange(n) < max(round(self.study.planning.filled * n), 1), k)
-        present = present & held
-        rows[~present] = 0.0
-        own = {name: values[held] for name, values in coded.items()}
-        shaped = rows.reshape(n, k, -1), present.reshape(n, k)
-        copies = list(self._release(*shaped, noise))
-        return {e.name: _compare(schema, e, own, copies) for e in self.study.estimands}
+        rng = noise.generator()
+        held = np.arange(self.plan.persons) < max(
+            round(self.study.planning.filled * self.plan.persons), 1
+        )
+        coded = self._draw(rng)
+        laid_out = self._lay_out(coded, held, rng)
+        public = None
+        if self.study.privacy.guarantee == "public-flow":  # of other persons, as like as can be
+            public = self._lay_out(self._draw(rng), held, rng)
+        copies = list(self._release(*laid_out, public, noise))
+        own = {name: values[np.repeat(held, self.plan.rows)] for name, values in coded.items()}
+        return {e.name: _compare(self.study.schema, e, own, copies) for e in self.study.estimands}
 
-    def _release(self, rows: Floats, present: Bools, noise: NoiseSource) -> Iterator[Coded]:
+    def _draw(self, rng: np.random.Generator) -> Coded:
+        return self.recipe.draw(self.plan.persons * self.plan.rows, rng)
+
+    def _lay_out(self, coded: Coded, held: Bools, rng: np.random.Generator) -> tuple[Floats, Bools]:
+        """Rows (n, k, d) and presence (n, k), as a site's worker has them."""
+        rows, present = self.encoding.encode(coded, rng)
+        present = present & np.repeat(held, self.plan.rows)
+        rows[~present] = 0.0
+        n, k = self.plan.persons, self.plan.rows
+        return rows.reshape(n, k, -1), present.reshape(n, k)
+
+    def _release(
+        self,
+        rows: Floats,
+        present: Bools,
+        public: tuple[Floats, Bools] | None,
+        noise: NoiseSource,
+    ) -> Iterator[Coded]:
         """The copies alone: refits come after them, and are not begun."""
         shape = self.mechanism.shape(self.study.asked, self.plan.persons)
-        parts = self.mechanism.run(self.plan, self.encoding, rows, present, noise)
+        parts = self.mechanism.run(self.plan, self.encoding, rows, present, noise, public=public)
         copies = takewhile(lambda part: shape.part(part.name).kind is Kind.COPY, parts)
         for _, pieces in groupby(copies, key=lambda part: part.name):
             held = [piece.columns for piece in pieces]

@@ -14,7 +14,7 @@ import pytest
 
 from penstock.base.errors import InvalidInput
 from penstock.forecast.expected import AtSize, Expected, Forecast, forecast, pool, suggest
-from penstock.mechanisms import Gibbs
+from penstock.mechanisms import Gibbs, Maf
 from penstock.mechanisms.parts import Part
 from penstock.mechanisms.registry import Registry
 from penstock.mechanisms.released import name_copy, name_refit
@@ -216,3 +216,22 @@ def test_what_cannot_be_forecast_is_refused(
 ) -> None:
     with pytest.raises(InvalidInput, match=says):
         forecast(study(**changes), persons, runs=runs)
+
+
+@pytest.mark.parametrize(
+    ("privacy", "epsilon"),
+    [
+        (PrivacyRequest(math.inf, 1e-5, "empirical"), None),
+        (PrivacyRequest(8.0, 1e-5, "public-flow"), 8),
+    ],
+)
+def test_every_class_of_guarantee_has_a_forecast(
+    privacy: PrivacyRequest, epsilon: float | None
+) -> None:
+    """Where the flow comes from public rows, these are made up, too."""
+    small = Maf(copies=COPIES, refits=1, steps=4, flows=1, hidden=(4,), w=0.1)
+    made = forecast(study(mechanism=small, privacy=privacy), {"a": 100}, runs=4)
+    shown = json.loads(json.dumps(made.to_dict(), allow_nan=False))
+    assert shown["epsilon"] == epsilon
+    assert made.sites["a"].expected["ageing"].estimated
+    assert suggest(one(0.1, 0.2), math.inf, 100) == {"epsilon": None, "persons": 400}
