@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from penstock.mechanisms import Structured
-from penstock.mechanisms.structured.interactions import list_extras
 from penstock.mechanisms.structured.settings import has_model
-from penstock.questions.grammar import Spline
+from penstock.questions.estimands import Estimand
+from penstock.questions.grammar import Product
 from penstock_server.mechanisms.tables.kind import TableKind
 
 _HOW = (
@@ -30,8 +30,8 @@ _IN_PART = (
 
 _LACKS = (
     "The tables do not hold interactions{but}, nor effects that change over time: nobody may read "
-    "their absence as no effect. Two outcomes go together only as far as the other columns say, and "
-    "whose outcome is unknown is so by chance alone."
+    "their absence as no effect. Two outcomes go together only as far as the other columns say, "
+    "and whose outcome is unknown is so by chance alone."
 )
 
 _BUT = " but those that the study names (products, and effects in subgroups)"
@@ -48,10 +48,15 @@ class StructuredKind(TableKind[Structured]):
         asked = [e for e in self.study.estimands if e.regression.compares]
         held = [e.name for e in asked if has_model(e)]
         others = [e.name for e in asked if not has_model(e)]
-        named = list_extras(e for e in asked if has_model(e))
-        products = any(not isinstance(extra.regressor, Spline) for extra in named)
-        lacks = _LACKS.format(but=_BUT if products else "")
+        named = any(_names_interaction(e) for e in asked if has_model(e))
+        lacks = _LACKS.format(but=_BUT if named else "")
         said = [_HOLDS.format(held=_DECLARED.format(", ".join(held)) if held else _MAIN), lacks]
         if others:
             said.append(_IN_PART.format(", ".join(others)))
         return first, [*last, *said]
+
+
+def _names_interaction(estimand: Estimand) -> bool:
+    """A product, or an effect in a subgroup."""
+    products = any(isinstance(r, Product) for r in estimand.regressors)
+    return products or bool(estimand.where)
