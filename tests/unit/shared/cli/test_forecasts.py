@@ -41,7 +41,7 @@ def test_noise_is_named_with_what_would_do() -> None:
     (line,) = list_remedies(made(NOISY, FINE))
     assert line == (
         "ageing at a: the mechanism's noise is 2.5 times the sampling error; about ε = 5, or 6300 "
-        "persons, would make them equal"
+        "persons would make them equal"
     )
 
 
