@@ -55,9 +55,9 @@ from penstock.privacy.noise.sources import NoiseSource, SecureNoise, add_gaussia
 from penstock.privacy.request import PrivacyRequest
 from penstock.privacy.sensitivity import histogram
 from penstock.questions.estimands import Estimand
+from penstock.questions.estimation import estimate
 from penstock.schema import Coded, Column, Schema, end_follow_up, follow_suggestions
 from penstock.schema.encoding import Encoding
-from penstock_server.analysis.estimation import estimate
 
 Array = NDArray[np.float64]
 EPSILON, COPIES, SITES, LEAST_SPLIT = 3.0, 5, 4, 800
