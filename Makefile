@@ -73,7 +73,24 @@ PEERS_maf     := zuko==1.6.0 nflows==0.14 opacus==1.6.0
 PEERS_memory  := zuko==1.6.0 opacus==1.6.0
 PEERS_privacy := opendp==0.14.2 deprecated wrapt
 PEERS_swf-digits := scikit-learn==1.9.1 joblib==1.6.0 threadpoolctl==3.8.0 cloudpickle==3.1.2 narwhals==2.29.0
+PEERS_foreign := $(PEERS_swf-digits)
 PEERS         := $(if $(PEERS_$(NAME)),.bench/$(NAME))
+
+# MST and AIM need versions of their own of what .venv has, so they have an environment of their own.
+# Without what they ask for and a fit never imports: torch, with gigabytes of its libraries.
+SMARTNOISE := smartnoise-synth==1.0.8 smartnoise-sql==1.0.10 mbi==1.1.0 jax==0.10.2 jaxlib==0.10.2 \
+	chex==0.1.92 optax==0.2.8 absl-py==2.5.1 toolz==1.1.0 opt_einsum==3.4.0 ml_dtypes==0.6.0 \
+	networkx==3.6.1 disjoint-set==0.9.0 numpy==2.4.6 scipy==1.17.1 pandas==2.3.3 \
+	python-dateutil==2.9.0.post0 pytz==2026.2 six==1.17.0 opendp==0.14.2 deprecated==1.3.1 \
+	wrapt==2.5.2 attrs==26.1.0 typing-extensions==4.16.0 antlr4-python3-runtime==4.9.3 \
+	Faker==40.54.0 PyYAML==6.0.3 sqlalchemy==2.1.9
+ENVIRONMENTS_foreign := .bench/smartnoise/.ready
+
+.bench/smartnoise/.ready: $(VENV)/.ready
+	rm -rf $(@D)
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/pip install -q --no-deps $(SMARTNOISE)
+	touch $@
 
 .bench/%/.ready: $(VENV)/.ready
 	rm -rf $(@D)
@@ -83,7 +100,7 @@ PEERS         := $(if $(PEERS_$(NAME)),.bench/$(NAME))
 bench: setup $(PEERS:=/.ready) ## NAME=…: one benchmark; writes tests/results/<NAME>.json and .md
 	PYTHONPATH=$(PEERS) $(BIN)/python -m tests.benchmarks $(NAME)
 
-reproduce: setup $(PEERS:=/.ready) ## NAME=…: one study of the methods; writes tests/results/<NAME>.json and .md
+reproduce: setup $(PEERS:=/.ready) $(ENVIRONMENTS_$(NAME)) ## NAME=…: one study of the methods; writes tests/results/<NAME>.json and .md
 	PYTHONPATH=$(PEERS) $(BIN)/python -m tests.studies $(NAME)
 
 clean: ## remove what make made
