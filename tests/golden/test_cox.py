@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from statsmodels.duration.hazard_regression import PHReg
 
-from penstock_server.analysis.models.partial_likelihood import fit_cox
+from penstock.questions.fits.partial_likelihood import fit_cox
 
 
 @pytest.mark.parametrize("distinct", [3.0, 20.0, 1000.0])

@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 
 from penstock.base.errors import PenstockError
 from penstock.questions.estimands import Estimand
+from penstock.questions.estimation import Estimate, estimate
 from penstock.schema import Column, Schema
 from penstock_server.analysis.combine import combine
-from penstock_server.analysis.estimation import Estimate, estimate
 from penstock_server.analysis.refits import Spread, spread, widened
 
 Array = NDArray[np.float64]

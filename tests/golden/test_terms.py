@@ -24,10 +24,10 @@ from statsmodels.duration.hazard_regression import PHReg
 from statsmodels.genmod.families import Poisson
 
 from penstock.questions.estimands import Estimand
+from penstock.questions.estimation import Estimate, estimate
 from penstock.questions.grammar import Spline
 from penstock.questions.terms import bend_column, design_terms, place_knots
 from penstock.schema import Column, Schema
-from penstock_server.analysis.estimation import Estimate, estimate
 from penstock_server.analysis.floor import variance_floor
 
 Array = NDArray[np.float64]

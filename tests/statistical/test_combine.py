@@ -22,9 +22,9 @@ from tests.studies.combining import (
     refits_of_copies,
 )
 
+from penstock.questions.estimation import Estimate
 from penstock_server.analysis import pooling
 from penstock_server.analysis.combine import combine
-from penstock_server.analysis.estimation import Estimate
 from penstock_server.analysis.refits import Spread, shrunk, spread, widened
 
 REPEATS, ROWS, COPIES = 8000, 50, 4

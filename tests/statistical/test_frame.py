@@ -19,10 +19,10 @@ from penstock.mechanisms.released import name_copy, name_refit
 from penstock.privacy.noise.sources import SeededNoise
 from penstock.privacy.request import PrivacyRequest
 from penstock.questions.estimands import Estimand
+from penstock.questions.estimation import estimate
 from penstock.schema import Column, Schema
 from penstock.schema.encoding import Encoding
 from penstock_server.analysis.combine import SiteEstimate, combine
-from penstock_server.analysis.estimation import estimate
 
 Coded = dict[str, np.ndarray]
 N = 1000

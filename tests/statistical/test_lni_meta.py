@@ -12,8 +12,8 @@ from tests.studies.lni import auc
 from tests.studies.lni_meta import MEAN, TRAINING, W
 
 from penstock.questions.estimands import Estimand
+from penstock.questions.estimation import estimate
 from penstock.schema import Column, Schema
-from penstock_server.analysis.estimation import estimate
 
 
 @pytest.fixture(scope="module")

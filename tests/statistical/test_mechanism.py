@@ -29,9 +29,9 @@ from penstock.privacy.events import DiscreteGaussian, Gaussian, PoissonGaussian,
 from penstock.privacy.noise.sources import SecureNoise, SeededNoise
 from penstock.privacy.request import PrivacyRequest
 from penstock.questions.estimands import Estimand
+from penstock.questions.estimation import estimate
 from penstock.schema import Column, Schema
 from penstock.schema.encoding import Dither, Encoding, Outcome
-from penstock_server.analysis.estimation import estimate
 from penstock_server.simulate import cvd
 
 Array = NDArray[np.float64]

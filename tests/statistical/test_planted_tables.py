@@ -20,9 +20,9 @@ from penstock.privacy.noise.sources import SeededNoise
 from penstock.privacy.request import PrivacyRequest
 from penstock.questions.effects import pose_effect
 from penstock.questions.estimands import Estimand
+from penstock.questions.estimation import estimate
 from penstock.schema.encoding import Encoding
 from penstock.study.study import Study
-from penstock_server.analysis.estimation import estimate
 from penstock_server.analysis.slopes import Held, Mark
 from penstock_server.mechanisms.delivery import Upload
 from penstock_server.mechanisms.tables.held import measure_held

@@ -23,10 +23,10 @@ from penstock.mechanisms.structured import run as structured
 from penstock.privacy.noise.sources import SeededNoise
 from penstock.privacy.request import PrivacyRequest
 from penstock.questions.estimands import Estimand
+from penstock.questions.estimation import estimate
 from penstock.schema import Column, Schema
 from penstock.schema.encoding import Encoding
 from penstock_server.analysis.combine import combine
-from penstock_server.analysis.estimation import estimate
 
 N, SEEDS, EPSILON = 3000, 6, 3.0
 SCHEMA = Schema(

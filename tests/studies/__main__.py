@@ -8,6 +8,7 @@ STUDIES = {
     "audits": "tests.studies.audits",
     "combining": "tests.studies.combining",
     "coverage": "tests.studies.coverage",
+    "forecast": "tests.studies.forecasts",
     "foreign": "tests.studies.foreign",
     "frame": "tests.studies.frame",
     "half-circles": "tests.studies.half_circles",

@@ -24,9 +24,9 @@ from tests.studies.lni import over_runs
 from tests.support.results import Row, write
 
 from penstock.mechanisms.released import refit_copy
+from penstock.questions.estimation import Estimate
 from penstock_server.analysis import pooling
 from penstock_server.analysis.combine import SiteEstimate, combine
-from penstock_server.analysis.estimation import Estimate
 from penstock_server.analysis.refits import Measured, Spread, spread, widen_sites, widened
 
 D_OVER_U = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 10.0, 30.0, 100.0)

@@ -22,9 +22,9 @@ from penstock.mechanisms.maf.plan import plan
 from penstock.mechanisms.tables.run import run as release
 from penstock.privacy.noise.sources import SecureNoise
 from penstock.privacy.request import PrivacyRequest
+from penstock.questions.estimation import estimate
 from penstock.schema.encoding import Encoding
 from penstock_server.analysis.combine import combine
-from penstock_server.analysis.estimation import estimate
 from penstock_server.analysis.pooling import quantile
 from penstock_server.analysis.refits import spread, widened
 from penstock_server.simulate import cvd

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 from tests.studies.foreign_tables import Table
 
+from penstock.questions.estimation import MAX_INFLATION, estimate
+from penstock.questions.fits.partial_likelihood import fit_cox
 from penstock.schema import Coded, Schema
-from penstock_server.analysis.estimation import MAX_INFLATION, estimate
-from penstock_server.analysis.models.partial_likelihood import fit_cox
 
 Array = NDArray[np.float64]
 Fit = tuple[float, float]
@@ -78,7 +78,7 @@ def measure(rows: Coded, table: Table) -> Measured:
 def fit_terms(rows: Coded, table: Table, terms: Sequence[str]) -> dict[str, Fit]:
     """One model of columns and products ``a:b``; a categorical's levels are ``column=level``.
 
-    It is what :func:`penstock_server.analysis.estimation.estimate` fits for each term; a Cox model
+    It is what :func:`penstock.questions.estimation.estimate` fits for each term; a Cox model
     is fitted once for all of them.
     """
     if table.model == "cox":

@@ -16,9 +16,9 @@ from tests.studies.foreign_measures import Answer, fit_terms
 from tests.studies.foreign_tables import Table
 from tests.studies.hazard_ratio import log_hazard_ratio
 
+from penstock.questions.estimation import Estimate
 from penstock.schema import Coded
 from penstock_server.analysis.combine import combine
-from penstock_server.analysis.estimation import Estimate
 from penstock_server.analysis.pooling import pool, quantile
 from penstock_server.analysis.refits import Measured, spread, widen_sites
 from penstock_server.simulate import cvd

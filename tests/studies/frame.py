@@ -42,10 +42,10 @@ from penstock.mechanisms.tables import run as tables
 from penstock.privacy.noise.sources import SecureNoise, permutation
 from penstock.privacy.request import PrivacyRequest
 from penstock.questions.estimands import Estimand
+from penstock.questions.estimation import estimate
 from penstock.schema import Column, Schema
 from penstock.schema.encoding import Encoding
 from penstock_server.analysis.combine import combine
-from penstock_server.analysis.estimation import estimate
 from penstock_server.analysis.refits import spread, widened
 from penstock_server.simulate import cvd
 

@@ -35,7 +35,7 @@ from penstock.audit.membership import likelihood_ratio, roc
 from penstock.audit.tradeoff import MOST_AUC
 from penstock.mechanisms.flow.architecture import Architecture
 from penstock.mechanisms.flow.training import Training
-from penstock_server.analysis.estimation import estimate
+from penstock.questions.estimation import estimate
 from penstock_server.analysis.pooling import Pooled, pool
 from penstock_server.simulate import cvd
 

@@ -13,7 +13,9 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from penstock.base.documents import Json, JsonView
 from penstock.cli.console import done, emit_json, err, friendly, number, say, table
+from penstock.cli.forecasts import RUNS, Runs, make_forecast, show_forecast
 from penstock.processes.confinement import forbid_dumps
+from penstock.study.study import Study
 from penstock.wire import gate_pb2
 from penstock.wire.messages import JobState
 from penstock_client.cli.common import (
@@ -99,9 +101,23 @@ def preview(
             ".pdf or .svg.",
         ),
     ] = None,
+    forecasted: Annotated[
+        bool,
+        typer.Option(
+            "--forecast",
+            help="Also what its answers would be worth here, from the study's planning values.",
+        ),
+    ] = False,
+    runs: Runs = RUNS,
     as_json: AsJson = False,
 ) -> None:
-    """What a request would release and cost, by every account, before and after."""
+    """What a request would release and cost, by every account, before and after.
+
+    With --forecast also what the budget would buy at this site: the standard
+    errors that are expected from sampling and from privacy. It is made from
+    the study's planning values, the dictionary and the declared frame; your
+    rows are not looked at, since a refusal would then tell of them.
+    """
     paths, settings = open_site(directory)
     if plot is not None:
         from penstock_client.attack.inference import check_place
@@ -110,6 +126,8 @@ def preview(
     shown = call_document(paths, "Preview", gate_pb2.JobRequest(request_id=request))
     if not as_json:
         _show_preview(shown)
+    if forecasted:
+        shown |= {"forecast": _forecast(shown, runs, quiet=as_json)}
     if not (attacked or swept or plot):
         if as_json:
             emit_json(shown)
@@ -126,6 +144,15 @@ def preview(
         _show_attack(found, shown["guarantee"])
     if plot is not None:
         _draw(found, plot, f"attacks on request {shown['request'][:12]}: {shown['guarantee']}")
+
+
+def _forecast(shown: Json, runs: int, *, quiet: bool) -> Json:
+    """What the request's answers would be worth here: from the study and the public n alone."""
+    made = make_forecast(Study.from_dict(shown["signed"]), {shown["site"]: shown["persons"]}, runs)
+    if not quiet:
+        say("")
+        show_forecast(made)
+    return made.to_dict()
 
 
 def _show_preview(shown: Json) -> None:
@@ -318,6 +345,7 @@ _PREVIEW = {
     "state": "state",
     "estimands": "asks",
     "columns": "of columns",
+    "persons": "of persons, as declared",
     "mechanism": "mechanism",
     "settings": "its settings",
     "guarantee": "guarantee",

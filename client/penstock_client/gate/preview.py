@@ -54,7 +54,10 @@ def _explain_code(code: str, note: str) -> str:
 
 
 def preview_request(job: Job, signed: SignedStudy, facts: SiteFacts, note: str) -> Json:
-    """The question, the columns, the cost by every account, and the ledger before and after."""
+    """The question, the columns, the cost by every account, and the ledger before and after.
+
+    ``signed`` is the study whole, ``persons`` the public n: all that a forecast needs.
+    """
     study = signed.study
     lineage = facts.state.joint(job.lineage)
     shown: Json = {
@@ -66,6 +69,9 @@ def preview_request(job: Job, signed: SignedStudy, facts: SiteFacts, note: str) 
             for key, value in settings_to_dict(study.mechanism).items()
             if key != "name" and value is not None
         ],
+        "site": facts.name,
+        "persons": _count_frame(job, facts),
+        "signed": study.to_dict(),
         "readers": ["the account that hands it in", *study.readers],
         "lineage": lineage.name,
         "spent_before": measure_spent(lineage),
@@ -98,3 +104,9 @@ def preview_request(job: Job, signed: SignedStudy, facts: SiteFacts, note: str) 
         "left_after": lineage.filter.left(after),
         "events": [to_dict(e) for e in events],
     }
+
+
+def _count_frame(job: Job, facts: SiteFacts) -> int:
+    """The public n of the version that was asked for."""
+    versions = facts.state.lineages[job.lineage].versions
+    return next(version.persons for version in versions if version.number == job.version)

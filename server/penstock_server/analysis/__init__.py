@@ -1,1 +1,1 @@
-"""From tables to estimates, and from estimates to one: models, combining, pooling."""
+"""Combining estimates of copies, what refits add, and pooling them over sites."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from penstock.base.errors import PenstockError
-from penstock_server.analysis.estimation import Estimate
+from penstock.questions.estimation import Estimate
 
 
 @dataclass(frozen=True, slots=True)

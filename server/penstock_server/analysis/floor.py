@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from penstock.questions.estimands import Estimand
+from penstock.questions.fits import TABLE_MODELS
+from penstock.questions.fits.table_model import TableModel
 from penstock.questions.models.registry import ModelRegistry
 from penstock.schema import Schema
-from penstock_server.analysis.models import TABLE_MODELS
-from penstock_server.analysis.models.table_model import TableModel
 
 
 def variance_floor(
@@ -22,7 +22,7 @@ def variance_floor(
     for an ordered one. Around its middle, and so around any (weighted) mean that fits better, the
     term's squared deviation is at most r²/4 (Popoviciu). Adjustment only takes information away.
     What follows for the variance is each model's to say
-    (:meth:`penstock_server.analysis.models.table_model.TableModel.least_variance`).
+    (:meth:`penstock.questions.fits.table_model.TableModel.least_variance`).
 
     Args:
         schema: the study's; its bounds are public.

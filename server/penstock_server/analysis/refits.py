@@ -28,8 +28,8 @@ import numpy as np
 from scipy.special import ndtr, polygamma
 
 from penstock.mechanisms.released import refit_copy
+from penstock.questions.estimation import Estimate
 from penstock_server.analysis.combine import SiteEstimate
-from penstock_server.analysis.estimation import Estimate
 
 UNKNOWN = "most refits have no estimate, so the mechanism's noise is not known"
 

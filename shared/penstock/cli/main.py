@@ -24,7 +24,7 @@ HELP = {
     "demo": "See all of it work: simulated hospitals, real processes, real TLS, one report.",
     "key": "Make the key that signs your studies, and show its fingerprint.",
     "login": "Keep a coordinator's address and your token for the commands below.",
-    "study": "Ask a question of many sites: new, check, submit, status, close, cancel.",
+    "study": "Ask a question of many sites: new, check, plan, submit, status, close, cancel.",
     "pull": "Fetch a study's report and its pooled synthetic data.",
     "logout": "Forget a saved login.",
     "site": "Keep a site: init, check, join, trust, start, requests, approve, ledger, doctor.",

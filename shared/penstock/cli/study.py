@@ -30,6 +30,7 @@ from penstock.base.errors import InvalidInput, JobFailed, PenstockError, Problem
 from penstock.base.times import stamp_seconds, utc_now
 from penstock.cli.advice import show_suggestions
 from penstock.cli.console import done, emit_json, err, escape, friendly, say, table
+from penstock.cli.forecasts import RUNS, Runs, make_forecast, show_forecast
 from penstock.mechanisms.memory import GB
 from penstock.mechanisms.registry import MECHANISMS
 from penstock.privacy.request import DELTA_TIMES_PERSONS, advised_delta
@@ -86,8 +87,8 @@ def study() -> None:
     """Ask a question of many sites.
 
     In this order: `penstock login`, `penstock key new`, study new, (edit the
-    file), check, submit, status --wait; then `penstock pull`. With a quorum,
-    close goes on without sites that are late.
+    file), check, plan, submit, status --wait; then `penstock pull`. With a
+    quorum, close goes on without sites that are late.
     """
 
 
@@ -220,6 +221,8 @@ def check(
             say(f"  {e.name}: {e.model} of {e.outcome}{where}")
             continue
         say(f"  {e.name}: {e.model} {e.formula}, per {e.per:g}")
+    if found.estimands:
+        say(f"  what each answer will be worth: `penstock study plan {path}`")
 
 
 def _persons(joins: list[Path]) -> dict[str, int]:
@@ -269,6 +272,59 @@ def _plan_for(study: Study, persons: dict[str, int]) -> None:
                 f"site lets a run have {USUAL_MEMORY_GB:g} by default",
                 markup=False,
             )
+
+
+@app.command()
+@friendly
+def plan(
+    path: StudyFile,
+    joins: Annotated[
+        list[Path] | None,
+        typer.Option("--join", help="A site's join.json, for its number of persons; repeat it."),
+    ] = None,
+    sizes: Annotated[
+        list[str] | None,
+        typer.Option("--persons", help="SITE=NUMBER, for a site without its file; repeat it."),
+    ] = None,
+    runs: Runs = RUNS,
+    as_json: AsJson = False,
+) -> None:
+    """Forecast what each answer will be worth, before a site is asked or charged.
+
+    Cohorts are made up from the study's planning values and the
+    dictionary, the mechanism is run on them as a site would, and every estimand
+    is estimated on the rows and on what would be released. The table has standard errors on the
+    scale of coefficients (log ratios, differences): of sampling alone, what
+    privacy adds, both together, how many times as wide that makes an interval,
+    and the chance to see the planned effect. Where the noise is larger than
+    the sampling error it says which ε or how many persons would do.
+
+    What you expect stands in the study's planning tables: means, spreads, shares
+    and effects, from the literature and never from the sites' rows. A draft by
+    `penstock study new` shows how they are written.
+    """
+    found = _read_asked(path, no_estimands=False)
+    made = make_forecast(found, _persons(joins or []) | _read_sizes(sizes or []), runs)
+    if as_json:
+        emit_json(made.to_dict())
+        return
+    show_forecast(made)
+    asked = [site for site in found.sites if site not in made.sites]
+    if asked:
+        say(f"not in it, for lack of their number of persons: {', '.join(asked)}")
+
+
+def _read_sizes(texts: list[str]) -> dict[str, int]:
+    """``SITE=NUMBER`` of each."""
+    check, found = Checks("study plan"), {}
+    for text in texts:
+        site, _, number = text.partition("=")
+        if site and number.isascii() and number.isdigit():
+            found[site] = int(number)
+        else:
+            check.add("--persons", "is not well formed", value=text[:80], bound="SITE=NUMBER")
+    check.done()
+    return found
 
 
 @app.command()

@@ -1,1 +1,1 @@
-"""What an analyst may ask of a table: estimands."""
+"""What an analyst may ask of a table: estimands, and what one table says of them."""

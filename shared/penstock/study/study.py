@@ -22,11 +22,12 @@ from penstock.mechanisms.registry import MECHANISMS, Registry
 from penstock.privacy.request import PrivacyRequest
 from penstock.questions.estimands import Estimand, estimand_problems
 from penstock.schema import Column, Schema, read_columns
+from penstock.study.planning import NOTHING, Planning, planning_problems
 
 MAX_SITES = 1000
 MAX_ESTIMANDS = 50
 MAX_READERS = 100
-_PARTS = ("schema", "estimands", "privacy", "mechanism")
+_PARTS = ("schema", "estimands", "privacy", "mechanism", "planning")
 _WIRE = re.compile(r"(0|[1-9][0-9]{0,3})\.(0|[1-9][0-9]{0,3})")
 T = TypeVar("T")
 
@@ -50,6 +51,7 @@ class Study:
         wire: the wire version that was signed; sites answer in none that came later.
         readers: accounts at the coordinator that may read the study and its results, besides the
             account that hands it in; distinct names.
+        planning: what is expected of the sites' rows, for forecasts alone.
 
     Raises:
         InvalidInput: with every problem.
@@ -71,6 +73,7 @@ class Study:
     max_sites_per_person: int = 1
     wire: str = "1.2"
     readers: tuple[str, ...] = ()
+    planning: Planning = NOTHING
 
     def __post_init__(self) -> None:
         head = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _PARTS}
@@ -80,6 +83,7 @@ class Study:
             isinstance(self.schema, Schema),
             isinstance(self.privacy, PrivacyRequest),
             isinstance(self.mechanism, Settings),
+            isinstance(self.planning, Planning),
             isinstance(self.estimands, tuple)
             and all(isinstance(e, Estimand) for e in self.estimands),
         )
@@ -88,8 +92,11 @@ class Study:
             check.problems += _question_problems(numbered, self.schema.columns)
             found = self.mechanism.problems(self.schema, self.estimands)
             check.problems += within("mechanism", found)
+            found = planning_problems(self.planning, self.schema.columns, self.estimands)
+            check.problems += within("planning", found)
         else:
-            check.add("", "schema, estimands, privacy or mechanism is of the wrong type")
+            text = "schema, estimands, privacy, mechanism or planning is of the wrong type"
+            check.add("", text)
         check.done()
         check.keep(self, deadline_hours=float(self.deadline_hours))
 
@@ -101,14 +108,17 @@ class Study:
     def to_dict(self) -> Json:
         """The canonical JSON form; ε = ∞ (guarantee ``empirical``) is null.
 
-        A study without readers has no such field: its bytes, and so its id and its signature, are
-        those of a study from before there were readers.
+        A study without readers, or without planning values, has no such field: its bytes, and so
+        its id and its signature, are those of a study from before there were any.
         """
         data: Json = {f.name: getattr(self, f.name) for f in fields(self)}
         data["sites"] = list(self.sites)
         data["readers"] = list(self.readers)
         if not self.readers:
             del data["readers"]
+        data["planning"] = self.planning.to_dict()
+        if not data["planning"]:
+            del data["planning"]
         data["schema"] = self.schema.to_dict()
         data["estimands"] = [e.to_dict() for e in self.estimands]
         data["mechanism"] = settings_to_dict(self.mechanism)
@@ -144,6 +154,7 @@ class Study:
             problems += _question_problems(estimands, columns, broken)
         privacy = _read("privacy", PrivacyRequest, data, problems)
         mechanism = _read_mechanism(data, mechanisms, problems)
+        planning = _read_planning(data, columns, broken, [e for _, e in estimands], problems)
         if problems or privacy is None or mechanism is None:  # None: its problems are listed
             raise InvalidInput(f"study {shown(data.get('name'))}", problems)
         return cls(
@@ -152,6 +163,7 @@ class Study:
             estimands=tuple(e for _, e in estimands),
             privacy=privacy,
             mechanism=mechanism,
+            planning=planning,
         )
 
 
@@ -273,6 +285,23 @@ def _read_mechanism(
     except InvalidInput as error:
         problems += within("mechanism", error.problems)
         return None
+
+
+def _read_planning(
+    data: JsonView,
+    columns: Sequence[Column],
+    broken: Collection[str],
+    estimands: Sequence[Estimand],
+    problems: list[Problem],
+) -> Planning:
+    try:
+        found = Planning.from_dict(data.get("planning", {}))
+    except InvalidInput as error:
+        problems += within("planning", error.problems)
+        return NOTHING
+    if not broken:  # else what is said of a broken column would be called unknown
+        problems += within("planning", planning_problems(found, columns, estimands))
+    return found
 
 
 def _flat(part: PrivacyRequest) -> Json:

@@ -19,8 +19,8 @@ from tests.studies.foreign_real import read_table
 from tests.studies.foreign_tables import Table, estimands
 
 from penstock.questions.estimands import estimand_problems
+from penstock.questions.estimation import estimate
 from penstock.schema import check_coded
-from penstock_server.analysis.estimation import estimate
 
 GENERATORS = FROZEN | TUNING
 DIGESTS = {1: "9a7e447e002d8bf0"}

@@ -10,8 +10,8 @@ from penstock.mechanisms.registry import MECHANISMS
 from penstock.mechanisms.released import Kind, name_planted, name_recovered
 from penstock.questions.effects import Effect, effect_of, pose_effect
 from penstock.questions.estimands import Estimand
+from penstock.questions.estimation import estimate
 from penstock.study.study import Study
-from penstock_server.analysis.estimation import estimate
 from penstock_server.analysis.slopes import Held, Slope, find_slope
 from penstock_server.mechanisms.delivery import Upload
 

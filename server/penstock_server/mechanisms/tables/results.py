@@ -11,11 +11,11 @@ from pathlib import Path
 
 from penstock.mechanisms.released import name_copy, name_refit, refits_of_copies
 from penstock.questions.estimands import Estimand
+from penstock.questions.estimation import Estimate, estimate
 from penstock.schema import Coded, Schema
 from penstock.study.study import Study
 from penstock.wire.messages import Copies
 from penstock_server.analysis.combine import combine
-from penstock_server.analysis.estimation import Estimate, estimate
 from penstock_server.analysis.floor import variance_floor
 from penstock_server.analysis.refits import Measured, spread
 from penstock_server.mechanisms.delivery import Upload

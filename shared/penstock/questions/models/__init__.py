@@ -10,7 +10,7 @@ model         outcome                     scale             estimate
 `mean`        number or 0/1               as it is          mean; of a 0/1 column the share of 1
 ============  ==========================  ================  ================================
 
-A further model is an object here; its fit to a table, ``penstock_server.analysis.models``; and how
+A further model is an object here; its fit to a table, ``penstock.questions.fits``; and how
 a chain poses it, ``penstock.mechanisms.gibbs.models``. Each of the three registries is complete, or
 cannot be imported.
 """

@@ -17,9 +17,9 @@ from penstock.study.toml.formula import expand_formulas
 from penstock.study.toml.reader import read_toml
 
 _TABLE = ("person", "max_rows_per_person")
-_PARTS = ("privacy", "mechanism", "estimands")
+_PARTS = ("privacy", "mechanism", "estimands", "planning")
 _HEAD = tuple(f.name for f in fields(Study) if f.name not in ("schema", "wire", *_PARTS))
-_TOP = ("wire", "study", "table", "privacy", "mechanism", "columns", "estimands")
+_TOP = ("wire", "study", "table", "privacy", "mechanism", "columns", "estimands", "planning")
 
 
 def parse_study(text: str, mechanisms: Registry = MECHANISMS) -> Study:
@@ -28,9 +28,10 @@ def parse_study(text: str, mechanisms: Registry = MECHANISMS) -> Study:
     ``wire`` stands at the top; ``[study]`` holds the study's own fields; ``[table]`` (optional)
     ``person`` and ``max_rows_per_person``; ``[columns.NAME]`` the columns as in a dictionary,
     without codes for missing values; ``[[estimands]]``, ``[privacy]`` and ``[mechanism]`` (all
-    optional keys have defaults) are as in :mod:`penstock.study.study`. An estimand may say its
-    outcome, ``adjust`` and ``strata`` by a ``formula`` (:mod:`penstock.study.toml.formula`). Times
-    may be written as text or as TOML times. ``mechanisms``: those that it may name.
+    optional keys have defaults) are as in :mod:`penstock.study.study`; ``[planning.columns.NAME]``
+    and ``[planning.effects]`` (optional) as in :mod:`penstock.study.planning`. An estimand may say
+    its outcome, ``adjust`` and ``strata`` by a ``formula`` (:mod:`penstock.study.toml.formula`).
+    Times may be written as text or as TOML times. ``mechanisms``: those that it may name.
 
     Raises:
         InvalidInput: with every problem of the file and its line.

@@ -11,6 +11,7 @@ from penstock.privacy.request import DELTA, PrivacyRequest
 from penstock.questions.estimands import Estimand
 from penstock.questions.models import MODELS
 from penstock.schema import HOW_SUGGESTED, Column, Schema, suggest_for, suggest_modelling
+from penstock.study.planning import Planning
 from penstock.study.study import Study
 from penstock.study.toml.writer import key, table, value
 
@@ -56,6 +57,23 @@ _EXAMPLE = f"""\
 """
 
 
+_PLANNED = (
+    "# What you expect, from the literature and never from rows: for `penstock study plan`.\n"
+)
+_PLANNING_EXAMPLE = """\
+# What you expect, from the literature and never from rows: `penstock study plan` forecasts by it
+# what each answer will be worth. Leave out what you do not know. For example:
+# [planning.effects]
+# effect = 0.18                     # an estimand: log ratio or difference, per its `per`
+# [planning.columns.COLUMN]
+# mean = 130                        # numbers: mean, sd, correlations = { OTHER = 0.3 }
+# sd = 18                           # levels: shares = [0.7, 0.3]
+# [planning.columns.DURATION]
+# events = 0.2                      # with the event by the end of follow-up
+# censored = 0.1                    # censored before it
+"""
+
+
 def write_dictionary(
     schema: Schema, persons: int | None = None, others: Mapping[str, str] | None = None
 ) -> str:
@@ -78,7 +96,7 @@ def write_study(study: Study, mechanisms: Registry = MECHANISMS) -> str:
     head = {
         f.name: getattr(study, f.name)
         for f in fields(study)
-        if f.name not in ("schema", "estimands", "privacy", "mechanism", "wire")
+        if f.name not in ("schema", "estimands", "privacy", "mechanism", "planning", "wire")
     }
     estimands = [
         table("[[estimands]]", _set(e, keep=("per", "adjust")), _ESTIMAND_NOTES if i == 0 else {})
@@ -92,6 +110,7 @@ def write_study(study: Study, mechanisms: Registry = MECHANISMS) -> str:
             table("privacy", _all(study.privacy), _PRIVACY_NOTES),
             _mechanism(study.mechanism, mechanisms),
             *(estimands or [_EXAMPLE]),
+            _planning(study.planning),
             "# Whose rows: person names the column that identifies a person, if there is one.\n"
             + table("table", _person(study.schema)),
             "# The columns, as in the sites' dictionaries; bounds may be narrower.\n"
@@ -141,6 +160,23 @@ def draft_study(
         expires=expires,
     )
     return write_study(study)
+
+
+def _planning(planning: Planning) -> str:
+    """What is expected; an example where that is nothing."""
+    said = planning.to_dict()
+    if not said:
+        return _PLANNING_EXAMPLE
+    written = [table("planning", {"filled": said["filled"]})] if "filled" in said else []
+    if "effects" in said:
+        written.append(table("planning.effects", said["effects"]))
+    for name, values in said.get("columns", {}).items():
+        place = f"planning.columns.{key(name)}"
+        correlations = values.pop("correlations", None)
+        written.append(table(place, values))
+        if correlations:
+            written.append(table(f"{place}.correlations", correlations))
+    return _PLANNED + "\n".join(written)
 
 
 def _pairs(pairs: Mapping[str, object]) -> str:

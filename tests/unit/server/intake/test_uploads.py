@@ -21,13 +21,13 @@ from penstock.privacy.events import RELATION, Gaussian, Unbounded, to_dict
 from penstock.privacy.measurements import LatentNoise
 from penstock.privacy.request import PrivacyRequest
 from penstock.questions.estimands import Estimand
+from penstock.questions.estimation import estimate
 from penstock.schema import Column, Schema, to_arrow
 from penstock.study.study import Study
 from penstock.wire import gate_pb2
 from penstock.wire.canonical import canonical
 from penstock.wire.manifest import MANIFEST, Manifest, sign_manifest
 from penstock.wire.signatures import generate_key, public_hex, sign
-from penstock_server.analysis.estimation import estimate
 from penstock_server.analysis.floor import variance_floor
 from penstock_server.intake import uploads
 from penstock_server.intake.ipc_guard import check_stream

@@ -18,29 +18,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.questions.fits.newton import Maximum, maximise
+
 Array = NDArray[np.float64]
 Indices = NDArray[np.intp]
 
-_ROUNDS, _HALVINGS = 50, 20
-_CLOSE = 1e-12
-"""Half the Newton decrement at which one more step, which squares the distance, is the last."""
 
-
-@dataclass(frozen=True, slots=True)
-class CoxFit:
-    """Coefficients (p,), the inverse of their information (p, p), and what the log likelihood has
-    still to gain: half the Newton decrement."""
-
-    coefficients: Array
-    covariance: Array
-    to_gain: float
-
-
-def fit_cox(time: Array, event: Array, design: Array, strata: Array | None = None) -> CoxFit:
+def fit_cox(time: Array, event: Array, design: Array, strata: Array | None = None) -> Maximum:
     """The maximum of Efron's partial likelihood, as near as steps get to it.
 
     Args:
@@ -52,26 +41,7 @@ def fit_cox(time: Array, event: Array, design: Array, strata: Array | None = Non
         LinAlgError: the information is singular.
     """
     risks = _split(time, event, design, strata)
-    beta = np.zeros(design.shape[1])
-    value, score, information = _add(risks, beta)
-    for _ in range(_ROUNDS):
-        step = np.linalg.solve(information, score)
-        gain = 0.5 * float(score @ step)
-        if not gain >= 0:  # not even concave in numbers: far out, where nothing is identified
-            break
-        for _ in range(_HALVINGS):
-            found = _add(risks, beta + step)
-            # Near the maximum the gain is below rounding.
-            if np.isfinite(found[0]) and found[0] >= value - 1e-12 * abs(value):
-                break
-            step = step / 2
-        else:
-            break
-        beta, (value, score, information) = beta + step, found
-        if gain <= _CLOSE:
-            break
-    covariance = np.asarray(np.linalg.inv(information), dtype=np.float64)
-    return CoxFit(beta, covariance, 0.5 * float(score @ covariance @ score))
+    return maximise(partial(_add, risks), np.zeros(design.shape[1]))
 
 
 def _split(time: Array, event: Array, design: Array, strata: Array | None) -> list[_Risk]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from penstock.questions.fits.cox import CoxTable
+from penstock.questions.fits.linear import LinearTable
+from penstock.questions.fits.logistic import LogisticTable
+from penstock.questions.fits.mean import MeanTable
+from penstock.questions.fits.poisson import PoissonTable
+from penstock.questions.fits.table_model import TableModel
 from penstock.questions.models import MODELS
 from penstock.questions.models.registry import ModelRegistry
-from penstock_server.analysis.models.cox import CoxTable
-from penstock_server.analysis.models.linear import LinearTable
-from penstock_server.analysis.models.logistic import LogisticTable
-from penstock_server.analysis.models.mean import MeanTable
-from penstock_server.analysis.models.poisson import PoissonTable
-from penstock_server.analysis.models.table_model import TableModel
 
 TABLE_MODELS: ModelRegistry[TableModel] = ModelRegistry(
     (LinearTable(), LogisticTable(), CoxTable(), PoissonTable(), MeanTable()), MODELS.names

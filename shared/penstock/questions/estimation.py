@@ -15,11 +15,11 @@ import numpy as np
 
 from penstock.base.errors import PenstockError
 from penstock.questions.estimands import Estimand
+from penstock.questions.fits import TABLE_MODELS
+from penstock.questions.fits.table_model import Array, Degenerate, Fit, TableModel
 from penstock.questions.models.registry import ModelRegistry
 from penstock.questions.terms import DesignTerm, design_terms, find_subgroup
 from penstock.schema import Schema
-from penstock_server.analysis.models import TABLE_MODELS
-from penstock_server.analysis.models.table_model import Array, Degenerate, Fit, TableModel
 
 MIN_ROWS = 10
 """Complete rows below which nothing is fitted."""

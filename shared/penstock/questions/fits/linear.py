@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.questions.estimands import Estimand
-from penstock.questions.models.linear import LINEAR
-from penstock.schema import Schema
-from penstock_server.analysis.models.table_model import (
+from penstock.questions.fits.table_model import (
     Array,
     Degenerate,
     Fit,
@@ -16,6 +14,8 @@ from penstock_server.analysis.models.table_model import (
     require_spread,
     rounding_variance,
 )
+from penstock.questions.models.linear import LINEAR
+from penstock.schema import Schema
 
 MIN_RESIDUAL = 1e-8
 """Share of the outcome's variance that must be left over by a linear model: a table that is an
@@ -29,18 +29,17 @@ class LinearTable(TableModel):
         return None
 
     def fit(self, outcome: Array, event: Array | None, design: Array) -> Fit:
-        # statsmodels takes a second to load, which other models need not wait for.
-        from statsmodels.regression.linear_model import OLS
-
         spread = float(np.std(outcome))
         require_spread(outcome, spread)
-        result = OLS((outcome - outcome.mean()) / spread, design).fit()
-        if not float(result.ssr) > MIN_RESIDUAL * len(outcome):
+        basis, upper = np.linalg.qr(design)
+        shares = basis.T @ (outcome / spread)
+        rest = outcome / spread - basis @ shares
+        squares = float(rest @ rest)
+        if not squares > MIN_RESIDUAL * len(outcome):
             raise Degenerate("the outcome is a linear function of the columns")
-        covariance = np.asarray(result.cov_params())
-        return Fit(
-            float(result.params[-1]) * spread, float(covariance[-1, -1]) * spread**2, True, None
-        )
+        variance = squares / (len(outcome) - design.shape[1])
+        last = float(upper[-1, -1])
+        return Fit(float(shares[-1]) / last * spread, variance / last**2 * spread**2, True, None)
 
     def least_variance(self, schema: Schema, estimand: Estimand, rows: int) -> float:
         """variance = s² / Σ(x − x̄)² ≥ s² / (n·r²/4), and s² is taken to be at least step²/12.

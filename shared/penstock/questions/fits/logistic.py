@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.questions.estimands import Estimand
-from penstock.questions.models.logistic import LOGISTIC
-from penstock.schema import Schema
-from penstock_server.analysis.models.table_model import (
+from penstock.questions.fits.newton import maximise
+from penstock.questions.fits.table_model import (
     Array,
     Fit,
     TableModel,
@@ -15,6 +14,8 @@ from penstock_server.analysis.models.table_model import (
     event_share,
     largest_spread,
 )
+from penstock.questions.models.logistic import LOGISTIC
+from penstock.schema import Schema
 
 
 class LogisticTable(TableModel):
@@ -24,15 +25,21 @@ class LogisticTable(TableModel):
         return count_ones(outcome)
 
     def fit(self, outcome: Array, event: Array | None, design: Array) -> Fit:
-        from statsmodels.discrete.discrete_model import Logit
-
         share = event_share(outcome, design.shape[1] - 1)
-        result = Logit(outcome, design).fit(method="newton", maxiter=50, tol=1e-10, disp=0)
-        covariance = np.asarray(result.cov_params())
+
+        def derivatives(beta: Array) -> tuple[float, Array, Array]:
+            eta = design @ beta
+            odds = np.exp(-np.abs(eta))
+            mean = np.where(eta > 0, 1.0, odds) / (1.0 + odds)
+            value = float(outcome @ eta - np.logaddexp(0.0, eta).sum())
+            weighted = design * (odds / (1.0 + odds) ** 2)[:, None]
+            return value, design.T @ (outcome - mean), weighted.T @ design
+
+        found = maximise(derivatives, np.zeros(design.shape[1]))
         return Fit(
-            float(result.params[-1]),
-            float(covariance[-1, -1]),
-            bool(result.mle_retvals["converged"]),
+            float(found.coefficients[-1]),
+            float(found.covariance[-1, -1]),
+            found.reached,
             1.0 / (len(outcome) * share * (1.0 - share)),
         )
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.questions.estimands import Estimand
-from penstock.questions.models.poisson import POISSON
-from penstock.schema import Schema
-from penstock_server.analysis.models.table_model import (
+from penstock.questions.fits.newton import maximise
+from penstock.questions.fits.table_model import (
     Array,
     Degenerate,
     Fit,
     TableModel,
     largest_spread,
 )
+from penstock.questions.models.poisson import POISSON
+from penstock.schema import Schema
 
 
 class PoissonTable(TableModel):
@@ -27,23 +28,27 @@ class PoissonTable(TableModel):
         return int(outcome.sum()) if whole and outcome.sum() < 1e15 else None
 
     def fit(self, outcome: Array, event: Array | None, design: Array) -> Fit:
-        from statsmodels.genmod.families import Poisson
-        from statsmodels.genmod.generalized_linear_model import GLM
-
         counted = self.count_events(outcome, None)
         if counted is None:
             raise Degenerate("the outcome is not a count")
         columns = design.shape[1] - 1
         if counted < max(1, columns):
             raise Degenerate(f"too few events: {counted} for {columns} columns")
-        model = GLM(outcome, design, family=Poisson())
-        result = model.fit(maxiter=100, tol=1e-12)
-        covariance = np.asarray(result.cov_params())
-        score = np.asarray(model.score(result.params))
-        # Half the Newton decrement, as for cox: the fit's own criterion looks at the deviance only.
-        to_gain = 0.5 * float(score @ covariance @ score)
+
+        def derivatives(beta: Array) -> tuple[float, Array, Array]:
+            eta = design @ beta
+            mean = np.exp(eta)
+            value = float(outcome @ eta - mean.sum())
+            return value, design.T @ (outcome - mean), (design * mean[:, None]).T @ design
+
+        start = np.zeros(design.shape[1])
+        start[0] = np.log(outcome.mean())
+        found = maximise(derivatives, start)
         return Fit(
-            float(result.params[-1]), float(covariance[-1, -1]), to_gain < 1e-9, 1.0 / counted
+            float(found.coefficients[-1]),
+            float(found.covariance[-1, -1]),
+            found.reached,
+            1.0 / counted,
         )
 
     def least_variance(self, schema: Schema, estimand: Estimand, rows: int) -> float:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 
 from penstock.questions.estimands import Estimand
-from penstock.questions.models.mean import MEAN
-from penstock.schema import Schema
-from penstock_server.analysis.models.table_model import (
+from penstock.questions.fits.table_model import (
     Array,
     Degenerate,
     Fit,
@@ -15,6 +13,8 @@ from penstock_server.analysis.models.table_model import (
     require_spread,
     rounding_variance,
 )
+from penstock.questions.models.mean import MEAN
+from penstock.schema import Schema
 
 
 class MeanTable(TableModel):
