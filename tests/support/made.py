@@ -58,7 +58,7 @@ TRAJECTORY = Trajectory(
 MECHANISMS: dict[str, Settings] = {
     "maf": Maf(copies=3, refits=2),
     "sliced-wasserstein": SlicedWasserstein(copies=2, refits=0),
-    "structured": Structured(copies=2, refits=1),
+    "structured": Structured(copies=2, refits=1, planted=0),
     "trajectory": TRAJECTORY,
     "gibbs": Gibbs(),
 }

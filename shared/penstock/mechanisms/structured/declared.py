@@ -11,14 +11,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from penstock.mechanisms.structured.interactions import Extra, list_extras
+from penstock.mechanisms.structured.extras import Extra, list_extras
 from penstock.questions.estimands import Estimand
 from penstock.questions.grammar import Factor
-from penstock.questions.models.cox import COX
+from penstock.questions.models import MODELS
 from penstock.schema import Column, Schema
 
 _KINDS = ("continuous", "integer", "binary")
 """An event is drawn with its duration."""
+
+_OF_DURATIONS = next(MODELS.of(name) for name in MODELS.names if MODELS.of(name).needs_event)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,7 @@ class Drawn:
     @property
     def lasting(self) -> bool:
         """Whether it is a duration."""
-        return self.regression == COX.name
+        return MODELS.of(self.regression).needs_event
 
     @property
     def named(self) -> frozenset[str]:
@@ -85,7 +87,7 @@ def has_model(estimand: Estimand, outcomes: Sequence[Drawn]) -> bool:
 def _declare(column: Column, asked: Sequence[Estimand]) -> Drawn:
     """An outcome with what its estimands name, each once."""
     models = [e.regression for e in asked]
-    regression = min(models, key=lambda m: len(m.outcomes)) if models else COX
+    regression = min(models, key=lambda m: len(m.outcomes)) if models else _OF_DURATIONS
     terms = [e.term for e in asked if isinstance(e.target, Factor)]
     adjusted = [name for e in asked for name in (*e.covariates, *_compared(e)) if name != e.term]
     once = [tuple(dict.fromkeys(names)) for names in (terms, adjusted)]

@@ -8,16 +8,16 @@ regression is the same, and coefficients are of a like size, whatever the column
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.mechanisms.structured.extras import Extra
 from penstock.mechanisms.structured.grids import Grid
-from penstock.questions.estimands import Estimand
-from penstock.questions.grammar import Comparison, Factor, Product, Regressor, Spline
+from penstock.questions.grammar import Comparison, Spline
 from penstock.questions.terms import bend_column, find_subgroup, place_knots
 from penstock.schema import Coded, Column
 
@@ -25,30 +25,6 @@ Array = NDArray[np.float64]
 
 _LEAST_APART = 1e-3
 """Of a column's spread, what no other column says, below which it is left out."""
-
-
-@dataclass(frozen=True, slots=True)
-class Extra:
-    """What an estimand has in its regression beside columns.
-
-    Args:
-        regressor: a product or a spline; a column or a product that the subgroup multiplies; None:
-            the subgroup by itself.
-        subgroup: what its members meet; nothing: all are.
-        asked: it is what an estimand asks for.
-    """
-
-    regressor: Regressor | None
-    subgroup: tuple[Comparison, ...] = ()
-    asked: bool = False
-
-    @property
-    def key(self) -> tuple[str, ...]:
-        """Those of one key are one."""
-        if isinstance(self.regressor, Spline):
-            return (str(self.regressor),)
-        own = "" if self.regressor is None else self.regressor.key
-        return (own, *map(str, self.subgroup))
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,29 +90,6 @@ class Further:
         made = replace(made, line=np.asarray(line))
         spread = float(made._rest(raw, own).std())
         return replace(made, spread=spread) if spread > _LEAST_APART * raw.std() else None
-
-
-def list_extras(estimands: Iterable[Estimand]) -> tuple[Extra, ...]:
-    """What the regressions of one outcome have beside columns, each once, in an order in which what
-    something is made of stands before it."""
-    found: dict[tuple[str, ...], Extra] = {}
-    for estimand in estimands:
-        for extra in _extras_of(estimand):
-            known = found.get(extra.key, extra)
-            found[extra.key] = replace(known, asked=known.asked or extra.asked)
-    return tuple(found.values())
-
-
-def _extras_of(estimand: Estimand) -> list[Extra]:
-    target, subgroup = estimand.target, estimand.subgroup
-    plain = [r for r in estimand.regressors if not isinstance(r, Factor)]
-    found = [Extra(r, asked=r == target) for r in plain]
-    if subgroup:
-        parts = [Factor(name) for name in target.columns]
-        found += [Extra(None, subgroup), *(Extra(p, subgroup, asked=p == target) for p in parts)]
-        if isinstance(target, Product):
-            found.append(Extra(target, subgroup, asked=True))
-    return found
 
 
 def count_columns(grids: Sequence[Grid], extras: Sequence[Extra]) -> int:

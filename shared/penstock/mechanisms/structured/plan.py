@@ -34,7 +34,6 @@ from penstock.mechanisms.structured.grids import Grid, make_grid
 from penstock.mechanisms.structured.matching import UNIT
 from penstock.mechanisms.structured.outcomes.hazards import BLOCKS
 from penstock.mechanisms.structured.outcomes.links import LINKS
-from penstock.mechanisms.structured.outcomes.tilted import count_own
 from penstock.mechanisms.structured.regressors import most_columns, most_linear, most_pairs
 from penstock.mechanisms.structured.settings import Structured
 from penstock.mechanisms.tables.moments import measure_moments
@@ -175,7 +174,7 @@ def most_score(grids: Sequence[Grid], outcome: Drawn) -> int:
     Of a duration: of events, of the baseline, and of censoring. Curvatures are of pairs.
     """
     linear = most_linear(grids, outcome.extras)
-    own = BLOCKS + linear if outcome.lasting else count_own(LINKS[outcome.regression])
+    own = BLOCKS + linear if outcome.lasting else LINKS[outcome.regression].own
     return most_columns(grids, outcome.extras) + own + most_pairs(grids)
 
 

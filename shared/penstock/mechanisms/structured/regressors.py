@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from penstock.mechanisms.structured.extras import Extra
 from penstock.mechanisms.structured.grids import Grid
 from penstock.mechanisms.structured.interactions import (
-    Extra,
     Further,
     Main,
     count_columns,

@@ -21,12 +21,14 @@ class Link:
         mean: by the linear predictor; slope: of that; predictor: the inverse of the mean.
         standardised: the outcome is taken on its spread, from its mean: a coefficient is then of
             a like size whatever the unit is; a logarithm of a ratio is so by itself.
+        own: how many parameters correct the counted shares: their mean's, and a number's spread's.
     """
 
     mean: Callable[[Array], Array]
     slope: Callable[[Array], Array]
     predictor: Callable[[Array], Array]
     standardised: bool
+    own: int
 
 
 def _exp(predicted: Array) -> Array:
@@ -39,8 +41,8 @@ def _bend(predicted: Array) -> Array:
 
 
 LINKS: Mapping[str, Link] = {
-    "ols": Link(np.asarray, np.ones_like, np.asarray, True),
-    "logistic": Link(expit, _bend, lambda m: logit(np.clip(m, _LEAST, 1 - _LEAST)), False),
-    "poisson": Link(_exp, _exp, lambda m: np.log(np.maximum(m, _LEAST)), False),
+    "ols": Link(np.asarray, np.ones_like, np.asarray, True, 2),
+    "logistic": Link(expit, _bend, lambda m: logit(np.clip(m, _LEAST, 1 - _LEAST)), False, 1),
+    "poisson": Link(_exp, _exp, lambda m: np.log(np.maximum(m, _LEAST)), False, 2),
 }
 """By the name of a model of :data:`penstock.questions.models.MODELS`."""

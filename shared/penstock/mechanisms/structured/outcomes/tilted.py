@@ -24,7 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.mechanisms.structured.outcomes.links import LINKS, Link
+from penstock.mechanisms.structured.outcomes.links import Link
 from penstock.mechanisms.structured.outcomes.protocol import LEAST_INFORMATION, OutcomeModel, World
 from penstock.mechanisms.structured.outcomes.support import Support
 from penstock.schema import Coded
@@ -76,7 +76,7 @@ class Tilted(OutcomeModel[Line]):
     """
 
     def __init__(self, support: Support, link: Link, world: World) -> None:
-        super().__init__(world, count_own(link))
+        super().__init__(world, link.own)
         self._support, self._link = support, link
         self._design, self._importance = world.design, world.importance
         share, values = support.shares, support.values
@@ -266,11 +266,6 @@ class Tilted(OutcomeModel[Line]):
         slope = self._link.slope(predicted) / self._spread
         found = [slope * apart[:, i] * apart[:, j] for i, j in self.pairs]
         return np.stack(found, axis=1) if found else np.zeros((len(design), 0))
-
-
-def count_own(link: Link) -> int:
-    """Further parameters: they correct the counted shares' mean, and a number's spread."""
-    return 1 if link.slope is LINKS["logistic"].slope else 2
 
 
 def _turn(chances: Array, shares: Array, moved: Array) -> Array:

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from tests.unit.shared.mechanisms.structured.conftest import COLUMNS, Setting
 
-from penstock.mechanisms.structured.interactions import count_columns, list_extras
+from penstock.mechanisms.structured.extras import list_extras
+from penstock.mechanisms.structured.interactions import count_columns
 from penstock.mechanisms.structured.regressors import Design, make_design, most_columns
 from penstock.questions.estimands import Estimand
 from penstock.questions.grammar import Spline

@@ -140,7 +140,7 @@ def test_what_is_added_is_so_many_standard_errors_of_a_standardised_column() -> 
         )
         return np.stack([made.add(i + 1, "t", persons) for i in range(runs)])
 
-    events = model.outcomes[0].model.information(model.outcomes[0].parameters)
+    events = model.outcomes[0].model.inform(model.outcomes[0].parameters)
     assert abs(events - coded["d"].mean()) < 0.1
     many = planted(12, 1e4)
     sizes = choose_sizes(12, 3)
