@@ -1,13 +1,15 @@
 """The texts that name what a regression is of: columns, products, splines; and subgroups.
 
-====================  ==========================================================================
-``age``               a column; of one with levels and no order, each level against the first
-``age:sex``           the product of two columns; ``ward[b]:age``: of level b against the first
-``spline(age, 3)``    a natural cubic spline with 3 degrees of freedom, 2 to 6, whose knots lie
-                      evenly within the public bounds
-``spline(age, 40, 55, 70)``  the same with these knots, 3 to 7
-``age >= 65 and sex == 'F'``  rows of a subgroup: at most three comparisons of a column with a value
-====================  ==========================================================================
+=============================  =====================================================================
+text                           what it is
+=============================  =====================================================================
+``age``                        a column; of one with levels and no order, each against the first
+``age:sex``                    the product of two columns; ``ward[b]:age`` of level b
+``spline(age, 3)``             a natural cubic spline with 3 degrees of freedom, 2 to 6, whose knots
+                               lie evenly within the public bounds
+``spline(age, 40, 55, 70)``    the same with these knots, 3 to 7
+``age >= 65 and sex == 'F'``   rows of a subgroup: at most three comparisons with a value
+=============================  =====================================================================
 
 Nothing else is in the grammar, and nothing is evaluated. A text comes over the wire: its length is
 bounded before it is looked at.
