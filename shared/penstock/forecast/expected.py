@@ -42,8 +42,10 @@ from penstock.mechanisms.protocol import AnyMechanism, Bools, Plan
 from penstock.mechanisms.registry import MECHANISMS, Registry
 from penstock.mechanisms.released import Kind
 from penstock.privacy.noise.sources import NoiseSource, SeededNoise, child
+from penstock.questions.effects import Effect
 from penstock.questions.estimands import Estimand
 from penstock.questions.estimation import estimate
+from penstock.questions.grammar import read_where
 from penstock.schema import Coded, Floats, Schema
 from penstock.schema.encoding import Encoding
 from penstock.study.study import Study
@@ -225,7 +227,10 @@ def forecast(
     """
     _check(study, persons, runs, mechanisms)
     sizes = sorted(set(persons.values()))
-    unneeded = list_unneeded(study)
+    mechanism = mechanisms.of(study.mechanism)
+    unneeded = list_unneeded(study, mechanism.list_effects(study.asked))
+    # What a site repeats of its own accord costs no budget, and changes no copy.
+    brief = replace(study, mechanism=mechanism.without_repeats(study.mechanism))
     done = 0
 
     def made_one() -> None:
@@ -235,17 +240,17 @@ def forecast(
             progress(min(done, total), total)
 
     total = runs * len(sizes)
-    found = {n: _expect(study, n, runs, made_one, mechanisms) for n in sizes}
+    found = {n: _expect(brief, n, runs, made_one, mechanism) for n in sizes}
     sites = {site: found[n] for site, n in persons.items()}
     pooled = {e.name: p for e in study.estimands if (p := pool(sites.values(), e.name))}
     made = Forecast(study, runs, sites, pooled, unneeded)
     lacking = [e for at in found.values() for e in at.expected.values() if not e.times <= 1]
-    fewer = _without(study, unneeded) if lacking and unneeded else None
+    fewer = _without(brief, unneeded) if lacking and unneeded else None
     if fewer is None:
         return made
     total += runs
     middle = sizes[len(sizes) // 2]
-    return replace(made, without=_expect(fewer, middle, runs, made_one, mechanisms))
+    return replace(made, without=_expect(fewer, middle, runs, made_one, mechanism))
 
 
 def suggest(found: Expected, epsilon: float, persons: int) -> Json | None:
@@ -287,12 +292,15 @@ def pool(sites: Iterable[AtSize], name: str) -> Expected | None:
     )
 
 
-def list_unneeded(study: Study) -> tuple[str, ...]:
-    """Columns that no estimand names, and no duration that one names."""
+def list_unneeded(study: Study, effects: Sequence[Effect] = ()) -> tuple[str, ...]:
+    """Columns that no estimand names, no duration that one names, and none of these effects."""
     needed: set[str | None] = set()
     for estimand in study.estimands:
         compared = {comparison.column for comparison in estimand.subgroup}
         needed |= {estimand.outcome, *estimand.covariates, *compared}
+    for effect in effects:
+        compared = {comparison.column for comparison in read_where(effect.where)}
+        needed |= {effect.outcome, *effect.columns, *compared}
     needed |= {c.name for c in study.schema.columns if c.event in needed and c.event is not None}
     needed |= {c.event for c in study.schema.columns if c.name in needed}
     return tuple(name for name in study.schema.names if name not in needed)
@@ -330,10 +338,9 @@ def _without(study: Study, names: Sequence[str]) -> Study | None:
 
 
 def _expect(
-    study: Study, persons: int, runs: int, done: Callable[[], None], mechanisms: Registry
+    study: Study, persons: int, runs: int, done: Callable[[], None], mechanism: AnyMechanism
 ) -> AtSize:
     """All estimands at a site of this size, from so many runs."""
-    mechanism = mechanisms.of(study.mechanism)
     plan = mechanism.plan(study.asked, persons)
     mechanism.require_worth(study.asked, plan)
     made = _Runs(study, mechanism, plan, make_recipe(study), Encoding(study.schema))
@@ -400,7 +407,7 @@ class _Runs:
         public: tuple[Floats, Bools] | None,
         noise: NoiseSource,
     ) -> Iterator[Coded]:
-        """The copies alone: refits come after them, and are not begun."""
+        """The copies alone: they come first, and nothing is repeated on them."""
         shape = self.mechanism.shape(self.study.asked, self.plan.persons)
         parts = self.mechanism.run(self.plan, self.encoding, rows, present, noise, public=public)
         copies = takewhile(lambda part: shape.part(part.name).kind is Kind.COPY, parts)

@@ -10,6 +10,7 @@ who            asks a mechanism for
 a study        :attr:`Mechanism.settings`, and what is wrong with them (:meth:`Settings.problems`)
 a gate         :meth:`Mechanism.plan`, :meth:`~Mechanism.require_worth`, :meth:`~Mechanism.memory`
 a worker       :meth:`Mechanism.run`, and :meth:`~Mechanism.shortened` to rehearse it
+a forecast     :meth:`~Mechanism.without_repeats`: what is run on cohorts of nobody
 both sides     :meth:`Mechanism.shape`: what a release looks like
 a steward      :attr:`Mechanism.leaves`; :meth:`~Mechanism.attacked`, to try it on own rows
 an analyst     :meth:`Mechanism.draft`, :attr:`~Mechanism.notes`, :meth:`~Mechanism.returned`
@@ -271,6 +272,13 @@ class Mechanism(ABC, Generic[S, P]):
         }
         # A type checker cannot know that settings with steps have the other two as fields.
         return cast(S, replace(cast(Any, settings), **fewer))
+
+    def without_repeats(self, settings: S) -> S:
+        """The settings with the same copies, which cost the same, and nothing made of them after:
+        no refits, and nothing planted."""
+        has = {field.name for field in fields(settings)}
+        none = {"refits": 0, "planted": 0, "effects": ()}
+        return cast(S, replace(cast(Any, settings), **{k: none[k] for k in none if k in has}))
 
     def attacked(self, plan: P) -> Attacked:
         """What an attack has to know of a release, where the mechanism is :attr:`attackable`."""

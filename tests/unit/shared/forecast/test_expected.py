@@ -16,8 +16,8 @@ from penstock.base.errors import InvalidInput
 from penstock.forecast.expected import AtSize, Expected, Forecast, forecast, pool, suggest
 from penstock.mechanisms import Gibbs, Maf
 from penstock.mechanisms.parts import Part
-from penstock.mechanisms.registry import Registry
-from penstock.mechanisms.released import name_copy, name_refit
+from penstock.mechanisms.registry import MECHANISMS, Registry
+from penstock.mechanisms.released import name_copy
 from penstock.mechanisms.structured.mechanism import STRUCTURED
 from penstock.mechanisms.structured.settings import Structured
 from penstock.privacy.request import PrivacyRequest
@@ -71,8 +71,8 @@ class Toy(type(STRUCTURED)):  # type: ignore[misc]
             for half in np.array_split(np.arange(len(there)), 2):  # a part may come in pieces
                 piece = {name: values[half] for name, values in table.items()}
                 yield Part(name_copy(copy + 1), piece)
-        yield Part(name_refit(1), table)
-        raise AssertionError("a forecast waits for refits that it does not need")
+        if plan.refits or plan.planted or plan.effects:
+            raise AssertionError("a forecast waits for what it does not need")
 
 
 def toys(toy: Toy) -> Registry:
@@ -161,6 +161,44 @@ def test_columns_that_no_estimand_needs_are_left_out_where_noise_is_large() -> N
     assert toy.rounds == 2 * 4 * COPIES
     assert made.to_dict()["unneeded"]["columns"] == ["bmi"]
     assert forecast(study(), {"a": 400}, runs=10, mechanisms=toys(Toy())).without is None
+
+
+LIVES = Schema(
+    (
+        Column("years", "duration", 0, 10, decimals=2, event="died"),
+        Column("died", "event"),
+        Column("age", "continuous", 18, 100, decimals=1),
+        Column("smoker", "binary"),
+        Column("bmi", "continuous", 10, 60, decimals=1),
+    )
+)
+HAZARD = Estimand("hazard", "cox", "years", "age", per=10)
+
+
+def test_what_is_planted_changes_no_forecast_and_needs_its_columns() -> None:
+    planned = Planning.from_dict({"effects": {"hazard": 0.3}})
+    plain = study(
+        schema=LIVES,
+        estimands=(HAZARD,),
+        planning=planned,
+        mechanism=Structured(copies=COPIES, refits=0, planted=0),
+    )
+    planting = Structured(copies=COPIES, refits=0, planted=12, effects=("years ~ age:smoker",))
+    planted = replace(plain, mechanism=planting)
+    without, found = forecast(plain, {"a": 300}, runs=4), forecast(planted, {"a": 300}, runs=4)
+    assert found.sites == without.sites
+    assert (without.unneeded, found.unneeded) == (("smoker", "bmi"), ("bmi",))
+
+
+def test_what_a_site_repeats_is_left_out_and_costs_the_same() -> None:
+    asked = study(schema=LIVES, estimands=(HAZARD,), planning=Planning()).asked
+    whole = [Maf(copies=COPIES), Structured(copies=COPIES, effects=("years ~ bmi",)), Gibbs()]
+    for settings in whole:
+        mechanism = MECHANISMS.of(settings)
+        brief = mechanism.without_repeats(settings)
+        assert (brief.copies, brief.refits) == (settings.copies, 0)
+        priced = [mechanism.plan(replace(asked, settings=s), 500).events for s in (settings, brief)]
+        assert priced[0] == priced[1]
 
 
 def one(sampling: float, privacy: float, **more: Any) -> Expected:
