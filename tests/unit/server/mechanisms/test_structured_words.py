@@ -31,11 +31,11 @@ def test_regressions_of_every_kind_are_held_and_means_are_not_spoken_of() -> Non
         Estimand("pressure", "ols", "sbp", "smoker"),
         Estimand("smoking", "logistic", "smoker", "age"),
         Estimand("hazard", "cox", "t", "sbp"),
-        Estimand("old", "mean", "age"),
+        Estimand("elderly", "mean", "age"),
     )
     assert "study declares (pressure, smoking, hazard), and the main effects" in text
     assert "no model of their own" not in text
-    assert "old" not in text
+    assert "elderly" not in text
     assert "each duration and outcome" in text
 
 
