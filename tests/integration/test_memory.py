@@ -73,6 +73,22 @@ def test_a_worker_delivers_within_the_memory_that_is_planned(
 
 
 @linux
+def test_a_worker_with_outcomes_of_several_kinds_delivers_within_its_memory():
+    """A duration, a number and a 0/1 column, each drawn given those before it."""
+    mechanism = replace(MECHANISMS["structured"](), **SHORT["structured"])
+    estimands = (
+        Estimand("difference", "ols", "x2", "x3", adjust=("x5",)),
+        Estimand("odds", "logistic", "b4", "x2"),
+        Estimand("hazard", "cox", "t", "b4", adjust=("x2",)),
+    )
+    of = asked(mechanism, schema(20), estimands=estimands)
+    planned = foreseen(of, 5000)
+    weighed = weigh(of, 5000, memory_gb=planned.gigabytes)
+    assert weighed.whole
+    assert weighed.peak * 1e6 <= planned.total <= 2.5e6 * weighed.peak
+
+
+@linux
 @pytest.mark.parametrize(
     ("persons", "columns", "visits", "swept", "changed"),
     [

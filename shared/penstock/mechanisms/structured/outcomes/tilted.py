@@ -44,6 +44,8 @@ _EVEN, _NEAR = 1e-7, 1.0
 """Logarithms of shares over those looked for."""
 
 _MOST_TILTED, _MOST_OWN, _MOST_STEP = 400.0, 30.0, 3.0
+"""Bounds of exponents, and of a step in them."""
+
 _LEAST_SHARE = 1e-300
 
 
@@ -61,10 +63,11 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class _Tilt:
-    """α (c,), and the persons' chances (N, c)."""
+    """α (c,), the persons' chances (N, c), and whether these have the shares looked for."""
 
     tilt: Array
     chances: Array
+    even: bool
 
 
 class Tilted(OutcomeModel[Line]):
@@ -124,12 +127,13 @@ class Tilted(OutcomeModel[Line]):
         return _softmax(np.log(self._support.shares) + np.clip(own, -_MOST_OWN, _MOST_OWN))
 
     def _make_world(self, theta: Array) -> _Tilt:
-        """From where the last one was: proportional fitting, and Newton's steps where these near
-        what they look for."""
+        """Proportional fitting, and Newton's steps near what is looked for; from the last one."""
         if self._last is None or self._last[0] != theta.tobytes():
-            goal = self._correct(theta)
+            off, goal = np.inf, self._correct(theta)
             leaning = self._predict(theta, self._design)[:, None] * self._values
-            tilt = np.log(goal) if self._last is None else self._last[1].tilt
+            tilt = np.log(goal)
+            if self._last is not None and self._last[1].even:
+                tilt = self._last[1].tilt
             for _ in range(_BALANCED):
                 chances = _softmax(tilt + leaning)
                 found = np.maximum(chances.mean(axis=0), _LEAST_SHARE)
@@ -140,7 +144,8 @@ class Tilted(OutcomeModel[Line]):
                 if off < _NEAR:
                     step = _turn(chances, found, (goal - found)[:, None])[:, 0]
                 tilt = tilt + np.clip(step, -_MOST_STEP, _MOST_STEP)
-            self._last = theta.tobytes(), _Tilt(tilt, _softmax(tilt + leaning))
+            world = _Tilt(tilt, _softmax(tilt + leaning), off < _NEAR)
+            self._last = theta.tobytes(), world
         return self._last[1]
 
     def chances(self, theta: Array) -> Array:
