@@ -1,13 +1,21 @@
 r"""From rows' released scores to an outcome's model: indirect inference, a few rounds.
 
-Each round takes the declared regression at a reference, sums rows' scores u, weighted by column
-and clipped to norm 1,
+Each round takes a regression at a reference, sums rows' scores u, weighted by column and clipped to
+norm 1,
 
 .. math:: S = \sum_i \min(1, 1/‖w∘u_i‖)\, w∘u_i + N(0, σ²),
 
 and moves θ until persons of the released population, drawn at θ and *clipped alike*, have the mean
 score S / n (Gourieroux, Monfort & Renault 1993). Clipping therefore does not bias what it bounds,
 as far as the model holds; and where the reference is near the rows' own regression, hardly at all.
+
+That is how the first rounds learn all of θ. The *last* rounds ask for the declared coefficients
+alone. Their reference is the declared regression as the tables drawn so far have it; u is that part
+of each asked score which is blind to all other coefficients, to first order (Neyman 1959), and, of
+columns with tails, a row's part of the curvature: a world whose tails are a little off has too much
+or too little information, and Newton's step from it would be too short or too long. The step, with
+known noise, is an estimate; estimates are weighed by their precision, and θ is moved until tables
+drawn from it have exactly these coefficients.
 
 w is :math:`1/C√c_j`, c_j how far entry j reaches among those persons and C the norm few exceed: all
 of it released before. The sum is of whole numbers with exact noise
