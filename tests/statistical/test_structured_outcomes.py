@@ -11,6 +11,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
+from penstock_server.analysis.estimation import estimate
 from tests.support.carried_out import release
 
 from penstock.mechanisms import Structured
@@ -22,7 +23,6 @@ from penstock.questions.estimands import Estimand
 from penstock.schema import Coded, Column, Schema
 from penstock.schema.encoding import Encoding
 from penstock_server.analysis.combine import combine
-from penstock_server.analysis.estimation import estimate
 
 N, COPIES, EXACT = 3000, 20, 3000.0
 SCHEMA = Schema(

@@ -22,7 +22,7 @@ from penstock.mechanisms.structured.regressors import most_columns
 from penstock.schema import Schema
 from penstock.schema.encoding import Encoding
 
-_IMAGINED, _HELD = (1 << 10) * (2 * INTERVALS + 1), 6
+_IMAGINED, _HELD = (1 << 10) * (2 * INTERVALS + 1), 8
 """Quasi-random persons with all that may come of each; and how often their scores are held."""
 
 _LEAST_ENTRIES = 40
@@ -39,7 +39,7 @@ def release_memory(
     design = max((most_columns(grids, o.extras) for o in plan.outcomes), default=0)
     width = max(design, most_columns(grids)) + score + sum(grid.latents for grid in grids)
     # Arrays of a row's design and scores, and of a row's time in each interval.
-    row = 6 * width + 8 * INTERVALS + 4 * columns
+    row = 4 * width + 8 * INTERVALS + 4 * columns
     entries = max(score, _LEAST_ENTRIES)
     fit = NUMBER * (row * plan.persons * plan.rows + _HELD * _IMAGINED * entries)
     at_once = max(1, min(threads, max(plan.refits, plan.planted)))

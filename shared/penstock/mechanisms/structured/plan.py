@@ -175,7 +175,7 @@ def most_score(grids: Sequence[Grid], outcome: Drawn) -> int:
     """
     linear = most_linear(grids, outcome.extras)
     own = BLOCKS + linear if outcome.lasting else LINKS[outcome.regression].own
-    return most_columns(grids, outcome.extras) + own + most_pairs(grids)
+    return most_columns(grids, outcome.extras) + own + most_pairs(grids, outcome.named)
 
 
 def most_scores(schema: Schema, outcomes: Sequence[Drawn]) -> int:

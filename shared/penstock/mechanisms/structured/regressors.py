@@ -9,7 +9,7 @@ study asks, and the table's outcome need not be straight in order to have it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations_with_replacement
 
@@ -39,7 +39,7 @@ bend columns for tails that noise made."""
 _TAILED = 2.8
 """The same, of columns of which rows are asked how much they tell: by their curvatures."""
 
-_MOST_CURVED = 5
+_MOST_CURVED = 4
 
 _MOST_BENT = 15.0
 
@@ -125,9 +125,10 @@ def most_columns(grids: Sequence[Grid], extras: Sequence[Extra] = ()) -> int:
     return most_linear(grids, extras) + sum(grid.numeric for grid in grids)
 
 
-def most_pairs(grids: Sequence[Grid]) -> int:
+def most_pairs(grids: Sequence[Grid], declared: Collection[str]) -> int:
     """The most pairs of columns of which curvatures are asked."""
-    most = min(sum(grid.numeric for grid in grids), _MOST_CURVED)
+    numbers = sum(grid.numeric and grid.column.name in declared for grid in grids)
+    most = min(numbers, _MOST_CURVED)
     return most * (most + 1) // 2
 
 

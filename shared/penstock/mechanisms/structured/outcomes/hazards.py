@@ -358,7 +358,8 @@ class Survival(OutcomeModel[Reference]):
             curvature = since - (passed - residual) * squares
             found[:, :count, at] = found[:, count:-1, at] = curvature
             found[:, -1, at] = since[:, -1]
-        return found * self.world.complete[:, None, None]
+        found *= self.world.complete[:, None, None]
+        return found
 
     def _imagined(
         self, risk: Array, hazard: Array, spent: Array, most: float

@@ -142,9 +142,8 @@ def test_the_plan_and_its_sizes_follow_from_public_numbers_alone() -> None:
     one, other = mechanism.plan(asked, 200), mechanism.plan(asked, 200)
     assert one == other
     assert len(list_durations(schema)) == 1
-    # Four columns, one of them a number that may be bent and has a curvature; four blocks; four
-    # of censoring.
-    assert most_scores(schema, one.outcomes) == 5 + 4 + 4 + 1
+    # Four columns, one of them a number that may be bent; four blocks; four of censoring.
+    assert most_scores(schema, one.outcomes) == 5 + 4 + 4
     # Of a number, given three columns: a correction of its mean, and of its spread.
     asked_of = list_outcomes(schema, (Estimand("e", "ols", "age", "sex"),))
     assert most_score(make_grids(schema, asked_of), asked_of[0]) == 3 + 2
