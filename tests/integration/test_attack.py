@@ -269,14 +269,15 @@ def endless(world, site, fast):
     request = asked(world, site, fast, steps=10_000)
     before = files(site)
     line, environment, passing = command(site, request, "--attack", "--repeats", "100")
-    process = subprocess.Popen(
-        line,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        # Where tests run in the background of a shell, they ignore it, and so would this.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
+    # Where tests run in the background of a shell, they ignore it, and so would the command. What is
+    # handled is not after exec. A preexec_fn can hang beside other threads' locks.
+    ours = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        process = subprocess.Popen(
+            line, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+    finally:
+        signal.signal(signal.SIGINT, ours)
     me, deadline = psutil.Process(process.pid), time.monotonic() + 60
     while not (children := me.children()):
         assert process.poll() is None

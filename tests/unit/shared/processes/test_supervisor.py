@@ -293,17 +293,15 @@ sys.exit(Supervisor(children, tell=tell, on_ready=told, grace=3000).run())
 """
 
 
-def ignore_children():
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # as a careless parent does
+IGNORING = ("sh", "-c", """trap '' CHLD; exec "$0" "$@" """)
+"""Children are ignored, as a careless parent does. A preexec_fn can hang beside other threads' locks."""
 
 
 @pytest.fixture
 def supervising(tmp_path, request):
     """A supervisor in a process of its own, with two children; it, and their process ids."""
     command = script(SUPERVISE, getattr(request, "param", STAY), tmp_path)
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, preexec_fn=ignore_children
-    )
+    process = subprocess.Popen([*IGNORING, *command], stdout=subprocess.PIPE, text=True)
     files = [tmp_path / name for name in ("a", "b")]
     children = [until(lambda file=file: pids(file))[0] for file in files]
     yield process, children
