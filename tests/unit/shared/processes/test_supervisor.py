@@ -293,15 +293,18 @@ sys.exit(Supervisor(children, tell=tell, on_ready=told, grace=3000).run())
 """
 
 
-IGNORING = ("sh", "-c", """trap '' CHLD; exec "$0" "$@" """)
-"""Children are ignored, as a careless parent does. A preexec_fn can hang beside other threads' locks."""
+IGNORING = """
+import os, signal, sys
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # as a careless parent does
+os.execv(sys.argv[1], sys.argv[1:])
+"""
 
 
 @pytest.fixture
 def supervising(tmp_path, request):
     """A supervisor in a process of its own, with two children; it, and their process ids."""
     command = script(SUPERVISE, getattr(request, "param", STAY), tmp_path)
-    process = subprocess.Popen([*IGNORING, *command], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen([*script(IGNORING), *command], stdout=subprocess.PIPE, text=True)
     files = [tmp_path / name for name in ("a", "b")]
     children = [until(lambda file=file: pids(file))[0] for file in files]
     yield process, children
