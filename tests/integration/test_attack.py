@@ -269,8 +269,8 @@ def endless(world, site, fast):
     request = asked(world, site, fast, steps=10_000)
     before = files(site)
     line, environment, passing = command(site, request, "--attack", "--repeats", "100")
-    # Where tests run in the background of a shell, they ignore it, and so would the command: what is
-    # handled is neither. A preexec_fn instead can hang, beside other threads' locks.
+    # Where tests run in the background of a shell, they ignore it, and so would the command: what
+    # is handled is not ignored. A preexec_fn instead can hang, beside other threads' locks.
     ours = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         process = subprocess.Popen(
