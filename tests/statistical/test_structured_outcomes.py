@@ -11,7 +11,6 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from penstock_server.analysis.estimation import estimate
 from tests.support.carried_out import release
 
 from penstock.mechanisms import Structured
@@ -20,6 +19,7 @@ from penstock.mechanisms.structured import run as structured
 from penstock.privacy.noise.sources import SeededNoise
 from penstock.privacy.request import PrivacyRequest
 from penstock.questions.estimands import Estimand
+from penstock.questions.estimation import estimate
 from penstock.schema import Coded, Column, Schema
 from penstock.schema.encoding import Encoding
 from penstock_server.analysis.combine import combine
