@@ -343,5 +343,5 @@ def test_a_coordinator_of_0_1_0_has_its_study_pulled_and_pools_it_as_before(tmp_
     built = production.build_results(gather(hub, row, row.finished), tmp_path / "again")
     written = json.loads(json.dumps(built))
     assert written.pop("format_version") == FORMAT_VERSION
-    assert differences(written, known) == []
+    assert differences(written, pulled) == []
     hub.store.close()
