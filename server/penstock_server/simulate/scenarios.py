@@ -78,9 +78,9 @@ mechanism's variance is known to fewer degrees of freedom, and intervals are as 
 
 SCENARIOS: Mapping[str, Callable[[], Scenario]] = MappingProxyType(
     {
+        Structured.name: lambda: _hazard(Structured(refits=REFITS)),
         Maf.name: lambda: _hazard(Maf(refits=REFITS)),
         SlicedWasserstein.name: lambda: _hazard(SlicedWasserstein(refits=REFITS)),
-        Structured.name: lambda: _hazard(Structured(refits=REFITS)),
         Trajectory.name: lambda: _slope(Trajectory(time="visit")),
         Gibbs.name: lambda: _hazard(Gibbs()),
     }
@@ -89,4 +89,4 @@ SCENARIOS: Mapping[str, Callable[[], Scenario]] = MappingProxyType(
 if tuple(SCENARIOS) != MECHANISMS.names:
     raise ImportError(f"the demo knows {tuple(SCENARIOS)} of the mechanisms {MECHANISMS.names}")
 
-DEFAULT = Maf.name
+DEFAULT = MECHANISMS.default.name
