@@ -173,7 +173,7 @@ def test_the_first_policy_did_not_say_that_it_allows_one_mechanism_of_five(home)
     text = (folder / "policy.toml").read_text()
     assert "one of five" in text
     assert "To allow more, add their names" in text
-    assert read_policy(SitePaths(folder).policy).mechanisms == ("maf",)
+    assert read_policy(SitePaths(folder).policy).mechanisms == ("structured",)
     meaning, remedy = explain("mechanism")
     assert "does not allow this mechanism" in meaning
     assert "ask its steward to add this one to `mechanisms` in policy.toml" in remedy

@@ -106,9 +106,9 @@ def _name_mechanism(data: JsonView, mechanisms: Registry, problems: list[Problem
     others = [m for m in mechanisms.values() if settings.keys() <= m.notes.keys()]
     if others and used not in others:  # a file from when another one was the default
         foreign = ", ".join(sorted(settings.keys() - used.notes.keys()))
-        message = f"is missing, and {foreign} is no setting of the default, {used.name}"
+        message = f"name is missing, and the default, {used.name}, does not know {foreign}"
         bound = f"one of {', '.join(m.name for m in others)}"
-        problems.append(Problem("mechanism", f"name {message}", bound=bound, remedy="Say which"))
+        problems.append(Problem("mechanism", message, bound=bound, remedy="Say which"))
         used = others[0]
     return {"name": used.name, **settings}
 
