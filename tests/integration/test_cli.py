@@ -597,10 +597,18 @@ def test_an_invite_is_for_its_owners_eyes_only(home):
     [
         ("epsilon = 1", "epsilon = nan", r"line \d+: privacy.epsilon: is out of range, got nan"),
         ("epsilon = 1", "epsilon = -1", r"line \d+: privacy.epsilon: is out of range, got -1"),
-        ('"structured"', '"gan"', r"line \d+: mechanism.name: is unknown, got 'gan'; one of structured"),
+        (
+            '"structured"',
+            '"gan"',
+            r"line \d+: mechanism.name: is unknown, got 'gan'; one of structured",
+        ),
         ('"score"\n', '"scor"\n', r"estimands\[1\].outcome: is not a column .* mean 'score'\?"),
         ('"ols"\n', '"cox"\n', r"line \d+: estimands\[1\].outcome"),
-        ("refits =", "refitts =", r"mechanism.refitts: is not a known key. Did you mean 'refits'\?"),
+        (
+            "refits =",
+            "refitts =",
+            r"mechanism.refitts: is not a known key. Did you mean 'refits'\?",
+        ),
         ("[study]", "[study", r"line \d+: is not valid TOML"),
         ("quorum = 1", "quorum = 2", r"study.quorum: is out of range, got 2"),
     ],
