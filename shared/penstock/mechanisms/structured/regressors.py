@@ -165,6 +165,8 @@ def make_design(
             weights.append(_IMPORTANCE[rank])
             values = persons[column.name]
             known = values[~np.isnan(values)]
+            if not len(known):  # nobody is known: a column without spread, as one value has
+                known = np.array([0.0 if column.levels else column.bounds[0]])
             x = known if level is None else (known == level).astype(float)
             mean.append(float(x.mean()))
             spread.append(max(float(x.std()), 1e-3 * (1 + abs(mean[-1]))))

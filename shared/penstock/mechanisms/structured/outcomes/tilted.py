@@ -222,7 +222,8 @@ class Tilted(OutcomeModel[Line]):
         for _ in range(_NEWTON_ROUNDS):
             predicted = z @ line
             information = (z * (there * link.slope(predicted))[:, None]).T @ z
-            information += 1e-6 * float(np.trace(information)) * np.eye(len(line))
+            # Of nobody there is none.
+            information += max(1e-6 * float(np.trace(information)), 1e-12) * np.eye(len(line))
             score = z.T @ (there * (y - link.mean(predicted)))
             step = np.linalg.solve(information[np.ix_(moved, moved)], score[moved])
             line[moved] += np.clip(step, -1.0, 1.0)
