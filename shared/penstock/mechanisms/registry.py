@@ -18,7 +18,6 @@ from penstock.mechanisms.protocol import AnyMechanism, Mechanism, Settings
 from penstock.mechanisms.sliced_wasserstein.mechanism import SLICED_WASSERSTEIN
 from penstock.mechanisms.structured.mechanism import STRUCTURED
 from penstock.mechanisms.trajectory.mechanism import TRAJECTORY
-from penstock.privacy.request import GUARANTEES
 
 
 class Registry(Mapping[str, AnyMechanism]):
@@ -27,7 +26,7 @@ class Registry(Mapping[str, AnyMechanism]):
     Args:
         default: name of the one that a newly written study has which names none.
         earlier: name of the default of before, the same if not given: what was signed without a
-            name means it for good, and it stays the default of guarantees other than ``formal``.
+            name means it for good, and guarantees that the default does not offer stay with it.
     """
 
     __slots__ = ("_by_name", "_default", "_earlier")
@@ -68,8 +67,9 @@ class Registry(Mapping[str, AnyMechanism]):
 
     def default_for(self, guarantee: object) -> AnyMechanism:
         """What a newly written study has that asks for this guarantee and names none."""
-        other = guarantee in GUARANTEES and guarantee != "formal"
-        return self[self._earlier] if other else self.default
+        known = guarantee in self[self._earlier].guarantees
+        offered = guarantee in self.default.guarantees
+        return self[self._earlier] if known and not offered else self.default
 
     def of(self, settings: Settings) -> AnyMechanism:
         """The mechanism whose settings these are.

@@ -80,7 +80,8 @@ class Structured:
                     "effects",
                     "has an outcome that is not drawn from a model of its own",
                     value=effect.outcome,
-                    bound=", ".join(sorted(drawn)) or "there is none",
+                    bound=f"one of {', '.join(sorted(drawn))}" if drawn else "there is none",
+                    remedy="Ask an estimand of it",
                 )
             else:
                 found = find_effect_problems(effect, schema.columns, estimands)

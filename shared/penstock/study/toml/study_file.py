@@ -91,6 +91,7 @@ def parse_study(text: str, mechanisms: Registry = MECHANISMS) -> Study:
             if section not in absent and section not in formulas:
                 problems.append(replace(problem, where=where))
         raise InvalidInput("study", lines.locate(problems)) from None
+    problems += _find_guarantee_problems(study, mechanisms)
     if problems:
         raise InvalidInput("study", lines.locate(problems))
     return study
@@ -111,6 +112,18 @@ def _name_mechanism(data: JsonView, mechanisms: Registry, problems: list[Problem
         problems.append(Problem("mechanism", message, bound=bound, remedy="Say which"))
         used = others[0]
     return {"name": used.name, **settings}
+
+
+def _find_guarantee_problems(study: Study, mechanisms: Registry) -> list[Problem]:
+    """A guarantee that its mechanism does not offer: every site would refuse it."""
+    asked, used = study.privacy.guarantee, mechanisms.of(study.mechanism)
+    if asked in used.guarantees:
+        return []
+    message = f"is not offered by {used.name}"
+    others = ", ".join(m.name for m in mechanisms.values() if asked in m.guarantees)
+    bound = f"one of {', '.join(used.guarantees)}"
+    remedy = f"Or name another mechanism: {others}" if others else None
+    return [Problem("privacy.guarantee", message, value=asked, bound=bound, remedy=remedy)]
 
 
 def _section(values: JsonView, name: str, known: tuple[str, ...], problems: list[Problem]) -> Json:

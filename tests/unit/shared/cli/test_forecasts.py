@@ -52,7 +52,10 @@ def test_what_is_lost_is_no_noise() -> None:
 
 def test_a_site_without_an_estimate_is_named() -> None:
     lines = list_remedies(made(NONE, FINE))
-    assert lines == ["ageing at a cannot be had: in 17 of 20 runs there was no estimate"]
+    assert lines == [
+        "ageing at a cannot be had: in 17 of 20 runs there was no estimate. Try a larger ε, fewer "
+        "columns, or more persons (--persons SITE=NUMBER)"
+    ]
 
 
 def test_columns_that_nobody_needs_are_named_with_what_they_cost() -> None:

@@ -294,3 +294,34 @@ def test_a_column_of_one_value_has_a_model_all_the_same(setting: Setting) -> Non
     empty = tilted(setting, YES, "logistic", lambda y: (y == 0) + 1e-12)
     rows = empty.draw(somewhere(empty), setting.z, np.random.default_rng(0).random((1024, 2)))
     assert rows["relapse"].sum() <= 2
+
+
+@pytest.mark.parametrize("column", [NUMBER, COUNT, COST], ids=lambda column: column.name)
+@pytest.mark.parametrize("held", [(), (0,), (1,), (-2,), (-1,), (0, -1)], ids=str)
+@pytest.mark.parametrize("noise", [0.0, 1.0, 40.0])
+def test_an_outcome_that_is_all_in_one_place_has_a_support(
+    column: Column, held: tuple[int, ...], noise: float
+) -> None:
+    """Nothing that noise can make of counts may end a fit: it would be charged all the same."""
+    grid = make_grid(column)
+    for seed in range(5):
+        counts = noise * np.random.default_rng(seed).standard_normal(grid.count)
+        for place in held:
+            counts[grid.bins[place]] += 200.0
+        with np.errstate(divide="raise", invalid="raise"):
+            support = Support.read(grid, counts, noise)
+        assert np.isfinite(support.values).all()
+        assert np.isfinite(support.shares).all()
+        assert support.cells.sum() == pytest.approx(1.0)
+        assert (support.cells >= 0).all()
+
+
+@pytest.mark.parametrize("make", [linear, logistic, poisson])
+def test_an_outcome_of_which_nobody_is_whole_has_a_reference(
+    setting: Setting, make: Callable[[Setting], Model]
+) -> None:
+    world = replace(setting.world, complete=np.zeros(len(setting.z)))
+    model = make(replace(setting, world=world))
+    line = model.refer(model.start())
+    assert np.isfinite(line.coefficients).all()
+    assert np.isfinite(line.information).all()

@@ -496,3 +496,17 @@ def test_an_other_that_is_no_level_is_refused(line: str, message: str) -> None:
 def test_another_number_for_a_level_is_the_level() -> None:
     text = "[columns.x]\nkind = 'ordered'\nlevels = [1, 2, 9]\nother = 9\n"
     assert parse_dictionary(text).others == {"x": "9"}
+
+
+@pytest.mark.parametrize("guarantee", ["public-flow", "empirical"])
+@pytest.mark.parametrize("settings", [Structured(), SlicedWasserstein(), Gibbs()])
+def test_a_guarantee_that_its_mechanism_does_not_offer_has_its_line(
+    guarantee: str, settings: Settings
+) -> None:
+    """A study that every site refuses was sound to `study check`."""
+    study = replace(parse_study(template(estimands=(HR,))), mechanism=settings)
+    text = write_study(study).replace('guarantee = "formal"', f'guarantee = "{guarantee}"')
+    (found,) = problems(parse_study, text)
+    assert found.where == "privacy.guarantee"
+    assert text.splitlines()[(found.line or 0) - 1].startswith("guarantee = ")
+    assert (found.bound, found.remedy) == ("one of formal", "Or name another mechanism: maf")
