@@ -17,6 +17,7 @@ from penstock.study.study import Study
 from penstock.wire.messages import Copies
 from penstock_server.analysis.combine import combine
 from penstock_server.analysis.floor import variance_floor
+from penstock_server.analysis.ranges import find_ranges
 from penstock_server.analysis.refits import Measured, spread
 from penstock_server.mechanisms.delivery import Upload
 from penstock_server.mechanisms.protocol import Json
@@ -55,9 +56,10 @@ class TableResults:
         return found
 
     def summarise(self, upload: Upload) -> tuple[object, ...]:
-        """What its planted runs show, where it has any."""
-        found = measure_held(self.study, upload)
-        return () if found is None else (found,)
+        """Where its numbers lie; and what its planted runs show, where it has any."""
+        schema, found = self.study.schema, measure_held(self.study, upload)
+        ranges = find_ranges(schema, upload.coded(name_copy(1), schema))
+        return (ranges,) if found is None else (ranges, found)
 
     def export(
         self, uploads: Callable[[], Iterator[Upload]], out: Path, copies: Copies

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from penstock.base.documents import Json
 from penstock.base.text import count_text
 from penstock_server.analysis import pooling
+from penstock_server.analysis.ranges import Ranges, list_odd
 from penstock_server.analysis.slopes import Mark
 from penstock_server.mechanisms.registry import kind_of
 from penstock_server.report.inputs import ReportInputs
@@ -67,6 +68,20 @@ def list_warnings(inputs: ReportInputs, estimands: Sequence[Json]) -> list[Json]
             f"more than {pooling.FLAG_RESIDUAL:g} standard errors. It is in the pooled answer all "
             "the same: find out why before you rely on that.",
             flagged,
+        )
+    ranges = {s.name: seen for s in delivered if (seen := s.summary(Ranges)) is not None}
+    for column, odd in list_odd(ranges).items():
+        medians = [f"{ranges[s].columns[column][1]:.4g} at {s}" for s in odd]
+        elsewhere = [r.columns[column][1] for s, r in ranges.items() if s not in odd]
+        beside = (
+            f", and {min(elsewhere):.4g} to {max(elsewhere):.4g} elsewhere" if elsewhere else ""
+        )
+        warn(
+            "odd-column",
+            "caution",
+            f"{column}: half of its values are below {', '.join(medians)}{beside}. Ask whether "
+            "every site has it in the same unit; sites that are really so different are no trouble.",
+            odd,
         )
     failed: dict[str, list[str]] = {}
     for estimand in estimands:

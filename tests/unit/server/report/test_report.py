@@ -23,6 +23,7 @@ from penstock.schema import Column, Schema
 from penstock.study.study import Study
 from penstock_server.analysis import pooling
 from penstock_server.analysis.combine import SiteEstimate
+from penstock_server.analysis.ranges import Ranges, find_ranges, list_odd
 from penstock_server.report import axis, forest
 from penstock_server.report.composition import (
     ReportInputs,
@@ -306,6 +307,44 @@ def test_a_wild_site_is_flagged_and_still_pooled() -> None:
     assert [r["influence"]["flagged"] for r in rows] == [False] * 4 + [True]
     assert report["estimands"][0]["k"] == 5
     assert {w["code"] for w in report["warnings"]} == {"influence"}
+
+
+def with_pressure(site: str, low: float, middle: float, high: float) -> SiteInput:
+    return replace(delivered(site), summaries=(Ranges({"sbp": (low, middle, high)}),))
+
+
+def test_a_column_in_another_unit_at_one_site_is_named() -> None:
+    """Within wide bounds nobody else could see it: the site's answer is off by a factor of 7.5."""
+    usual = [with_pressure("a", 105, 128, 150), with_pressure("b", 112, 137, 165)]
+    report = built(inputs(*usual, with_pressure("c", 14, 17, 20)))
+    (found,) = report["warnings"]
+    assert (found["code"], found["sites"]) == ("odd-column", ["c"])
+    assert "sbp: half of its values are below 17 at c, and 128 to 137 elsewhere" in found["text"]
+    assert "in the same unit" in Page(render(report)).text
+    # Of two sites nobody knows which is which; who differs as cohorts do is not named.
+    (found,) = built(inputs(usual[0], with_pressure("c", 14, 17, 20)))["warnings"]
+    assert found["sites"] == ["a", "c"]
+    assert built(inputs(*usual))["warnings"] == []
+    assert built(inputs(*usual, with_pressure("c", 160, 190, 230)))["warnings"] == []
+    assert built(inputs(delivered("a"), with_pressure("c", 14, 17, 20)))["warnings"] == []
+
+
+@pytest.mark.parametrize(
+    ("kpa", "odd"),
+    [((14.0, 17.0, 20.0), {"x": ["c"]}), ((-20.0, -17.0, -14.0), {}), ((60.0, 100.0, 140.0), {})],
+)
+def test_odd_columns_are_those_far_from_every_other(
+    kpa: tuple[float, float, float], odd: dict[str, list[str]]
+) -> None:
+    sites = {"a": Ranges({"x": (105.0, 128.0, 150.0)}), "b": Ranges({"x": (110.0, 135.0, 160.0)})}
+    assert list_odd(sites | {"c": Ranges({"x": kpa})}) == odd
+
+
+def test_ranges_are_of_numbers_that_are_known() -> None:
+    schema = study().schema
+    table = {c.name: np.full(4, np.nan) for c in schema.columns}
+    table["sbp"] = np.array([100.0, 120.0, np.nan, 140.0])
+    assert find_ranges(schema, table).columns == {"sbp": (104.0, 120.0, 136.0)}
 
 
 @pytest.mark.parametrize(("sites", "epsilon"), [(1, 4.0), (2, 7.0), (9, 9.0)])
