@@ -73,14 +73,13 @@ def list_warnings(inputs: ReportInputs, estimands: Sequence[Json]) -> list[Json]
     for column, odd in list_odd(ranges).items():
         medians = [f"{ranges[s].columns[column][1]:.4g} at {s}" for s in odd]
         elsewhere = [r.columns[column][1] for s, r in ranges.items() if s not in odd]
-        beside = (
-            f", and {min(elsewhere):.4g} to {max(elsewhere):.4g} elsewhere" if elsewhere else ""
-        )
+        if elsewhere:
+            medians.append(f"{min(elsewhere):.4g} to {max(elsewhere):.4g} elsewhere")
         warn(
             "odd-column",
             "caution",
-            f"{column}: half of its values are below {', '.join(medians)}{beside}. Ask whether "
-            "every site has it in the same unit; sites that are really so different are no trouble.",
+            f"{column} is in the middle {', '.join(medians)}. Ask whether every site has it in the "
+            "same unit; sites that are really so different are no trouble.",
             odd,
         )
     failed: dict[str, list[str]] = {}
