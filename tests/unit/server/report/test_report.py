@@ -324,7 +324,7 @@ def test_a_column_in_another_unit_at_one_site_is_named() -> None:
     # Of two sites nobody knows which is which; who differs as cohorts do is not named.
     two = built(inputs(usual[0], with_pressure("c", 14, 17, 20)))["warnings"]
     assert [w["sites"] for w in two if w["code"] == "odd-column"] == [["a", "c"]]
-    for sites in (usual, [*usual, with_pressure("c", 160, 190, 230)], [delivered("a"), usual[0]]):
+    for sites in (usual, [*usual, with_pressure("c", 160, 190, 230)], [delivered("b"), usual[0]]):
         assert "odd-column" not in {w["code"] for w in built(inputs(*sites))["warnings"]}
 
 
