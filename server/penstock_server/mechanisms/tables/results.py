@@ -17,6 +17,7 @@ from penstock.study.study import Study
 from penstock.wire.messages import Copies
 from penstock_server.analysis.combine import combine
 from penstock_server.analysis.floor import variance_floor
+from penstock_server.analysis.overlap import find_overlaps
 from penstock_server.analysis.ranges import find_ranges
 from penstock_server.analysis.refits import Measured, spread
 from penstock_server.mechanisms.delivery import Upload
@@ -56,10 +57,13 @@ class TableResults:
         return found
 
     def summarise(self, upload: Upload) -> tuple[object, ...]:
-        """Where its numbers lie; and what its planted runs show, where it has any."""
-        schema, found = self.study.schema, measure_held(self.study, upload)
-        ranges = find_ranges(schema, upload.coded(name_copy(1), schema))
-        return (ranges,) if found is None else (ranges, found)
+        """Where its numbers lie, and which of them say the same; and what its planted runs show,
+        where it has any."""
+        schema, held = self.study.schema, measure_held(self.study, upload)
+        table = upload.coded(name_copy(1), schema)
+        overlaps = find_overlaps(schema, self.study.estimands, table)
+        seen = (find_ranges(schema, table), overlaps)
+        return seen if held is None else (*seen, held)
 
     def export(
         self, uploads: Callable[[], Iterator[Upload]], out: Path, copies: Copies

@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from penstock.base.documents import Json
 from penstock.base.text import count_text
 from penstock_server.analysis import pooling
+from penstock_server.analysis.overlap import MUCH, Overlaps
 from penstock_server.analysis.ranges import Ranges, list_odd
 from penstock_server.analysis.slopes import Mark
 from penstock_server.mechanisms.registry import kind_of
-from penstock_server.report.inputs import ReportInputs
+from penstock_server.report.inputs import ReportInputs, SiteInput
 from penstock_server.report.section import Section
 
 
@@ -82,6 +83,16 @@ def list_warnings(inputs: ReportInputs, estimands: Sequence[Json]) -> list[Json]
             "same unit; sites that are really so different are no trouble.",
             odd,
         )
+    for name, shares in _overlapping(delivered).items():
+        warn(
+            "collinear",
+            "caution",
+            f"{name}: what it is adjusted for explains up to {max(shares.values()):.0%} of the "
+            "asked column in the tables, and more of it among the persons: noise weakens what goes "
+            "together. Its intervals may be too narrow. Adjust for fewer columns that say the "
+            "same.",
+            [*shares],
+        )
     failed: dict[str, list[str]] = {}
     for estimand in estimands:
         for site in estimand["sites"]:
@@ -112,6 +123,17 @@ def _marked(estimands: Sequence[Json]) -> dict[Mark, tuple[list[str], list[str]]
         if marked:
             sites = [s["site"] for e in marked for s in e["held"]["sites"] if s["mark"] == mark]
             found[mark] = ([e["name"] for e in marked], list(dict.fromkeys(sites)))
+    return found
+
+
+def _overlapping(delivered: Sequence[SiteInput]) -> dict[str, dict[str, float]]:
+    """Estimands whose column others say much of, with how much at which site."""
+    found: dict[str, dict[str, float]] = {}
+    for site in delivered:
+        overlaps = site.summary(Overlaps)
+        for name, share in overlaps.estimands.items() if overlaps else ():
+            if share >= MUCH:
+                found.setdefault(name, {})[site.name] = share
     return found
 
 

@@ -23,6 +23,7 @@ from penstock.schema import Column, Schema
 from penstock.study.study import Study
 from penstock_server.analysis import pooling
 from penstock_server.analysis.combine import SiteEstimate
+from penstock_server.analysis.overlap import Overlaps, find_overlaps
 from penstock_server.analysis.ranges import Ranges, find_ranges, list_odd
 from penstock_server.report import axis, forest
 from penstock_server.report.composition import (
@@ -337,6 +338,32 @@ def test_odd_columns_are_those_far_from_every_other(
 ) -> None:
     sites = {"a": Ranges({"x": (105.0, 128.0, 150.0)}), "b": Ranges({"x": (110.0, 135.0, 160.0)})}
     assert list_odd(sites | {"c": Ranges({"x": kpa})}) == odd
+
+
+def test_columns_that_say_the_same_are_named() -> None:
+    """Private tables have them apart further than they are: intervals of .05 for .6."""
+    sites = [
+        replace(delivered(s), summaries=(Overlaps({"hr": share, "or": 0.1}),))
+        for s, share in (("a", 0.9), ("b", 0.39), ("c", 0.41))
+    ]
+    (found,) = built(inputs(*sites))["warnings"]
+    assert (found["code"], found["sites"]) == ("collinear", ["a", "c"])
+    assert found["text"].startswith("hr: what it is adjusted for explains up to 90% of")
+    assert built(inputs(*sites[1:2], *(delivered(s) for s in "cd")))["warnings"] == []
+
+
+def test_overlaps_are_r_squared_of_what_is_asked_as_it_is() -> None:
+    schema, rng = study().schema, np.random.default_rng(1)
+    table = {c.name: np.zeros(4000) for c in schema.columns}
+    table["smoker"] = (rng.random(4000) < 0.5) * 1.0
+    # Half of its variance between the two.
+    table["sbp"] = 130 + 20 * (table["smoker"] - 0.5) + rng.normal(0, 10, 4000)
+    table["sbp"][0] = np.nan
+    asked = (*ESTIMANDS, Estimand("product", "cox", "time", "sbp:smoker"))
+    found = find_overlaps(schema, asked, table).estimands
+    assert found == {"hr": pytest.approx(0.5, abs=0.05)}
+    few = {name: values[:8] for name, values in table.items()}
+    assert find_overlaps(schema, asked, few).estimands == {}
 
 
 def test_ranges_are_of_numbers_that_are_known() -> None:
