@@ -19,8 +19,8 @@ from penstock.questions.terms import design_terms, find_subgroup
 from penstock.schema import Coded, Schema
 
 MUCH = 0.4
-"""R² in a table from which on an estimate is warned of. Of simulated persons, with `structured`: .36
-where it was .40 (n = 3 000, ε = 3); .39 where it was .75 (n = 1 000, ε = 1), and a standard error of
+"""R² in a table from which on an estimate is warned of. Of simulated persons, by `structured`: .36
+where it was .40 (n = 3 000, ε = 3); .39 where it was .75 (n = 1 000, ε = 1), and an s.e. of
 .036 where it was .059."""
 
 
