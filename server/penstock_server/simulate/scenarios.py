@@ -94,7 +94,8 @@ def _expect_nothing(sites: Sequence[str]) -> Planning:
 
 REFITS = 12
 """Fewer than studies have by default, so that the demo ends within three minutes on two cores: the
-mechanism's variance is known to fewer degrees of freedom, and intervals are as much wider."""
+mechanism's variance is known to fewer degrees of freedom, and intervals are as much wider. Planted
+runs are as many as by default: four sites' 48 tell the pooled slope to about ± .05."""
 
 SCENARIOS: Mapping[str, Callable[[], Scenario]] = MappingProxyType(
     {
