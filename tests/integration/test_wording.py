@@ -80,6 +80,15 @@ def test_a_bad_file_checked_as_json_printed_none(home):
     assert "No such file" in json.loads(missing.out)["error"]["message"]
 
 
+def test_a_file_that_is_no_sites_own_is_told_from_one(home):
+    study = draft(home)
+    said = penstock(
+        "study", "check", "--no-estimands", study, "--join", home / "dictionary.toml", code=2
+    )
+    assert "dictionary.toml: 1 problem" in said.err
+    assert "Give a site's join.json" in said.err
+
+
 NODES = '[columns.nodes]\nkind = "integer"\nlower = 0\nupper = 60\n'
 ADVICE = 'nodes: consider scale = "log", spike = 0 (a count from 0 to 60)'
 
