@@ -4,17 +4,16 @@ Estimates have the variance that their model gives them: one spread of a linear 
 everywhere, p(1 − p), or a count's mean. Beside it the sandwich, which takes none of that for
 granted,
 
-.. math:: \hat V = \frac{n}{n - p} A^{-1} \Big(\sum_i s_i s_i^\top\Big) A^{-1},
+.. math:: \hat V = A^{-1} \Big(\sum_i s_i s_i^\top\Big) A^{-1},
 
-with A the information and s_i the score of row i (HC1). The square root of the two variances' ratio
+with A the information and s_i the score of row i (HC0). The square root of the two variances' ratio
 says how many times as large the standard error should be. Of counts also Pearson's dispersion, 1 by
 the model: Σ (y − μ)²/μ over n − p.
 
 The fits are statsmodels'; the answers' own are those of :mod:`penstock.questions.fits`, which
-sites make, too. A table shows only what its mechanism's model holds, so that a ratio of 1 is no proof.
+sites make, too. A table shows only what its mechanism's model holds: a ratio of 1 is no proof.
 
-Sources: Huber 1967, Proc. 5th Berkeley Symposium 1, 221–233; White 1980, Econometrica 48, 817–838;
-MacKinnon & White 1985, J. Econometrics 29, 305–325 (HC1).
+Sources: Huber 1967, Proc. 5th Berkeley Symposium 1, 221–233; White 1980, Econometrica 48, 817–838.
 """
 
 from __future__ import annotations
@@ -95,7 +94,7 @@ def _fit(family: str, posed: Regression) -> tuple[float, float] | None:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
             model = GLM(posed.outcome, posed.design, family=getattr(families, family)())
-            found = model.fit(cov_type="HC1")
+            found = model.fit(cov_type="HC0")
             own = float(found.scale * found.normalized_cov_params[-1, -1])
             robust = float(np.asarray(found.cov_params())[-1, -1])
             ratio, dispersion = robust / own, float(found.pearson_chi2 / found.df_resid)

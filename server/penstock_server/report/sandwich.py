@@ -53,7 +53,7 @@ def tell_robust(
 def _tell(ratio: float, dispersion: float | None, refitted: bool) -> str:
     text = (
         "Standard errors that do not take the model's word for how the outcome varies (sandwich, "
-        f"HC1) are {number_text(ratio, 2)} times those of the model."
+        f"HC0) are {number_text(ratio, 2)} times those of the model."
     )
     if ratio >= LARGE:
         text += _REFITTED if refitted else _WIDER
