@@ -79,7 +79,9 @@ def plot_of(curve: Json) -> SurvivalPlot:
         tuple(
             Steps(
                 group["level"] or "",
-                *(_drawn(group[name]) for name in ("survival", "low", "high")),
+                _drawn(group["survival"]),
+                _drawn(group["low"]),
+                _drawn(group["high"]),
                 tuple(_drawn(site["survival"]) for site in group["sites"]),
             )
             for group in curve["groups"]
