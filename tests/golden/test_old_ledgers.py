@@ -345,10 +345,10 @@ def test_a_coordinator_of_0_1_0_has_its_study_pulled_and_pools_it_as_before(tmp_
     written = json.loads(json.dumps(built, sort_keys=True))
     assert written.pop("format_version") == FORMAT_VERSION
     # What 1.5 adds to a report that is made anew, of the tables that were kept.
-    assert written.pop("survival") == []  # no question is about a duration
-    (apart,) = written.pop("differences")
+    (apart,) = written["differences"]  # and no curve: no question is about a duration
     assert 0 < apart.pop("copies") < apart.pop("refits")
     assert apart == {"site": "site", "others": None, "columns": []}
+    written["differences"] = []
     slope, mean = written["estimands"]
     assert slope["robust"]["ratio"] == pytest.approx(1, abs=0.1)
     slope["robust"] = None
