@@ -61,6 +61,9 @@ def list_warnings(inputs: ReportInputs, estimands: Sequence[Json]) -> list[Json]
             warn(code, "caution", text)
     for mark, (names, sites) in _marked(estimands).items():
         warn("not-held", "caution", _MARKED[mark].format(", ".join(names)), sites)
+    narrow = [e for e in estimands if e["robust"] is not None and e["robust"]["warned"]]
+    if narrow:
+        warn("robust", "caution", _NARROW.format(", ".join(e["name"] for e in narrow)))
     for flagged, names in _flagged(estimands).items():
         warn(
             "influence",
@@ -113,6 +116,13 @@ _MARKED = {
     Mark.UNRESOLVED: "Not known to be held by the tables: {}. What came back of effects that were "
     "planted into the released models is too uncertain to say.",
 }
+
+
+_NARROW = (
+    "Standard errors rest on a variance that the tables do not have: {}. Those that do not trust "
+    "the model (sandwich) are clearly larger, and no refits were asked for that would have shown "
+    "it: intervals are too narrow."
+)
 
 
 def _marked(estimands: Sequence[Json]) -> dict[Mark, tuple[list[str], list[str]]]:
