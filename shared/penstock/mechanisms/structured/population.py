@@ -41,11 +41,15 @@ _FAR, _ROOM = 0.9995, 1.3
 """A score reaches as far as this quantile, and so much further."""
 
 _LEAST_REACH = 2.0
+_NUMBER, _ASKED, _OTHER = 1.5, 1.0, 0.7
+"""How much noise a moment may have beside the others, inversely: of numbers that are asked for as
+they are, of their scores, and of what is neither."""
+
 _TYPICAL = 0.6
 """Mean square of a weighted score, roughly: of one that reaches 1.7 sds."""
 
 _MATCH_ROUNDS, _STEP, _MOST_CORRELATED, _LEAST_SPREAD = 16, 0.8, 0.97, 0.02
-_CORRELATED, _MISFIT = 0.3, 0.1
+_CORRELATED, _MISFIT = 0.3, 0.25
 """How far correlations go, a priori; and by how much those of scores may be off, of which a
 regression of the numbers themselves knows nothing."""
 
@@ -118,9 +122,11 @@ def fit_population(
     scale = [_Scale.of(grid, share) for grid, share in zip(grids, shares, strict=True)]
     raw = [_Raw.of(g, s) for g, s in zip(grids, shares, strict=True) if g.column.name in asked]
     reach = np.concatenate([*(s.reach for s in scale), [r.reach for r in raw]])
-    size = float(reach.max()) + _TYPICAL * (len(reach) - 1)
+    need = [_ASKED if g.column.name in asked or not asked else _OTHER for g in grids]
+    need = np.array([*np.repeat(need, [g.latents for g in grids]), *(_NUMBER for _ in raw)])
     # One score at its end, and all others as they usually are.
-    weights = math.sqrt((radius**2 - 1) / size) / np.sqrt(reach)
+    size = float((need**2 * reach).max()) + _TYPICAL * float((need**2).sum() - need.max() ** 2)
+    weights = math.sqrt((radius**2 - 1) / size) * need / np.sqrt(reach)
 
     def score(columns: Coded) -> Array:
         parts = [s.score(g, columns[g.column.name]) for g, s in zip(grids, scale, strict=True)]
@@ -145,7 +151,8 @@ def fit_population(
         seen = clip_rows(np.column_stack([scored, np.ones(len(latents))]), radius)
         return np.asarray(seen.T @ seen / len(seen))
 
-    own = _Pairs.of(grids, [r.grid for r in raw])
+    plain = score(_decode(grids, shares, latents))
+    own = _Pairs.of(grids, [r.grid for r in raw], latents, plain)
     correlation = _match_correlation(told, error, np.eye(latents.shape[1]), own, look)
     found, at = look(_root(correlation)), 0
     for j, (grid, one) in enumerate(zip(grids, scale, strict=True)):
@@ -170,18 +177,27 @@ class _Pairs:
         within: (D, D) pairs of levels of one column: nobody chooses twice.
         places: (D,) among the moments, of the number itself where that is asked for; else of
             the score.
+        follows: (moments,) how far each goes with its own latent: a rare level hardly does.
     """
 
     within: Bools
     places: NDArray[np.intp]
+    follows: Array
 
     @classmethod
-    def of(cls, grids: Sequence[Grid], raw: Sequence[Grid]) -> _Pairs:
+    def of(
+        cls, grids: Sequence[Grid], raw: Sequence[Grid], latents: Array, scores: Array
+    ) -> _Pairs:
         own = np.concatenate([np.full(g.latents, j) for j, g in enumerate(grids)])
         places = np.arange(len(own))
         for k, grid in enumerate(raw, len(own)):
             places[[grids[j] is grid for j in own]] = k
-        return cls((own[:, None] == own) & ~np.eye(len(own), dtype=np.bool_), places)
+        latent = np.append(np.arange(len(own)), [int(np.argmax(places == k)) for k in range(len(own), scores.shape[1])]).astype(int)
+        away = scores - scores.mean(axis=0)
+        spread = np.sqrt(np.maximum((away**2).mean(axis=0), _LEAST_SPREAD**2))
+        follows = (away * latents[:, latent]).mean(axis=0) / spread
+        within = (own[:, None] == own) & ~np.eye(len(own), dtype=np.bool_)
+        return cls(within, places, np.maximum(np.abs(follows), _LEAST_SPREAD))
 
 
 def _match_correlation(
@@ -202,8 +218,9 @@ def _match_correlation(
         for places, misfit in ((here, _MISFIT), (pairs.places, 0.0)):
             size = np.outer(spread[places], spread[places])
             gap = (goal - found)[np.ix_(places, places)] / size
-            precision = 1 / ((error / size) ** 2 + misfit**2 + 1e-6)
-            off, weight = off + precision * gap, weight + precision
+            slope = np.outer(pairs.follows[places], pairs.follows[places])
+            precision = 1 / ((error / size / slope) ** 2 + misfit**2 + 1e-6)
+            off, weight = off + precision * gap / slope, weight + precision
         kept = _CORRELATED**2 / (_CORRELATED**2 + 1 / weight)
         correlation = correlation + _STEP * (kept * off / weight - (1 - kept) * correlation)
         correlation = np.clip(correlation, -_MOST_CORRELATED, _MOST_CORRELATED)
