@@ -58,8 +58,8 @@ _REMEMBERED = 0.25
 _EXPLORED, _DOUBT = 2, 2.0
 """Rounds that ask for all of θ; and how much worse what they say is of a column with tails."""
 
-_MISFIT = 1.0
-"""Standard errors by which a world of many laws may be off in a declared coefficient."""
+_MISFIT = 0.03
+"""By how much a wide model may be off in a declared coefficient, of a standardised column."""
 
 _CURVATURE_IMPORTANCE = 0.3
 """Of a curvature, of which a tenth is near enough."""
@@ -143,7 +143,7 @@ def match_outcome(
             given = (question, told / weights, seen / weights, error)
             tails = tails.learn(reference.information, *given)
             if estimate is None:
-                estimate = _recall(model, reference, told_so_far, count)
+                estimate = _recall(model, reference, told_so_far, model.inform(theta))
             estimate = estimate.join(_correct(model, reference, tails, *given))
             meetings = _MEETINGS if number + 1 == len(rounds) else 1
             theta = _meet(model, estimate.mean, theta, belief, count, meetings)
@@ -225,13 +225,13 @@ def _ask_asked(model: OutcomeModel[R], information: Array) -> _Question:
     return _Question(turn, importance, np.flatnonzero(mine), pairs, left)
 
 
-def _recall(model: OutcomeModel[R], reference: R, belief: _Belief, count: float) -> _Belief:
+def _recall(model: OutcomeModel[R], reference: R, belief: _Belief, informed: float) -> _Belief:
     """The declared coefficients as far as θ tells them: of a world that may have other tails."""
     linear = model.linear
     doubt = np.ones(linear)
     doubt[[j for pair in model.pairs for j in pair]] = _DOUBT
     covariance = np.linalg.inv(belief.precision)[:linear, :linear] * np.outer(doubt, doubt)
-    covariance = covariance + _MISFIT**2 * np.linalg.inv(reference.information) / count
+    covariance = covariance + _MISFIT**2 * informed * np.linalg.inv(reference.information)
     return _Belief(reference.coefficients[:linear], np.asarray(np.linalg.inv(covariance)))
 
 

@@ -41,15 +41,11 @@ _FAR, _ROOM = 0.9995, 1.3
 """A score reaches as far as this quantile, and so much further."""
 
 _LEAST_REACH = 2.0
-_NUMBER, _ASKED, _OTHER = 1.5, 1.0, 0.7
-"""How much noise a moment may have beside the others, inversely: of numbers that are asked for as
-they are, of their scores, and of what is neither."""
-
 _TYPICAL = 0.6
 """Mean square of a weighted score, roughly: of one that reaches 1.7 sds."""
 
 _MATCH_ROUNDS, _STEP, _MOST_CORRELATED, _LEAST_SPREAD = 16, 0.8, 0.97, 0.02
-_CORRELATED, _MISFIT = 0.3, 0.25
+_CORRELATED, _MISFIT = 0.3, 0.15
 """How far correlations go, a priori; and by how much those of scores may be off, of which a
 regression of the numbers themselves knows nothing."""
 
@@ -122,11 +118,9 @@ def fit_population(
     scale = [_Scale.of(grid, share) for grid, share in zip(grids, shares, strict=True)]
     raw = [_Raw.of(g, s) for g, s in zip(grids, shares, strict=True) if g.column.name in asked]
     reach = np.concatenate([*(s.reach for s in scale), [r.reach for r in raw]])
-    need = [_ASKED if g.column.name in asked or not asked else _OTHER for g in grids]
-    need = np.array([*np.repeat(need, [g.latents for g in grids]), *(_NUMBER for _ in raw)])
+    size = float(reach.max()) + _TYPICAL * (len(reach) - 1)
     # One score at its end, and all others as they usually are.
-    size = float((need**2 * reach).max()) + _TYPICAL * float((need**2).sum() - need.max() ** 2)
-    weights = math.sqrt((radius**2 - 1) / size) * need / np.sqrt(reach)
+    weights = math.sqrt((radius**2 - 1) / size) / np.sqrt(reach)
 
     def score(columns: Coded) -> Array:
         parts = [s.score(g, columns[g.column.name]) for g, s in zip(grids, scale, strict=True)]
@@ -192,7 +186,8 @@ class _Pairs:
         places = np.arange(len(own))
         for k, grid in enumerate(raw, len(own)):
             places[[grids[j] is grid for j in own]] = k
-        latent = np.append(np.arange(len(own)), [int(np.argmax(places == k)) for k in range(len(own), scores.shape[1])]).astype(int)
+        numbers = [int(np.argmax(places == k)) for k in range(len(own), scores.shape[1])]
+        latent = [*range(len(own)), *numbers]
         away = scores - scores.mean(axis=0)
         spread = np.sqrt(np.maximum((away**2).mean(axis=0), _LEAST_SPREAD**2))
         follows = (away * latents[:, latent]).mean(axis=0) / spread

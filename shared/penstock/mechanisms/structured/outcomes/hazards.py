@@ -45,8 +45,6 @@ _PRIOR, _BEND_PRIOR, _CENSORING_PRIOR = 1.0, 0.3, 0.5
 _LEAST_ADJUSTED, _MOST_ADJUSTED, _LEAST_WHOLE = 0.02, 0.5, 0.005
 """Sd of a block's correction: what the noise of its counts is, within these."""
 
-_HARD = False
-_CAP, _CAP_AT = 4.0, 0.98
 _LEAST_AT_RISK = 0.01
 _NEWTON_ROUNDS, _BASELINE_ROUNDS, _SETTLED = 10, 3, 1e-4
 _MOST, _MOST_IN_INTERVAL = 8.0, 3.0
@@ -130,11 +128,6 @@ class Survival(OutcomeModel[Reference]):
     def __init__(self, times: Times, world: World) -> None:
         super().__init__(world, BLOCKS + world.linear)
         self._times, self._design, self._importance = times, world.design, world.importance
-        curved = [i for i, j in self.pairs if i == j]
-        self._most = np.full(self.coefficients, np.inf)
-        for j in curved:
-            self._most[j] = max(_CAP, float(np.quantile(np.abs(self._design[:, j]), _CAP_AT)))
-        self._bounded = _bound(self._design, self._most)
         cells = len(times.events)
         edges = np.linspace(0.0, 1.0, cells + 1)
         risen = np.append(0.0, np.cumsum(times.events)) + 1e-9 * np.arange(cells + 1)
@@ -185,7 +178,7 @@ class Survival(OutcomeModel[Reference]):
     def _make_world(self, theta: Array) -> _Course:
         """Baselines that give as many events and losses in each interval as were counted."""
         beta, own, gamma = self._of(theta)
-        risk, loss = _exp(self._bounded @ beta), _exp(self._bounded @ gamma)
+        risk, loss = _exp(self._design @ beta), _exp(self._design @ gamma)
         goal = np.stack([self._events * np.exp(own), self._lost])
         left, n = np.ones(len(risk)), len(risk)
         kept = np.empty((3, INTERVALS, n))
@@ -221,7 +214,7 @@ class Survival(OutcomeModel[Reference]):
             (world.losses, world.events, count, slice(width + BLOCKS, self.size)),
         )
         for own, other, at, here in parts:
-            design = self._bounded[:, : here.stop - here.start]
+            design = self._design[:, : here.stop - here.start]
             # Of chances by the logarithm of the hazard in each interval: later ones fall, and
             # those of the interval itself share.
             turned = -own.T[:, :, None] * chances * later[:, None, :]
@@ -243,7 +236,6 @@ class Survival(OutcomeModel[Reference]):
         self, theta: Array, design: Array, uniforms: Array, added: Array | None = None
     ) -> Coded:
         world, (beta, _, gamma) = self._make_world(theta), self._of(theta)
-        design = _bound(design, self._most)
         waits, linear = -np.log(uniforms), design @ beta
         risk = _exp(linear if added is None else linear + added)
         happens = self._reach(waits[:, 0] / risk, world.hazard)
@@ -412,15 +404,6 @@ def _residual(happened: Array, risk: Array, hazard: Array, exposed: Array) -> tu
     kept = np.minimum(risen, _MOST_HAZARD) - np.minimum(risen - expected, _MOST_HAZARD)
     counted = (risen[:, -1] < _MOST_HAZARD - 1e-9)[:, None]
     return happened * counted - kept, kept
-
-
-def _bound(design: Array, most: Array) -> Array:
-    """Beyond ``most`` a column grows as its logarithm does."""
-    size = np.abs(design)
-    if _HARD:
-        return np.clip(design, -most, most)
-    with np.errstate(invalid="ignore"):
-        return np.where(size > most, np.sign(design) * most * (1 + np.log(np.maximum(size / most,1))), design)
 
 
 def _means(weights: Array, design: Array) -> Array:
