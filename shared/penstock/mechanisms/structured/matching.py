@@ -46,6 +46,7 @@ _REACH = 0.95
 """Quantile of the released population's scores that is not clipped. Noise is as large as who
 reaches furthest, and few reach far; who is clipped is clipped alike in the world."""
 
+_FAR_REACH, _FIRST_REACH = 0.998, 0.99
 _LEAST_REACH = 0.3
 _STEPS, _FRESH, _FIRST_DAMPING = 14, 2, 1e-3
 _EASED, _STIFFENED = 0.2, 8.0
@@ -59,7 +60,7 @@ EXPLORED = 2
 _DOUBT = 2.0
 """How much worse what the first rounds say is of a column with tails."""
 
-_MISFIT = 0.03
+_MISFIT = 0.06
 """By how much a wide model may be off in a declared coefficient, of a standardised column."""
 
 _CURVATURE_IMPORTANCE = 0.3
@@ -126,12 +127,13 @@ def match_outcome(
         else:
             question = _ask_all(model, reference.information, number > 0)
         imagined, chances = model.imagine(reference), model.chances(theta)
+        reach = (_FAR_REACH if last else _FIRST_REACH) if model.pairs else _REACH
         found = imagined @ question.turn
-        weights = _choose_weights(found, chances, question.importance)
+        weights = _choose_weights(found, chances, question.importance, reach)
         if len(useless := question.list_useless(sd / weights)):
             question = question.drop(useless)
             found = imagined @ question.turn
-            weights = _choose_weights(found, chances, question.importance)
+            weights = _choose_weights(found, chances, question.importance, reach)
         scores = (model.scores(reference, design, coded) @ question.turn) * weights
         told = release_scores(scores, present, per_person, measurement, noise) / count
         found = _clipped(found * weights)
@@ -329,21 +331,23 @@ def _look(model: OutcomeModel[R], theta: Array, found: Array) -> Array:
     return np.asarray(model.chances(theta).ravel() @ found.reshape(-1, found.shape[2]) / len(found))
 
 
-def _choose_weights(imagined: Array, chances: Array, importance: Array) -> Array:
+def _choose_weights(
+    imagined: Array, chances: Array, importance: Array, reach: float
+) -> Array:
     """(q,) by which entries are multiplied before they are clipped to norm 1: so that few are, and
     the noise of each is in proportion to what it reaches."""
     sparse = chances[::_SPARSE].ravel()
     some = np.abs(imagined[::_SPARSE].reshape(len(sparse), -1))
-    weights = importance / np.sqrt(np.maximum(_quantiles(some, sparse), _LEAST_REACH))
-    length = _quantiles(np.sqrt(some**2 @ weights**2)[:, None], sparse)[0]
+    weights = importance / np.sqrt(np.maximum(_quantiles(some, sparse, reach), _LEAST_REACH))
+    length = _quantiles(np.sqrt(some**2 @ weights**2)[:, None], sparse, reach)[0]
     return np.asarray(weights / max(length, 1e-9))
 
 
-def _quantiles(values: Array, chances: Array) -> Array:
+def _quantiles(values: Array, chances: Array, reach: float) -> Array:
     """(q,) of columns of values (o, q), each with its chance."""
     order = np.argsort(values, axis=0)
     risen = np.cumsum(chances[order], axis=0)
-    place = np.minimum((risen < _REACH * risen[-1]).sum(axis=0), len(values) - 1)
+    place = np.minimum((risen < reach * risen[-1]).sum(axis=0), len(values) - 1)
     found = np.take_along_axis(values, np.take_along_axis(order, place[None], axis=0), axis=0)
     return np.asarray(found[0])
 
