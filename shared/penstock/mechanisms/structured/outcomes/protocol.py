@@ -13,7 +13,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ from penstock.schema import Coded
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 Reference = TypeVar("Reference", bound="Referred")
+Found = TypeVar("Found", bound="Imagined")
 
 
 LEAST_INFORMATION = 1e-6
@@ -41,6 +42,17 @@ class Referred(Protocol):
 
     @property
     def information(self) -> Array: ...
+
+
+class Imagined(Protocol):
+    """Sums of entries of a score, of every quasi-random person and whatever may come of them:
+    N · outcomes vectors of length q, which nobody lays out where there is a shorter way."""
+
+    def shorten(self, weights: Array) -> Self:
+        """Each entry times its weight, (q,), and then all vectors at most of length 1."""
+
+    def lay_out(self, every: int = 1) -> Array:
+        """(N / every, outcomes, q) of some persons."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +106,7 @@ class Drawable(Protocol):
         """
 
 
-class OutcomeModel(ABC, Generic[Reference]):
+class OutcomeModel(ABC, Generic[Reference, Found]):
     """The model of one outcome in a world.
 
     Args:
@@ -153,10 +165,12 @@ class OutcomeModel(ABC, Generic[Reference]):
         """
 
     @abstractmethod
-    def imagine(self, reference: Reference, bounded: bool = True) -> Array:
-        """(N, outcomes, entries) the same of the quasi-random persons, for each outcome.
+    def imagine(self, reference: Reference, turn: Array, bounded: bool = True) -> Found:
+        """The same of the quasi-random persons, for each outcome; of its entries these sums.
 
         Args:
+            turn: (entries, q), each column of entries of θ's coefficients and own, or of
+                curvatures.
             bounded: as rows' scores are bounded by the model itself.
         """
 
@@ -165,13 +179,12 @@ class OutcomeModel(ABC, Generic[Reference]):
         """(N, outcomes), rows adding up to 1."""
 
     @abstractmethod
-    def slopes(self, theta: Array, found: Array) -> Array:
-        """By θ, (q, size), of the mean over the world of what was found of each outcome: near
-        enough for Newton's steps.
+    def look(self, theta: Array, found: Found) -> Array:
+        """(q,) the world's mean of what was found of each outcome."""
 
-        Args:
-            found: (N, outcomes, q).
-        """
+    @abstractmethod
+    def slopes(self, theta: Array, found: Found) -> Array:
+        """(q, size) of that, by θ: near enough for Newton's steps."""
 
     @abstractmethod
     def inform(self, theta: Array) -> float:
