@@ -47,7 +47,7 @@ _REACH = 0.998
 """Quantile of the released population's scores that is not clipped."""
 
 _LEAST_REACH = 0.3
-_HALVED = 24
+_HALVED = 5
 _STEPS, _FRESH, _FIRST_DAMPING = 14, 2, 1e-3
 _EASED, _STIFFENED = 0.2, 8.0
 _SMALL, _SPARSE = 1e-3, 4
@@ -339,14 +339,21 @@ def _choose_weights(imagined: Imagined, chances: Array, importance: Array) -> Ar
 
 
 def _quantiles(values: Array, chances: Array) -> Array:
-    """(q,) of columns of values (o, q), at least 0, each with its chance; by halving."""
-    beyond = (1 - _REACH) * chances.sum()
+    """(q,) of columns of values (o, q), at least 0, each with its chance."""
+    beyond = (1 - _REACH) * float(chances.sum())
     low, high = np.zeros(values.shape[1]), values.max(axis=0)
+    # The few that may be it are sorted.
     for _ in range(_HALVED):
         middle = (low + high) / 2
         inside = chances @ (values > middle) <= beyond
         low, high = np.where(inside, low, middle), np.where(inside, middle, high)
-    return high
+    found = np.empty(len(low))
+    for j, least in enumerate(low):
+        places = np.flatnonzero(values[:, j] >= least)
+        places = places[np.argsort(-values[places, j])]
+        further = np.cumsum(chances[places]) > beyond
+        found[j] = values[places[np.argmax(further) if further.any() else -1], j]
+    return found
 
 
 def release_scores(

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,7 @@ from scipy.stats import qmc
 from penstock.mechanisms.structured.densities import Known, estimate_density
 from penstock.mechanisms.structured.grids import (
     Grid,
+    draw_cells,
     draw_values,
     middle_of,
     place_of,
@@ -33,6 +35,7 @@ from penstock.schema import Coded
 
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
+Places = NDArray[np.intp]
 
 _SEED = 0
 """Of the quasi-random persons, on whom matches look; public."""
@@ -45,6 +48,9 @@ _TYPICAL = 0.6
 """Mean square of a weighted score, roughly: of one that reaches 1.7 sds."""
 
 _MATCH_ROUNDS, _STEP, _MOST_CORRELATED, _LEAST_SPREAD = 12, 0.8, 0.97, 0.02
+_MATCHED = 5e-4
+"""A step in correlations after which there is no further one: noise moves them by far more."""
+
 _FLOOR, _LAST = 1e-7, 1e-3
 
 _SAMPLING, _MISSED = 0.3, 0.02
@@ -74,6 +80,7 @@ class Population:
         return _decode(self.grids, self.shares, latents @ self.root)
 
 
+@cache
 def quasi_random(columns: int, power: int) -> Array:
     """(2^power, columns) standard Gaussians that fill space evenly; public."""
     return np.asarray(ndtri(qmc.Sobol(columns, seed=_SEED).random_base2(power)))
@@ -137,7 +144,14 @@ def fit_population(
 
     def look(root: Array) -> Array:
         """Second moments of persons, seen as rows were."""
-        scored = score(_decode(grids, shares, latents @ root))
+        at, parts = latents @ root, []
+        persons = np.split(at, np.cumsum([grid.latents for grid in grids])[:-1], axis=1)
+        for grid, share, one, mine in zip(grids, shares, scale, persons, strict=True):
+            parts.append(one.place(grid, draw_cells(grid, share, mine)))
+        for r in raw:
+            j = [grid is r.grid for grid in grids].index(True)
+            parts.append(r(draw_values(r.grid, shares[j], persons[j])))
+        scored = np.concatenate(parts, axis=1) * weights
         seen = clip_rows(np.column_stack([scored, np.ones(len(latents))]), radius)
         return np.asarray(seen.T @ seen / len(seen))
 
@@ -167,12 +181,14 @@ def _match_correlation(
     # Whether a person is of one level or of a later one: nobody chooses twice.
     within = (own[:, None] == own) & ~np.eye(len(own), dtype=np.bool_)
     for _ in range(_MATCH_ROUNDS):
-        found = _covariance(look(_root(correlation)))[:size, :size]
+        found, before = _covariance(look(_root(correlation)))[:size, :size], correlation
         spread = np.sqrt(np.maximum(np.diag(found), _LEAST_SPREAD**2))
-        correlation = correlation + _STEP * (goal - found) / np.outer(spread, spread)
+        correlation = before + _STEP * (goal - found) / np.outer(spread, spread)
         correlation = np.clip(correlation, -_MOST_CORRELATED, _MOST_CORRELATED)
         correlation[within] = 0.0
         np.fill_diagonal(correlation, 1.0)
+        if np.abs(correlation - before).max() < _MATCHED:
+            break
     return correlation
 
 
@@ -229,11 +245,14 @@ class _Scale:
 
     def score(self, grid: Grid, values: Array) -> Array:
         """(N, latents), 0 where missing."""
+        return self.place(grid, place_of(grid, values))
+
+    def place(self, grid: Grid, place: Places) -> Array:
+        """(N, latents) of cells."""
         if not grid.ordered:
-            place = place_of(grid, values)
             chosen = place[:, None] == np.arange(grid.latents)
             return np.asarray((chosen - self.middle) / self.spread)
-        return self.points[place_of(grid, values)][:, None]
+        return self.points[place][:, None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,9 +53,9 @@ _PRIOR, _BEND_PRIOR, _CENSORING_PRIOR = 1.0, 0.3, 0.5
 _LEAST_ADJUSTED, _MOST_ADJUSTED, _LEAST_WHOLE = 0.02, 0.5, 0.005
 """Sd of a block's correction: what the noise of its counts is, within these."""
 
-_LEAST_AT_RISK = 0.01
+_LEAST_AT_RISK, _LEAST_HAZARD = 0.01, 1e-12
 _NEWTON_ROUNDS, _SETTLED = 10, 1e-4
-_BASELINE_ROUNDS, _EVEN = 60, 1e-7
+_BASELINE_ROUNDS, _EVEN, _SLOW, _MOST_STEP = 60, 1e-6, 0.3, 1.0
 _MOST, _MOST_IN_INTERVAL = 8.0, 3.0
 
 
@@ -155,6 +155,7 @@ class Survival(OutcomeModel[Reference, Courses]):
         self._lost = np.diff(np.interp(self._cuts, edges, np.append(0, np.cumsum(times.censored))))
         self._blocks = np.eye(BLOCKS)[np.arange(INTERVALS) * BLOCKS // INTERVALS]
         self._last: tuple[bytes, _World] | None = None
+        self._bend: Array | None = None
 
     def start(self) -> Array:
         return np.zeros(self.size)
@@ -191,37 +192,36 @@ class Survival(OutcomeModel[Reference, Courses]):
         return theta[:width], own, gamma
 
     def _make_world(self, theta: Array) -> _World:
-        """Baselines that give as many events and losses in each interval as were counted; sought
-        from the last ones, in all intervals at once."""
+        """Baselines that give as many events and losses in each interval as were counted: by
+        Newton's steps from the last ones, with slopes that are kept while they do."""
         if self._last is not None and self._last[0] == theta.tobytes():
             return self._last[1]
         beta, own, gamma = self._of(theta)
-        risks = np.exp(np.clip(self._design @ np.column_stack([beta, gamma]), -_MOST, _MOST)).T
-        goal = np.stack([self._events * np.exp(own), self._lost])
+        risks = _exp(self._design @ np.column_stack([beta, gamma])).T
+        goal, count = np.stack([self._events * np.exp(own), self._lost]), risks.shape[1]
         if self._last is None:
             there = np.maximum(1 - sum_before(goal.sum(axis=0)), _LEAST_AT_RISK)
             base = goal / there / risks.mean(axis=1)[:, None]
         else:
             base = np.stack([self._last[1].hazard, self._last[1].lost]) * self._width
-        events, losses, left, lasting = self._follow(base, risks)
+        base, off = np.maximum(base, _LEAST_HAZARD), np.inf
         for _ in range(_BASELINE_ROUNDS):
-            means = np.maximum(risks @ left.T, 1e-12 * left.shape[1]) / left.shape[1]
-            got = np.maximum(risks @ (left * lasting).T, 1e-12 * left.shape[1]) / left.shape[1]
-            before, base = base, np.minimum(goal / got, _MOST_IN_INTERVAL / means)
-            events, losses, left, lasting = self._follow(base, risks)
-            if (np.abs(base - before) <= _EVEN * base).all():
+            parts = base[:, :, None] * risks[:, None]
+            both = parts[0] + parts[1]
+            left, lasting = np.exp(-sum_before(both)), _lasting(both)
+            means, got = (np.maximum(risks @ x.T / count, 1e-12) for x in (left, left * lasting))
+            found = np.maximum(np.minimum(goal / got, _MOST_IN_INTERVAL / means), _LEAST_HAZARD)
+            step = np.log(found / base)
+            before, off = off, float(np.abs(step).max())
+            if off < _EVEN:
                 break
-        hazard, lost = base / self._width
-        world = _World(left, events, losses, lasting, hazard, lost)
+            if self._bend is None or off > _SLOW * before:
+                self._bend = _bend_baseline(risks, parts, left, lasting, both)
+            step = (self._bend @ step.ravel()).reshape(base.shape)
+            base = base * np.exp(np.clip(step, -_MOST_STEP, _MOST_STEP))
+        world = _World(left, *parts, lasting, *(base / self._width))
         self._last = theta.tobytes(), world
         return world
-
-    @staticmethod
-    def _follow(base: Array, risks: Array) -> tuple[Array, Array, Array, Array]:
-        """Cumulative hazards of both kinds, who is left, and how long; (k, N) each."""
-        events, losses = base[0][:, None] * risks[0], base[1][:, None] * risks[1]
-        both = events + losses
-        return events, losses, np.exp(-sum_before(both)), _lasting(both)
 
     def chances(self, theta: Array) -> Array:
         """Of an event in each interval, of a loss in each, and of the end."""
@@ -379,6 +379,24 @@ class Survival(OutcomeModel[Reference, Courses]):
         begun = np.minimum(start, most)
         whole, part = np.minimum(start + passed, most) - begun, np.minimum(until, most) - begun
         return whole, part, (until < most - 1e-9).astype(np.float64)
+
+
+def _bend_baseline(risks: Array, parts: Array, left: Array, lasting: Array, both: Array) -> Array:
+    """(2 k, 2 k) by how much baselines are to move, where all else stays as it is, for each number
+    of events and losses to move by so much; of logarithms.
+
+    Whoever leaves in an interval is not at risk in later ones.
+    """
+    stays, bend = left * lasting, left * _lasting_slope(both)
+    size, flat = left.shape[0], parts.reshape(-1, left.shape[1])
+    later = np.tile(np.tri(size, k=-1), 2)
+    rows = []
+    for risk in risks:
+        moved = -((risk * stays) @ flat.T) * later
+        itself = (risk * bend * parts).sum(axis=2)
+        moved += np.concatenate([np.diag(itself[0]), np.diag(itself[1])], axis=1)
+        rows.append(moved / np.maximum((risk * stays).sum(axis=1), 1e-12)[:, None])
+    return np.asarray(np.linalg.inv(np.eye(2 * size) + np.concatenate(rows)))
 
 
 def _products(design: Array, reference: Reference, pair: tuple[int, int]) -> Array:
