@@ -331,7 +331,7 @@ def _meet(
 def _choose_weights(imagined: Imagined, chances: Array, importance: Array) -> Array:
     """(q,) by which entries are multiplied before they are clipped to norm 1: so that few are, and
     the noise of each is in proportion to what it reaches."""
-    sparse = chances[::_SPARSE].ravel()
+    sparse = chances[::_SPARSE].T.ravel()
     some = np.abs(imagined.lay_out(_SPARSE).reshape(len(sparse), -1))
     weights = importance / np.sqrt(np.maximum(_quantiles(some, sparse), _LEAST_REACH))
     length = _quantiles(np.sqrt(some**2 @ weights**2)[:, None], sparse)[0]

@@ -42,7 +42,7 @@ def sum_after(values: Array) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class Ways:
-    """A number for each way: to leave by an event or lost, in each interval, (K, N); or not, (N,)."""
+    """A number for each way: an event or a loss in each interval, (K, N), or the end, (N,)."""
 
     event: Array
     loss: Array
@@ -62,8 +62,8 @@ class Ways:
         return Ways(self.event * other.event, self.loss * other.loss, self.end * other.end)
 
     def lay_out(self) -> Array:
-        """(N, 2 K + 1)."""
-        return np.concatenate([self.event, self.loss, self.end[None]]).T
+        """(2 K + 1, N)."""
+        return np.concatenate([self.event, self.loss, self.end[None]])
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +254,7 @@ class Courses:
         return found
 
     def lay_out(self, every: int = 1) -> Array:
-        """(N / every, 2 K + 1, q) of some persons, as they are."""
+        """(2 K + 1, N / every, q) of some persons."""
         some = slice(None, None, every)
 
         def only(kind: Kind) -> Kind:
@@ -268,5 +268,6 @@ class Courses:
         for bend in self.bends:
             left, ended = (values[..., some, None] * bend.entries for values in bend.values())
             event, loss, end = event + left, loss + left, end + ended
-        found = np.concatenate([event, loss, end[None]]) * self.kept.lay_out().T[:, some, None]
-        return np.ascontiguousarray(found.transpose(1, 0, 2))
+        found = np.concatenate([event, loss, end[None]])
+        found *= self.kept.lay_out()[:, some, None]
+        return found

@@ -52,7 +52,7 @@ class Imagined(Protocol):
         """Each entry times its weight, (q,), and then all vectors at most of length 1."""
 
     def lay_out(self, every: int = 1) -> Array:
-        """(N / every, outcomes, q) of some persons."""
+        """(outcomes, N / every, q) of some persons."""
 
 
 @dataclass(frozen=True, slots=True)

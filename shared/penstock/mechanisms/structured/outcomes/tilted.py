@@ -115,9 +115,9 @@ class Values:
         return np.asarray(found)
 
     def lay_out(self, every: int = 1) -> Array:
-        """(N / every, c, q) of some persons, as they are."""
-        r, h, kept = (x[::every, :, None] for x in (self.residual, self.off, self.kept))
-        a, c = (x[::every, None] for x in (self.by_residual, self.by_itself))
+        """(c, N / every, q) of some persons."""
+        r, h, kept = (x[::every].T[:, :, None] for x in (self.residual, self.off, self.kept))
+        a, c = (x[::every] for x in (self.by_residual, self.by_itself))
         return np.asarray(kept * (r * a + h * self.by_off + c))
 
 
