@@ -73,7 +73,7 @@ class _Tilt:
 @dataclass(frozen=True, slots=True)
 class Values:
     """Sums of entries of the scores of all persons, for each value that they may have: with r its
-    residual, r A + h B + C, h how far \|r\| is above its mean.
+    residual, r A + h B + C, h how far the size of r is above its mean.
 
     Args:
         residual: r, (N, c); off: h; by_residual: A, (N, q); by_off: B, (q,); by_itself: C, (N, q).
