@@ -173,7 +173,7 @@ def draw_values(grid: Grid, shares: Array, latents: Array) -> Array:
         place = _draw_places(grid, shares, latents)
         return np.where(place < first, np.nan, place - float(first))
     at, risen = ndtr(latents[:, 0]), _rise(shares)
-    place = _place_shares(grid, risen, at)
+    place = _place_shares(risen, at)
     inside = (at - risen[place]) / np.maximum(risen[place + 1] - risen[place], 1e-300)
     behind = place - first - ((grid.spike >= 0) & (place > grid.spike))
     behind = np.clip(behind, 0, len(grid.edges) - 2)
@@ -195,7 +195,7 @@ def draw_cells(grid: Grid, shares: Array, latents: Array) -> Places:
 
 def _draw_places(grid: Grid, shares: Array, latents: Array) -> Places:
     if grid.ordered:
-        return _place_shares(grid, _rise(shares), ndtr(latents[:, 0]))
+        return _place_shares(_rise(shares), ndtr(latents[:, 0]))
     place = np.full(len(latents), grid.count - 1)
     open_, left = np.ones(len(latents), dtype=np.bool_), 1.0
     for k in range(grid.latents):
@@ -213,5 +213,5 @@ def _rise(shares: Array) -> Array:
     return risen
 
 
-def _place_shares(grid: Grid, risen: Array, at: Array) -> Places:
-    return np.clip(np.searchsorted(risen, at, side="right") - 1, 0, grid.count - 1)
+def _place_shares(risen: Array, at: Array) -> Places:
+    return np.searchsorted(risen, at, side="right") - 1

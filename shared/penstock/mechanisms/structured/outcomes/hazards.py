@@ -448,7 +448,7 @@ def _means(weights: Array, design: Array) -> Array:
 
 
 def _exp(values: Array) -> Array:
-    return np.exp(np.clip(values, -_MOST, _MOST))
+    return np.asarray(np.exp(np.minimum(np.maximum(values, -_MOST), _MOST)))
 
 
 def _lasting(hazard: Array) -> Array:
