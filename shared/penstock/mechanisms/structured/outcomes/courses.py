@@ -176,7 +176,7 @@ class Bend:
 
     def spread(self, ways: Ways) -> Array:
         """(N,) Σ over ways, weighted."""
-        return (self.whole * ways.later + self.part * ways.leaving).sum(axis=0)
+        return np.asarray((self.whole * ways.later + self.part * ways.leaving).sum(axis=0))
 
     def change(self, by: Change) -> Array:
         """(K, q) as of a :class:`Kind`."""
@@ -185,7 +185,7 @@ class Bend:
         after = sum_after(self.whole * later + self.part * ways.leaving)
         risen = sum_before(self.whole)
         found = both * (risen + self.part) - by.own * ((risen + self.whole) * later + after)
-        return np.outer(found.sum(axis=1), self.entries)
+        return np.asarray(np.outer(found.sum(axis=1), self.entries))
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,7 @@ _LEAST_ADJUSTED, _MOST_ADJUSTED, _LEAST_WHOLE = 0.02, 0.5, 0.005
 
 _LEAST_AT_RISK, _LEAST_HAZARD = 0.01, 1e-12
 _NEWTON_ROUNDS, _SETTLED = 10, 1e-4
-_BASELINE_ROUNDS, _EVEN, _SLOW, _MOST_STEP = 60, 1e-6, 0.3, 1.0
+_BASELINE_ROUNDS, _EVEN, _SLOW, _MOST_STEP, _SHARED = 60, 1e-6, 0.3, 1.0, 0.95
 _MOST, _MOST_IN_INTERVAL = 8.0, 3.0
 
 _ROWS_AT_ONCE = 1 << 12
@@ -222,7 +222,8 @@ class Survival(OutcomeModel[Reference, Courses]):
                 self._bend = _bend_baseline(risks, parts, left, lasting, both)
             step = (self._bend @ step.ravel()).reshape(base.shape)
             base = base * np.exp(np.clip(step, -_MOST_STEP, _MOST_STEP))
-        world = _World(left, *parts, lasting, *(base / self._width))
+        hazard, lost = base / self._width
+        world = _World(left, parts[0], parts[1], lasting, hazard, lost)
         self._last = theta.tobytes(), world
         return world
 
@@ -374,8 +375,8 @@ class Survival(OutcomeModel[Reference, Courses]):
             if entries.any():
                 squares = _products(z, reference, pair)
                 bends.append(Bend(whole * squares, part * squares, entries))
-        kinds = (np.concatenate([scores, own]), leaving, curved)
-        if (sum(kind.any(axis=0).astype(int) for kind in kinds) > 1).any():
+        kinds = [np.concatenate([scores, own]), leaving, curved]
+        if np.any(np.sum([kind.any(axis=0) for kind in kinds], axis=0) > 1):
             raise ValueError("a sum of entries is of one kind")
         there = self.world.complete
         each = np.broadcast_to(there, whole.shape)
@@ -398,7 +399,9 @@ def _bend_baseline(risks: Array, parts: Array, left: Array, lasting: Array, both
     """(2 k, 2 k) by how much baselines are to move, where all else stays as it is, for each number
     of events and losses to move by so much; of logarithms.
 
-    Whoever leaves in an interval is not at risk in later ones.
+    Whoever leaves in an interval is not at risk in later ones. Where all leave at once more hazard
+    is no more events; of what an interval's own hazards share a little less is taken than there is,
+    so that there is always an answer.
     """
     stays, bend = left * lasting, left * _lasting_slope(both)
     size, flat = left.shape[0], parts.reshape(-1, left.shape[1])
@@ -406,7 +409,7 @@ def _bend_baseline(risks: Array, parts: Array, left: Array, lasting: Array, both
     rows = []
     for risk in risks:
         moved = -((risk * stays) @ flat.T) * later
-        itself = (risk * bend * parts).sum(axis=2)
+        itself = _SHARED * (risk * bend * parts).sum(axis=2)
         moved += np.concatenate([np.diag(itself[0]), np.diag(itself[1])], axis=1)
         rows.append(moved / np.maximum((risk * stays).sum(axis=1), 1e-12)[:, None])
     return np.asarray(np.linalg.inv(np.eye(2 * size) + np.concatenate(rows)))

@@ -100,7 +100,8 @@ class Values:
     def sum_persons(self, weights: Array) -> Array:
         """(N, q) Σ over values, weighted."""
         each = weights * self.kept
-        found = np.einsum("nc,nc->n", each, self.residual)[:, None] * self.by_residual
+        along = np.asarray(np.einsum("nc,nc->n", each, self.residual))
+        found: Array = along[:, None] * self.by_residual
         found += each.sum(axis=1)[:, None] * self.by_itself
         if self.by_off.any():
             found += np.outer(np.einsum("nc,nc->n", each, self.off), self.by_off)
@@ -204,7 +205,7 @@ class Tilted(OutcomeModel[Line, Values]):
         return self._make_world(theta).chances
 
     def look(self, theta: Array, found: Values) -> Array:
-        return found.sum_persons(self.chances(theta)).mean(axis=0)
+        return np.asarray(found.sum_persons(self.chances(theta)).mean(axis=0))
 
     def slopes(self, theta: Array, found: Values) -> Array:
         chances, n = self.chances(theta), len(self._design)
