@@ -161,6 +161,7 @@ class Survival(OutcomeModel[Reference, Courses]):
         self._bend: Array | None = None
 
     def start(self) -> Array:
+        self._last, self._bend = None, None
         return np.zeros(self.size)
 
     def prior(self) -> Array:

@@ -135,7 +135,8 @@ class OutcomeModel(ABC, Generic[Reference, Found]):
 
     @abstractmethod
     def start(self) -> Array:
-        """θ of no effect, and what the counts say."""
+        """θ of no effect, and what the counts say. Worlds are sought from the last one, so this
+        forgets all: what follows is a function of the θ that follow, and of nothing before."""
 
     @abstractmethod
     def prior(self) -> Array:

@@ -148,6 +148,7 @@ class Tilted(OutcomeModel[Line, Values]):
         self._last: tuple[bytes, _Tilt] | None = None
 
     def start(self) -> Array:
+        self._last = None
         return np.zeros(self.size)
 
     def prior(self) -> Array:
