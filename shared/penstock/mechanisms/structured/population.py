@@ -48,9 +48,6 @@ _TYPICAL = 0.6
 """Mean square of a weighted score, roughly: of one that reaches 1.7 sds."""
 
 _MATCH_ROUNDS, _STEP, _MOST_CORRELATED, _LEAST_SPREAD = 12, 0.8, 0.97, 0.02
-_MATCHED = 2e-3
-"""A step in correlations after which there is no further one."""
-
 _FLOOR, _LAST = 1e-7, 1e-3
 
 _SAMPLING, _MISSED = 0.3, 0.02
@@ -180,18 +177,13 @@ def _match_correlation(
     own = np.concatenate([np.full(g.latents, j) for j, g in enumerate(grids)])
     # Whether a person is of one level or of a later one: nobody chooses twice.
     within = (own[:, None] == own) & ~np.eye(len(own), dtype=np.bool_)
-    steps = [math.inf, math.inf]
     for _ in range(_MATCH_ROUNDS):
-        found, before = _covariance(look(_root(correlation)))[:size, :size], correlation
+        found = _covariance(look(_root(correlation)))[:size, :size]
         spread = np.sqrt(np.maximum(np.diag(found), _LEAST_SPREAD**2))
-        correlation = before + _STEP * (goal - found) / np.outer(spread, spread)
+        correlation = correlation + _STEP * (goal - found) / np.outer(spread, spread)
         correlation = np.clip(correlation, -_MOST_CORRELATED, _MOST_CORRELATED)
         correlation[within] = 0.0
         np.fill_diagonal(correlation, 1.0)
-        steps.append(float(np.abs(correlation - before).max()))
-        # Persons change their cells one by one: in the end steps are as large as what that makes.
-        if steps[-1] < _MATCHED or steps[-1] >= steps[-3]:
-            break
     return correlation
 
 
