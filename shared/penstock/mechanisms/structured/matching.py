@@ -43,8 +43,9 @@ Bools = NDArray[np.bool_]
 R = TypeVar("R", bound=Referred)
 F = TypeVar("F", bound=Imagined)
 
-_REACH = 0.998
-"""Quantile of the released population's scores that is not clipped."""
+_REACH = 0.95
+"""Quantile of the released population's scores that is not clipped. Noise is as large as who
+reaches furthest, and few reach far; who is clipped is clipped alike in the world."""
 
 _LEAST_REACH = 0.3
 _HALVED = 5
@@ -54,11 +55,14 @@ _SMALL, _SPARSE = 1e-3, 4
 _MODEL_ERROR = 2e-4
 """Sd of a mean score that is no noise: what the quasi-random persons miss."""
 
-_REMEMBERED = 0.25
-"""How much of what a round told counts in the next: it was told of another reference."""
+EXPLORED = 2
+"""Rounds that ask for all of θ; the last ones ask for the declared coefficients alone."""
 
-_EXPLORED, _DOUBT = 2, 2.0
-"""Rounds that ask for all of θ; and how much worse what they say is of a column with tails."""
+_DOUBT = 2.0
+"""How much worse what the first rounds say is of a column with tails."""
+
+_MISFIT = 0.03
+"""By how much a wide model may be off in a declared coefficient, of a standardised column."""
 
 _CURVATURE_IMPORTANCE = 0.3
 """Of a curvature, of which a tenth is near enough."""
@@ -85,10 +89,6 @@ class _Belief:
     def slope(self, theta: Array) -> Array:
         return np.asarray(self.precision @ (theta - self.mean))
 
-    def fade(self, by: float) -> _Belief:
-        """The same, of which only so much counts."""
-        return _Belief(self.mean, by * self.precision)
-
     def join(self, other: _Belief) -> _Belief:
         """What both say."""
         total = self.precision + other.precision
@@ -114,12 +114,12 @@ def match_outcome(
         rounds: the measurement of each, of sensitivity 1; None: without noise.
         count: number of rows whose outcome is known, as released.
     """
-    first = _Belief(model.start(), model.prior())
-    theta, belief, told_so_far = first.mean, first, first
+    belief = _Belief(model.start(), model.prior())
+    theta = belief.mean
     tails = _Tails(np.ones(model.linear), np.full((model.linear,) * 2, np.nan))
     estimate: _Belief | None = None
     for number, measurement in enumerate(rounds):
-        last = number >= _EXPLORED
+        last = number >= EXPLORED
         reference = model.refer(theta, narrow=last)
         sd = _MODEL_ERROR if measurement is None else measurement.sd / count
         sd = float(np.hypot(sd, _MODEL_ERROR))
@@ -141,17 +141,13 @@ def match_outcome(
             given = (question, told / weights, seen / weights, error)
             tails = tails.learn(reference.information, *given)
             if estimate is None:
-                estimate = _recall(model, reference, told_so_far)
+                estimate = _recall(model, reference, belief, model.inform(theta))
             estimate = estimate.join(_correct(model, reference, tails, *given))
             meetings = _MEETINGS if number + 1 == len(rounds) else 1
             theta = _meet(model, estimate.mean, theta, belief, count, meetings)
         else:
             theta, known = _solve(model, found, told, np.full(len(told), sd), theta, belief)
-            told_so_far = _Belief(theta, belief.precision + known)
-            # The next round trusts its own numbers more.
-            belief = first.fade(1 - _REMEMBERED).join(
-                _Belief(theta, _REMEMBERED * (first.precision + known))
-            )
+            belief = _Belief(theta, belief.precision + known)
     return theta
 
 
@@ -223,12 +219,13 @@ def _ask_asked(model: OutcomeModel[R, F], information: Array) -> _Question:
     return _Question(turn, importance, np.flatnonzero(mine), pairs, left)
 
 
-def _recall(model: OutcomeModel[R, F], reference: R, belief: _Belief) -> _Belief:
+def _recall(model: OutcomeModel[R, F], reference: R, belief: _Belief, informed: float) -> _Belief:
     """The declared coefficients as far as θ tells them: of a world that may have other tails."""
     linear = model.linear
     doubt = np.ones(linear)
     doubt[[j for pair in model.pairs for j in pair]] = _DOUBT
     covariance = np.linalg.inv(belief.precision)[:linear, :linear] * np.outer(doubt, doubt)
+    covariance = covariance + _MISFIT**2 * informed * np.linalg.inv(reference.information)
     return _Belief(reference.coefficients[:linear], np.asarray(np.linalg.inv(covariance)))
 
 

@@ -47,7 +47,11 @@ _LEAST_REACH = 2.0
 _TYPICAL = 0.6
 """Mean square of a weighted score, roughly: of one that reaches 1.7 sds."""
 
-_MATCH_ROUNDS, _STEP, _MOST_CORRELATED, _LEAST_SPREAD = 12, 0.8, 0.97, 0.02
+_MATCH_ROUNDS, _STEP, _MOST_CORRELATED, _LEAST_SPREAD = 16, 0.8, 0.97, 0.02
+_CORRELATED, _MISFIT = 0.3, 0.15
+"""How far correlations go, a priori; and by how much those of scores may be off, of which a
+regression of the numbers themselves knows nothing."""
+
 _FLOOR, _LAST = 1e-7, 1e-3
 
 _SAMPLING, _MISSED = 0.3, 0.02
@@ -152,7 +156,9 @@ def fit_population(
         seen = clip_rows(np.column_stack([scored, np.ones(len(latents))]), radius)
         return np.asarray(seen.T @ seen / len(seen))
 
-    correlation = _match_correlation(told, np.eye(latents.shape[1]), grids, look)
+    plain = score(_decode(grids, shares, latents))
+    own = _Pairs.of(grids, [r.grid for r in raw], latents, plain)
+    correlation = _match_correlation(told, error, np.eye(latents.shape[1]), own, look)
     found, at = look(_root(correlation)), 0
     for j, (grid, one) in enumerate(zip(grids, scale, strict=True)):
         if grid.numeric:
@@ -164,25 +170,69 @@ def fit_population(
                     known.append(_recall(r.points, shares[j], weights[k], mine, error, count))
             shares[j] = _shares(grid, counts[j], sd, count, known)
         at += grid.latents
-    correlation = _match_correlation(told, correlation, grids, look)
+    correlation = _match_correlation(told, error, correlation, own, look)
     return Population(tuple(grids), tuple(shares), _root(correlation), count)
 
 
+@dataclass(frozen=True, slots=True)
+class _Pairs:
+    """Where the moments of two latents are.
+
+    Attributes:
+        within: (D, D) pairs of levels of one column: nobody chooses twice.
+        places: (D,) among the moments, of the number itself where that is asked for; else of
+            the score.
+        follows: (moments,) how far each goes with its own latent: a rare level hardly does.
+    """
+
+    within: Bools
+    places: NDArray[np.intp]
+    follows: Array
+
+    @classmethod
+    def of(
+        cls, grids: Sequence[Grid], raw: Sequence[Grid], latents: Array, scores: Array
+    ) -> _Pairs:
+        own = np.concatenate([np.full(g.latents, j) for j, g in enumerate(grids)])
+        places = np.arange(len(own))
+        for k, grid in enumerate(raw, len(own)):
+            places[[grids[j] is grid for j in own]] = k
+        numbers = [int(np.argmax(places == k)) for k in range(len(own), scores.shape[1])]
+        latent = [*range(len(own)), *numbers]
+        away = scores - scores.mean(axis=0)
+        spread = np.sqrt(np.maximum((away**2).mean(axis=0), _LEAST_SPREAD**2))
+        follows = (away * latents[:, latent]).mean(axis=0) / spread
+        within = (own[:, None] == own) & ~np.eye(len(own), dtype=np.bool_)
+        return cls(within, places, np.maximum(np.abs(follows), _LEAST_SPREAD))
+
+
 def _match_correlation(
-    told: Array, start: Array, grids: Sequence[Grid], look: Callable[[Array], Array]
+    told: Array, error: float, start: Array, pairs: _Pairs, look: Callable[[Array], Array]
 ) -> Array:
-    """The correlation at which persons, seen as rows were, have the released covariances."""
-    size, correlation = len(start), start.copy()
-    goal = _covariance(told)[:size, :size]
-    own = np.concatenate([np.full(g.latents, j) for j, g in enumerate(grids)])
-    # Whether a person is of one level or of a later one: nobody chooses twice.
-    within = (own[:, None] == own) & ~np.eye(len(own), dtype=np.bool_)
+    """The correlation at which persons, seen as rows were, have the released covariances.
+
+    Of two numbers that are asked for these are their own, beside those of their scores: a
+    regression rests on them. What is mostly noise is drawn to 0, else it would bend the rest: a
+    correlation is positive definite.
+    """
+    goal, here = _covariance(told), np.arange(len(start))
+    correlation = start.copy()
     for _ in range(_MATCH_ROUNDS):
-        found = _covariance(look(_root(correlation)))[:size, :size]
+        found = _covariance(look(_root(correlation)))
         spread = np.sqrt(np.maximum(np.diag(found), _LEAST_SPREAD**2))
-        correlation = correlation + _STEP * (goal - found) / np.outer(spread, spread)
+        off, weight = np.zeros_like(start), np.zeros_like(start)
+        for places, misfit in ((here, _MISFIT), (pairs.places, 0.0)):
+            size = np.outer(spread[places], spread[places])
+            gap = (goal - found)[np.ix_(places, places)] / size
+            slope = np.outer(pairs.follows[places], pairs.follows[places])
+            precision = 1 / ((error / size / slope) ** 2 + misfit**2 + 1e-6)
+            off, weight = off + precision * gap / slope, weight + precision
+        kept = _CORRELATED**2 / (_CORRELATED**2 + 1 / weight)
+        correlation = correlation + _STEP * (kept * off / weight - (1 - kept) * correlation)
         correlation = np.clip(correlation, -_MOST_CORRELATED, _MOST_CORRELATED)
-        correlation[within] = 0.0
+        correlation[pairs.within] = 0.0
+        np.fill_diagonal(correlation, 1.0)
+        correlation = _definite(correlation)
         np.fill_diagonal(correlation, 1.0)
     return correlation
 
@@ -312,11 +362,16 @@ def _covariance(moments: Array) -> Array:
     return centred
 
 
-def _root(correlation: Array) -> Array:
-    """(D, D), symmetric, of a matrix near by with positive eigenvalues and unit diagonal."""
+def _definite(correlation: Array) -> Array:
+    """A matrix near by with positive eigenvalues and unit diagonal."""
     values, vectors = np.linalg.eigh(correlation)
     definite = (vectors * np.maximum(values, _LEAST_SPREAD)) @ vectors.T
     scale = 1 / np.sqrt(np.diag(definite))
-    values, vectors = np.linalg.eigh(definite * np.outer(scale, scale))
+    return np.asarray(definite * np.outer(scale, scale))
+
+
+def _root(correlation: Array) -> Array:
+    """(D, D), symmetric, of a matrix near by that is a correlation."""
+    values, vectors = np.linalg.eigh(_definite(correlation))
     root: Array = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
     return root

@@ -283,7 +283,8 @@ def _fit_outcome(
     def match(model: OutcomeModel[R, F], gone: float, *columns: Column) -> Outcome:
         unknown = min(max(gone / counts.rows, 0.0), _MOST_UNKNOWN)
         known, there = counts.rows * (1 - unknown), present & complete
-        parameters = match_outcome(model, z, coded, there, plan.rows, plan.rounds, known, noise)
+        rounds = plan.rounds_of(drawn)
+        parameters = match_outcome(model, z, coded, there, plan.rows, rounds, known, noise)
         return Outcome(columns, design, model, parameters, unknown)
 
     # Where nothing may be missing a count of what is missing is noise.

@@ -44,7 +44,7 @@ INTERVALS, BLOCKS = 16, 4
 _MOST_HAZARD, _UNBOUNDED = 4.0, 1e3
 """L, and none."""
 
-_BLOCK_IMPORTANCE, _CENSORING_IMPORTANCE = 0.35, 0.4
+_BLOCK_IMPORTANCE, _CENSORING_IMPORTANCE = 0.2, 0.1
 """Beside the declared coefficients: baseline and censoring are known from the counts already."""
 
 _PRIOR, _BEND_PRIOR, _CENSORING_PRIOR = 1.0, 0.3, 0.5
