@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,7 @@ from scipy.stats import qmc
 from penstock.mechanisms.structured.densities import Known, estimate_density
 from penstock.mechanisms.structured.grids import (
     Grid,
+    draw_cells,
     draw_values,
     middle_of,
     place_of,
@@ -33,6 +35,7 @@ from penstock.schema import Coded
 
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
+Places = NDArray[np.intp]
 
 _SEED = 0
 """Of the quasi-random persons, on whom matches look; public."""
@@ -78,6 +81,7 @@ class Population:
         return _decode(self.grids, self.shares, latents @ self.root)
 
 
+@cache
 def quasi_random(columns: int, power: int) -> Array:
     """(2^power, columns) standard Gaussians that fill space evenly; public."""
     return np.asarray(ndtri(qmc.Sobol(columns, seed=_SEED).random_base2(power)))
@@ -141,7 +145,14 @@ def fit_population(
 
     def look(root: Array) -> Array:
         """Second moments of persons, seen as rows were."""
-        scored = score(_decode(grids, shares, latents @ root))
+        at, parts = latents @ root, []
+        persons = np.split(at, np.cumsum([grid.latents for grid in grids])[:-1], axis=1)
+        for grid, share, one, mine in zip(grids, shares, scale, persons, strict=True):
+            parts.append(one.place(grid, draw_cells(grid, share, mine)))
+        for r in raw:
+            j = [grid is r.grid for grid in grids].index(True)
+            parts.append(r(draw_values(r.grid, shares[j], persons[j])))
+        scored = np.concatenate(parts, axis=1) * weights
         seen = clip_rows(np.column_stack([scored, np.ones(len(latents))]), radius)
         return np.asarray(seen.T @ seen / len(seen))
 
@@ -279,11 +290,14 @@ class _Scale:
 
     def score(self, grid: Grid, values: Array) -> Array:
         """(N, latents), 0 where missing."""
+        return self.place(grid, place_of(grid, values))
+
+    def place(self, grid: Grid, place: Places) -> Array:
+        """(N, latents) of cells."""
         if not grid.ordered:
-            place = place_of(grid, values)
             chosen = place[:, None] == np.arange(grid.latents)
             return np.asarray((chosen - self.middle) / self.spread)
-        return self.points[place_of(grid, values)][:, None]
+        return self.points[place][:, None]
 
 
 @dataclass(frozen=True, slots=True)
