@@ -48,9 +48,9 @@ _TYPICAL = 0.6
 """Mean square of a weighted score, roughly: of one that reaches 1.7 sds."""
 
 _MATCH_ROUNDS, _STEP, _MOST_CORRELATED, _LEAST_SPREAD = 16, 0.8, 0.97, 0.02
-_CORRELATED, _MISFIT = 0.3, 0.15
-"""How far correlations go, a priori; and by how much those of scores may be off, of which a
-regression of the numbers themselves knows nothing."""
+_CORRELATED, _MISFIT, _NUMBERS_MISFIT = 0.3, 0.15, 0.02
+"""How far correlations go, a priori; and how far those of scores, and of the numbers themselves,
+may be off: a regression knows nothing of scores."""
 
 _FLOOR, _LAST = 1e-7, 1e-3
 
@@ -180,30 +180,35 @@ class _Pairs:
 
     Attributes:
         within: (D, D) pairs of levels of one column: nobody chooses twice.
-        places: (D,) among the moments, of the number itself where that is asked for; else of
-            the score.
+        numbers: latents of the numbers whose own moments were asked for, which come last.
         follows: (moments,) how far each goes with its own latent: a rare level hardly does.
     """
 
     within: Bools
-    places: NDArray[np.intp]
+    numbers: Sequence[int]
     follows: Array
 
     @classmethod
     def of(
         cls, grids: Sequence[Grid], raw: Sequence[Grid], latents: Array, scores: Array
     ) -> _Pairs:
+        """
+        Args:
+            scores: (N, moments) of persons whose latents (N, D) are independent.
+        """
         own = np.concatenate([np.full(g.latents, j) for j, g in enumerate(grids)])
-        places = np.arange(len(own))
-        for k, grid in enumerate(raw, len(own)):
-            places[[grids[j] is grid for j in own]] = k
-        numbers = [int(np.argmax(places == k)) for k in range(len(own), scores.shape[1])]
-        latent = [*range(len(own)), *numbers]
+        numbers = [next(i for i, j in enumerate(own) if grids[j] is grid) for grid in raw]
         away = scores - scores.mean(axis=0)
         spread = np.sqrt(np.maximum((away**2).mean(axis=0), _LEAST_SPREAD**2))
-        follows = (away * latents[:, latent]).mean(axis=0) / spread
+        with_own = (away * latents[:, [*range(len(own)), *numbers]]).mean(axis=0) / spread
         within = (own[:, None] == own) & ~np.eye(len(own), dtype=np.bool_)
-        return cls(within, places, np.maximum(np.abs(follows), _LEAST_SPREAD))
+        return cls(within, numbers, np.maximum(np.abs(with_own), _LEAST_SPREAD))
+
+    def views(self) -> list[tuple[Sequence[int], Sequence[int], float]]:
+        """Latents, their moments, and how little these may say of a regression."""
+        size = len(self.within)
+        last = range(size, len(self.follows))
+        return [(range(size), range(size), _MISFIT), (self.numbers, last, _NUMBERS_MISFIT)]
 
 
 def _match_correlation(
@@ -215,25 +220,24 @@ def _match_correlation(
     regression rests on them. What is mostly noise is drawn to 0, else it would bend the rest: a
     correlation is positive definite.
     """
-    goal, here = _covariance(told), np.arange(len(start))
-    correlation = start.copy()
+    goal, correlation = _covariance(told), start.copy()
     for _ in range(_MATCH_ROUNDS):
         found = _covariance(look(_root(correlation)))
         spread = np.sqrt(np.maximum(np.diag(found), _LEAST_SPREAD**2))
         off, weight = np.zeros_like(start), np.zeros_like(start)
-        for places, misfit in ((here, _MISFIT), (pairs.places, 0.0)):
-            size = np.outer(spread[places], spread[places])
-            gap = (goal - found)[np.ix_(places, places)] / size
-            slope = np.outer(pairs.follows[places], pairs.follows[places])
-            precision = 1 / ((error / size / slope) ** 2 + misfit**2 + 1e-6)
-            off, weight = off + precision * gap / slope, weight + precision
+        for latents, moments, misfit in pairs.views():
+            here, there = np.ix_(latents, latents), np.ix_(moments, moments)
+            each = spread[moments] * pairs.follows[moments]
+            size = np.outer(each, each)
+            precision = 1 / ((error / size) ** 2 + misfit**2)
+            off[here] += precision * (goal - found)[there] / size
+            weight[here] += precision
         kept = _CORRELATED**2 / (_CORRELATED**2 + 1 / weight)
         correlation = correlation + _STEP * (kept * off / weight - (1 - kept) * correlation)
         correlation = np.clip(correlation, -_MOST_CORRELATED, _MOST_CORRELATED)
         correlation[pairs.within] = 0.0
         np.fill_diagonal(correlation, 1.0)
         correlation = _definite(correlation)
-        np.fill_diagonal(correlation, 1.0)
     return correlation
 
 
