@@ -105,7 +105,7 @@ def errors(seed: int, epsilon: float) -> np.ndarray:
 
 
 def far(found: np.ndarray) -> bool:
-    """The mean of twenty copies has a standard error of .22 itself."""
+    """The mean of sixty copies has a standard error of .13 itself."""
     return bool(np.sqrt((found**2).mean()) > 0.6 or np.abs(found).max() > 1.2)
 
 

@@ -43,8 +43,9 @@ _MOST_CURVED = 4
 
 _MOST_BENT = 15.0
 
-_IMPORTANCE, _BENT_IMPORTANCE = (1.0, 0.6, 0.3), 0.7
-"""Of what is asked, what is adjusted for, what is neither; and of its bend."""
+_IMPORTANCE, _BENT_IMPORTANCE = (1.0, 0.9, 0.8), 0.7
+"""Of what is asked, what is adjusted for, what is neither; and of its bend. The last rounds ask for
+the first two alone: what is neither has but the first ones."""
 
 
 @dataclass(frozen=True, slots=True)
