@@ -24,7 +24,7 @@ from penstock.schema import Coded, Column, Schema
 from penstock.schema.encoding import Encoding
 from penstock_server.analysis.combine import combine
 
-N, COPIES, EXACT = 3000, 20, 3000.0
+N, COPIES, EXACT = 3000, 60, 3000.0
 SCHEMA = Schema(
     (
         Column("time", "duration", upper=10, decimals=2, event="died"),
