@@ -36,7 +36,7 @@ class Structured:
 
     name: ClassVar[str] = "structured"
     copies: int = 10
-    refits: int = 40
+    refits: int = 20
     planted: int = 12
     effects: tuple[str, ...] = ()
 
