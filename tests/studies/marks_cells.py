@@ -1,4 +1,4 @@
-"""The cells of the study of marks, and what is measured in each with one seed.
+"""The cells of the study of marks, and what is measured in each of them with one seed.
 
 Frozen by a commit before the first run on frozen generators, as ``VERSION``: cells, seeds, effects,
 sizes and what is measured. Whoever changes one of them counts the version up and says here why.
@@ -96,6 +96,37 @@ class Cell:
         return f"{self.table} (n = {self.n}), ε = {self.epsilon:g}{plain}{tail}"
 
 
+CELLS = (
+    Cell("weibull"),
+    Cell("weibull", plain=True, tail=1.5),
+    Cell("log-normal"),
+    Cell("log-normal", epsilon=1.0),
+    Cell("thresholds", n=800),
+    Cell("thresholds", plain=True),
+    Cell("crossing", epsilon=1.0),
+    Cell("crossing", n=800, epsilon=1.0),
+    Cell("leaving"),
+    Cell("leaving", plain=True, tail=2.0),
+    Cell("rare"),
+    Cell("interactions"),
+    Cell("interactions", n=800, epsilon=1.0),
+    Cell("cured"),
+    Cell("cured", n=1500, epsilon=1.0, tail=1.5),
+)
+TUNED_ON = (
+    Cell("t-weibull"),
+    Cell("t-weibull", plain=True, tail=1.5),
+    Cell("t-tails"),
+    Cell("t-tails", plain=True),
+    Cell("t-drop-outs", n=800, epsilon=1.0),
+    Cell("t-modifiers"),
+    Cell("t-modifiers", epsilon=1.0),
+    Cell("t-shapes", n=800),
+)
+NULLS = tuple(cell for cell in CELLS if cell.epsilon == 3 or cell.n == 3000)
+"""Of one site each: where a mean over ten copies has an interval at all."""
+
+
 # -- tables ----------------------------------------------------------------------------------------
 
 
@@ -173,13 +204,8 @@ def name_effects(study: Study) -> dict[str, tuple[Effect, Estimand]]:
     """All that is planted, by its text, with the regression that has it."""
     asked = {effect_of(e): e for e in study.estimands}
     effects = study.mechanism.list_effects(study.schema, study.estimands)
-    return {
-        effect.text: (
-            effect,
-            asked.get(effect) or pose_effect(effect, study.schema.columns, study.estimands),
-        )
-        for effect in effects
-    }
+    columns, given = study.schema.columns, study.estimands
+    return {e.text: (e, asked.get(e) or pose_effect(e, columns, given)) for e in effects}
 
 
 # -- the true slope --------------------------------------------------------------------------------
@@ -206,19 +232,22 @@ def measure_slopes(cell: Cell, seed: int) -> Answer:
     signs = hadamard(size)[:, 1 : len(effects) + 1]
     z = np.column_stack([_standardise(tried, e, world.table.rows) for e, _ in effects.values()])
     step = min(_STEP / math.sqrt(world.table.rows["event"].sum()), _MOST / math.sqrt(len(effects)))
-    answer: Answer = {f"{k}/{text}": 0.0 for text in effects for k in ("own", "back", "failed")}
-    for sign in signs:
+    found = np.empty((size, len(effects), 2))
+    for number, sign in enumerate(signs):
         table = world.shift(z @ (step * sign))
-        rng = np.random.default_rng([seed, 3])
-        noise = SeededNoise(seed_of("slopes", cell, seed))
+        # The same noise and the same draws in all of them: what differs is the effects' doing.
+        rng, noise = np.random.default_rng([seed, 3]), SeededNoise(seed_of("slopes", cell, seed))
         copy = deliver(study, table.rows, noise, rng).coded(name_copy(1), study.schema)
-        for (text, (_, asked)), up in zip(effects.items(), sign, strict=True):
-            own, back = (estimate(rows, study.schema, asked) for rows in (table.rows, copy))
-            if math.isfinite(own.estimate) and math.isfinite(back.estimate):
-                answer[f"own/{text}"] += float(up) * own.estimate
-                answer[f"back/{text}"] += float(up) * back.estimate
-            else:
-                answer[f"failed/{text}"] += 1
+        for at, (_, asked) in enumerate(effects.values()):
+            both = [estimate(rows, study.schema, asked).estimate for rows in (table.rows, copy)]
+            found[number, at] = both
+    answer: Answer = {}
+    for at, text in enumerate(effects):
+        good = np.isfinite(found[:, at]).all(axis=1)
+        turned = signs[good, at] - signs[good, at].mean()
+        own, back = turned @ found[good, at]
+        answer |= {f"own/{text}": float(own), f"back/{text}": float(back)}
+        answer[f"failed/{text}"] = float((~good).sum())
     return answer
 
 
@@ -299,3 +328,64 @@ def measure_nulls(cell: Cell, seed: int) -> Answer:
 
 
 NORMAL = 1.959964
+
+
+# -- what there is to do, and what is done ---------------------------------------------------------
+
+WORK = {"slopes": measure_slopes, "marks": measure_marks, "nulls": measure_nulls}
+RELEASES, NULL_RELEASES = 3, 5
+BLOCKS, MOST_BLOCKS, KNOWN = 3, 8, 0.1
+"""Blocks of a cell; more, up to so many, until the slope of each effect is so well known."""
+
+ONLY = tuple(filter(None, os.environ.get("PENSTOCK_ONLY", "").split(",")))
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One seed of one measurement of a cell."""
+
+    what: str
+    cell: Cell
+    seed: int
+
+    @property
+    def key(self) -> str:
+        return f"{self.what} | {self.cell} | {self.seed}"
+
+
+def list_jobs(cells: Sequence[Cell], nulls: Sequence[Cell]) -> list[Job]:
+    """What is measured of each cell, its first blocks; those that PENSTOCK_ONLY names, if any."""
+    jobs = [Job("slopes", cell, seed) for seed in range(BLOCKS) for cell in cells]
+    jobs += [Job("marks", cell, seed) for seed in range(RELEASES) for cell in cells]
+    jobs += [Job("nulls", cell, seed) for seed in range(NULL_RELEASES) for cell in nulls]
+    return [job for job in jobs if not ONLY or job.what in ONLY or job.cell.table in ONLY]
+
+
+@cache
+def store() -> Store:
+    """Of all jobs."""
+    rests_on = (
+        "tests/studies/marks_cells.py",
+        "tests/studies/foreign_generators.py",
+        "tests/studies/foreign_tables.py",
+        "tests/support/delivered.py",
+        "shared/penstock/mechanisms/planted.py",
+        "shared/penstock/mechanisms/structured",
+        "shared/penstock/mechanisms/tables",
+        "shared/penstock/privacy",
+        "shared/penstock/questions",
+        "shared/penstock/schema",
+        "server/penstock_server/analysis",
+        "server/penstock_server/mechanisms/tables",
+    )
+    return Store("marks", rests_on)
+
+
+def keep_answer(job: Job) -> None:
+    """Do one job, and write down what came of it."""
+    store().keep(job.key, WORK[job.what](job.cell, job.seed))
+
+
+def weigh(job: Job) -> float:
+    """About how many seconds it takes."""
+    return {"slopes": 10.0, "marks": 8.0, "nulls": 25.0}[job.what]
