@@ -196,8 +196,8 @@ def pose_study(cell: Cell, table: Table, settings: Structured) -> Study:
 
 
 def list_requested(cell: Cell) -> tuple[str, ...]:
-    """As settings have them."""
-    return tuple(f"time ~ {text}" for text in REQUESTED[cell.table])
+    """As settings have them, and effects say them of themselves."""
+    return tuple(read_effect(f"time ~ {text}").text for text in REQUESTED[cell.table])
 
 
 def name_effects(study: Study) -> dict[str, tuple[Effect, Estimand]]:
