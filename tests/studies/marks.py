@@ -3,7 +3,7 @@
 `structured` at one site, δ = min(1e-5, 1/10n), on the tables of generators whose laws are not the
 package's own (`foreign_generators.py`), with two more columns of which nothing comes; in some cells
 by a newcomer's dictionary without scales, and with a declared log-normal column on top (sd of the
-logarithm 1.5 or 2), whose tail no grid of even cells has. Each study declares the generator's
+logarithm 1.2 to 2), of which even cells hold next to nothing. Each study declares the generator's
 coefficients, its named interactions, a coin and the coin's product; and asks to try interactions
 and thresholds that it does not declare, and a column that nobody names.
 

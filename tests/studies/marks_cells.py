@@ -100,9 +100,9 @@ CELLS = (
     Cell("weibull"),
     Cell("weibull", plain=True, tail=1.5),
     Cell("log-normal"),
-    Cell("log-normal", epsilon=1.0),
+    Cell("log-normal", epsilon=1.0, plain=True, tail=1.8),
     Cell("thresholds", n=800),
-    Cell("thresholds", plain=True),
+    Cell("thresholds", plain=True, tail=1.2),
     Cell("crossing", epsilon=1.0),
     Cell("crossing", n=800, epsilon=1.0),
     Cell("leaving"),
@@ -123,8 +123,8 @@ TUNED_ON = (
     Cell("t-modifiers", epsilon=1.0),
     Cell("t-shapes", n=800),
 )
-NULLS = tuple(cell for cell in CELLS if cell.epsilon == 3 or cell.n == 3000)
-"""Of one site each: where a mean over ten copies has an interval at all."""
+NULLS = tuple(cell for cell in CELLS if not cell.plain)
+"""Where intervals are looked at."""
 
 
 # -- tables ----------------------------------------------------------------------------------------

@@ -21,6 +21,9 @@ shares is in neither. The offset is what would come back of no effect.
 - ``attenuated``: b + t·s < .9, and shown to be at least half there.
 - ``unresolved``: b - t·s < .5 and b + t·s ≥ .9: the runs cannot tell.
 - ``held``: all else.
+
+An effect of a *coarse* column, of which nearly all lies in one cell that sites count, is
+``unsupported`` whatever the slope is: the released model is as coarse, and does not know better.
 """
 
 from __future__ import annotations
@@ -61,6 +64,7 @@ class Slope:
         slope, slope_error: b and its standard error, 1 where all of it came back.
         offset, offset_error: what came back of no effect, on the scale of the coefficient.
         df: degrees of freedom of both errors; runs: in pairs with all four estimates.
+        coarse: the effect's columns of which nearly all lies in one cell.
     """
 
     slope: float
@@ -69,6 +73,7 @@ class Slope:
     offset_error: float
     df: float
     runs: int
+    coarse: tuple[str, ...] = ()
 
     @property
     def known(self) -> bool:
@@ -78,6 +83,8 @@ class Slope:
     @property
     def mark(self) -> Mark:
         """What it says of the tables."""
+        if self.coarse:
+            return Mark.UNSUPPORTED
         if not self.known:
             return Mark.UNRESOLVED
         room = float(stdtrit(self.df, _SURE)) * self.slope_error
@@ -132,11 +139,17 @@ def pool_slopes(slopes: Sequence[Slope], weights: Sequence[float]) -> Slope:
 
     Args:
         weights: of the estimates. Sites without a slope are left out; degrees of freedom are by
-            Satterthwaite (1946).
+            Satterthwaite (1946). Columns are coarse that are so at sites of half the weight.
     """
+    whole = sum(weights)
+    coarse = tuple(
+        name
+        for name in dict.fromkeys(name for slope in slopes for name in slope.coarse)
+        if 2 * sum(w for s, w in zip(slopes, weights, strict=True) if name in s.coarse) >= whole
+    )
     pairs = [(s, w) for s, w in zip(slopes, weights, strict=True) if s.known and w > 0]
     if not pairs:
-        return Slope(math.nan, math.nan, math.nan, math.nan, math.nan, 0)
+        return Slope(math.nan, math.nan, math.nan, math.nan, math.nan, 0, coarse)
     share = np.array([w for _, w in pairs])
     share = share / share.sum()
     errors = share * [s.slope_error for s, _ in pairs]
@@ -151,4 +164,5 @@ def pool_slopes(slopes: Sequence[Slope], weights: Sequence[float]) -> Slope:
         offset_error=float(np.sqrt(offsets @ offsets)),
         df=df,
         runs=sum(s.runs for s, _ in pairs),
+        coarse=coarse,
     )

@@ -33,7 +33,7 @@ from penstock.questions.estimation import estimate
 from penstock.schema import check_coded
 from penstock_server.analysis.slopes import Mark
 
-DIGESTS = {1: "0"}
+DIGESTS = {1: "5e37c9e38f1dba93"}
 """Of cells, effects and seeds, by version of the study."""
 
 SMALL = Cell("t-modifiers", n=500)
@@ -110,6 +110,11 @@ def test_marks_are_of_every_effect() -> None:
     for text in name_effects(study):
         assert MARKS[int(answer[f"mark/{text}"])] in Mark
     assert MARKS[int(answer["mark/time ~ female:frail"])] is Mark.UNSUPPORTED
+
+
+def test_a_tail_that_no_cell_has_is_marked() -> None:
+    cell = replace(SMALL, epsilon=50.0, plain=True, tail=1.5)
+    assert MARKS[int(measure_marks(cell, 1)["mark/time ~ titre"])] is Mark.UNSUPPORTED
 
 
 def test_a_ratio_of_sums_has_the_spread_of_its_blocks() -> None:
