@@ -85,6 +85,7 @@ SMARTNOISE := smartnoise-synth==1.0.8 smartnoise-sql==1.0.10 mbi==1.1.0 jax==0.1
 	wrapt==2.5.2 attrs==26.1.0 typing-extensions==4.16.0 antlr4-python3-runtime==4.9.3 \
 	Faker==40.54.0 PyYAML==6.0.3 sqlalchemy==2.1.9
 ENVIRONMENTS_foreign := .bench/smartnoise/.ready
+ENVIRONMENTS_tables  := .bench/smartnoise/.ready
 
 .bench/smartnoise/.ready: $(VENV)/.ready
 	rm -rf $(@D)
@@ -97,7 +98,7 @@ ENVIRONMENTS_foreign := .bench/smartnoise/.ready
 	$(BIN)/pip install -q --no-deps --target $(@D) $(PEERS_$*)
 	touch $@
 
-bench: setup $(PEERS:=/.ready) ## NAME=…: one benchmark; writes tests/results/<NAME>.json and .md
+bench: setup $(PEERS:=/.ready) $(ENVIRONMENTS_$(NAME)) ## NAME=…: one benchmark; writes tests/results/<NAME>.json and .md
 	PYTHONPATH=$(PEERS) $(BIN)/python -m tests.benchmarks $(NAME)
 
 reproduce: setup $(PEERS:=/.ready) $(ENVIRONMENTS_$(NAME)) ## NAME=…: one study of the methods; writes tests/results/<NAME>.json and .md

@@ -32,6 +32,7 @@ from penstock.base.times import stamp_seconds, utc_now
 from penstock.cli.console import done, err, friendly, say
 from penstock.mechanisms import MECHANISMS
 from penstock.privacy.request import advised_delta
+from penstock.study.planning import NOTHING
 from penstock.study.toml import draft_study
 from penstock_server.mechanisms.registry import words_of
 from penstock_server.report.contents import SECTIONS
@@ -52,6 +53,10 @@ READY_SECONDS, READY_SECONDS_EACH = 90.0, 15.0
 """How long the daemons may take to come up: for any number of sites, and more for each of them."""
 
 STOP_SECONDS = 30.0
+
+FORECAST_RUNS = 5
+"""At each site's size: what privacy adds is known to about a third, within a few seconds."""
+
 POLICY = """\
 mechanisms = {mechanisms}
 guarantees = ["formal"]
@@ -147,8 +152,9 @@ class Demo:
     def run(self) -> None:
         """From simulated rows to a report."""
         self.start()
+        self.forecast(self.scenario)
         self.ask(self.scenario)
-        say("7. Pull the pooled results and the report")
+        say("8. Pull the pooled results and the report")
         self.command("pull", self.scenario.study, "--out", str(self.out.resolve()))
         self.answer()
 
@@ -180,13 +186,22 @@ class Demo:
         kind, seed = self.scenario.simulate, str(self.seed)
         self.command("simulate", kind, "--out", "data", "--seed", seed, *names)
 
+    def forecast(self, asked: Scenario) -> None:
+        """What the answer will be worth, from the sites' frames and what is expected of them."""
+        if asked.planning == NOTHING:
+            return
+        say("5. The analyst forecasts what the answer will be worth: no site is asked or charged")
+        (self.work / "study.toml").write_text(self.study(asked))
+        joins = [a for name in asked.sites for a in ("--join", f"{name}/join.json")]
+        self.command("study", "plan", "study.toml", *joins, "--runs", str(FORECAST_RUNS), show=True)
+
     def ask(self, asked: Scenario, seconds: float | None = None) -> None:
         """Hand in a study, and wait for its end; no longer than so many seconds."""
-        say(f"5. The analyst signs a study at ε = {self.epsilon:g} and hands it in")
+        say(f"6. The analyst signs a study at ε = {self.epsilon:g} and hands it in")
         (self.work / "study.toml").write_text(self.study(asked))
         self.command("study", "submit", "study.toml", "-k", "analyst.key")
         what = words_of(asked.mechanism.name).released
-        say(f"6. Each site draws under its ledger, and releases {what} only")
+        say(f"7. Each site draws under its ledger, and releases {what} only")
         self.command("study", "status", asked.study, "--wait", show=True, seconds=seconds)
 
     def log_in(self) -> None:
@@ -232,6 +247,7 @@ class Demo:
             delta=advised_delta(persons),
             estimands=(asked.estimand,),
             mechanism=asked.mechanism,
+            planning=asked.planning,
         )
 
     def answer(self) -> None:

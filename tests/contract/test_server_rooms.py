@@ -18,9 +18,9 @@ from penstock_server.mechanisms.registry import KINDS
 
 ROOT = Path(penstock_server.__file__).parent
 SETTINGS = {
+    "structured": "Structured",
     "maf": "Maf",
     "sliced-wasserstein": "SlicedWasserstein",
-    "structured": "Structured",
     "trajectory": "Trajectory",
     "gibbs": "Gibbs",
 }
@@ -30,9 +30,9 @@ REGISTRIES = {"mechanisms/registry.py", "simulate/scenarios.py"}
 SECTIONS = "report/contents.py"
 
 KNOWN = {
+    "structured": {*REGISTRIES, "mechanisms/structured.py"},
     "maf": {*REGISTRIES, "mechanisms/maf.py"},
     "sliced-wasserstein": {*REGISTRIES, "mechanisms/sliced_wasserstein.py"},
-    "structured": {*REGISTRIES, "mechanisms/structured.py"},
     "trajectory": {
         *REGISTRIES,
         SECTIONS,

@@ -350,6 +350,8 @@ DRIFT = {
     "report.estimands": 0.05,
     "report.trajectory.columns": 0.05,
     "report.trajectory.figures": 0.05,
+    "report.survival": 0.05,
+    "report.differences": 0.05,
 }
 """Of numbers that follow from rows, by where they are: of counts and sums the difference; of others
 relative to the larger, or to 1.

@@ -335,7 +335,8 @@ def test_a_coordinator_of_0_1_0_has_its_study_pulled_and_pools_it_as_before(tmp_
     assert pulled.pop("format_version") == FORMAT_VERSION
     assert known.pop("format_version") == "1.3"
     known |= {"effects": [], "holds": []}  # 1.4 has them; nothing was planted then
-    known["estimands"] = [{"held": None, **each} for each in known["estimands"]]
+    known |= {"survival": [], "differences": []}  # 1.5 has them, of a report that is made anew
+    known["estimands"] = [{"held": None, "robust": None, **e} for e in known["estimands"]]
     assert pulled == known
     rows = {n: len(pq.read_table(tmp_path / "out" / f"{n}.parquet")) for n in ("pooled", "refits")}
     assert rows == {"pooled": 194, "refits": 113}
@@ -343,5 +344,14 @@ def test_a_coordinator_of_0_1_0_has_its_study_pulled_and_pools_it_as_before(tmp_
     built = production.build_results(gather(hub, row, row.finished), tmp_path / "again")
     written = json.loads(json.dumps(built, sort_keys=True))
     assert written.pop("format_version") == FORMAT_VERSION
+    # What 1.5 adds to a report that is made anew, of the tables that were kept.
+    (apart,) = written["differences"]  # and no curve: no question is about a duration
+    assert 0 < apart.pop("copies") < apart.pop("refits")
+    assert apart == {"site": "site", "others": None, "columns": []}
+    written["differences"] = []
+    slope, mean = written["estimands"]
+    assert slope["robust"]["ratio"] == pytest.approx(1, abs=0.1)
+    slope["robust"] = None
+    assert mean["robust"] is None
     assert differences(written, json.loads(json.dumps(known, sort_keys=True))) == []
     hub.store.close()

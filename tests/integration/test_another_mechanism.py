@@ -247,6 +247,8 @@ def test_nothing_is_added_to_a_registry_that_is_made() -> None:
         Registry(COLUMN_MEAN, COLUMN_MEAN, default=COLUMN_MEAN.name)
     with pytest.raises(ValueError, match="none of the mechanisms"):
         Registry(COLUMN_MEAN, default="maf")
+    with pytest.raises(ValueError, match="none of the mechanisms"):
+        Registry(COLUMN_MEAN, default=COLUMN_MEAN.name, earlier="maf")
 
 
 PLANTED = """\
@@ -262,7 +264,7 @@ PLANTED = """\
     from penstock.study.study import Study
     from penstock_client.site.policy import read_policy
     from penstock_client.work import worker
-    closed = ("maf", "sliced-wasserstein", "structured", "trajectory", "gibbs")
+    closed = ("structured", "maf", "sliced-wasserstein", "trajectory", "gibbs")
     assert MECHANISMS.names == closed, MECHANISMS.names
     assert not [name for name in Hook.asked if "column_mean" in name]
     import column_mean_for_penstock  # it could be had: it lies on the path

@@ -597,10 +597,18 @@ def test_an_invite_is_for_its_owners_eyes_only(home):
     [
         ("epsilon = 1", "epsilon = nan", r"line \d+: privacy.epsilon: is out of range, got nan"),
         ("epsilon = 1", "epsilon = -1", r"line \d+: privacy.epsilon: is out of range, got -1"),
-        ('"maf"', '"gan"', r"line \d+: mechanism.name: is unknown, got 'gan'; one of maf"),
+        (
+            '"structured"',
+            '"gan"',
+            r"line \d+: mechanism.name: is unknown, got 'gan'; one of structured",
+        ),
         ('"score"\n', '"scor"\n', r"estimands\[1\].outcome: is not a column .* mean 'score'\?"),
         ('"ols"\n', '"cox"\n', r"line \d+: estimands\[1\].outcome"),
-        ("steps =", "stepps =", r"mechanism.stepps: is not a known key. Did you mean 'steps'\?"),
+        (
+            "refits =",
+            "refitts =",
+            r"mechanism.refitts: is not a known key. Did you mean 'refits'\?",
+        ),
         ("[study]", "[study", r"line \d+: is not valid TOML"),
         ("quorum = 1", "quorum = 2", r"study.quorum: is out of range, got 2"),
     ],
@@ -631,8 +639,8 @@ def test_a_sound_study_is_read_back(study):
 @pytest.mark.parametrize(
     ("mechanism", "more", "words"),
     [
+        ("maf", (), "synthetic tables"),
         ("sliced-wasserstein", (), "synthetic tables"),
-        ("structured", (), "synthetic tables"),
         ("trajectory", ("--time", "age"), "particles at each of 10 time points of age"),
         ("gibbs", (), "coefficients with covariance, and no table"),
     ],
@@ -650,7 +658,7 @@ def test_an_unknown_mechanism_is_refused(study):
     join, path = study.parent / "a" / "join.json", study.parent / "other.toml"
     names = ("--name", "s2", "--site", "a", "--out", path)
     said = penstock("study", "new", join, *names, "--mechanism", "gan", code=2)
-    assert "one of maf, sliced-wasserstein, structured, trajectory, gibbs" in said.err
+    assert "one of structured, maf, sliced-wasserstein, trajectory, gibbs" in said.err
     assert not path.exists()
 
 
@@ -911,7 +919,7 @@ def federation() -> Iterator[Federation]:
         run("study", "new", "a/join.json", "--name", "s1", "--site", "a", "--site", "b")
         path = home / "study.toml"
         path.write_text(path.read_text() + ESTIMAND)
-        small = {"steps": "12", "copies": "3", "refits": "2", "flows": "2", "hidden": "[8]"}
+        small = {"copies": "3", "refits": "2", "planted": "2"}
         titled = {"title": '"Pressure and score"', "readers": '["bob"]'}
         run.write_study("s1", epsilon="2", **titled, **small)
         shutil.move(home / "s1.toml", path)

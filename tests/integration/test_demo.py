@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -19,10 +20,17 @@ def test_the_demo_ends_with_a_report_and_leaves_nothing_running(tmp_path):
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "the truth that was simulated: 1.171" in done.stdout
+    # Before it is asked: what the answer will be worth at each site's size, and pooled.
+    forecast, _, after = done.stdout.partition("6. The analyst signs")
+    assert "standard errors that structured is expected to give at ε = 3" in forecast
+    assert re.search(r"pooled +\d+ +0\.\d+ +0\.\d+", forecast), forecast
+    assert "7. Each site draws" in after
     report = json.loads((scratch / "out" / "report.json").read_text())
     [estimand] = report["estimands"]
     assert len(estimand["sites"]) == 2
     assert estimand["truth"] is not None
+    assert estimand["held"]["runs"] == 2 * 12
+    assert {site["mechanism"] for site in report["sites"]} == {"structured"}
     for name in ("report.html", "pooled.parquet", "pooled.csv", "dictionary.json", "forest.png"):
         assert (scratch / "out" / name).stat().st_size > 1000
     assert os.listdir(environment["TMPDIR"]) == []

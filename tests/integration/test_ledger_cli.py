@@ -427,7 +427,7 @@ def test_what_if_promised_what_a_gate_refuses(steward, world, tmp_path):
 
 def test_what_if_of_a_study_file(steward, study):
     found = steward.json("what-if", "--study", study, "--signer", "analyst")
-    assert found["mechanism"] == "maf"
+    assert found["mechanism"] == "structured"
     assert found["signer"] == "analyst"
     # The study of this name was charged before: its allowance counts.
     assert "study-budget" in [r["reason"] for r in found["limits"]]

@@ -80,6 +80,15 @@ def test_a_bad_file_checked_as_json_printed_none(home):
     assert "No such file" in json.loads(missing.out)["error"]["message"]
 
 
+def test_a_file_that_is_no_sites_own_is_told_from_one(home):
+    study = draft(home)
+    said = penstock(
+        "study", "check", "--no-estimands", study, "--join", home / "dictionary.toml", code=2
+    )
+    assert "dictionary.toml: 1 problem" in said.err
+    assert "Give a site's join.json" in said.err
+
+
 NODES = '[columns.nodes]\nkind = "integer"\nlower = 0\nupper = 60\n'
 ADVICE = 'nodes: consider scale = "log", spike = 0 (a count from 0 to 60)'
 
@@ -173,7 +182,7 @@ def test_the_first_policy_did_not_say_that_it_allows_one_mechanism_of_five(home)
     text = (folder / "policy.toml").read_text()
     assert "one of five" in text
     assert "To allow more, add their names" in text
-    assert read_policy(SitePaths(folder).policy).mechanisms == ("maf",)
+    assert read_policy(SitePaths(folder).policy).mechanisms == ("structured",)
     meaning, remedy = explain("mechanism")
     assert "does not allow this mechanism" in meaning
     assert "ask its steward to add this one to `mechanisms` in policy.toml" in remedy

@@ -139,7 +139,7 @@ def test_the_charge_is_the_sum_of_what_is_measured() -> None:
     found = made(1, 1.0)
     spent = sum(m.count / m.noise_multiplier**2 for m in found.measurements)
     shares = [m.count / m.noise_multiplier**2 / spent for m in found.measurements]
-    assert np.allclose(shares, [0.18, 0.15, 0.10, 0.15, 0.18, 0.24])
+    assert np.allclose(shares, [0.18, 0.15, 0.14, 0.18, 0.15, 0.20])
     assert all(isinstance(m, WholeSum) for m in found.measurements)
 
 
@@ -149,11 +149,21 @@ def test_every_outcome_is_a_release_of_its_own() -> None:
     found = plan(Structured(), both, 500, PrivacyRequest(1.0, 1e-5), (COX,))
     assert [drawn.terms for drawn in found.outcomes] == [("a",), ()]
     assert [drawn.adjusted for drawn in found.outcomes] == [("g",), ()]
-    assert all(m.event.count == 2 for m in found.rounds)
+    # Nobody asks of the second: the last rounds are the first one's alone.
+    assert [m.event.count for m in found.rounds] == [2, 2, 1, 1]
+    assert [len(found.rounds_of(drawn)) for drawn in found.outcomes] == [4, 2]
     alone = made(1, 1.0)
     for both_asked, one_asked in zip(found.rounds, alone.rounds, strict=True):
         ratio = both_asked.noise_multiplier / one_asked.noise_multiplier
-        assert ratio == pytest.approx(math.sqrt(2), rel=1e-3)
+        assert ratio == pytest.approx(math.sqrt(both_asked.event.count), rel=1e-3)
+    spent = [m.event.count / m.noise_multiplier**2 for m in (*found.rounds, *alone.rounds)]
+    assert sum(spent[:4]) == pytest.approx(sum(spent[4:]), rel=1e-3)
+
+
+def test_where_nobody_asks_of_any_duration_all_rounds_are_for_all() -> None:
+    found = made(1, 1.0, ())
+    assert [m.event.count for m in found.rounds] == [1, 1, 1, 1]
+    assert [len(found.rounds_of(drawn)) for drawn in found.outcomes] == [4]
 
 
 def test_cells_cover_whatever_a_column_may_hold() -> None:

@@ -22,6 +22,7 @@ from lifelines import CoxPHFitter
 from scipy import stats
 
 from penstock.base.errors import InvalidInput
+from penstock.study.planning import planning_problems
 from penstock_server.simulate import cvd
 
 Z = 5.6
@@ -115,6 +116,17 @@ def test_without_adjustment_the_effect_is_confounded() -> None:
     cohort = cvd.find("framingham-m")
     crude = CoxPHFitter().fit(draw(cohort)[["sbp", "time", "cvd"]], "time", "cvd").summary
     assert crude["coef"]["sbp"] - TRUTH["sbp"] > Z * crude["se(coef)"]["sbp"]
+
+
+def test_what_is_expected_of_cohorts_is_what_was_published_of_them() -> None:
+    """A forecast for one cohort is for rows like its own; for several, for a site between them."""
+    alone = cvd.planning([cvd.find("chs-m")])
+    assert [(c.mean, c.sd) for c in alone.columns if c.name == "sbp"] == [(136.0, 21.0)]
+    assert alone.column("time").events == 0.5
+    assert alone.effect(cvd.estimand().name) == pytest.approx(cvd.LOG_HR, rel=0.05)
+    several = cvd.planning(cvd.DEMO_SITES)
+    assert 122 < (several.column("sbp").mean or 0.0) < 137
+    assert planning_problems(several, cvd.schema().columns, (cvd.estimand(),)) == []
 
 
 @each_cohort

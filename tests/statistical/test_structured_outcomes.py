@@ -24,7 +24,7 @@ from penstock.schema import Coded, Column, Schema
 from penstock.schema.encoding import Encoding
 from penstock_server.analysis.combine import combine
 
-N, COPIES, EXACT = 3000, 20, 3000.0
+N, COPIES, EXACT = 3000, 60, 3000.0
 SCHEMA = Schema(
     (
         Column("time", "duration", upper=10, decimals=2, event="died"),
@@ -105,7 +105,7 @@ def errors(seed: int, epsilon: float) -> np.ndarray:
 
 
 def far(found: np.ndarray) -> bool:
-    """The mean of twenty copies has a standard error of .22 itself."""
+    """The mean of sixty copies has a standard error of .13 itself."""
     return bool(np.sqrt((found**2).mean()) > 0.6 or np.abs(found).max() > 1.2)
 
 

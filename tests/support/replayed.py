@@ -102,9 +102,9 @@ def _tables(plan: Any) -> list[Look]:
 
 
 def _structured(plan: Any) -> list[Look]:
-    margins, moments, *rounds = plan.measurements
+    margins, moments, *_ = plan.measurements
     looks = [Look(margins), Look(moments, _TRIANGLE)]
-    return looks + [Look(each) for each in rounds] * len(plan.outcomes)
+    return looks + [Look(each) for drawn in plan.outcomes for each in plan.rounds_of(drawn)]
 
 
 def _trajectory(plan: Any) -> list[Look]:

@@ -1,7 +1,9 @@
 """What is shipped, what the light install needs, and one way of importing."""
 
+import re
 import subprocess
 import sys
+import tomllib
 import zipfile
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -18,9 +20,12 @@ HEAVY = (
     "grpc",
     "sqlalchemy",
     "statsmodels",
+    "lifelines",
+    "ot",
     "matplotlib",
     "fastapi",
 )
+STATISTICS = ("lifelines", "ot", "statsmodels")
 
 
 def build_wheel(folder):
@@ -168,16 +173,34 @@ def test_the_gates_process_imports_no_torch():
 )
 def test_what_starts_often_waits_for_no_package_that_it_may_not_need(module):
     """Three seconds went by before `penstock site start` did anything, half of them here."""
-    slow = ("pandas", "scipy", "matplotlib", "statsmodels", "autodp", "dp_accounting", "torch")
-    done = without(slow, f"import {module}")
+    slow = ("pandas", "scipy", "matplotlib", "autodp", "dp_accounting", "torch")
+    done = without((*slow, *STATISTICS), f"import {module}")
     assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("module", ["penstock_server.demo", "penstock_server.results.production"])
 def test_a_report_waits_for_no_package_of_models_that_it_may_not_fit(module):
     """Half of the time in which `penstock demo` refused a wrong argument went by in these."""
-    done = without(("pandas", "scipy.stats", "statsmodels", "matplotlib"), f"import {module}")
+    done = without(("pandas", "scipy.stats", "matplotlib", *STATISTICS), f"import {module}")
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    "module", ["penstock.mechanisms.structured.run", "penstock.questions.estimation"]
+)
+def test_what_sees_rows_needs_no_package_of_models(module):
+    """A site's worker fits regressions, too: with numpy."""
+    done = without(("pandas", *STATISTICS), f"import penstock_client.work.worker, {module}")
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_coordinator_is_installed_with_what_its_report_is_made_by():
+    asked = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = asked["optional-dependencies"]
+    names = {extra: {re.split("[<>=[]", one)[0] for one in extras[extra]} for extra in extras}
+    assert {"lifelines", "pot", "statsmodels"} <= names["server"]
+    light = names["site"] | {re.split("[<>=[]", one)[0] for one in asked["dependencies"]}
+    assert not light & {"lifelines", "pot", "statsmodels"}
 
 
 def test_every_command_group_loads():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated
 
@@ -96,7 +97,7 @@ def what_if(
         "rate": rate,
     }
     options = {k: v for k, v in given.items() if v is not None}
-    _check_options(mechanism, study, epsilon is not None or delta is not None, bool(options))
+    _check_options(mechanism, study, epsilon is not None or delta is not None, options)
     paths, settings = open_site(directory)
     state, policy, trust = read_ledger(paths)[1], read_policy(paths.policy), read_trust(paths.trust)
     by = None if signer is None else prospects.find_signer(trust, signer)
@@ -125,13 +126,16 @@ def what_if(
         _show(found, trust)
 
 
-def _check_options(mechanism: str, study: Path | None, priced: bool, tuned: bool) -> None:
+def _check_options(
+    mechanism: str, study: Path | None, priced: bool, tuned: Collection[str]
+) -> None:
     check = Checks("ledger what-if")
     check.choice("--mechanism", mechanism, (PLAIN_NUMBER, *_PRICED))
     if study is not None and (priced or tuned or mechanism != PLAIN_NUMBER):
         check.add("--study", "says everything but --signer and --releases itself")
     elif tuned and mechanism == PLAIN_NUMBER:
-        remedy = f"Add --mechanism {MECHANISMS.default.name}"
+        have = [name for name in _PRICED if MECHANISMS[name].notes.keys() >= set(tuned)]
+        remedy = f"Add --mechanism {have[0]}" if have else "No mechanism has all of them"
         check.add("", "these options are of another mechanism", remedy=remedy)
     check.done()
 

@@ -69,7 +69,7 @@ _NUMBERS = ("none", "one", "two", "three", "four", "five", "six", "seven", "eigh
 
 
 def policy_template(mechanisms: Registry = MECHANISMS) -> str:
-    """A policy to begin with: its first mechanism alone, and what leaves by each."""
+    """A policy to begin with: the default mechanism alone, and what leaves by each."""
     by_what: dict[str, list[str]] = {}
     for mechanism in mechanisms.values():
         by_what.setdefault(mechanism.leaves, []).append(f'"{mechanism.name}"')
@@ -77,8 +77,8 @@ def policy_template(mechanisms: Registry = MECHANISMS) -> str:
     width = max(map(len, names.values()))
     return _TEMPLATE.format(
         of=_NUMBERS[len(mechanisms)],
-        one=mechanisms.names[0],
-        more=mechanisms.names[-1],
+        one=mechanisms.default.name,
+        more=next(name for name in reversed(mechanisms.names) if name != mechanisms.default.name),
         all="\n".join(f"#   {found:<{width}}   {what}" for what, found in names.items()),
     )
 

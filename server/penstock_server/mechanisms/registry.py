@@ -24,9 +24,9 @@ from penstock_server.mechanisms.trajectory.kind import TrajectoryKind
 
 KINDS: Mapping[str, type[MechanismKind[Any]]] = MappingProxyType(
     {
+        Structured.name: StructuredKind,
         Maf.name: MafKind,
         SlicedWasserstein.name: SlicedWassersteinKind,
-        Structured.name: StructuredKind,
         Trajectory.name: TrajectoryKind,
         Gibbs.name: GibbsKind,
     }

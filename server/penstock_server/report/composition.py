@@ -17,7 +17,7 @@ from penstock_server.report.inputs import ReportInputs, SiteInput, SiteRelease
 __all__ = ["ReportInputs", "SiteInput", "SiteRelease", "build_report", "report_schema"]
 
 FORMAT = "penstock.report"
-FORMAT_VERSION = "1.4"
+FORMAT_VERSION = "1.5"
 
 
 def build_report(inputs: ReportInputs) -> Json:
@@ -40,7 +40,8 @@ def complete_report(report: Json) -> Json:
     for section in SECTIONS:
         absent |= section.absent
     estimands = [
-        {"fitted": MODELS.of(e["model"]).title, "held": None, **e} for e in report["estimands"]
+        {"fitted": MODELS.of(e["model"]).title, "held": None, "robust": None, **e}
+        for e in report["estimands"]
     ]
     changed = {"format_version": FORMAT_VERSION, "estimands": estimands}
     return _ordered({**absent, **report, **changed})

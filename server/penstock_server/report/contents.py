@@ -5,6 +5,7 @@ from __future__ import annotations
 from penstock_server.report.section import Section
 from penstock_server.report.sections import (
     answers,
+    differences,
     estimands,
     header,
     holds,
@@ -13,6 +14,7 @@ from penstock_server.report.sections import (
     missing,
     reproduce,
     sites,
+    survival,
     trajectory,
     warnings,
 )
@@ -22,7 +24,9 @@ SECTIONS: tuple[Section, ...] = (
     answers.SECTION,
     warnings.SECTION,
     estimands.SECTION,
+    survival.SECTION,
     holds.SECTION,
+    differences.SECTION,
     trajectory.SECTION,
     mechanism.SECTION,
     sites.SECTION,

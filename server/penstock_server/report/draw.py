@@ -74,6 +74,11 @@ STYLES: dict[str, Style] = {
     "path": Style(stroke="random", width=0.7),
     "grid": Style(stroke="rule", width=0.8),
     **{f"level-{i}": Style(stroke=name, width=1.8) for i, name in enumerate(LEVEL_COLOURS)},
+    **{f"site-{i}": Style(stroke=name, width=0.6) for i, name in enumerate(LEVEL_COLOURS)},
+    **{
+        f"limit-{i}": Style(stroke=name, width=1.0, dash=(4.0, 3.0))
+        for i, name in enumerate(LEVEL_COLOURS)
+    },
     **{f"level-dot-{i}": Style(fill=name) for i, name in enumerate(LEVEL_COLOURS)},
     **{
         f"level-text-{i}": Style(fill=name, size=11.5, bold=True)
@@ -220,7 +225,8 @@ def to_file(drawing: Drawing, path: Path, *, title: str, dpi: int = 200) -> None
             for piece in mark.pieces():
                 axes.plot(
                     [x for x, _ in piece], [y for _, y in piece], color=stroke,
-                    linewidth=style.width, scalex=False, scaley=False, zorder=order,
+                    linewidth=style.width, linestyle=(0, style.dash) if style.dash else "-",
+                    scalex=False, scaley=False, zorder=order,
                 )  # fmt: skip
         else:
             axes.fill(

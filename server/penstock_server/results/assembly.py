@@ -77,7 +77,8 @@ class Assembly:
                 tie,
                 stdin=source,
                 stdout=subprocess.PIPE,
-                env=make_plain_environment(),
+                # POT loads every library that it could compute with, and needs numpy here.
+                env=make_plain_environment() | {"POT_BACKEND_DISABLE_PYTORCH": "1"},
                 close_fds=True,
                 start_new_session=True,
             )

@@ -30,6 +30,7 @@ import difflib
 import json
 import math
 import pathlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -41,6 +42,7 @@ from scipy import optimize, special
 from penstock.base.errors import InvalidInput, Problem
 from penstock.questions.estimands import Estimand
 from penstock.schema import Column, Schema
+from penstock.study.planning import PlannedColumn, Planning
 from penstock_server.simulate.cohort_files import write_rows
 
 Array = npt.NDArray[np.float64]
@@ -49,6 +51,9 @@ LOG_HR = math.log(1.171)
 """Default true log hazard ratio per 10 mmHg of SBP."""
 
 PER = 10.0
+
+EXPECTED = 0.16
+"""What a study says beforehand of the log hazard ratio per 10 mmHg."""
 
 EFFECTS = (0.07, 0.005, -0.015)
 """Log hazard ratios of age (per year), cholesterol and HDL (per mg/dL)."""
@@ -236,6 +241,33 @@ def estimand() -> Estimand:
         per=PER,
         adjust=("age", "cholesterol", "hdl"),
     )
+
+
+def planning(cohorts: Sequence[Cohort]) -> Planning:
+    """What an analyst would expect of these cohorts together, who has read the published table.
+
+    Means over all their persons; spreads within a cohort, on average; correlations as simulated.
+    One study says the same of all its sites, and its forecast is for a site between them.
+    """
+    persons = np.array([c.n for c in cohorts], dtype=np.float64)
+
+    def mean_of(values: Sequence[float]) -> float:
+        return float(f"{np.average(values, weights=persons):.3g}")
+
+    numbers = []
+    for j, (name, *_) in enumerate(_COVARIATES):
+        means, spreads = zip(*(getattr(c, name) for c in cohorts), strict=True)
+        before = [(other, CORRELATION[j][k]) for k, (other, *_) in enumerate(_COVARIATES[:j])]
+        if name == "sbp":
+            before[0] = ("age", mean_of([c.age_sbp for c in cohorts]))
+        pairs = tuple(pair for pair in before if pair[1])
+        numbers.append(
+            PlannedColumn(name, mean=mean_of(means), sd=mean_of(spreads), correlations=pairs)
+        )
+    events = mean_of([c.event_rate for c in cohorts])
+    # Nobody is followed for as long as the public bound says.
+    time = PlannedColumn("time", events=events, censored=round(1 - events, 3))
+    return Planning((*numbers, time), effects=((estimand().name, EXPECTED),))
 
 
 def _lognormal(score: Array, mean: float, sd: float) -> Array:

@@ -67,6 +67,9 @@ def show_forecast(found: Forecast) -> None:
     )
     if not found.study.planning.to_dict():
         say("the study declares no [planning]: bounds alone stand for what is expected of columns")
+    unsaid = [e.name for e in found.study.estimands if not found.study.planning.effect(e.name)]
+    if unsaid:
+        say(f"no power without an effect in [planning.effects]: {', '.join(unsaid)}")
     for line in list_remedies(found):
         say(f"  ! {line}")
 
@@ -110,7 +113,8 @@ def _explain(found: Forecast, name: str, what: str, site: str, persons: int) -> 
     expected = found.sites[site].expected[name]
     if not expected.estimated:
         return [
-            f"{what} cannot be had: in {expected.failed} of {found.runs} runs there was no estimate"
+            f"{what} cannot be had: in {expected.failed} of {found.runs} runs there was no "
+            "estimate. Try a larger ε, fewer columns, or more persons (--persons SITE=NUMBER)"
         ]
     would_do = suggest(expected, found.study.privacy.epsilon, persons)
     lost = expected.bias_found(found.runs)

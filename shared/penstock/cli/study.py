@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, TypeVar, cast
@@ -229,7 +229,13 @@ def _persons(joins: list[Path]) -> dict[str, int]:
     """The public n of each site whose join.json is given, by the site's name."""
     found = {}
     for path in joins:
-        record = read_json(path.read_bytes(), what=str(path), limit=10_000_000)
+        try:
+            record = read_json(path.read_bytes(), what=str(path), limit=10_000_000)
+        except InvalidInput as error:
+            remedy = "Give a site's join.json"
+            raise InvalidInput(
+                str(path), [replace(problem, remedy=remedy) for problem in error.problems]
+            ) from None
         persons = record.get("persons")
         if isinstance(persons, bool) or not isinstance(persons, int) or not persons >= 1:
             problem = Problem("persons", "is missing", remedy="Give a site's join.json")

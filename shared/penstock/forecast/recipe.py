@@ -26,6 +26,7 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import betaincinv, expit, gammaincinv, logit, ndtr
 
+from penstock.base.errors import InvalidInput, Problem
 from penstock.questions.grammar import Comparison
 from penstock.questions.terms import DesignTerm, find_subgroup
 from penstock.schema import LEVEL_KINDS, Coded, Column, Floats
@@ -40,6 +41,9 @@ from penstock.study.study import Study
 
 EVENTS, CENSORED, SPIKED = 0.2, 0.1, 0.2
 """Of a duration, and of a column with a spike, where nothing is planned."""
+
+_WIDEST = 40.0
+"""Of a logarithm of a ratio, over all persons: what no planning value can mean."""
 
 _SIXTH = 6.0
 _REFERENCE = 4096
@@ -98,11 +102,32 @@ def make_recipe(study: Study) -> Recipe:
     for name in [*(n for n in drawn if n not in last), *last]:
         planned, column = planning.column(name), study.schema[name]
         eta = _Sum(tuple(effects.get(name, ())))
+        _check_reach(study, name, eta, reference)
         source = _make_source(column, planned, eta, reference)
         of = scores[:, names.index(name)] if name in names else rng.standard_normal(_REFERENCE)
         reference |= source.draw(reference, of, rng)
         sources.append((name, source))
     return Recipe(names, root, tuple(sources), study.schema.names)
+
+
+def _check_reach(study: Study, outcome: str, eta: _Sum, reference: Coded) -> None:
+    """Refuse effects that make a hazard, odds or a rate e⁴⁰ times as large in one as in another.
+
+    Raises:
+        InvalidInput: naming each planned effect of this outcome.
+    """
+    found = eta.of(reference, ratio=True)
+    if found is None or np.ptp(found) <= _WIDEST:
+        return
+    planned = [(e, study.planning.effect(e.name)) for e in study.estimands if e.outcome == outcome]
+    message = f"makes one person's {outcome} e^{np.ptp(found):.0f} times as likely as another's"
+    remedy = "Say the logarithm of the ratio, per the estimand's per"
+    problems = [
+        Problem(f"planning.effects.{e.name}", message, value=f"{size:g}", remedy=remedy)
+        for e, size in planned
+        if size and e.regression.ratio
+    ]
+    raise InvalidInput("forecast", problems)
 
 
 @dataclass(frozen=True, slots=True)

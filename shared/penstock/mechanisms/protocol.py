@@ -168,6 +168,7 @@ class Mechanism(ABC, Generic[S, P]):
             question costs again.
         priced_alone: whether a dictionary is enough to price it with its default settings.
         attackable: whether a steward can attack it (:meth:`attacked`).
+        guarantees: that can be asked of it.
     """
 
     settings: type[S]
@@ -179,6 +180,7 @@ class Mechanism(ABC, Generic[S, P]):
     answers_one: bool = False
     priced_alone: bool = False
     attackable: bool = False
+    guarantees: tuple[str, ...] = ("formal",)
 
     @property
     def name(self) -> str:

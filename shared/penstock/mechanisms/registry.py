@@ -24,20 +24,26 @@ class Registry(Mapping[str, AnyMechanism]):
     """Mechanisms by name, in order. Nothing can be added to one that is made.
 
     Args:
-        default: name of the one that a study has which names none.
+        default: name of the one that a newly written study has which names none.
+        earlier: name of the default of before, the same if not given: what was signed without a
+            name means it for good, and guarantees that the default does not offer stay with it.
     """
 
-    __slots__ = ("_by_name", "_default")
+    __slots__ = ("_by_name", "_default", "_earlier")
     __eq__ = object.__eq__  # itself alone, so that it may be a part of what is hashed
     __hash__ = object.__hash__
 
-    def __init__(self, *mechanisms: Mechanism[Any, Any], default: str) -> None:
+    def __init__(
+        self, *mechanisms: Mechanism[Any, Any], default: str, earlier: str | None = None
+    ) -> None:
         names = [mechanism.name for mechanism in mechanisms]
         if len(set(names)) < len(names):
             raise ValueError(f"mechanisms need names of their own: {names}")
-        if default not in names:
-            raise ValueError(f"the default is none of the mechanisms {names}: {default}")
+        for name in (default, earlier):
+            if name is not None and name not in names:
+                raise ValueError(f"the default is none of the mechanisms {names}: {name}")
         self._default = default
+        self._earlier = default if earlier is None else earlier
         self._by_name = dict(zip(names, mechanisms, strict=True))
 
     def __getitem__(self, name: str) -> AnyMechanism:
@@ -56,8 +62,14 @@ class Registry(Mapping[str, AnyMechanism]):
 
     @property
     def default(self) -> AnyMechanism:
-        """What a study has that names none."""
+        """What drafts begin with, and newly written ``formal`` studies have that name none."""
         return self[self._default]
+
+    def default_for(self, guarantee: object) -> AnyMechanism:
+        """What a newly written study has that asks for this guarantee and names none."""
+        known = guarantee in self[self._earlier].guarantees
+        offered = guarantee in self.default.guarantees
+        return self[self._earlier] if known and not offered else self.default
 
     def of(self, settings: Settings) -> AnyMechanism:
         """The mechanism whose settings these are.
@@ -73,13 +85,16 @@ class Registry(Mapping[str, AnyMechanism]):
     def read(self, data: object) -> Settings:
         """Settings from their JSON form, ``{"name": …, setting: value, …}``.
 
+        Without a name they are those of the default of before, whatever the default is now: these
+        may be bytes that somebody signed when there was no other.
+
         Raises:
             InvalidInput: with every problem; of another name, that one only.
         """
         if not isinstance(data, Mapping):
             raise InvalidInput("mechanism", [Problem("", "must be a table", value=shown(data))])
         check = Checks("mechanism")
-        name = data.get("name", self._default)
+        name = data.get("name", self._earlier)
         check.choice("name", name, self.names)
         check.done()
         rest = {key: value for key, value in data.items() if key != "name"}
@@ -87,5 +102,13 @@ class Registry(Mapping[str, AnyMechanism]):
         return found
 
 
-MECHANISMS = Registry(MAF, SLICED_WASSERSTEIN, STRUCTURED, TRAJECTORY, GIBBS, default=MAF.name)
+MECHANISMS = Registry(
+    STRUCTURED,
+    MAF,
+    SLICED_WASSERSTEIN,
+    TRAJECTORY,
+    GIBBS,
+    default=STRUCTURED.name,
+    earlier=MAF.name,
+)
 """The closed list. A study, a gate and a worker know these, and no other."""

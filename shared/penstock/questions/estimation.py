@@ -86,19 +86,51 @@ def estimate(
         n, events = len(outcome), fitted.count_events(outcome, event)
         if n < MIN_ROWS:
             raise Degenerate(f"too few complete rows: {n}")
-        strata = _number_strata(used, schema, estimand) if estimand.strata else None
-        terms = design_terms(schema, estimand)
-        design, scale = _design(used, terms, n, strata, intercept=model.intercept)
-        if n < design.shape[1] + 2:
-            raise Degenerate(f"too few complete rows: {n} for {design.shape[1]} columns")
+        design, strata, factor = _pose(used, schema, estimand)
         found = _checked_fit(fitted, outcome, event, design, strata)
-        factor = estimand.per / scale
         value, variance = found.coefficient * factor, found.variance * factor * factor
         if not (math.isfinite(value) and 0 < variance < math.inf):
             raise Degenerate("the estimate overflows")
     except Degenerate as problem:
         return Estimate(math.nan, math.nan, n, events, converged=False, problem=str(problem))
     return Estimate(value, variance, n, events, converged=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Regression:
+    """A regression without strata as it is fitted: outcome (n,), and design (n, p) with an
+    intercept where the model has one, columns standardised, the term last."""
+
+    outcome: Array
+    design: Array
+
+
+def pose_regression(
+    frame: Mapping[str, Array], schema: Schema, estimand: Estimand
+) -> Regression | None:
+    """What :func:`estimate` fits of a model that needs no event, for whoever looks at the same
+    regression in another way; None where the table does not hold it."""
+    try:
+        used = _complete_cases(frame, schema, estimand, None)
+        if len(used[estimand.outcome]) < MIN_ROWS:
+            return None
+        design, _, _ = _pose(used, schema, estimand)
+    except Degenerate:
+        return None
+    return Regression(used[estimand.outcome], design)
+
+
+def _pose(
+    used: Mapping[str, Array], schema: Schema, estimand: Estimand
+) -> tuple[Array, Array | None, float]:
+    """The design, the strata, and what makes of the last column's coefficient the estimate."""
+    n = len(used[estimand.outcome])
+    strata = _number_strata(used, schema, estimand) if estimand.strata else None
+    terms = design_terms(schema, estimand)
+    design, scale = _design(used, terms, n, strata, intercept=estimand.regression.intercept)
+    if n < design.shape[1] + 2:
+        raise Degenerate(f"too few complete rows: {n} for {design.shape[1]} columns")
+    return design, strata, estimand.per / scale
 
 
 def _checked_fit(

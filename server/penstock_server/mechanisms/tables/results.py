@@ -17,7 +17,12 @@ from penstock.study.study import Study
 from penstock.wire.messages import Copies
 from penstock_server.analysis.combine import combine
 from penstock_server.analysis.floor import variance_floor
+from penstock_server.analysis.overlap import find_overlaps
+from penstock_server.analysis.ranges import find_ranges
 from penstock_server.analysis.refits import Measured, spread
+from penstock_server.analysis.robust import check_variances
+from penstock_server.analysis.sliced_distance import measure_moved
+from penstock_server.analysis.survival_curves import measure_curves
 from penstock_server.mechanisms.delivery import Upload
 from penstock_server.mechanisms.protocol import Json
 from penstock_server.mechanisms.tables.codebook import describe_held, describe_tables
@@ -40,8 +45,7 @@ class TableResults:
     def measure(self, upload: Upload) -> dict[str, Measured]:
         """Every estimand, combined over copies, and what its refits show."""
         schema, manifest = self.study.schema, upload.manifest
-        copies = [upload.coded(name_copy(i + 1), schema) for i in range(manifest.copies)]
-        refits = [upload.coded(name_refit(i + 1), schema) for i in range(manifest.refits)]
+        copies, refits = self._read(upload)
         found = {}
         # The fits are numpy and release the interpreter's lock for most of their time.
         with ThreadPool(os.cpu_count() or 1) as pool:
@@ -55,9 +59,30 @@ class TableResults:
         return found
 
     def summarise(self, upload: Upload) -> tuple[object, ...]:
-        """What its planted runs show, where it has any."""
-        found = measure_held(self.study, upload)
-        return () if found is None else (found,)
+        """Where its numbers lie, and which of them say the same; what its planted runs show, curves
+        of durations, what robust variances say, and how far its tables are from each other: as
+        much of it as there is."""
+        schema, estimands = self.study.schema, self.study.estimands
+        copies, refits = self._read(upload)
+        of_copies = refits_of_copies(upload.manifest.wire)
+        found = (
+            find_ranges(schema, copies[0]),
+            find_overlaps(schema, estimands, copies[0]),
+            measure_held(self.study, upload),
+            measure_curves(
+                schema, estimands, copies, refits, of_copies=of_copies, fresh=self.fresh
+            ),
+            check_variances(schema, estimands, copies),
+            measure_moved(schema, copies, refits, of_copies=of_copies),
+        )
+        return tuple(one for one in found if one is not None)
+
+    def _read(self, upload: Upload) -> tuple[list[Coded], list[Coded]]:
+        """Its copies, and its refits."""
+        schema, manifest = self.study.schema, upload.manifest
+        copies = [upload.coded(name_copy(i + 1), schema) for i in range(manifest.copies)]
+        refits = [upload.coded(name_refit(i + 1), schema) for i in range(manifest.refits)]
+        return copies, refits
 
     def export(
         self, uploads: Callable[[], Iterator[Upload]], out: Path, copies: Copies

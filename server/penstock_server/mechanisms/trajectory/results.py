@@ -21,7 +21,7 @@ from penstock_server.mechanisms.trajectory.exports import (
     write_particles,
     write_paths,
 )
-from penstock_server.mechanisms.trajectory.marginals import Marginals, summarise
+from penstock_server.mechanisms.trajectory.marginals import summarise
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +34,12 @@ class TrajectoryResults:
     def measure(self, upload: Upload) -> dict[str, Measured]:
         return TableResults(self.study).measure(upload)
 
-    def summarise(self, upload: Upload) -> tuple[Marginals]:
-        """What a picture shows of the particles and paths."""
+    def summarise(self, upload: Upload) -> tuple[object, ...]:
+        """What a picture shows of the particles and paths, and what any tables show."""
         schema = self.study.schema
         particles, paths = (upload.coded(name, schema) for name in (PARTICLES, PATHS))
-        return (summarise(self.used, schema, upload.manifest.rows, particles, paths),)
+        marginals = summarise(self.used, schema, upload.manifest.rows, particles, paths)
+        return (marginals, *TableResults(self.study).summarise(upload))
 
     def export(
         self, uploads: Callable[[], Iterator[Upload]], out: Path, copies: Copies

@@ -17,12 +17,14 @@ from penstock.base.text import count_text
 from penstock.questions.estimands import Estimand
 from penstock_server.analysis import pooling
 from penstock_server.analysis.combine import SiteEstimate
+from penstock_server.analysis.robust import Checked
 from penstock_server.analysis.slopes import Held, Mark
 from penstock_server.mechanisms.registry import kind_of
 from penstock_server.report import phrases
 from penstock_server.report.axis import RATIO_DECIMALS, Scale, decimals_for, ratio
 from penstock_server.report.inputs import ReportInputs, SiteInput
 from penstock_server.report.marks import tell_held
+from penstock_server.report.sandwich import tell_robust
 from penstock_server.report.section import Section
 
 LEVEL = 0.95
@@ -49,7 +51,8 @@ def _estimand(estimand: Estimand, inputs: ReportInputs) -> Json:
     rows = _site_rows(found, good, results, log)
     counts = [e.n for e in good.values() if e.n is not None]
     total = sum(counts) if len(counts) == len(good) else None
-    held = _held(estimand, inputs, good, head)
+    weights = {} if head is None else dict(zip(good, head.weights, strict=True))
+    held = _held(estimand, inputs, weights)
     return {
         "name": estimand.name,
         "model": estimand.model,
@@ -73,6 +76,7 @@ def _estimand(estimand: Estimand, inputs: ReportInputs) -> Json:
             held,
         ),
         "held": held,
+        "robust": _robust(estimand, inputs, weights),
         "sites": rows,
         "random": None if head is None else _result(head, log),
         "fixed": None if head is None else _result(results["fixed"], log),
@@ -82,20 +86,24 @@ def _estimand(estimand: Estimand, inputs: ReportInputs) -> Json:
     }
 
 
-def _held(
-    estimand: Estimand,
-    inputs: ReportInputs,
-    good: Mapping[str, SiteEstimate],
-    head: pooling.Pooled | None,
-) -> Json | None:
+def _held(estimand: Estimand, inputs: ReportInputs, weights: Mapping[str, float]) -> Json | None:
     """What the tables hold of it, each site's part as large as in what is pooled."""
     slopes = {
         site.name: found.estimands[estimand.name]
         for site in inputs.delivered
         if (found := site.summary(Held)) is not None and estimand.name in found.estimands
     }
-    weights = {} if head is None else dict(zip(good, head.weights, strict=True))
     return tell_held(slopes, weights)
+
+
+def _robust(estimand: Estimand, inputs: ReportInputs, weights: Mapping[str, float]) -> Json | None:
+    """What variances that trust no model say of its standard errors."""
+    found = {
+        site.name: checked.estimands[estimand.name]
+        for site in inputs.delivered
+        if (checked := site.summary(Checked)) is not None and estimand.name in checked.estimands
+    }
+    return tell_robust(found, weights, refitted=inputs.study.mechanism.refits > 0)
 
 
 def _mark_sentence(sentence: str, subject: str, held: Json | None) -> str:

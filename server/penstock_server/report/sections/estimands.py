@@ -19,6 +19,7 @@ from penstock_server.report.forest import (
     forest_svg,
 )
 from penstock_server.report.marks import tell_sites
+from penstock_server.report.sandwich import tell_ratios
 from penstock_server.report.section import Picture, Section
 from penstock_server.report.sections.answers import scale_of
 
@@ -109,6 +110,7 @@ def _present(report: Json) -> Json:
                 "figure": _figure(e, position),
                 "scale": scale_of(e),
                 "held": {} if e["held"] is None else tell_sites(e["held"]),
+                "robust": {} if e["robust"] is None else tell_ratios(e["robust"]),
             }
             for position, e in enumerate(report["estimands"])
         ]

@@ -8,9 +8,11 @@ from collections.abc import Sequence
 from penstock.base.documents import Json
 from penstock.base.text import count_text
 from penstock_server.analysis import pooling
+from penstock_server.analysis.overlap import MUCH, Overlaps
+from penstock_server.analysis.ranges import Ranges, list_odd
 from penstock_server.analysis.slopes import Mark
 from penstock_server.mechanisms.registry import kind_of
-from penstock_server.report.inputs import ReportInputs
+from penstock_server.report.inputs import ReportInputs, SiteInput
 from penstock_server.report.section import Section
 
 
@@ -59,6 +61,9 @@ def list_warnings(inputs: ReportInputs, estimands: Sequence[Json]) -> list[Json]
             warn(code, "caution", text)
     for mark, (names, sites) in _marked(estimands).items():
         warn("not-held", "caution", _MARKED[mark].format(", ".join(names)), sites)
+    narrow = [e for e in estimands if e["robust"] is not None and e["robust"]["warned"]]
+    if narrow:
+        warn("robust", "caution", _NARROW.format(", ".join(e["name"] for e in narrow)))
     for flagged, names in _flagged(estimands).items():
         warn(
             "influence",
@@ -67,6 +72,29 @@ def list_warnings(inputs: ReportInputs, estimands: Sequence[Json]) -> list[Json]
             f"more than {pooling.FLAG_RESIDUAL:g} standard errors. It is in the pooled answer all "
             "the same: find out why before you rely on that.",
             flagged,
+        )
+    ranges = {s.name: seen for s in delivered if (seen := s.summary(Ranges)) is not None}
+    for column, odd in list_odd(ranges).items():
+        medians = [f"{ranges[s].columns[column][1]:.4g} at {s}" for s in odd]
+        elsewhere = [r.columns[column][1] for s, r in ranges.items() if s not in odd]
+        if elsewhere:
+            medians.append(f"{min(elsewhere):.4g} to {max(elsewhere):.4g} elsewhere")
+        warn(
+            "odd-column",
+            "caution",
+            f"{column} is in the middle {', '.join(medians)}. Ask whether every site has it in the "
+            "same unit; sites that are really so different are no trouble.",
+            odd,
+        )
+    for name, shares in _overlapping(delivered).items():
+        warn(
+            "collinear",
+            "caution",
+            f"{name}: what it is adjusted for explains up to {max(shares.values()):.0%} of the "
+            "asked column in the tables, and more of it among the persons: noise weakens what goes "
+            "together. Its intervals may be too narrow. Adjust for fewer columns that say the "
+            "same.",
+            [*shares],
         )
     failed: dict[str, list[str]] = {}
     for estimand in estimands:
@@ -91,6 +119,13 @@ _MARKED = {
 }
 
 
+_NARROW = (
+    "Standard errors rest on a variance that the tables do not have: {}. Those that do not trust "
+    "the model (sandwich) are clearly larger, and no refits were asked for that would have shown "
+    "it: intervals are too narrow."
+)
+
+
 def _marked(estimands: Sequence[Json]) -> dict[Mark, tuple[list[str], list[str]]]:
     """Estimands of each mark but held, and the sites of which a mark is the same."""
     found: dict[Mark, tuple[list[str], list[str]]] = {}
@@ -99,6 +134,17 @@ def _marked(estimands: Sequence[Json]) -> dict[Mark, tuple[list[str], list[str]]
         if marked:
             sites = [s["site"] for e in marked for s in e["held"]["sites"] if s["mark"] == mark]
             found[mark] = ([e["name"] for e in marked], list(dict.fromkeys(sites)))
+    return found
+
+
+def _overlapping(delivered: Sequence[SiteInput]) -> dict[str, dict[str, float]]:
+    """Estimands whose column others say much of, with how much at which site."""
+    found: dict[str, dict[str, float]] = {}
+    for site in delivered:
+        overlaps = site.summary(Overlaps)
+        for name, share in overlaps.estimands.items() if overlaps else ():
+            if share >= MUCH:
+                found.setdefault(name, {})[site.name] = share
     return found
 
 

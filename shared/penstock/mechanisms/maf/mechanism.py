@@ -10,6 +10,7 @@ from penstock.mechanisms.parts import Progress
 from penstock.mechanisms.protocol import Array, Asked, Attacked, Bools, Invertible
 from penstock.mechanisms.tables.mechanism import TableMechanism
 from penstock.mechanisms.tables.words import NOTES
+from penstock.privacy.request import GUARANTEES
 from penstock.schema import Schema
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ class _Mechanism(TableMechanism[Maf]):
     settings = Maf
     notes = _NOTES
     attackable = True
+    guarantees = GUARANTEES
 
     def plan(self, asked: Asked[Maf], persons: int) -> Plan:
         from penstock.mechanisms.maf.plan import plan

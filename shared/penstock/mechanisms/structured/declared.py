@@ -48,6 +48,11 @@ class Drawn:
         return MODELS.of(self.regression).needs_event
 
     @property
+    def asked(self) -> bool:
+        """Whether an estimand asks for a coefficient of it."""
+        return bool(self.named or self.extras)
+
+    @property
     def named(self) -> frozenset[str]:
         return frozenset((*self.terms, *self.adjusted))
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,44 +73,54 @@ def estimate_density(counts: Array, sd: float, rows: float, known: Sequence[Know
     if sd > 1 and cells > 8:
         start = np.convolve(np.pad(start, 2, mode="edge"), np.ones(5) / 5, "valid")
 
-    second = np.diff(np.eye(cells), 2, axis=0)
+    second = _bend(cells)
     told = [power for one in known for power in one.powers()]
+    points = np.array([x for x, _, _ in told]).reshape(-1, cells)
+    goals, errors = (np.array([one[at] for one in told]) for at in (1, 2))
 
-    def value(logs: Array) -> float:
-        share = _softmax(logs)
-        found = float(((rows * share - counts) ** 2).sum()) / (2 * variance)
-        found += sum((float(share @ x) - goal) ** 2 / (2 * sd**2) for x, goal, sd in told)
-        root = np.sqrt(1 + (second @ logs / _BEND) ** 2)
-        return found + _STIFFNESS * _BEND**2 * float((root - 1).sum())
+    def look(logs: Array) -> tuple[Array, Array, Array, Array, float]:
+        """Shares, by how much they are off what is known and counted, bends, and the value."""
+        share, bent = _softmax(logs), second @ logs
+        missed, away = (goals - points @ share) / errors, counts - rows * share
+        root = np.sqrt(1 + (bent / _BEND) ** 2)
+        found = float(away @ away) / (2 * variance) + float(missed @ missed) / 2
+        return share, missed, away, bent, found + _STIFFNESS * _BEND**2 * float((root - 1).sum())
 
     logs = np.log(start / start.sum())
-    now, damping = value(logs), 1.0
+    share, missed, away, bent, now = look(logs)
+    damping, pull, curvature = 1.0, np.zeros(cells), np.zeros((cells, cells))
+    moved, place = True, np.arange(cells)
     for _ in range(_ROUNDS):
-        # Gauss and Newton's curvature of what is squared; weights of a bend for the penalty.
-        share = _softmax(logs)
-        turn = np.diag(share) - np.outer(share, share)
-        pull = turn @ (counts - rows * share) * (rows / variance)
-        curvature = turn @ turn * (rows**2 / variance)
-        for x, goal, error in told:
-            along = turn @ x / error
-            pull += along * (goal - float(share @ x)) / error
-            curvature += np.outer(along, along)
-        bent = second @ logs
-        weight = _STIFFNESS / np.sqrt(1 + (bent / _BEND) ** 2)
-        pull -= second.T @ (weight * bent)
-        curvature += second.T @ (weight[:, None] * second)
-        curvature += (1e-9 * float(np.trace(curvature)) + 1e-9) * np.eye(cells)
-        step = np.linalg.solve(curvature + damping * np.diag(np.diag(curvature)), pull)
-        there = logs + np.clip(step, -2.0, 2.0)
-        then = value(there)
-        if then < now:
+        if moved:
+            # Gauss and Newton's curvature of what is squared; weights of a bend for the penalty.
+            turn = -np.outer(share, share)
+            turn[place, place] += share
+            weight = _STIFFNESS / np.sqrt(1 + (bent / _BEND) ** 2)
+            along = (points @ turn) / errors[:, None]
+            pull = turn @ away * (rows / variance) + missed @ along - (weight * bent) @ second
+            curvature = turn @ turn * (rows**2 / variance) + along.T @ along
+            curvature += (second.T * weight) @ second
+            curvature[place, place] += 1e-9 * float(np.trace(curvature)) + 1e-9
+        damped = curvature.copy()
+        damped[place, place] *= 1 + damping
+        there = logs + np.minimum(np.maximum(np.linalg.solve(damped, pull), -2.0), 2.0)
+        *found, then = look(there)
+        moved = then < now
+        if moved:
             settled = now - then < _SETTLED
+            share, missed, away, bent = found
             logs, now, damping = there - there.max(), then, max(damping * 0.1, 1e-6)
             if settled:
                 break
         else:
             damping *= 10.0
-    return _softmax(logs)
+    return share
+
+
+@cache
+def _bend(cells: int) -> Array:
+    """(cells - 2, cells) second differences."""
+    return np.diff(np.eye(cells), 2, axis=0)
 
 
 def _softmax(logs: Array) -> Array:

@@ -167,7 +167,7 @@ def place_of(grid: Grid, values: Array) -> Places:
         step = 10.0 ** -(column.decimals or 0)
         found = np.rint((np.where(gone, column.bounds[0], values) - column.bounds[0]) / step)
     else:
-        found = (share[:, None] >= grid.edges[1:-1]).sum(axis=1)
+        found = (share >= grid.edges[1:-1, None]).sum(axis=0, dtype=np.int16)
     place = np.clip(found, 0, bins - 1).astype(np.intp) + first
     if grid.spike >= 0:
         place = place + (place >= grid.spike)
@@ -190,27 +190,12 @@ def middle_of(grid: Grid) -> Array:
 
 def draw_values(grid: Grid, shares: Array, latents: Array) -> Array:
     """Coded values of latents (N, latents), standard Gaussians, by the cells' shares (count,)."""
-    if grid.ordered:
-        return _draw_ordered(grid, shares, ndtr(latents[:, 0]))
-    place = np.full(len(latents), grid.count - 1)
-    open_, left = np.ones(len(latents), dtype=np.bool_), 1.0
-    for k in range(grid.latents):
-        # A higher latent makes this level likelier, as it makes an ordered column's value higher.
-        chosen = open_ & (ndtr(-latents[:, k]) < shares[k] / max(left, 1e-12))
-        place[chosen] = k
-        open_ &= ~chosen
-        left -= shares[k]
-    first = int(grid.column.nullable)
-    return np.where(place < first, np.nan, place - float(first))
-
-
-def _draw_ordered(grid: Grid, shares: Array, at: Array) -> Array:
-    risen = np.append(0.0, np.cumsum(shares))
-    risen[-1] = 1.0 + 1e-12
-    place = np.clip(np.searchsorted(risen, at, side="right") - 1, 0, grid.count - 1)
     first = int(grid.column.nullable)
     if not grid.numeric:
+        place = _draw_places(grid, shares, latents)
         return np.where(place < first, np.nan, place - float(first))
+    at, risen = ndtr(latents[:, 0]), _rise(shares)
+    place = _place_shares(risen, at)
     inside = (at - risen[place]) / np.maximum(risen[place + 1] - risen[place], 1e-300)
     behind = place - first - ((grid.spike >= 0) & (place > grid.spike))
     behind = np.clip(behind, 0, len(grid.edges) - 2)
@@ -220,3 +205,35 @@ def _draw_ordered(grid: Grid, shares: Array, at: Array) -> Array:
     if grid.column.spike is not None and grid.spike >= 0:
         values = np.where(place == grid.spike, grid.column.spike, values)
     return np.where(place < first, np.nan, values)
+
+
+def draw_cells(grid: Grid, shares: Array, latents: Array) -> Places:
+    """The cells of :func:`draw_values`, without the values where these say no more."""
+    # A value that is drawn in a bin may be the spike.
+    if grid.numeric and grid.spike >= 0:
+        return place_of(grid, draw_values(grid, shares, latents))
+    return _draw_places(grid, shares, latents)
+
+
+def _draw_places(grid: Grid, shares: Array, latents: Array) -> Places:
+    if grid.ordered:
+        return _place_shares(_rise(shares), ndtr(latents[:, 0]))
+    place = np.full(len(latents), grid.count - 1)
+    open_, left = np.ones(len(latents), dtype=np.bool_), 1.0
+    for k in range(grid.latents):
+        # A higher latent makes this level likelier, as it makes an ordered column's value higher.
+        chosen = open_ & (ndtr(-latents[:, k]) < shares[k] / max(left, 1e-12))
+        place[chosen] = k
+        open_ &= ~chosen
+        left -= shares[k]
+    return place
+
+
+def _rise(shares: Array) -> Array:
+    risen = np.append(0.0, np.cumsum(shares))
+    risen[-1] = 1.0 + 1e-12
+    return risen
+
+
+def _place_shares(risen: Array, at: Array) -> Places:
+    return np.searchsorted(risen, at, side="right") - 1

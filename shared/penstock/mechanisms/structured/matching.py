@@ -31,7 +31,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.mechanisms.structured.outcomes.protocol import OutcomeModel, Referred
+from penstock.mechanisms.structured.outcomes.protocol import Imagined, OutcomeModel, Referred
 from penstock.mechanisms.tables.moments import clip_rows, row_unit, whole_vectors
 from penstock.privacy.measurements import WholeSum
 from penstock.privacy.noise.sources import NoiseSource
@@ -41,22 +41,31 @@ Array = NDArray[np.float64]
 Places = NDArray[np.intp]
 Bools = NDArray[np.bool_]
 R = TypeVar("R", bound=Referred)
+F = TypeVar("F", bound=Imagined)
 
-_REACH = 0.998
-"""Quantile of the released population's scores that is not clipped."""
+_REACH = 0.95
+"""Quantile of the released population's scores that is not clipped. Noise is as large as who
+reaches furthest, and few reach far; who is clipped is clipped alike in the world."""
+
+_FIRST_TAILS, _LAST_TAILS = 0.99, 0.998
+"""The same where declared columns have tails: what they tell is there, and worlds know it badly."""
 
 _LEAST_REACH = 0.3
+_HALVED = 5
 _STEPS, _FRESH, _FIRST_DAMPING = 14, 2, 1e-3
 _EASED, _STIFFENED = 0.2, 8.0
 _SMALL, _SPARSE = 1e-3, 4
 _MODEL_ERROR = 2e-4
 """Sd of a mean score that is no noise: what the quasi-random persons miss."""
 
-_REMEMBERED = 0.25
-"""How much of what a round told counts in the next: it was told of another reference."""
+EXPLORED = 2
+"""Rounds that ask for all of θ; the last ones ask for the declared coefficients alone."""
 
-_EXPLORED, _DOUBT = 2, 2.0
-"""Rounds that ask for all of θ; and how much worse what they say is of a column with tails."""
+_DOUBT = 2.0
+"""How much worse what the first rounds say is of a column with tails."""
+
+_MISFIT = 0.06
+"""By how much a wide model may be off in a declared coefficient, of a standardised column."""
 
 _CURVATURE_IMPORTANCE = 0.3
 """Of a curvature, of which a tenth is near enough."""
@@ -83,10 +92,6 @@ class _Belief:
     def slope(self, theta: Array) -> Array:
         return np.asarray(self.precision @ (theta - self.mean))
 
-    def fade(self, by: float) -> _Belief:
-        """The same, of which only so much counts."""
-        return _Belief(self.mean, by * self.precision)
-
     def join(self, other: _Belief) -> _Belief:
         """What both say."""
         total = self.precision + other.precision
@@ -95,7 +100,7 @@ class _Belief:
 
 
 def match_outcome(
-    model: OutcomeModel[R],
+    model: OutcomeModel[R, F],
     design: Array,
     coded: Coded,
     present: Bools,
@@ -112,12 +117,12 @@ def match_outcome(
         rounds: the measurement of each, of sensitivity 1; None: without noise.
         count: number of rows whose outcome is known, as released.
     """
-    first = _Belief(model.start(), model.prior())
-    theta, belief, told_so_far = first.mean, first, first
+    belief = _Belief(model.start(), model.prior())
+    theta = belief.mean
     tails = _Tails(np.ones(model.linear), np.full((model.linear,) * 2, np.nan))
     estimate: _Belief | None = None
     for number, measurement in enumerate(rounds):
-        last = number >= _EXPLORED
+        last = number >= EXPLORED
         reference = model.refer(theta, narrow=last)
         sd = _MODEL_ERROR if measurement is None else measurement.sd / count
         sd = float(np.hypot(sd, _MODEL_ERROR))
@@ -125,32 +130,28 @@ def match_outcome(
             question = _ask_asked(model, tails.turn(reference.information))
         else:
             question = _ask_all(model, reference.information, number > 0)
-        imagined, chances = model.imagine(reference), model.chances(theta)
-        found = imagined @ question.turn
-        weights = _choose_weights(found, chances, question.importance)
+        chances, found = model.chances(theta), model.imagine(reference, question.turn)
+        reach = _REACH if not model.pairs else _LAST_TAILS if last else _FIRST_TAILS
+        weights = _choose_weights(found, chances, question.importance, reach)
         if len(useless := question.list_useless(sd / weights)):
             question = question.drop(useless)
-            found = imagined @ question.turn
-            weights = _choose_weights(found, chances, question.importance)
+            found = model.imagine(reference, question.turn)
+            weights = _choose_weights(found, chances, question.importance, reach)
         scores = (model.scores(reference, design, coded) @ question.turn) * weights
         told = release_scores(scores, present, per_person, measurement, noise) / count
-        found = _clipped(found * weights)
+        found = found.shorten(weights)
         if last:
-            seen, error = _look(model, theta, found), np.full(len(told), sd) / weights
+            seen, error = model.look(theta, found), np.full(len(told), sd) / weights
             given = (question, told / weights, seen / weights, error)
             tails = tails.learn(reference.information, *given)
             if estimate is None:
-                estimate = _recall(model, reference, told_so_far)
+                estimate = _recall(model, reference, belief, model.inform(theta))
             estimate = estimate.join(_correct(model, reference, tails, *given))
             meetings = _MEETINGS if number + 1 == len(rounds) else 1
             theta = _meet(model, estimate.mean, theta, belief, count, meetings)
         else:
             theta, known = _solve(model, found, told, np.full(len(told), sd), theta, belief)
-            told_so_far = _Belief(theta, belief.precision + known)
-            # The next round trusts its own numbers more.
-            belief = first.fade(1 - _REMEMBERED).join(
-                _Belief(theta, _REMEMBERED * (first.precision + known))
-            )
+            belief = _Belief(theta, belief.precision + known)
     return theta
 
 
@@ -194,7 +195,7 @@ class _Question:
         )
 
 
-def _ask_all(model: OutcomeModel[R], information: Array, again: bool) -> _Question:
+def _ask_all(model: OutcomeModel[R, F], information: Array, again: bool) -> _Question:
     """Of all that θ has; curvatures are for later."""
     importance = np.append(model.importance(again), np.zeros(len(model.pairs)))
     asked = importance > 0
@@ -202,7 +203,7 @@ def _ask_all(model: OutcomeModel[R], information: Array, again: bool) -> _Questi
     return _Question(turn, importance[asked], np.arange(model.linear), (), information)
 
 
-def _ask_asked(model: OutcomeModel[R], information: Array) -> _Question:
+def _ask_asked(model: OutcomeModel[R, F], information: Array) -> _Question:
     """Of nothing but the coefficients that are asked for, and those that hang together with them:
     of their scores that part which is blind to all other coefficients, to first order (Neyman
     1959); and of curvatures."""
@@ -222,12 +223,13 @@ def _ask_asked(model: OutcomeModel[R], information: Array) -> _Question:
     return _Question(turn, importance, np.flatnonzero(mine), pairs, left)
 
 
-def _recall(model: OutcomeModel[R], reference: R, belief: _Belief) -> _Belief:
+def _recall(model: OutcomeModel[R, F], reference: R, belief: _Belief, informed: float) -> _Belief:
     """The declared coefficients as far as θ tells them: of a world that may have other tails."""
     linear = model.linear
     doubt = np.ones(linear)
     doubt[[j for pair in model.pairs for j in pair]] = _DOUBT
     covariance = np.linalg.inv(belief.precision)[:linear, :linear] * np.outer(doubt, doubt)
+    covariance = covariance + _MISFIT**2 * informed * np.linalg.inv(reference.information)
     return _Belief(reference.coefficients[:linear], np.asarray(np.linalg.inv(covariance)))
 
 
@@ -282,7 +284,7 @@ class _Tails:
 
 
 def _correct(
-    model: OutcomeModel[R],
+    model: OutcomeModel[R, F],
     reference: R,
     tails: _Tails,
     question: _Question,
@@ -310,7 +312,7 @@ def _correct(
 
 
 def _meet(
-    model: OutcomeModel[R],
+    model: OutcomeModel[R, F],
     estimate: Array,
     theta: Array,
     belief: _Belief,
@@ -320,41 +322,39 @@ def _meet(
     """θ near by whose world has the declared coefficients of the rows."""
     for _ in range(meetings):
         reference = model.refer(theta, estimate, narrow=True)
-        found = model.imagine(reference, bounded=False)[:, :, : model.linear]
-        found = found[:, :, model.world.declared]
+        turn = np.eye(model.entries)[:, : model.linear][:, model.world.declared]
+        found = model.imagine(reference, turn, bounded=False)
         sd = _EXACT * np.sqrt(np.diag(reference.information)[model.world.declared] / count)
-        theta, _ = _solve(model, np.ascontiguousarray(found), np.zeros(len(sd)), sd, theta, belief)
+        theta, _ = _solve(model, found, np.zeros(len(sd)), sd, theta, belief)
     return theta
 
 
-def _look(model: OutcomeModel[R], theta: Array, found: Array) -> Array:
-    """(q,) the world's mean of what was found of each outcome."""
-    return np.asarray(model.chances(theta).ravel() @ found.reshape(-1, found.shape[2]) / len(found))
-
-
-def _choose_weights(imagined: Array, chances: Array, importance: Array) -> Array:
+def _choose_weights(imagined: Imagined, chances: Array, importance: Array, reach: float) -> Array:
     """(q,) by which entries are multiplied before they are clipped to norm 1: so that few are, and
     the noise of each is in proportion to what it reaches."""
-    sparse = chances[::_SPARSE].ravel()
-    some = np.abs(imagined[::_SPARSE].reshape(len(sparse), -1))
-    weights = importance / np.sqrt(np.maximum(_quantiles(some, sparse), _LEAST_REACH))
-    length = _quantiles(np.sqrt(some**2 @ weights**2)[:, None], sparse)[0]
+    sparse = chances[::_SPARSE].T.ravel()
+    some = np.abs(imagined.lay_out(_SPARSE).reshape(len(sparse), -1))
+    weights = importance / np.sqrt(np.maximum(_quantiles(some, sparse, reach), _LEAST_REACH))
+    length = _quantiles(np.sqrt(some**2 @ weights**2)[:, None], sparse, reach)[0]
     return np.asarray(weights / max(length, 1e-9))
 
 
-def _quantiles(values: Array, chances: Array) -> Array:
-    """(q,) of columns of values (o, q), each with its chance."""
-    order = np.argsort(values, axis=0)
-    risen = np.cumsum(chances[order], axis=0)
-    place = np.minimum((risen < _REACH * risen[-1]).sum(axis=0), len(values) - 1)
-    found = np.take_along_axis(values, np.take_along_axis(order, place[None], axis=0), axis=0)
-    return np.asarray(found[0])
-
-
-def _clipped(scores: Array) -> Array:
-    """(…, q), each shortened to norm 1."""
-    length = np.sqrt(np.einsum("...q,...q->...", scores, scores))
-    return np.asarray(scores / np.maximum(length, 1.0)[..., None])
+def _quantiles(values: Array, chances: Array, reach: float) -> Array:
+    """(q,) of columns of values (o, q), at least 0, each with its chance."""
+    beyond = (1 - reach) * float(chances.sum())
+    low, high = np.zeros(values.shape[1]), values.max(axis=0)
+    # The few that may be it are sorted.
+    for _ in range(_HALVED):
+        middle = (low + high) / 2
+        inside = chances @ (values > middle) <= beyond
+        low, high = np.where(inside, low, middle), np.where(inside, middle, high)
+    found = np.empty(len(low))
+    for j, least in enumerate(low):
+        places = np.flatnonzero(values[:, j] >= least)
+        places = places[np.argsort(-values[places, j])]
+        further = np.cumsum(chances[places]) > beyond
+        found[j] = values[places[np.argmax(further) if further.any() else -1], j]
+    return found
 
 
 def release_scores(
@@ -376,8 +376,8 @@ def release_scores(
 
 
 def _solve(
-    model: OutcomeModel[R],
-    found: Array,
+    model: OutcomeModel[R, F],
+    found: F,
     goal: Array,
     sd: Array,
     theta: Array,
@@ -390,7 +390,7 @@ def _solve(
         off = (goal - mean) / sd
         return 0.5 * float(off @ off) + belief.value(at)
 
-    mean, slopes = _look(model, theta, found), model.slopes(theta, found)
+    mean, slopes = model.look(theta, found), model.slopes(theta, found)
     now, damping, accepted = value(mean, theta), _FIRST_DAMPING, 0
     for _ in range(_STEPS):
         weighed = slopes / sd[:, None] ** 2
@@ -398,7 +398,7 @@ def _solve(
         pull = weighed.T @ (goal - mean) - belief.slope(theta)
         step = np.linalg.solve(curvature + damping * np.diag(np.diag(curvature)), pull)
         there = theta + step
-        seen = _look(model, there, found)
+        seen = model.look(there, found)
         if (then := value(seen, there)) < now:
             small = now - then < _SMALL
             theta, mean, now, damping = there, seen, then, damping * _EASED

@@ -98,11 +98,18 @@ class _Mechanism(Mechanism[Structured, "StructuredPlan"]):
         )
 
     def returned(self, asked: Asked[Structured]) -> list[str]:
-        planted = []
+        shown = []
         if effects := self.list_effects(asked):
             runs = count_text(asked.settings.planted, "run")
-            planted.append(f"and {runs} that show what the tables hold of {tell_effects(effects)}")
-        return [tables_returned(asked, counted=True), *planted, f"pull writes {FILES}"]
+            shown.append(f"and {runs} that show what the tables hold of {tell_effects(effects)}")
+        elif any(estimand.regression.compares for estimand in asked.estimands):
+            shown.append("planted = 0: nothing will show what the tables hold of what is asked")
+        if not asked.estimands:
+            shown.append(
+                "without an estimand the tables hold each column, and how pairs rise and fall "
+                "together; regressions of them come back weakened: declare those that you will ask"
+            )
+        return [tables_returned(asked, counted=True), *shown, f"pull writes {FILES}"]
 
 
 STRUCTURED = _Mechanism()

@@ -12,7 +12,8 @@ moments                  second moments of weighted, clipped scores       Discre
 outcome, round 1, 2, …   a sum of clipped scores for each outcome         DiscreteGaussian
 =======================  ===============================================  =================
 
-One scale of noise for all, divided by the root of each one's share.
+The last rounds ask for declared coefficients alone: a duration of which nobody asks has but the
+first ones. One scale of noise for all, divided by the root of each one's share.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from penstock.mechanisms.structured.declared import (
     list_outcomes,
 )
 from penstock.mechanisms.structured.grids import Grid, make_grid
-from penstock.mechanisms.structured.matching import UNIT
+from penstock.mechanisms.structured.matching import EXPLORED, UNIT
 from penstock.mechanisms.structured.outcomes.hazards import BLOCKS
 from penstock.mechanisms.structured.outcomes.links import LINKS
 from penstock.mechanisms.structured.regressors import most_columns, most_linear, most_pairs
@@ -60,7 +61,7 @@ class Shares:
     rounds: tuple[float, ...]
 
 
-WITH_OUTCOMES = Shares(0.18, 0.15, (0.10, 0.15, 0.18, 0.24))
+WITH_OUTCOMES = Shares(0.18, 0.15, (0.14, 0.18, 0.15, 0.20))
 """Most goes to what is drawn from a model of its own. Frozen on simulated cohorts."""
 
 ALONE = Shares(0.4, 0.6, ())
@@ -77,7 +78,7 @@ class StructuredPlan:
         outcomes: what is drawn from models of its own, in order, given the covariates and the
             outcomes before it.
         radius: to which rows (scores, 1) are clipped before their moments are summed.
-        rounds: each is one release for each outcome.
+        rounds: each is one release for each outcome, the last ones for those that are asked about.
         planted: runs with effects planted into the released model; effects: those.
         epsilon: of the events at the requested δ.
     """
@@ -95,6 +96,10 @@ class StructuredPlan:
     planted: int = 0
     effects: tuple[Effect, ...] = ()
     epsilon: float = math.inf
+
+    def rounds_of(self, outcome: Drawn) -> tuple[WholeSum, ...]:
+        """Those that an outcome has a release of."""
+        return self.rounds[: _count_rounds(outcome, self.outcomes, len(self.rounds))]
 
     @property
     def guarantee(self) -> str:
@@ -226,10 +231,16 @@ def _at(
         margins=measure_margins(scale / math.sqrt(shares.margins), counted, durations, rows),
         moments=measure_moments(scale / math.sqrt(shares.moments), radius, told, rows),
         rounds=tuple(
-            measure_outcome(scale * math.sqrt(len(outcomes) / share), i + 1, len(outcomes), size)
+            measure_outcome(scale * math.sqrt(there / share), i + 1, there, size)
             for i, share in enumerate(shares.rounds)
+            if (there := sum(i < _count_rounds(o, outcomes, len(shares.rounds)) for o in outcomes))
         ),
     )
+
+
+def _count_rounds(outcome: Drawn, outcomes: Sequence[Drawn], rounds: int) -> int:
+    """How many an outcome takes part in; all, where nobody asks of any."""
+    return rounds if outcome.asked or not any(o.asked for o in outcomes) else EXPLORED
 
 
 def _check(

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,7 @@ from scipy.stats import qmc
 from penstock.mechanisms.structured.densities import Known, estimate_density
 from penstock.mechanisms.structured.grids import (
     Grid,
+    draw_cells,
     draw_values,
     middle_of,
     place_of,
@@ -33,6 +35,7 @@ from penstock.schema import Coded
 
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
+Places = NDArray[np.intp]
 
 _SEED = 0
 """Of the quasi-random persons, on whom matches look; public."""
@@ -44,7 +47,11 @@ _LEAST_REACH = 2.0
 _TYPICAL = 0.6
 """Mean square of a weighted score, roughly: of one that reaches 1.7 sds."""
 
-_MATCH_ROUNDS, _STEP, _MOST_CORRELATED, _LEAST_SPREAD = 12, 0.8, 0.97, 0.02
+_MATCH_ROUNDS, _STEP, _MOST_CORRELATED, _LEAST_SPREAD = 16, 0.8, 0.97, 0.02
+_CORRELATED, _MISFIT, _NUMBERS_MISFIT = 0.3, 0.15, 0.02
+"""How far correlations go, a priori; and how far those of scores, and of the numbers themselves,
+may be off: a regression knows nothing of scores."""
+
 _FLOOR, _LAST = 1e-7, 1e-3
 
 _SAMPLING, _MISSED = 0.3, 0.02
@@ -74,6 +81,7 @@ class Population:
         return _decode(self.grids, self.shares, latents @ self.root)
 
 
+@cache
 def quasi_random(columns: int, power: int) -> Array:
     """(2^power, columns) standard Gaussians that fill space evenly; public."""
     return np.asarray(ndtri(qmc.Sobol(columns, seed=_SEED).random_base2(power)))
@@ -137,11 +145,20 @@ def fit_population(
 
     def look(root: Array) -> Array:
         """Second moments of persons, seen as rows were."""
-        scored = score(_decode(grids, shares, latents @ root))
+        at, parts = latents @ root, []
+        persons = np.split(at, np.cumsum([grid.latents for grid in grids])[:-1], axis=1)
+        for grid, share, one, mine in zip(grids, shares, scale, persons, strict=True):
+            parts.append(one.place(grid, draw_cells(grid, share, mine)))
+        for r in raw:
+            j = [grid is r.grid for grid in grids].index(True)
+            parts.append(r(draw_values(r.grid, shares[j], persons[j])))
+        scored = np.concatenate(parts, axis=1) * weights
         seen = clip_rows(np.column_stack([scored, np.ones(len(latents))]), radius)
         return np.asarray(seen.T @ seen / len(seen))
 
-    correlation = _match_correlation(told, np.eye(latents.shape[1]), grids, look)
+    plain = score(_decode(grids, shares, latents))
+    own = _Pairs.of(grids, [r.grid for r in raw], latents, plain)
+    correlation = _match_correlation(told, error, np.eye(latents.shape[1]), own, look)
     found, at = look(_root(correlation)), 0
     for j, (grid, one) in enumerate(zip(grids, scale, strict=True)):
         if grid.numeric:
@@ -153,26 +170,74 @@ def fit_population(
                     known.append(_recall(r.points, shares[j], weights[k], mine, error, count))
             shares[j] = _shares(grid, counts[j], sd, count, known)
         at += grid.latents
-    correlation = _match_correlation(told, correlation, grids, look)
+    correlation = _match_correlation(told, error, correlation, own, look)
     return Population(tuple(grids), tuple(shares), _root(correlation), count)
 
 
+@dataclass(frozen=True, slots=True)
+class _Pairs:
+    """Where the moments of two latents are.
+
+    Attributes:
+        within: (D, D) pairs of levels of one column: nobody chooses twice.
+        numbers: latents of the numbers whose own moments were asked for, which come last.
+        follows: (moments,) how far each goes with its own latent: a rare level hardly does.
+    """
+
+    within: Bools
+    numbers: Sequence[int]
+    follows: Array
+
+    @classmethod
+    def of(
+        cls, grids: Sequence[Grid], raw: Sequence[Grid], latents: Array, scores: Array
+    ) -> _Pairs:
+        """
+        Args:
+            scores: (N, moments) of persons whose latents (N, D) are independent.
+        """
+        own = np.concatenate([np.full(g.latents, j) for j, g in enumerate(grids)])
+        numbers = [next(i for i, j in enumerate(own) if grids[j] is grid) for grid in raw]
+        away = scores - scores.mean(axis=0)
+        spread = np.sqrt(np.maximum((away**2).mean(axis=0), _LEAST_SPREAD**2))
+        with_own = (away * latents[:, [*range(len(own)), *numbers]]).mean(axis=0) / spread
+        within = (own[:, None] == own) & ~np.eye(len(own), dtype=np.bool_)
+        return cls(within, numbers, np.maximum(np.abs(with_own), _LEAST_SPREAD))
+
+    def views(self) -> list[tuple[Sequence[int], Sequence[int], float]]:
+        """Latents, their moments, and how little these may say of a regression."""
+        size = len(self.within)
+        last = range(size, len(self.follows))
+        return [(range(size), range(size), _MISFIT), (self.numbers, last, _NUMBERS_MISFIT)]
+
+
 def _match_correlation(
-    told: Array, start: Array, grids: Sequence[Grid], look: Callable[[Array], Array]
+    told: Array, error: float, start: Array, pairs: _Pairs, look: Callable[[Array], Array]
 ) -> Array:
-    """The correlation at which persons, seen as rows were, have the released covariances."""
-    size, correlation = len(start), start.copy()
-    goal = _covariance(told)[:size, :size]
-    own = np.concatenate([np.full(g.latents, j) for j, g in enumerate(grids)])
-    # Whether a person is of one level or of a later one: nobody chooses twice.
-    within = (own[:, None] == own) & ~np.eye(len(own), dtype=np.bool_)
+    """The correlation at which persons, seen as rows were, have the released covariances.
+
+    Of two numbers that are asked for these are their own, beside those of their scores: a
+    regression rests on them. What is mostly noise is drawn to 0, else it would bend the rest: a
+    correlation is positive definite.
+    """
+    goal, correlation = _covariance(told), start.copy()
     for _ in range(_MATCH_ROUNDS):
-        found = _covariance(look(_root(correlation)))[:size, :size]
+        found = _covariance(look(_root(correlation)))
         spread = np.sqrt(np.maximum(np.diag(found), _LEAST_SPREAD**2))
-        correlation = correlation + _STEP * (goal - found) / np.outer(spread, spread)
+        off, weight = np.zeros_like(start), np.zeros_like(start)
+        for latents, moments, misfit in pairs.views():
+            here, there = np.ix_(latents, latents), np.ix_(moments, moments)
+            each = spread[moments] * pairs.follows[moments]
+            size = np.outer(each, each)
+            precision = 1 / ((error / size) ** 2 + misfit**2)
+            off[here] += precision * (goal - found)[there] / size
+            weight[here] += precision
+        kept = _CORRELATED**2 / (_CORRELATED**2 + 1 / weight)
+        correlation = correlation + _STEP * (kept * off / weight - (1 - kept) * correlation)
         correlation = np.clip(correlation, -_MOST_CORRELATED, _MOST_CORRELATED)
-        correlation[within] = 0.0
+        correlation[pairs.within] = 0.0
         np.fill_diagonal(correlation, 1.0)
+        correlation = _definite(correlation)
     return correlation
 
 
@@ -229,11 +294,14 @@ class _Scale:
 
     def score(self, grid: Grid, values: Array) -> Array:
         """(N, latents), 0 where missing."""
+        return self.place(grid, place_of(grid, values))
+
+    def place(self, grid: Grid, place: Places) -> Array:
+        """(N, latents) of cells."""
         if not grid.ordered:
-            place = place_of(grid, values)
             chosen = place[:, None] == np.arange(grid.latents)
             return np.asarray((chosen - self.middle) / self.spread)
-        return self.points[place_of(grid, values)][:, None]
+        return self.points[place][:, None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,11 +366,16 @@ def _covariance(moments: Array) -> Array:
     return centred
 
 
-def _root(correlation: Array) -> Array:
-    """(D, D), symmetric, of a matrix near by with positive eigenvalues and unit diagonal."""
+def _definite(correlation: Array) -> Array:
+    """A matrix near by with positive eigenvalues and unit diagonal."""
     values, vectors = np.linalg.eigh(correlation)
     definite = (vectors * np.maximum(values, _LEAST_SPREAD)) @ vectors.T
     scale = 1 / np.sqrt(np.diag(definite))
-    values, vectors = np.linalg.eigh(definite * np.outer(scale, scale))
+    return np.asarray(definite * np.outer(scale, scale))
+
+
+def _root(correlation: Array) -> Array:
+    """(D, D), symmetric, of a matrix near by that is a correlation."""
+    values, vectors = np.linalg.eigh(_definite(correlation))
     root: Array = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
     return root

@@ -43,8 +43,9 @@ _MOST_CURVED = 4
 
 _MOST_BENT = 15.0
 
-_IMPORTANCE, _BENT_IMPORTANCE = (1.0, 0.6, 0.3), 0.7
-"""Of what is asked, what is adjusted for, what is neither; and of its bend."""
+_IMPORTANCE, _BENT_IMPORTANCE = (1.0, 0.9, 0.8), 0.7
+"""Of what is asked, what is adjusted for, what is neither; and of its bend. The last rounds ask for
+the first two alone: what is neither has but the first ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +166,8 @@ def make_design(
             weights.append(_IMPORTANCE[rank])
             values = persons[column.name]
             known = values[~np.isnan(values)]
+            if not len(known):  # nobody is known: a column without spread, as one value has
+                known = np.array([0.0 if column.levels else column.bounds[0]])
             x = known if level is None else (known == level).astype(float)
             mean.append(float(x.mean()))
             spread.append(max(float(x.std()), 1e-3 * (1 + abs(mean[-1]))))

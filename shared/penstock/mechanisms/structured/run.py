@@ -38,7 +38,12 @@ from penstock.mechanisms.structured.grids import make_grid
 from penstock.mechanisms.structured.matching import match_outcome
 from penstock.mechanisms.structured.outcomes.hazards import Survival, Times
 from penstock.mechanisms.structured.outcomes.links import LINKS
-from penstock.mechanisms.structured.outcomes.protocol import Drawable, OutcomeModel, Referred
+from penstock.mechanisms.structured.outcomes.protocol import (
+    Drawable,
+    Imagined,
+    OutcomeModel,
+    Referred,
+)
 from penstock.mechanisms.structured.outcomes.support import Support
 from penstock.mechanisms.structured.outcomes.tilted import Tilted
 from penstock.mechanisms.structured.plan import (
@@ -62,6 +67,7 @@ from penstock.schema.encoding import Encoding
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 R = TypeVar("R", bound=Referred)
+F = TypeVar("F", bound=Imagined)
 
 _POWER = 10
 """A match looks at 2¹⁰ quasi-random persons, and at all that may come of each."""
@@ -277,10 +283,11 @@ def _fit_outcome(
     design = make_design(given, persons, drawn.terms, drawn.adjusted, drawn.extras)
     column, world, (z, complete) = schema[drawn.column], design.see(persons), design.of(coded)
 
-    def match(model: OutcomeModel[R], gone: float, *columns: Column) -> Outcome:
+    def match(model: OutcomeModel[R, F], gone: float, *columns: Column) -> Outcome:
         unknown = min(max(gone / counts.rows, 0.0), _MOST_UNKNOWN)
         known, there = counts.rows * (1 - unknown), present & complete
-        parameters = match_outcome(model, z, coded, there, plan.rows, plan.rounds, known, noise)
+        rounds = plan.rounds_of(drawn)
+        parameters = match_outcome(model, z, coded, there, plan.rows, rounds, known, noise)
         return Outcome(columns, design, model, parameters, unknown)
 
     # Where nothing may be missing a count of what is missing is noise.

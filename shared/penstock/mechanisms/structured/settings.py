@@ -45,12 +45,13 @@ class Structured:
         check.whole("copies", self.copies, 1, 100)
         check.whole("refits", self.refits, 0, 100)
         check.whole("planted", self.planted, 0, MOST_PLANTED)
-        for text in check.sequence("effects", self.effects, 0, MOST_EFFECTS) or ():
+        effects = check.sequence("effects", self.effects, 0, MOST_EFFECTS) or ()
+        for text in effects:
             try:
                 read_effect(text)
             except InvalidInput as error:
                 check.problems += within("effects", error.problems)
-        check.distinct("effects", self.effects)
+        check.distinct("effects", effects)
         check.done()
         if self.effects and not self.planted:
             check.add("effects", "are to be planted in no run", remedy="Set planted, say to 12")
@@ -79,7 +80,8 @@ class Structured:
                     "effects",
                     "has an outcome that is not drawn from a model of its own",
                     value=effect.outcome,
-                    bound=", ".join(sorted(drawn)) or "there is none",
+                    bound=f"one of {', '.join(sorted(drawn))}" if drawn else "there is none",
+                    remedy="Ask an estimand of it",
                 )
             else:
                 found = find_effect_problems(effect, schema.columns, estimands)

@@ -24,6 +24,7 @@ exact linear function would otherwise buy unlimited weight."""
 
 class LinearTable(TableModel):
     model = LINEAR
+    family = "Gaussian"
 
     def count_events(self, outcome: Array, event: Array | None) -> int | None:
         return None

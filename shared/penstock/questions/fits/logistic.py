@@ -20,6 +20,7 @@ from penstock.schema import Schema
 
 class LogisticTable(TableModel):
     model = LOGISTIC
+    family = "Binomial"
 
     def count_events(self, outcome: Array, event: Array | None) -> int | None:
         return count_ones(outcome)

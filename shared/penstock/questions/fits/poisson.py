@@ -21,6 +21,8 @@ class PoissonTable(TableModel):
     """Variance = mean (McCullagh & Nelder 1989, chapter 6)."""
 
     model = POISSON
+    family = "Poisson"
+    counts = True
 
     def count_events(self, outcome: Array, event: Array | None) -> int | None:
         """The sum of counts; None where they are none."""

@@ -42,9 +42,17 @@ class TableModel(ABC):
     """A model as it is fitted to the tables of sites, which are hostile.
 
     Every refit of a site is fitted as its copies are, so that refits need nothing more.
+
+    Attributes:
+        family: the distribution of the generalised linear model that it is, as statsmodels calls
+            it; None where it is none.
+        counts: whether what it supposes of the outcome's variance can be seen to fail in a
+            dispersion.
     """
 
     model: ClassVar[Model]
+    family: ClassVar[str | None] = None
+    counts: ClassVar[bool] = False
 
     @property
     def name(self) -> str:

@@ -70,7 +70,7 @@ def parse_study(text: str, mechanisms: Registry = MECHANISMS) -> Study:
     values, lines = read_toml(text, "study")
     problems = unknown_keys(values, _TOP)
     data: Json = {k: values[k] for k in (*_PARTS, "wire") if k in values}
-    data.setdefault("mechanism", {})
+    data["mechanism"] = _name_mechanism(data, mechanisms, problems)
     data["estimands"], formulas = expand_formulas(data.get("estimands", []))
     problems += [problem for found in formulas.values() for problem in found]
     head = _section(values, "study", _HEAD, problems)
@@ -91,9 +91,39 @@ def parse_study(text: str, mechanisms: Registry = MECHANISMS) -> Study:
             if section not in absent and section not in formulas:
                 problems.append(replace(problem, where=where))
         raise InvalidInput("study", lines.locate(problems)) from None
+    problems += _find_guarantee_problems(study, mechanisms)
     if problems:
         raise InvalidInput("study", lines.locate(problems))
     return study
+
+
+def _name_mechanism(data: JsonView, mechanisms: Registry, problems: list[Problem]) -> object:
+    """Its settings, with the default's name where none is written: what is signed has a name."""
+    settings, privacy = data.get("mechanism", {}), data.get("privacy")
+    if not isinstance(settings, Mapping) or "name" in settings:
+        return settings
+    guarantee = privacy.get("guarantee", "formal") if isinstance(privacy, Mapping) else "formal"
+    used = mechanisms.default_for(guarantee)
+    others = [m for m in mechanisms.values() if settings.keys() <= m.notes.keys()]
+    if others and used not in others:  # a file from when another one was the default
+        foreign = ", ".join(sorted(settings.keys() - used.notes.keys()))
+        message = f"name is missing, and the default, {used.name}, does not know {foreign}"
+        bound = f"one of {', '.join(m.name for m in others)}"
+        problems.append(Problem("mechanism", message, bound=bound, remedy="Say which"))
+        used = others[0]
+    return {"name": used.name, **settings}
+
+
+def _find_guarantee_problems(study: Study, mechanisms: Registry) -> list[Problem]:
+    """A guarantee that its mechanism does not offer: every site would refuse it."""
+    asked, used = study.privacy.guarantee, mechanisms.of(study.mechanism)
+    if asked in used.guarantees:
+        return []
+    message = f"is not offered by {used.name}"
+    others = ", ".join(m.name for m in mechanisms.values() if asked in m.guarantees)
+    bound = f"one of {', '.join(used.guarantees)}"
+    remedy = f"Or name another mechanism: {others}" if others else None
+    return [Problem("privacy.guarantee", message, value=asked, bound=bound, remedy=remedy)]
 
 
 def _section(values: JsonView, name: str, known: tuple[str, ...], problems: list[Problem]) -> Json:

@@ -11,7 +11,7 @@ from penstock.privacy.request import DELTA, PrivacyRequest
 from penstock.questions.estimands import Estimand
 from penstock.questions.models import MODELS
 from penstock.schema import HOW_SUGGESTED, Column, Schema, suggest_for, suggest_modelling
-from penstock.study.planning import Planning
+from penstock.study.planning import NOTHING, Planning
 from penstock.study.study import Study
 from penstock.study.toml.writer import key, table, value
 
@@ -135,6 +135,7 @@ def draft_study(
     deadline_hours: float = DEADLINE_HOURS,
     estimands: Sequence[Estimand] = (),
     mechanism: Settings | None = None,
+    planning: Planning = NOTHING,
 ) -> str:
     """A study to edit, over a dictionary's columns (without its codes for missing values).
 
@@ -158,6 +159,7 @@ def draft_study(
         deadline_hours=deadline_hours,
         not_before=not_before,
         expires=expires,
+        planning=planning,
     )
     return write_study(study)
 

@@ -35,7 +35,7 @@ def problem(folder: Path, text: str) -> str:
 
 def test_the_drafted_policy_is_sound_and_cautious(tmp_path):
     assert policy_of(tmp_path, TEMPLATE) == Policy(
-        ("maf",), ("formal",), "by-hand", 3.0, 1e-5, 10.0, 1e-5
+        ("structured",), ("formal",), "by-hand", 3.0, 1e-5, 10.0, 1e-5
     )
 
 
@@ -64,7 +64,11 @@ def test_a_policy_saved_on_windows_is_the_same(tmp_path, change):
             'reject = "loud"',
             "got 'loud'; one of told, silent",
         ),
-        ('["maf"]', '["maf", "gan"]', "line 10: mechanisms[2]: is unknown, got 'gan'"),
+        (
+            '["structured"]',
+            '["structured", "gan"]',
+            "line 10: mechanisms[2]: is unknown, got 'gan'",
+        ),
         ('["formal"]', "[]", "line 14: guarantees: is missing or not a list"),
         ('["formal"]', '"formal"', "line 14: guarantees: is missing or not a list"),
         ("[limits]", "[limit]", "line 22: limit: is not a known key. Did you mean 'limits'?"),
@@ -123,7 +127,11 @@ def test_a_mistake_is_named_once(tmp_path):
 
 
 def test_all_mistakes_come_together(tmp_path):
-    text = TEMPLATE.replace('"maf"', '"gan"').replace("= 3.0", "= -1").replace("= 10.0", "= nan")
+    text = (
+        TEMPLATE.replace('"structured"', '"gan"')
+        .replace("= 3.0", "= -1")
+        .replace("= 10.0", "= nan")
+    )
     assert "3 problems" in problem(tmp_path, text)
 
 

@@ -23,6 +23,8 @@ from penstock.schema import Column, Schema
 from penstock.study.study import Study
 from penstock_server.analysis import pooling
 from penstock_server.analysis.combine import SiteEstimate
+from penstock_server.analysis.overlap import Overlaps, find_overlaps
+from penstock_server.analysis.ranges import Ranges, find_ranges, list_odd
 from penstock_server.report import axis, forest
 from penstock_server.report.composition import (
     ReportInputs,
@@ -306,6 +308,69 @@ def test_a_wild_site_is_flagged_and_still_pooled() -> None:
     assert [r["influence"]["flagged"] for r in rows] == [False] * 4 + [True]
     assert report["estimands"][0]["k"] == 5
     assert {w["code"] for w in report["warnings"]} == {"influence"}
+
+
+def with_pressure(site: str, low: float, middle: float, high: float) -> SiteInput:
+    return replace(delivered(site), summaries=(Ranges({"sbp": (low, middle, high)}),))
+
+
+def test_a_column_in_another_unit_at_one_site_is_named() -> None:
+    """Within wide bounds nobody else could see it: the site's answer is off by a factor of 7.5."""
+    usual = [with_pressure("a", 105, 128, 150), with_pressure("b", 112, 137, 165)]
+    report = built(inputs(*usual, with_pressure("c", 14, 17, 20)))
+    (found,) = report["warnings"]
+    assert (found["code"], found["sites"]) == ("odd-column", ["c"])
+    assert "sbp is in the middle 17 at c, 128 to 137 elsewhere" in found["text"]
+    assert "in the same unit" in Page(render(report)).text
+    # Of two sites nobody knows which is which; who differs as cohorts do is not named.
+    two = built(inputs(usual[0], with_pressure("c", 14, 17, 20)))["warnings"]
+    assert [w["sites"] for w in two if w["code"] == "odd-column"] == [["a", "c"]]
+    for sites in (usual, [*usual, with_pressure("c", 160, 190, 230)], [delivered("b"), usual[0]]):
+        assert "odd-column" not in {w["code"] for w in built(inputs(*sites))["warnings"]}
+
+
+@pytest.mark.parametrize(
+    ("kpa", "odd"),
+    [((14.0, 17.0, 20.0), {"x": ["c"]}), ((-20.0, -17.0, -14.0), {}), ((60.0, 100.0, 140.0), {})],
+)
+def test_odd_columns_are_those_far_from_every_other(
+    kpa: tuple[float, float, float], odd: dict[str, list[str]]
+) -> None:
+    sites = {"a": Ranges({"x": (105.0, 128.0, 150.0)}), "b": Ranges({"x": (110.0, 135.0, 160.0)})}
+    assert list_odd(sites | {"c": Ranges({"x": kpa})}) == odd
+
+
+def test_columns_that_say_the_same_are_named() -> None:
+    """Private tables have them apart further than they are: intervals of .05 for .6."""
+    sites = [
+        replace(delivered(s), summaries=(Overlaps({"hr": share, "or": 0.1}),))
+        for s, share in (("a", 0.9), ("b", 0.39), ("c", 0.41))
+    ]
+    (found,) = built(inputs(*sites))["warnings"]
+    assert (found["code"], found["sites"]) == ("collinear", ["a", "c"])
+    assert found["text"].startswith("hr: what it is adjusted for explains up to 90% of")
+    assert built(inputs(*sites[1:2], *(delivered(s) for s in "cd")))["warnings"] == []
+
+
+def test_overlaps_are_r_squared_of_what_is_asked_as_it_is() -> None:
+    schema, rng = study().schema, np.random.default_rng(1)
+    table = {c.name: np.zeros(4000) for c in schema.columns}
+    table["smoker"] = (rng.random(4000) < 0.5) * 1.0
+    # Half of its variance between the two.
+    table["sbp"] = 130 + 20 * (table["smoker"] - 0.5) + rng.normal(0, 10, 4000)
+    table["sbp"][0] = np.nan
+    asked = (*ESTIMANDS, Estimand("product", "cox", "time", "sbp:smoker"))
+    found = find_overlaps(schema, asked, table).estimands
+    assert found == {"hr": pytest.approx(0.5, abs=0.05)}
+    few = {name: values[:8] for name, values in table.items()}
+    assert find_overlaps(schema, asked, few).estimands == {}
+
+
+def test_ranges_are_of_numbers_that_are_known() -> None:
+    schema = study().schema
+    table = {c.name: np.full(4, np.nan) for c in schema.columns}
+    table["sbp"] = np.array([100.0, 120.0, np.nan, 140.0])
+    assert find_ranges(schema, table).columns == {"sbp": (104.0, 120.0, 136.0)}
 
 
 @pytest.mark.parametrize(("sites", "epsilon"), [(1, 4.0), (2, 7.0), (9, 9.0)])

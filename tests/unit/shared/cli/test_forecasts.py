@@ -52,7 +52,10 @@ def test_what_is_lost_is_no_noise() -> None:
 
 def test_a_site_without_an_estimate_is_named() -> None:
     lines = list_remedies(made(NONE, FINE))
-    assert lines == ["ageing at a cannot be had: in 17 of 20 runs there was no estimate"]
+    assert lines == [
+        "ageing at a cannot be had: in 17 of 20 runs there was no estimate. Try a larger ε, fewer "
+        "columns, or more persons (--persons SITE=NUMBER)"
+    ]
 
 
 def test_columns_that_nobody_needs_are_named_with_what_they_cost() -> None:
@@ -67,6 +70,7 @@ def test_the_table_has_a_line_for_each_site_and_one_for_all(capsys) -> None:  # 
     planned = replace(STUDY, planning=Planning.from_dict({"effects": {"ageing": 0.3}}))
     show_forecast(replace(made(FINE, NONE), study=planned))
     said = capsys.readouterr().out
+    assert "no power" not in said
     rows = [line.split() for line in said.splitlines()]
     assert ["ageing", "a", "1000", "0.1", "0.05", "0.112", "1.12", "0.765"] in rows
     assert ["b", "3000", "no", "estimate"] in rows
@@ -74,4 +78,6 @@ def test_the_table_has_a_line_for_each_site_and_one_for_all(capsys) -> None:  # 
     assert "never from rows" in said
     assert "bounds alone" not in said
     show_forecast(made(FINE))
-    assert "bounds alone stand for" in capsys.readouterr().out
+    said = " ".join(capsys.readouterr().out.split())
+    assert "bounds alone stand for" in said
+    assert "no power without an effect in [planning.effects]: ageing" in said

@@ -193,3 +193,13 @@ def test_what_is_planned_of_a_subgroup_may_differ_from_all_rows_alone() -> None:
             estimands=twice,
             planning=Planning.from_dict({"effects": {"one": 0.1, "two": 0.2}}),
         )
+
+
+def test_a_ratio_beyond_all_that_exists_is_refused_by_name() -> None:
+    """It was an overflow, and an error of Penstock's own. Per 10 mmHg, 900 was meant as a mean."""
+    effects = {"cox": 900.0, "ols": 3.0}
+    with pytest.raises(InvalidInput) as caught:
+        make_recipe(study(Planning.from_dict({"effects": effects})))
+    (found,) = caught.value.problems
+    assert (found.where, found.value) == ("planning.effects.cox", "900")
+    assert "logarithm of the ratio" in (found.remedy or "")

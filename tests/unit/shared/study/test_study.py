@@ -13,7 +13,7 @@ import pytest
 
 from penstock.base.errors import InvalidInput
 from penstock.base.times import parse_time
-from penstock.mechanisms import Maf
+from penstock.mechanisms import Maf, Structured
 from penstock.privacy.request import PrivacyRequest
 from penstock.questions.estimands import Estimand
 from penstock.schema import Column, Schema
@@ -156,6 +156,27 @@ def test_privacy_out_of_bounds_is_refused(kwargs: dict[str, Any], where: str) ->
 )
 def test_mechanism_out_of_bounds_is_refused(kwargs: dict[str, Any], where: str) -> None:
     assert refused(Maf, **kwargs) == [where]
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "where"),
+    [
+        ({"copies": 0}, "copies"),
+        ({"refits": True}, "refits"),
+        ({"planted": 49}, "planted"),
+        ({"effects": 1}, "effects"),
+        ({"effects": "sbp ~ age"}, "effects"),
+        ({"effects": (1,)}, "effects"),
+        ({"effects": (["sbp ~ age"],)}, "effects"),
+        ({"effects": ("sbp + age",)}, "effects"),
+        ({"effects": ("sbp ~ age", "sbp ~ age")}, "effects"),
+        ({"effects": ("sbp ~ age",), "planted": 0}, "effects"),
+    ],
+)
+def test_settings_of_structured_out_of_bounds_are_refused(
+    kwargs: dict[str, Any], where: str
+) -> None:
+    assert refused(Structured, **kwargs) == [where]
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,14 @@ from numpy.typing import NDArray
 
 from penstock.mechanisms.structured.densities import estimate_density
 from penstock.mechanisms.structured.grids import share_of, value_at
+from penstock.mechanisms.structured.outcomes.courses import (
+    Bend,
+    Change,
+    Courses,
+    Kind,
+    Ways,
+    sum_before,
+)
 from penstock.mechanisms.structured.outcomes.protocol import LEAST_INFORMATION, OutcomeModel, World
 from penstock.schema import Coded, Column
 
@@ -36,7 +44,7 @@ INTERVALS, BLOCKS = 16, 4
 _MOST_HAZARD, _UNBOUNDED = 4.0, 1e3
 """L, and none."""
 
-_BLOCK_IMPORTANCE, _CENSORING_IMPORTANCE = 0.35, 0.4
+_BLOCK_IMPORTANCE, _CENSORING_IMPORTANCE = 0.2, 0.1
 """Beside the declared coefficients: baseline and censoring are known from the counts already."""
 
 _PRIOR, _BEND_PRIOR, _CENSORING_PRIOR = 1.0, 0.3, 0.5
@@ -45,9 +53,13 @@ _PRIOR, _BEND_PRIOR, _CENSORING_PRIOR = 1.0, 0.3, 0.5
 _LEAST_ADJUSTED, _MOST_ADJUSTED, _LEAST_WHOLE = 0.02, 0.5, 0.005
 """Sd of a block's correction: what the noise of its counts is, within these."""
 
-_LEAST_AT_RISK = 0.01
-_NEWTON_ROUNDS, _BASELINE_ROUNDS, _SETTLED = 10, 3, 1e-4
+_LEAST_AT_RISK, _LEAST_HAZARD = 0.01, 1e-12
+_NEWTON_ROUNDS, _SETTLED = 10, 1e-4
+_BASELINE_ROUNDS, _EVEN, _SLOW, _MOST_STEP, _SHARED = 60, 1e-6, 0.3, 1.0, 0.95
 _MOST, _MOST_IN_INTERVAL = 8.0, 3.0
+
+_ROWS_AT_ONCE = 1 << 12
+"""Scored together: their numbers by interval stay in the processor's cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +97,7 @@ class Times:
 @dataclass(frozen=True, slots=True)
 class Reference:
     """b and censoring's γ (width,) with zeros for bends, hazards (k,), and means of those at risk,
-    (k, width); spent: (N, k) how long who leaves in an interval was in it."""
+    (k, width); spent: (k, N) how long who leaves in an interval was in it."""
 
     coefficients: Array
     information: Array
@@ -98,13 +110,14 @@ class Reference:
 
 
 @dataclass(frozen=True, slots=True)
-class _Course:
-    """Of each person and interval, (N, k): those left, cumulative hazards within, of both kinds;
-    and their baselines (k,)."""
+class _World:
+    """Of each interval and person, (k, N): those left, cumulative hazards within, of both kinds,
+    and the share of it that who enters it spends in it; and baselines (k,)."""
 
     left: Array
     events: Array
     losses: Array
+    lasting: Array
     hazard: Array
     lost: Array
 
@@ -113,12 +126,16 @@ class _Course:
         return self.events + self.losses
 
     @property
-    def lasting(self) -> Array:
-        """Share of an interval that who enters it spends in it."""
-        return _lasting(self.both)
+    def stays(self) -> Array:
+        return self.left * self.lasting
+
+    @property
+    def chances(self) -> Ways:
+        stays, last = self.stays, self.events[-1] + self.losses[-1]
+        return Ways(stays * self.events, stays * self.losses, self.left[-1] * np.exp(-last))
 
 
-class Survival(OutcomeModel[Reference]):
+class Survival(OutcomeModel[Reference, Courses]):
     """The model of one duration on quasi-random persons.
 
     Args:
@@ -140,8 +157,11 @@ class Survival(OutcomeModel[Reference]):
         self._events = np.diff(np.interp(self._cuts, edges, risen))
         self._lost = np.diff(np.interp(self._cuts, edges, np.append(0, np.cumsum(times.censored))))
         self._blocks = np.eye(BLOCKS)[np.arange(INTERVALS) * BLOCKS // INTERVALS]
+        self._last: tuple[bytes, _World] | None = None
+        self._bend: Array | None = None
 
     def start(self) -> Array:
+        self._last, self._bend = None, None
         return np.zeros(self.size)
 
     def prior(self) -> Array:
@@ -175,62 +195,77 @@ class Survival(OutcomeModel[Reference]):
         gamma = np.append(theta[width + BLOCKS :], np.zeros(width - linear))
         return theta[:width], own, gamma
 
-    def _make_world(self, theta: Array) -> _Course:
-        """Baselines that give as many events and losses in each interval as were counted."""
+    def _make_world(self, theta: Array) -> _World:
+        """Baselines that give as many events and losses in each interval as were counted: by
+        Newton's steps from the last ones, with slopes that are kept while they do."""
+        if self._last is not None and self._last[0] == theta.tobytes():
+            return self._last[1]
         beta, own, gamma = self._of(theta)
-        risk, loss = _exp(self._design @ beta), _exp(self._design @ gamma)
-        goal = np.stack([self._events * np.exp(own), self._lost])
-        left, n = np.ones(len(risk)), len(risk)
-        kept = np.empty((3, INTERVALS, n))
-        base = np.zeros((2, INTERVALS))
-        for k in range(INTERVALS):
-            there = max(float(left.mean()), _LEAST_AT_RISK)
-            means = np.stack([risk @ left, loss @ left]) / n
-            most = _MOST_IN_INTERVAL * there / np.maximum(means, 1e-12) / there
-            found = np.minimum(goal[:, k] / np.maximum(means, 1e-12), most)
-            for _ in range(_BASELINE_ROUNDS):
-                stays = left * _lasting(found[0] * risk + found[1] * loss)
-                got = np.stack([risk @ stays, loss @ stays]) / n
-                found = np.minimum(goal[:, k] / np.maximum(got, 1e-12), most)
-            kept[:, k] = left, found[0] * risk, found[1] * loss
-            base[:, k] = found / self._width[k]
-            left = left * np.exp(-kept[1, k] - kept[2, k])
-        return _Course(kept[0].T, kept[1].T, kept[2].T, base[0], base[1])
+        risks = _exp(self._design @ np.column_stack([beta, gamma])).T
+        goal, count = np.stack([self._events * np.exp(own), self._lost]), risks.shape[1]
+        if self._last is None:
+            there = np.maximum(1 - sum_before(goal.sum(axis=0)), _LEAST_AT_RISK)
+            there = there * risks.mean(axis=1)[:, None]
+        else:
+            there = np.maximum(risks @ self._last[1].stays.T / count, 1e-12)
+        base, off = np.maximum(goal / there, _LEAST_HAZARD), np.inf
+        for _ in range(_BASELINE_ROUNDS):
+            parts = base[:, :, None] * risks[:, None]
+            both = parts[0] + parts[1]
+            left, lasting = np.exp(-sum_before(both)), _lasting(both)
+            means, got = (np.maximum(risks @ x.T / count, 1e-12) for x in (left, left * lasting))
+            found = np.maximum(np.minimum(goal / got, _MOST_IN_INTERVAL / means), _LEAST_HAZARD)
+            step = np.log(found / base)
+            before, off = off, float(np.abs(step).max())
+            if off < _EVEN:
+                break
+            if self._bend is None or off > _SLOW * before:
+                self._bend = _bend_baseline(risks, parts, left, lasting, both)
+            step = (self._bend @ step.ravel()).reshape(base.shape)
+            base = base * np.exp(np.clip(step, -_MOST_STEP, _MOST_STEP))
+        hazard, lost = base / self._width
+        world = _World(left, parts[0], parts[1], lasting, hazard, lost)
+        self._last = theta.tobytes(), world
+        return world
 
     def chances(self, theta: Array) -> Array:
         """Of an event in each interval, of a loss in each, and of the end."""
-        return _chances(self._make_world(theta))
+        return self._make_world(theta).chances.lay_out().T
 
-    def slopes(self, theta: Array, found: Array) -> Array:
-        world, count = self._make_world(theta), INTERVALS
-        n, q, width = len(found), found.shape[2], self.coefficients
-        chances, bend = _chances(world), world.left * _lasting_slope(world.both)
-        stays = world.left * world.lasting
-        later = np.arange(count)[:, None] < np.append(np.tile(np.arange(count), 2), count)
-        k, flat = np.arange(count), found.reshape(-1, q)
-        result = np.zeros((q, self.size))
-        parts = (
-            (world.events, world.losses, 0, slice(0, width)),
-            (world.losses, world.events, count, slice(width + BLOCKS, self.size)),
-        )
-        for own, other, at, here in parts:
-            design = self._design[:, : here.stop - here.start]
+    def look(self, theta: Array, found: Courses) -> Array:
+        return found.look(self._make_world(theta).chances) / len(self._design)
+
+    def slopes(self, theta: Array, found: Courses) -> Array:
+        world, width = self._make_world(theta), self.coefficients
+        chances, stays = world.chances, world.stays
+        bend = world.left * _lasting_slope(world.both)
+        parts = []
+        for own, other, first in (
+            (world.events, world.losses, True),
+            (world.losses, world.events, False),
+        ):
             # Of chances by the logarithm of the hazard in each interval: later ones fall, and
             # those of the interval itself share.
-            turned = -own.T[:, :, None] * chances * later[:, None, :]
-            turned[k, :, at + k] += (own * (stays + bend * own)).T
-            turned[k, :, (count if at == 0 else 0) + k] += (other * bend * own).T
-            by_time = turned.reshape(count, -1) @ flat
-            by_person = np.matmul(turned.sum(axis=0)[:, None, :], found)[:, 0]
+            turned, shared = own * (stays + bend * own), other * bend * own
+            at = (turned, shared) if first else (shared, turned)
+            by_time = found.change(Change(own, *at, chances))
+            design = self._design[:, : width if first else self.linear]
+            risen = sum_before(own)
+            falling = Ways(
+                at[0] - chances.event * risen,
+                at[1] - chances.loss * risen,
+                -chances.end * (risen[-1] + own[-1]),
+            )
+            by_person = found.add(falling, design)
             # Baselines follow the coefficients, so that the counts stay.
-            result[:, here] = by_person.T @ design - by_time.T @ _means(stays * own, design)
-            if at == 0:
-                result[:, width : width + BLOCKS] = by_time.T @ self._blocks
-        return result / n
+            parts.append(by_person - by_time.T @ _means(stays * own, design))
+            if first:
+                parts.append(by_time.T @ self._blocks)
+        return np.column_stack(parts) / len(self._design)
 
     def inform(self, theta: Array) -> float:
         """The share with an event: who has none tells of hazards, not of what they go with."""
-        return float(self.chances(theta)[:, :INTERVALS].sum(axis=1).mean())
+        return float(self._make_world(theta).chances.event.sum(axis=0).mean())
 
     def draw(
         self, theta: Array, design: Array, uniforms: Array, added: Array | None = None
@@ -264,11 +299,10 @@ class Survival(OutcomeModel[Reference]):
 
     def refer(self, theta: Array, at: Array | None = None, narrow: bool = False) -> Reference:
         world, (_, _, gamma) = self._make_world(theta), self._of(theta)
-        exposed = world.left * world.lasting
-        exposed = exposed * self.world.complete[:, None]
-        happened, exposed = exposed * world.events, exposed * self._width
+        exposed = world.stays * self.world.complete
+        happened, exposed = exposed * world.events, exposed * self._width[:, None]
         linear, taken = self.linear, self.world.taken(narrow)
-        z, events = self._design[:, :linear] * taken, happened.sum(axis=0)
+        z, events = self._design[:, :linear] * taken, happened.sum(axis=1)
         found = (theta[:linear] if at is None else at) * taken
         ridge = 1e-4 * events.sum() * np.eye(linear)
         # The first reference is that of no effect.
@@ -280,8 +314,8 @@ class Survival(OutcomeModel[Reference]):
                 break
         _, information = _newton(z, found, exposed, happened, events)
         full = np.append(found, np.zeros(self.coefficients - linear))
-        expected = _exp(z @ found)[:, None] * exposed
-        hazard = events / np.maximum(expected.sum(axis=0), 1e-12)
+        expected = _exp(z @ found) * exposed
+        hazard = events / np.maximum(expected.sum(axis=1), 1e-12)
         return Reference(
             full,
             information / len(z) + np.diag(1 - taken + LEAST_INFORMATION),
@@ -289,137 +323,142 @@ class Survival(OutcomeModel[Reference]):
             _means(expected, self._design),
             gamma,
             world.lost,
-            _means(exposed * _exp(self._design @ gamma)[:, None], self._design),
-            self._width * _spent(world.both),
+            _means(exposed * _exp(self._design @ gamma), self._design),
+            self._width[:, None] * _spent(world.both),
         )
 
     def scores(self, reference: Reference, design: Array, coded: Coded) -> Array:
+        found = np.empty((len(design), self.entries))
+        for at in range(0, len(design), _ROWS_AT_ONCE):
+            some = slice(at, at + _ROWS_AT_ONCE)
+            rows = {
+                name: coded[name][some] for name in (self._times.column.name, self._times.event)
+            }
+            found[some] = self._score(reference, design[some], rows)
+        return found
+
+    def _score(self, reference: Reference, design: Array, coded: Coded) -> Array:
         time, event = coded[self._times.column.name], coded[self._times.event]
         known = ~(np.isnan(time) | np.isnan(event))
         share = np.where(known, share_of(self._times.column, np.where(known, time, 0.0)), 0.0)
-        share = np.where(time >= self._times.column.bounds[1], 1.0, share)[:, None]
-        exposed = np.clip(share - self._cuts[:-1], 0.0, self._width)
-        inside = (share > self._cuts[:-1]) & (share <= self._cuts[1:])
-        inside[:, :1] |= share <= 0
-        happened = inside * np.where(known, event, 0.0)[:, None]
-        lost = inside * np.where(known & (share[:, 0] < 1.0), 1 - event, 0.0)[:, None]
-        exposed = exposed * known[:, None]
+        share = np.where(time >= self._times.column.bounds[1], 1.0, share)
+        start, end, width = (x[:, None] for x in (self._cuts[:-1], self._cuts[1:], self._width))
+        exposed = np.clip(share - start, 0.0, width)
+        inside = (share > start) & (share <= end)
+        inside[0] |= share <= 0
+        happened = inside * np.where(known, event, 0.0)
+        lost = inside * np.where(known & (share < 1.0), 1 - event, 0.0)
+        exposed = exposed * known
         residual, kept = _residual(
             happened, _exp(design @ reference.coefficients), reference.hazard, exposed
         )
-        curvature = [(kept * _products(design, reference, pair)).sum(axis=1) for pair in self.pairs]
-        score = design * residual.sum(axis=1)[:, None] - residual @ reference.means
+        curvature = [(kept * _products(design, reference, pair)).sum(axis=0) for pair in self.pairs]
+        score = design * residual.sum(axis=0)[:, None] - residual.T @ reference.means
         left, _ = _residual(lost, _exp(design @ reference.leaving), reference.lost, exposed)
-        leaving = design * left.sum(axis=1)[:, None] - left @ reference.lost_means
+        leaving = design * left.sum(axis=0)[:, None] - left.T @ reference.lost_means
         return np.column_stack(
-            [score, residual @ self._blocks, leaving[:, : self.linear], *curvature]
+            [score, residual.T @ self._blocks, leaving[:, : self.linear], *curvature]
         )
 
-    def imagine(self, reference: Reference, bounded: bool = True) -> Array:
-        most = _MOST_HAZARD if bounded else _UNBOUNDED
-        z, linear = self._design, self.linear
-        residual, passed = self._imagined(
-            _exp(z @ reference.coefficients), reference.hazard, reference.spent, most
-        )
-        left, gone = self._imagined(
-            _exp(z @ reference.leaving), reference.lost, reference.spent, most
-        )
-        n, count, width = len(z), INTERVALS, self.coefficients
-        found = np.zeros((n, 2 * count + 1, self.entries))
-        for at, (part, whole) in enumerate(((residual, passed), (left, gone))):
-            means = (reference.means, reference.lost_means[:, :linear])[at]
-            columns = z if at == 0 else z[:, :linear]
-            here = slice(0, width) if at == 0 else slice(width + BLOCKS, self.size)
-            # Without what happens: minus what was expected until then.
-            since = np.cumsum(whole[:, :, None] * means, axis=1)
-            before = np.concatenate([np.zeros_like(since[:, :1]), since], axis=1)
-            risen = np.concatenate([np.zeros((n, 1)), np.cumsum(whole, axis=1)], axis=1)
-            until = risen[:, :-1] + part
-            nothing = (
-                before[:, :-1] + part[:, :, None] * means - columns[:, None, :] * until[:, :, None]
-            )
-            ended = before[:, -1] - columns * risen[:, -1:]
-            counted = (until < most - 1e-9)[:, :, None]
-            what = nothing + counted * (columns[:, None, :] - means)
-            found[:, :count, here] = what if at == 0 else nothing
-            found[:, count:-1, here] = nothing if at == 0 else what
-            found[:, -1, here] = ended
-            if at == 0:
-                own = slice(width, width + BLOCKS)
-                by = np.cumsum(whole[:, :, None] * self._blocks, axis=1)
-                by = np.concatenate([np.zeros_like(by[:, :1]), by], axis=1)
-                none = -by[:, :-1] - part[:, :, None] * self._blocks
-                found[:, :count, own] = none + counted * self._blocks
-                found[:, count:-1, own] = none
-                found[:, -1, own] = -by[:, -1]
-        for at, pair in enumerate(self.pairs, self.size):
-            squares = _products(z, reference, pair)
-            since = np.cumsum(passed * squares, axis=1)
-            curvature = since - (passed - residual) * squares
-            found[:, :count, at] = found[:, count:-1, at] = curvature
-            found[:, -1, at] = since[:, -1]
-        found *= self.world.complete[:, None, None]
-        return found
+    def imagine(self, reference: Reference, turn: Array, bounded: bool = True) -> Courses:
+        most, width, z = _MOST_HAZARD if bounded else _UNBOUNDED, self.coefficients, self._design
+        scores, own, leaving, curved = np.split(turn, [width, width + BLOCKS, self.size])
+        risk = _exp(z @ reference.coefficients)
+        whole, part, counted = self._imagine(risk, reference.hazard, reference.spent, most)
+        means = reference.means @ scores - self._blocks @ own
+        events, losses = Kind(z @ scores, means, whole, part, counted), None
+        if leaving.any():
+            lost = self._imagine(_exp(z @ reference.leaving), reference.lost, reference.spent, most)
+            means = reference.lost_means[:, : self.linear] @ leaving
+            losses = Kind(z[:, : self.linear] @ leaving, means, *lost)
+        bends = []
+        for pair, entries in zip(self.pairs, curved, strict=True):
+            if entries.any():
+                squares = _products(z, reference, pair)
+                bends.append(Bend(whole * squares, part * squares, entries))
+        kinds = [np.concatenate([scores, own]), leaving, curved]
+        if np.any(np.sum([kind.any(axis=0) for kind in kinds], axis=0) > 1):
+            raise ValueError("a sum of entries is of one kind")
+        there = self.world.complete
+        each = np.broadcast_to(there, whole.shape)
+        return Courses(events, losses, bends, Ways(each, each, there))
 
-    def _imagined(
+    def _imagine(
         self, risk: Array, hazard: Array, spent: Array, most: float
-    ) -> tuple[Array, Array]:
-        """What was expected, up to so much in all, within an interval left, or passed; (N, k)."""
-        passed = risk[:, None] * (hazard * self._width)
-        start = np.cumsum(passed, axis=1) - passed
-        until = np.minimum(start + risk[:, None] * hazard * spent, most)
+    ) -> tuple[Array, Array, Array]:
+        """What was expected, up to so much in all, within an interval passed, or left, and whether
+        who leaves it is followed until then; (k, N)."""
+        passed = risk * (hazard * self._width)[:, None]
+        start = sum_before(passed)
+        until = start + risk * hazard[:, None] * spent
         begun = np.minimum(start, most)
-        return until - begun, np.minimum(start + passed, most) - begun
+        whole, part = np.minimum(start + passed, most) - begun, np.minimum(until, most) - begun
+        return whole, part, (until < most - 1e-9).astype(np.float64)
 
 
-def _chances(world: _Course) -> Array:
-    stays = world.left * world.lasting
-    end = world.left[:, -1] * np.exp(-world.both[:, -1])
-    return np.column_stack([stays * world.events, stays * world.losses, end])
+def _bend_baseline(risks: Array, parts: Array, left: Array, lasting: Array, both: Array) -> Array:
+    """(2 k, 2 k) by how much baselines are to move, where all else stays as it is, for each number
+    of events and losses to move by so much; of logarithms.
+
+    Whoever leaves in an interval is not at risk in later ones. Where all leave at once more hazard
+    is no more events; of what an interval's own hazards share a little less is taken than there is,
+    so that there is always an answer.
+    """
+    stays, bend = left * lasting, left * _lasting_slope(both)
+    size, flat = left.shape[0], parts.reshape(-1, left.shape[1])
+    later = np.tile(np.tri(size, k=-1), 2)
+    rows = []
+    for risk in risks:
+        moved = -((risk * stays) @ flat.T) * later
+        itself = _SHARED * (risk * bend * parts).sum(axis=2)
+        moved += np.concatenate([np.diag(itself[0]), np.diag(itself[1])], axis=1)
+        rows.append(moved / np.maximum((risk * stays).sum(axis=1), 1e-12)[:, None])
+    return np.asarray(np.linalg.inv(np.eye(2 * size) + np.concatenate(rows)))
 
 
 def _products(design: Array, reference: Reference, pair: tuple[int, int]) -> Array:
-    """(N, k) of two columns' distances from the means of those at risk."""
+    """(k, N) of two columns' distances from the means of those at risk."""
     i, j = pair
     means = reference.means
-    return np.asarray((design[:, [i]] - means[:, i]) * (design[:, [j]] - means[:, j]))
+    return np.asarray((design[:, i] - means[:, [i]]) * (design[:, j] - means[:, [j]]))
 
 
 def _newton(
     z: Array, at: Array, exposed: Array, happened: Array, events: Array
 ) -> tuple[Array, Array]:
     """Score (q,) and information (q, q) of a proportional hazards regression at a coefficient."""
-    expected = _exp(z @ at)[:, None] * exposed
-    at_risk = np.maximum(expected.sum(axis=0), 1e-12)
-    means = expected.T @ z / at_risk[:, None]
-    score = z.T @ happened.sum(axis=1) - events @ means
-    weight = expected @ (events / at_risk)
+    expected = _exp(z @ at) * exposed
+    at_risk = np.maximum(expected.sum(axis=1), 1e-12)
+    means = expected @ z / at_risk[:, None]
+    score = happened.sum(axis=0) @ z - events @ means
+    weight = (events / at_risk) @ expected
     return score, (z * weight[:, None]).T @ z - (means * events[:, None]).T @ means
 
 
 def _residual(happened: Array, risk: Array, hazard: Array, exposed: Array) -> tuple[Array, Array]:
-    """What happened less what was expected, up to L in all, and the latter; (N, k)."""
-    expected = risk[:, None] * (hazard * exposed)
-    risen = np.cumsum(expected, axis=1)
-    kept = np.minimum(risen, _MOST_HAZARD) - np.minimum(risen - expected, _MOST_HAZARD)
-    counted = (risen[:, -1] < _MOST_HAZARD - 1e-9)[:, None]
+    """What happened less what was expected, up to L in all, and the latter; (k, N)."""
+    expected = risk * (hazard[:, None] * exposed)
+    before = sum_before(expected)
+    risen = before + expected
+    kept = np.minimum(risen, _MOST_HAZARD) - np.minimum(before, _MOST_HAZARD)
+    counted = risen[-1] < _MOST_HAZARD - 1e-9
     return happened * counted - kept, kept
 
 
 def _means(weights: Array, design: Array) -> Array:
-    """(k, width) of the design by weights (N, k)."""
-    total = np.maximum(weights.sum(axis=0), 1e-12)
-    return np.asarray(weights.T @ design / total[:, None])
+    """(k, width) of the design by weights (k, N)."""
+    total = np.maximum(weights.sum(axis=1), 1e-12)
+    return np.asarray(weights @ design / total[:, None])
 
 
 def _exp(values: Array) -> Array:
-    return np.exp(np.clip(values, -_MOST, _MOST))
+    return np.asarray(np.exp(np.minimum(np.maximum(values, -_MOST), _MOST)))
 
 
 def _lasting(hazard: Array) -> Array:
     """∫₀¹ e^{-Λs} ds."""
-    large = np.maximum(hazard, 1e-5)
-    return np.where(hazard > 1e-5, -np.expm1(-large) / large, 1 - hazard / 2)
+    large = np.maximum(hazard, 1e-7)
+    return np.asarray((1 - np.exp(-large)) / large)
 
 
 def _lasting_slope(hazard: Array) -> Array:

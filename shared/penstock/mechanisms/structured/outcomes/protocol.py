@@ -13,7 +13,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ from penstock.schema import Coded
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 Reference = TypeVar("Reference", bound="Referred")
+Found = TypeVar("Found", bound="Imagined")
 
 
 LEAST_INFORMATION = 1e-6
@@ -41,6 +42,17 @@ class Referred(Protocol):
 
     @property
     def information(self) -> Array: ...
+
+
+class Imagined(Protocol):
+    """Sums of entries of a score, of every quasi-random person and whatever may come of them:
+    N · outcomes vectors of length q, which nobody lays out where there is a shorter way."""
+
+    def shorten(self, weights: Array) -> Self:
+        """Each entry times its weight, (q,), and then all vectors at most of length 1."""
+
+    def lay_out(self, every: int = 1) -> Array:
+        """(outcomes, N / every, q) of some persons."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +106,7 @@ class Drawable(Protocol):
         """
 
 
-class OutcomeModel(ABC, Generic[Reference]):
+class OutcomeModel(ABC, Generic[Reference, Found]):
     """The model of one outcome in a world.
 
     Args:
@@ -123,7 +135,8 @@ class OutcomeModel(ABC, Generic[Reference]):
 
     @abstractmethod
     def start(self) -> Array:
-        """θ of no effect, and what the counts say."""
+        """θ of no effect, and what the counts say. Worlds are sought from the last one, so this
+        forgets all: what follows is a function of the θ that follow, and of nothing before."""
 
     @abstractmethod
     def prior(self) -> Array:
@@ -153,10 +166,12 @@ class OutcomeModel(ABC, Generic[Reference]):
         """
 
     @abstractmethod
-    def imagine(self, reference: Reference, bounded: bool = True) -> Array:
-        """(N, outcomes, entries) the same of the quasi-random persons, for each outcome.
+    def imagine(self, reference: Reference, turn: Array, bounded: bool = True) -> Found:
+        """The same of the quasi-random persons, for each outcome; of its entries these sums.
 
         Args:
+            turn: (entries, q), each column of entries of θ's coefficients and own, or of
+                curvatures.
             bounded: as rows' scores are bounded by the model itself.
         """
 
@@ -165,13 +180,12 @@ class OutcomeModel(ABC, Generic[Reference]):
         """(N, outcomes), rows adding up to 1."""
 
     @abstractmethod
-    def slopes(self, theta: Array, found: Array) -> Array:
-        """By θ, (q, size), of the mean over the world of what was found of each outcome: near
-        enough for Newton's steps.
+    def look(self, theta: Array, found: Found) -> Array:
+        """(q,) the world's mean of what was found of each outcome."""
 
-        Args:
-            found: (N, outcomes, q).
-        """
+    @abstractmethod
+    def slopes(self, theta: Array, found: Found) -> Array:
+        """(q, size) of that, by θ: near enough for Newton's steps."""
 
     @abstractmethod
     def inform(self, theta: Array) -> float:

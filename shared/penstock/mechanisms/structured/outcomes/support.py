@@ -107,12 +107,15 @@ def _end(dense: Array, error: float) -> tuple[Array, int]:
     left = np.append(np.cumsum(dense[::-1])[::-1][1:], 0.0)
     hidden = left < _SIGHT * error * np.sqrt(beyond)
     at = int(np.argmax(hidden)) if hidden.any() else len(dense) - 1
-    if at == len(dense) - 1:
-        return dense, at
+    if at == len(dense) - 1 or not dense[: at + 1].any():
+        return dense, len(dense) - 1
     back = max(min(_BACK, at), 1)
-    ratio = min((dense[at] / dense[at - back]) ** (1 / back), _SLOWEST)
+    # Where there was nothing before, or is nothing at it, there is no fall to go on with.
+    fall = dense[at] / dense[at - back] if dense[at - back] > 0 else 1.0
+    ratio = min(fall ** (1 / back), _SLOWEST)
     tail = dense[at] * ratio ** np.arange(1, len(dense) - at)
-    tail = tail * min(1.0, float(left[at]) / float(tail.sum()))
+    if (summed := float(tail.sum())) > 0:
+        tail = tail * min(1.0, float(left[at]) / summed)
     ended = np.append(dense[: at + 1], tail)
     return ended / ended.sum(), at
 

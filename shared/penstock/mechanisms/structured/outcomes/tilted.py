@@ -19,7 +19,7 @@ that u is blind to the level, to first order.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,7 +70,59 @@ class _Tilt:
     even: bool
 
 
-class Tilted(OutcomeModel[Line]):
+@dataclass(frozen=True, slots=True)
+class Values:
+    """Sums of entries of the scores of all persons, for each value that they may have: with r its
+    residual, r A + h B + C, h how far the size of r is above its mean.
+
+    Args:
+        residual: r, (N, c); off: h; by_residual: A, (N, q); by_off: B, (q,); by_itself: C, (N, q).
+        kept: (N, c) by how much each is shortened; 0 of who has no part.
+    """
+
+    residual: Array
+    off: Array
+    by_residual: Array
+    by_off: Array
+    by_itself: Array
+    kept: Array
+
+    def shorten(self, weights: Array) -> Values:
+        """Each entry times its weight, and then all vectors at most of length 1."""
+        a, b, c = (x * weights for x in (self.by_residual, self.by_off, self.by_itself))
+        r, h = self.residual, self.off
+        square = r * (r * _squares(a) + 2 * (a * c).sum(axis=1, keepdims=True)) + _squares(c)
+        if b.any():
+            square = square + h * (h * float(b @ b) + 2 * (r * (a @ b)[:, None] + (c @ b)[:, None]))
+        kept = self.kept / np.sqrt(np.maximum(square, 1.0))
+        return replace(self, by_residual=a, by_off=b, by_itself=c, kept=kept)
+
+    def sum_persons(self, weights: Array) -> Array:
+        """(N, q) Σ over values, weighted."""
+        each = weights * self.kept
+        along = np.asarray(np.einsum("nc,nc->n", each, self.residual))
+        found: Array = along[:, None] * self.by_residual
+        found += each.sum(axis=1)[:, None] * self.by_itself
+        if self.by_off.any():
+            found += np.outer(np.einsum("nc,nc->n", each, self.off), self.by_off)
+        return found
+
+    def sum_values(self, weights: Array) -> Array:
+        """(c, q) Σ over persons, weighted."""
+        each = weights * self.kept
+        found = (each * self.residual).T @ self.by_residual + each.T @ self.by_itself
+        if self.by_off.any():
+            found += np.outer(np.einsum("nc,nc->c", each, self.off), self.by_off)
+        return np.asarray(found)
+
+    def lay_out(self, every: int = 1) -> Array:
+        """(c, N / every, q) of some persons."""
+        r, h, kept = (x[::every].T[:, :, None] for x in (self.residual, self.off, self.kept))
+        a, c = (x[::every] for x in (self.by_residual, self.by_itself))
+        return np.asarray(kept * (r * a + h * self.by_off + c))
+
+
+class Tilted(OutcomeModel[Line, Values]):
     """The model of one column.
 
     Args:
@@ -96,6 +148,7 @@ class Tilted(OutcomeModel[Line]):
         self._last: tuple[bytes, _Tilt] | None = None
 
     def start(self) -> Array:
+        self._last = None
         return np.zeros(self.size)
 
     def prior(self) -> Array:
@@ -152,19 +205,20 @@ class Tilted(OutcomeModel[Line]):
         """Of each part of the distribution."""
         return self._make_world(theta).chances
 
-    def slopes(self, theta: Array, found: Array) -> Array:
-        chances, n = self.chances(theta), len(found)
+    def look(self, theta: Array, found: Values) -> Array:
+        return np.asarray(found.sum_persons(self.chances(theta)).mean(axis=0))
+
+    def slopes(self, theta: Array, found: Values) -> Array:
+        chances, n = self.chances(theta), len(self._design)
         there = np.maximum(chances.mean(axis=0), _LEAST_SHARE)
         # By the predictor, and by α; α follows θ, so that the shares stay.
         pulled = chances * (self._values - (chances @ self._values)[:, None])
-        mean = np.matmul(chances[:, None, :], found)[:, 0]
-        by_tilt = (np.einsum("nc,ncq->cq", chances, found) - chances.T @ mean) / n
+        by_tilt = (found.sum_values(chances) - chances.T @ found.sum_persons(chances)) / n
         goal = self._correct(theta)
         own = goal[:, None] * (self._corrected.T - self._corrected @ goal)
         moved = np.column_stack([-pulled.T @ self._design / n, own])
         result = by_tilt.T @ _turn(chances, there, moved)
-        direct = np.matmul(pulled[:, None, :], found)[:, 0]
-        result[:, : self.coefficients] += direct.T @ self._design / n
+        result[:, : self.coefficients] += found.sum_persons(pulled).T @ self._design / n
         return np.asarray(result)
 
     @property
@@ -222,7 +276,8 @@ class Tilted(OutcomeModel[Line]):
         for _ in range(_NEWTON_ROUNDS):
             predicted = z @ line
             information = (z * (there * link.slope(predicted))[:, None]).T @ z
-            information += 1e-6 * float(np.trace(information)) * np.eye(len(line))
+            # Of nobody there is none.
+            information += max(1e-6 * float(np.trace(information)), 1e-12) * np.eye(len(line))
             score = z.T @ (there * (y - link.mean(predicted)))
             step = np.linalg.solve(information[np.ix_(moved, moved)], score[moved])
             line[moved] += np.clip(step, -1.0, 1.0)
@@ -252,18 +307,21 @@ class Tilted(OutcomeModel[Line]):
         curvature = known[:, None] * self._curve(reference, design, predicted)
         return np.column_stack([scores, own[:, : self.own], curvature])
 
-    def imagine(self, reference: Line, bounded: bool = True) -> Array:
+    def imagine(self, reference: Line, turn: Array, bounded: bool = True) -> Values:
         """A row's part has no bound of its own."""
-        design, there = self._design, self.world.complete[:, None, None]
+        scores, own, curved = np.split(turn, [self.coefficients, self.size])
+        design, there = self._design, self.world.complete
         predicted = reference.level + design @ reference.coefficients
-        residual = (self._values - self._link.mean(predicted)[:, None])[:, :, None] / self._spread
-        own = np.concatenate([residual, np.abs(residual) - reference.wide], axis=2)[
-            :, :, : self.own
-        ]
-        scores = residual * (design - reference.means)[:, None, :]
-        curvature = self._curve(reference, design, predicted)[:, None, :]
-        curvature = np.broadcast_to(curvature, (*residual.shape[:2], len(self.pairs)))
-        return np.concatenate([scores, own, curvature], axis=2) * there
+        residual = (self._values - self._link.mean(predicted)[:, None]) / self._spread
+        apart = design - reference.means
+        return Values(
+            residual,
+            np.abs(residual) - reference.wide,
+            apart @ scores + own[0],
+            own[1] if self.own > 1 else np.zeros(turn.shape[1]),
+            self._curve(reference, design, predicted) @ curved,
+            np.broadcast_to(there[:, None], residual.shape),
+        )
 
     def _curve(self, reference: Line, design: Array, predicted: Array) -> Array:
         """(N, pairs) what each adds to the information."""
@@ -271,6 +329,11 @@ class Tilted(OutcomeModel[Line]):
         slope = self._link.slope(predicted) / self._spread
         found = [slope * apart[:, i] * apart[:, j] for i, j in self.pairs]
         return np.stack(found, axis=1) if found else np.zeros((len(design), 0))
+
+
+def _squares(vectors: Array) -> Array:
+    """(N, 1) squared lengths."""
+    return np.asarray((vectors**2).sum(axis=1, keepdims=True))
 
 
 def _turn(chances: Array, shares: Array, moved: Array) -> Array:

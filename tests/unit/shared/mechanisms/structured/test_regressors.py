@@ -1,6 +1,7 @@
 """A design's columns are standardised, and count by what the study asks."""
 
 import numpy as np
+import pytest
 from tests.unit.shared.mechanisms.structured.conftest import Setting
 
 from penstock.mechanisms.structured.regressors import make_design
@@ -27,3 +28,14 @@ def test_a_row_without_a_declared_covariate_is_not_complete(setting: Setting) ->
     z, complete = setting.design.of(rows)
     assert complete.tolist() == [True, False, True]
     assert z[1, 0] == 0
+
+
+@pytest.mark.parametrize("name", ["age", "nodes", "treated"])
+def test_a_column_of_which_nobody_is_known_ends_no_fit(setting: Setting, name: str) -> None:
+    """What is counted may say so by noise alone: a fit that ended would be charged all the same."""
+    persons = setting.persons | {name: np.full(len(setting.persons[name]), np.nan)}
+    design = make_design(setting.population.grids, persons, ["treated", name], ["age"])
+    z, complete = design.of(persons)
+    assert np.isfinite(design.mean).all()
+    assert np.isfinite(z).all()
+    assert not complete.any()

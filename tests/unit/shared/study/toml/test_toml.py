@@ -9,7 +9,15 @@ import pytest
 from tests.support.dictionaries import problems
 
 from penstock.base.errors import InvalidInput
-from penstock.mechanisms import MECHANISMS, Gibbs, Maf, Settings, SlicedWasserstein, Trajectory
+from penstock.mechanisms import (
+    MECHANISMS,
+    Gibbs,
+    Maf,
+    Settings,
+    SlicedWasserstein,
+    Structured,
+    Trajectory,
+)
 from penstock.privacy.request import PrivacyRequest
 from penstock.questions.estimands import Estimand, estimand_problems
 from penstock.schema import Column, Schema
@@ -277,6 +285,34 @@ def test_a_draft_of_every_mechanism_parses_and_says_what_it_does(name: str) -> N
         assert line.count("#") >= (2 if line.startswith("# ") else 1), line
 
 
+def without_name(settings: str = "", guarantee: str = "formal") -> str:
+    """A study's text that names no mechanism."""
+    before, _, after = template().partition("[mechanism]\n")
+    before = before.replace('guarantee = "formal"', f'guarantee = "{guarantee}"')
+    return f"{before}[mechanism]\n{settings}\n\n{after.partition(chr(10) * 2)[2]}"
+
+
+def test_a_newly_written_study_is_structured_unless_it_says_otherwise() -> None:
+    assert parse_study(template()).mechanism == Structured()
+    assert parse_study(without_name()).mechanism == Structured()
+    assert parse_study(without_name("copies = 3")).mechanism == Structured(copies=3)
+    no_section = without_name().replace("[mechanism]\n", "")
+    assert parse_study(no_section).mechanism == Structured()
+    # It has no other guarantee than formal: those keep the mechanism that they had.
+    for guarantee in ("public-flow", "empirical"):
+        assert parse_study(without_name("w = 0.5", guarantee)).mechanism == Maf(w=0.5)
+
+
+def test_settings_of_another_mechanism_than_the_default_ask_for_its_name() -> None:
+    text = without_name("steps = 100\nflows = 2")
+    (found,) = problems(parse_study, text)
+    assert text.splitlines()[(found.line or 0) - 1] == "[mechanism]"
+    assert str(found).endswith(
+        "name is missing, and the default, structured, does not know flows, steps; one of maf. "
+        "Say which"
+    )
+
+
 def test_a_trajectory_finds_its_time() -> None:
     assert mechanism_for("trajectory", RICH, "stage") == Trajectory("stage")
     assert mechanism_for("trajectory", RICH, "time") == Trajectory("time", points=10)
@@ -292,7 +328,7 @@ def test_a_trajectory_finds_its_time() -> None:
 @pytest.mark.parametrize(
     ("name", "schema", "time", "words"),
     [
-        ("gan", SCHEMA, None, "one of maf"),
+        ("gan", SCHEMA, None, "one of structured"),
         ("maf", SCHEMA, "age", "has no meaning for 'maf'"),
         ("trajectory", SCHEMA, None, "Give --time"),
         ("trajectory", SCHEMA, "agee", "Did you mean 'age'"),
@@ -359,7 +395,7 @@ def test_times_may_be_written_as_toml_times(time: str) -> None:
         ('"2026-11-21T00:00:00Z"', "2026-11-21T00:00:00", "study.not_before"),
         ("epsilon = 1 ", "epsilon = inf ", "privacy.epsilon"),
         ("copies = 10", "copies = 0", "mechanism.copies"),
-        ("hidden = [32]", "hidden = 32", "mechanism.hidden"),
+        ("effects = []", "effects = 1", "mechanism.effects"),
         ('term = "age"', 'term = "aeg"', "estimands[1].term"),
         ('model = "cox"', 'modle = "cox"', "estimands[1].modle"),
         ("max_rows_per_person = 1", "max_rows_per_person = -1", "table.max_rows_per_person"),
@@ -460,3 +496,17 @@ def test_an_other_that_is_no_level_is_refused(line: str, message: str) -> None:
 def test_another_number_for_a_level_is_the_level() -> None:
     text = "[columns.x]\nkind = 'ordered'\nlevels = [1, 2, 9]\nother = 9\n"
     assert parse_dictionary(text).others == {"x": "9"}
+
+
+@pytest.mark.parametrize("guarantee", ["public-flow", "empirical"])
+@pytest.mark.parametrize("settings", [Structured(), SlicedWasserstein(), Gibbs()])
+def test_a_guarantee_that_its_mechanism_does_not_offer_has_its_line(
+    guarantee: str, settings: Settings
+) -> None:
+    """A study that every site refuses was sound to `study check`."""
+    study = replace(parse_study(template(estimands=(HR,))), mechanism=settings)
+    text = write_study(study).replace('guarantee = "formal"', f'guarantee = "{guarantee}"')
+    (found,) = problems(parse_study, text)
+    assert found.where == "privacy.guarantee"
+    assert text.splitlines()[(found.line or 0) - 1].startswith("guarantee = ")
+    assert (found.bound, found.remedy) == ("one of formal", "Or name another mechanism: maf")

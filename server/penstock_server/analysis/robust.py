@@ -1,0 +1,104 @@
+r"""Whether a regression's standard error rests on a variance that the tables do not have.
+
+Estimates have the variance that their model gives them: one spread of a linear model's residuals
+everywhere, p(1 − p), or a count's mean. Beside it the sandwich, which takes none of that for
+granted,
+
+.. math:: \hat V = A^{-1} \Big(\sum_i s_i s_i^\top\Big) A^{-1},
+
+with A the information and s_i the score of row i (HC0). The square root of the two variances' ratio
+says how many times as large the standard error should be. Of counts also Pearson's dispersion, 1 by
+the model: Σ (y − μ)²/μ over n − p.
+
+The fits are statsmodels'; the answers' own are those of :mod:`penstock.questions.fits`, which
+sites make, too. A table shows only what its mechanism's model holds: a ratio of 1 is no proof.
+
+Sources: Huber 1967, Proc. 5th Berkeley Symposium 1, 221–233; White 1980, Econometrica 48, 817–838.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.questions.estimands import Estimand
+from penstock.questions.estimation import Regression, pose_regression
+from penstock.questions.fits import TABLE_MODELS
+from penstock.schema import Coded, Schema
+
+Array = NDArray[np.float64]
+
+LARGE = 1.2
+"""The ratio from which a reader is warned."""
+
+MOST_COPIES = 5
+"""That are fitted: a ratio is known well from few."""
+
+
+@dataclass(frozen=True, slots=True)
+class Robust:
+    """How a regression's variances compare.
+
+    Attributes:
+        ratio: of the sandwich's standard error to the model's, of the term.
+        dispersion: Pearson's, of a count; else None.
+    """
+
+    ratio: float
+    dispersion: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """One site's, by the estimand's name; estimands without one are not in it."""
+
+    estimands: Mapping[str, Robust]
+
+
+def check_variances(
+    schema: Schema, estimands: Sequence[Estimand], copies: Sequence[Coded]
+) -> Checked | None:
+    """Every regression's, over copies of one site; None where no estimand has one."""
+    found = {e.name: _check(schema, e, copies[:MOST_COPIES]) for e in estimands}
+    known = {name: one for name, one in found.items() if one is not None}
+    return Checked(known) if known else None
+
+
+def _check(schema: Schema, estimand: Estimand, copies: Sequence[Coded]) -> Robust | None:
+    """The root of the mean ratio of variances, and the mean dispersion, of copies with a fit."""
+    model = TABLE_MODELS.of(estimand.model)
+    if model.family is None or not estimand.regression.compares:
+        return None
+    posed = [pose_regression(copy, schema, estimand) for copy in copies]
+    fits = [_fit(model.family, one) for one in posed if one is not None]
+    good = [fit for fit in fits if fit is not None]
+    if 2 * len(good) < len(copies) or not good:
+        return None
+    squares, dispersions = zip(*good, strict=True)
+    dispersion = float(np.mean(dispersions)) if model.counts else None
+    return Robust(math.sqrt(float(np.mean(squares))), dispersion)
+
+
+def _fit(family: str, posed: Regression) -> tuple[float, float] | None:
+    """The ratio of the term's variances, and Pearson's dispersion; None without a fit."""
+    # A second to load, which a report without such a regression need not wait for.
+    from statsmodels.genmod import families
+    from statsmodels.genmod.generalized_linear_model import GLM
+
+    try:
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
+            model = GLM(posed.outcome, posed.design, family=getattr(families, family)())
+            found = model.fit(cov_type="HC0")
+            own = float(found.scale * found.normalized_cov_params[-1, -1])
+            robust = float(np.asarray(found.cov_params())[-1, -1])
+            ratio, dispersion = robust / own, float(found.pearson_chi2 / found.df_resid)
+    except Exception:  # any numerical library may raise anything on a hostile table
+        return None
+    known = found.converged and 0 < ratio < math.inf and 0 <= dispersion < math.inf
+    return (ratio, dispersion) if known else None

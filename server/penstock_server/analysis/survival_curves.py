@@ -1,0 +1,249 @@
+r"""The share that is still without an event, in time: Kaplan and Meier's, of copies and of sites.
+
+Each table's curve and Greenwood's variance are lifelines', read at :data:`TIMES` times up to the
+declared follow-up, on the scale of log(−log S), on which it is near normal and an interval stays
+within 0 and 1 (Kalbfleisch & Prentice 1980, section 1.4):
+
+.. math:: \hat S(t) = \prod_{t_j \le t} \Big(1 - \frac{d_j}{n_j}\Big), \qquad
+          \mathrm{var} \log(-\log \hat S) = \frac{1}{\log^2 \hat S}
+          \sum_{t_j \le t} \frac{d_j}{n_j (n_j - d_j)}.
+
+From there each time is an estimand like any other: copies are combined
+(:mod:`penstock_server.analysis.combine`), refits add what the mechanism does
+(:mod:`penstock_server.analysis.refits`), and sites are pooled
+(:mod:`penstock_server.analysis.pooling`). Intervals are of one time each, not of the whole curve.
+
+Source: Kaplan & Meier 1958, JASA 53, 457–481.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.mechanisms.released import refit_copy
+from penstock.questions.estimands import Estimand
+from penstock.questions.estimation import MIN_ROWS, Estimate
+from penstock.questions.grammar import Factor
+from penstock.schema import LEVEL_KINDS, Coded, Schema
+from penstock_server.analysis.combine import combine
+from penstock_server.analysis.pooling import Pooled, pool, poolable, quantile
+from penstock_server.analysis.refits import Measured, spread, widen_sites
+
+Array = NDArray[np.float64]
+
+TIMES = 60
+MOST_GROUPS = 5
+"""Levels of a term that have a curve each."""
+
+MOST_COPIES, MOST_REFITS = 5, 10
+"""That are read: a curve takes milliseconds, more than a regression, and a site has many tables."""
+
+_LEVEL = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class CurveAsked:
+    """What a curve is of: a duration, by the levels of a column or of all rows."""
+
+    outcome: str
+    by: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class SiteCurves:
+    """One site's: of each curve, of each group, every time of :func:`list_times`."""
+
+    curves: Mapping[CurveAsked, Sequence[Sequence[Measured]]]
+
+
+@dataclass(frozen=True, slots=True)
+class PooledCurve:
+    """A group's curve, of all sites together: NaN where a site cannot be read.
+
+    Attributes:
+        survival, low, high: at each time; sites: of each site alone.
+    """
+
+    survival: tuple[float, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    sites: Mapping[str, tuple[float, ...]]
+
+
+def list_curves(schema: Schema, estimands: Sequence[Estimand]) -> tuple[CurveAsked, ...]:
+    """Of each duration that a question is about: by the columns whose levels are compared, or, if
+    there are none, of all rows."""
+    asked = [e for e in estimands if e.regression.needs_event]
+    by = [CurveAsked(e.outcome, name) for e in asked if (name := _compared(e, schema))]
+    whole = [CurveAsked(e.outcome, None) for e in asked]
+    grouped = {one.outcome for one in by}
+    return tuple(dict.fromkeys([*by, *(one for one in whole if one.outcome not in grouped)]))
+
+
+def _compared(estimand: Estimand, schema: Schema) -> str | None:
+    """The column of few levels that the term is."""
+    target = estimand.target
+    if not isinstance(target, Factor):
+        return None
+    column = schema[target.column]
+    few = column.kind in LEVEL_KINDS and len(column.levels) <= MOST_GROUPS
+    return column.name if few else None
+
+
+def list_times(schema: Schema, asked: CurveAsked) -> Array:
+    """Evenly spaced up to the declared follow-up, 0 not among them."""
+    return np.linspace(0.0, schema[asked.outcome].bounds[1], TIMES + 1)[1:]
+
+
+def measure_curves(
+    schema: Schema,
+    estimands: Sequence[Estimand],
+    copies: Sequence[Coded],
+    refits: Sequence[Coded],
+    *,
+    of_copies: bool,
+    fresh: float,
+) -> SiteCurves | None:
+    """The curves of one site's tables; None where no question is about a duration.
+
+    Args:
+        of_copies: whether refit b was made from the rows of a copy; fresh: see
+            :func:`penstock_server.analysis.refits.spread`.
+    """
+    asked = list_curves(schema, estimands)
+    if not asked:
+        return None
+
+    kept = min(MOST_COPIES, len(copies))
+    if of_copies:  # those that were made from copies that are read, in turn
+        made = enumerate(refits, start=1)
+        refits = [table for b, table in made if refit_copy(b, len(copies)) <= kept]
+
+    def measure(one: CurveAsked, level: int | None) -> list[Measured]:
+        rows = [_read(schema, one, level, table) for table in copies[:kept]]
+        again = [_read(schema, one, level, table) for table in refits[:MOST_REFITS]]
+        found = []
+        for place in range(TIMES):
+            fitted, refitted = [r[place] for r in rows], [r[place] for r in again]
+            plain = combine(fitted)
+            made_of = fitted if of_copies else None
+            shown = spread(plain, refitted, made_of, fresh=fresh) if refitted else None
+            found.append(Measured(plain, len(refitted), shown))
+        return found
+
+    return SiteCurves(
+        {one: [measure(one, level) for level in list_groups(schema, one)] for one in asked}
+    )
+
+
+def list_groups(schema: Schema, asked: CurveAsked) -> list[int | None]:
+    """Levels, by their place; of all rows, the one group None."""
+    return [None] if asked.by is None else [*range(len(schema[asked.by].levels))]
+
+
+def _read(schema: Schema, asked: CurveAsked, level: int | None, table: Coded) -> list[Estimate]:
+    """log(−log S) of one table's group at every time."""
+    event_name = schema[asked.outcome].event
+    time, event = table[asked.outcome], table[str(event_name)]
+    kept = np.isfinite(time) & np.isfinite(event)
+    if asked.by is not None:
+        kept &= table[asked.by] == level
+    time, event = time[kept], event[kept]
+    times = list_times(schema, asked)
+    n, events = len(time), int(event.sum())
+    if n < MIN_ROWS:
+        value = variance = np.full(TIMES, np.nan)
+    else:
+        value, variance = read_survival(time, event, times)
+    return [
+        Estimate(float(x), float(v), n, events, converged=True)
+        if math.isfinite(x) and 0 < v < math.inf
+        else Estimate(math.nan, math.nan, n, events, converged=False, problem="no curve there")
+        for x, v in zip(value, variance, strict=True)
+    ]
+
+
+def read_survival(time: Array, event: Array, times: Array) -> tuple[Array, Array]:
+    """log(−log S) and its variance at each of ``times``; NaN before the first event, once nobody is
+    left without one, and beyond the last row.
+
+    Args:
+        time: (n,), ≥ 0; event: (n,), 0 or 1.
+    """
+    # Half a second to load, which a report without durations need not wait for.
+    from lifelines import KaplanMeierFitter
+
+    fitted = KaplanMeierFitter(alpha=1 - _LEVEL).fit(time, event, timeline=times)
+    with np.errstate(all="ignore"):
+        # The interval is symmetric on this scale, and all that it is made of.
+        ends = np.log(-np.log(fitted.confidence_interval_.to_numpy()))
+        value = ends.mean(axis=1)
+        variance = (np.ptp(ends, axis=1) / (2 * quantile(_LEVEL, None))) ** 2
+    survival = fitted.survival_function_.to_numpy()[:, 0]
+    unknown = (survival >= 1) | (survival <= 0) | (times > time.max())
+    value[unknown] = variance[unknown] = np.nan
+    return value, variance
+
+
+def pool_curves(
+    schema: Schema, asked: CurveAsked, sites: Mapping[str, SiteCurves]
+) -> list[PooledCurve]:
+    """The groups' curves of all sites together, with the mechanism's variance where refits show it.
+
+    A site without a curve in a group is not in it. Of the others none may drop out in the middle:
+    at a time at which one cannot be read, there is no pooled value.
+    """
+    found = []
+    for group in range(len(list_groups(schema, asked))):
+        measured = {
+            site: {str(i): m for i, m in enumerate(curves.curves[asked][group])}
+            for site, curves in sites.items()
+        }
+        found.append(_pool_group(measured))
+    return found
+
+
+def _pool_group(measured: Mapping[str, Mapping[str, Measured]]) -> PooledCurve:
+    wide = {site: list(found.values()) for site, found in widen_sites(measured).items()}
+    good = {
+        site: [e.problem is None and poolable(e.estimate, e.variance) for e in estimates]
+        for site, estimates in wide.items()
+    }
+    used = [site for site in wide if any(good[site])]
+    pooled: list[Pooled | None] = []
+    for place in range(TIMES):
+        here = [wide[site][place] for site in used]
+        known = bool(used) and all(good[site][place] for site in used)
+        pooled.append(
+            pool(
+                [e.estimate for e in here],
+                [e.variance for e in here],
+                degrees=[e.df for e in here],
+                level=_LEVEL,
+            )
+            if known
+            else None
+        )
+    # Where −log S is larger, S is smaller.
+    return PooledCurve(
+        survival=tuple(math.nan if p is None else _survival(p.estimate) for p in pooled),
+        low=tuple(math.nan if p is None else _survival(p.ci_high) for p in pooled),
+        high=tuple(math.nan if p is None else _survival(p.ci_low) for p in pooled),
+        sites={
+            site: tuple(
+                _survival(e.estimate) if ok else math.nan
+                for e, ok in zip(wide[site], good[site], strict=True)
+            )
+            for site in used
+        },
+    )
+
+
+def _survival(value: float) -> float:
+    """S of log(−log S)."""
+    return math.exp(-math.exp(min(value, 700.0)))

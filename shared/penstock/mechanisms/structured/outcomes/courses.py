@@ -1,0 +1,273 @@
+r"""Scores of whatever may come of a person in time, in sums that are never laid out.
+
+Who leaves in interval k has, of one kind of hazard,
+
+.. math:: \sum_{j<k} w_j (μ_j - ζ) + r_k (μ_k - ζ) \quad [\; + \; c_k (ζ - μ_k)\; ]
+
+with ζ the person's entries and μⱼ their means among those at risk, w what was expected in an
+interval that is passed and r in the one that is left; the last part is of who leaves by this kind.
+There are two ways to leave in each interval, and the end: of a thousand persons, tens of thousands
+of vectors. Their lengths follow from the products of ζ and μ alone, and so do weighted sums of
+them: all is done in arrays of an interval and a person, (K, N).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+
+@cache
+def _before(count: int) -> Array:
+    return np.tril(np.ones((count, count)), -1)
+
+
+def sum_before(values: Array) -> Array:
+    """(K, …) of what stands above each, without it. By a product: faster than a running sum."""
+    flat = values.reshape(len(values), -1)
+    return (_before(len(values)) @ flat).reshape(values.shape)
+
+
+def sum_after(values: Array) -> Array:
+    """(K, …) of what stands below each, without it."""
+    flat = values.reshape(len(values), -1)
+    return (_before(len(values)).T @ flat).reshape(values.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Ways:
+    """A number for each way: an event or a loss in each interval, (K, N), or the end, (N,)."""
+
+    event: Array
+    loss: Array
+    end: Array
+
+    @property
+    def leaving(self) -> Array:
+        """Either way, (K, N)."""
+        return self.event + self.loss
+
+    @property
+    def later(self) -> Array:
+        """What is to come after each interval, (K, N)."""
+        return sum_after(self.leaving) + self.end
+
+    def times(self, other: Ways) -> Ways:
+        return Ways(self.event * other.event, self.loss * other.loss, self.end * other.end)
+
+    def lay_out(self) -> Array:
+        """(2 K + 1, N)."""
+        return np.concatenate([self.event, self.loss, self.end[None]])
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """By how much chances change with the logarithm of each interval's hazard of one kind: those of
+    all that comes later fall in proportion to ``own``, (K, N), and those of leaving there change by
+    ``event`` and ``loss``; each times what is summed."""
+
+    own: Array
+    event: Array
+    loss: Array
+    ways: Ways
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """The scores of one kind of hazard.
+
+    Args:
+        entries: ζ, (N, q); means: μ, (K, q); whole: w, part: r, counted: c; (K, N).
+    """
+
+    entries: Array
+    means: Array
+    whole: Array
+    part: Array
+    counted: Array
+
+    def weigh(self, weights: Array) -> Kind:
+        return replace(self, entries=self.entries * weights, means=self.means * weights)
+
+    def square(self) -> tuple[Array, Array, Array]:
+        """Squared lengths: of who leaves, (K, N), by this kind and otherwise, and at the end."""
+        zeta, mu, w, r = self.entries, self.means, self.whole, self.part
+        among, own = mu @ mu.T, np.einsum("nq,nq->n", zeta, zeta)
+        each, meets = np.diag(among)[:, None], mu @ zeta.T
+        until = sum_before(w)
+        # ‖Σ w μ‖², and its products with the μ that comes next and with ζ.
+        along = np.tril(among, -1) @ w
+        size, towards = w * (2 * along + w * each), w * meets
+        risen, met = sum_before(size), sum_before(towards)
+        at = until + r
+        mine = met + r * meets - at * own
+        other = risen + r * (2 * along + r * each) - at * (met + r * meets + mine)
+        turned = mine - along - r * each + at * meets
+        itself = other + self.counted * (2 * turned + own - 2 * meets + each)
+        last = until[-1] + w[-1]
+        ended = risen[-1] + size[-1] + last * (last * own - 2 * (met[-1] + towards[-1]))
+        return itself, other, ended
+
+    def _spread(self, ways: Ways, mine: Array) -> Array:
+        """Σ over ways of each interval's μ - ζ, (K, N)."""
+        return self.whole * ways.later + self.part * ways.leaving - self.counted * mine
+
+    def add(self, ways: Ways, mine: Array, design: Array) -> Array:
+        """Σ of scores, weighted, times the design's columns: (q, width).
+
+        Args:
+            mine: the weight of those that leave by this kind.
+        """
+        spread = self._spread(ways, mine)
+        apart = (spread.sum(axis=0)[:, None] * self.entries).T @ design
+        return np.asarray(self.means.T @ (spread @ design) - apart)
+
+    def look(self, ways: Ways, mine: Array) -> Array:
+        """(q,) Σ of scores, weighted."""
+        spread = self._spread(ways, mine)
+        return np.asarray(spread.sum(axis=1) @ self.means - spread.sum(axis=0) @ self.entries)
+
+    def change(self, by: Change, mine: Array, moved: Array) -> Array:
+        """(K, q) the same of a change of each interval's hazard.
+
+        Args:
+            moved: what :class:`Change` says of those that leave by this kind.
+        """
+        w, ways, own, both = self.whole, by.ways, by.own, by.event + by.loss
+        later, spread = ways.later, self._spread(ways, mine)
+        falling, passed = own * later, sum_before(w)
+        # By which μ's: of those before, of the interval's own, and of those after.
+        turn = np.tril((both - falling) @ w.T, -1) - np.triu(own @ spread.T, 1)
+        stays = both * self.part - moved * self.counted - falling * w
+        turn += np.diag(stays.sum(axis=1))
+        apart = passed * (both - falling) + stays - own * sum_after(spread)
+        return np.asarray(turn @ self.means - apart @ self.entries)
+
+    def lay_out(self) -> tuple[Array, Array, Array]:
+        """(K, N, q) of who leaves by this kind, and otherwise; (N, q) at the end."""
+        steps = self.means[:, None] - self.entries
+        passed = self.whole[:, :, None] * steps
+        risen = sum_before(passed)
+        other = risen + self.part[:, :, None] * steps
+        return other - self.counted[:, :, None] * steps, other, risen[-1] + passed[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class Bend:
+    """One curvature: w and r times a person's square in each interval, (K, N); in these entries."""
+
+    whole: Array
+    part: Array
+    entries: Array
+
+    def weigh(self, weights: Array) -> Bend:
+        return replace(self, entries=self.entries * weights)
+
+    def values(self) -> tuple[Array, Array]:
+        """(K, N) of who leaves, and (N,) at the end."""
+        risen = sum_before(self.whole)
+        return risen + self.part, risen[-1] + self.whole[-1]
+
+    def spread(self, ways: Ways) -> Array:
+        """(N,) Σ over ways, weighted."""
+        return np.asarray((self.whole * ways.later + self.part * ways.leaving).sum(axis=0))
+
+    def change(self, by: Change) -> Array:
+        """(K, q) as of a :class:`Kind`."""
+        ways, both = by.ways, by.event + by.loss
+        later = ways.later
+        after = sum_after(self.whole * later + self.part * ways.leaving)
+        risen = sum_before(self.whole)
+        found = both * (risen + self.part) - by.own * ((risen + self.whole) * later + after)
+        return np.asarray(np.outer(found.sum(axis=1), self.entries))
+
+
+@dataclass(frozen=True, slots=True)
+class Courses:
+    """Sums of entries of the scores of all persons, for all that may come of them.
+
+    Args:
+        events, losses: of either kind, on columns of their own; bends: curvatures.
+        kept: by how much each is shortened; 0 of who has no part.
+    """
+
+    events: Kind
+    losses: Kind | None
+    bends: Sequence[Bend]
+    kept: Ways
+
+    def shorten(self, weights: Array) -> Courses:
+        """Each entry times its weight, and then all vectors at most of length 1."""
+        events, bends = self.events.weigh(weights), [bend.weigh(weights) for bend in self.bends]
+        losses = None if self.losses is None else self.losses.weigh(weights)
+        happened, other, ended = events.square()
+        lost = other
+        if losses is not None:
+            left, nothing, gone = losses.square()
+            happened, lost, ended = happened + nothing, other + left, ended + gone
+        found = [(*bend.values(), bend.entries) for bend in bends]
+        for at, (left_at, end, one) in enumerate(found):
+            for twice, (left_by, end_by, two) in enumerate(found[: at + 1]):
+                share = (1 if twice == at else 2) * float(one @ two)
+                if share:
+                    square = share * left_at * left_by
+                    happened, lost = happened + square, lost + square
+                    ended = ended + share * end * end_by
+        factors = Ways(*(1 / np.sqrt(np.maximum(s, 1.0)) for s in (happened, lost, ended)))
+        return Courses(events, losses, bends, self.kept.times(factors))
+
+    def look(self, chances: Ways) -> Array:
+        """(q,) Σ over persons of what is expected."""
+        ways = self.kept.times(chances)
+        found = self.events.look(ways, ways.event)
+        if self.losses is not None:
+            found = found + self.losses.look(ways, ways.loss)
+        for bend in self.bends:
+            found = found + float(bend.spread(ways).sum()) * bend.entries
+        return found
+
+    def add(self, weights: Ways, design: Array) -> Array:
+        """(q, width) Σ of weighted scores times the design's columns."""
+        ways = self.kept.times(weights)
+        found = self.events.add(ways, ways.event, design)
+        if self.losses is not None:
+            found = found + self.losses.add(ways, ways.loss, design)
+        for bend in self.bends:
+            found = found + np.outer(bend.entries, bend.spread(ways) @ design)
+        return found
+
+    def change(self, by: Change) -> Array:
+        """(K, q) by which the sum changes with the logarithm of each interval's hazard."""
+        kept = self.kept
+        mine = Change(by.own, by.event * kept.event, by.loss * kept.loss, kept.times(by.ways))
+        found = self.events.change(mine, mine.ways.event, mine.event)
+        if self.losses is not None:
+            found = found + self.losses.change(mine, mine.ways.loss, mine.loss)
+        for bend in self.bends:
+            found = found + bend.change(mine)
+        return found
+
+    def lay_out(self, every: int = 1) -> Array:
+        """(2 K + 1, N / every, q) of some persons."""
+        some = slice(None, None, every)
+
+        def only(kind: Kind) -> Kind:
+            parts = (kind.whole, kind.part, kind.counted)
+            return Kind(kind.entries[some], kind.means, *(part[:, some] for part in parts))
+
+        event, loss, end = only(self.events).lay_out()
+        if self.losses is not None:
+            mine, other, ended = only(self.losses).lay_out()
+            event, loss, end = event + other, loss + mine, end + ended
+        for bend in self.bends:
+            left, ended = (values[..., some, None] * bend.entries for values in bend.values())
+            event, loss, end = event + left, loss + left, end + ended
+        found = np.concatenate([event, loss, end[None]])
+        found *= self.kept.lay_out()[:, some, None]
+        return found

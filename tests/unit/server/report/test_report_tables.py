@@ -1,0 +1,162 @@
+"""What a report says of the tables themselves: survival curves, sandwiches, distances."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.support import made
+from tests.unit.server.report.test_report import HOSTILE, SCHEMA, Page, built, inputs, study
+
+from penstock.mechanisms import Maf
+from penstock.mechanisms.parts import Part
+from penstock.questions.estimands import Estimand
+from penstock.schema import Coded, Schema
+from penstock.study.study import Study
+from penstock_server.analysis.robust import Checked, Robust
+from penstock_server.analysis.sliced_distance import Moved
+from penstock_server.analysis.survival_curves import SiteCurves
+from penstock_server.mechanisms.registry import kind_of
+from penstock_server.report.composition import ReportInputs, complete_report
+from penstock_server.report.html import render
+
+PERSONS = 150
+SITES = ("a", "b", "c", "d", "e")
+ARMS = Estimand("arms", "cox", "time", "smoker")
+
+
+def rows(rng: np.random.Generator, smokers: float) -> Coded:
+    n = PERSONS
+    smoker = (rng.random(n) < smokers).astype(float)
+    time = np.round(rng.exponential(8 / (1 + smoker)), 2)
+    return {
+        "time": np.minimum(time, 10.0),
+        "dead": (time < 10).astype(float),
+        "sbp": np.round(rng.normal(140, 15, n)),
+        "chol": np.round(rng.normal(5, 1, n).clip(2, 12), 1),
+        "smoker": smoker,
+        "ward": rng.integers(0, 3, n).astype(float),
+    }
+
+
+def summarised(of: Study, folder: Path) -> ReportInputs:
+    """Every site's release, through all checks, and what is read in it."""
+    given, results = inputs(study=of), kind_of(of).load_results()
+    sites = []
+    for place, site in enumerate(given.sites):
+        rng = np.random.default_rng(place)
+        smokers = 0.8 if site.name == "e" else 0.4
+        parts = [Part(p.name, rows(rng, smokers)) for p in made.shape_of(of, PERSONS).parts]
+        found = made.streams(of, parts, PERSONS)
+        upload = made.read_parts(of, found, folder, site=site.name, persons=PERSONS)
+        sites.append(replace(site, summaries=results.summarise(upload)))
+    return replace(given, sites=tuple(sites))
+
+
+@pytest.fixture(scope="module")
+def given(tmp_path_factory: pytest.TempPathFactory) -> ReportInputs:
+    asked = (ARMS, *study().estimands[1:])
+    of = study(mechanism=Maf(copies=3, refits=3), estimands=asked)
+    summed = summarised(of, tmp_path_factory.mktemp("uploads"))
+    known = [replace(s, estimates={**s.estimates, "arms": s.estimates["hr"]}) for s in summed.sites]
+    return replace(summed, sites=tuple(known))
+
+
+@pytest.fixture(scope="module")
+def report(given: ReportInputs) -> dict[str, Any]:
+    return built(given)
+
+
+def test_a_release_of_tables_has_all_three(given: ReportInputs) -> None:
+    for site in given.sites:
+        assert {type(found) for found in site.summaries} == {SiteCurves, Checked, Moved}
+
+
+def test_arms_have_a_curve_each(report: dict[str, Any]) -> None:
+    (curve,) = report["survival"]
+    assert (curve["outcome"], curve["event"], curve["by"]) == ("time", "death", "smoker")
+    assert [g["level"] for g in curve["groups"]] == ["no", "yes"]
+    for group, hazard in zip(curve["groups"], (1 / 8, 2 / 8), strict=True):
+        assert [s["site"] for s in group["sites"]] == list(SITES)
+        place = len(curve["times"]) // 2
+        low, share, high = (group[name][place] for name in ("low", "survival", "high"))
+        assert 0 < low < share < high < 1
+        assert share == pytest.approx(np.exp(-hazard * curve["times"][place]), abs=0.06)
+    page = Page(render(report)).text
+    assert "Without death, by smoker" in page
+    assert "Kaplan–Meier" in page
+
+
+def test_a_site_of_other_persons_is_told(report: dict[str, Any]) -> None:
+    found = {d["site"]: d for d in report["differences"]}
+    assert list(found) == list(SITES)
+    assert found["e"]["columns"][0]["column"] == "smoker"
+    assert all(d["copies"] > 0 and d["refits"] > 0 for d in found.values())
+    assert max(found, key=lambda site: found[site]["others"] - found[site]["copies"]) == "e"
+    assert "How the tables differ" in Page(render(report)).text
+
+
+def test_models_that_need_no_event_have_a_sandwich(report: dict[str, Any]) -> None:
+    arms, odds, difference = report["estimands"]
+    assert arms["robust"] is None
+    for estimand in (odds, difference):
+        assert estimand["robust"]["ratio"] == pytest.approx(1, abs=0.2)
+        assert estimand["robust"]["dispersion"] is None
+        assert [s["site"] for s in estimand["robust"]["sites"]] == list(SITES)
+    assert Page(render(report)).text.count("(sandwich, HC0)") == 2
+
+
+def trusting(ratio: float, refits: int, dispersion: float | None = None) -> dict[str, Any]:
+    given = inputs(study=study(mechanism=Maf(copies=3, refits=refits)))
+    checked = Checked({"or": Robust(ratio, dispersion)})
+    return built(replace(given, sites=tuple(replace(s, summaries=(checked,)) for s in given.sites)))
+
+
+@pytest.mark.parametrize(("ratio", "refits", "warned"), [(1.5, 0, 1), (1.5, 10, 0), (1.1, 0, 0)])
+def test_a_reader_is_warned_where_nothing_else_shows_it(
+    ratio: float, refits: int, warned: int
+) -> None:
+    report = trusting(ratio, refits)
+    found = [w for w in report["warnings"] if w["code"] == "robust"]
+    assert len(found) == warned
+    assert all("variance that the tables do not have: or." in w["text"] for w in found)
+    robust = report["estimands"][1]["robust"]
+    assert robust["ratio"] == pytest.approx(ratio)
+    assert ("too narrow" in robust["text"]) == (warned == 1)
+    assert ("have that already" in robust["text"]) == (ratio > 1.2 and refits > 0)
+    assert (
+        "Counts vary 2.25 times" in trusting(ratio, refits, 2.25)["estimands"][1]["robust"]["text"]
+    )
+
+
+def test_a_report_without_tables_is_without_them() -> None:
+    report = built(inputs())
+    assert (report["survival"], report["differences"]) == ([], [])
+    page = render(report)
+    assert "Kaplan" not in page
+    assert "How the tables differ" not in page
+
+
+def test_a_report_of_the_last_format_is_completed() -> None:
+    report = built(inputs())
+    old = {k: v for k, v in report.items() if k not in ("survival", "differences")}
+    old["format_version"] = "1.4"
+    old["estimands"] = [{k: v for k, v in e.items() if k != "robust"} for e in report["estimands"]]
+    assert complete_report(old) == report
+
+
+def test_labels_are_text(given: ReportInputs) -> None:
+    hostile = Schema(
+        tuple(
+            replace(c, label=HOSTILE[:100].replace("\x00", "").replace("\x1b", ""))
+            for c in SCHEMA.columns
+        )
+    )
+    report = built(replace(given, study=replace(given.study, schema=hostile)))
+    page = render(json.loads(json.dumps(report)))
+    assert "<script" not in page
+    assert "&lt;script" in page
