@@ -14,6 +14,11 @@ _WORDS = {
     Mark.UNSUPPORTED: "not held",
     Mark.UNRESOLVED: "not known",
 }
+_COARSE = (
+    "Not held: of {}, nearly all values lie in one of the even cells that sites count, and what "
+    "lies within a cell is not in the tables. A `scale`, a `spike` or narrower bounds in the "
+    "dictionary would show it. An estimate near none is not evidence of none."
+)
 _MEANS = {
     Mark.HELD: "",
     Mark.ATTENUATED: " The tables show such an effect smaller than it is. The estimate is as they "
@@ -79,7 +84,9 @@ def _numbers(slope: Slope) -> Json:
 def _tell(whole: Slope, found: Mapping[str, Slope]) -> str:
     mark = whole.mark
     word = _WORDS[mark]
-    if not whole.known:
+    if whole.coarse:
+        text = _COARSE.format(" and ".join(whole.coarse))
+    elif not whole.known:
         text = f"{_begin(word)}: too few of the planted runs have an estimate."
     else:
         text = (

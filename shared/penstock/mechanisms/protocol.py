@@ -34,7 +34,7 @@ from penstock.mechanisms.released import Shape
 from penstock.privacy.request import PrivacyRequest
 from penstock.questions.effects import Effect
 from penstock.questions.estimands import Estimand
-from penstock.schema import Schema
+from penstock.schema import Coded, Schema
 
 if TYPE_CHECKING:
     from penstock.privacy.events import Event
@@ -229,6 +229,11 @@ class Mechanism(ABC, Generic[S, P]):
     def list_effects(self, asked: Asked[S]) -> tuple[Effect, ...]:
         """What is planted into the released model to see what comes back, in the order of
         :func:`~penstock.mechanisms.planted.choose_sizes` among those of one outcome."""
+        return ()
+
+    def list_coarse(self, asked: Asked[S], table: Coded) -> tuple[str, ...]:
+        """Columns that a released table shows to be coarser in it than what they tell: no planted
+        run can see that, since the released model is as coarse."""
         return ()
 
     @abstractmethod

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.mechanisms.planted import choose_sizes
 from penstock.mechanisms.registry import MECHANISMS
-from penstock.mechanisms.released import Kind, name_planted, name_recovered
+from penstock.mechanisms.released import Kind, name_copy, name_planted, name_recovered
 from penstock.questions.effects import Effect, effect_of, pose_effect
 from penstock.questions.estimands import Estimand
 from penstock.questions.estimation import estimate
@@ -33,12 +35,15 @@ def measure_held(study: Study, upload: Upload) -> Held | None:
         own = [effect for effect in effects if effect.outcome == outcome]
         sizes |= dict(zip(own, choose_sizes(runs, len(own)), strict=True))
 
+    coarse = mechanism.list_coarse(study.asked, upload.coded(name_copy(1), schema))
+
     def look(effect: Effect, estimand: Estimand) -> Slope:
         seen = [
             [estimate(table, schema, estimand).estimate for table in tables]
             for tables in (before, after)
         ]
-        return find_slope(sizes[effect], *seen)
+        own = tuple(name for name in coarse if name in effect.columns)
+        return replace(find_slope(sizes[effect], *seen), coarse=own)
 
     asked = {e.name: effect_of(e) for e in study.estimands if e.regression.compares}
     declared = {

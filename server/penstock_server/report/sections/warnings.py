@@ -110,7 +110,8 @@ def list_warnings(inputs: ReportInputs, estimands: Sequence[Json]) -> list[Json]
 
 _MARKED = {
     Mark.UNSUPPORTED: "Not held by the tables: {}. Effects that were planted into the released "
-    "models did not come back: the pooled number is no answer.",
+    "models did not come back, or nearly all of a column lies in one cell of its counts: the "
+    "pooled number is no answer.",
     Mark.ATTENUATED: "Attenuated in the tables: {}. Effects that were planted into the released "
     "models came back smaller; the pooled number is not corrected for that.",
     Mark.UNRESOLVED: "Not known to be held by the tables: {}. What came back of effects that were "

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from penstock.schema import NUMBER_KINDS, Column
+from penstock.schema import NUMBER_KINDS, Coded, Column, Schema
 
 Array = NDArray[np.float64]
 Places = NDArray[np.intp]
@@ -23,6 +23,10 @@ Places = NDArray[np.intp]
 BINS, STEPS = 32, 64
 """Cells of a number, at most, besides its spike's and that of what is missing: more of them are
 more noise where a column is thin. And steps, where each is a cell."""
+
+
+MOST_ALIKE = 0.95
+"""Of a column's values in one even bin, above which nearly all that it tells is within the bin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +87,24 @@ def make_grid(column: Column) -> Grid:
         below = int(np.searchsorted(edges, share_of(column, np.array([column.spike]))[0]))
         spike = min(max(below, 0), bins) + first
     return Grid(column, bins + (spike >= 0) + first, 1, spike, first - 1, edges, steps)
+
+
+def list_coarse(schema: Schema, table: Coded) -> tuple[str, ...]:
+    """Numbers of which nearly all values lie in one even bin, by a released table: what lies within
+    a bin is not counted, so that a table has nothing of it."""
+    found = []
+    for column in schema.columns:
+        if column.kind not in NUMBER_KINDS or (grid := make_grid(column)).steps:
+            continue
+        known = table[column.name][~np.isnan(table[column.name])]
+        inner = known if column.spike is None else known[known != column.spike]
+        if not len(inner):
+            continue
+        places = np.searchsorted(grid.edges, share_of(column, inner), side="right")
+        most = int(np.bincount(np.clip(places, 1, len(grid.edges) - 1)).max())
+        if most > MOST_ALIKE * len(known):
+            found.append(column.name)
+    return tuple(found)
 
 
 def _even_edges(column: Column) -> Array:

@@ -14,7 +14,7 @@ from penstock.mechanisms.released import Shape, shape_copies, shape_planted, sha
 from penstock.mechanisms.structured.settings import Structured
 from penstock.mechanisms.tables.words import FILES, NOTES, tables_returned
 from penstock.questions.effects import Effect, tell_effects
-from penstock.schema import Schema
+from penstock.schema import Coded, Schema
 
 if TYPE_CHECKING:
     from penstock.mechanisms.structured.plan import StructuredPlan
@@ -60,6 +60,11 @@ class _Mechanism(Mechanism[Structured, "StructuredPlan"]):
 
     def list_effects(self, asked: Asked[Structured]) -> tuple[Effect, ...]:
         return asked.settings.list_effects(asked.schema, asked.estimands)
+
+    def list_coarse(self, asked: Asked[Structured], table: Coded) -> tuple[str, ...]:
+        from penstock.mechanisms.structured.grids import list_coarse
+
+        return list_coarse(asked.schema, table)
 
     def counts_rows(self, asked: Asked[Structured]) -> bool:
         return True

@@ -33,7 +33,7 @@ Array = NDArray[np.float64]
 
 STANDARD_ERRORS = 2.5
 """Δ, so that the slope of what comes back is known to about ± .1 after 12 runs (±2 in half of them)
-where the mechanism adds as much variance as sampling."""
+where the mechanism adds twice as much variance as sampling."""
 
 _MOST = 0.75
 """All effects together move a linear predictor by so many sds of a person at most: what is planted

@@ -60,7 +60,7 @@ from penstock.mechanisms.structured.population import (
     quasi_random,
 )
 from penstock.mechanisms.structured.regressors import Design, make_design
-from penstock.privacy.noise.sources import NoiseSource, child, permutation
+from penstock.privacy.noise.sources import NoiseSource, child, make_twins, permutation
 from penstock.schema import Coded, Column, Schema
 from penstock.schema.encoding import Encoding
 
@@ -199,8 +199,11 @@ def draw(
             _tell(progress, plan, numbers[-1])
         kept.clear()
         planting = _make_planting(plan, schema, model)
+        # No private row is looked at again, so that two runs may have the same noise.
+        twins = [make_twins(noise) for _ in range(0, plan.planted, 2)]
+        alike = [source for pair in twins for source in pair]
         for numbers in _in_turn(plan.planted, threads):
-            sources = [child(noise) for _ in numbers]
+            sources = [alike[number - 1] for number in numbers]
             both = list(pool.map(partial(_plant, plan, model, planting), numbers, sources))
             for number, (planted, recovered) in zip(numbers, both, strict=True):
                 yield name_planted(number), planted

@@ -12,7 +12,8 @@ afresh by the operating system. What is done with its bits is of two kinds:
   (Mironov 2012); it does not prove their absence, and the threat model says so.
 
 :class:`SeededNoise` exists for tests and simulations. Whatever is made with it is marked
-``insecure_seed`` and refused by a coordinator outside simulation.
+``insecure_seed`` and refused by a coordinator outside simulation. And for what is no noise of a
+guarantee: :func:`make_twins`.
 """
 
 from __future__ import annotations
@@ -119,6 +120,15 @@ def child(noise: NoiseSource) -> NoiseSource:
     if isinstance(noise, SeededNoise):
         return SeededNoise(int(noise.generator().integers(2**63)))
     return noise  # SecureNoise keeps nothing between draws.
+
+
+def make_twins(noise: NoiseSource) -> tuple[NoiseSource, NoiseSource]:
+    """Two sources that give the same, so that what is made with each can be compared.
+
+    For what no guarantee rests on, such as rehearsals on synthetic rows; never for private ones.
+    """
+    seed = int(noise.generator().integers(2**63))
+    return SeededNoise(seed), SeededNoise(seed)
 
 
 class Integers:

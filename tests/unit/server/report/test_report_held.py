@@ -59,6 +59,15 @@ def test_what_came_back_stands_beside_the_estimate(slope: Slope, mark: Mark, wor
     assert all(w["sites"] == list(SITES) and "hr" in w["text"] for w in warned)
 
 
+def test_a_coarse_column_is_named_with_what_would_help() -> None:
+    report = built(marked(*[replace(HELD, coarse=("sbp",))] * 5))
+    held = report["estimands"][0]["held"]
+    assert held["mark"] == Mark.UNSUPPORTED
+    assert "of sbp, nearly all values lie in one of the even cells" in held["text"]
+    assert "narrower bounds" in Page(render(report)).text
+    assert report["estimands"][0]["sentence"].startswith("No answer from these tables")
+
+
 def test_an_effect_that_is_lost_at_every_site_has_no_answer() -> None:
     lost, kept = built(marked(*[LOST] * 5)), built(marked(*[HALF] * 5))
     value = f"{lost['estimands'][0]['random']['value']['estimate']:.3f}"

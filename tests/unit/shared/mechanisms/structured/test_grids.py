@@ -3,8 +3,14 @@
 import numpy as np
 import pytest
 
-from penstock.mechanisms.structured.grids import draw_values, make_grid, middle_of, place_of
-from penstock.schema import Column
+from penstock.mechanisms.structured.grids import (
+    draw_values,
+    list_coarse,
+    make_grid,
+    middle_of,
+    place_of,
+)
+from penstock.schema import Column, Schema
 
 COLUMNS = [
     Column("age", "integer", 18, 100),
@@ -73,3 +79,23 @@ def test_a_higher_latent_makes_a_level_without_order_likelier() -> None:
             drawn = draw_values(grid, shares, latents)
             chosen.append(np.mean(place_of(grid, drawn) == k))
         assert chosen[1] > chosen[0] + 0.05
+
+
+def test_a_column_that_lies_in_one_bin_is_coarse() -> None:
+    rng = np.random.default_rng(7)
+    skewed = np.exp(3 + rng.standard_normal(2000))
+    columns = (
+        Column("titre", "continuous", 0, 1_000_000, 0),
+        Column("fine", "continuous", 0, 200, 0),
+        Column("scaled", "continuous", 0, 1_000_000, 0, scale="log"),
+        Column("dose", "continuous", 0, 1_000_000, 0),
+        Column("spiked", "continuous", 0, 1_000_000, 0, spike=0),
+        Column("parity", "integer", 0, 20),
+        Column("gone", "continuous", 0, 10, 0, nullable=True),
+    )
+    some = np.where(rng.random(2000) < 0.1, 1e5 * rng.random(2000), 0.0)
+    table = {
+        "titre": skewed, "fine": skewed, "scaled": skewed, "dose": some, "spiked": some,
+        "parity": np.zeros(2000), "gone": np.full(2000, np.nan),
+    }  # fmt: skip
+    assert list_coarse(Schema(columns), table) == ("titre",)
