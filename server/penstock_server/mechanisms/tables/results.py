@@ -23,6 +23,7 @@ from penstock_server.analysis.refits import Measured, spread
 from penstock_server.analysis.robust import check_variances
 from penstock_server.analysis.sliced_distance import measure_moved
 from penstock_server.analysis.survival_curves import measure_curves
+from penstock_server.analysis.tails import find_tails
 from penstock_server.mechanisms.delivery import Upload
 from penstock_server.mechanisms.protocol import Json
 from penstock_server.mechanisms.tables.codebook import describe_held, describe_tables
@@ -59,15 +60,16 @@ class TableResults:
         return found
 
     def summarise(self, upload: Upload) -> tuple[object, ...]:
-        """Where its numbers lie, and which of them say the same; what its planted runs show, curves
-        of durations, what robust variances say, and how far its tables are from each other: as
-        much of it as there is."""
+        """Where its numbers lie, which of them say the same or hang on few persons; what its
+        planted runs show, curves of durations, what robust variances say, and how far its tables
+        are from each other: as much of it as there is."""
         schema, estimands = self.study.schema, self.study.estimands
         copies, refits = self._read(upload)
         of_copies = refits_of_copies(upload.manifest.wire)
         found = (
             find_ranges(schema, copies[0]),
             find_overlaps(schema, estimands, copies[0]),
+            find_tails(schema, estimands, copies[0]),
             measure_held(self.study, upload),
             measure_curves(
                 schema, estimands, copies, refits, of_copies=of_copies, fresh=self.fresh

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 
 from penstock.base.documents import Json
 from penstock.base.text import count_text
-from penstock_server.analysis import pooling
-from penstock_server.analysis.overlap import MUCH, Overlaps
+from penstock_server.analysis import overlap, pooling, tails
+from penstock_server.analysis.overlap import Overlaps
 from penstock_server.analysis.ranges import Ranges, list_odd
 from penstock_server.analysis.slopes import Mark
+from penstock_server.analysis.tails import Tails
 from penstock_server.mechanisms.registry import kind_of
 from penstock_server.report.inputs import ReportInputs, SiteInput
 from penstock_server.report.section import Section
@@ -96,6 +97,16 @@ def list_warnings(inputs: ReportInputs, estimands: Sequence[Json]) -> list[Json]
             "same.",
             [*shares],
         )
+    for (name, column), shares in _far_out(delivered).items():
+        warn(
+            "few-persons",
+            "caution",
+            f"{name} hangs on few persons: in the tables one row in {tails.FEW} has up to "
+            f"{max(shares.values()):.0%} of what {column} varies by. Privacy hides just these, and "
+            "the answer can be off by several of its standard errors, beyond its interval. Ask for "
+            "a spline of it, or give the column narrower bounds where values beyond make no sense.",
+            [*shares],
+        )
     failed: dict[str, list[str]] = {}
     for estimand in estimands:
         for site in estimand["sites"]:
@@ -143,8 +154,19 @@ def _overlapping(delivered: Sequence[SiteInput]) -> dict[str, dict[str, float]]:
     for site in delivered:
         overlaps = site.summary(Overlaps)
         for name, share in overlaps.estimands.items() if overlaps else ():
-            if share >= MUCH:
+            if share >= overlap.MUCH:
                 found.setdefault(name, {})[site.name] = share
+    return found
+
+
+def _far_out(delivered: Sequence[SiteInput]) -> dict[tuple[str, str], dict[str, float]]:
+    """Estimands and their column that hang on few persons, with how much at which site."""
+    found: dict[tuple[str, str], dict[str, float]] = {}
+    for site in delivered:
+        seen = site.summary(Tails)
+        for name, (column, share) in seen.estimands.items() if seen else ():
+            if share >= tails.MUCH:
+                found.setdefault((name, column), {})[site.name] = share
     return found
 
 
