@@ -217,6 +217,10 @@ class Claimed:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.plan, name)
 
+    def rounds_of(self, drawn: Any) -> tuple[Asked, ...]:
+        """Of the mechanism that has rounds of its own for each outcome."""
+        return tuple(map(self.change, self.plan.rounds_of(drawn)))
+
     @property
     def measurements(self) -> tuple[Asked, ...]:
         return tuple(map(self.change, self.plan.measurements))
