@@ -73,6 +73,18 @@ def test_a_worker_delivers_within_the_memory_that_is_planned(
 
 
 @linux
+@pytest.mark.parametrize("persons", [450, 5000])
+def test_two_fits_at_once_are_within_the_memory_that_is_planned(persons):
+    """Of tables from rounds of scores, whose refits are made two at a time."""
+    mechanism = replace(MECHANISMS["structured"](), copies=2, refits=6, planted=2)
+    of = asked(mechanism, schema(12))
+    planned = foreseen(of, persons, 2)
+    weighed = weigh(of, persons, threads=2, memory_gb=planned.gigabytes)
+    assert weighed.whole
+    assert weighed.peak * 1e6 <= planned.total
+
+
+@linux
 def test_a_worker_with_outcomes_of_several_kinds_delivers_within_its_memory():
     """A duration, a number and a 0/1 column, each drawn given those before it."""
     mechanism = replace(MECHANISMS["structured"](), **SHORT["structured"])

@@ -22,8 +22,13 @@ from penstock.mechanisms.structured.regressors import most_columns
 from penstock.schema import Schema
 from penstock.schema.encoding import Encoding
 
-_IMAGINED, _HELD = (1 << 10) * (2 * INTERVALS + 1), 8
-"""Quasi-random persons with all that may come of each; and how often their scores are held."""
+_IMAGINED, _HELD = (1 << 9) * (2 * INTERVALS + 1), 7
+"""A quarter of the quasi-random persons, by whom weights are chosen, with all that may come of
+each; and how often as much as their scores is held, sums over all persons among it."""
+
+_ARENA = 100_000_000
+"""What each further fit at once keeps of arrays that come and go, measured: threads have their own
+arenas, and a large array that is freed leaves a hole."""
 
 _LEAST_ENTRIES = 40
 """Of a score, below which chances and slopes by interval take as much."""
@@ -42,13 +47,12 @@ def release_memory(
     row = 4 * width + 8 * INTERVALS + 4 * columns
     entries = max(score, _LEAST_ENTRIES)
     fit = NUMBER * (row * plan.persons * plan.rows + _HELD * _IMAGINED * entries)
-    at_once = max(1, min(threads, max(plan.refits, plan.planted)))
-    # Of each planted run its table, and the one that came of it.
-    if plan.planted:
-        fit += 2 * NUMBER * plan.persons * plan.rows * columns
+    at_once = max(1, min(threads, plan.refits))
+    # Of a planted run its table, and the one that came of it; these are made one by one.
+    planted = 2 * NUMBER * plan.persons * plan.rows * columns if plan.planted else 0
     return Memory(
         program=PROGRAM + threads_memory(threads),
         rows=rows_memory(plan, schema, dictionary, d),
         released=tables_memory(plan, schema, d),
-        work=at_once * fit + copies_memory(plan, columns),
+        work=at_once * fit + (at_once - 1) * _ARENA + planted + copies_memory(plan, columns),
     )

@@ -69,8 +69,8 @@ Bools = NDArray[np.bool_]
 R = TypeVar("R", bound=Referred)
 F = TypeVar("F", bound=Imagined)
 
-_POWER = 10
-"""A match looks at 2¹⁰ quasi-random persons, and at all that may come of each."""
+_POWER = 11
+"""A match looks at 2¹¹ quasi-random persons, and at all that may come of each."""
 
 _MOST_UNKNOWN = 0.99
 """Share of rows without an outcome: of the others there are some."""
@@ -190,10 +190,12 @@ def draw(
             kept.append(table)
         yield name_copy(index + 1), table
     with ThreadPoolExecutor(threads) as pool:
+        # A thread of its own has its own arena of memory, so that one alone is not worth it.
+        carry_out = map if min(threads, plan.refits) == 1 else pool.map
         for numbers in _in_turn(plan.refits, threads):
             sources = [child(noise) for _ in numbers]
             of = [kept[refit_copy(number, plan.copies) - 1] for number in numbers]
-            tables = list(pool.map(partial(_refit, plan, schema), of, sources))
+            tables = list(carry_out(partial(_refit, plan, schema), of, sources))
             for number, table in zip(numbers, tables, strict=True):
                 yield name_refit(number), table
             _tell(progress, plan, numbers[-1])
@@ -202,13 +204,12 @@ def draw(
         # No private row is looked at again, so that two runs may have the same noise.
         twins = [make_twins(noise) for _ in range(0, plan.planted, 2)]
         alike = [source for pair in twins for source in pair]
-        for numbers in _in_turn(plan.planted, threads):
-            sources = [alike[number - 1] for number in numbers]
-            both = list(pool.map(partial(_plant, plan, model, planting), numbers, sources))
-            for number, (planted, recovered) in zip(numbers, both, strict=True):
-                yield name_planted(number), planted
-                yield name_recovered(number), recovered
-            _tell(progress, plan, plan.refits + numbers[-1])
+        # One by one: each holds two tables.
+        for number, source in enumerate(alike[: plan.planted], start=1):
+            planted, recovered = _plant(plan, model, planting, number, source)
+            yield name_planted(number), planted
+            yield name_recovered(number), recovered
+            _tell(progress, plan, plan.refits + number)
 
 
 def _in_turn(count: int, threads: int) -> Iterator[range]:
