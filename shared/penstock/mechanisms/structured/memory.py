@@ -22,7 +22,7 @@ from penstock.mechanisms.structured.regressors import most_columns
 from penstock.schema import Schema
 from penstock.schema.encoding import Encoding
 
-_IMAGINED, _HELD = (1 << 9) * (2 * INTERVALS + 1), 10
+_IMAGINED, _HELD = (1 << 9) * (2 * INTERVALS + 1), 12
 """A quarter of the quasi-random persons, by whom weights are chosen, with all that may come of
 each; and how often as much as their scores is held, sums over all persons among it."""
 
