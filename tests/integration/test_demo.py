@@ -8,10 +8,8 @@ import sys
 import tempfile
 
 import psutil
-import pytest
 
 
-@pytest.mark.timeout(900)  # four sites at once, beside other tests
 def test_the_demo_ends_with_a_report_and_leaves_nothing_running(tmp_path):
     scratch = tmp_path / "t"
     scratch.mkdir()

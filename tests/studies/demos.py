@@ -22,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 from tests.studies.foreign_arms import seed_of
-from tests.studies.kept import Answer, Store
+from tests.studies.kept import RELEASED, Answer, Store
 from tests.studies.lni import over_runs
 from tests.support import made
 from tests.support.delivered import deliver
@@ -120,18 +120,8 @@ def _tell(pooled: Pooled) -> Answer:
 @cache
 def store() -> Store:
     """Of demos by their seeds."""
-    rests_on = (
-        "tests/studies/demos.py",
-        "tests/support/delivered.py",
-        "shared/penstock/mechanisms/structured",
-        "shared/penstock/mechanisms/tables",
-        "shared/penstock/privacy",
-        "shared/penstock/questions",
-        "shared/penstock/schema",
-        "server/penstock_server/analysis",
-        "server/penstock_server/simulate",
-    )
-    return Store("demos", rests_on)
+    own = ("tests/studies/demos.py", "server/penstock_server/simulate")
+    return Store("demos", (*own, *RELEASED))
 
 
 def keep_answer(seed: int) -> None:

@@ -11,7 +11,6 @@ Their digest is in `tests/unit/studies/test_foreign.py`.
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import json
 import os
@@ -27,6 +26,7 @@ from tests.studies.foreign_measures import Answer, Measured, compare, measure
 from tests.studies.foreign_real import read_table
 from tests.studies.foreign_sites import FIVE, answer_cohort, answer_sites
 from tests.studies.foreign_tables import Table
+from tests.studies.kept import ROOT, read_code
 
 VERSION = 1
 SEEDS = int(os.environ.get("PENSTOCK_SEEDS", "20"))
@@ -201,7 +201,6 @@ def _release_seed(cell: Cell, seed: int) -> int:
 
 # -- the store -------------------------------------------------------------------------------------
 
-ROOT = Path(__file__).parent.parent.parent
 STORE = Path(os.environ.get("PENSTOCK_CELLS", ROOT / "build" / "foreign"))
 """A file for each arm and each state of the source that it rests on, a line for each seed."""
 
@@ -244,18 +243,8 @@ def _file_of(arm: str, kind: str) -> Path:
     for name in (*_COMMON, *_RESTS_ON[arm], *_KIND_RESTS_ON[kind]):
         path = ROOT / name
         for file in [path] if path.is_file() else sorted(path.rglob("*.py")):
-            digest.update(_read_code(file).encode())
+            digest.update(read_code(file).encode())
     return STORE / f"{arm}-{kind}-{digest.hexdigest()[:12]}.jsonl"
-
-
-def _read_code(file: Path) -> str:
-    """What a source file says, without comments and docstrings."""
-    tree = ast.parse(file.read_text())
-    for node in ast.walk(tree):
-        match node:
-            case ast.Expr(value=ast.Constant(value=str())):
-                node.value = ast.Constant("")
-    return ast.dump(tree)
 
 
 def read_answers(cells: Sequence[Cell]) -> dict[Job, Answer]:

@@ -22,7 +22,7 @@ from tests.studies import foreign_generators
 from tests.studies.foreign_arms import seed_of
 from tests.studies.foreign_generators import FROZEN, TUNING
 from tests.studies.foreign_tables import Table, binary, estimands, finish
-from tests.studies.kept import Answer, Store
+from tests.studies.kept import RELEASED, Answer, Store
 from tests.support import made
 from tests.support.delivered import deliver
 
@@ -364,21 +364,14 @@ def list_jobs(cells: Sequence[Cell], nulls: Sequence[Cell]) -> list[Job]:
 @cache
 def store() -> Store:
     """Of all jobs."""
-    rests_on = (
+    own = (
         "tests/studies/marks_cells.py",
         "tests/studies/foreign_generators.py",
         "tests/studies/foreign_tables.py",
-        "tests/support/delivered.py",
         "shared/penstock/mechanisms/planted.py",
-        "shared/penstock/mechanisms/structured",
-        "shared/penstock/mechanisms/tables",
-        "shared/penstock/privacy",
-        "shared/penstock/questions",
-        "shared/penstock/schema",
-        "server/penstock_server/analysis",
         "server/penstock_server/mechanisms/tables",
     )
-    return Store("marks", rests_on)
+    return Store("marks", (*own, *RELEASED))
 
 
 def keep_answer(job: Job) -> None:

@@ -17,6 +17,7 @@ from tests.studies.foreign_measures import AT, FAILED, compare, fit_terms, kapla
 from tests.studies.foreign_peers import Bins
 from tests.studies.foreign_real import read_table
 from tests.studies.foreign_tables import Table, estimands
+from tests.studies.kept import read_code
 
 from penstock.questions.estimands import estimand_problems
 from penstock.questions.estimation import estimate
@@ -213,8 +214,8 @@ def test_some_cells_can_be_asked_for() -> None:
 def test_a_comment_does_not_make_what_was_measured_stale(tmp_path: Path) -> None:
     file = tmp_path / "a.py"
     file.write_text('"""One."""\n\n\ndef f() -> int:\n    """Two."""\n    return 1\n')
-    before = foreign_cells._read_code(file)
+    before = read_code(file)
     file.write_text('"""Three."""\n\n# four\ndef f() -> int:\n    """."""\n    return 1\n')
-    assert foreign_cells._read_code(file) == before
+    assert read_code(file) == before
     file.write_text(file.read_text().replace("return 1", "return 2"))
-    assert foreign_cells._read_code(file) != before
+    assert read_code(file) != before
