@@ -56,7 +56,7 @@ _LEAST_ADJUSTED, _MOST_ADJUSTED, _LEAST_WHOLE = 0.02, 0.5, 0.005
 _LEAST_AT_RISK, _LEAST_HAZARD = 0.01, 1e-12
 _NEWTON_ROUNDS, _SETTLED = 10, 1e-4
 _BASELINE_ROUNDS, _EVEN, _SLOW, _MOST_STEP, _SHARED = 60, 1e-6, 0.3, 1.0, 0.95
-_MOST, _MOST_IN_INTERVAL = 8.0, 3.0
+_MOST, _MOST_LEAVING = 8.0, 0.95
 
 _ROWS_AT_ONCE = 1 << 12
 """Scored together: their numbers by interval stay in the processor's cache."""
@@ -202,7 +202,8 @@ class Survival(OutcomeModel[Reference, Courses]):
             return self._last[1]
         beta, own, gamma = self._of(theta)
         risks = _exp(self._design @ np.column_stack([beta, gamma])).T
-        goal, count = np.stack([self._events * np.exp(own), self._lost]), risks.shape[1]
+        goal = _leave_some(np.stack([self._events * np.exp(own), self._lost]))
+        count = risks.shape[1]
         if self._last is None:
             there = np.maximum(1 - sum_before(goal.sum(axis=0)), _LEAST_AT_RISK)
             there = there * risks.mean(axis=1)[:, None]
@@ -213,8 +214,8 @@ class Survival(OutcomeModel[Reference, Courses]):
             parts = base[:, :, None] * risks[:, None]
             both = parts[0] + parts[1]
             left, lasting = np.exp(-sum_before(both)), _lasting(both)
-            means, got = (np.maximum(risks @ x.T / count, 1e-12) for x in (left, left * lasting))
-            found = np.maximum(np.minimum(goal / got, _MOST_IN_INTERVAL / means), _LEAST_HAZARD)
+            got = np.maximum(risks @ (left * lasting).T / count, 1e-12)
+            found = np.maximum(goal / got, _LEAST_HAZARD)
             step = np.log(found / base)
             before, off = off, float(np.abs(step).max())
             if off < _EVEN:
@@ -394,6 +395,15 @@ class Survival(OutcomeModel[Reference, Courses]):
         begun = np.minimum(start, most)
         whole, part = np.minimum(start + passed, most) - begun, np.minimum(until, most) - begun
         return whole, part, (until < most - 1e-9).astype(np.float64)
+
+
+def _leave_some(goal: Array) -> Array:
+    """Goals (2, k) of which none takes nearly all who are at risk: no hazard does."""
+    goal, there = goal.copy(), 1.0
+    for at in range(goal.shape[1]):
+        goal[:, at] *= min(1.0, _MOST_LEAVING * there / max(float(goal[:, at].sum()), 1e-12))
+        there -= float(goal[:, at].sum())
+    return goal
 
 
 def _bend_baseline(risks: Array, parts: Array, left: Array, lasting: Array, both: Array) -> Array:
