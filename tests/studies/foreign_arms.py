@@ -84,5 +84,6 @@ def _settings(arm: str, copies: int, refits: int) -> Settings:
     if arm == "sliced-wasserstein":
         return SlicedWasserstein(copies=copies, refits=refits)
     if arm == "structured":
-        return Structured(copies=copies, refits=refits)
+        # Planted runs follow the copies, and change nothing of them.
+        return Structured(copies=copies, refits=refits, planted=0)
     raise ValueError(f"no arm {arm!r}")
