@@ -140,7 +140,10 @@ def test_named_interactions_are_in_the_tables() -> None:
 
 def test_an_interaction_that_is_not_in_the_design_is_seen_to_be_lost() -> None:
     with patch.object(declared, "list_extras", lambda asked: ()):
-        assert all(abs(slope) < 0.5 for slope in slopes().values())
+        found = slopes()
+    assert abs(found["product"]) < 0.2
+    # The effect of the pressure itself has those of all, members among them.
+    assert found["members"] < 0.7
 
 
 def test_columns_and_events_are_those_of_the_cohort() -> None:

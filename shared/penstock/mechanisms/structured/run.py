@@ -21,7 +21,8 @@ from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr
+from scipy.special import ndtr, ndtri
+from scipy.stats import qmc
 
 from penstock.base.errors import InvalidInput, Problem
 from penstock.mechanisms.parts import Progress
@@ -80,7 +81,10 @@ _SEED = 0
 
 _ROWS_AT_ONCE = 1 << 16
 _LEAST_CHANCE = 1e-12
-"""Outcomes are drawn by uniforms above it."""
+"""Uniforms are at least as far from 0 and 1."""
+
+_UNIFORMS = 3
+"""By which one person has an outcome."""
 
 
 Add = Callable[[str, Coded], Array | None]
@@ -106,14 +110,9 @@ class Outcome:
     parameters: Array
     unknown: float
 
-    def draw(self, persons: Coded, rng: np.random.Generator, added: Array | None = None) -> Coded:
-        """The columns of these persons; ``added`` to their linear predictors."""
-        count = len(next(iter(persons.values())))
-        uniforms = rng.random((count, 2))
-        return self.draw_at(persons, np.column_stack([uniforms, rng.random(count)]), added)
+    def draw(self, persons: Coded, uniforms: Array, added: Array | None = None) -> Coded:
+        """The columns of these persons; ``added`` to their linear predictors.
 
-    def draw_at(self, persons: Coded, uniforms: Array, added: Array | None = None) -> Coded:
-        """
         Args:
             uniforms: (N, 3); by the last, who has no outcome.
         """
@@ -142,19 +141,59 @@ class Model:
     outcomes: tuple[Outcome, ...]
     rows: float
 
-    def draw(self, count: int, rng: np.random.Generator, add: Add = _add_nothing) -> Coded:
-        """So many rows, in no order; ``add``: what is planted."""
-        parts = []
-        for at in range(0, count, _ROWS_AT_ONCE):
-            few = min(_ROWS_AT_ONCE, count - at)
-            row = self.population.draw(rng.standard_normal((few, self.population.latents)))
-            for outcome in self.outcomes:
-                row.update(outcome.draw(row, rng, add(outcome.columns[0].name, row)))
-            parts.append(row)
-        return {
-            column.name: column.snap(np.concatenate([part[column.name] for part in parts]))
-            for column in self.schema.columns
-        }
+    def draw(
+        self,
+        count: int,
+        kept: int,
+        rng: np.random.Generator,
+        add: Add = _add_nothing,
+        tables: int = 1,
+    ) -> list[Coded]:
+        """Tables of so many rows, of which the first ``kept`` are kept; ``add``: what is planted.
+
+        Points are spread evenly (a scrambled Sobol sequence) over the rows of all tables, and
+        dealt out to them at random: each of several varies as one of independent rows does, and
+        their mean hardly, nor does a single one.
+        """
+        outcomes, each = _UNIFORMS * len(self.outcomes), max(1, _ROWS_AT_ONCE // tables)
+        parts: list[list[Coded]] = [[] for _ in range(tables)]
+        for at in range(0, count, each):
+            few = min(each, count - at)
+            points = _spread_points(tables * few, outcomes + self.population.latents, rng)
+            if tables > 1:
+                points = _shuffle(points, rng)
+            # The first coordinates are the most even: an outcome's own ones.
+            chances, latents = np.split(points, [outcomes], axis=1)
+            rows = self.population.draw(ndtri(latents))
+            uniforms = np.split(chances, len(self.outcomes), axis=1) if self.outcomes else []
+            for outcome, own in zip(self.outcomes, uniforms, strict=True):
+                rows.update(outcome.draw(rows, own, add(outcome.columns[0].name, rows)))
+            for number, part in enumerate(parts):
+                first = number * few
+                mine = slice(first, first + max(0, min(few, kept - at)))
+                part.append({c.name: c.snap(rows[c.name][mine]) for c in self.schema.columns})
+        return [
+            {name: np.concatenate([rows[name] for rows in part]) for name in self.schema.names}
+            for part in _pop_each(parts)
+        ]
+
+
+def _pop_each(parts: list[list[Coded]]) -> Iterator[list[Coded]]:
+    """One after the other, so that what was taken is let go."""
+    while parts:
+        yield parts.pop(0)
+
+
+def _spread_points(count: int, width: int, rng: np.random.Generator) -> Array:
+    """(count, width) in (0, 1), spread evenly."""
+    # Whole nets alone are even in all directions; a first part of one nearly is.
+    sobol = qmc.Sobol(width, rng=rng).random_base2(max(count - 1, 1).bit_length())
+    return np.clip(sobol[:count], _LEAST_CHANCE, 1 - _LEAST_CHANCE)
+
+
+def _shuffle(points: Array, rng: np.random.Generator) -> Array:
+    """The same points, in another order."""
+    return rng.permutation(points)
 
 
 def draw(
@@ -183,12 +222,11 @@ def draw(
     coded = encoding.decode(rows.reshape(-1, encoding.d))
     model = fit(plan, schema, coded, present.ravel(), noise)
     _tell(progress, plan, 0)
-    kept = []
-    for index in range(plan.copies):
-        table = _draw(plan, model, noise)
-        if index < plan.refits:  # later ones have no refit made from them
-            kept.append(table)
-        yield name_copy(index + 1), table
+    tables = _draw(plan, model, noise, tables=plan.copies)
+    kept = tables[: plan.refits]  # of later ones no refit is made
+    for index, table in enumerate(tables, start=1):
+        yield name_copy(index), table
+    del tables
     with ThreadPoolExecutor(threads) as pool:
         # A thread of its own has its own arena of memory, so that one alone is not worth it.
         carry_out = map if min(threads, plan.refits) == 1 else pool.map
@@ -253,15 +291,15 @@ def fit(
         found = _fit_outcome(plan, schema, index, persons, counts, coded, present, noise)
         outcomes.append(found)
         if not drawn.lasting:
-            persons = {**persons, **found.draw_at(persons, uniforms[index])}
+            persons = {**persons, **found.draw(persons, uniforms[index])}
     return Model(schema, population, tuple(outcomes), counts.rows)
 
 
 def _make_persons(population: Population, outcomes: int) -> tuple[Coded, Array]:
     """Quasi-random persons, and (outcomes, N, 3) uniforms by which they have outcomes."""
-    points = quasi_random(population.latents + 3 * outcomes, _POWER)
+    points = quasi_random(population.latents + _UNIFORMS * outcomes, _POWER)
     here, beyond = np.split(points, [population.latents], axis=1)
-    uniforms = ndtr(beyond).reshape(len(points), outcomes, 3).transpose(1, 0, 2)
+    uniforms = ndtr(beyond).reshape(len(points), outcomes, _UNIFORMS).transpose(1, 0, 2)
     return population.draw(here), uniforms
 
 
@@ -309,22 +347,29 @@ def size(plan: StructuredPlan, model: Model) -> int:
     return min(round(model.rows), plan.persons * plan.rows)
 
 
-def _draw(plan: StructuredPlan, model: Model, noise: NoiseSource, add: Add = _add_nothing) -> Coded:
-    """One table. All n·k rows are drawn, whatever the count: no time depends on it."""
-    table, count = model.draw(plan.persons * plan.rows, noise.generator(), add), size(plan, model)
-    return {name: values[:count].copy() for name, values in table.items()}
+def _draw(
+    plan: StructuredPlan,
+    model: Model,
+    noise: NoiseSource,
+    add: Add = _add_nothing,
+    tables: int = 1,
+) -> list[Coded]:
+    """Tables. All n·k rows of each are drawn, whatever the count: no time depends on it."""
+    drawn, kept = plan.persons * plan.rows, size(plan, model)
+    return model.draw(drawn, kept, noise.generator(), add, tables)
 
 
 def _refit(plan: StructuredPlan, schema: Schema, copy: Coded, noise: NoiseSource) -> Coded:
     """A table from a model that was fitted on the rows of a copy."""
     coded, present = _rows_of(plan, copy, noise)
-    return _draw(plan, fit(plan, schema, coded, present, noise), noise)
+    [table] = _draw(plan, fit(plan, schema, coded, present, noise), noise)
+    return table
 
 
 def _make_planting(plan: StructuredPlan, schema: Schema, model: Model) -> Planting:
     if not plan.planted:
         return Planting({})
-    persons = model.draw(1 << _POWER, np.random.default_rng(_SEED))
+    [persons] = model.draw(1 << _POWER, 1 << _POWER, np.random.default_rng(_SEED))
     outcomes = list(zip(plan.outcomes, model.outcomes, strict=True))
     return make_planting(plan.effects, plan.planted, schema, persons, outcomes, model.rows)
 
@@ -333,7 +378,7 @@ def _plant(
     plan: StructuredPlan, model: Model, planting: Planting, run: int, noise: NoiseSource
 ) -> tuple[Coded, Coded]:
     """A table of the model with effects planted, and a table from a model fitted on its rows."""
-    planted = _draw(plan, model, noise, partial(planting.add, run))
+    [planted] = _draw(plan, model, noise, partial(planting.add, run))
     return planted, _refit(plan, model.schema, planted, noise)
 
 
