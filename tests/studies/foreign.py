@@ -34,6 +34,9 @@ table, five coefficients: the pooled half-width over that without privacy, at mo
 estimate without privacy. ARIC's men of the simulator, as in the study `hazard-ratio`: mean
 |Δ log HR|.
 
+How far one person moves a real table's coefficient, and what any Gaussian release then errs at
+least, is in `foreign_influence.py`.
+
 Peers, on the declared coefficients of the same tables and seeds, are described in
 `foreign_peers.py`: a Gaussian copula, MST, AIM; and `maf` and `sliced-wasserstein`. "peer" is the
 best of MST, AIM and the copula; ranks are by root mean square, 1 the best, over the tables where
@@ -56,6 +59,7 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 from tests.studies.foreign_arms import OURS, PEERS
 from tests.studies.foreign_cells import (
+    EPSILONS,
     REAL,
     Cell,
     Job,
@@ -67,11 +71,15 @@ from tests.studies.foreign_cells import (
     table_of,
 )
 from tests.studies.foreign_generators import FROZEN
+from tests.studies.foreign_influence import distance, least_error, most_moved
 from tests.studies.foreign_measures import Answer, errors_of, names_of, slope_of, squares_of
 from tests.studies.foreign_peers import can_run_smartnoise
+from tests.studies.foreign_real import read_table
 from tests.studies.foreign_tables import can_declare_products
 from tests.studies.lni import over_runs
 from tests.support.results import Row, at_most, write
+
+from penstock.privacy.request import advised_delta
 
 Array = NDArray[np.float64]
 Found = dict[Cell, list[Answer]]
@@ -98,7 +106,7 @@ def run() -> Path:
     for (cell, _), answer in kept:
         answers[cell].append(answer)
     found = {cell: given for cell, given in answers.items() if given}
-    rows = [row for cell in found for row in _rows(cell, found)]
+    rows = [row for cell in found for row in _rows(cell, found)] + _influence_rows()
     note = (__doc__ or "").strip().replace("DECLARED", _products_declared())
     return write("foreign", [*rows, *_rank_rows(found)], note)
 
@@ -254,6 +262,26 @@ def _site_rows(cell: Cell, answers: Sequence[Answer]) -> list[Row]:
         holds = None if target is None else share >= target - 2 * se
         rows.append(Row(f"{what}, {cell}", share, se, len(answers), target, holds=holds))
     rows.append(_rms(f"pooled, rms error in real s.e., {cell}", answers, "pooled"))
+    return rows
+
+
+# -- what one person moves -------------------------------------------------------------------------
+
+
+def _influence_rows() -> list[Row]:
+    """Of each real table's named coefficients, the one that one person moves furthest."""
+    rows = []
+    for name in REAL:
+        table = read_table(name)
+        if table is None:
+            continue
+        most = max(most_moved(table), key=lambda influence: influence.moved)
+        what = f"{most.name} of {name}, in s.e.: moved by one person"
+        rows.append(Row(what, most.moved, None, table.n))
+        for epsilon in EPSILONS:
+            mu = distance(epsilon, advised_delta(table.n))
+            what = f"the same: least rms error with or without that person, ε = {epsilon:g}"
+            rows.append(Row(what, least_error(most.moved, mu), None, table.n))
     return rows
 
 

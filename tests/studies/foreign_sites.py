@@ -16,6 +16,7 @@ from tests.studies.foreign_measures import Answer, fit_terms
 from tests.studies.foreign_tables import Table
 from tests.studies.hazard_ratio import log_hazard_ratio
 
+from penstock.mechanisms.structured.settings import FRESH
 from penstock.questions.estimation import Estimate
 from penstock.schema import Coded
 from penstock_server.analysis.combine import combine
@@ -58,7 +59,7 @@ def answer_sites(table: Table, arm: str, epsilon: float, seed: int) -> Answer:
             real[name].append(own[name])
             copies, refits = [f[name] for f in fits], [f[name] for f in again]
             plain = combine(copies)
-            shown = spread(plain, refits, copies)
+            shown = spread(plain, refits, copies, fresh=FRESH if arm == "structured" else 1.0)
             measured[str(number)][name] = Measured(plain, len(refits), shown)
     sites = list(widen_sites(measured).values())
     found: Answer = {}

@@ -7,14 +7,11 @@ from dataclasses import replace
 from penstock.base.text import count_text
 from penstock.mechanisms import Structured
 from penstock.mechanisms.structured.declared import has_model, list_outcomes
+from penstock.mechanisms.structured.settings import FRESH
 from penstock.questions.estimands import Estimand
 from penstock.questions.grammar import Product
 from penstock_server.mechanisms.protocol import EffectClass, Results
 from penstock_server.mechanisms.tables.kind import TableKind
-
-_FRESH = 0.1
-"""Least share of a table's sampling that is new in a refit: its points are spread evenly. Measured
-shares are .1 to .5: what is left counts for the mechanism, so that intervals are not too narrow."""
 
 _HOW = (
     "Each site counted its columns with noise, released how they go together, and drew synthetic "
@@ -85,7 +82,7 @@ class StructuredKind(TableKind[Structured]):
     def load_results(self) -> Results:
         from penstock_server.mechanisms.tables.results import TableResults
 
-        return TableResults(self.study, fresh=_FRESH)
+        return TableResults(self.study, fresh=FRESH)
 
     def tell_how(self) -> str:
         return _HOW

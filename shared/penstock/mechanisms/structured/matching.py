@@ -31,7 +31,12 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.mechanisms.structured.outcomes.protocol import Imagined, OutcomeModel, Referred
+from penstock.mechanisms.structured.outcomes.protocol import (
+    LEAST_INFORMATION,
+    Imagined,
+    OutcomeModel,
+    Referred,
+)
 from penstock.mechanisms.tables.moments import clip_rows, row_unit, whole_vectors
 from penstock.privacy.measurements import WholeSum
 from penstock.privacy.noise.sources import NoiseSource
@@ -49,6 +54,10 @@ reaches furthest, and few reach far; who is clipped is clipped alike in the worl
 
 _FIRST_TAILS, _LAST_TAILS = 0.99, 0.998
 """The same where declared columns have tails: what they tell is there, and worlds know it badly."""
+
+_FURTHER, _AFFORDABLE = (0.98, 0.99, 0.998, 0.9995, 1.0), 0.5
+"""Quantiles that the last rounds try beyond these, while their noise on a coefficient stays below so
+much of its standard error: where persons are many, hardly anybody need be clipped."""
 
 _LEAST_REACH = 0.3
 _HALVED = 5
@@ -137,6 +146,8 @@ def match_outcome(
             question = question.drop(useless)
             found = model.imagine(reference, question.turn)
             weights = _choose_weights(found, chances, question.importance, reach)
+        if last:
+            weights = _reach_further(found, chances, question, weights, reach, sd, count)
         scores = (model.scores(reference, design, coded) @ question.turn) * weights
         told = release_scores(scores, present, per_person, measurement, noise) / count
         found = found.shorten(weights)
@@ -337,6 +348,28 @@ def _choose_weights(imagined: Imagined, chances: Array, importance: Array, reach
     weights = importance / np.sqrt(np.maximum(_quantiles(some, sparse, reach), _LEAST_REACH))
     length = _quantiles(np.sqrt(some**2 @ weights**2)[:, None], sparse, reach)[0]
     return np.asarray(weights / max(length, 1e-9))
+
+
+def _reach_further(
+    imagined: Imagined,
+    chances: Array,
+    question: _Question,
+    weights: Array,
+    reach: float,
+    sd: float,
+    count: float,
+) -> Array:
+    """Weights by which fewer are clipped, as long as noise hardly counts beside who is there."""
+    asked = len(question.terms)
+    scale = np.sqrt(np.maximum(np.diag(question.information), LEAST_INFORMATION) / count)
+    for further in _FURTHER:
+        if further <= reach:
+            continue
+        tried = _choose_weights(imagined, chances, question.importance, further)
+        if np.max(sd / tried[:asked] / scale) > _AFFORDABLE:
+            break
+        weights = tried
+    return weights
 
 
 def _quantiles(values: Array, chances: Array, reach: float) -> Array:

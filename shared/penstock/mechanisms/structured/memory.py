@@ -1,8 +1,7 @@
 """How much memory a release takes at most; :mod:`penstock.mechanisms.memory` has the sum.
 
 T = fits that run at once, each with its rows' scores, one outcome at a time, and with those of the
-quasi-random persons, and of a planted run its two tables; and the copies from whose rows refits
-are made.
+quasi-random persons, and of a planted run its two tables; and the copies, which are drawn together.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from penstock.mechanisms.memory import (
     NUMBER,
     PROGRAM,
     Memory,
-    copies_memory,
     rows_memory,
     tables_memory,
     threads_memory,
@@ -49,10 +47,11 @@ def release_memory(
     fit = NUMBER * (row * plan.persons * plan.rows + _HELD * _IMAGINED * entries)
     at_once = max(1, min(threads, plan.refits))
     # Of a planted run its table, and the one that came of it; these are made one by one.
-    planted = 2 * NUMBER * plan.persons * plan.rows * columns if plan.planted else 0
+    table = NUMBER * plan.persons * plan.rows * columns
+    planted = 2 * table if plan.planted else 0
     return Memory(
         program=PROGRAM + threads_memory(threads),
         rows=rows_memory(plan, schema, dictionary, d),
         released=tables_memory(plan, schema, d),
-        work=at_once * fit + (at_once - 1) * _ARENA + planted + copies_memory(plan, columns),
+        work=at_once * fit + (at_once - 1) * _ARENA + planted + plan.copies * table,
     )

@@ -15,6 +15,11 @@ from penstock.schema import Schema
 
 MOST_PLANTED, MOST_EFFECTS = 48, 20
 
+FRESH = 0.1
+"""Least share of a table's sampling variance that a refit has: its points are spread evenly.
+Measured shares are .1 to .5; what is left counts for the mechanism, so that intervals are not too
+narrow."""
+
 
 @dataclass(frozen=True, slots=True)
 class Structured:
