@@ -59,6 +59,9 @@ _FURTHER, _AFFORDABLE = (0.98, 0.99, 0.998, 0.9995, 1.0), 0.5
 """Quantiles that the last rounds try beyond these, while their noise on a coefficient stays below so
 much of its standard error: where persons are many, hardly anybody need be clipped."""
 
+_TELLING = 6.0
+"""Times the share of persons with an event, at most 1: of whom so many may be clipped."""
+
 _LEAST_REACH = 0.3
 _HALVED = 5
 _STEPS, _FRESH, _FIRST_DAMPING = 14, 2, 1e-3
@@ -141,6 +144,8 @@ def match_outcome(
             question = _ask_all(model, reference.information, number > 0)
         chances, found = model.chances(theta), model.imagine(reference, question.turn)
         reach = _REACH if not model.pairs else _LAST_TAILS if last else _FIRST_TAILS
+        # Of rare events no larger a share is clipped: what persons without one tell is little.
+        reach = 1 - (1 - reach) * min(1.0, _TELLING * model.inform(theta))
         weights = _choose_weights(found, chances, question.importance, reach)
         if len(useless := question.list_useless(sd / weights)):
             question = question.drop(useless)
