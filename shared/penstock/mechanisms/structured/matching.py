@@ -56,7 +56,7 @@ _FIRST_TAILS, _LAST_TAILS = 0.99, 0.998
 """The same where declared columns have tails: what they tell is there, and worlds know it badly."""
 
 _FURTHER, _AFFORDABLE = (0.98, 0.99, 0.998, 0.9995, 1.0), 0.5
-"""Quantiles that the last rounds try beyond these, while their noise on a coefficient stays below so
+"""Quantiles that the last rounds try beyond these, while the noise on a coefficient stays below so
 much of its standard error: where persons are many, hardly anybody need be clipped."""
 
 _TELLING = 6.0

@@ -193,7 +193,7 @@ def _spread_points(count: int, width: int, rng: np.random.Generator) -> Array:
 
 def _shuffle(points: Array, rng: np.random.Generator) -> Array:
     """The same points, in another order."""
-    return rng.permutation(points)
+    return np.asarray(rng.permutation(points))
 
 
 def draw(
