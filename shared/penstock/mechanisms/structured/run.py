@@ -188,7 +188,7 @@ def _spread_points(count: int, width: int, rng: np.random.Generator) -> Array:
     """(count, width) in (0, 1), spread evenly."""
     # Whole nets alone are even in all directions; a first part of one nearly is.
     sobol = qmc.Sobol(width, rng=rng).random_base2(max(count - 1, 1).bit_length())
-    return np.clip(sobol[:count], _LEAST_CHANCE, 1 - _LEAST_CHANCE)
+    return np.asarray(np.clip(sobol[:count], _LEAST_CHANCE, 1 - _LEAST_CHANCE))
 
 
 def _shuffle(points: Array, rng: np.random.Generator) -> Array:
