@@ -140,4 +140,7 @@ def test_a_replay_is_coarse(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with coarsely():
         run(study.mechanism, planned(study), Encoding(study.schema), everybody)
     assert powers
-    assert max(powers) <= 5
+    # Rows themselves are drawn by such points, too: as many as the copies have, coarse or not.
+    places = study.persons * study.schema.max_rows_per_person * study.mechanism.copies
+    rows = places if name == "structured" else 0
+    assert max(powers) <= max(5, rows.bit_length())
