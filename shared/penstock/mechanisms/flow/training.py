@@ -290,7 +290,7 @@ class Descent:
     """One training between its gradients, a session: batches, Adam, projection, average.
 
     A query is about who takes part in the step (None: everyone); what they contribute are their
-    clipped gradients at :attr:`parameters`, of which :meth:`trained` picks those that are trained.
+    clipped gradients at ``parameters``, of which :meth:`trained` picks those that are trained.
 
     Args:
         n: persons, public; noise: source of the batches.
