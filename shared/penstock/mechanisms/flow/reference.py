@@ -283,7 +283,7 @@ class TorchFlows:
     def clipped_sum(
         self, data: Held, who: Sequence[Indices] | None, clips: Sequence[float]
     ) -> Array:
-        """Each fit's clipped sum, (r, p); see :meth:`~penstock.mechanisms.flow.protocol.Flow.clipped_sum`."""
+        """Each fit's clipped sum, (r, p), as the protocol has it."""
         n, k = data.rows.shape[1:3]
         data = data if who is None else data.chosen(who)
         inside = [inner_clip(clip, self.arch, n) for clip in clips]

@@ -92,7 +92,8 @@ def write_dictionary(
 
 
 def write_study(study: Study, mechanisms: Registry = MECHANISMS) -> str:
-    """A complete, commented study file: :func:`~penstock.study.toml.study_file.parse_study` reads it back."""
+    """A complete, commented study file, which
+    :func:`~penstock.study.toml.study_file.parse_study` reads back."""
     head = {
         f.name: getattr(study, f.name)
         for f in fields(study)
