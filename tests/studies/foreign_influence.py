@@ -21,10 +21,12 @@ from scipy.special import ndtr
 from tests.studies.foreign_measures import Fit, fit_terms
 from tests.studies.foreign_tables import Table
 
+from penstock.privacy.accounting import gaussian
+
 Array = NDArray[np.float64]
 
 _TRIED = 6
-"""Persons of each coefficient who are left out, those of the most leverage first."""
+"""Persons who are left out, one by one, for each coefficient: who lie furthest off come first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +58,8 @@ def least_error(moved: float, mu: float) -> float:
 
 
 def distance(epsilon: float, delta: float) -> float:
-    """μ of the Gaussian mechanism that is (ε, δ)-private, exactly (Balle & Wang 2018)."""
-
-    def over(mu: float) -> float:
-        first = ndtr(-epsilon / mu + mu / 2)
-        return float(first - np.exp(epsilon) * ndtr(-epsilon / mu - mu / 2) - delta)
-
-    return float(brentq(over, 1e-3, 20.0))
+    """μ of the Gaussian mechanism that is (ε, δ)-private, exactly."""
+    return float(brentq(lambda mu: gaussian.delta(mu, epsilon) - delta, 1e-3, 20.0))
 
 
 def _furthest(table: Table, column: str) -> Array:

@@ -60,7 +60,8 @@ _FURTHER, _AFFORDABLE = (0.98, 0.99, 0.998, 0.9995, 1.0), 0.5
 much of its standard error: where persons are many, hardly anybody need be clipped."""
 
 _TELLING = 6.0
-"""Times the share of persons with an event, at most 1: of whom so many may be clipped."""
+"""Where the event is rare, fewer may be clipped: this times the share of persons who have it, where
+that is below 1. Else every event would lie beyond the clip."""
 
 _LEAST_REACH = 0.3
 _HALVED = 5
@@ -144,7 +145,7 @@ def match_outcome(
             question = _ask_all(model, reference.information, number > 0)
         chances, found = model.chances(theta), model.imagine(reference, question.turn)
         reach = _REACH if not model.pairs else _LAST_TAILS if last else _FIRST_TAILS
-        # Of rare events no larger a share is clipped: what persons without one tell is little.
+        # Who has a rare event tells most, and lies furthest out.
         reach = 1 - (1 - reach) * min(1.0, _TELLING * model.inform(theta))
         weights = _choose_weights(found, chances, question.importance, reach)
         if len(useless := question.list_useless(sd / weights)):

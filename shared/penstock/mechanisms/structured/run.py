@@ -152,8 +152,8 @@ class Model:
         """Tables of so many rows, of which the first ``kept`` are kept; ``add``: what is planted.
 
         Points are spread evenly (a scrambled Sobol sequence) over the rows of all tables, and
-        dealt out to them at random: each of several varies as one of independent rows does, and
-        their mean hardly, nor does a single one.
+        given to them at random. Of several tables each varies as one of independent rows does, but
+        their mean varies little. A single table varies little, too.
         """
         outcomes, each = _UNIFORMS * len(self.outcomes), max(1, _ROWS_AT_ONCE // tables)
         parts: list[list[Coded]] = [[] for _ in range(tables)]
