@@ -92,9 +92,9 @@ def demo(
     """See all of it work: simulated cohorts with a known truth, real processes, a report.
 
     Does blood pressure raise the hazard of cardiovascular disease, after age and cholesterol?
-    Each site answers with synthetic rows at the ε you name (or, with gibbs, with coefficients
-    only); the report shows the truth beside. With trajectory: how does blood pressure go on
-    from visit to visit, and how do two groups of patients part?
+    Each site answers with synthetic rows at the ε you name (or, with gibbs and scoring, with
+    coefficients only); the report shows the truth beside. With trajectory: how does blood pressure
+    go on from visit to visit, and how do two groups of patients part?
     """
     check = Checks("demo")
     check.choice("--mechanism", mechanism, tuple(SCENARIOS))

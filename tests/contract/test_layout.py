@@ -51,8 +51,8 @@ def test_what_is_run_by_name_has_a_run(module: str) -> None:
 ROLES = {
     # The same part of every mechanism, and of every model on either side of a table.
     "body", "codebook", "exports", "kind", "mechanism", "memory", "plan", "protocol", "registry",
-    "results", "run", "settings", "uploaded",
-    "cox", "linear", "logistic", "mean", "poisson",
+    "results", "run", "settings",
+    "cox", "linear", "logistic", "mean", "multinomial", "negative_binomial", "ordinal", "poisson",
     # Flower's two ends.
     "runner",
 }  # fmt: skip

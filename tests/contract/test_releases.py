@@ -155,7 +155,7 @@ def test_what_is_charged_is_recomputed(mechanism: Settings) -> None:
 def test_paths_go_where_the_couplings_lead(tmp_path: Path) -> None:
     """Columns without a grid come back as they were, and so the couplings a site's paths took."""
     columns = (SCHEMA["visit"], *(Column(n, "continuous", lower=0, upper=1) for n in "xy"))
-    mechanism = replace(QUICK, path_times=5, paths=200)
+    mechanism = replace(QUICK, path_times=5, paths=200, dependence="inferred")
     study = made.study(mechanism, schema=replace(SCHEMA, columns=columns), estimands=())
     rng = np.random.default_rng(1)
     rows = made.rows

@@ -23,6 +23,7 @@ SETTINGS = {
     "sliced-wasserstein": "SlicedWasserstein",
     "trajectory": "Trajectory",
     "gibbs": "Gibbs",
+    "scoring": "Scoring",
 }
 """The class of each mechanism's settings."""
 
@@ -50,6 +51,12 @@ KNOWN = {
         "mechanisms/gibbs/exports.py",
         "mechanisms/gibbs/kind.py",
         "mechanisms/gibbs/results.py",
+    },
+    "scoring": {
+        *REGISTRIES,
+        "mechanisms/scoring/exports.py",
+        "mechanisms/scoring/kind.py",
+        "mechanisms/scoring/results.py",
     },
 }
 """The files of the coordinator that name each mechanism."""

@@ -30,7 +30,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,7 @@ from penstock.mechanisms import (
     MECHANISMS,
     Gibbs,
     Maf,
+    Scoring,
     Settings,
     SlicedWasserstein,
     Structured,
@@ -87,17 +88,28 @@ STUDIES: dict[str, Settings] = {
     "presampled": SlicedWasserstein("presampled", 2, 1, 4, bases=2),
     "structured": Structured(copies=2, refits=2, planted=0),
     "trajectory": Trajectory(
-        "visit", copies=2, refits=1, particles=6, paths=5, path_times=9, steps=4
+        "visit",
+        copies=2,
+        refits=1,
+        particles=6,
+        paths=5,
+        path_times=9,
+        steps=4,
+        dependence="inferred",
     ),
+    "visits": Trajectory("visit", copies=2, refits=1, particles=6, paths=5, path_times=9),
     "gibbs": Gibbs(),
     "chain": Gibbs(steps=60, ridge=5.0),
+    "scoring": Scoring(),
 }
 
 
 def schema_of(name: str) -> Schema:
     """One row for each person where batches need it; else up to two. An outcome where there is a
     model of it."""
-    columns = (*COLUMNS, *OUTCOME) if name == "structured" else COLUMNS
+    columns = (*COLUMNS, *OUTCOME) if name in ("structured", "scoring") else COLUMNS
+    if name == "visits":
+        columns = tuple(replace(c, varies=c.name != "smoker") for c in COLUMNS)
     return Schema(columns, person="patient", max_rows_per_person=1 if name == "resampled" else 2)
 
 
@@ -124,7 +136,7 @@ def rows_of(name: str) -> str:
 def study_of(name: str, world: World) -> Study:
     """The question that is put to the site of this name."""
     mechanism = STUDIES[name]
-    asked = {"structured": (HAZARD, MEAN)}.get(name, (SLOPE, MEAN))
+    asked = {"structured": (HAZARD, MEAN), "scoring": (HAZARD, SLOPE)}.get(name, (SLOPE, MEAN))
     return world.study(
         name=name,
         schema=schema_of(name),
@@ -291,7 +303,7 @@ def table_record(table: pa.Table, study: Study) -> dict[str, Any]:
         "columns": [f"{f.name}: {f.type}{'' if f.nullable else ' not null'}" for f in table.schema],
         "copies": {str(k): int((kinds == k).sum()) for k in np.unique(kinds)},
     }
-    if isinstance(study.mechanism, Gibbs):
+    if isinstance(study.mechanism, Gibbs | Scoring):
         return found | {"answer": table.to_pydict()}
     labels = {"copies": kinds > 0, "refits": kinds < 0, "neither": kinds == 0}
     values = {

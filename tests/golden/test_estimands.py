@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,13 @@ import pandas as pd
 import pytest
 from lifelines import CoxPHFitter
 from numpy.typing import NDArray
+from statsmodels.discrete.discrete_model import MNLogit, NegativeBinomial, Poisson
+from statsmodels.miscmodels.ordinal_model import OrderedModel
 
 from penstock.base.errors import PenstockError
 from penstock.questions.estimands import Estimand
 from penstock.questions.estimation import Estimate, estimate
+from penstock.questions.fits import TABLE_MODELS
 from penstock.schema import Column, Schema
 from penstock_server.analysis.combine import combine
 from penstock_server.analysis.refits import Spread, spread, widened
@@ -39,9 +43,18 @@ SCHEMA = Schema(
         Column("ecog", "ordered", levels=("0", "1", "2", "3"), nullable=True),
         Column("ward", "categorical", levels=("a", "b", "c")),
         Column("visits", "integer", lower=0.0, upper=100.0),
+        Column("pain", "ordered", levels=("none", "some", "much", "most")),
     )
 )
-OUTCOMES = {"ols": "time", "logistic": "dead", "cox": "time", "poisson": "visits"}
+OUTCOMES = {
+    "ols": "time",
+    "logistic": "dead",
+    "cox": "time",
+    "poisson": "visits",
+    "negative-binomial": "visits",
+    "ordinal": "pain",
+}
+COUNTS = ("poisson", "negative-binomial")
 
 
 def lung() -> dict[str, Array]:
@@ -59,6 +72,7 @@ def lung() -> dict[str, Array]:
         "ecog": column("ph.ecog"),
         "ward": (np.arange(len(rows)) % 3).astype(float),
         "visits": (np.arange(len(rows)) * 7 % 11).astype(float),
+        "pain": (np.arange(len(rows)) * 5 % 7 // 2).astype(float),
     }
 
 
@@ -73,6 +87,7 @@ def cohort(**changed: Array) -> dict[str, Array]:
         "ecog": rng.integers(0, 4, n).astype(float),
         "ward": rng.integers(0, 3, n).astype(float),
         "visits": rng.poisson(2.0, n).astype(float),
+        "pain": rng.integers(0, 4, n).astype(float),
         **changed,
     }
 
@@ -161,10 +176,21 @@ DEGENERATE: list[tuple[str, str, dict[str, Array]]] = [
     ("cox", "negative", {"time": -LINE}),
     ("ols", "outcome is constant", {"time": np.ones(N)}),
     ("ols", "linear function", {"time": LINE, "age": LINE}),
-    ("poisson", "too few events: 0", {"visits": np.zeros(N)}),
-    ("poisson", "not a count", {"visits": LINE}),
-    ("poisson", "not a count", {"visits": -np.ones(N)}),
-    ("poisson", "not a count", {"visits": np.full(N, 1e300)}),
+    *(
+        (model, problem, {"visits": visits})
+        for model in COUNTS
+        for problem, visits in (
+            ("too few events: 0", np.zeros(N)),
+            ("not a count", LINE),
+            ("not a count", -np.ones(N)),
+            ("not a count", np.full(N, 1e300)),
+        )
+    ),
+    ("ordinal", "too few rows beside one level: 0", {"pain": np.ones(N)}),
+    ("ordinal", "other values than levels", {"pain": LINE}),
+    ("ordinal", "other values than levels", {"pain": -np.ones(N)}),
+    ("ordinal", "other values than levels", {"pain": np.arange(N) * 1e6}),
+    ("ordinal", "separation", {"age": LINE, "pain": np.floor(LINE * 3.99)}),
     ("logistic", "separation", {"age": LINE, "dead": (LINE > 0.5).astype(float)}),
     ("cox", "separation", {"age": LINE, "time": 2 - LINE, "dead": np.ones(N)}),
     *(
@@ -244,6 +270,110 @@ def test_poisson_agrees_with_dobsons_trial() -> None:
         got = estimate(frame, schema, ask("poisson", "ward", "ecog", level=level))
         assert got.estimate == pytest.approx(coefficient, abs=5e-5)
         assert math.sqrt(2 * got.variance) == pytest.approx(se, abs=5e-5)
+
+
+# Rates, and counts that vary more ----------------------------------------------------------------
+
+
+def falls(more: float, seed: int = 3) -> dict[str, Array]:
+    """Counts of 200 persons over ``time``; ``more``: the variance of a rate."""
+    frame, rng = cohort(), np.random.default_rng(seed)
+    rate = np.exp(0.03 * (frame["age"] - 60) - 0.4 * frame["sex"])
+    rate = rate * (rng.gamma(1 / more, more, N) if more else 1.0)
+    frame["time"] = frame["time"] + 0.1
+    frame["visits"] = rng.poisson(3 * frame["time"] * rate).astype(float)
+    return frame
+
+
+@pytest.mark.parametrize("exposure", ["", "time"])
+@pytest.mark.parametrize("model", COUNTS)
+@pytest.mark.parametrize("more", [0.05, 0.5, 3.0])
+def test_counts_and_rates_agree_with_statsmodels(model: str, more: float, exposure: str) -> None:
+    frame = falls(more)
+    x = np.column_stack([np.ones(N), frame["sex"], frame["age"] - 60])
+    made = {"poisson": Poisson, "negative-binomial": NegativeBinomial}[model]
+    peer = made(frame["visits"], x, exposure=frame["time"] if exposure else None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        # Its own steps, from near its maximum until they no longer move.
+        first = peer.fit(disp=0, maxiter=1000)
+        found = peer.fit(start_params=first.params, method="newton", tol=1e-15, disp=0)
+    asked = Estimand("x", model, "visits", "age", adjust=("sex",), exposure=exposure)
+    got = estimate(frame, SCHEMA, asked)
+    assert got.problem is None
+    assert got.estimate == pytest.approx(found.params[2], rel=1e-8)
+    assert got.variance == pytest.approx(found.cov_params()[2, 2], rel=1e-8)
+    assert got.events == frame["visits"].sum()
+
+
+def test_a_rate_ratio_of_two_groups_is_a_ratio_of_rates() -> None:
+    """log(Σy₁/Σt₁) − log(Σy₀/Σt₀), with variance 1/Σy₁ + 1/Σy₀; and none without an exposure."""
+    frame = falls(0.0)
+    (y1, t1), (y0, t0) = (
+        (frame["visits"][frame["sex"] == s].sum(), frame["time"][frame["sex"] == s].sum())
+        for s in (1, 0)
+    )
+    got = estimate(frame, SCHEMA, Estimand("x", "poisson", "visits", "sex", exposure="time"))
+    assert got.estimate == pytest.approx(math.log(y1 / t1 / (y0 / t0)), rel=1e-10)
+    assert got.variance == pytest.approx(1 / y1 + 1 / y0, rel=1e-9)
+    other = estimate(frame, SCHEMA, ask("poisson", "sex"))
+    assert abs(other.estimate - got.estimate) > 0.05
+
+
+@pytest.mark.parametrize("exposure", ["", "time"])
+def test_counts_that_vary_no_more_have_the_poisson_fit(exposure: str) -> None:
+    """α's maximum is 0, with words in the report and the same numbers here."""
+    frame = falls(0.0)
+    frame["visits"] = np.round(3 * frame["time"]) if exposure else np.arange(N) % 2 + 1.0
+    own, plain = (
+        estimate(frame, SCHEMA, Estimand("x", model, "visits", "age", exposure=exposure))
+        for model in ("negative-binomial", "poisson")
+    )
+    assert plain.problem is None
+    assert own == plain
+
+
+def test_a_rate_whose_times_are_left_out_varies_more() -> None:
+    frame = falls(0.0)
+    one, other = (
+        estimate(frame, SCHEMA, Estimand("x", "negative-binomial", "visits", "age", exposure=by))
+        for by in ("time", "")
+    )
+    assert other.variance > 1.5 * one.variance
+
+
+@pytest.mark.parametrize("model", COUNTS)
+@pytest.mark.parametrize("wrong", [0.0, -1.0])
+def test_a_row_without_an_exposure_has_no_rate(model: str, wrong: float) -> None:
+    frame = falls(0.5)
+    asked = Estimand("x", model, "visits", "age", exposure="time")
+    frame["time"][3] = np.nan
+    assert estimate(frame, SCHEMA, asked).n == N - 1
+    frame["time"][3] = wrong
+    assert estimate(frame, SCHEMA, asked).problem == "an exposure is not above 0"
+
+
+def test_counts_that_are_nearly_all_nothing_have_no_dispersion() -> None:
+    """One person has all of them: α grows without limit, or the term is not identified."""
+    counts = np.zeros(N)
+    counts[5] = 4000.0
+    got = estimate(cohort(visits=counts), SCHEMA, ask("negative-binomial", "age", "sex"))
+    assert got.problem is not None
+
+
+@pytest.mark.parametrize("more", [0.0, 0.3, 3.0])
+@pytest.mark.parametrize("model", COUNTS)
+def test_no_table_of_counts_has_less_variance_than_is_believed(model: str, more: float) -> None:
+    """The bound is of any table within the bounds; one that comes near it: a term at its ends, and
+    as many events as there can be."""
+    asked = ask(model, "sex")
+    for seed in range(5):
+        frame = falls(more, seed) | {"sex": (np.arange(N) % 2).astype(float)}
+        frame["visits"] = np.minimum(frame["visits"], 100)
+        least = TABLE_MODELS.of(model).least_variance(SCHEMA, asked, N)
+        assert estimate(frame, SCHEMA, asked).variance > least
+        full = frame | {"visits": np.full(N, 100.0)}
+        assert estimate(full, SCHEMA, asked).variance == pytest.approx(least, rel=1e-6)
 
 
 @pytest.mark.parametrize("outcome", ["age", "time", "dead"])
@@ -416,3 +546,129 @@ def test_a_cox_fit_climbs_where_a_covariate_has_a_long_tail() -> None:
     fit = CoxPHFitter().fit(frame, "t", "e", fit_options={"step_size": 0.2, "precision": 1e-10})
     assert found.estimate == pytest.approx(fit.params_["x"], rel=1e-5)
     assert found.variance == pytest.approx(fit.variance_matrix_.to_numpy()[0, 0], rel=1e-4)
+
+
+# Levels ------------------------------------------------------------------------------------------
+
+
+def pains(seed: int = 4, cuts: tuple[float, ...] = (-1.0, 0.2, 1.5)) -> dict[str, Array]:
+    frame, rng = cohort(), np.random.default_rng(seed)
+    latent = 0.08 * (frame["age"] - 60) - 0.6 * frame["sex"] + rng.logistic(size=N)
+    frame["pain"] = np.searchsorted(cuts, latent).astype(float)
+    return frame
+
+
+def logits(theta: Array, level: Array, x: Array) -> tuple[Array, Array]:
+    """Score and information of a proportional odds model as it is defined, P = F(τ) − F(τ′), by
+    differences that complex numbers make exact, then by differences of these."""
+    cuts, count = len(theta) - x.shape[1], x.shape[1]
+
+    def score(at: Array) -> Array:
+        found = []
+        for j in range(len(at)):
+            moved = at + 1e-30j * np.eye(len(at))[j]
+            upper = np.concatenate([moved[:cuts], [300.0]])[level] - x @ moved[cuts:]
+            lower = np.concatenate([[-300.0], moved[:cuts]])[level] - x @ moved[cuts:]
+            value = np.log(1 / (1 + np.exp(-upper)) - 1 / (1 + np.exp(-lower))).sum()
+            found.append(value.imag / 1e-30)
+        return np.array(found)
+
+    steps = 1e-5 * np.eye(len(theta))
+    bent = [(score(theta - s) - score(theta + s)) / 2e-5 for s in steps]
+    assert cuts + count == len(theta)
+    return score(theta), (np.array(bent) + np.array(bent).T) / 2
+
+
+@pytest.mark.parametrize("seed", [4, 5])
+def test_a_common_odds_ratio_agrees_with_statsmodels(seed: int) -> None:
+    """Its own steps end where differences no longer tell, so two of Newton's follow, with the
+    likelihood's derivatives as it is defined."""
+    frame = pains(seed)
+    x = np.column_stack([frame["sex"], frame["age"] - 60])
+    peer = OrderedModel(frame["pain"], x, distr="logit")
+    found = peer.fit(method="bfgs", disp=0, maxiter=500)
+    cuts = np.asarray(peer.transform_threshold_params(found.params))[1:-1]
+    theta, level = np.concatenate([cuts, found.params[:2]]), frame["pain"].astype(int)
+    for _ in range(2):
+        score, information = logits(theta, level, x)
+        theta = theta + np.linalg.solve(information, score)
+    assert np.abs(theta[3:] / found.params[:2] - 1).max() < 1e-3
+    for at, term, other in ((4, "age", "sex"), (3, "sex", "age")):
+        got = estimate(frame, SCHEMA, ask("ordinal", term, other))
+        assert got.problem is None
+        assert got.events is None
+        assert got.estimate == pytest.approx(theta[at], rel=1e-8)
+        assert got.variance == pytest.approx(np.linalg.inv(information)[at, at], rel=1e-8)
+
+
+def test_levels_that_nobody_has_change_nothing() -> None:
+    """They have no cutpoint: the others are numbered anew."""
+    frame = pains(cuts=(-1.0, 0.2))
+    apart = frame | {"pain": np.array([0.0, 2.0, 3.0])[frame["pain"].astype(int)]}
+    one, other = (estimate(f, SCHEMA, ask("ordinal", "age", "sex")) for f in (frame, apart))
+    assert one.problem is None
+    assert one == other
+
+
+def test_two_levels_have_the_logistic_fit() -> None:
+    frame = pains(cuts=(0.3,))
+    frame["dead"] = frame["pain"]
+    one, other = (
+        estimate(frame, SCHEMA, ask(model, "age", "sex")) for model in ("ordinal", "logistic")
+    )
+    assert one.estimate == pytest.approx(other.estimate, rel=1e-9)
+    assert one.variance == pytest.approx(other.variance, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    "cuts", [(0.0,), (-1.0, 1.0), (-1.0, 0.2, 1.5), (-0.01, 0.0, 0.01)], ids=str
+)
+def test_no_table_of_levels_has_less_variance_than_is_believed(cuts: tuple[float, ...]) -> None:
+    """A term at its ends, half of the rows at either."""
+    asked = ask("ordinal", "sex")
+    for seed in range(5):
+        frame = pains(seed, cuts) | {"sex": (np.arange(N) % 2).astype(float)}
+        got, least = (
+            estimate(frame, SCHEMA, asked),
+            TABLE_MODELS.of("ordinal").least_variance(SCHEMA, asked, N),
+        )
+        assert got.problem is None
+        assert least <= got.variance <= 8 * least
+
+
+@pytest.mark.parametrize("level", ["b", "c", "d"])
+def test_a_relative_risk_ratio_agrees_with_statsmodels(level: str) -> None:
+    """Whichever level is asked about, all have coefficients."""
+    frame, rng = cohort(), np.random.default_rng(6)
+    x = np.column_stack([np.ones(N), frame["sex"], (frame["age"] - 60) / 5])
+    truth = np.array([[0, 0, 0], [0.2, -0.6, 0.3], [-0.3, 0.5, 0.0], [-0.5, 0.0, -0.5]])
+    frame["left"] = (x @ truth.T + rng.gumbel(size=(N, 4))).argmax(axis=1).astype(float)
+    peer = MNLogit(frame["left"], x).fit(method="newton", tol=1e-15, disp=0)
+    schema = Schema((*SCHEMA.columns, Column("left", "categorical", levels=tuple("abcd"))))
+    place = "abcd".index(level) - 1
+    variance = np.asarray(peer.cov_params())[3 * place + 2, 3 * place + 2]
+    asked = Estimand("x", "multinomial", "left", "age", 5.0, ("sex",), outcome_level=level)
+    got = estimate(frame, schema, asked)
+    assert got.problem is None
+    assert got.estimate == pytest.approx(peer.params[2, place], rel=1e-8)
+    assert got.variance == pytest.approx(variance, rel=1e-8)
+    assert TABLE_MODELS.of("multinomial").least_variance(schema, asked, N) < got.variance
+    few = frame | {"left": np.where(frame["left"] == place + 1, 0.0, frame["left"])}
+    assert "too few rows of the level" in str(estimate(few, schema, asked).problem)
+    spread = frame | {"left": frame["age"]}
+    assert estimate(spread, schema, asked).problem == "the outcome has other values than levels"
+
+
+def test_a_level_of_two_has_the_logistic_fit() -> None:
+    frame = pains(cuts=(0.3,))
+    schema = Schema((*SCHEMA.columns, Column("left", "categorical", levels=tuple("ab"))))
+    frame["dead"] = frame["left"] = frame["pain"]
+    one = Estimand("x", "multinomial", "left", "age", adjust=("sex",), outcome_level="b")
+    found = estimate(frame, schema, one)
+    other = estimate(frame, schema, ask("logistic", "age", "sex"))
+    assert found.estimate == pytest.approx(other.estimate, rel=1e-9)
+    assert found.variance == pytest.approx(other.variance, rel=1e-9)
+    least = (
+        TABLE_MODELS.of(e.model).least_variance(schema, e, N) for e in (one, ask("logistic", "age"))
+    )
+    assert len(set(least)) == 1

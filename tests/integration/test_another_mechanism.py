@@ -190,7 +190,7 @@ def test_its_study_is_drafted_written_read_and_explained(world: World) -> None:
     assert describe_cost(study, WITH_MEAN).startswith("costs each site ε = 2")
     text = policy_template(WITH_MEAN)
     assert re.search(r'^#   "column-mean" +no rows: one number$', text, re.MULTILINE)
-    assert "one of six" in text
+    assert "one of seven" in text
 
 
 def test_the_closed_list_refuses_it(world: World) -> None:
@@ -264,7 +264,7 @@ PLANTED = """\
     from penstock.study.study import Study
     from penstock_client.site.policy import read_policy
     from penstock_client.work import worker
-    closed = ("structured", "maf", "sliced-wasserstein", "trajectory", "gibbs")
+    closed = ("structured", "maf", "sliced-wasserstein", "trajectory", "gibbs", "scoring")
     assert MECHANISMS.names == closed, MECHANISMS.names
     assert not [name for name in Hook.asked if "column_mean" in name]
     import column_mean_for_penstock  # it could be had: it lies on the path

@@ -643,6 +643,7 @@ def test_a_sound_study_is_read_back(study):
         ("sliced-wasserstein", (), "synthetic tables"),
         ("trajectory", ("--time", "age"), "particles at each of 10 time points of age"),
         ("gibbs", (), "coefficients with covariance, and no table"),
+        ("scoring", (), "comes back: no table, but"),
     ],
 )
 def test_a_draft_of_another_mechanism_can_be_checked(study, mechanism, more, words):
@@ -658,7 +659,7 @@ def test_an_unknown_mechanism_is_refused(study):
     join, path = study.parent / "a" / "join.json", study.parent / "other.toml"
     names = ("--name", "s2", "--site", "a", "--out", path)
     said = penstock("study", "new", join, *names, "--mechanism", "gan", code=2)
-    assert "one of structured, maf, sliced-wasserstein, trajectory, gibbs" in said.err
+    assert "one of structured, maf, sliced-wasserstein, trajectory, gibbs, scoring" in said.err
     assert not path.exists()
 
 

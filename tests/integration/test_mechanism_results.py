@@ -34,6 +34,7 @@ WRITTEN = {
         "couplings.parquet",
     ),
     "gibbs": ("coefficients.csv", "coefficients.json"),
+    "scoring": ("coefficients.csv", "coefficients.json"),
 }
 
 
@@ -67,7 +68,7 @@ def test_every_mechanism_has_its_files(coordinator, name, tmp_path):
     page = (tmp_path / "report.html").read_text()
     assert ("Marginals with paths" in page) == (name == "trajectory")
     described = json.loads((tmp_path / "dictionary.json").read_text())
-    assert described["synthetic"] == (name != "gibbs")
+    assert described["synthetic"] == (name not in ("gibbs", "scoring"))
 
 
 @pytest.mark.parametrize("name", WRITTEN)

@@ -24,7 +24,7 @@ from tests.support.carried_out import shape_of
 from tests.support.local import network, run
 
 from penstock.base.errors import InvalidInput, Refused
-from penstock.mechanisms import MECHANISMS, Gibbs, SlicedWasserstein, Trajectory
+from penstock.mechanisms import MECHANISMS, Gibbs, Scoring, SlicedWasserstein, Trajectory
 from penstock.mechanisms.gibbs.settings import answer_terms
 from penstock.mechanisms.plans import plan
 from penstock.privacy.accounting.accountant import epsilon
@@ -56,6 +56,7 @@ STUDIES = {
     "trajectory": PATHS,
     "gibbs": Gibbs(),
     "chain": Gibbs(steps=60, ridge=5.0),
+    "scoring": Scoring(),
 }
 EVERYWHERE = ("maf", "sketch", "trajectory", "gibbs")
 """The others run at site a alone."""
@@ -68,6 +69,7 @@ LABELS = {
     "trajectory": ["start", "particles"],
     "gibbs": ["summaries", "curvature", "information", "Langevin chain"],
     "chain": ["summaries", "curvature", "information", "Langevin chain"],
+    "scoring": ["margins", "moments", *(f"outcome, round {i}" for i in range(1, 7))],
 }
 KINDS = {"resampled": "fixed-size-gaussian", "trajectory": "poisson-gaussian",
          "chain": "noisy-descent"}  # fmt: skip

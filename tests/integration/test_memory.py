@@ -37,6 +37,7 @@ SHORT: dict[str, dict[str, object]] = {
     "structured": {"copies": 1, "refits": 1},
     "trajectory": {"copies": 1, "refits": 1, "steps": 4},
     "gibbs": {},
+    "scoring": {},
 }
 """As long as it takes for a peak: what memory does not depend on is short."""
 
@@ -54,8 +55,11 @@ SHORT: dict[str, dict[str, object]] = {
         ("structured", 450, 8, 2, {}),
         ("structured", 5000, 12, 2, {"planted": 2, "effects": ("t ~ x2:x3",)}),
         ("trajectory", 1667, 20, 1, {}),
-        ("trajectory", 200, 5, 1, {"particles": 300}),
+        ("trajectory", 1667, 20, 1, {"dependence": "inferred"}),
+        ("trajectory", 200, 5, 1, {"particles": 300, "dependence": "inferred"}),
+        ("trajectory", 3000, 8, 1, {}),
         ("gibbs", 5000, 20, 1, {}),
+        ("scoring", 5000, 20, 1, {}),
     ],
 )
 def test_a_worker_delivers_within_the_memory_that_is_planned(

@@ -177,10 +177,10 @@ def test_what_is_clamped_beside_missing_values_is_still_accepted_first(home):
     assert "add --accept" in penstock("site", "check", "-d", folder, code=2).err
 
 
-def test_the_first_policy_did_not_say_that_it_allows_one_mechanism_of_five(home):
+def test_the_first_policy_did_not_say_that_it_allows_one_mechanism_of_six(home):
     folder = site(home)
     text = (folder / "policy.toml").read_text()
-    assert "one of five" in text
+    assert "one of six" in text
     assert "To allow more, add their names" in text
     assert read_policy(SitePaths(folder).policy).mechanisms == ("structured",)
     meaning, remedy = explain("mechanism")

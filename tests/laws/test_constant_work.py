@@ -23,15 +23,18 @@ from numpy.typing import NDArray
 from tests.support.carried_out import release
 from tests.support.traces import code_of, instructions_of, opcodes_of, trace_of
 
-from penstock.mechanisms import Gibbs, Maf, SlicedWasserstein, Structured, Trajectory
+from penstock.mechanisms import Gibbs, Maf, Scoring, SlicedWasserstein, Structured, Trajectory
+from penstock.mechanisms.copula import densities, population
 from penstock.mechanisms.flow import engine, kernel
 from penstock.mechanisms.flow.architecture import Architecture, active
 from penstock.mechanisms.flow.engine import make_flow
 from penstock.mechanisms.plans import plan
 from penstock.mechanisms.sliced_wasserstein import flow as sliced_flow
-from penstock.mechanisms.structured import densities, matching, population
+from penstock.mechanisms.structured import matching
 from penstock.mechanisms.structured import run as structured
+from penstock.mechanisms.structured.outcomes import baselines
 from penstock.mechanisms.tables import fitting, margins, moments
+from penstock.mechanisms.trajectory import dependence
 from penstock.privacy import measurements
 from penstock.privacy.noise.sources import NOBODY, SeededNoise, batch_size, poisson_batch
 from penstock.privacy.request import PrivacyRequest
@@ -52,6 +55,7 @@ SCHEMA = Schema(
         Column("stage", "ordered", levels=("i", "ii", "iii")),
         Column("site", "categorical", levels=("a", "b", "c")),
         Column("ldl", "continuous", 1.0, 9.0, nullable=True),
+        Column("falls", "integer", 0, 20),
         Column("years", "duration", 0.0, 10.0, event="died"),
         Column("died", "event"),
     ),
@@ -69,6 +73,7 @@ def coded_rows() -> Coded:
         "stage": rng.integers(0, 3, n).astype(float),
         "site": rng.integers(0, 3, n).astype(float),
         "ldl": np.where(rng.random(n) < 0.3, np.nan, rng.uniform(1, 9, n)),
+        "falls": rng.integers(0, 20, n).astype(float),
         "years": rng.uniform(0, 10, n),
         "died": rng.integers(0, 2, n).astype(float),
     }
@@ -107,8 +112,12 @@ FEW = ("some are missing", "one person is complete", "all at the upper bounds", 
 
 FORMAL = PrivacyRequest(3.0, 1e-5)
 COX = Estimand("hr", "cox", "years", "sex", adjust=("age", "stage"))
+STRATIFIED = Estimand("by", "cox", "years", "sex", adjust=("age",), strata=("stage", "site"))
 OLS = Estimand("slope", "ols", "ldl", "age", adjust=("sex",))
+ORDINAL = Estimand("cor", "ordinal", "stage", "crp", adjust=("age",))
+MULTINOMIAL = Estimand("rrr", "multinomial", "site", "crp", adjust=("ldl",), outcome_level="c")
 LOGISTIC = Estimand("or", "logistic", "sex", "crp", adjust=("age",))
+RATE = Estimand("rr", "negative-binomial", "falls", "sex", adjust=("age",), exposure="ldl")
 
 
 @dataclass(frozen=True)
@@ -138,8 +147,17 @@ CASES = {
         data=tuple(DATA),
     ),
     "structured, numbers": Case(Structured(copies=1, refits=0), (COX, OLS, LOGISTIC)),
+    "structured, rates": Case(Structured(copies=1, refits=0, planted=1), (RATE,)),
+    "structured, levels": Case(Structured(copies=1, refits=0), (ORDINAL, MULTINOMIAL)),
+    "structured, strata": Case(Structured(copies=1, refits=1, planted=0), (STRATIFIED,)),
     "trajectory": Case(
-        Trajectory("stage", copies=1, refits=0, particles=8, paths=4, steps=3), data=tuple(DATA)
+        Trajectory(
+            "stage", copies=1, refits=0, particles=8, paths=4, steps=3, dependence="inferred"
+        ),
+        data=tuple(DATA),
+    ),
+    "trajectory, measured": Case(
+        Trajectory("stage", copies=1, refits=0, particles=8, paths=4), data=tuple(DATA)
     ),
     "trajectory, k-means": Case(
         Trajectory(
@@ -148,6 +166,8 @@ CASES = {
     ),
     "gibbs, cox": Case(Gibbs(), (COX,), data=tuple(DATA)),
     "gibbs, ols": Case(Gibbs(steps=3), (OLS,)),
+    "scoring": Case(Scoring(), (COX,), data=tuple(DATA)),
+    "scoring, numbers": Case(Scoring(), (COX, OLS, LOGISTIC)),
 }
 
 NOISED = [
@@ -221,9 +241,12 @@ def few_public_rows() -> Iterator[None]:
         patched.setattr(fitting, "_REFIT_MATCH_POWER", 6)
         patched.setattr(sliced_flow, "_REFERENCE_POWER", 6)
         patched.setattr(structured, "_POWER", 6)
+        patched.setattr(baselines, "_LEAST_PERSONS", 0.0)
         patched.setattr(densities, "_ROUNDS", 5)
         patched.setattr(population, "_MATCH_ROUNDS", 3)
         patched.setattr(matching, "_STEPS", 2)
+        patched.setattr(dependence, "_POWER", 6)
+        patched.setattr(dependence, "_ROUNDS", 2)
         yield
 
 

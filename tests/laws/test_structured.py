@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from penstock.mechanisms.copula.grids import make_grid
 from penstock.mechanisms.structured import matching
 from penstock.mechanisms.structured.counting import count_margins, measure_margins
-from penstock.mechanisms.structured.grids import make_grid
 from penstock.mechanisms.structured.plan import StructuredPlan, make_grids, plan
 from penstock.mechanisms.structured.settings import Structured
 from penstock.mechanisms.tables.moments import measure_moments, whole_moments
@@ -53,7 +53,7 @@ def rows(count: int, rng: np.random.Generator) -> dict[str, Any]:
 
 @pytest.mark.parametrize("k", [1, 3])
 def test_a_persons_rows_move_the_counts_by_what_is_charged(k: int) -> None:
-    """k·√(columns + 2 durations + 1), attained by equal rows, whatever is missing of them."""
+    """k·√(columns + 4 durations + 1), attained by equal rows, whatever is missing of them."""
     given, rng = schema(k), np.random.default_rng(1)
     grids, [duration] = make_grids(given), [given["t"]]
     charged = measure_margins(1.0, grids, 1, k)
@@ -71,7 +71,7 @@ def test_a_persons_rows_move_the_counts_by_what_is_charged(k: int) -> None:
             assert found <= charged.squared
             assert len(whole) == charged.size
             most = max(most, found)
-    assert most == charged.squared == k**2 * 6
+    assert most == charged.squared == k**2 * 8
 
 
 @pytest.mark.parametrize("k", [1, 3])

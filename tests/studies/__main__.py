@@ -5,6 +5,7 @@ import sys
 from tests.support.results import run_named
 
 STUDIES = {
+    "answers": "tests.studies.answers",
     "audits": "tests.studies.audits",
     "combining": "tests.studies.combining",
     "coverage": "tests.studies.coverage",
@@ -20,6 +21,7 @@ STUDIES = {
     "lni-meta": "tests.studies.lni_meta",
     "lni-mia": "tests.studies.lni_mia",
     "marks": "tests.studies.marks",
+    "panels": "tests.studies.panels",
     "stall": "tests.studies.stall",
     "swf-digits": "tests.studies.swf_digits",
     "swf-mixture": "tests.studies.swf_mixture",

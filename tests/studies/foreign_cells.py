@@ -215,7 +215,7 @@ _COMMON = (
 )
 _NOISE = (f"{_PACKAGE}/privacy", f"{_PACKAGE}/questions", f"{_PACKAGE}/mechanisms/tables")
 _RESTS_ON = {
-    "structured": (f"{_PACKAGE}/mechanisms/structured", *_NOISE),
+    "structured": (f"{_PACKAGE}/mechanisms/structured", f"{_PACKAGE}/mechanisms/copula", *_NOISE),
     "maf": (f"{_PACKAGE}/mechanisms/maf", f"{_PACKAGE}/mechanisms/flow", *_NOISE),
     "sliced-wasserstein": (f"{_PACKAGE}/mechanisms/sliced_wasserstein", *_NOISE),
     "copula": ("tests/studies/foreign_peers.py", f"{_PACKAGE}/privacy"),

@@ -20,6 +20,8 @@ SCHEMA = Schema(
         Column("score", "continuous", lower=-50, upper=50),
         Column("ill", "binary"),
         Column("visits", "integer", lower=0, upper=30),
+        Column("grade", "ordered", levels=("none", "mild", "severe")),
+        Column("place", "categorical", levels=("home", "ward", "other")),
         Column("time", "duration", upper=10, event="died"),
         Column("died", "event"),
     )
@@ -29,6 +31,11 @@ ESTIMANDS = {
     "ols": Estimand("score", "ols", "score", "sbp", 10.0, _ADJUST),
     "logistic": Estimand("ill", "logistic", "ill", "sbp", 10.0, _ADJUST),
     "poisson": Estimand("visits", "poisson", "visits", "sbp", 10.0, _ADJUST),
+    "negative-binomial": Estimand("rate", "negative-binomial", "visits", "sbp", 10.0, _ADJUST),
+    "ordinal": Estimand("grade", "ordinal", "grade", "sbp", 10.0, _ADJUST),
+    "multinomial": Estimand(
+        "place", "multinomial", "place", "sbp", 10.0, _ADJUST, outcome_level="ward"
+    ),
     "cox": Estimand("death", "cox", "time", "sbp", 10.0, _ADJUST),
     "mean": Estimand("mean", "mean", "score", "score"),
 }
@@ -51,12 +58,15 @@ def simulate(n: int, rng: np.random.Generator) -> dict[str, Array]:
     hazard = np.exp(-linear) / 0.03
     time = 10 / 8 * (-np.log(rng.random(n)) * hazard) ** (1 / 1.3)
     censored = np.minimum(10, rng.exponential(40, n))
+    score = np.clip(5 * linear + rng.normal(0, 5, n), -50, 50)
     return {
         "age": age,
         "sbp": sbp,
         "sex": sex,
         "area": area,
-        "score": np.clip(5 * linear + rng.normal(0, 5, n), -50, 50),
+        "score": score,
+        "grade": np.searchsorted([-4.0, 4.0], score).astype(np.float64),
+        "place": np.searchsorted([-4.0, 4.0], score).astype(np.float64)[::-1].copy(),
         "ill": (rng.random(n) < 1 / (1 + np.exp(1.2 - linear))).astype(np.float64),
         "visits": np.clip(rng.poisson(np.exp(0.7 + 0.5 * linear)), 0, 30).astype(np.float64),
         "time": np.minimum(time, censored),

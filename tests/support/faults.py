@@ -145,6 +145,19 @@ def at_each_step(real: Any) -> Any:
     return goals
 
 
+def visit_by_visit(real: Any) -> Any:
+    """Each visit of a person is clipped by itself: together they are longer than the radius."""
+
+    def whole(scores: Any, present: Any, radius: float) -> Any:
+        inside = np.clip(scores[:, 0], -radius, radius)
+        y = np.column_stack([inside, np.ones(len(inside))]) * present
+        unit = moments.row_unit(radius)
+        y = np.trunc(y / unit).astype(np.int64)
+        return np.einsum("ni,nj->ij", y, y).astype(object), unit * unit
+
+    return whole
+
+
 def whole_rows(real: Any) -> Any:
     """Each row of a person counts in full, however many they have in one cell."""
     return lambda cells, usable: np.ones(cells.shape)

@@ -14,6 +14,7 @@ from tests.support.carried_out import shape_of
 from penstock.mechanisms import (
     Gibbs,
     Maf,
+    Scoring,
     Settings,
     SlicedWasserstein,
     Structured,
@@ -61,6 +62,7 @@ MECHANISMS: dict[str, Settings] = {
     "structured": Structured(copies=2, refits=1, planted=0),
     "trajectory": TRAJECTORY,
     "gibbs": Gibbs(),
+    "scoring": Scoring(),
 }
 
 
@@ -71,7 +73,7 @@ def study(mechanism: Settings, **changed: Any) -> Study:
         "federation": "net",
         "sites": SITES,
         "schema": SCHEMA,
-        "estimands": (QUESTION,) if isinstance(mechanism, Gibbs) else ESTIMANDS,
+        "estimands": (QUESTION,) if isinstance(mechanism, Gibbs | Scoring) else ESTIMANDS,
         "privacy": PrivacyRequest(2.0, 1e-5),
         "mechanism": mechanism,
         "quorum": 1,
@@ -118,6 +120,9 @@ def columns(
     mechanism, visit = of.mechanism, None
     if isinstance(mechanism, Gibbs):
         return answer(count, rng)
+    if isinstance(mechanism, Scoring):
+        found = answer(count, rng)
+        return found | {f"noise_{i + 1}": found[f"cov_{i + 1}"] / 4 for i in range(count)}
     if isinstance(mechanism, Trajectory):
         times = times_of(mechanism, of.schema)
         seen = times.at(np.linspace(0.0, 1.0, mechanism.path_times))

@@ -44,6 +44,7 @@ from penstock.mechanisms.protocol import Plan, Settings
 from penstock.mechanisms.sliced_wasserstein import body as sliced_body
 from penstock.mechanisms.structured import run as structured_run
 from penstock.mechanisms.tables import run as tables_run
+from penstock.mechanisms.trajectory import cohorts as trajectory_cohorts
 from penstock.mechanisms.trajectory import run as trajectory_run
 from penstock.privacy.events import DIAMETER, Event, NoisyDescent
 from penstock.privacy.measurements import GaussianSum, LatentNoise, WholeSum
@@ -196,7 +197,15 @@ class Tape:
         return answer.copy()
 
 
-LOADED = (gibbs_run, maf_body, sliced_body, structured_run, tables_run, trajectory_run)
+LOADED = (
+    gibbs_run,
+    maf_body,
+    sliced_body,
+    structured_run,
+    tables_run,
+    trajectory_cohorts,
+    trajectory_run,
+)
 """What sees rows is imported when it is called: too late to listen to where it adds noise."""
 
 

@@ -18,15 +18,25 @@ from unittest.mock import patch
 import numpy as np
 from tests.support.replay import Fault, Look, World, hold_claims, hold_purity, run
 
-from penstock.mechanisms import Gibbs, Maf, Settings, SlicedWasserstein, Structured, Trajectory
+from penstock.mechanisms import (
+    Gibbs,
+    Maf,
+    Scoring,
+    Settings,
+    SlicedWasserstein,
+    Structured,
+    Trajectory,
+)
+from penstock.mechanisms.copula import densities, population
 from penstock.mechanisms.gibbs.langevin import LABEL
 from penstock.mechanisms.plans import plan
 from penstock.mechanisms.protocol import Plan
 from penstock.mechanisms.sliced_wasserstein import distribution, flow
-from penstock.mechanisms.structured import densities, matching, population
+from penstock.mechanisms.structured import matching
 from penstock.mechanisms.structured import run as structured
-from penstock.mechanisms.structured.outcomes import hazards, tilted
+from penstock.mechanisms.structured.outcomes import baselines, hazards, tilted
 from penstock.mechanisms.tables import fitting, moments, outcome
+from penstock.mechanisms.trajectory import dependence
 from penstock.privacy.noise import discrete
 from penstock.privacy.noise.sources import NoiseSource
 from penstock.privacy.request import PrivacyRequest
@@ -109,6 +119,8 @@ def _structured(plan: Any) -> list[Look]:
 
 def _trajectory(plan: Any) -> list[Look]:
     asked = {each.label: each for each in plan.measurements}
+    if "margins" in asked:
+        return [Look(asked["margins"]), Look(asked["moments"], _TRIANGLE)]
     looks = [Look(asked["particles"])] * plan.dynamics.steps
     if "start" in asked:
         looks = [Look(asked["start"], _TRIANGLE)] * plan.start.rounds + looks
@@ -120,7 +132,9 @@ def _gibbs(plan: Any) -> list[Look]:
     steps = {each.noise_multiplier: each for each in plan.measurements if each.label == LABEL}
     chain = [Look(steps[s]) for s in plan.schedule.multipliers]
     before = [Look(asked[n]) for n in ("summaries", "curvature") if n in asked]
-    return [*before, *chain, Look(asked["information"])]
+    # The curvature is released again where the approach ends, or where the chain does.
+    at = plan.approach or len(chain)
+    return [*before, *chain[:at], Look(asked["information"]), *chain[at:]]
 
 
 LOOKS: dict[str, Callable[[Any], list[Look]]] = {
@@ -129,6 +143,7 @@ LOOKS: dict[str, Callable[[Any], list[Look]]] = {
     "structured": _structured,
     "trajectory": _trajectory,
     "gibbs": _gibbs,
+    "scoring": _structured,
 }
 
 # -- schemas -----------------------------------------------------------------------------------
@@ -181,6 +196,22 @@ def visits(k: int) -> Schema:
     )
 
 
+def seen_again(k: int) -> Schema:
+    """Of every kind of column, some of which do not vary."""
+    return Schema(
+        (
+            *visits(k).columns,
+            Column("arm", "categorical", levels=("a", "b", "c"), varies=False),
+            Column("born", "integer", lower=1920, upper=2000, varies=False),
+            Column("bmi", "continuous", lower=10, upper=60, nullable=True, varies=False),
+            Column("ward", "categorical", levels=("n", "s", "w"), nullable=True),
+            Column("smoked", "integer", lower=0, upper=60, spike=0, scale="log"),
+        ),
+        person="patient",
+        max_rows_per_person=k,
+    )
+
+
 def trial(k: int) -> Schema:
     """A column for every role in every model."""
     return Schema(
@@ -198,6 +229,12 @@ def trial(k: int) -> Schema:
         person="patient",
         max_rows_per_person=k,
     )
+
+
+def rates(k: int) -> Schema:
+    """A count, and for how long it was counted."""
+    exposure = Column("e", "continuous", lower=0.5, upper=9, decimals=1, nullable=True)
+    return replace(trial(k), columns=(*trial(k).columns, exposure))
 
 
 def gaps(k: int) -> Schema:
@@ -253,7 +290,13 @@ def _structures() -> Iterator[Study]:
         every = tuple(QUESTIONS[name] for name in ("ols", "logistic", "poisson"))
         named = f"every regression, k = {k}"
         yield Study(named, small, trial(k), estimand=QUESTIONS["cox"], further=every)
+        yield Study(f"levels, k = {k}", small, trial(k), estimand=LEVELS)
+        yield Study(
+            f"levels of both kinds, k = {k}", small, trial(k), estimand=LEVELS, further=(LEVEL,)
+        )
+        yield Study(f"strata, k = {k}", small, trial(k), estimand=STRATIFIED)
         yield Study(f"cox in a small table, k = {k}", small, gaps(k), estimand=GAPS)
+        yield Study(f"a rate, k = {k}", planted, rates(k), estimand=RATE)
     yield Study("little budget", small, cohort(3), epsilon=0.5)
 
 
@@ -267,6 +310,11 @@ def _paths() -> Iterator[Study]:
             yield Study(f"k-means, rate {rate}, k = {k}", means, visits(k))
         public = Trajectory("visit", start="public", coupling="exact", **small)
         yield Study(f"public start, k = {k}", public, visits(k))
+    again = Trajectory("visit", **small)
+    yield Study("measured, k = 2", again, visits(2))
+    yield Study("measured, k = 4", again, seen_again(4))
+    yield Study("measured, more rows than times, k = 9", again, seen_again(9))
+    yield Study("measured, little budget", again, seen_again(4), epsilon=0.5)
 
 
 QUESTIONS = {
@@ -276,6 +324,7 @@ QUESTIONS = {
     "poisson": Estimand("e", "poisson", "c", "a", adjust=("b", "o")),
     "cox": Estimand("e", "cox", "t", "a", adjust=("b", "o", "g", "q")),
 }
+STRATIFIED = Estimand("e", "cox", "t", "a", adjust=("o", "q"), strata=("b", "g"))
 
 
 def _answers() -> Iterator[Study]:
@@ -294,7 +343,23 @@ def _answers() -> Iterator[Study]:
     yield Study("cox, many pieces", Gibbs(pieces=12), trial(1), 10.0, estimand=cox)
 
 
+def _scores() -> Iterator[Study]:
+    product = Estimand("p", "ols", "y", "a:q", adjust=("b",), where="o >= 'q'")
+    for k in (1, 3):
+        asked = tuple(
+            replace(QUESTIONS[name], name=name) for name in ("ols", "logistic", "poisson")
+        )
+        yield Study(f"cox, k = {k}", Scoring(), trial(k), estimand=QUESTIONS["cox"])
+        every = {"estimand": QUESTIONS["cox"], "further": asked}
+        yield Study(f"every regression, k = {k}", Scoring(), trial(k), **every)
+        yield Study(f"a product, k = {k}", Scoring(), trial(k), estimand=product)
+    yield Study("little budget", Scoring(), gaps(3), epsilon=0.5, estimand=GAPS)
+
+
+LEVELS = Estimand("e", "ordinal", "o", "a", adjust=("b", "g", "q"))
+LEVEL = Estimand("f", "multinomial", "g", "a", adjust=("b", "q"), outcome_level="w")
 GAPS = Estimand("e", "cox", "t", "a", adjust=("q",))
+RATE = Estimand("e", "negative-binomial", "c", "a", adjust=("b",), exposure="e")
 
 STUDIES: dict[str, tuple[Study, ...]] = {
     "maf": tuple(_flows()),
@@ -302,6 +367,7 @@ STUDIES: dict[str, tuple[Study, ...]] = {
     "structured": tuple(_structures()),
     "trajectory": tuple(_paths()),
     "gibbs": tuple(_answers()),
+    "scoring": tuple(_scores()),
 }
 
 # -- rows --------------------------------------------------------------------------------------
@@ -475,9 +541,12 @@ COARSE = (
     (outcome, "_MOVE_ROUNDS", 3),
     (flow, "_REFERENCE_POWER", 5),
     (structured, "_POWER", 5),
+    (baselines, "_LEAST_PERSONS", 0.0),
     (densities, "_ROUNDS", 5),
     (population, "_MATCH_ROUNDS", 3),
     (matching, "_STEPS", 2),
+    (dependence, "_POWER", 6),
+    (dependence, "_ROUNDS", 2),
     (hazards, "_NEWTON_ROUNDS", 3),
     (tilted, "_NEWTON_ROUNDS", 3),
     (distribution, "_ROUNDS", 5),

@@ -34,12 +34,14 @@ from tests.support.faults import (
     unclipped_moments,
     unclipped_score,
     unscaled,
+    visit_by_visit,
     whole_rows,
 )
 
 from penstock.audit import chains, particle_dynamics, releases, sketches, structures, trained
 from penstock.audit.worlds import Target
 from penstock.mechanisms.gibbs import families, posterior
+from penstock.mechanisms.scoring.plan import SHARES
 from penstock.mechanisms.sliced_wasserstein import batches
 from penstock.mechanisms.structured import matching
 from penstock.mechanisms.tables import latent_noise, moments
@@ -314,6 +316,27 @@ TWINS: tuple[Twin, ...] = (
         2_500,
     ),
     Twin(
+        "trajectory-persons: noise halved",
+        lambda: particle_dynamics.together(1.0),
+        less_discrete_noise(),
+        gaussian(4.0),
+        500,
+    ),
+    Twin(
+        "trajectory-persons: clipped visit by visit",
+        lambda: particle_dynamics.together(1.0),
+        replaced(moments, "whole_moments", visit_by_visit),
+        gaussian(8.0),
+        500,
+    ),
+    Twin(
+        "trajectory-margins: noise halved",
+        lambda: particle_dynamics.attended(1.0),
+        less_discrete_noise(),
+        gaussian(4.0),
+        500,
+    ),
+    Twin(
         "trajectory: noise halved",
         lambda: particle_dynamics.dynamics(1.0),
         less_noise(),
@@ -340,6 +363,13 @@ TWINS: tuple[Twin, ...] = (
         replaced(drift.Rows, "_scales", each_time_alone),
         gaussian(4.0),
         150,
+    ),
+    Twin(
+        "scoring: noise of a round halved",
+        lambda: structures.rounds(1.0),
+        less_discrete_noise(),
+        gaussian(4 * math.sqrt(sum(SHARES.rounds))),
+        1_000,
     ),
     Twin(
         "gibbs-chain: every iterate seen, the last charged",

@@ -19,7 +19,15 @@ from pathlib import Path
 import psutil
 
 from penstock.mechanisms import MECHANISMS as ALL
-from penstock.mechanisms import Gibbs, Maf, Settings, SlicedWasserstein, Structured, Trajectory
+from penstock.mechanisms import (
+    Gibbs,
+    Maf,
+    Scoring,
+    Settings,
+    SlicedWasserstein,
+    Structured,
+    Trajectory,
+)
 from penstock.mechanisms.memory import Memory
 from penstock.mechanisms.plans import plan
 from penstock.privacy.events import to_dict
@@ -41,6 +49,7 @@ MECHANISMS: dict[str, Callable[[], Settings]] = {
     "structured": Structured,
     "trajectory": lambda: Trajectory("visit"),
     "gibbs": Gibbs,
+    "scoring": Scoring,
 }
 """Each as its defaults have it."""
 
@@ -92,7 +101,7 @@ def asked(mechanism: Settings, of: Schema, **changed: object) -> Study:
         "federation": "net",
         "sites": ("a",),
         "schema": of,
-        "estimands": (question,) if isinstance(mechanism, Gibbs) else (),
+        "estimands": (question,) if isinstance(mechanism, Gibbs | Scoring) else (),
         "privacy": PrivacyRequest(1.0, 1e-6),
         "mechanism": mechanism,
         "quorum": 1,

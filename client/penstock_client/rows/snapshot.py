@@ -92,6 +92,14 @@ def recode_levels(coded: dict[str, Array], dictionary: Schema, study: Schema) ->
     return result
 
 
+def hold_first_known(values: Array) -> Array:
+    """Values (n, k), each replaced by the first of its line that is known; NaN where none is."""
+    first = values[:, -1]
+    for column in values.T[-2::-1]:
+        first = np.where(np.isnan(column), first, column)
+    return np.repeat(first[:, None], values.shape[1], axis=1)
+
+
 def arrange_by_person(
     coded: dict[str, Array],
     person: NDArray[np.int64],
@@ -102,7 +110,8 @@ def arrange_by_person(
     """Lay rows out by person and encode them: (persons, k, d), with a presence mask (persons, k).
 
     At most k = ``schema.max_rows_per_person`` rows of a person are used, the first ones; absent
-    rows, and rows with a missing value in a column that is not nullable, are null. All persons · k
+    rows, and rows with a missing value in a column that is not nullable, are null. In a column that
+    does not vary all of a person's rows have the first value that is known of one. All persons · k
     places are encoded, the absent ones too: what it costs is public, but for the sorting of as many
     rows as the file has, which is the same for every study.
     """
@@ -125,6 +134,9 @@ def arrange_by_person(
 
     there = laid_out(np.ones(len(person)), 0.0) > 0
     placed = {name: laid_out(values, math.nan) for name, values in coded.items()}
+    for column in schema.columns:
+        if not column.varies:
+            placed[column.name] = hold_first_known(placed[column.name].reshape(persons, k)).ravel()
     rows, present = encoding.encode(placed, rng)
     mask = present & there
     x = np.where(mask[:, None], rows, 0.0)

@@ -156,6 +156,9 @@ class _Reading:
             elif self._rows:
                 coded[name] = found.coded()
                 known = used & ~np.isnan(coded[name])
+                if not column.varies:
+                    findings += _find_disagreement(name, coded[name], person, used)
+                    known = used & np.isin(person, person[known])  # one row tells it of all
                 complete &= known | column.nullable
                 without = counted - len(np.unique(person[known]))
                 findings += found.findings(without, counted, name in allow_empty)
@@ -206,6 +209,22 @@ def _find_first_rows(person: NDArray[np.int64], most: int) -> NDArray[np.bool_]:
     rank = np.empty(len(person), dtype=np.int64)
     rank[order] = np.arange(len(person)) - np.repeat(np.cumsum(rows_of) - rows_of, rows_of)
     return np.asarray(rank < most)
+
+
+def _find_disagreement(
+    name: str, values: Codes, person: NDArray[np.int64], used: NDArray[np.bool_]
+) -> list[Finding]:
+    """Persons whose rows differ in a column that does not vary."""
+    known = used & ~np.isnan(values)
+    pairs = np.unique(np.column_stack([person[known], values[known]]), axis=0)
+    many = int((np.unique(pairs[:, 0], return_counts=True)[1] > 1).sum())
+    if not many:
+        return []
+    persons = f"{many} person{'s' if many != 1 else ''}"
+    message = (
+        f"rows of {persons} differ in a column that does not vary; their first known value counts"
+    )
+    return [Finding(name, message, remedy="Correct the file, or remove varies = false.")]
 
 
 def _check_frame(counted: int, persons: int | None) -> list[Finding]:

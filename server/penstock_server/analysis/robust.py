@@ -8,7 +8,8 @@ granted,
 
 with A the information and s_i the score of row i (HC0). The square root of the two variances' ratio
 says how many times as large the standard error should be. Of counts also Pearson's dispersion, 1 by
-the model: Σ (y − μ)²/μ over n − p.
+the model: Σ (y − μ)²/V over n − p, with V the variance of the model, μ or μ + α μ². α is taken as
+known, as its own fit has it.
 
 The fits are statsmodels'; the answers' own are those of :mod:`penstock.questions.fits`, which
 sites make, too. A table shows only what its mechanism's model holds: a ratio of 1 is no proof.
@@ -29,6 +30,7 @@ from numpy.typing import NDArray
 from penstock.questions.estimands import Estimand
 from penstock.questions.estimation import Regression, pose_regression
 from penstock.questions.fits import TABLE_MODELS
+from penstock.questions.fits.table_model import TableModel
 from penstock.schema import Coded, Schema
 
 Array = NDArray[np.float64]
@@ -47,10 +49,13 @@ class Robust:
     Attributes:
         ratio: of the sandwich's standard error to the model's, of the term.
         dispersion: Pearson's, of a count; else None.
+        alpha: of a model whose variance is μ + α μ², the copies' mean; 0: none varies more than a
+            Poisson model has it. None of others.
     """
 
     ratio: float
     dispersion: float | None
+    alpha: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,17 +80,18 @@ def _check(schema: Schema, estimand: Estimand, copies: Sequence[Coded]) -> Robus
     if model.family is None or not estimand.regression.compares:
         return None
     posed = [pose_regression(copy, schema, estimand) for copy in copies]
-    fits = [_fit(model.family, one) for one in posed if one is not None]
+    fits = [_fit(model, one) for one in posed if one is not None]
     good = [fit for fit in fits if fit is not None]
     if 2 * len(good) < len(copies) or not good:
         return None
-    squares, dispersions = zip(*good, strict=True)
+    squares, dispersions, alphas = zip(*good, strict=True)
     dispersion = float(np.mean(dispersions)) if model.counts else None
-    return Robust(math.sqrt(float(np.mean(squares))), dispersion)
+    alpha = float(np.mean(alphas)) if model.disperses else None
+    return Robust(math.sqrt(float(np.mean(squares))), dispersion, alpha)
 
 
-def _fit(family: str, posed: Regression) -> tuple[float, float] | None:
-    """The ratio of the term's variances, and Pearson's dispersion; None without a fit."""
+def _fit(model: TableModel, posed: Regression) -> tuple[float, float, float] | None:
+    """The ratio of the term's variances, Pearson's dispersion, and α; None without a fit."""
     # A second to load, which a report without such a regression need not wait for.
     from statsmodels.genmod import families
     from statsmodels.genmod.generalized_linear_model import GLM
@@ -93,12 +99,16 @@ def _fit(family: str, posed: Regression) -> tuple[float, float] | None:
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
-            model = GLM(posed.outcome, posed.design, family=getattr(families, family)())
-            found = model.fit(cov_type="HC0")
+            alpha = model.dispersion(posed.outcome, posed.design, posed.offset)
+            # Without a dispersion the fit is a Poisson one.
+            name = "Poisson" if model.disperses and not alpha else model.family
+            family = getattr(families, name or "")(**({"alpha": alpha} if alpha else {}))
+            given = (posed.outcome, posed.design)
+            found = GLM(*given, family=family, offset=posed.offset).fit(cov_type="HC0")
             own = float(found.scale * found.normalized_cov_params[-1, -1])
             robust = float(np.asarray(found.cov_params())[-1, -1])
             ratio, dispersion = robust / own, float(found.pearson_chi2 / found.df_resid)
     except Exception:  # any numerical library may raise anything on a hostile table
         return None
     known = found.converged and 0 < ratio < math.inf and 0 <= dispersion < math.inf
-    return (ratio, dispersion) if known else None
+    return (ratio, dispersion, alpha) if known else None

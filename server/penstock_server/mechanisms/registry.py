@@ -10,6 +10,7 @@ from penstock.mechanisms import (
     MECHANISMS,
     Gibbs,
     Maf,
+    Scoring,
     SlicedWasserstein,
     Structured,
     Trajectory,
@@ -18,6 +19,7 @@ from penstock.study.study import Study
 from penstock_server.mechanisms.gibbs.kind import GibbsKind
 from penstock_server.mechanisms.maf import MafKind
 from penstock_server.mechanisms.protocol import MechanismKind, ReleaseWords
+from penstock_server.mechanisms.scoring.kind import ScoringKind
 from penstock_server.mechanisms.sliced_wasserstein import SlicedWassersteinKind
 from penstock_server.mechanisms.structured import StructuredKind
 from penstock_server.mechanisms.trajectory.kind import TrajectoryKind
@@ -29,6 +31,7 @@ KINDS: Mapping[str, type[MechanismKind[Any]]] = MappingProxyType(
         SlicedWasserstein.name: SlicedWassersteinKind,
         Trajectory.name: TrajectoryKind,
         Gibbs.name: GibbsKind,
+        Scoring.name: ScoringKind,
     }
 )
 

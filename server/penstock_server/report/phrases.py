@@ -77,12 +77,19 @@ def measure(estimand: Estimand, schema: Schema) -> Measure:
 
 
 def outcome_text(estimand: Estimand, schema: Schema) -> str:
-    """The outcome (of a duration its event), with its unit where the estimate carries one."""
+    """The outcome (of a duration its event), with its unit where the estimate carries one; of a
+    rate "falls per years of follow-up", of one of its levels "discharge: ward against home"."""
     column, model = schema[estimand.outcome], estimand.regression
     if model.needs_event and column.event is not None:
         return column_name(schema[column.event])
     if model.is_share(column):
         return f"{column_name(column)}: {column.levels[1]}"
+    if estimand.outcome_level is not None:
+        return f"{column_name(column)}: {estimand.outcome_level} against {column.levels[0]}"
+    if estimand.exposure:
+        exposure = schema[estimand.exposure]
+        of = f"{exposure.unit} of " if exposure.unit else "unit of "
+        return f"{column_name(column)} per {of}{column_name(exposure)}"
     unit = f" ({column.unit})" if model.in_outcome_units and column.unit else ""
     return f"{column_name(column)}{unit}"
 

@@ -11,6 +11,7 @@ from penstock.mechanisms import (
     MECHANISMS,
     Gibbs,
     Maf,
+    Scoring,
     Settings,
     SlicedWasserstein,
     Structured,
@@ -52,7 +53,7 @@ class Scenario:
 def _hazard(mechanism: Settings) -> Scenario:
     """Does blood pressure raise the hazard of cardiovascular disease, after age and cholesterol?"""
     first = [c.name for c in cvd.DEMO_SITES]
-    answers_one = MECHANISMS.of(mechanism).answers_one
+    answers = MECHANISMS.of(mechanism).answers
     return Scenario(
         study="sbp-cvd",
         title="Systolic blood pressure and cardiovascular disease",
@@ -64,7 +65,7 @@ def _hazard(mechanism: Settings) -> Scenario:
         mechanism=mechanism,
         shown=lambda truth: f"{math.exp(truth['log_hazard_ratio']):.3f}",
         # An answer in closed form has no tables that a forecast could be made with.
-        expected=_expect_nothing if answers_one else _expect_cohorts,
+        expected=_expect_nothing if answers else _expect_cohorts,
     )
 
 
@@ -104,6 +105,7 @@ SCENARIOS: Mapping[str, Callable[[], Scenario]] = MappingProxyType(
         SlicedWasserstein.name: lambda: _hazard(SlicedWasserstein(refits=REFITS)),
         Trajectory.name: lambda: _slope(Trajectory(time="visit")),
         Gibbs.name: lambda: _hazard(Gibbs()),
+        Scoring.name: lambda: _hazard(Scoring()),
     }
 )
 

@@ -235,7 +235,8 @@ class Client:
 
     def coefficients(self, study: str) -> Json:
         """The answers of a ``gibbs`` study: ``terms``, and of each of ``sites`` its ``estimates``
-        and their ``covariance``.
+        and their ``covariance``; of a ``scoring`` study both of each of ``regressions``, and
+        ``noise``, the mechanism's part of the covariance.
 
         Raises:
             CoordinatorError: the study has no results, or released tables.
@@ -249,7 +250,7 @@ class Client:
         """Write report.html, report.json, dictionary.json, and what the study released.
 
         Most mechanisms release tables (pooled.parquet, pooled.csv), a trajectory also paths and
-        particles, and ``gibbs`` coefficients only.
+        particles, ``gibbs`` and ``scoring`` coefficients only.
 
         Args:
             copies: ``"one"``, ``"all"``, or ``"refits"``: all, and the refits that show the

@@ -14,7 +14,7 @@ def describe_cost(study: Study, mechanisms: Registry = MECHANISMS) -> str:
     spent = f"costs each site ε = {asked.epsilon:g} at δ = {asked.delta:g} per person"
     again = (
         "the next question costs again"
-        if mechanisms.of(study.mechanism).answers_one
+        if mechanisms.of(study.mechanism).answers
         else ("questions of what comes back cost nothing more")
     )
     return f"{spent} ({asked.guarantee}); {again}"

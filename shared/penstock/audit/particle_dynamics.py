@@ -1,4 +1,5 @@
-"""Worst cases of the ``trajectory`` mechanism: its start, and what rows pull on its particles.
+"""Worst cases of the ``trajectory`` mechanism: its start, what rows pull on its particles, and what
+the visits of one person add to moments.
 
 The attacker sees every noisy sum of the dynamics, as the accounting assumes: where the person is so
 far away that they pull all particles alike, always beyond the clip, and nothing else moves these,
@@ -14,11 +15,17 @@ from numpy.typing import NDArray
 
 from penstock.audit.releases import DELTA, repeated
 from penstock.audit.worlds import Target
+from penstock.mechanisms.copula.grids import make_grid
+from penstock.mechanisms.tables.moments import measure_moments
+from penstock.mechanisms.trajectory import dependence
 from penstock.mechanisms.trajectory import start as starts
 from penstock.mechanisms.trajectory.drift import Rows
 from penstock.mechanisms.trajectory.dynamics import descend
+from penstock.mechanisms.trajectory.followed import Followed
 from penstock.mechanisms.trajectory.plan import Dynamics
+from penstock.mechanisms.trajectory.repeats import measure_persons
 from penstock.privacy.noise.sources import NoiseSource
+from penstock.schema import Column
 
 Array = NDArray[np.float64]
 
@@ -50,6 +57,48 @@ def start(scale: float) -> Target:
 
     worst = "all rows of a person at one time point, far outside the radius"
     return Target("trajectory-start", worst, (measurement.event,), DELTA, 3_000, scores)
+
+
+def together(scale: float) -> Target:
+    """Moments of persons: four visits, each far outside the radius, in one direction."""
+    visits, radius, sigma = 4, 2.0, 0.5 * scale
+    far = np.full((1, visits), 100.0)
+    at = np.append(far[0], 1.0) / np.linalg.norm(np.append(far[0], 1.0))
+    measurement = measure_moments(sigma, radius, visits, 1)
+
+    def scores(person: bool, runs: int, noise: NoiseSource) -> Array:
+        seen = np.array([person])
+        given = (far, seen, radius, measurement, noise)
+        return repeated(lambda: float(at @ dependence.release_together(*given) @ at), runs)
+
+    worst = "every visit of a person far outside the radius"
+    return Target("trajectory-persons", worst, (measurement.event,), DELTA, 3_000, scores)
+
+
+def attended(scale: float) -> Target:
+    """Counts of persons: all visits of one in cells where nobody else is."""
+    most, sigma = 3, 0.5 * scale
+    grids = [make_grid(Column("x", "binary"))]
+    fixed = [make_grid(Column("sex", "binary", varies=False))]
+    places = dependence.Places(fixed, grids, most)
+    measurement = measure_persons(sigma, grids, fixed, most, most)
+
+    alone = Followed(np.ones((1, most), bool), {"x": np.ones((1, most))}, {"sex": np.ones(1)})
+    moved = np.concatenate(dependence.count_persons(places, alone))
+
+    def scores(person: bool, runs: int, noise: NoiseSource) -> Array:
+        there = np.zeros((2, most), dtype=np.bool_)
+        there[0] = person
+        followed = Followed(there, {"x": np.ones((2, most))}, {"sex": np.ones(2)})
+
+        def once() -> float:
+            counts = np.concatenate(dependence.count_persons(places, followed))
+            return float(measurement(counts, noise) @ moved)
+
+        return repeated(once, runs)
+
+    worst = "all visits of a person in cells of their own"
+    return Target("trajectory-margins", worst, (measurement.event,), DELTA, 3_000, scores)
 
 
 def dynamics(scale: float, particles: int = 8, times: int = 1) -> Target:

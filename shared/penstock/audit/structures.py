@@ -1,4 +1,5 @@
-"""Worst cases of the ``structured`` mechanism: what it counts, and its outcomes' scores."""
+"""Worst cases of the ``structured`` mechanism: what it counts, and its outcomes' scores; and of
+``scoring``, which asks rows alike, in more rounds."""
 
 from __future__ import annotations
 
@@ -7,11 +8,15 @@ from numpy.typing import NDArray
 
 from penstock.audit.releases import DELTA, repeated
 from penstock.audit.worlds import Target
+from penstock.mechanisms.copula.grids import make_grid
+from penstock.mechanisms.scoring.plan import plan_at
+from penstock.mechanisms.scoring.settings import Scoring
 from penstock.mechanisms.structured import counting, matching
-from penstock.mechanisms.structured.grids import make_grid
 from penstock.mechanisms.structured.plan import measure_outcome
+from penstock.privacy.measurements import charge
 from penstock.privacy.noise.sources import NoiseSource
-from penstock.schema import Coded, Column
+from penstock.questions.estimands import Estimand
+from penstock.schema import Coded, Column, Schema
 
 Array = NDArray[np.float64]
 
@@ -52,11 +57,41 @@ def margins(scale: float) -> Target:
 
         def once() -> float:
             counts = counting.release_margins(*given, measurement, noise)
-            # Events by time, and all of them, stand before who is event-free at the end.
-            events = counts.times[0][counting.TIMES : -1]
-            return float(counts.cells[0][-1] + events[-1] + events.sum())
+            events = [level[-1] for level in counts.times[0].events]
+            return float(counts.cells[0][-1] + sum(events))
 
         return repeated(once, runs)
 
     worst = "all rows of a person in one cell of the only covariate, and of the duration"
     return Target("structured-margins", worst, (measurement.event,), DELTA, 3_000, run)
+
+
+def rounds(scale: float) -> Target:
+    """All rounds of an answer, as its plan has them: rows far beyond the clip in each."""
+    rows_each, entries = 2, 3
+    schema = Schema(
+        (Column("y", "continuous", lower=0, upper=1), Column("x", "continuous", lower=0, upper=1)),
+        person="person",
+        max_rows_per_person=rows_each,
+    )
+    asked = (Estimand("slope", "ols", "y", "x"),)
+    planned = plan_at(Scoring(), schema, 1, asked, 0.5 * scale)
+    [outcome] = planned.outcomes
+    measurements = planned.rounds_of(outcome)
+    far = np.full((rows_each, entries), 100.0)
+
+    def run(person: bool, runs: int, noise: NoiseSource) -> Array:
+        present = np.full(rows_each, person)
+
+        def once() -> float:
+            # Each round tells as much as its noise lets it.
+            told = (
+                matching.release_scores(far, present, rows_each, each, noise).sum() / each.sd**2
+                for each in measurements
+            )
+            return float(sum(told))
+
+        return repeated(once, runs)
+
+    worst = "all rows of a person far beyond the clip, in every entry and every round"
+    return Target("scoring", worst, charge(measurements), DELTA, 3_000, run)

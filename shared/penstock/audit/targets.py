@@ -22,6 +22,8 @@ TRAINED = (
     "trajectory-start",
     "trajectory",
     "trajectory-poisson",
+    "trajectory-persons",
+    "trajectory-margins",
 )
 """Those that need torch."""
 
@@ -39,6 +41,7 @@ _RELEASES: dict[str, Builder] = {
     "resampled": sketches.resampled,
     "structured": structures.scores,
     "structured-margins": structures.margins,
+    "scoring": structures.rounds,
     "gibbs-chain": chains.last_iterate,
     "gibbs": chains.answer,
     "distributed": releases.distributed,
@@ -97,5 +100,7 @@ def _builder(name: str) -> Builder:
         "trajectory-start": particle_dynamics.start,
         "trajectory": particle_dynamics.dynamics,
         "trajectory-poisson": particle_dynamics.sampled,
+        "trajectory-persons": particle_dynamics.together,
+        "trajectory-margins": particle_dynamics.attended,
     }
     return made[name]

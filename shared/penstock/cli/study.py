@@ -138,7 +138,7 @@ def new(
         deadline_hours=24 * deadline_days,
         mechanism=chosen,
         # Only a study with a question can ask for an answer instead of tables.
-        estimands=(question_for(schema),) if used.answers_one else (),
+        estimands=(question_for(schema),) if used.answers else (),
     )
     out.write_text(text, encoding="utf-8")
     done(f"{out}: edit the estimands and the privacy asked for, then `penstock study check`")

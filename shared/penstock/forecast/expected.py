@@ -15,6 +15,8 @@ copies, about s²/m. p is known from B runs up to a share of about 1/√(2B).
 
 *Pooled* over sites, with weights 1/t²: what a fixed-effect analysis has where sites do not differ.
 
+Of an answer, which has no copies, :math:`\bar q_b` is the answer itself, and nothing is drawn.
+
 *What would do.* The noise's part, p² − s²/m, falls as 1/(n ε), the sampling error as 1/√n. Where
 the noise is k times the sampling error, about k times the ε, or k² times the persons, make them
 equal.
@@ -296,8 +298,7 @@ def list_unneeded(study: Study, effects: Sequence[Effect] = ()) -> tuple[str, ..
     """Columns that no estimand names, no duration that one names, and none of these effects."""
     needed: set[str | None] = set()
     for estimand in study.estimands:
-        compared = {comparison.column for comparison in estimand.subgroup}
-        needed |= {estimand.outcome, *estimand.covariates, *compared}
+        needed |= {*estimand.columns}
     for effect in effects:
         compared = {comparison.column for comparison in read_where(effect.where)}
         needed |= {effect.outcome, *effect.columns, *compared}
@@ -320,7 +321,7 @@ def _check(study: Study, persons: Mapping[str, int], runs: int, mechanisms: Regi
             check.add(f"persons.{site}", "is not a site of the study", bound=bound)
     check.done()
     shape = mechanisms.of(study.mechanism).shape(study.asked, max(persons.values()))
-    if not shape.of_kind(Kind.COPY):
+    if not shape.of_kind(Kind.COPY) and not mechanisms.of(study.mechanism).tells_estimates:
         text = f"a release of {study.mechanism.name} has no tables, on which an estimate is made"
         remedy = "`penstock study check --join` plans its answer in closed form"
         check.add("mechanism", text, remedy=remedy)
@@ -350,7 +351,9 @@ def _expect(
         seen.append(made.run(child(noise)))
         done()
     names = [e.name for e in study.estimands]
-    return AtSize(persons, {n: _summarise([each[n] for each in seen], plan.copies) for n in names})
+    # Nobody draws the rows of an answer.
+    drawn = math.inf if mechanism.tells_estimates else plan.copies
+    return AtSize(persons, {n: _summarise([each[n] for each in seen], drawn) for n in names})
 
 
 @dataclass(frozen=True, slots=True)
@@ -385,9 +388,20 @@ class _Runs:
         public = None
         if self.study.privacy.guarantee == "public-flow":  # of other persons, as like as can be
             public = self._lay_out(self._draw(rng), held, rng)
-        copies = list(self._release(*laid_out, public, noise))
         own = {name: values[np.repeat(held, self.plan.rows)] for name, values in coded.items()}
+        if self.mechanism.tells_estimates:
+            return self._compare_answer(own, laid_out, noise)
+        copies = list(self._release(*laid_out, public, noise))
         return {e.name: _compare(self.study.schema, e, own, copies) for e in self.study.estimands}
+
+    def _compare_answer(
+        self, own: Coded, laid_out: tuple[Floats, Bools], noise: NoiseSource
+    ) -> dict[str, _Seen]:
+        """Of an answer, which is the estimates."""
+        [part] = self.mechanism.run(self.plan, self.encoding, *laid_out, noise)
+        told = self.mechanism.read_answer(self.study.asked, part.columns)
+        real = {e.name: estimate(own, self.study.schema, e) for e in self.study.estimands}
+        return {name: _Seen(one.variance, told[name] - one.estimate) for name, one in real.items()}
 
     def _draw(self, rng: np.random.Generator) -> Coded:
         return self.recipe.draw(self.plan.persons * self.plan.rows, rng)
@@ -425,7 +439,7 @@ def _compare(schema: Schema, asked: Estimand, own: Coded, copies: Sequence[Coded
     return _Seen(real.variance, float(np.mean(good)) - real.estimate)
 
 
-def _summarise(seen: Sequence[_Seen], copies: int) -> Expected:
+def _summarise(seen: Sequence[_Seen], copies: float) -> Expected:
     good = [each for each in seen if not math.isnan(each.off)]
     failed = len(seen) - len(good)
     if 2 * failed > len(seen):

@@ -8,7 +8,8 @@ copula). Outcomes with a planned effect follow, given what they come of, with η
 duration      exponential, of hazard λ e^η, beside an exponential time to censoring; the end of
               follow-up is at ``upper``
 levels        cumulative logits η; of two levels a logistic model
-whole number  of a ratio: Poisson of mean m e^η; with a gamma factor where the sd asks for more
+whole number  of a ratio: Poisson of mean m e^η; with a gamma factor where the sd asks for more.
+              Where it is asked per unit of an exposure, its logarithm is part of η
 number        of a difference: its distribution about η, shrunk so that its sd stays
 ============  =====================================================================================
 
@@ -20,7 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 from scipy.optimize import brentq
@@ -152,10 +153,21 @@ class _Effect:
 
 
 @dataclass(frozen=True, slots=True)
+class _Exposure:
+    """The logarithm of the column that a count is per unit of."""
+
+    column: str
+    ratio: ClassVar[bool] = True
+
+    def of(self, table: Coded) -> Floats:
+        return np.asarray(np.log(table[self.column]))
+
+
+@dataclass(frozen=True, slots=True)
 class _Sum:
     """η of rows: the sum of their effects."""
 
-    effects: tuple[_Effect, ...]
+    effects: tuple[_Effect | _Exposure, ...]
 
     def of(self, table: Coded, *, ratio: bool) -> Floats | None:
         """None where nothing has an effect of this kind. What is missing counts as the mean."""
@@ -174,11 +186,16 @@ class _Sum:
         return np.asarray(sum((f for f in found if f is not None), start=np.zeros(count)))
 
 
-def _list_effects(study: Study) -> dict[str, list[_Effect]]:
-    """Of each outcome, what is planned of the terms that it is asked about; each term once.
+def _list_effects(study: Study) -> dict[str, list[_Effect | _Exposure]]:
+    """Of each outcome, what is planned of the terms that it is asked about, each term once; and its
+    exposure.
 
     In a subgroup its own effect stands for that of all rows.
     """
+    listed: dict[str, list[_Effect | _Exposure]] = {}
+    for estimand in study.estimands:
+        if estimand.exposure:  # of one outcome there is one
+            listed[estimand.outcome] = [_Exposure(estimand.exposure)]
     found: dict[tuple[str, DesignTerm, str], _Effect] = {}
     columns = {column.name: column for column in study.schema.columns}
     for estimand in sorted(study.estimands, key=lambda e: e.where != ""):  # of all rows first
@@ -191,10 +208,9 @@ def _list_effects(study: Study) -> dict[str, list[_Effect]]:
             ratio, subgroup = estimand.regression.ratio, estimand.subgroup
             key = (estimand.outcome, term, estimand.where)
             found.setdefault(key, _Effect(term, size, ratio, subgroup, columns))
-    return {
-        outcome: [effect for (of, _, _), effect in found.items() if of == outcome]
-        for outcome, _, _ in found
-    }
+    for (outcome, _, _), effect in found.items():
+        listed.setdefault(outcome, []).append(effect)
+    return listed
 
 
 def _make_source(column: Column, planned: PlannedColumn, eta: _Sum, reference: Coded) -> Source:

@@ -8,6 +8,7 @@ mechanism             what leaves a site                          mathematics
 `structured`          synthetic tables                            `mechanisms.structured`
 `trajectory`          particles, paths, and tables of snapshots   `mechanisms.trajectory`
 `gibbs`               one question's coefficients                 `mechanisms.gibbs`
+`scoring`             the declared regressions' coefficients      `mechanisms.scoring`
 ====================  ==========================================  =========================
 
 Each is one package behind :mod:`~penstock.mechanisms.protocol`, and a line in
@@ -18,6 +19,7 @@ from penstock.mechanisms.gibbs.settings import Gibbs
 from penstock.mechanisms.maf.settings import Maf
 from penstock.mechanisms.protocol import Settings
 from penstock.mechanisms.registry import MECHANISMS
+from penstock.mechanisms.scoring.settings import Scoring
 from penstock.mechanisms.sliced_wasserstein.settings import SlicedWasserstein
 from penstock.mechanisms.structured.settings import Structured
 from penstock.mechanisms.trajectory.settings import Trajectory
@@ -26,6 +28,7 @@ __all__ = [
     "MECHANISMS",
     "Gibbs",
     "Maf",
+    "Scoring",
     "Settings",
     "SlicedWasserstein",
     "Structured",

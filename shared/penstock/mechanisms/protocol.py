@@ -25,7 +25,7 @@ from dataclasses import Field, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, cast, runtime_checkable
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from penstock.base.errors import Problem
 from penstock.mechanisms.memory import Memory
@@ -164,8 +164,10 @@ class Mechanism(ABC, Generic[S, P]):
         leaves: what leaves a site, for its steward; mechanisms with the same words share a line.
         product: the same in three words.
         takes_time: whether a draft of its settings needs a column that says when a row was taken.
-        answers_one: whether it answers one question, so that a study must ask one, and the next
-            question costs again.
+        answers: whether it answers the study's own questions alone, so that a study must ask one at
+            least, and the next question costs again.
+        tells_estimates: whether what it answers can be read as estimates (:meth:`read_answer`), so
+            that it can be forecast without a table.
         priced_alone: whether a dictionary is enough to price it with its default settings.
         attackable: whether a steward can attack it (:meth:`attacked`).
         guarantees: that can be asked of it.
@@ -177,7 +179,8 @@ class Mechanism(ABC, Generic[S, P]):
     leaves: str
     product: str
     takes_time: bool = False
-    answers_one: bool = False
+    answers: bool = False
+    tells_estimates: bool = False
     priced_alone: bool = False
     attackable: bool = False
     guarantees: tuple[str, ...] = ("formal",)
@@ -261,6 +264,15 @@ class Mechanism(ABC, Generic[S, P]):
             public: rows and presence to fit on, for the guarantee ``public-flow``.
         """
 
+    def read_answer(self, asked: Asked[S], columns: Mapping[str, ArrayLike]) -> Mapping[str, float]:
+        """Each estimand's estimate, by name and per its units, where the mechanism
+        :attr:`tells_estimates`.
+
+        Args:
+            columns: of the part ``answer``.
+        """
+        raise TypeError(f"no estimate is read of an answer of {self.name}")
+
     # -- rehearsals and attacks --------------------------------------------------------------------
 
     def steps(self, settings: S) -> int | None:
@@ -325,8 +337,16 @@ AnyMechanism = Mechanism[Any, Plan]
 
 
 def settings_to_dict(settings: Settings) -> dict[str, Any]:
-    """The canonical JSON form: the name and every field, tuples as lists."""
-    values = {f.name: getattr(settings, f.name) for f in fields(settings)}
+    """The canonical JSON form: the name and every field, tuples as lists.
+
+    A field that came ``later`` (its metadata say so) is left out where it is None: what was signed
+    before it has the same bytes.
+    """
+    values = {
+        f.name: getattr(settings, f.name)
+        for f in fields(settings)
+        if not (f.metadata.get("later") and getattr(settings, f.name) is None)
+    }
     return {
         "name": settings.name,
         **{k: list(v) if isinstance(v, tuple) else v for k, v in values.items()},

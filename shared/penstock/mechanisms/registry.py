@@ -15,6 +15,7 @@ from penstock.base.errors import InvalidInput, Problem
 from penstock.mechanisms.gibbs.mechanism import GIBBS
 from penstock.mechanisms.maf.mechanism import MAF
 from penstock.mechanisms.protocol import AnyMechanism, Mechanism, Settings
+from penstock.mechanisms.scoring.mechanism import SCORING
 from penstock.mechanisms.sliced_wasserstein.mechanism import SLICED_WASSERSTEIN
 from penstock.mechanisms.structured.mechanism import STRUCTURED
 from penstock.mechanisms.trajectory.mechanism import TRAJECTORY
@@ -108,6 +109,7 @@ MECHANISMS = Registry(
     SLICED_WASSERSTEIN,
     TRAJECTORY,
     GIBBS,
+    SCORING,
     default=STRUCTURED.name,
     earlier=MAF.name,
 )

@@ -26,9 +26,10 @@ ANSWER, PARTICLES, PATHS = "answer", "particles", "paths"
 """Names of parts that a release has once; those of tables are :func:`name_copy`'s,
 :func:`name_refit`'s, :func:`name_planted`'s and :func:`name_recovered`'s."""
 
-TERM, ESTIMATE, COVARIANCE = "term", "estimate", "cov_{}"
+TERM, ESTIMATE, COVARIANCE, NOISE = "term", "estimate", "cov_{}", "noise_{}"
 """Columns of an answer: the coefficient's number from 1, in the order that the mechanism gives its
-terms; its value; a column of the covariance matrix."""
+terms; its value; a column of the covariance matrix; and of that part of it which is the
+mechanism's own, where it is told apart."""
 
 _NAME = re.compile(r"[a-z0-9]+([-/][a-z0-9]+)*")
 LONGEST_NAME = 64
@@ -227,9 +228,14 @@ def refits_of_copies(wire: str) -> bool:
     return (major, minor) >= (1, 1)
 
 
-def answer_schema(terms: int) -> Schema:
-    """The columns of an answer of so many coefficients: numbers, and no text of a site's."""
-    names = (ESTIMATE, *(COVARIANCE.format(i + 1) for i in range(terms)))
+def answer_schema(terms: int, *, apart: bool = False) -> Schema:
+    """The columns of an answer of so many coefficients: numbers, and no text of a site's.
+
+    Args:
+        apart: whether the mechanism's part of the covariance is told, too.
+    """
+    matrices = (COVARIANCE, NOISE) if apart else (COVARIANCE,)
+    names = (ESTIMATE, *(name.format(i + 1) for name in matrices for i in range(terms)))
     return Schema(
         (
             Column(TERM, "integer", lower=0, upper=terms),

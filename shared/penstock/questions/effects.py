@@ -95,10 +95,12 @@ def pose_effect(effect: Effect, columns: Sequence[Column], asked: Sequence[Estim
     """
     alike = [e for e in asked if e.outcome == effect.outcome and e.regression.compares]
     kind = next((column.kind for column in columns if column.name == effect.outcome), "")
-    suited = [model for model in MODELS if model.compares and kind in model.outcomes]
+    # Of which level of an outcome an effect would be, estimands say.
+    suited = [m for m in MODELS if m.compares and kind in m.outcomes and not m.names_level]
     if not alike and not suited:
         problem = Problem("", "has an outcome without a regression", value=effect.outcome)
         raise InvalidInput("effect", [problem])
+    exposure = alike[0].exposure if alike else ""
     named = dict.fromkeys(name for e in alike for name in e.covariates)
     single = len(effect.factors) == 1
     return Estimand(
@@ -106,9 +108,11 @@ def pose_effect(effect: Effect, columns: Sequence[Column], asked: Sequence[Estim
         alike[0].model if alike else suited[0].name,
         effect.outcome,
         effect.factors[0].column if single else ":".join(map(str, effect.factors)),
-        adjust=tuple(name for name in named if name not in effect.columns),
+        adjust=tuple(name for name in named if name not in (*effect.columns, exposure)),
         level=effect.factors[0].level if single else None,
         where=effect.where,
+        exposure=exposure,
+        outcome_level=alike[0].outcome_level if alike else None,
     )
 
 

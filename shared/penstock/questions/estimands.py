@@ -50,6 +50,10 @@ class Estimand:
         strata: columns with levels: each combination has a baseline of its own (cox), or an
             intercept.
         where: of which rows, such as ``age >= 65 and sex == 'F'``; empty: of all.
+        exposure: of a count, the column that says for how long, or of how many, it was counted:
+            the regression has its logarithm with coefficient 1, and is of rates. Empty: none.
+        outcome_level: of a multinomial model, the outcome's level that is asked about, against the
+            first one.
 
     Whether its columns exist and suit the model is checked by the :class:`Study`
     (:func:`estimand_problems`).
@@ -78,6 +82,8 @@ class Estimand:
     level: str | None = None
     strata: tuple[str, ...] = ()
     where: str = ""
+    exposure: str = ""
+    outcome_level: str | None = None
 
     def __post_init__(self) -> None:
         check = Checks(f"estimand {shown(self.name)}")
@@ -105,6 +111,10 @@ class Estimand:
                 check.pattern("strata", name)
             check.distinct("strata", self.strata)
         _keep_where(check, self)
+        if self.exposure != "":
+            check.pattern("exposure", self.exposure)
+        if self.outcome_level is not None:
+            check.text("outcome_level", self.outcome_level, 64)
         check.done()
 
     @property
@@ -144,23 +154,34 @@ class Estimand:
         return read_where(self.where)
 
     @property
+    def columns(self) -> tuple[str, ...]:
+        """Every column that is named, each once; the event of a duration is not."""
+        compared = [comparison.column for comparison in self.subgroup]
+        exposed = [self.exposure] if self.exposure else []
+        return tuple(dict.fromkeys([self.outcome, *self.covariates, *compared, *exposed]))
+
+    @property
     def formula(self) -> str:
         """What is asked, on one line: the term first."""
         parts = [str(r) for r in self.regressors]
         parts = parts[-1:] + parts[:-1] or ["1"]
         if self.strata:
             parts.append(f"strata({', '.join(self.strata)})")
+        if self.exposure:
+            parts.append(f"offset(log({self.exposure}))")
         where = f" where {self.where}" if self.where else ""
-        return f"{self.outcome} ~ {' + '.join(parts)}{where}"
+        of = f"[{self.outcome_level}]" if self.outcome_level is not None else ""
+        return f"{self.outcome}{of} ~ {' + '.join(parts)}{where}"
 
     def to_dict(self) -> Json:
         """The canonical JSON form.
 
-        Without strata and a subgroup it has no such fields: the bytes of a study, and so its id and
-        its signature, are those of a study from before there were any.
+        Without strata, a subgroup, an exposure and a level of the outcome it has no such fields:
+        the bytes of a study, and so its id and its signature, are those of a study from before
+        there were any.
         """
         values = {f.name: getattr(self, f.name) for f in fields(self)}
-        for name in ("strata", "where"):
+        for name in ("strata", "where", "exposure", "outcome_level"):
             if not values[name]:
                 del values[name]
         return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
@@ -198,6 +219,7 @@ def estimand_problems(
     outcome = _role(check, "outcome", estimand.outcome, known, broken, model.outcomes)
     if outcome is not None:
         model.check_outcome(check, outcome)
+        _check_outcome_level(check, estimand, outcome)
     if not model.compares:
         _check_alone(check, estimand)
     else:
@@ -206,7 +228,50 @@ def estimand_problems(
         column = _role(check, "where", comparison.column, known, broken, COVARIATES)
         if column is not None:
             _check_comparison(check, estimand, comparison, column)
+    if estimand.exposure:
+        _check_exposure(check, estimand, known, broken)
     return check.problems
+
+
+def _check_outcome_level(check: Checks, estimand: Estimand, outcome: Column) -> None:
+    level = estimand.outcome_level
+    if not estimand.regression.names_level:
+        if level is not None:
+            what = f"has no meaning for a {estimand.model}"
+            check.add("outcome_level", what, value=shown(level), remedy="Remove it")
+    elif level not in outcome.levels[1:]:
+        check.add(
+            "outcome_level",
+            "must be a level of the outcome other than its first",
+            value=shown(level),
+            bound=f"one of {', '.join(outcome.levels[1:])[:200]}",
+        )
+
+
+def _check_exposure(
+    check: Checks, estimand: Estimand, known: Mapping[str, Column], broken: Collection[str]
+) -> None:
+    """A rate is per unit of a number above 0, whose coefficient is no longer free."""
+    name = estimand.exposure
+    if not estimand.regression.takes_exposure:
+        check.add("exposure", f"has no meaning for a {estimand.model}", remedy="Remove it")
+        return
+    column = _role(check, "exposure", name, known, broken, NUMBER_KINDS[:2])
+    if column is not None and not column.bounds[0] > 0:
+        check.add(
+            "exposure",
+            f"column {name!r} may be 0, of which there is no rate",
+            value=f"lower = {column.bounds[0]:g}",
+            bound="above 0",
+            remedy="Declare the least exposure that counts; without any a row is left out",
+        )
+    if name in (estimand.outcome, *estimand.covariates):
+        check.add(
+            "exposure",
+            "stands in the regression twice: its logarithm has coefficient 1",
+            value=name,
+            remedy="Remove it here, or where it is the outcome, the term or adjusted for",
+        )
 
 
 def _check_regressors(

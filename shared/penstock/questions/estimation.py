@@ -36,8 +36,9 @@ class Estimate:
         estimate: per ``Estimand.per`` units of the term; NaN where there is a problem.
         variance: squared standard error, model-based; NaN where there is a problem.
         n: complete rows used.
-        events: outcomes equal to 1 (logistic), events (cox) or what was counted in all (poisson)
-            among them; None for ols and mean.
+        events: outcomes equal to 1 (logistic), events (cox) or what was counted in all (poisson,
+            negative-binomial) among them; None for ols,
+            ordinal, multinomial and mean.
         converged: the fit ended at a maximum.
         problem: why there is no estimate, or None.
     """
@@ -64,6 +65,7 @@ def estimate(
     hits the term. Columns are standardised for the fit and transformed back. Variances are the
     model-based ones. Each combination of the strata's levels has a baseline of its own, or, of a
     model with an intercept, a 0/1 column. Rows outside the subgroup are as if they were not there.
+    The logarithm of an exposure is an offset: it has coefficient 1.
 
     Args:
         frame: column name → float64 array, shape (n,); NaN and infinities count as missing.
@@ -81,13 +83,14 @@ def estimate(
     n, events = 0, None
     try:
         used = _complete_cases(frame, schema, estimand, event_column)
-        outcome = used[estimand.outcome]
+        outcome = _put_level_second(used[estimand.outcome], schema, estimand)
         event = None if event_column is None else used[event_column]
         n, events = len(outcome), fitted.count_events(outcome, event)
         if n < MIN_ROWS:
             raise Degenerate(f"too few complete rows: {n}")
         design, strata, factor = _pose(used, schema, estimand)
-        found = _checked_fit(fitted, outcome, event, design, strata)
+        offset = _offset(used, estimand)
+        found = _checked_fit(fitted, outcome, event, design, strata, offset)
         value, variance = found.coefficient * factor, found.variance * factor * factor
         if not (math.isfinite(value) and 0 < variance < math.inf):
             raise Degenerate("the estimate overflows")
@@ -99,10 +102,12 @@ def estimate(
 @dataclass(frozen=True, slots=True)
 class Regression:
     """A regression without strata as it is fitted: outcome (n,), and design (n, p) with an
-    intercept where the model has one, columns standardised, the term last."""
+    intercept where the model has one, columns standardised, the term last; and what is added to
+    the linear predictor (n,), the logarithm of an exposure."""
 
     outcome: Array
     design: Array
+    offset: Array
 
 
 def pose_regression(
@@ -115,9 +120,30 @@ def pose_regression(
         if len(used[estimand.outcome]) < MIN_ROWS:
             return None
         design, _, _ = _pose(used, schema, estimand)
+        offset = _offset(used, estimand)
     except Degenerate:
         return None
-    return Regression(used[estimand.outcome], design)
+    outcome = used[estimand.outcome]
+    return Regression(outcome, design, np.zeros(len(outcome)) if offset is None else offset)
+
+
+def _put_level_second(outcome: Array, schema: Schema, estimand: Estimand) -> Array:
+    """(n,) the outcome, whose level that is asked about has changed places with the second."""
+    if estimand.outcome_level is None:
+        return outcome
+    asked = schema[estimand.outcome].levels.index(estimand.outcome_level)
+    second = np.where(outcome == 1, float(asked), outcome)
+    return np.where(outcome == asked, 1.0, second)
+
+
+def _offset(used: Mapping[str, Array], estimand: Estimand) -> Array | None:
+    """(n,) the logarithm of the exposure; None without one."""
+    if not estimand.exposure:
+        return None
+    exposure = used[estimand.exposure]
+    if not (exposure > 0).all():
+        raise Degenerate("an exposure is not above 0")
+    return np.log(exposure)
 
 
 def _pose(
@@ -134,13 +160,20 @@ def _pose(
 
 
 def _checked_fit(
-    model: TableModel, outcome: Array, event: Array | None, design: Array, strata: Array | None
+    model: TableModel,
+    outcome: Array,
+    event: Array | None,
+    design: Array,
+    strata: Array | None,
+    offset: Array | None,
 ) -> Fit:
     """The fit, or Degenerate: the one boundary where foreign libraries' errors are mapped."""
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
-            if strata is None or model.model.intercept:
+            if offset is not None:
+                found = model.fit_offset(outcome, event, design, offset)
+            elif strata is None or model.model.intercept:
                 found = model.fit(outcome, event, design)
             else:
                 found = model.fit_strata(outcome, event, design, strata)
@@ -172,7 +205,7 @@ def _complete_cases(
     frame: Mapping[str, Array], schema: Schema, estimand: Estimand, event_column: str | None
 ) -> dict[str, Array]:
     subgroup = estimand.subgroup
-    names = {estimand.outcome, *estimand.covariates, *(c.column for c in subgroup)}
+    names = {*estimand.columns}
     if event_column is not None:
         names.add(event_column)
     absent = sorted(names - frame.keys())

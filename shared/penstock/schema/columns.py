@@ -64,6 +64,8 @@ class Column:
         nullable: missing values are modelled; otherwise a person with one contributes nothing.
         missing: codes (as text) that mean "missing"; local to a site's dictionary.
         event: the name of a duration's event column.
+        varies: whether a person's rows may differ in it. What does not vary (sex, year of birth)
+            is read once a person: the first known value of their rows counts.
 
     Raises:
         InvalidInput: with every problem of the column.
@@ -92,6 +94,7 @@ class Column:
     nullable: bool = False
     missing: tuple[str, ...] = ()
     event: str | None = None
+    varies: bool = True
 
     def __post_init__(self) -> None:
         check = Checks(f"column {shown(self.name)}")
@@ -99,6 +102,7 @@ class Column:
         check.text("unit", self.unit, 40, empty=True)
         check.text("label", self.label, 200, empty=True)
         check.flag("nullable", self.nullable)
+        check.flag("varies", self.varies)
         if check.choice("kind", self.kind, KINDS):
             if _check_bounds(check, self):
                 _check_spike(check, self)
@@ -149,8 +153,13 @@ class Column:
         return np.asarray(np.clip(np.rint(clamped * scale), first, last) / scale + 0.0)
 
     def to_dict(self) -> Json:
-        """The canonical JSON form: every field, tuples as lists."""
+        """The canonical JSON form: every field, tuples as lists.
+
+        ``varies`` is there where it is false alone: other columns have the bytes of before it.
+        """
         values = {f.name: getattr(self, f.name) for f in fields(self)}
+        if self.varies:
+            del values["varies"]
         return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
 
     @classmethod

@@ -351,6 +351,10 @@ def _check_effects(
             text = "is of an event, which is drawn with its duration"
             check.add(where, text, remedy="Give the effect to a model of the duration")
             continue
+        if asked.regression.names_level and value:
+            text = "is of one level of several, of which no forecast is made"
+            check.add(where, text, remedy="Leave it out: what is forecast is then of no effect")
+            continue
         term = asked_term(asked, columns)
         if term is None or value == 0:
             continue
@@ -363,9 +367,11 @@ def _check_effects(
 
 
 def list_origins(planning: Planning, estimands: Sequence[Estimand]) -> dict[str, set[str]]:
-    """Of each outcome with a planned effect, the columns of which it comes."""
+    """Of each outcome with a planned effect, or an exposure, the columns of which it comes."""
     found: dict[str, set[str]] = {}
     for estimand in estimands:
+        if estimand.exposure:
+            found.setdefault(estimand.outcome, set()).add(estimand.exposure)
         if estimand.regression.compares and planning.effect(estimand.name):
             compared = {comparison.column for comparison in estimand.subgroup}
             found.setdefault(estimand.outcome, set()).update(estimand.target.columns, compared)

@@ -15,8 +15,8 @@ from penstock.base.files import replace_file
 from penstock.mechanisms import Gibbs
 from penstock.mechanisms.gibbs.settings import answer_terms
 from penstock.study.study import Study
+from penstock_server.mechanisms.answered import read_answer
 from penstock_server.mechanisms.delivery import Upload
-from penstock_server.mechanisms.gibbs.uploaded import read_answer
 from penstock_server.mechanisms.writing import SITE, csv_safe, write
 
 

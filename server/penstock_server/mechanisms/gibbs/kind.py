@@ -9,7 +9,7 @@ from penstock.mechanisms.gibbs.models import POSINGS
 from penstock.mechanisms.released import ANSWER
 from penstock.questions.estimands import Estimand
 from penstock.schema import Coded
-from penstock_server.mechanisms.gibbs.uploaded import check_answer
+from penstock_server.mechanisms.answered import check_answer
 from penstock_server.mechanisms.protocol import Json, MechanismKind, ReleaseWords, Results
 
 

@@ -12,10 +12,10 @@ from penstock.wire.messages import Copies
 from penstock_server.analysis.combine import SiteEstimate
 from penstock_server.analysis.floor import variance_floor
 from penstock_server.analysis.refits import Measured
+from penstock_server.mechanisms.answered import read_answer
 from penstock_server.mechanisms.delivery import Upload
 from penstock_server.mechanisms.gibbs.codebook import describe_answer
 from penstock_server.mechanisms.gibbs.exports import write_answers
-from penstock_server.mechanisms.gibbs.uploaded import read_answer
 from penstock_server.mechanisms.protocol import Json
 
 

@@ -22,7 +22,8 @@ class TableKind(MechanismKind[Settings]):
         released="synthetic rows",
         heading="Copies",
         size=lambda site: f"{site['copies']} × {site['rows']:,} rows",
-        rows="; rows of a copy: about as many as the site has, by a noisy count",
+        rows="; rows of a copy: about as many as the site has, by a noisy count, and not persons "
+        "where a person has several",
         counts="n and events are those of synthetic copies. ",
         counts_by_site="n and events: complete rows of a synthetic table, and events among them, "
         "not patients; n is about as many as the site has, by a noisy count. ",

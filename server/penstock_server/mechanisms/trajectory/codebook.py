@@ -26,6 +26,16 @@ PATHS = (
     "and nothing was learnt from the same person seen twice. Do not fit models for repeated "
     "measurements to paths as if they were observed, and do not count them as persons."
 )
+MEASURED_SNAPSHOTS = (
+    " Of a trajectory whose dependence was measured every copy is a table of visits: those of an "
+    "imagined person stand one after the other, and rows are counts of visits, not of persons."
+)
+MEASURED_PATHS = (
+    "Paths are persons that a model imagines, whose visits go together as those of the same person "
+    "did at the sites, as far as noise lets it be seen. No path is a person's history. Paths are "
+    "complete: nobody drops out of them. Count them as persons of a model, not of the cohort."
+)
+MEASURED_COUPLINGS = "A particle goes on to that of the same number: they are the same person."
 COUPLINGS = (
     "Couplings say which particles of one time point the model joins to which of the next. They "
     "are not observed links between persons' visits."
@@ -34,7 +44,7 @@ COUPLINGS = (
 
 def describe_paths(study: Study, mechanism: Trajectory) -> Json:
     """The files beside the pooled table: their columns before those of the study."""
-    points = mechanism.time_points(study.schema)
+    points, measured = mechanism.time_points(study.schema), mechanism.measures(study.schema)
     site = describe_column(SITE, "categorical", "site that released the row")
     point = describe_column(POINT, "integer", f"time point, 1 to {points}")
     count = mechanism.particles
@@ -54,7 +64,7 @@ def describe_paths(study: Study, mechanism: Trajectory) -> Json:
                 describe_column(PATH, "integer", f"path within the site, 1 to {mechanism.paths}"),
                 describe_column(TIME, "continuous", exact),
             ],
-            "meaning": PATHS,
+            "meaning": MEASURED_PATHS if measured else PATHS,
         },
         "particles": {
             "files": ["particles.parquet", "particles.csv"],
@@ -78,7 +88,9 @@ def describe_paths(study: Study, mechanism: Trajectory) -> Json:
                 describe_column("next_particle", "integer", following),
                 describe_column("mass", "continuous", mass),
             ],
-            "meaning": COUPLINGS + " Computed by the coordinator from the released particles.",
+            "meaning": MEASURED_COUPLINGS
+            if measured
+            else COUPLINGS + " Computed by the coordinator from the released particles.",
         }
     else:
         files["couplings"] = {"files": [], "missing": f"left out: {missing}", "meaning": COUPLINGS}

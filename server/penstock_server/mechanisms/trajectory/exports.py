@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from penstock.base.files import replace_file
 from penstock.mechanisms import Trajectory
@@ -21,6 +22,7 @@ from penstock.study.study import Study
 from penstock_server.mechanisms.delivery import Upload
 from penstock_server.mechanisms.writing import SITE, label_table, write_tables
 
+Whole = NDArray[np.int64]
 PATH, TIME, POINT, PARTICLE = "_path", "_time", "_point", "_particle"
 LEAST_MASS = 1e-6
 """Pairs that are joined with less of the whole are left out of the couplings' file."""
@@ -69,6 +71,8 @@ def write_particles(
 
 def why_no_couplings(study: Study, mechanism: Trajectory) -> str | None:
     """Why couplings cannot be made here, or None."""
+    if mechanism.measures(study.schema):
+        return None
     if mechanism.coupling == "entropic" and find_spec("torch") is None:
         return "torch, which entropic couplings are computed with, is not installed here"
     pairs = (mechanism.time_points(study.schema) - 1) * mechanism.particles**2
@@ -92,17 +96,31 @@ def write_couplings(
     )  # fmt: skip
     with replace_file(path) as name, pq.ParquetWriter(name, form, compression="zstd") as writer:
         for upload in uploads:
-            for t, mass in enumerate(couplings(upload, study, mechanism)):
-                i, j = np.nonzero(mass >= LEAST_MASS)
+            for t, (i, j, mass) in enumerate(pairs(upload, study, mechanism)):
                 columns = [
                     pa.array([upload.site] * len(i), pa.string()),
                     pa.array(np.full(len(i), t + 1), pa.int32()),
                     pa.array(i + 1, pa.int32()),
                     pa.array(j + 1, pa.int32()),
-                    pa.array(mass[i, j], pa.float64()),
+                    pa.array(mass, pa.float64()),
                 ]
                 writer.write_table(pa.Table.from_arrays(columns, schema=form))
     return [path]
+
+
+def pairs(
+    upload: Upload, study: Study, mechanism: Trajectory
+) -> Iterator[tuple[Whole, Whole, Floats]]:
+    """Of each gap the pairs of particles that are joined, from 0, and the mass of each."""
+    if mechanism.measures(study.schema):
+        same = np.arange(mechanism.particles)
+        each = np.full(len(same), 1 / len(same))
+        for _ in range(mechanism.time_points(study.schema) - 1):
+            yield same, same, each
+        return
+    for mass in couplings(upload, study, mechanism):
+        i, j = np.nonzero(mass >= LEAST_MASS)
+        yield i, j, mass[i, j]
 
 
 def couplings(upload: Upload, study: Study, mechanism: Trajectory) -> Floats:

@@ -19,6 +19,13 @@ PATHS_WARNING = (
 )
 
 
+MEASURED_WARNING = (
+    "Paths are persons that a model imagines, each at all times, as if nobody dropped out. "
+    "What a person's visits have in common was measured at the sites, with noise; no path is a "
+    "person's history."
+)
+
+
 class TrajectoryKind(TableKind[Trajectory]):
     """A trajectory's particles, paths and tables."""
 
@@ -31,23 +38,42 @@ class TrajectoryKind(TableKind[Trajectory]):
 
         return TrajectoryResults(self.study, self.used)
 
+    @property
+    def measured(self) -> bool:
+        """Whether what persons' rows have in common was measured."""
+        return self.used.measures(self.study.schema)
+
     def tell_how(self) -> str:
+        if self.measured:
+            return (
+                "Each site took each of its persons, with all of their visits, as one row, and "
+                "counted with noise how each column is distributed at each time, who was there "
+                "when, and how all of these go together, within a visit and between visits "
+                "(trajectory: measured dependence). From that it imagined persons."
+            )
         return (
             "Each site moved particles, imagined persons, until those at each time point look "
             "like the cohort at that time, and those at neighbouring times are joined by short "
             "ways (trajectory: mean-field Langevin dynamics). Each step saw a noisy sum over "
-            "its persons only, each person's part in it cut to a bound."
+            "its persons only, each person's part in it cut to a bound. Who became what is "
+            "inferred by least motion: nobody was measured twice."
         )
 
     def tell_what_left(self) -> str:
         paths = count_text(self.used.paths, "path")
+        if self.measured:
+            return (
+                f"What left a site: {self.count_tables()}, the visits of as many imagined persons "
+                f"as were counted with noise; {paths}, each of one such person, and particles. "
+                "Counts of rows are counts of visits, and not of persons."
+            )
         return (
             f"What left a site: the particles, {paths} through them, {self.count_tables()}. The "
             "tables' rows are snapshots: each at one time."
         )
 
     def list_warnings(self) -> list[tuple[str, str]]:
-        return [("model-paths", PATHS_WARNING)]
+        return [("model-paths", MEASURED_WARNING if self.measured else PATHS_WARNING)]
 
     def list_limits(self, *, mechanism_variance: bool) -> tuple[list[str], list[str]]:
         first, last = super().list_limits(mechanism_variance=mechanism_variance)
@@ -55,4 +81,9 @@ class TrajectoryKind(TableKind[Trajectory]):
             "Estimates are made from tables of snapshots: they compare rows at the same or at "
             "different times, never a person with itself at another time."
         )
+        if self.measured:
+            snapshots = (
+                "Estimates are made from tables of visits, and take each row for a person of its "
+                "own. For changes within persons, and models of repeated measurements, use paths."
+            )
         return first, [*last, snapshots]

@@ -14,7 +14,11 @@ from penstock_server.analysis.refits import Measured
 from penstock_server.mechanisms.delivery import Upload
 from penstock_server.mechanisms.protocol import Json
 from penstock_server.mechanisms.tables.results import TableResults
-from penstock_server.mechanisms.trajectory.codebook import SNAPSHOTS, describe_paths
+from penstock_server.mechanisms.trajectory.codebook import (
+    MEASURED_SNAPSHOTS,
+    SNAPSHOTS,
+    describe_paths,
+)
 from penstock_server.mechanisms.trajectory.exports import (
     why_no_couplings,
     write_couplings,
@@ -55,5 +59,6 @@ class TrajectoryResults:
 
     def describe(self, report: Json, copies: Copies) -> Json:
         found = TableResults(self.study).describe(report, copies)
-        found["combining"] += SNAPSHOTS
+        measured = self.used.measures(self.study.schema)
+        found["combining"] += MEASURED_SNAPSHOTS if measured else SNAPSHOTS
         return found | {"trajectory": describe_paths(self.study, self.used)}

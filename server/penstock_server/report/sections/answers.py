@@ -103,7 +103,8 @@ def _robust(estimand: Estimand, inputs: ReportInputs, weights: Mapping[str, floa
         for site in inputs.delivered
         if (checked := site.summary(Checked)) is not None and estimand.name in checked.estimands
     }
-    return tell_robust(found, weights, refitted=inputs.study.mechanism.refits > 0)
+    refitted = inputs.study.mechanism.refits > 0
+    return tell_robust(found, weights, title=estimand.regression.title, refitted=refitted)
 
 
 def _mark_sentence(sentence: str, subject: str, held: Json | None) -> str:

@@ -161,8 +161,24 @@ def explain_paths(study: Study, used: Trajectory) -> list[str]:
         "The files paths.parquet and paths.csv hold one row for each time of each path: _site and "
         "_path say which path, _time exactly when, and then come the study's columns. Each of a "
         f"site's {used.paths:,} paths has {used.path_times} rows, evenly spaced in time, in order.",
-        "Between two time points a path is a random walk with fixed ends: how rough it looks is "
-        "the study's setting (temperature), not something that was seen in persons.",
+        *_explain_source(used.measures(study.schema), time),
+    ]
+
+
+def _explain_source(measured: bool, time: str) -> list[str]:
+    """What lies between time points, and between rows of a table."""
+    if measured:
+        return [
+            "Who became what was measured: a path is one imagined person, whose values at "
+            "different times go together as those of the same person did. Between two time points "
+            "it is the line from one to the other.",
+            f"Estimates are made of tables of visits, each at one value of {time}; those of an "
+            "imagined person stand one after the other. Rows are counts of visits, not of persons.",
+        ]
+    return [
+        "Who became what is inferred, by least motion. Between two time points a path is a random "
+        "walk with fixed ends: how rough it looks is the study's setting (temperature), not "
+        "something that was seen in persons.",
         f"The tables of snapshots are what estimates are made of. Each row is at one value of "
         f"{time}; rows of a table do not belong together, and no path is among them.",
     ]

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,6 +84,11 @@ class Schedule:
     def steps(self) -> int:
         return len(self.sizes)
 
+    def part(self, first: int, end: int) -> Schedule:
+        """A composed chain's steps from the first to before the end."""
+        sizes, multipliers = self.sizes[first:end], self.multipliers[first:end]
+        return replace(self, sizes=sizes, multipliers=multipliers)
+
     @property
     def measurements(self) -> tuple[GaussianSum, ...]:
         """The noisy gradients: one measurement for each σ that occurs, in order."""
@@ -95,6 +100,14 @@ class Schedule:
             counts[sigma] = counts.get(sigma, 0) + 1
         asked = counts.items()
         return tuple(GaussianSum(LABEL, s, self.sensitivity, count) for s, count in asked)
+
+
+def joined(first: Schedule, then: Schedule) -> Schedule:
+    """Two composed chains of the same momentum, one after the other."""
+    if first.contraction is not None or then.contraction is not None:
+        raise InvalidEvent("last iterates are accounted of one chain")
+    sizes, multipliers = first.sizes + then.sizes, first.multipliers + then.multipliers
+    return replace(then, sizes=sizes, multipliers=multipliers)
 
 
 def contraction(step: float, convexity: float, smoothness: float) -> float:
@@ -167,6 +180,7 @@ def descend(
     noise: NoiseSource,
     precondition: Preconditioner | None = None,
     progress: Callable[[int, int], None] | None = None,
+    longest: float = math.inf,
 ) -> Ended:
     """Run a chain; its last iterate is to be released, and no other.
 
@@ -176,11 +190,12 @@ def descend(
         unit: the bound on a row's own gradient.
         precondition: of the iterate, which composition lets be seen; None: the identity. A chain
             that is accounted by its last iterate must have none.
+        longest: a step's length at most, which composition allows, too.
 
     Raises:
         InvalidEvent: a preconditioner with last-iterate accounting.
     """
-    session = Chain(schedule, start, unit, precondition)
+    session = Chain(schedule, start, unit, precondition, longest)
 
     def stepped() -> None:
         if progress is not None:
@@ -202,10 +217,12 @@ class Chain:
         start: Array,
         unit: float,
         precondition: Preconditioner | None = None,
+        longest: float = math.inf,
     ) -> None:
         if precondition is not None and schedule.contraction is not None:
             raise InvalidEvent("last iterates are accounted without a preconditioner")
         self._schedule, self._unit, self._precondition = schedule, unit, precondition
+        self._longest = longest
         self._by_sigma = {asks.noise_multiplier: asks for asks in schedule.measurements}
         self._theta = np.array(start, dtype=np.float64)
         self._velocity = np.zeros_like(self._theta)
@@ -225,6 +242,7 @@ class Chain:
         """One step on a noisy gradient."""
         size = self._schedule.sizes[self.step]
         moved = self._schedule.momentum * self._velocity - size * (self._used[-1] @ noisy)
+        moved *= min(1.0, self._longest / max(float(np.linalg.norm(moved)), 1e-300))
         theta = self._theta + moved
         self._velocity = moved
         self._theta = theta * min(1.0, FAR / max(float(np.linalg.norm(theta)), 1e-300))
@@ -275,12 +293,14 @@ def propagate(
     return Propagation(state[:p], covariance[:p, :p])
 
 
-def carried(schedule: Schedule, free: Array, ridge: Array, ended: Ended) -> tuple[Array, Array]:
-    """How an iterate goes into an answer without the ridge: G⁻¹H(I-Π)⁻¹, and S for Δ = 1.
+def carried(
+    schedule: Schedule, free: Array, ridge: Array, ended: Ended
+) -> tuple[Array, Array, Array]:
+    """How an iterate goes into an answer without the ridge: G⁻¹H, (I-Π)⁻¹, and S for Δ = 1.
 
     With G the data's curvature, H = G + λI; Π and S of :func:`propagate`.
     """
     chain = propagate(schedule, free + ridge, ended.preconditioners)
-    forget = np.linalg.inv(np.eye(len(free)) - chain.bias)
-    onward: Array = np.asarray(np.linalg.solve(free, (free + ridge) @ forget))
-    return onward, chain.noise
+    forget: Array = np.asarray(np.linalg.inv(np.eye(len(free)) - chain.bias))
+    onward: Array = np.asarray(np.linalg.solve(free, free + ridge))
+    return onward, forget, chain.noise

@@ -36,7 +36,7 @@ class _Mechanism(Mechanism[Gibbs, "Plan"]):
     notes = _NOTES
     leaves = "no rows: the coefficients of one regression"
     product = "one question's coefficients"
-    answers_one = True
+    answers = True
 
     def plan(self, asked: Asked[Gibbs], persons: int) -> Plan:
         from penstock.mechanisms.gibbs.plan import plan

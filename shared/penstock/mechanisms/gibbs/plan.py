@@ -11,8 +11,10 @@ summaries     counts, means and mean squares of columns;        DiscreteGaussian
 curvature     the Hessian at the start: the preconditioner      DiscreteGaussian
 chain         one iterate                                       Gaussian, or
                                                                 NoisyDescent
-information   the Hessian at that iterate; or, of a linear      DiscreteGaussian
-              model, its mean squared residual
+information   the Hessian at that iterate; of a survival        DiscreteGaussian
+              model, on the way there, for the steps that
+              remain; of a linear model, its mean squared
+              residual
 ============  ================================================  =====================
 """
 
@@ -40,6 +42,14 @@ from penstock.schema import Schema
 STEPS, MOMENTUM = 16, 0.3
 """Of the preconditioned chain; and its momentum, where it is to have some."""
 
+APPROACH, APPROACH_SHARE = 10, 0.25
+"""Steps of it that lead to where the curvature is released again, where it changes; and their share
+of the chain's budget."""
+
+NOISE_ALLOWED = 0.5
+"""The chain's noise, in sampling errors of a standardised column, up to which persons of a high
+hazard are followed on."""
+
 LEVEL_SIGNAL = 700.0
 """n·μ for each level of a baseline that θ may correct; in the summaries it has all intervals."""
 PLAIN_MOMENTUM = 0.9
@@ -61,6 +71,8 @@ class Plan:
         reach: c, in standard deviations, within which residuals (in persons, within which
             cumulative hazards) count in full.
         preconditioned: by the released curvature; else a plain chain.
+        approach: steps by the curvature at the start; those that follow go by that where these
+            ended, and forget these. 0: all go by the first.
         summaries, curvature, information: sums of rows; None where nothing is released.
         schedule: of the chain, and the noise on its gradients.
         epsilon: of the events at the requested δ.
@@ -77,6 +89,7 @@ class Plan:
     bound: float
     reach: float
     preconditioned: bool
+    approach: int
     summaries: WholeSum
     curvature: WholeSum | None
     schedule: Schedule
@@ -99,6 +112,18 @@ class Plan:
         """Noise multiplier of the one Gaussian that all releases together are as."""
         share = self.asked.posing.shares[0]
         return self.summaries.noise_multiplier * math.sqrt(share)
+
+    @property
+    def settling(self) -> Schedule:
+        """The steps that the answer rests on."""
+        whole = self.schedule
+        return whole.part(self.approach, whole.steps) if self.approach else whole
+
+    @property
+    def allowed(self) -> float:
+        """Bound on a gradient, over the root of the information, at :data:`NOISE_ALLOWED`."""
+        budget = sum(1 / s**2 for s in self.settling.multipliers)
+        return NOISE_ALLOWED * math.sqrt(budget) / self.rows
 
     @property
     def summary_size(self) -> int:
@@ -201,6 +226,7 @@ def _planned(
         bound=bound,
         reach=reach,
         preconditioned=mechanism.steps is None,
+        approach=APPROACH if mechanism.steps is None and asked.posing.settles else 0,
         summaries=sum_of(size, summary_share, "summaries"),
         curvature=sum_of(bent, curvature_share, "curvature") if curvature_share else None,
         schedule=replace(schedule, sensitivity=_gradient_sensitivity(persons, rows, dimension)),
@@ -249,8 +275,13 @@ def _schedule(
     """A preconditioned chain with decreasing steps, or as many plain steps as the study asks."""
     heavy = mechanism.dynamics == "underdamped"
     if mechanism.steps is None:
-        return langevin.averaging(
-            STEPS, asked.posing.growth(signal), mu, MOMENTUM if heavy else 0.0
+        growth, momentum = asked.posing.growth(signal), MOMENTUM if heavy else 0.0
+        if not asked.posing.settles:
+            return langevin.averaging(STEPS, growth, mu, momentum)
+        first, last = (mu * math.sqrt(share) for share in (APPROACH_SHARE, 1 - APPROACH_SHARE))
+        return langevin.joined(
+            langevin.averaging(APPROACH, growth, first, momentum),
+            langevin.averaging(STEPS - APPROACH, growth, last, momentum),
         )
     smoothness = rows * largest_bend(asked, bound, asked.posing.reach(signal)) + mechanism.ridge
     momentum = PLAIN_MOMENTUM if heavy else 0.0

@@ -142,6 +142,10 @@ class Planned(Protocol):
     def levels(self) -> int: ...
     @property
     def reach(self) -> float: ...
+    @property
+    def preconditioned(self) -> bool: ...
+    @property
+    def allowed(self) -> float: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +176,9 @@ class Posing(ABC):
         fixed: f₀, the squared norm of a design row beside the covariates: 1 of an intercept.
         own_bend: bound on the curvature of the posterior's public term beside the ridge.
         counts_events: the weighted number of events is released beside the first curvature.
+        refused: why no chain answers it, in words; empty: one does.
+        settles: the curvature changes so much with θ that it is released again on the way, and the
+            chain's last steps go by that.
     """
 
     model: ClassVar[Model]
@@ -181,6 +188,8 @@ class Posing(ABC):
     fixed: ClassVar[float] = 1.0
     own_bend: ClassVar[float] = 0.0
     counts_events: ClassVar[bool] = False
+    refused: ClassVar[str] = ""
+    settles: ClassVar[bool] = False
 
     @property
     def name(self) -> str:
@@ -234,7 +243,9 @@ class Posing(ABC):
         """
 
     @abstractmethod
-    def expected(self, hazard: float, squared: float, reach: float) -> Expected:
+    def expected(
+        self, hazard: float, squared: float, reach: float, *, preconditioned: bool = True
+    ) -> Expected:
         """Planning values of :mod:`penstock.mechanisms.gibbs.worth`.
 
         Args:

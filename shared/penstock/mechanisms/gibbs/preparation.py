@@ -20,6 +20,10 @@ from penstock.privacy.noise.sources import NoiseSource
 Array = NDArray[np.float64]
 
 
+AFFORDED = 0.15
+"""Of a typical curvature: the noise up to which rows of more count in full."""
+
+
 def pose_posterior(
     plan: Plan, rows: Rows, seen: Summaries, noise: NoiseSource, device: str = "cpu"
 ) -> tuple[Array, float, Loss]:
@@ -28,6 +32,9 @@ def pose_posterior(
     x = np.where(rows.there[:, None], (rows.x - seen.centre) / seen.scale, 0.0)
     weight = weights(x, plan.bound) * rows.there
     posterior = asked.posing.pose(plan, seen, Standardised(rows, x, weight, squared))
+    if plan.approach:  # beside rare events the whole of it would be a good part of what is known
+        typical = curvature_cap(plan, posterior, seen, start=True)
+        posterior = replace(posterior, ridge=asked.ridge * min(1.0, typical))
     if plan.curvature is None:  # a mean: every row counts as one
         return np.eye(1) * seen.count / plan.persons, 0.0, _on(posterior, device)
     cap, p = curvature_cap(plan, posterior, seen, start=True), plan.dimension
@@ -38,7 +45,7 @@ def pose_posterior(
         posterior = _with_events(posterior, events)
     sd = plan.curvature.sd * cap * squared / plan.persons
     sd *= math.sqrt(1 + EXTRA**2) if asked.posing.counts_events else 1.0
-    matrix = shrunk(matrix, sd, p - asked.columns)
+    matrix = drawn(plan, posterior, seen, matrix, sd)
     return matrix, sd * math.sqrt(2 * p), _on(posterior, device)
 
 
@@ -59,10 +66,23 @@ def place(array: Array, device: str) -> Any:
     return torch.asarray(array, dtype=torch.float64, device=device)
 
 
+def drawn(plan: Plan, posterior: Loss, seen: Summaries, matrix: Array, sd: float) -> Array:
+    """A noisy curvature, :func:`~penstock.mechanisms.gibbs.curvature.shrunk` by what is known.
+
+    Covariates have mean squares of 1, but rare levels, by their share.
+    """
+    numeric = np.asarray(plan.asked.numeric, dtype=np.bool_)
+    squares = np.where(numeric, 1.0, (1 - seen.centre**2) / seen.scale**2)
+    typical = curvature_cap(plan, posterior, seen, start=True)
+    return shrunk(matrix, sd, plan.dimension - plan.asked.columns, squares, typical)
+
+
 def curvature_cap(plan: Plan, posterior: Loss, seen: Summaries, *, start: bool) -> float:
     """Bound on a row's curvature: at the start the exact one, later a few times a typical one."""
     highest = posterior.bend / posterior.squared
-    return plan.asked.posing.curvature_cap(seen, plan.reach, highest, start=start)
+    spread = plan.information.sd * posterior.squared * math.sqrt(2 * plan.dimension)
+    reach = max(plan.reach, 1 + AFFORDED * plan.persons / spread)
+    return plan.asked.posing.curvature_cap(seen, reach, highest, start=start)
 
 
 def release_curvature(

@@ -1,9 +1,11 @@
 """The ``gibbs`` mechanism: from encoded rows to one question's coefficients and covariance.
 
 Stages and their charges are in :mod:`penstock.mechanisms.gibbs.plan`. Everything after the last
-release is post-processing: the start's and the ridge's part of the answer is taken out (exactly on
-a quadratic, else linearised at the iterate), and the covariance adds the mechanism's noise, carried
-through the chain, to the sampling error.
+release is post-processing. A survival model's chain first approaches (its curvature grows with the
+effects, several-fold where they are large), has the curvature released again, and settles by that:
+only these last steps go into the answer. The start's and the ridge's part of the answer is taken
+out (exactly on a quadratic, else linearised at the iterate), and the covariance adds the
+mechanism's noise, carried through the chain, to the sampling error.
 """
 
 from __future__ import annotations
@@ -16,9 +18,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.base.errors import InvalidEvent, InvalidInput, Problem
-from penstock.mechanisms.gibbs.curvature import definite, share_of_start, shrunk
+from penstock.mechanisms.gibbs.curvature import definite, share_of_start
 from penstock.mechanisms.gibbs.design import read, reporting
-from penstock.mechanisms.gibbs.langevin import Ended, Preconditioner, carried, descend
+from penstock.mechanisms.gibbs.langevin import (
+    Ended,
+    Preconditioner,
+    Schedule,
+    carried,
+    descend,
+)
 from penstock.mechanisms.gibbs.plan import (
     Plan,
     largest_bend,
@@ -28,6 +36,7 @@ from penstock.mechanisms.gibbs.posing import Loss, Rows, Summaries
 from penstock.mechanisms.gibbs.posterior import Posterior, Regression
 from penstock.mechanisms.gibbs.preparation import (
     curvature_cap,
+    drawn,
     pose_posterior,
     release_curvature,
 )
@@ -40,6 +49,10 @@ from penstock.schema.encoding import Encoding
 
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
+
+
+LONGEST = 0.3
+"""Of a step of the approach: from afar, a Newton step on exponentials goes too far."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,18 +122,30 @@ def answer(
     plan = narrowed(plan, seen.count)
     curvature, spread, posterior = pose_posterior(plan, rows, seen, noise, device)
     check_smooth(plan, posterior)
-    ended = descend(
-        posterior.gradient,
-        posterior.start,
-        plan.schedule,
-        posterior.reach,
-        noise,
-        preconditioner(posterior, curvature, spread) if plan.preconditioned else None,
-        progress,
-    )
-    known = _information(plan, rows, seen, posterior, curvature, spread, ended.theta, noise)
+    how = preconditioner(posterior, curvature, spread) if plan.preconditioned else None
+
+    def go(origin: Array, schedule: Schedule, how: Preconditioner | None, done: int = 0) -> Ended:
+        def told(step: int, _: int) -> None:
+            if progress is not None:
+                progress(done + step, plan.schedule.steps)
+
+        longest = LONGEST if done < plan.approach else math.inf
+        gradient, unit = posterior.gradient, posterior.reach
+        return descend(gradient, origin, schedule, unit, noise, how, told, longest)
+
+    def know(theta: Array) -> Known:
+        return _information(plan, rows, seen, posterior, curvature, spread, theta, noise)
+
+    origin = posterior.start
+    if plan.approach:
+        origin = go(origin, plan.schedule.part(0, plan.approach), how).theta
+        known = know(origin)
+        ended = go(origin, plan.settling, settled(posterior, known), plan.approach)
+    else:
+        ended = go(origin, plan.schedule, how)
+        known = know(ended.theta)
     sensitivity = plan.schedule.sensitivity * posterior.reach
-    estimate, covariance = corrected(plan, posterior, ended, known, sensitivity)
+    estimate, covariance = corrected(plan, posterior, origin, ended, known, sensitivity)
     if not plan.asked.posing.model.intercept:
         first = plan.dimension - plan.asked.columns
         estimate = np.concatenate([[0.0], estimate[first:]])
@@ -168,6 +193,16 @@ def preconditioner(
     return at
 
 
+def settled(posterior: Loss, known: Known) -> Preconditioner:
+    """P of the steps after the approach: the inverse of the curvature where it ended."""
+    data = definite(known.curvature) + known.spread / 2 * np.eye(len(known.curvature))
+
+    def at(theta: Array) -> Array:
+        return np.asarray(np.linalg.inv(data + posterior.prior_curvature(theta)))
+
+    return at
+
+
 def _information(
     plan: Plan,
     rows: Rows,
@@ -185,9 +220,10 @@ def _information(
             plan, posterior, theta, cap, plan.information, noise, start=False
         )
         sd = plan.information.noise_multiplier * plan.rows * cap * posterior.squared / plan.persons
-        matrix = shrunk(matrix, sd, plan.dimension - plan.asked.columns)
+        raw = matrix
+        matrix = drawn(plan, posterior, seen, matrix, sd)
         other = sd * math.sqrt(2 * plan.dimension)
-        share = share_of_start(curvature, spread, other)
+        share = share_of_start(curvature, spread, other, raw)
         blended = share * curvature + (1 - share) * matrix
         return Known(blended, math.hypot(share * spread, (1 - share) * other), 1.0)
 
@@ -205,25 +241,30 @@ def _information(
 def corrected(
     plan: Plan,
     posterior: Posterior,
+    origin: Array,
     ended: Ended,
     known: Known,
     sensitivity: float,
 ) -> tuple[Array, Array]:
     r"""From the iterate to an estimate of the unpenalised coefficients, and its covariance.
 
-    With H the Hessian, G = H - λI, and the chain's Π and noise covariance S:
-    θ* = (I-Π)⁻¹(θ_T - Πθ₀) has forgotten the start; θ̂ = θ₀ + G⁻¹H(θ* - θ₀) is one Newton step from
-    there to the minimum without the ridge. Its covariance is that of the chain, carried along, and
-    G⁻¹ times the dispersion over n, the sampling error.
+    With H the Hessian, G = H - λI, and Π and the noise covariance S of the steps from θ₁:
+    θ* = (I-Π)⁻¹(θ_T - Πθ₁) has forgotten where they began; θ̂ = θ₀ + G⁻¹H(θ* - θ₀) is one Newton
+    step from there to the minimum without the ridge. Its covariance is that of the chain, carried
+    along, and G⁻¹ times the dispersion over n, the sampling error.
     """
     p, start, theta = plan.dimension, posterior.start, ended.theta
     prior = posterior.prior_curvature(theta)
     ridge = posterior.ridge * np.eye(p)
     free = definite(known.curvature + prior - ridge)
-    estimate: Array = start + carried(plan.schedule, free, ridge, ended)[0] @ (theta - start)
-    # Noise on the curvature may hide that there is less of it.
-    less = definite(free - known.spread / 2 * np.eye(p))
-    onward, noise = carried(plan.schedule, less, ridge, ended)
-    covariance = onward @ noise @ onward.T * sensitivity**2
+    onward, forget, _ = carried(plan.settling, free, ridge, ended)
+    estimate: Array = start + onward @ (origin + forget @ (theta - origin) - start)
+    # Noise on the curvature may hide that there is less of it, by one sd in every direction.
+    less = definite(free - known.spread / math.sqrt(2 * p) * np.eye(p))
+    onward, forget, noise = carried(plan.settling, less, ridge, ended)
+    values, vectors = np.linalg.eigh(noise)
+    # By a root of S: a chain that hardly moved is carried far, and rounding with it.
+    carried_root = onward @ forget @ (vectors * np.sqrt(np.maximum(values, 0.0)))
+    covariance = carried_root @ carried_root.T * sensitivity**2
     covariance += known.dispersion * np.linalg.inv(less) / plan.persons
     return estimate, (covariance + covariance.T) / 2

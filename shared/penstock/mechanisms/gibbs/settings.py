@@ -30,8 +30,9 @@ class Gibbs:
         dynamics: ``overdamped`` (noisy gradient descent) or ``underdamped`` (with momentum).
         steps: of a plain chain, each of the same size; None: a chain that is preconditioned by
             released second moments, whose length follows from the public n and ε.
-        ridge: λ of the penalty λ/2 ‖θ‖² per person, above 0: strong convexity. What it shrinks is
-            corrected afterwards.
+        ridge: λ of the penalty λ/2 ‖θ‖² per person (of a survival model's preconditioned chain: per
+            event that is expected), above 0: strong convexity. What it shrinks is corrected
+            afterwards.
         bound: L2 norm beyond which a person's standardised covariates lose weight; None: chosen
             from the number of columns.
         baseline: of a survival model: ``piecewise`` exponential or ``weibull``.
@@ -81,7 +82,7 @@ class Gibbs:
             )
             return check.problems
         estimand = estimands[0]
-        if not {estimand.outcome, *estimand.covariates} <= set(schema.names):
+        if not {*estimand.columns} <= set(schema.names):
             return check.problems  # said by the study already
         _check_plain(check, estimand)
         if check.problems:
@@ -105,6 +106,12 @@ class Gibbs:
 def _check_plain(check: Checks, estimand: Estimand) -> None:
     """A chain's design is of columns, each within its public bounds, and of all rows."""
     remedy = "Remove it, or use a mechanism that releases tables"
+    if refused := POSINGS.of(estimand.model).refused:
+        tables = "Use a mechanism that releases tables"
+        check.add("estimand.model", refused, value=estimand.model, remedy=tables)
+    if estimand.exposure:
+        value = f"offset(log({estimand.exposure}))"
+        check.add("estimand", "has no part in a chain", value=value, remedy=remedy)
     for regressor in estimand.regressors:
         if not isinstance(regressor, Factor):
             check.add("estimand", "has no part in a chain", value=str(regressor), remedy=remedy)

@@ -14,10 +14,6 @@ from penstock.privacy.noise.sources import NoiseSource
 
 Array = NDArray[np.float64]
 
-_WIDEST_BINARY = 0.6
-"""Least scale of a 0/1 column in units of half its width: rarer levels than a tenth would otherwise
-lie so far out that the rows that have them lose their weight."""
-
 
 def summarise(plan: Plan, rows: Rows, noise: NoiseSource) -> Summaries:
     """The noisy summaries, each of which ends within its public bounds."""
@@ -38,7 +34,10 @@ def summarise(plan: Plan, rows: Rows, noise: NoiseSource) -> Summaries:
     square = np.ones(q)
     square[numeric] = total[1 + q : 1 + q + numeric.sum()] / count
     # Where noise hides a column's spread, it may be as wide as its bounds allow.
-    least = np.where(numeric, max(0.02, math.sqrt(min(sd / count, 1 / 3))), _WIDEST_BINARY)
+    narrow = max(0.02, math.sqrt(min(sd / count, 1 / 3)))
+    # A rare level lies no farther out than a row may beside its other columns: it keeps its weight.
+    rare = (1 + np.abs(mean)) / math.sqrt(max(1.0, plan.bound**2 - (q - 1)))
+    least = np.where(numeric, narrow, rare)
     most = np.sqrt(np.maximum(1 - mean**2, least**2))
     scale = np.clip(np.sqrt(np.maximum(square - mean**2, 0.0)), least, most)
     rest = total[1 + q + numeric.sum() :]

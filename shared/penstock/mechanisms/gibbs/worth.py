@@ -105,7 +105,7 @@ def planned_width(of: Plan) -> float:
     shares = np.ones(p)
     shares[: p - asked.columns] = 1 / of.levels
     free = np.diag(k * best.curvature * shares)
-    ridge = asked.ridge * np.eye(p)
+    ridge = asked.ridge * (min(1.0, best.cap) if of.approach else 1.0) * np.eye(p)
 
     def spread(of_curvature: WholeSum, cap: float) -> float:
         return of_curvature.sd * cap * squared / n * math.sqrt(2 * p)
@@ -121,10 +121,12 @@ def planned_width(of: Plan) -> float:
         known = math.hypot(share * start, (1 - share) * other)
     step: Array = np.eye(p)
     if of.preconditioned:
-        step = np.asarray(np.linalg.inv(free + start / 2 * np.eye(p) + ridge))
-    ended = Ended(np.zeros(p), (step,) * of.schedule.steps)
+        seen = known if of.approach else start
+        step = np.asarray(np.linalg.inv(free + seen / 2 * np.eye(p) + ridge))
+    ended = Ended(np.zeros(p), (step,) * of.settling.steps)
     less = definite(free - known / 2 * np.eye(p))
-    forward, noise = carried(of.schedule, less, ridge, ended)
+    onward, forget, noise = carried(of.settling, less, ridge, ended)
+    forward = onward @ forget
     sensitivity = of.schedule.sensitivity * best.gradient
     noisy = forward @ noise @ forward.T * sensitivity**2
     # Of errors with the variance that their model has: the curvature, or 1.
@@ -136,7 +138,9 @@ def planned_width(of: Plan) -> float:
 
 def _expected(of: Plan) -> Expected:
     squared = squared_bound(of.asked, of.bound)
-    return of.asked.posing.expected(_released_hazard(of), squared, of.reach)
+    expected = of.asked.posing.expected
+    hazard = _released_hazard(of)
+    return expected(hazard, squared, of.reach, preconditioned=of.preconditioned)
 
 
 def _released_hazard(of: Plan) -> float:

@@ -2,8 +2,8 @@
 
 A column that an estimand asks a regression of is drawn from a model of its own, given the
 covariates and the outcomes drawn before it; a duration always is, with its event. An outcome that
-another one's estimand names as its term or to adjust for is drawn before that one; durations are
-last. Of columns that are asked about in a circle one stays among the covariates.
+another one's estimand names, as its term, to adjust for or as its exposure, is drawn before it;
+durations are last. Of columns that are asked about in a circle one stays among the covariates.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from penstock.questions.grammar import Factor
 from penstock.questions.models import MODELS
 from penstock.schema import Column, Schema
 
-_KINDS = ("continuous", "integer", "binary")
+_KINDS = ("continuous", "integer", "binary", "ordered", "categorical")
 """An event is drawn with its duration."""
 
 _OF_DURATIONS = next(MODELS.of(name) for name in MODELS.names if MODELS.of(name).needs_event)
@@ -34,6 +34,13 @@ class Drawn:
         terms, adjusted: columns that estimands of it ask for, and adjust for, those of products,
             strata and subgroups among them; none where no estimand does.
         extras: products, splines and subgroups themselves.
+        levels: those of its own that estimands ask about, each against the first; most have none.
+        contrasts: how many coefficients each column of the design has: of every level but the
+            first where they are asked about one by one, else 1.
+        exposure: of a count whose estimands are of rates, the column of which it is per unit; else
+            empty.
+        strata: of a duration, the columns of which each combination of levels has a baseline of
+            its own, where all estimands of it name the same; else strata are adjusted for alone.
     """
 
     column: str
@@ -41,6 +48,10 @@ class Drawn:
     terms: tuple[str, ...]
     adjusted: tuple[str, ...]
     extras: tuple[Extra, ...] = ()
+    exposure: str = ""
+    strata: tuple[str, ...] = ()
+    levels: tuple[str, ...] = ()
+    contrasts: int = 1
 
     @property
     def lasting(self) -> bool:
@@ -55,6 +66,16 @@ class Drawn:
     @property
     def named(self) -> frozenset[str]:
         return frozenset((*self.terms, *self.adjusted))
+
+    @property
+    def twice(self) -> int:
+        """Columns of its design that stand beside their own logarithm."""
+        return int(self.exposure in self.named)
+
+    @property
+    def follows(self) -> frozenset[str]:
+        """Columns before which it cannot be drawn."""
+        return self.named | ({self.exposure} if self.exposure else set())
 
 
 def list_outcomes(schema: Schema, estimands: Sequence[Estimand]) -> tuple[Drawn, ...]:
@@ -96,7 +117,26 @@ def _declare(column: Column, asked: Sequence[Estimand]) -> Drawn:
     terms = [e.term for e in asked if isinstance(e.target, Factor)]
     adjusted = [name for e in asked for name in (*e.covariates, *_compared(e)) if name != e.term]
     once = [tuple(dict.fromkeys(names)) for names in (terms, adjusted)]
-    return Drawn(column.name, regression.name, once[0], once[1], list_extras(asked))
+    exposure = next((e.exposure for e in asked if e.exposure), "")
+    strata = _list_strata(asked) if regression.needs_event else ()
+    levels = dict.fromkeys(e.outcome_level for e in asked if e.outcome_level is not None)
+    return Drawn(
+        column.name,
+        regression.name,
+        once[0],
+        once[1],
+        list_extras(asked),
+        exposure,
+        strata,
+        tuple(levels),
+        len(column.levels) - 1 if regression.names_level else 1,
+    )
+
+
+def _list_strata(asked: Sequence[Estimand]) -> tuple[str, ...]:
+    """Those that all estimands name, in whichever order; none where they differ."""
+    named = {frozenset(e.strata) for e in asked}
+    return tuple(sorted(named.pop())) if len(named) == 1 else ()
 
 
 def _compared(estimand: Estimand) -> list[str]:
@@ -108,7 +148,7 @@ def _order(outcomes: Sequence[Drawn]) -> list[Drawn]:
     ordered: list[Drawn] = []
     waiting = {outcome.column: outcome for outcome in outcomes}
     while waiting:
-        free = [o for o in waiting.values() if not o.named & waiting.keys()]
+        free = [o for o in waiting.values() if not o.follows & waiting.keys()]
         if free:
             ordered.append(waiting.pop(free[0].column))
         else:
@@ -121,6 +161,6 @@ def _in_circle(waiting: dict[str, Drawn]) -> str:
     at, passed = next(iter(waiting)), list[str]()
     while at not in passed:
         passed.append(at)
-        at = next(name for name in waiting if name in waiting[at].named)
+        at = next(name for name in waiting if name in waiting[at].follows)
     circle = passed[passed.index(at) :]
     return next(name for name in waiting if name in circle)

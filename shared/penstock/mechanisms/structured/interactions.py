@@ -15,8 +15,8 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.mechanisms.copula.grids import Grid
 from penstock.mechanisms.structured.extras import Extra
-from penstock.mechanisms.structured.grids import Grid
 from penstock.questions.grammar import Comparison, Spline
 from penstock.questions.terms import bend_column, find_subgroup, place_knots
 from penstock.schema import Coded, Column
@@ -29,10 +29,12 @@ _LEAST_APART = 1e-3
 
 @dataclass(frozen=True, slots=True)
 class Main:
-    """A 0/1 or numeric column of the design."""
+    """A 0/1 or numeric column of the design; ``exposure``: its logarithm, which the declared
+    regression has with coefficient 1."""
 
     name: str
     level: int | None
+    exposure: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +126,8 @@ def make_further(
     found: list[Further] = []
     for extra in extras:
         compared = {comparison.column for comparison in extra.subgroup}
-        choosing = [*extra.subgroup, *(main for main in mains if main.name in compared)]
+        plain = [main for main in mains if not main.exposure]
+        choosing = [*extra.subgroup, *(main for main in plain if main.name in compared)]
         for factors, bend in _list_made(columns, mains, extra):
             own = frozenset([*(mains[j] for j in factors), *choosing])
             if bend is not None:
@@ -158,5 +161,6 @@ def _list_made(
         knots = place_knots(columns[regressor.column], regressor)
         return [((), (regressor.column, knots, j + 1)) for j in range(regressor.bends)]
     names = () if regressor is None else regressor.columns
-    places = [[j for j, main in enumerate(mains) if main.name == name] for name in names]
+    plain = [(j, main.name) for j, main in enumerate(mains) if not main.exposure]
+    places = [[j for j, of in plain if of == name] for name in names]
     return [(chosen, None) for chosen in product(*places)]

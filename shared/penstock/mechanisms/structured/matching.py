@@ -24,9 +24,12 @@ of it released before. The sum is of whole numbers with exact noise
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from functools import partial
+from itertools import combinations_with_replacement
+from typing import Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,6 +80,9 @@ EXPLORED = 2
 _DOUBT = 2.0
 """How much worse what the first rounds say is of a column with tails."""
 
+_LEAST_PRIOR = 1e-3
+"""Share of a prior that stays where rows alone are to speak: of what they say nothing of."""
+
 _MISFIT = 0.06
 """By how much a wide model may be off in a declared coefficient, of a standardised column."""
 
@@ -84,9 +90,31 @@ _CURVATURE_IMPORTANCE = 0.3
 """Of a curvature, of which a tenth is near enough."""
 
 _CURVED, _LEAST_CURVED, _LONGEST, _USELESS = 0.7, 0.2, 1.5, 0.4
+_LEAST_SEEN = 1e-9
+_CURVED_APART = 0.35
+"""The same of curvatures that are asked apart, of all declared columns."""
+
 _BENT = 0.3
 """By how much of a step a straight line misses: a score is no straight line."""
 
+_BENT_ALONG = 0.15
+"""The same of a step that follows the information along its way."""
+
+_REACHES = (
+    *((reach, 1.0) for reach in (0.95, 0.98, 0.99, 0.998, 0.9995, 1.0)),
+    *((1.0, further) for further in (1.5, 2.0, 3.0)),
+)
+"""Quantiles of the world that are tried where coefficients are what leaves, and so many times what
+lies there."""
+
+_UNSEEN = 1.0
+"""What share of that which is clipped may be otherwise than in the world: an sd."""
+
+
+_FURTHER_OUT = 1.5
+"""By how much further out rows may lie than the world, where what clipping takes is guessed."""
+
+_TURNS, _SIMPSON = 6, ((0.0, 1 / 6), (0.5, 4 / 6), (1.0, 1 / 6))
 _COUPLED, _MOST_TIED, _LEAST_TIED = 0.5, 0.95, 0.05
 _MEETINGS, _EXACT = 2, 0.03
 
@@ -112,6 +140,92 @@ class _Belief:
         return _Belief(np.asarray(np.linalg.solve(total, weighed)), total)
 
 
+@dataclass(frozen=True, slots=True)
+class Tails:
+    """How the rows' information differs from the world's, in columns with tails.
+
+    Attributes:
+        ratio: (linear,) of the diagonal; correlation: (linear, linear), NaN: as the world's.
+    """
+
+    ratio: Array
+    correlation: Array
+
+    def learn(
+        self,
+        information: Array,
+        question: _Question,
+        told: Array,
+        seen: Array,
+        error: Array,
+        trusted: float,
+    ) -> Tails:
+        """From rows' curvatures and the world's, clipped alike; a noisy one counts for little.
+
+        Args:
+            trusted: the sd of noise, as a share, of one that counts half.
+        """
+        ratio, correlation = self.ratio.copy(), self.correlation.copy()
+        first = len(told) - len(question.pairs)
+        size = np.sqrt(np.diag(information))
+        for at, (i, j) in enumerate(question.pairs, first):
+            # Where nothing happens in the world, there is no curvature at all.
+            scale = max(float(seen[at]), _LEAST_SEEN) if i == j else size[i] * size[j]
+            off = (told[at] - seen[at]) / scale / (1 + (error[at] / scale / trusted) ** 2)
+            if i == j:
+                ratio[i] = np.clip(1 + off, _LEAST_CURVED, 1 / _LEAST_CURVED)
+            else:
+                correlation[i, j] = correlation[j, i] = information[i, j] / scale + off
+        root = np.sqrt(ratio)
+        correlation = np.clip(correlation / np.outer(root, root), -_MOST_TIED, _MOST_TIED)
+        return Tails(ratio, correlation)
+
+    def turn(self, information: Array) -> Array:
+        """The rows' information, from the world's."""
+        size = np.sqrt(np.diag(information))
+        world = information / np.outer(size, size)
+        found = np.where(np.isnan(self.correlation), world, self.correlation)
+        values, vectors = np.linalg.eigh(found)
+        found = (vectors * np.maximum(values, _LEAST_TIED)) @ vectors.T
+        size = size * np.sqrt(self.ratio)
+        return np.asarray(found * np.outer(size, size))
+
+
+@dataclass(frozen=True, slots=True)
+class Matched:
+    """θ, and what rows told of the declared coefficients.
+
+    Attributes:
+        theta: whose world has them, as far as its prior lets it.
+        coefficients: (linear,) of the declared regression, and covariance: (linear, linear) of
+            what noise and the model's errors make of them, both without a prior; None where rows
+            were not asked for them alone.
+        tails: how much the rows tell, beside the world.
+    """
+
+    theta: Array
+    coefficients: Array | None
+    covariance: Array | None
+    tails: Tails
+
+
+class Matching(Protocol):
+    """Finds θ of an outcome, as :func:`match_outcome` does."""
+
+    def __call__(
+        self,
+        model: OutcomeModel[R, F],
+        design: Array,
+        coded: Coded,
+        present: Bools,
+        per_person: int,
+        rounds: Sequence[WholeSum | None],
+        count: float,
+        noise: NoiseSource,
+        /,
+    ) -> Array: ...
+
+
 def match_outcome(
     model: OutcomeModel[R, F],
     design: Array,
@@ -122,25 +236,51 @@ def match_outcome(
     count: float,
     noise: NoiseSource,
 ) -> Array:
-    """θ of the outcome, after as many releases as there are rounds.
+    """θ of the outcome, as :func:`ask_outcome` finds it."""
+    return ask_outcome(model, design, coded, present, per_person, rounds, count, noise).theta
+
+
+def ask_outcome(
+    model: OutcomeModel[R, F],
+    design: Array,
+    coded: Coded,
+    present: Bools,
+    per_person: int,
+    rounds: Sequence[WholeSum | None],
+    count: float,
+    noise: NoiseSource,
+    *,
+    bent: bool = False,
+) -> Matched:
+    """θ of the outcome and its coefficients, after as many releases as there are rounds.
 
     Args:
         design: (n·k, width) of rows, and ``present`` (n·k,), false too where an outcome's own
             covariate is missing; coded: their columns.
         rounds: the measurement of each, of sensitivity 1; None: without noise.
         count: number of rows whose outcome is known, as released.
+        bent: whether a step of the last rounds follows the information along its way; else it is
+            Newton's, which a world drawn near by forgives.
     """
+    if bent:
+        model = copy(model)
+        model.pairs = _list_pairs(model, rounds[EXPLORED])
     belief = _Belief(model.start(), model.prior())
     theta = belief.mean
-    tails = _Tails(np.ones(model.linear), np.full((model.linear,) * 2, np.nan))
+    tails = Tails(np.ones(model.linear), np.full((model.linear,) * 2, np.nan))
     estimate: _Belief | None = None
+    plain: _Belief | None = None
     for number, measurement in enumerate(rounds):
-        last = number >= EXPLORED
+        last, curved = number >= EXPLORED, bent and number == EXPLORED
         reference = model.refer(theta, narrow=last)
         sd = _MODEL_ERROR if measurement is None else measurement.sd / count
         sd = float(np.hypot(sd, _MODEL_ERROR))
-        if last:
+        if curved:
+            question = _ask_curvatures(model, reference.information)
+        elif last:
             question = _ask_asked(model, tails.turn(reference.information))
+            # Who asks for curvatures apart needs no more of them.
+            question = question.drop(range(len(question.pairs))) if bent else question
         else:
             question = _ask_all(model, reference.information, number > 0)
         chances, found = model.chances(theta), model.imagine(reference, question.turn)
@@ -148,28 +288,41 @@ def match_outcome(
         # Who has a rare event tells most, and lies furthest out.
         reach = 1 - (1 - reach) * min(1.0, _TELLING * model.inform(theta))
         weights = _choose_weights(found, chances, question.importance, reach)
-        if len(useless := question.list_useless(sd / weights)):
+        if not curved and len(useless := question.list_useless(sd / weights)):
             question = question.drop(useless)
             found = model.imagine(reference, question.turn)
             weights = _choose_weights(found, chances, question.importance, reach)
-        if last:
+        missed = np.zeros(weights.shape)
+        if last and bent and not curved:
+            weights, missed = _weigh_reach(found, chances, question, sd)
+        elif last and not curved:
             weights = _reach_further(found, chances, question, weights, reach, sd, count)
         scores = (model.scores(reference, design, coded) @ question.turn) * weights
         told = release_scores(scores, present, per_person, measurement, noise) / count
         found = found.shorten(weights)
         if last:
-            seen, error = model.look(theta, found), np.full(len(told), sd) / weights
+            seen, error = model.look(theta, found), np.hypot(sd / weights, missed)
             given = (question, told / weights, seen / weights, error)
-            tails = tails.learn(reference.information, *given)
-            if estimate is None:
-                estimate = _recall(model, reference, belief, model.inform(theta))
-            estimate = estimate.join(_correct(model, reference, tails, *given))
+            tails = tails.learn(reference.information, *given, _CURVED_APART if bent else _CURVED)
+            if curved:
+                continue
+            if estimate is None or plain is None:
+                informed = model.inform(theta)
+                estimate = _recall(model, reference, belief, informed)
+                free = _free(model, belief)
+                plain = _recall(model, reference, free, informed, free.mean - belief.mean)
+                plain = _Belief(plain.mean, plain.precision / _DOUBT**2)
+            go = partial(_step_along, theta) if bent else _step
+            found_by = _correct(model, reference, tails, partial(go, model, reference), *given)
+            estimate, plain = estimate.join(found_by), plain.join(found_by)
             meetings = _MEETINGS if number + 1 == len(rounds) else 1
             theta = _meet(model, estimate.mean, theta, belief, count, meetings)
         else:
             theta, known = _solve(model, found, told, np.full(len(told), sd), theta, belief)
             belief = _Belief(theta, belief.precision + known)
-    return theta
+    if plain is None:
+        return Matched(theta, None, None, tails)
+    return Matched(theta, plain.mean, np.asarray(np.linalg.inv(plain.precision)), tails)
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,14 +393,55 @@ def _ask_asked(model: OutcomeModel[R, F], information: Array) -> _Question:
     return _Question(turn, importance, np.flatnonzero(mine), pairs, left)
 
 
-def _recall(model: OutcomeModel[R, F], reference: R, belief: _Belief, informed: float) -> _Belief:
-    """The declared coefficients as far as θ tells them: of a world that may have other tails."""
+def _free(model: OutcomeModel[R, F], belief: _Belief) -> _Belief:
+    """What rows alone have said of the linear coefficients: a prior of no effect would shrink them
+    by little at each site, and by as much when many are pooled."""
+    prior = np.diag(model.prior()).copy()
+    prior[model.linear :] = 0.0
+    precision = belief.precision - np.diag(prior * (1 - _LEAST_PRIOR))
+    return _Belief(
+        np.asarray(np.linalg.solve(precision, belief.precision @ belief.mean)), precision
+    )
+
+
+def _list_pairs(model: OutcomeModel[R, F], measurement: WholeSum | None) -> list[tuple[int, int]]:
+    """All of declared columns, of as many as there is room for in one sum; what is asked first."""
+    declared = np.flatnonzero(model.world.declared)
+    order = declared[np.argsort(-model.world.importance[declared], kind="stable")]
+    most = len(order)
+    while measurement is not None and most * (most + 1) // 2 > measurement.size:
+        most -= 1
+    return list(combinations_with_replacement(sorted(order[:most].tolist()), 2))
+
+
+def _ask_curvatures(model: OutcomeModel[R, F], information: Array) -> _Question:
+    """Of nothing else."""
+    turn = np.eye(model.entries)[:, model.size :]
+    return _Question(
+        turn, np.ones(len(model.pairs)), np.zeros(0, dtype=np.intp), model.pairs, information
+    )
+
+
+def _recall(
+    model: OutcomeModel[R, F],
+    reference: R,
+    belief: _Belief,
+    informed: float,
+    moved: Array | None = None,
+) -> _Belief:
+    """The declared coefficients as far as θ tells them: of a world that may have other tails.
+
+    Args:
+        moved: (size,) how far θ is to be from that of the reference.
+    """
     linear = model.linear
     doubt = np.ones(linear)
     doubt[[j for pair in model.pairs for j in pair]] = _DOUBT
     covariance = np.linalg.inv(belief.precision)[:linear, :linear] * np.outer(doubt, doubt)
     covariance = covariance + _MISFIT**2 * informed * np.linalg.inv(reference.information)
-    return _Belief(reference.coefficients[:linear], np.asarray(np.linalg.inv(covariance)))
+    mean = reference.coefficients[:linear]
+    mean = mean if moved is None else mean + np.where(model.world.declared, moved[:linear], 0.0)
+    return _Belief(mean, np.asarray(np.linalg.inv(covariance)))
 
 
 def _list_coupled(information: Array, asked: Bools, declared: Bools) -> Bools:
@@ -260,56 +454,17 @@ def _list_coupled(information: Array, asked: Bools, declared: Bools) -> Bools:
     return np.asarray(asked | tied.any(axis=1))
 
 
-@dataclass(frozen=True, slots=True)
-class _Tails:
-    """How the rows' information differs from the world's, in columns with tails.
-
-    Attributes:
-        ratio: (linear,) of the diagonal; correlation: (linear, linear), NaN: as the world's.
-    """
-
-    ratio: Array
-    correlation: Array
-
-    def learn(
-        self, information: Array, question: _Question, told: Array, seen: Array, error: Array
-    ) -> _Tails:
-        """From rows' curvatures and the world's, clipped alike; a noisy one counts for little."""
-        ratio, correlation = self.ratio.copy(), self.correlation.copy()
-        first = len(told) - len(question.pairs)
-        size = np.sqrt(np.diag(information))
-        for at, (i, j) in enumerate(question.pairs, first):
-            scale = seen[at] if i == j else size[i] * size[j]
-            off = (told[at] - seen[at]) / scale / (1 + (error[at] / scale / _CURVED) ** 2)
-            if i == j:
-                ratio[i] = np.clip(1 + off, _LEAST_CURVED, 1 / _LEAST_CURVED)
-            else:
-                correlation[i, j] = correlation[j, i] = information[i, j] / scale + off
-        root = np.sqrt(ratio)
-        correlation = np.clip(correlation / np.outer(root, root), -_MOST_TIED, _MOST_TIED)
-        return _Tails(ratio, correlation)
-
-    def turn(self, information: Array) -> Array:
-        """The rows' information, from the world's."""
-        size = np.sqrt(np.diag(information))
-        world = information / np.outer(size, size)
-        found = np.where(np.isnan(self.correlation), world, self.correlation)
-        values, vectors = np.linalg.eigh(found)
-        found = (vectors * np.maximum(values, _LEAST_TIED)) @ vectors.T
-        size = size * np.sqrt(self.ratio)
-        return np.asarray(found * np.outer(size, size))
-
-
 def _correct(
     model: OutcomeModel[R, F],
     reference: R,
-    tails: _Tails,
+    tails: Tails,
+    go: Callable[[Tails, _Question, Array], _Step],
     question: _Question,
     told: Array,
     seen: Array,
     error: Array,
 ) -> _Belief:
-    """The declared coefficients of the rows, one Newton step from those of the world.
+    """The declared coefficients of the rows, one step from those of the world.
 
     What clipping takes is what it takes of the world.
 
@@ -317,15 +472,55 @@ def _correct(
         told, seen: (q,) mean scores of rows and of the world, clipped; error: sds.
     """
     terms, of = question.terms, len(question.terms)
-    information = tails.turn(reference.information)
-    slopes = question.turn[: model.linear, :of].T @ information
-    turned = np.linalg.inv(slopes[:, terms] + 1e-3 * np.diag(np.diag(slopes[:, terms])))
-    step = np.clip(turned @ (told - seen)[:of], -_LONGEST, _LONGEST)
-    covariance = (turned * error[:of] ** 2) @ turned.T + np.diag((_BENT * step) ** 2)
+    step, turned, missed = go(tails, question, (told - seen)[:of])
+    covariance = (turned * error[:of] ** 2) @ turned.T + np.diag((missed * step) ** 2)
     mean, precision = reference.coefficients[: model.linear].copy(), np.zeros((model.linear,) * 2)
     mean[terms] += step
     precision[np.ix_(terms, terms)] = np.linalg.inv(covariance)
     return _Belief(mean, precision)
+
+
+_Step = tuple[Array, Array, float]
+"""(terms,), (terms, terms) that which it is of the score, and by how much of itself it may miss."""
+
+
+def _step(
+    model: OutcomeModel[R, F], reference: R, tails: Tails, question: _Question, off: Array
+) -> _Step:
+    """Newton's, from the score (terms,)."""
+    turned = _turn_over(model, question, tails.turn(reference.information))
+    return np.clip(turned @ off, -_LONGEST, _LONGEST), turned, _BENT
+
+
+def _step_along(
+    theta: Array,
+    model: OutcomeModel[R, F],
+    reference: R,
+    tails: Tails,
+    question: _Question,
+    off: Array,
+) -> _Step:
+    r"""b with :math:`\int I = u`, along the line from the reference: where risks rise with a
+    column's tail, so does the information, and Newton's step down is far too short."""
+    step, turned, _ = _step(model, reference, tails, question, off)
+    mean, terms = reference.coefficients[: model.linear], question.terms
+    for _ in range(_TURNS):
+        passed = np.zeros_like(reference.information)
+        for share, weight in _SIMPSON:
+            at = mean.copy()
+            at[terms] += share * step
+            passed += weight * model.refer(theta, at, narrow=True).information
+        turned = _turn_over(model, question, tails.turn(passed))
+        step = (step + np.clip(turned @ off, -_LONGEST, _LONGEST)) / 2
+    return step, turned, _BENT_ALONG
+
+
+def _turn_over(model: OutcomeModel[R, F], question: _Question, information: Array) -> Array:
+    """(terms, terms) what a step is of the score, by the information along it."""
+    terms, of = question.terms, len(question.terms)
+    slopes = question.turn[: model.linear, :of].T @ information
+    own = slopes[:, terms]
+    return np.asarray(np.linalg.inv(own + 1e-3 * np.diag(np.diag(own))))
 
 
 def _meet(
@@ -376,6 +571,31 @@ def _reach_further(
             break
         weights = tried
     return weights
+
+
+def _weigh_reach(
+    imagined: Imagined, chances: Array, question: _Question, sd: float
+) -> tuple[Array, Array]:
+    """Weights for which noise and what clipping may hide are least together; and the latter, an sd
+    of each entry's mean: so much of what it takes of persons of the world as may be otherwise of
+    rows, whose tails nobody has seen."""
+    asked, least = len(question.terms), np.inf
+    sparse = chances[::_SPARSE].T.ravel()
+    some = np.abs(imagined.lay_out(_SPARSE).reshape(len(sparse), -1))
+    scale = np.sqrt(np.maximum(np.diag(question.information), LEAST_INFORMATION))
+    best = np.zeros(some.shape[1]), np.zeros(some.shape[1])
+    for reach, further in _REACHES:
+        weights = question.importance / np.sqrt(
+            np.maximum(_quantiles(some, sparse, min(reach, _LAST_TAILS)), _LEAST_REACH)
+        )
+        lengths = np.sqrt(some**2 @ weights**2)
+        weights = weights / max(further * _quantiles(lengths[:, None], sparse, reach)[0], 1e-9)
+        taken = 1 - 1 / np.maximum(_FURTHER_OUT * np.sqrt(some**2 @ weights**2), 1.0)
+        missed = _UNSEEN * (sparse * taken) @ some / sparse.sum()
+        error = np.hypot(sd / weights, missed)[:asked] / scale
+        if (total := float(np.sum(error**2))) < least:
+            least, best = total, (weights, missed)
+    return best
 
 
 def _quantiles(values: Array, chances: Array, reach: float) -> Array:

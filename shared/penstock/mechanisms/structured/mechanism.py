@@ -62,7 +62,7 @@ class _Mechanism(Mechanism[Structured, "StructuredPlan"]):
         return asked.settings.list_effects(asked.schema, asked.estimands)
 
     def list_coarse(self, asked: Asked[Structured], table: Coded) -> tuple[str, ...]:
-        from penstock.mechanisms.structured.grids import list_coarse
+        from penstock.mechanisms.copula.grids import list_coarse
 
         return list_coarse(asked.schema, table)
 

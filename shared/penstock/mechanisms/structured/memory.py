@@ -37,14 +37,7 @@ def release_memory(
 ) -> Memory:
     """Of a worker that carries the plan out on a CPU; as many fits as threads are held at once."""
     d = Encoding(schema).d
-    grids, columns = list_counted(schema, plan.outcomes), len(schema.columns)
-    score = most_scores(schema, plan.outcomes)
-    design = max((most_columns(grids, o.extras) for o in plan.outcomes), default=0)
-    width = max(design, most_columns(grids)) + score + sum(grid.latents for grid in grids)
-    # Arrays of a row's design and scores, and of a row's time in each interval.
-    row = 4 * width + 8 * INTERVALS + 4 * columns
-    entries = max(score, _LEAST_ENTRIES)
-    fit = NUMBER * (row * plan.persons * plan.rows + _HELD * _IMAGINED * entries)
+    columns, fit = len(schema.columns), fit_memory(plan, schema)
     at_once = max(1, min(threads, plan.refits))
     # Of a planted run its table, and the one that came of it; these are made one by one.
     table = NUMBER * plan.persons * plan.rows * columns
@@ -55,3 +48,18 @@ def release_memory(
         released=tables_memory(plan, schema, d),
         work=at_once * fit + (at_once - 1) * _ARENA + planted + plan.copies * table,
     )
+
+
+def fit_memory(plan: StructuredPlan, schema: Schema, columns: int | None = None) -> int:
+    """Bytes of one fit.
+
+    Args:
+        schema: of what is fitted; columns: that rows have, if these are more.
+    """
+    grids, score = list_counted(schema, plan.outcomes), most_scores(schema, plan.outcomes)
+    design = max((most_columns(grids, o.extras, o.twice) for o in plan.outcomes), default=0)
+    width = max(design, most_columns(grids)) + score + sum(grid.latents for grid in grids)
+    # Arrays of a row's design and scores, and of a row's time in each interval.
+    row = 4 * width + 8 * INTERVALS + 4 * (columns or len(schema.columns))
+    entries = max(score, _LEAST_ENTRIES)
+    return NUMBER * (row * plan.persons * plan.rows + _HELD * _IMAGINED * entries)

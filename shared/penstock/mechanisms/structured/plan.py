@@ -24,6 +24,8 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from penstock.base.errors import InvalidInput, Problem
+from penstock.mechanisms.copula.grids import Grid, make_grid
+from penstock.mechanisms.released import Copied
 from penstock.mechanisms.structured.counting import measure_margins
 from penstock.mechanisms.structured.declared import (
     Drawn,
@@ -31,12 +33,13 @@ from penstock.mechanisms.structured.declared import (
     list_durations,
     list_outcomes,
 )
-from penstock.mechanisms.structured.grids import Grid, make_grid
 from penstock.mechanisms.structured.matching import EXPLORED, UNIT
+from penstock.mechanisms.structured.outcomes.baselines import count_deviations
 from penstock.mechanisms.structured.outcomes.hazards import BLOCKS
-from penstock.mechanisms.structured.outcomes.links import LINKS
+from penstock.mechanisms.structured.outcomes.links import count_own
 from penstock.mechanisms.structured.regressors import most_columns, most_linear, most_pairs
 from penstock.mechanisms.structured.settings import Structured
+from penstock.mechanisms.structured.strata import count_strata
 from penstock.mechanisms.tables.moments import measure_moments
 from penstock.mechanisms.tables.plan import size_problems
 from penstock.privacy.accounting.accountant import epsilon
@@ -136,7 +139,7 @@ def plan(
     shares = WITH_OUTCOMES if outcomes else ALONE
 
     def made(scale: float) -> StructuredPlan:
-        return _at(mechanism, schema, grids, outcomes, persons, shares, scale)
+        return at_scale(mechanism, schema, grids, outcomes, persons, shares, scale)
 
     scale = smallest_scale(lambda s: made(s).events, privacy.epsilon, privacy.delta)
     found = made(scale)
@@ -176,11 +179,15 @@ def list_asked(grids: Sequence[Grid], outcomes: Sequence[Drawn]) -> list[str]:
 def most_score(grids: Sequence[Grid], outcome: Drawn) -> int:
     """The most entries of an outcome's score, given these columns.
 
-    Of a duration: of events, of the baseline, and of censoring. Curvatures are of pairs.
+    Of a duration: of events, of the baseline, of censoring, and of strata's own baselines.
+    Curvatures are of pairs.
     """
-    linear = most_linear(grids, outcome.extras)
-    own = BLOCKS + linear if outcome.lasting else LINKS[outcome.regression].own
-    return most_columns(grids, outcome.extras) + own + most_pairs(grids, outcome.named)
+    linear = most_linear(grids, outcome.extras, outcome.twice)
+    strata = count_strata(grids, outcome.strata)
+    own = BLOCKS + linear if outcome.lasting else count_own(outcome.regression)
+    own += strata * count_deviations(strata)
+    columns = outcome.contrasts * most_columns(grids, outcome.extras, outcome.twice)
+    return columns + own + most_pairs(grids, outcome.named)
 
 
 def most_scores(schema: Schema, outcomes: Sequence[Drawn]) -> int:
@@ -206,8 +213,8 @@ def measure_outcome(sigma: float, number: int, outcomes: int, size: int) -> Whol
     )
 
 
-def _at(
-    mechanism: Structured,
+def at_scale(
+    tables: Copied,
     schema: Schema,
     grids: Sequence[Grid],
     outcomes: tuple[Drawn, ...],
@@ -215,6 +222,12 @@ def _at(
     shares: Shares,
     scale: float,
 ) -> StructuredPlan:
+    """The plan whose releases together are as one Gaussian of noise multiplier ``scale``; its ε is
+    left open.
+
+    Args:
+        grids: of :func:`make_grids`.
+    """
     latents, rows = sum(grid.latents for grid in grids), schema.max_rows_per_person
     told = latents + len(list_asked(grids, outcomes))
     radius = math.sqrt(told + 1) + _ROOM
@@ -223,8 +236,8 @@ def _at(
     return StructuredPlan(
         persons=persons,
         rows=rows,
-        copies=mechanism.copies,
-        refits=mechanism.refits,
+        copies=tables.copies,
+        refits=tables.refits,
         covariates=tuple(grid.column.name for grid in grids),
         outcomes=outcomes,
         radius=radius,

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from penstock.mechanisms.copula.grids import Grid
 from penstock.mechanisms.structured.extras import Extra
-from penstock.mechanisms.structured.grids import Grid
 from penstock.mechanisms.structured.interactions import (
     Further,
     Main,
@@ -26,8 +26,9 @@ from penstock.mechanisms.structured.interactions import (
     make_further,
 )
 from penstock.mechanisms.structured.outcomes.protocol import World
+from penstock.mechanisms.structured.strata import Strata, make_strata
 from penstock.questions.grammar import Spline
-from penstock.schema import Coded
+from penstock.schema import Coded, Column
 
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -74,6 +75,9 @@ class Design:
         declared: (columns,) which of them an estimand names, as its term or to adjust for.
         importance: (width,) of each beside the others: 1 for what is asked itself.
         curved: declared columns with tails: what they tell hangs on few persons.
+        fixed: (columns,) coefficients that the declared regression has without estimating them: of
+            an exposure's logarithm, 1 in its own units.
+        strata: that have baselines of their own, so that their columns are not in the regression.
     """
 
     columns: tuple[Main, ...]
@@ -84,6 +88,8 @@ class Design:
     bends: tuple[tuple[int, _Bend], ...]
     importance: Array
     curved: tuple[int, ...]
+    fixed: Array
+    strata: Strata | None = None
 
     @property
     def linear(self) -> int:
@@ -97,21 +103,25 @@ class Design:
         """The quasi-random persons, as an outcome's model sees them."""
         design, complete = self.of(persons)
         pairs = list(combinations_with_replacement(self.curved, 2))
-        named = np.append(self.declared, np.ones(len(self.further), dtype=np.bool_))
+        mains = self.declared.copy()
+        mains[[] if self.strata is None else self.strata.places] = False
+        named = np.append(mains, np.ones(len(self.further), dtype=np.bool_))
         declared = named if named.any() else ~named
         there = complete.astype(np.float64)
-        return World(design, self.linear, self.importance, declared, pairs, there)
+        fixed = np.append(self.fixed, np.zeros(len(self.further)))
+        return World(design, self.linear, self.importance, declared, pairs, there, fixed)
 
     def of(self, coded: Coded) -> tuple[Array, Bools]:
-        """(N, width) and who has all declared covariates; what is missing counts as the mean."""
+        """(N, width) and who has all declared covariates, and the exposure; what is missing counts
+        as the mean."""
         z = np.empty((len(next(iter(coded.values()))), self.width))
         complete = np.ones(len(z), dtype=np.bool_)
         for j, column in enumerate(self.columns):
             values = coded[column.name]
             gone = np.isnan(values)
-            if self.declared[j]:
+            if self.declared[j] or column.exposure:
                 complete &= ~gone
-            found = values if column.level is None else (values == column.level).astype(float)
+            found = _read_main(column, values)
             z[:, j] = np.where(gone, 0.0, (found - self.mean[j]) / self.spread[j])
         for at, further in enumerate(self.further, start=len(self.columns)):
             z[:, at] = further.of(coded, z[:, :at])
@@ -121,9 +131,16 @@ class Design:
         return z, complete
 
 
-def most_columns(grids: Sequence[Grid], extras: Sequence[Extra] = ()) -> int:
+def _read_main(column: Main, values: Array) -> Array:
+    """(N,) of the column's values, NaN where they are missing."""
+    if column.exposure:
+        return np.log(values)
+    return values if column.level is None else (values == column.level).astype(float)
+
+
+def most_columns(grids: Sequence[Grid], extras: Sequence[Extra] = (), twice: int = 0) -> int:
     """The most columns that a design of these covariates can have, whatever is released."""
-    return most_linear(grids, extras) + sum(grid.numeric for grid in grids)
+    return most_linear(grids, extras, twice) + sum(grid.numeric for grid in grids)
 
 
 def most_pairs(grids: Sequence[Grid], declared: Collection[str]) -> int:
@@ -133,10 +150,14 @@ def most_pairs(grids: Sequence[Grid], declared: Collection[str]) -> int:
     return most * (most + 1) // 2
 
 
-def most_linear(grids: Sequence[Grid], extras: Sequence[Extra] = ()) -> int:
-    """How many of these are no bends."""
+def most_linear(grids: Sequence[Grid], extras: Sequence[Extra] = (), twice: int = 0) -> int:
+    """How many of these are no bends.
+
+    Args:
+        twice: columns that stand beside their own logarithm: an exposure that is declared, too.
+    """
     mains = sum(max(len(grid.column.levels) - 1, 1) for grid in grids)
-    return mains + count_columns(grids, extras)
+    return mains + count_columns(grids, extras) + twice
 
 
 def make_design(
@@ -145,12 +166,16 @@ def make_design(
     terms: Sequence[str],
     adjusted: Sequence[str] = (),
     extras: Sequence[Extra] = (),
+    exposure: str = "",
+    strata: Sequence[str] = (),
 ) -> Design:
     """The design of these columns, on persons drawn from the population.
 
     Args:
         terms, adjusted: names of the columns that estimands of the outcome ask for, and that they
             adjust for; extras: what else stands in their regressions.
+        exposure: the column whose logarithm the declared regression has with coefficient 1.
+        strata: names of the columns whose levels have baselines of their own.
     """
     columns, named, mean, spread, bends, weights, curved = [], [], [], [], [], [], []
     declared = {*terms, *adjusted}
@@ -158,20 +183,19 @@ def make_design(
     bent = {extra.regressor.column for extra in extras if isinstance(extra.regressor, Spline)}
     for grid in grids:
         column = grid.column
-        several = column.kind == "categorical"
-        for level in range(1, len(column.levels)) if several else (None,):
-            columns.append(Main(column.name, level))
-            named.append(column.name in declared)
-            rank = 0 if column.name in terms else 1 if column.name in declared else 2
+        for main in _list_mains(column, column.name in declared, column.name == exposure):
+            columns.append(main)
+            named.append(column.name in declared and not main.exposure)
+            rank = 0 if column.name in terms else 1 if column.name in {*declared, exposure} else 2
             weights.append(_IMPORTANCE[rank])
             values = persons[column.name]
             known = values[~np.isnan(values)]
             if not len(known):  # nobody is known: a column without spread, as one value has
                 known = np.array([0.0 if column.levels else column.bounds[0]])
-            x = known if level is None else (known == level).astype(float)
+            x = _read_main(main, known)
             mean.append(float(x.mean()))
             spread.append(max(float(x.std()), 1e-3 * (1 + abs(mean[-1]))))
-            if not grid.numeric or column.name not in declared or column.name in bent:
+            if not grid.numeric or not named[-1] or column.name in bent:
                 continue
             far = np.abs(np.quantile(x, [1 - _FAR, _FAR]) - mean[-1]).max() / spread[-1]
             linear = (known - mean[-1]) / spread[-1]
@@ -189,6 +213,8 @@ def make_design(
         (),
         np.array(weights),
         tuple(sorted(j for _, j in sorted(curved)[:_MOST_CURVED])),
+        np.where([main.exposure for main in columns], spread, 0.0),
+        make_strata(strata, grids, columns, np.array(mean), np.array(spread)),
     )
     further = make_further(grids, columns, extras, persons, plain.of(persons)[0])
     more = [_IMPORTANCE[0] if one.asked else _IMPORTANCE[1] for one in further]
@@ -199,6 +225,15 @@ def make_design(
         bends=tuple(bends),
         importance=np.array([*weights, *more, *last]),
     )
+
+
+def _list_mains(column: Column, declared: bool, exposure: bool) -> list[Main]:
+    """A column's own: each level but the first, or the column as it is. An exposure is there by its
+    logarithm, and as it is only where that is declared, too."""
+    if column.kind == "categorical":
+        return [Main(column.name, level) for level in range(1, len(column.levels))]
+    whole = [Main(column.name, None)]
+    return [*(whole if declared else ()), Main(column.name, None, True)] if exposure else whole
 
 
 def _bend(name: str, values: Array, linear: Array) -> _Bend:

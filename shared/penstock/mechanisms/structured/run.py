@@ -25,6 +25,12 @@ from scipy.special import ndtr, ndtri
 from scipy.stats import qmc
 
 from penstock.base.errors import InvalidInput, Problem
+from penstock.mechanisms.copula.grids import make_grid
+from penstock.mechanisms.copula.population import (
+    Population,
+    fit_population,
+    quasi_random,
+)
 from penstock.mechanisms.parts import Progress
 from penstock.mechanisms.released import (
     name_copy,
@@ -35,10 +41,12 @@ from penstock.mechanisms.released import (
 )
 from penstock.mechanisms.structured.counting import Counts, release_margins
 from penstock.mechanisms.structured.declared import list_durations
-from penstock.mechanisms.structured.grids import make_grid
-from penstock.mechanisms.structured.matching import match_outcome
+from penstock.mechanisms.structured.matching import Matching, match_outcome
+from penstock.mechanisms.structured.outcomes.baselines import Stratified, count_deviations
+from penstock.mechanisms.structured.outcomes.contrasts import Contrasts
 from penstock.mechanisms.structured.outcomes.hazards import Survival, Times
-from penstock.mechanisms.structured.outcomes.links import LINKS
+from penstock.mechanisms.structured.outcomes.links import CONTRASTED, LINKS, PLACED
+from penstock.mechanisms.structured.outcomes.proportional import Proportional
 from penstock.mechanisms.structured.outcomes.protocol import (
     Drawable,
     Imagined,
@@ -55,11 +63,6 @@ from penstock.mechanisms.structured.plan import (
     make_grids,
 )
 from penstock.mechanisms.structured.planting import Planting, make_planting
-from penstock.mechanisms.structured.population import (
-    Population,
-    fit_population,
-    quasi_random,
-)
 from penstock.mechanisms.structured.regressors import Design, make_design
 from penstock.privacy.noise.sources import NoiseSource, child, make_twins, permutation
 from penstock.schema import Coded, Column, Schema
@@ -262,11 +265,13 @@ def fit(
     coded: Coded,
     present: Bools,
     noise: NoiseSource,
+    match: Matching | None = None,
 ) -> Model:
     """The model of a table; private as far as the plan's multipliers go.
 
     Args:
         coded: columns of n·k rows, the k of a person one after the other; present: (n·k,).
+        match: how an outcome's θ is found, if not by :func:`match_outcome`.
     """
     grids = make_grids(schema, plan.outcomes)
     counted, durations = list_counted(schema, plan.outcomes), list_durations(schema)
@@ -285,17 +290,19 @@ def fit(
         list_asked(grids, plan.outcomes),
         noise,
     )
-    persons, uniforms = _make_persons(population, len(counted) - len(grids))
+    persons, uniforms = make_persons(population, len(counted) - len(grids))
     outcomes: list[Outcome] = []
     for index, drawn in enumerate(plan.outcomes):
-        found = _fit_outcome(plan, schema, index, persons, counts, coded, present, noise)
+        found = _fit_outcome(
+            plan, schema, index, persons, counts, coded, present, noise, match or match_outcome
+        )
         outcomes.append(found)
         if not drawn.lasting:
             persons = {**persons, **found.draw(persons, uniforms[index])}
     return Model(schema, population, tuple(outcomes), counts.rows)
 
 
-def _make_persons(population: Population, outcomes: int) -> tuple[Coded, Array]:
+def make_persons(population: Population, outcomes: int) -> tuple[Coded, Array]:
     """Quasi-random persons, and (outcomes, N, 3) uniforms by which they have outcomes."""
     points = quasi_random(population.latents + _UNIFORMS * outcomes, _POWER)
     here, beyond = np.split(points, [population.latents], axis=1)
@@ -312,6 +319,7 @@ def _fit_outcome(
     coded: Coded,
     present: Bools,
     noise: NoiseSource,
+    find: Matching,
 ) -> Outcome:
     """
     Args:
@@ -319,26 +327,36 @@ def _fit_outcome(
     """
     drawn = plan.outcomes[index]
     given = list_given(schema, plan.outcomes, index)
-    design = make_design(given, persons, drawn.terms, drawn.adjusted, drawn.extras)
+    declared = (drawn.terms, drawn.adjusted, drawn.extras, drawn.exposure, drawn.strata)
+    design = make_design(given, persons, *declared)
     column, world, (z, complete) = schema[drawn.column], design.see(persons), design.of(coded)
 
     def match(model: OutcomeModel[R, F], gone: float, *columns: Column) -> Outcome:
         unknown = min(max(gone / counts.rows, 0.0), _MOST_UNKNOWN)
         known, there = counts.rows * (1 - unknown), present & complete
         rounds = plan.rounds_of(drawn)
-        parameters = match_outcome(model, z, coded, there, plan.rows, rounds, known, noise)
+        parameters = find(model, z, coded, there, plan.rows, rounds, known, noise)
         return Outcome(columns, design, model, parameters, unknown)
 
     # Where nothing may be missing a count of what is missing is noise.
     if drawn.lasting:
         at, event = index - len(counts.cells) + len(plan.covariates), schema[column.event or ""]
-        gone = counts.unknown[at] if column.nullable or event.nullable else 0.0
-        times = Times.read(column, counts.times[at], counts.sd)
-        return match(Survival(times, world), gone, column, event)
+        told = counts.times[at]
+        gone = max(told.unknown, 0.0) if column.nullable or event.nullable else 0.0
+        times = Times.read(column, told, counts.sd)
+        if (strata := design.strata) is None:
+            return match(Survival(times, world), gone, column, event)
+        own = count_deviations(strata.count, plan.persons, plan.rounds[0].sd)
+        return match(Stratified(times, world, strata, own), gone, column, event)
     # Durations are last, so that an outcome's counts follow those of all that is given.
     grid, cells = make_grid(column), counts.cells[len(given)]
     gone = float(cells[grid.missing]) if column.nullable else 0.0
     support = Support.read(grid, cells, counts.sd)
+    if drawn.regression in CONTRASTED:
+        asked = [column.levels.index(level) for level in drawn.levels]
+        return match(Contrasts(support, world, asked), gone, column)
+    if drawn.regression in PLACED:
+        return match(Proportional(support, world), gone, column)
     return match(Tilted(support, LINKS[drawn.regression], world), gone, column)
 
 

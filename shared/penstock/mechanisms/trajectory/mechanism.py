@@ -24,6 +24,7 @@ from penstock.schema import Schema
 
 if TYPE_CHECKING:
     from penstock.mechanisms.trajectory.plan import Plan
+    from penstock.mechanisms.trajectory.repeats import RepeatsPlan
     from penstock.privacy.noise.sources import NoiseSource
     from penstock.schema.encoding import Encoding
 
@@ -42,10 +43,11 @@ _NOTES = {
     "steps": "of the particles",
     "rate": "share of persons in a step",
     "temperature": "how rough paths are",
+    "dependence": "measured | inferred; measured where persons may have several rows",
 }
 
 
-class _Mechanism(Mechanism[Trajectory, "Plan"]):
+class _Mechanism(Mechanism[Trajectory, "Plan | RepeatsPlan"]):
     settings = Trajectory
     head = "releases tables of snapshots, particles for each time, and paths through them."
     notes = _NOTES
@@ -53,16 +55,28 @@ class _Mechanism(Mechanism[Trajectory, "Plan"]):
     product = "paths and tables of snapshots"
     takes_time = True
 
-    def plan(self, asked: Asked[Trajectory], persons: int) -> Plan:
-        from penstock.mechanisms.trajectory.plan import plan
+    def plan(self, asked: Asked[Trajectory], persons: int) -> Plan | RepeatsPlan:
+        from penstock.mechanisms.trajectory.plan import plan, require_sound
+        from penstock.mechanisms.trajectory.repeats import plan_repeats
 
+        given = (asked.settings, asked.schema, persons, asked.privacy)
+        require_sound(*given)
+        if asked.settings.measures(asked.schema):
+            return plan_repeats(*given)
         return plan(asked.settings, asked.schema, persons, asked.privacy)
 
     def memory(
-        self, plan: Plan, schema: Schema, dictionary: Schema | None = None, threads: int = 1
+        self,
+        plan: Plan | RepeatsPlan,
+        schema: Schema,
+        dictionary: Schema | None = None,
+        threads: int = 1,
     ) -> Memory:
-        from penstock.mechanisms.trajectory.memory import release_memory
+        from penstock.mechanisms.trajectory.memory import release_memory, repeats_memory
+        from penstock.mechanisms.trajectory.repeats import RepeatsPlan
 
+        if isinstance(plan, RepeatsPlan):
+            return repeats_memory(plan, schema, dictionary or schema, threads)
         return release_memory(plan, schema, dictionary or schema, threads)
 
     def shape(self, asked: Asked[Trajectory], persons: int) -> Shape:
@@ -78,12 +92,14 @@ class _Mechanism(Mechanism[Trajectory, "Plan"]):
         )
 
     def counts_rows(self, asked: Asked[Trajectory]) -> bool:
-        """A public start has counted nobody: a row for each that the frame may hold."""
+        """A public start has counted nobody: a row for each that the frame may hold.
+
+        (Measured dependence has no start, and counts.)"""
         return asked.settings.start != "public"
 
     def run(
         self,
-        plan: Plan,
+        plan: Plan | RepeatsPlan,
         encoding: Encoding,
         rows: Array,
         present: Bools,
@@ -94,6 +110,14 @@ class _Mechanism(Mechanism[Trajectory, "Plan"]):
         threads: int = 1,
         public: tuple[Array, Bools] | None = None,
     ) -> Iterator[Part]:
+        from penstock.mechanisms.trajectory.repeats import RepeatsPlan
+
+        if isinstance(plan, RepeatsPlan):
+            # Without torch, of which it has no need.
+            from penstock.mechanisms.trajectory import cohorts
+
+            yield from cohorts.draw(plan, encoding, rows, present, noise, progress)
+            return
         from penstock.mechanisms.trajectory import run
 
         yield from run.run(plan, encoding, rows, present, noise, progress, device, threads)
@@ -110,11 +134,15 @@ class _Mechanism(Mechanism[Trajectory, "Plan"]):
     def returned(self, asked: Asked[Trajectory]) -> list[str]:
         used = asked.settings
         points = used.time_points(asked.schema)
+        if used.measures(asked.schema):
+            how = "  what a person's visits have in common is measured: paths are imagined persons"
+        else:
+            how = "  paths are inferred by least motion through snapshots, not persons' histories"
         return [
             tables_returned(asked, self.counts_rows(asked)),
             f"  {used.particles} particles at each of {points} time points of {used.time}, and "
             f"{used.paths} paths at {used.path_times} times",
-            "  paths are a model's draws through snapshots, not persons' histories",
+            how,
             f"pull writes {FILES}, paths, particles and couplings",
         ]
 

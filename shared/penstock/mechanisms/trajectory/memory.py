@@ -14,11 +14,15 @@ from penstock.mechanisms.memory import (
     threads_memory,
 )
 from penstock.mechanisms.trajectory.plan import Plan
+from penstock.mechanisms.trajectory.repeats import RepeatsPlan
 from penstock.schema import Schema
 from penstock.schema.encoding import Encoding
 
 _PULLED = 1 << 19
 """Numbers of particles' pulls that are computed at once."""
+
+_IMAGINED, _DRAWN = 1 << 11, 1 << 19
+"""Persons by whom a match goes; and numbers of persons that are drawn together."""
 
 
 def release_memory(plan: Plan, schema: Schema, dictionary: Schema, threads: int) -> Memory:
@@ -45,3 +49,22 @@ def _dynamics(plan: Plan) -> int:
     particles = NUMBER * 12 * times * m * d
     couplings = NUMBER * 14 * (times - 1) * m * m
     return rows + start + pulls + particles + couplings
+
+
+def repeats_memory(plan: RepeatsPlan, schema: Schema, dictionary: Schema, threads: int) -> Memory:
+    """The same where dependence is measured: without torch."""
+    d, count, told = Encoding(schema).d, plan.times.count, plan.told
+    columns = len(plan.varying) * count + len(plan.constants) + count
+    drawn = NUMBER * (11 * plan.persons // 10 + 64) * columns
+    # Scores of rows, floats and whole numbers, and of imagined persons; moments with exact noise.
+    scores = NUMBER * 6 * (plan.persons + _IMAGINED) * (told + count)
+    moments = BIG * (told + 1) ** 2 + NUMBER * 14 * (told + 1) ** 2
+    laid = NUMBER * 3 * plan.persons * columns
+    paths = NUMBER * 8 * max(_DRAWN, plan.path_times * len(schema.columns), told)
+    kept = min(plan.copies, plan.refits) + 2
+    return Memory(
+        program=PROGRAM + threads_memory(threads),
+        rows=rows_memory(plan, schema, dictionary, d),
+        released=tables_memory(plan, schema, d) + paths,
+        work=laid + scores + moments + kept * drawn,
+    )

@@ -134,7 +134,7 @@ def plan(
     Raises:
         InvalidInput: the study asks for what this mechanism does not do.
     """
-    _check(mechanism, schema, persons, privacy)
+    require_sound(mechanism, schema, persons, privacy)
     encoding, times = Encoding(schema), times_of(mechanism, schema)
     space = tuple(i for i, dim in enumerate(encoding.dims) if dim.column != mechanism.time)
     at = list(space)
@@ -199,8 +199,14 @@ def _radius(half_widths: list[float]) -> float:
     return corner * (0.75 + 0.25 * min(1.0, 3 / len(half_widths)))
 
 
-def _check(mechanism: Trajectory, schema: Schema, persons: int, privacy: PrivacyRequest) -> None:
-    """What a study may still ask and this mechanism cannot do."""
+def require_sound(
+    mechanism: Trajectory, schema: Schema, persons: int, privacy: PrivacyRequest
+) -> None:
+    """Refuse what a study may still ask and this mechanism cannot do.
+
+    Raises:
+        InvalidInput: with every problem.
+    """
     problems = list(mechanism.problems(schema, ()))
     if privacy.guarantee != "formal":
         problems.append(

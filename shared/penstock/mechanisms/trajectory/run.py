@@ -372,7 +372,16 @@ def _paths(plan: Plan, encoding: Encoding, model: Model, noise: NoiseSource) -> 
             columns = _decoded(
                 plan, encoding, part.reshape(-1, len(plan.space)), np.tile(times, len(part))
             )
-            yield Part(PATHS, columns)
+            yield Part(PATHS, _hold_constants(plan, encoding, columns))
+
+
+def _hold_constants(plan: Plan, encoding: Encoding, columns: dict[str, Array]) -> dict[str, Array]:
+    """Columns of whole paths: what does not vary is all along a path as it is where it begins."""
+    for column in encoding.schema.columns:
+        if not column.varies:
+            first = columns[column.name][:: plan.path_times]
+            columns[column.name] = np.repeat(first, plan.path_times)
+    return columns
 
 
 def _rows_of(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from penstock.base.checks import Checks, nearest, shown
@@ -13,6 +13,7 @@ from penstock.schema import Column, Schema
 
 STARTS = ("gaussian", "k-means", "public")
 COUPLINGS = ("entropic", "exact")
+DEPENDENCES = ("measured", "inferred")
 TIME_KINDS = ("ordered", "integer", "continuous", "duration")
 
 MOST_POINTS = 200
@@ -21,10 +22,19 @@ MOST_POINTS = 200
 MOST_NUMBERS = 20_000_000
 """Particles · time points · other columns at most: what every step holds and adds noise to."""
 
+MOST_MEASURED = 300
+"""Numbers that a person is measured by at most: each column that varies at each time point once
+(levels without an order once each but the last), and what does not vary."""
+
 
 @dataclass(frozen=True, slots=True)
 class Trajectory:
-    """Particles for each time point, coupled from one to the next, and paths through them.
+    """Tables of snapshots, particles for each time point, and paths through them.
+
+    Where persons have several rows, what these have in common is *measured*: a person is one
+    vector, of which private counts and moments are taken. Where everybody has one, nobody was
+    seen twice: particles are coupled from one time point to the next, by least motion, and paths
+    are *inferred*.
 
     Attributes:
         time: the column that says when a row was taken.
@@ -45,6 +55,10 @@ class Trajectory:
         steps, rate: of the dynamics, and the Poisson sampling rate of each.
         temperature: τ of the diffusion along a path, in units of the encoded columns squared per
             whole duration.
+        dependence: ``measured`` or ``inferred``. None: measured where persons may have several rows
+            and nothing that is set is of particles alone (a start, or a subsample), unless there
+            are more than :data:`MOST_MEASURED` numbers of a person; else inferred. Particles'
+            settings (coupling to temperature) say nothing where it is measured.
 
     Raises:
         InvalidInput: with every problem.
@@ -66,6 +80,7 @@ class Trajectory:
     steps: int = 60
     rate: float = 0.2
     temperature: float = 0.02
+    dependence: str | None = field(default=None, metadata={"later": True})
 
     def __post_init__(self) -> None:
         check = Checks("mechanism")
@@ -81,6 +96,8 @@ class Trajectory:
         check.whole("path_times", self.path_times, 2, 1000)
         check.choice("coupling", self.coupling, COUPLINGS)
         check.choice("start", self.start, STARTS)
+        if self.dependence is not None:
+            check.choice("dependence", self.dependence, DEPENDENCES)
         check.whole("modes", self.modes, 1, 100)
         if (self.start == "k-means") != (self.modes != 1) and self.start in STARTS:
             check.add(
@@ -114,10 +131,14 @@ class Trajectory:
         points = self._points(check, column)
         if column.nullable:
             check.add("time", "may be missing: a row without a time is no snapshot")
+        if not column.varies:
+            check.add("time", "is a column that does not vary: when is a person seen again?")
         if len(schema.names) < 2:
             check.add("time", "is the only column: nothing moves along it")
         if points is None or check.problems:
             return check.problems
+        if self.dependence == "measured":
+            self._check_measured(check, schema, points)
         if self.subsample is not None and self.subsample > points:
             check.add(
                 "subsample",
@@ -141,6 +162,40 @@ class Trajectory:
                 bound=f"at most {MOST_NUMBERS}",
             )
         return check.problems
+
+    def measures(self, schema: Schema) -> bool:
+        """Whether what persons' rows have in common is measured, in a study without problems."""
+        if self.dependence is not None:
+            return self.dependence == "measured"
+        points = self._points(Checks("mechanism"), schema[self.time])
+        check = Checks("mechanism")
+        self._check_measured(check, schema, points or 0)
+        return not check.problems
+
+    def _check_measured(self, check: Checks, schema: Schema, points: int) -> None:
+        """What keeps dependence from being measured."""
+        others = [c for c in schema.columns if c.name != self.time]
+        if schema.max_rows_per_person < 2:
+            remedy = "Set table.max_rows_per_person, or dependence = 'inferred'"
+            check.add("dependence", "cannot be measured where everybody has one row", remedy=remedy)
+        if self.start != "gaussian" or self.subsample is not None:
+            check.add(
+                "dependence",
+                "is not measured by particles",
+                value=f"start = {self.start!r}, subsample = {self.subsample}",
+                remedy="Remove start and subsample, or set dependence = 'inferred'",
+            )
+        if not any(c.varies for c in others):
+            check.add("dependence", "is that of columns that vary, and there is none")
+        size = sum(_numbers(c) * (points if c.varies else 1) for c in others)
+        if size > MOST_MEASURED:
+            check.add(
+                "dependence",
+                "would be that of too many numbers: columns that vary, times time points",
+                value=str(size),
+                bound=f"at most {MOST_MEASURED}",
+                remedy="Set points lower, or leave columns out",
+            )
 
     def time_points(self, schema: Schema) -> int:
         """How many time points have particles, in a study without problems.
@@ -185,3 +240,10 @@ class Trajectory:
             )
             return None
         return values
+
+
+def _numbers(column: Column) -> int:
+    """How many numbers say what a person's value is."""
+    if column.kind != "categorical" or len(column.levels) <= 2:
+        return 1
+    return len(column.levels) - 1 + column.nullable

@@ -6,12 +6,25 @@ from penstock.questions.fits.cox import CoxTable
 from penstock.questions.fits.linear import LinearTable
 from penstock.questions.fits.logistic import LogisticTable
 from penstock.questions.fits.mean import MeanTable
+from penstock.questions.fits.multinomial import MultinomialTable
+from penstock.questions.fits.negative_binomial import NegativeBinomialTable
+from penstock.questions.fits.ordinal import OrdinalTable
 from penstock.questions.fits.poisson import PoissonTable
 from penstock.questions.fits.table_model import TableModel
 from penstock.questions.models import MODELS
 from penstock.questions.models.registry import ModelRegistry
 
 TABLE_MODELS: ModelRegistry[TableModel] = ModelRegistry(
-    (LinearTable(), LogisticTable(), CoxTable(), PoissonTable(), MeanTable()), MODELS.names
+    (
+        LinearTable(),
+        LogisticTable(),
+        CoxTable(),
+        PoissonTable(),
+        NegativeBinomialTable(),
+        OrdinalTable(),
+        MultinomialTable(),
+        MeanTable(),
+    ),
+    MODELS.names,
 )
 """One for each model that a study may name."""

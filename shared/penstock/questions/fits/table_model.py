@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from penstock.questions.estimands import Estimand
 from penstock.questions.models.model import Model
-from penstock.schema import LEVEL_KINDS, Column, Schema
+from penstock.schema import LEVEL_KINDS, MAX_LEVELS, Column, Schema
 
 Array = NDArray[np.float64]
+Places = NDArray[np.intp]
 
 
 class Degenerate(Exception):
@@ -48,11 +49,13 @@ class TableModel(ABC):
             it; None where it is none.
         counts: whether what it supposes of the outcome's variance can be seen to fail in a
             dispersion.
+        disperses: whether it estimates α of a variance μ + α μ².
     """
 
     model: ClassVar[Model]
     family: ClassVar[str | None] = None
     counts: ClassVar[bool] = False
+    disperses: ClassVar[bool] = False
 
     @property
     def name(self) -> str:
@@ -83,6 +86,22 @@ class TableModel(ABC):
         """
         raise TypeError(f"a {self.name} model has no baseline beside its coefficients")
 
+    def fit_offset(self, outcome: Array, event: Array | None, design: Array, offset: Array) -> Fit:
+        """The same with an offset in the linear predictor, of a model that takes an exposure.
+
+        Args:
+            offset: (n,) of each row.
+        """
+        raise TypeError(f"a {self.name} model takes no exposure")
+
+    def dispersion(self, outcome: Array, design: Array, offset: Array) -> float:
+        """α of the fitted variance, of a model that :attr:`disperses`, 0 at its bound; 0 of others.
+
+        Raises:
+            Degenerate: the table does not identify it.
+        """
+        return 0.0
+
     @abstractmethod
     def least_variance(self, schema: Schema, estimand: Estimand, rows: int) -> float:
         """A public lower bound for the variance of an estimate from ``rows`` rows; see
@@ -99,6 +118,19 @@ def event_share(event: Array, columns: int, *, censored: bool = True) -> float:
         kind = "events or non-events" if censored else "events"
         raise Degenerate(f"too few {kind}: {least:.0f} for {columns} columns")
     return events / len(event)
+
+
+def number_levels(outcome: Array, columns: int) -> tuple[Places, Array]:
+    """(n,) which of the levels that there are each row has, from 0, in order; and (K,) their
+    shares. As many rows as columns must have another one than most."""
+    if not ((outcome == np.floor(outcome)) & (outcome >= 0) & (outcome < MAX_LEVELS)).all():
+        raise Degenerate("the outcome has other values than levels")
+    levels, place = np.unique(outcome, return_inverse=True)
+    counts = np.bincount(place, minlength=len(levels))
+    least = len(outcome) - int(counts.max())
+    if least < max(1, columns):
+        raise Degenerate(f"too few rows beside one level: {least} for {columns} columns")
+    return place.astype(np.intp), counts / len(outcome)
 
 
 def count_ones(event: Array) -> int | None:

@@ -54,6 +54,16 @@ class Model:
     def check_outcome(self, check: Checks, outcome: Column) -> None:
         """Add the problems of an outcome of a kind that suits: of its bounds."""
 
+    @property
+    def takes_exposure(self) -> bool:
+        """Whether what is counted can be counted per unit of another column."""
+        return False
+
+    @property
+    def names_level(self) -> bool:
+        """Whether its estimate is of one level of the outcome, against the first."""
+        return False
+
     def is_share(self, outcome: Column) -> bool:
         """Whether the estimate is the share of the outcome's second level."""
         return self.share is not None and outcome.kind == "binary"

@@ -2,22 +2,10 @@
 
 from __future__ import annotations
 
-from penstock.base.checks import Checks
-from penstock.questions.models.model import Measure, Model
-from penstock.schema import Column
+from penstock.questions.models.count import CountModel
+from penstock.questions.models.model import Measure
 
-
-class _CountModel(Model):
-    __slots__ = ()
-
-    def check_outcome(self, check: Checks, outcome: Column) -> None:
-        """A count cannot lie below 0."""
-        if outcome.bounds[0] < 0:
-            lower = f"{outcome.bounds[0]:g}"
-            check.add("outcome", "is a count, and cannot lie below 0", value=f"lower = {lower}")
-
-
-POISSON = _CountModel(
+POISSON = CountModel(
     name="poisson",
     title="Poisson model",
     outcomes=("integer",),

@@ -53,7 +53,8 @@ _KINDS = """\
 # Also: decimals (kept in releases), nullable = true (missing values are modelled; otherwise a
 # person with one contributes nothing), missing = ["-9", "?"] (codes that mean "missing"),
 # spike = 0 (a number that many rows hold exactly, for reasons of its own: no cigarettes, no costs),
-# scale = "log" (numbers that bunch far below their upper bound: CRP, triglycerides, costs).
+# scale = "log" (numbers that bunch far below their upper bound: CRP, triglycerides, costs),
+# varies = false (the same in all rows of a person: sex, year of birth, the arm of a trial).
 """
 _GUESSED = "guessed from rows: confirm it"
 _BY_NAME = "guessed from its name: confirm it"

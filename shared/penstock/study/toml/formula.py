@@ -15,11 +15,15 @@ from penstock.base.errors import InvalidInput, Problem
 from penstock.questions.grammar import MAX_TEXT, read_regressor
 
 FORMULA = "formula"
-_SAID = ("outcome", "adjust", "strata")
+_SAID = ("outcome", "adjust", "strata", "exposure")
 """What a formula says, and nobody beside it."""
 
-_BOUND = "outcome ~ term + term, with age, age:sex, age*sex, spline(age, 3), strata(stage)"
+_BOUND = (
+    "outcome ~ term + term, with age, age:sex, age*sex, spline(age, 3), strata(stage), "
+    "offset(log(years))"
+)
 _STRATA = re.compile(r"strata\s*\(([^()]*)\)")
+_OFFSET = re.compile(r"offset\s*\(\s*log\s*\(([^()]*)\)\s*\)")
 _PLUS = re.compile(r"\+(?![^(\[]*[)\]])")
 """Between terms: not within their brackets."""
 
@@ -49,15 +53,21 @@ def expand_formula(item: JsonView) -> Json:
         remedy = "A duration's event comes from the columns: write the duration alone"
         check.add(FORMULA, "has no outcome", value=shown(text), bound=_BOUND, remedy=remedy)
     check.done()
-    strata: list[str] = []
+    strata, exposures = list[str](), list[str]()
     regressors: dict[str, str] = {}
     for part in map(str.strip, _PLUS.split(right)):
         found = _STRATA.fullmatch(part)
         if found is not None:
             strata += [name.strip() for name in found[1].split(",")]
             continue
+        if (offset := _OFFSET.fullmatch(part)) is not None:
+            exposures.append(offset[1].strip())
+            continue
         for one in _expand_star(part):
             _keep(check, regressors, one)
+    if len(exposures) > 1:
+        value = shown(" + ".join(exposures))
+        check.add(FORMULA, "has several offsets", value=value, bound="one, offset(log(years))")
     check.done()
     left = {name: value for name, value in item.items() if name != FORMULA}
     term = left.get("term")
@@ -67,7 +77,10 @@ def expand_formula(item: JsonView) -> Json:
         check.add("term", "is not in the formula", value=shown(term), remedy=remedy)
     check.done()
     adjust = [one for key, one in regressors.items() if key != asked]
-    return left | {"outcome": outcome, "adjust": adjust} | ({"strata": strata} if strata else {})
+    more: Json = {"strata": strata} if strata else {}
+    if exposures:
+        more["exposure"] = exposures[0]
+    return left | {"outcome": outcome, "adjust": adjust} | more
 
 
 def expand_formulas(items: object) -> tuple[object, dict[str, list[Problem]]]:

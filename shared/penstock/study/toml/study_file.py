@@ -30,8 +30,9 @@ def parse_study(text: str, mechanisms: Registry = MECHANISMS) -> Study:
     without codes for missing values; ``[[estimands]]``, ``[privacy]`` and ``[mechanism]`` (all
     optional keys have defaults) are as in :mod:`penstock.study.study`; ``[planning.columns.NAME]``
     and ``[planning.effects]`` (optional) as in :mod:`penstock.study.planning`. An estimand may say
-    its outcome, ``adjust`` and ``strata`` by a ``formula`` (:mod:`penstock.study.toml.formula`).
-    Times may be written as text or as TOML times. ``mechanisms``: those that it may name.
+    its outcome, ``adjust``, ``strata`` and ``exposure`` by a ``formula``
+    (:mod:`penstock.study.toml.formula`). Times may be written as text or as TOML times.
+    ``mechanisms``: those that it may name.
 
     Raises:
         InvalidInput: with every problem of the file and its line.

@@ -33,6 +33,8 @@ _PRIVACY_NOTES = {
 }
 _TIMED = ", ".join(model.name for model in MODELS if model.needs_event)
 _ALONE = ", ".join(model.name for model in MODELS if not model.compares)
+_EXPOSED = ", ".join(model.name for model in MODELS if model.takes_exposure)
+_OF_LEVEL = ", ".join(model.name for model in MODELS if model.names_level)
 _ESTIMAND_NOTES = {
     "model": " | ".join(MODELS.names),
     "outcome": f"{_TIMED}: the duration; its event comes from the columns",
@@ -41,6 +43,8 @@ _ESTIMAND_NOTES = {
     "adjust": "columns, products such as age:sex, splines such as spline(age, 3)",
     "strata": "each combination of their levels has a baseline of its own",
     "where": "of a subgroup only",
+    "exposure": f"{_EXPOSED}: the rate per unit of this column; its logarithm is an offset",
+    "outcome_level": f"{_OF_LEVEL}: this level of the outcome, against the first",
 }
 _EXAMPLE = f"""\
 # What the report estimates; repeat for each. For example:
@@ -53,7 +57,10 @@ _EXAMPLE = f"""\
 # adjust = ["COLUMN"]  # also "A:B", a product (its columns are added); "spline(A, 3)"
 # strata = ["COLUMN"]  # a baseline for each combination of levels; leave out for none
 # where = "COLUMN >= 65 and COLUMN == 'LEVEL'"   # a subgroup; leave out for all
-# Or all but the last at once: formula = "COLUMN ~ A + B + A:B + strata(C)", with term = "A:B".
+# exposure = "COLUMN"  # {_EXPOSED}: a rate, per unit of this column; leave out for a count
+# outcome_level = "LEVEL"  # {_OF_LEVEL}: of the outcome, against its first one
+# Or outcome, adjust and strata at once: formula = "COLUMN ~ A + B + A:B + strata(C)", with
+# term = "A:B"; and exposure: + offset(log(D)).
 """
 
 
@@ -217,7 +224,8 @@ def _mechanism(settings: Settings, mechanisms: Registry) -> str:
     values, used = settings_to_dict(settings), mechanisms.of(settings)
     notes = used.notes
     given = {k: v for k, v in values.items() if v is not None}
-    left = [f"# {k} =   # {notes[k]}; chosen for you\n" for k, v in values.items() if v is None]
+    unset = [f.name for f in fields(settings) if values.get(f.name) is None]
+    left = [f"# {name} =   # {notes[name]}; chosen for you\n" for name in unset]
     head = f"# {used.name} {used.head}\n"
     return head + table("mechanism", given, notes) + "".join(left)
 

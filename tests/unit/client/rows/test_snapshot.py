@@ -178,3 +178,21 @@ def test_one_persons_rows_change_that_persons_slots_only(rows, k):
     np.testing.assert_array_equal(mask[1:], present[1:])
     assert not present[0].any()
     assert not y[0].any()
+
+
+def test_what_does_not_vary_is_the_first_value_that_is_known_of_a_person():
+    y = Column("y", "continuous", lower=-1, upper=1, varies=False)
+    coded = {"x": np.array([0.1, 0.2, 0.3, 0.4]), "y": np.array([math.nan, 0.5, -0.5, math.nan])}
+    schema = Schema((X, y), "id", 3)
+    person = np.array([0, 0, 0, 1])
+    rows, present = arrange_by_person(coded, person, 2, schema, np.random.default_rng(0))
+    assert present.tolist() == [[True, True, True], [False] * 3]
+    assert rows[0] == pytest.approx(np.array([[0.1, 0.5], [0.2, 0.5], [0.3, 0.5]]))
+
+
+def test_rows_that_are_not_used_tell_nothing_of_what_does_not_vary():
+    y = Column("y", "continuous", lower=-1, upper=1, varies=False)
+    coded = {"x": np.array([0.1, 0.2]), "y": np.array([math.nan, 0.5])}
+    person = np.array([0, 0])
+    given = (coded, person, 1, Schema((X, y), "id", 1), np.random.default_rng(0))
+    assert not arrange_by_person(*given)[1].any()

@@ -473,3 +473,17 @@ def test_events_after_the_follow_up_are_event_free_at_its_end():
     said = [str(f) for f in checked.findings]
     assert any(f"{N // 5} events after the follow-up" in text for text in said)
     assert not checked.fatal
+
+
+def test_persons_whose_rows_differ_in_what_does_not_vary_are_counted():
+    sex = Column("sex", "binary", varies=False)
+    schema = Schema((VISITS, sex), "pid", 2)
+    frame = pd.concat([table(sex=["0"] * N)] * 2, ignore_index=True)
+    frame.index = pd.RangeIndex(2, 2 * N + 2, name="line")
+    frame["pid"] = [str(i // 2) for i in range(2 * N)]
+    assert check(frame, schema).findings == ()
+    frame.loc[frame.index[[1, 4]], "sex"] = ["1", ""]
+    found = [str(f) for f in check(frame, schema).findings if f.column == "sex"]
+    assert any("rows of 1 person differ in a column that does not vary" in f for f in found)
+    # One row of a person tells it of all: nobody is lost by the value that is missing.
+    assert check(frame, schema).without == 0

@@ -12,6 +12,7 @@ from penstock.questions.estimands import Estimand
 from penstock.questions.estimation import estimate, pose_regression
 from penstock.schema import Coded, Column, Schema
 from penstock_server.analysis.robust import LARGE, MOST_COPIES, Robust, check_variances
+from penstock_server.report.sandwich import tell_robust
 
 Array = NDArray[np.float64]
 SCHEMA = Schema(
@@ -23,12 +24,15 @@ SCHEMA = Schema(
         Column("y", "continuous", lower=-1000, upper=1000),
         Column("ill", "binary"),
         Column("falls", "integer", lower=0, upper=1000),
+        Column("followed", "continuous", lower=0.1, upper=10),
         Column("ward", "categorical", levels=("a", "b", "c")),
     )
 )
 OLS = Estimand("diff", "ols", "y", "x", per=2.0, adjust=("z", "ward"))
 LOGISTIC = Estimand("or", "logistic", "ill", "x", adjust=("z",), strata=("ward",))
 POISSON = Estimand("rr", "poisson", "falls", "x", adjust=("z",), where="z > -2")
+RATE = Estimand("rr", "poisson", "falls", "x", adjust=("z",), exposure="followed")
+DISPERSED = Estimand("rr", "negative-binomial", "falls", "x", adjust=("z",), exposure="followed")
 OTHERS = (Estimand("hr", "cox", "time", "x"), Estimand("mean", "mean", "y"))
 
 
@@ -37,7 +41,9 @@ def table(n: int, seed: int = 0, *, spread: float = 0.0, more: float = 0.0) -> C
     rng = np.random.default_rng(seed)
     x, z = rng.normal(size=n), rng.normal(size=n)
     rate = np.exp(0.3 * x) * (rng.gamma(1 / more, more, n) if more else 1.0)
+    followed = np.random.default_rng([seed, 1]).uniform(0.5, 1.5, n)
     return {
+        "followed": followed,
         "time": rng.uniform(0.1, 10, n),
         "dead": (rng.random(n) < 0.5).astype(float),
         "x": x,
@@ -142,3 +148,57 @@ def test_a_hostile_table_has_none(asked: Estimand) -> None:
     # And no more than some are fitted.
     same = [frame] * MOST_COPIES
     assert checked(asked, *same, constant) == checked(asked, *same)
+
+
+def test_a_rates_sandwich_has_the_offset() -> None:
+    """By the formula written out, of a fit that has it in the linear predictor."""
+    frame = table(400, more=0.5)
+    frame["falls"] = np.random.default_rng(4).poisson(frame["followed"] * np.exp(0.3 * frame["x"]))
+    found, posed = checked(RATE, frame), pose_regression(frame, SCHEMA, RATE)
+    assert found is not None
+    assert posed is not None
+    x, y = posed.design, posed.outcome
+    beta = np.zeros(x.shape[1])
+    for _ in range(50):
+        mean = np.exp(x @ beta) * frame["followed"]
+        bread = np.linalg.inv((x * mean[:, None]).T @ x)
+        beta = beta + bread @ (x.T @ (y - mean))
+    meat = (x * ((y - mean) ** 2)[:, None]).T @ x
+    ratio = np.sqrt((bread @ meat @ bread)[-1, -1] / bread[-1, -1])
+    assert found.ratio == pytest.approx(ratio, rel=1e-6)
+    pearson = ((y - mean) ** 2 / mean).sum() / (400 - x.shape[1])
+    assert found.dispersion == pytest.approx(pearson, rel=1e-6)
+    assert found.alpha is None
+
+
+def test_a_negative_binomial_model_holds_what_a_poisson_model_does_not() -> None:
+    tables = []
+    for seed in range(4):
+        frame = table(4000, seed)
+        rng = np.random.default_rng([seed, 2])
+        rate = frame["followed"] * np.exp(0.3 * frame["x"]) * rng.gamma(1, 1, 4000)
+        tables.append(frame | {"falls": rng.poisson(3 * rate).astype(float)})
+    found, plain = checked(DISPERSED, *tables), checked(RATE, *tables)
+    assert found is not None
+    assert plain is not None
+    assert plain.ratio > 1.7
+    assert found.ratio == pytest.approx(1, abs=0.1)
+    assert found.dispersion == pytest.approx(1, abs=0.1)
+    assert found.alpha == pytest.approx(1, abs=0.1)
+
+
+def test_counts_that_vary_no_more_are_said_to() -> None:
+    frame = table(500)
+    frame["falls"] = np.arange(500) % 2 + 1.0
+    found = checked(DISPERSED, frame | {"followed": np.ones(500)})
+    assert found is not None
+    assert found.alpha == 0
+    said = tell_robust({"a": found}, {"a": 1.0}, title=DISPERSED.regression.title, refitted=True)
+    assert said is not None
+    assert "as much as a negative binomial model has it" in said["text"]
+    assert said["text"].endswith("no more than a Poisson model has it, which is what was fitted.")
+    more = tell_robust(
+        {"a": Robust(1.0, 1.0, 0.5)}, {}, title=DISPERSED.regression.title, refitted=True
+    )
+    assert more is not None
+    assert more["text"].endswith("Their variance is μ + 0.50 μ².")

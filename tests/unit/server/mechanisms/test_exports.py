@@ -24,9 +24,10 @@ from penstock.mechanisms.parts import Part
 from penstock.mechanisms.released import ANSWER, name_copy
 from penstock_server.analysis.floor import variance_floor
 from penstock_server.mechanisms import writing
+from penstock_server.mechanisms.answered import read_answer
 from penstock_server.mechanisms.gibbs.exports import write_answers
-from penstock_server.mechanisms.gibbs.uploaded import read_answer
 from penstock_server.mechanisms.registry import kind_of
+from penstock_server.mechanisms.scoring.exports import write_answers as write_all
 from penstock_server.mechanisms.tables.codebook import combining
 from penstock_server.mechanisms.tables.exports import write_pooled
 from penstock_server.mechanisms.trajectory import exports
@@ -158,6 +159,13 @@ def test_the_dictionary_describes_every_file_and_column(name: str, tmp_path: Pat
     named = [c["name"] for c in found["columns"]]
     if name == "gibbs":
         written = write_answers(uploads, study, study.mechanism, tmp_path)
+        assert set(found["files"]) == {f.name for f in written}
+        with open(written[0], newline="") as file:
+            assert next(csv.reader(file)) == named
+        assert "No table" in found["combining"]
+        return
+    if name == "scoring":
+        written = write_all(uploads, study, tmp_path)
         assert set(found["files"]) == {f.name for f in written}
         with open(written[0], newline="") as file:
             assert next(csv.reader(file)) == named

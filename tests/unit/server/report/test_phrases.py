@@ -52,6 +52,11 @@ def asked(term: str, **more: Any) -> Estimand:
         ),
         (asked("sex", where="age < 65"), "sex: M against F, where age < 65", None),
         (
+            Estimand("e", "ordinal", "stage", "age", per=10),
+            "per 10 years of age",
+            "Common odds ratio per 10 years of age",
+        ),
+        (
             Estimand("e", "mean", "age", where="sex == 'F'"),
             "of age (years), where sex == 'F'",
             "Mean of age (years), where sex == 'F'",
@@ -62,6 +67,23 @@ def test_what_is_compared_is_readable(estimand: Estimand, contrast: str, axis: s
     assert phrases.contrast(estimand, SCHEMA) == contrast
     if axis is not None:
         assert phrases.axis_label(estimand, SCHEMA) == axis
+
+
+def test_a_level_of_the_outcome_is_said_with_the_one_it_is_against() -> None:
+    asked = Estimand("e", "multinomial", "ward", "age", outcome_level="c")
+    assert phrases.outcome_text(asked, SCHEMA) == "ward: c against a"
+    assert phrases.axis_label(asked, SCHEMA) == "Relative risk ratio per 1 years of age"
+
+
+@pytest.mark.parametrize(
+    ("exposure", "says"),
+    [("", "count"), ("age", "count per years of age"), ("beds", "count per unit of beds")],
+)
+def test_a_rate_says_per_what(exposure: str, says: str) -> None:
+    schema = Schema((*SCHEMA.columns, Column("beds", "integer", 1, 900)))
+    for model in ("poisson", "negative-binomial"):
+        rate = Estimand("e", model, "count", "sex", exposure=exposure)
+        assert phrases.outcome_text(rate, schema) == says
 
 
 @pytest.mark.parametrize(

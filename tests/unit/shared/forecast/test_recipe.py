@@ -203,3 +203,20 @@ def test_a_ratio_beyond_all_that_exists_is_refused_by_name() -> None:
     (found,) = caught.value.problems
     assert (found.where, found.value) == ("planning.effects.cox", "900")
     assert "logarithm of the ratio" in (found.remedy or "")
+
+
+def test_a_count_is_in_proportion_to_its_exposure() -> None:
+    """With an effect and without one; its mean stays as planned."""
+    schema = Schema((*SCHEMA.columns, Column("years", "continuous", 0.5, 10, decimals=1)))
+    asked = Estimand("rate", "negative-binomial", "visits", "smoker", exposure="years")
+    for effect in (0.0, 0.5):
+        planned = PLANNED["columns"] | {"years": {"mean": 4, "sd": 2}}
+        planning = Planning.from_dict({"columns": planned, "effects": {"rate": effect}})
+        made = replace(study(NOTHING), schema=schema, estimands=(asked,), planning=planning)
+        table = make_recipe(made).draw(ROWS, np.random.default_rng(3))
+        assert table["visits"].mean() == pytest.approx(4, rel=0.05)
+        found = estimate(table, schema, asked)
+        assert found.estimate == pytest.approx(effect, abs=6 * found.variance**0.5)
+        long = table["years"] > 5
+        rates = [table["visits"][of].sum() / table["years"][of].sum() for of in (long, ~long)]
+        assert rates[0] / rates[1] == pytest.approx(1, abs=0.06)

@@ -32,7 +32,7 @@ from penstock.mechanisms.trajectory.time_points import times_of
 from penstock.privacy.request import PrivacyRequest
 from penstock.schema import Column
 from penstock.study.study import Study
-from penstock_server.mechanisms.gibbs.uploaded import read_answer
+from penstock_server.mechanisms.answered import read_answer
 from penstock_server.mechanisms.registry import kind_of
 
 ROWS = PERSONS * SCHEMA.max_rows_per_person

@@ -15,7 +15,7 @@ from penstock.questions.effects import (
     read_effect,
     read_factor,
 )
-from penstock.questions.estimands import Estimand
+from penstock.questions.estimands import Estimand, estimand_problems
 from penstock.questions.grammar import Factor
 from penstock.schema import Column, Schema
 
@@ -87,6 +87,23 @@ def test_an_estimand_asks_for_an_effect() -> None:
     assert effect_of(AGE).text == "years ~ age"
     product = Estimand("e", "cox", "years", "sex:age", where="ward == 'b'")
     assert effect_of(product).text == "years ~ age:sex where ward == 'b'"
+
+
+def test_a_requested_effect_is_of_the_same_rate() -> None:
+    """And an exposure is adjusted for nowhere: its coefficient is known."""
+    asked = Estimand("e", "poisson", "falls", "sex", adjust=("age",), exposure="followed")
+    posed = pose_effect(read_effect("falls ~ age"), (), [asked])
+    assert (posed.exposure, posed.adjust) == ("followed", ("sex",))
+    assert posed.model == "poisson"
+    twice = pose_effect(read_effect("falls ~ followed"), (), [asked])
+    columns = (
+        Column("falls", "integer", 0, 9),
+        Column("followed", "continuous", 1, 9),
+        Column("sex", "binary"),
+        Column("age", "continuous", 18, 100),
+    )
+    [problem] = estimand_problems(twice, columns)
+    assert "twice" in str(problem)
 
 
 def test_a_requested_effect_is_adjusted_for_what_estimands_name() -> None:

@@ -53,6 +53,103 @@ def test_a_count_is_whole_and_not_negative() -> None:
     assert wheres("poisson", "falls", "falls") == ["term"]
 
 
+def test_levels_in_order_have_a_model_of_their_own() -> None:
+    columns = (*COLUMNS, Column("pain", "ordered", levels=("none", "some", "much")))
+
+    def problems(**more: Any) -> list[str]:
+        asked = {"model": "ordinal", "outcome": "pain", "term": "age", **more}
+        return [p.where for p in estimand_problems(Estimand("e", **asked), columns)]
+
+    assert problems(per=10.0, adjust=("ill", "ward"), where="age > 40") == []
+    assert problems(strata=("ward",)) == []
+    assert problems(outcome="ward") == ["outcome"]
+    assert problems(outcome="ill") == ["outcome"]
+    assert problems(model="logistic") == ["outcome"]
+    assert problems(exposure="falls") == ["exposure"]
+    asked = Estimand("e", "ordinal", "pain", "age")
+    [problem] = Gibbs().problems(Schema((columns[0], columns[-1])), (asked,))
+    assert "has no chain" in str(problem)
+    assert "releases tables" in str(problem)
+
+
+def test_a_level_of_the_outcome_is_asked_about_by_name() -> None:
+    columns = (*COLUMNS, Column("left", "categorical", levels=("home", "ward", "died")))
+
+    def problems(**more: Any) -> list[str]:
+        asked = {"model": "multinomial", "outcome": "left", "term": "age", **more}
+        return [p.where for p in estimand_problems(Estimand("e", **asked), columns)]
+
+    assert problems(outcome_level="died") == problems(outcome_level="ward", adjust=("ill",)) == []
+    assert problems() == problems(outcome_level="home") == ["outcome_level"]
+    assert problems(outcome_level="dead") == ["outcome_level"]
+    assert problems(outcome="ill", outcome_level="1") == ["outcome"]
+    assert problems(model="logistic", outcome="ill", outcome_level="1") == ["outcome_level"]
+    with pytest.raises(InvalidInput, match="outcome_level"):
+        Estimand("e", "multinomial", "left", "age", outcome_level="")
+    wide = Column("many", "categorical", levels=tuple(map(str, range(13))))
+    asked = Estimand("e", "multinomial", "many", "age", outcome_level="3")
+    [problem] = estimand_problems(asked, (*columns, wide))
+    assert "too many levels" in str(problem)
+
+
+def test_a_level_of_the_outcome_is_in_the_bytes_of_those_studies_alone_that_have_one() -> None:
+    asked = Estimand("e", "multinomial", "left", "age", outcome_level="died")
+    assert asked.to_dict()["outcome_level"] == "died"
+    assert Estimand(**asked.to_dict() | {"adjust": ()}) == asked
+    assert asked.formula == "left[died] ~ age"
+    assert "outcome_level" not in Estimand("e", "ordinal", "left", "age").to_dict()
+    schema = Schema((COLUMNS[0], Column("left", "categorical", levels=("home", "died"))))
+    [problem] = Gibbs().problems(schema, (asked,))
+    assert "has no chain" in str(problem)
+
+
+PERSON_YEARS = (
+    Column("followed", "continuous", lower=0.1, upper=20),
+    Column("beds", "integer", lower=1, upper=900, nullable=True),
+    Column("since", "continuous", lower=0, upper=20),
+)
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ({}, []),
+        ({"exposure": "beds"}, []),
+        ({"model": "negative-binomial"}, []),
+        ({"where": "followed >= 1"}, []),
+        ({"model": "ols", "outcome": "age", "term": "ill"}, ["has no meaning for a ols"]),
+        ({"model": "cox", "outcome": "time"}, ["has no meaning for a cox"]),
+        ({"exposure": "since"}, ["'since' may be 0, of which there is no rate"]),
+        ({"exposure": "time"}, ["is of kind 'duration'"]),
+        ({"exposure": "ill"}, ["is of kind 'binary'"]),
+        ({"exposure": "folowed"}, ["Did you mean 'followed'"]),
+        ({"adjust": ("ill", "followed")}, ["stands in the regression twice"]),
+        ({"term": "followed"}, ["stands in the regression twice"]),
+        ({"outcome": "beds", "exposure": "beds"}, ["stands in the regression twice"]),
+    ],
+)
+def test_a_rate_is_of_a_count_per_unit_of_a_number_above_0(
+    asked: dict[str, Any], says: list[str]
+) -> None:
+    given: dict[str, Any] = {"model": "poisson", "outcome": "falls", "term": "age"}
+    estimand = Estimand("e", **(given | {"exposure": "followed"} | asked))
+    found = estimand_problems(estimand, (*COLUMNS, *PERSON_YEARS))
+    assert [p.where for p in found] == ["exposure"] * len(says)
+    for problem, text in zip(found, says, strict=True):
+        assert text in str(problem)
+
+
+def test_a_rate_is_written_as_one_and_only_then() -> None:
+    asked = Estimand("e", "poisson", "falls", "age", adjust=("ill",), exposure="followed")
+    assert asked.formula == "falls ~ age + ill + offset(log(followed))"
+    assert asked.to_dict()["exposure"] == "followed"
+    assert asked.columns == ("falls", "ill", "age", "followed")
+    assert asked.covariates == ("ill", "age")
+    assert "exposure" not in Estimand("e", "poisson", "falls", "age").to_dict()
+    with pytest.raises(InvalidInput, match="exposure"):
+        Estimand("e", "poisson", "falls", "age", exposure="log(followed)")
+
+
 def test_only_a_mean_may_leave_its_term_out() -> None:
     with pytest.raises(InvalidInput) as caught:
         Estimand("e", "ols", "age")
@@ -75,6 +172,12 @@ def test_gibbs_answers_them(model: str, outcome: str) -> None:
     assert study.estimands[0].model == model
 
 
+def test_gibbs_refuses_a_negative_binomial_model_and_says_what_would_do() -> None:
+    with pytest.raises(InvalidInput, match="mechanism that releases tables") as caught:
+        made.study(Gibbs(), estimands=(Estimand("e", "negative-binomial", "falls", "smoker"),))
+    assert [p.where for p in caught.value.problems] == ["mechanism.estimand.model"]
+
+
 def test_gibbs_says_no_more_of_an_outcome_of_another_kind() -> None:
     """It has no bounds to look at: the study says what is wrong, and nothing breaks."""
     with pytest.raises(InvalidInput) as caught:
@@ -83,7 +186,7 @@ def test_gibbs_says_no_more_of_an_outcome_of_another_kind() -> None:
 
 
 def test_an_unknown_model_is_refused_by_name() -> None:
-    with pytest.raises(InvalidInput, match="ols, logistic, cox, poisson, mean"):
+    with pytest.raises(InvalidInput, match="ordinal, multinomial, mean"):
         Estimand("e", "probit", "ill", "age")
 
 
@@ -202,6 +305,8 @@ def test_what_is_not_asked_is_not_written() -> None:
     assert list(plain.to_dict()) == fields
     more = Estimand("e", "cox", "time", "age", strata=("ill",), where="sbp > 140")
     assert list(more.to_dict()) == [*fields, "strata", "where"]
+    rate = Estimand("e", "poisson", "falls", "age", exposure="followed")
+    assert list(rate.to_dict()) == [*fields, "exposure"]
 
 
 def test_it_survives_the_wire() -> None:
@@ -218,6 +323,10 @@ def test_it_survives_the_wire() -> None:
         ({"adjust": ("spline(chol, 3)",)}, "got spline"),
         ({"strata": ("smoker",), "term": "chol"}, r"got strata\(smoker\)"),
         ({"where": "chol > 4"}, "asks of a subgroup"),
+        (
+            {"model": "poisson", "outcome": "falls", "exposure": "sbp"},
+            r"got offset\(log\(sbp\)\)",
+        ),
     ],
 )
 def test_gibbs_refuses_what_a_chain_has_no_part_for(more: dict[str, Any], says: str) -> None:

@@ -229,3 +229,12 @@ def test_grid_is_exact(lower: float, upper: float, decimals: int, grid: tuple[in
 )
 def test_snap(column: Column, values: list[float], snapped: list[float]) -> None:
     np.testing.assert_array_equal(column.snap(values), snapped)
+
+
+def test_what_varies_has_the_bytes_of_before_there_was_any_that_does_not() -> None:
+    assert "varies" not in AGE.to_dict()
+    sex = Column("sex", "binary", varies=False)
+    assert sex.to_dict()["varies"] is False
+    assert Column.from_dict(sex.to_dict()) == sex
+    assert Column.from_dict(AGE.to_dict()).varies
+    assert refused(Column, "sex", "binary", varies="no") == ["varies"]

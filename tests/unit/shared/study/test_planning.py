@@ -12,7 +12,7 @@ from penstock.mechanisms.structured.settings import Structured
 from penstock.privacy.request import PrivacyRequest
 from penstock.questions.estimands import Estimand
 from penstock.schema import Column, Schema
-from penstock.study.planning import NOTHING, PlannedColumn, Planning
+from penstock.study.planning import NOTHING, PlannedColumn, Planning, planning_problems
 from penstock.study.study import Study
 from penstock.study.toml import parse_study, write_study
 from penstock.wire.canonical import canonical
@@ -163,3 +163,14 @@ def test_an_object_is_checked_as_a_file_is() -> None:
         without_estimands(Planning((PlannedColumn("nobody", mean=1.0),)))
     with pytest.raises(InvalidInput, match="appears twice"):
         Planning((PlannedColumn("age"), PlannedColumn("age")))
+
+
+def test_an_effect_on_one_level_of_an_outcome_has_no_forecast() -> None:
+    """Nor may it be taken for one on levels in order; of no effect there is one."""
+    schema = Schema(
+        (Column("left", "categorical", levels=("home", "died")), Column("sex", "binary"))
+    )
+    asked = Estimand("e", "multinomial", "left", "sex", outcome_level="died")
+    for size in (0.0, 0.4):
+        found = planning_problems(Planning(effects=(("e", size),)), schema.columns, (asked,))
+        assert [p.where for p in found] == (["effects.e"] if size else [])

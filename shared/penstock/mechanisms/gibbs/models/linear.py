@@ -42,7 +42,9 @@ class LinearPosing(Posing):
     def largest_bend(self, most: float, squared: float, reach: float) -> float:
         return squared
 
-    def expected(self, hazard: float, squared: float, reach: float) -> Expected:
+    def expected(
+        self, hazard: float, squared: float, reach: float, *, preconditioned: bool = True
+    ) -> Expected:
         """Errors have variance 1 in units of the outcome's spread: curvature 1."""
         return Expected(reach * math.sqrt(squared), 1.0, 1.0, 1.0)
 

@@ -42,7 +42,9 @@ class LogisticPosing(Posing):
     def largest_bend(self, most: float, squared: float, reach: float) -> float:
         return 0.25 * squared
 
-    def expected(self, hazard: float, squared: float, reach: float) -> Expected:
+    def expected(
+        self, hazard: float, squared: float, reach: float, *, preconditioned: bool = True
+    ) -> Expected:
         """Every fifth row has it: curvature .16."""
         bend = SHARE * (1 - SHARE)
         return Expected(math.sqrt(squared), bend, min(0.25, 3 * bend), bend)

@@ -52,7 +52,9 @@ class PoissonPosing(Posing):
     def largest_bend(self, most: float, squared: float, reach: float) -> float:
         return (1 + reach) * most * squared
 
-    def expected(self, hazard: float, squared: float, reach: float) -> Expected:
+    def expected(
+        self, hazard: float, squared: float, reach: float, *, preconditioned: bool = True
+    ) -> Expected:
         """The mean is 1; a width does not depend on it."""
         return Expected(reach * math.sqrt(squared), 1.0, max(1.5, reach - 1), 1.0)
 

@@ -64,6 +64,7 @@ class _SurvivalPosing(Posing):
     model = COX
     shares = (0.1, 0.15, 0.55, 0.2)
     quadratic = False
+    settles = True
 
     def with_baseline(self, baseline: str) -> Posing:
         if baseline not in BASELINES:
@@ -122,12 +123,15 @@ class PiecewisePosing(_SurvivalPosing):
     def largest_bend(self, most: float, squared: float, reach: float) -> float:
         return (1 + reach) * MOST_HAZARD * squared
 
-    def expected(self, hazard: float, squared: float, reach: float) -> Expected:
+    def expected(
+        self, hazard: float, squared: float, reach: float, *, preconditioned: bool = True
+    ) -> Expected:
         """Every fifth row has the event by the end of follow-up, at an even rate."""
         most = min(MOST_HAZARD, hazard)
-        a, x2 = most * (1 + reach), squared - 1
+        a, x2 = 1.0 if preconditioned else most * (1 + reach), squared - 1
         gradient = math.sqrt(max(max(1.0, a * a) * (1 + x2), 1 + a * a + (a - 1) ** 2 * x2))
-        return Expected(gradient, most, max(1.5, reach - 1) * most, SHARE)
+        later = min(max(1.5, reach - 1) * most, max(a, most))
+        return Expected(gradient, min(most, a), later, SHARE)
 
     def pose(self, plan: Planned, seen: Summaries, given: Standardised) -> Loss:
         """Follow-up ends where the baseline's cumulative hazard reaches a public bound: censoring
@@ -147,17 +151,18 @@ class PiecewisePosing(_SurvivalPosing):
             covariates=given.x,
             weight=given.weight,
             most=_with_room(most),
-            relative=1 + plan.reach,
+            relative=_hazard_at_most(plan, seen, given.squared, most) / most,
             squared=given.squared,
             persons=plan.persons,
             rows=plan.rows,
             start=np.zeros(plan.dimension),
             ridge=asked.ridge,
+            stopped=plan.preconditioned,
         )
 
     def curvature_cap(self, seen: Summaries, reach: float, highest: float, *, start: bool) -> float:
         most = _with_room(_longest(seen))
-        return most if start else max(1.5, reach - 1) * most
+        return min(most if start else max(1.5, reach - 1) * most, highest)
 
 
 class WeibullPosing(_SurvivalPosing):
@@ -174,7 +179,9 @@ class WeibullPosing(_SurvivalPosing):
     def largest_bend(self, most: float, squared: float, reach: float) -> float:
         return (1 + reach) * MOST_HAZARD * squared + self.own_bend
 
-    def expected(self, hazard: float, squared: float, reach: float) -> Expected:
+    def expected(
+        self, hazard: float, squared: float, reach: float, *, preconditioned: bool = True
+    ) -> Expected:
         """As with a piecewise baseline."""
         most = min(MOST_HAZARD, hazard)
         gradient = max(1.0, most * (1 + reach)) * math.sqrt(squared)
@@ -202,6 +209,16 @@ class WeibullPosing(_SurvivalPosing):
 def _longest(seen: Summaries) -> float:
     """The cumulative hazard at which follow-up ends."""
     return min(MOST_HAZARD, float(seen.hazard.sum()))
+
+
+def _hazard_at_most(plan: Planned, seen: Summaries, squared: float, most: float) -> float:
+    """A: by a plain chain a person's hazard counts as this at most, and by others follow-up ends
+    where it is this: at 1, or later where there is little noise, which grows with it."""
+    highest = (1 + plan.reach) * most
+    if not plan.preconditioned:
+        return highest
+    bears = plan.allowed * math.sqrt(seen.count * most / squared)
+    return max(1.0, min(bears, highest))
 
 
 def _with_room(most: float) -> float:

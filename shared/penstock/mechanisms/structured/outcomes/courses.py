@@ -16,11 +16,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
+Places = NDArray[np.intp]
+Some: TypeAlias = "slice[None, None, int | None] | Places"
+"""Of persons: all, every so many, or these."""
 
 
 @cache
@@ -61,6 +65,10 @@ class Ways:
     def times(self, other: Ways) -> Ways:
         return Ways(self.event * other.event, self.loss * other.loss, self.end * other.end)
 
+    def only(self, some: Places) -> Ways:
+        """Of some persons."""
+        return Ways(self.event[:, some], self.loss[:, some], self.end[some])
+
     def lay_out(self) -> Array:
         """(2 K + 1, N)."""
         return np.concatenate([self.event, self.loss, self.end[None]])
@@ -76,6 +84,11 @@ class Change:
     event: Array
     loss: Array
     ways: Ways
+
+    def only(self, some: Places) -> Change:
+        """Of some persons."""
+        parts = (self.own[:, some], self.event[:, some], self.loss[:, some])
+        return Change(*parts, self.ways.only(some))
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +268,10 @@ class Courses:
 
     def lay_out(self, every: int = 1) -> Array:
         """(2 K + 1, N / every, q) of some persons."""
-        some = slice(None, None, every)
+        return self.lay_some(slice(None, None, every))
+
+    def lay_some(self, some: Some) -> Array:
+        """(2 K + 1, some, q) of these."""
 
         def only(kind: Kind) -> Kind:
             parts = (kind.whole, kind.part, kind.counted)
@@ -271,3 +287,42 @@ class Courses:
         found = np.concatenate([event, loss, end[None]])
         found *= self.kept.lay_out()[:, some, None]
         return found
+
+
+@dataclass(frozen=True, slots=True)
+class Divided:
+    """Courses of persons that are looked at apart: of each stratum, with means of its own.
+
+    Args:
+        parts: the places of some persons, and their courses; together everybody, each once.
+    """
+
+    parts: Sequence[tuple[Places, Courses]]
+
+    def shorten(self, weights: Array) -> Divided:
+        """As :meth:`Courses.shorten`."""
+        return Divided([(some, part.shorten(weights)) for some, part in self.parts])
+
+    def look(self, chances: Ways) -> Array:
+        """As :meth:`Courses.look`."""
+        return np.asarray(sum(part.look(chances.only(some)) for some, part in self.parts))
+
+    def add(self, weights: Ways, design: Array) -> Array:
+        """As :meth:`Courses.add`."""
+        each = [part.add(weights.only(some), design[some]) for some, part in self.parts]
+        return np.asarray(sum(each))
+
+    def change_each(self, by: Change) -> list[Array]:
+        """(K, q) of each part, as :meth:`Courses.change`."""
+        return [part.change(by.only(some)) for some, part in self.parts]
+
+    def change(self, by: Change) -> Array:
+        """As :meth:`Courses.change`."""
+        return np.asarray(sum(self.change_each(by)))
+
+    def lay_out(self, every: int = 1) -> Array:
+        """As :meth:`Courses.lay_out`."""
+        kept = [(some % every == 0, some, part) for some, part in self.parts]
+        laid = [part.lay_some(np.flatnonzero(mine)) for mine, _, part in kept]
+        places = np.concatenate([some[mine] // every for mine, some, _ in kept])
+        return np.concatenate(laid, axis=1)[:, np.argsort(places)]

@@ -17,18 +17,22 @@ hazard ratio only where the model bends.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.mechanisms.structured.densities import estimate_density
-from penstock.mechanisms.structured.grids import share_of, value_at
+from penstock.mechanisms.copula.densities import Blocks, estimate_density
+from penstock.mechanisms.copula.grids import share_of, value_at
+from penstock.mechanisms.structured.counting import TimeCounts
 from penstock.mechanisms.structured.outcomes.courses import (
     Bend,
     Change,
     Courses,
+    Divided,
     Kind,
+    Some,
     Ways,
     sum_before,
 )
@@ -36,13 +40,15 @@ from penstock.mechanisms.structured.outcomes.protocol import LEAST_INFORMATION, 
 from penstock.schema import Coded, Column
 
 Array = NDArray[np.float64]
-Places = NDArray[np.intp]
 
 INTERVALS, BLOCKS = 16, 4
 """Intervals of the baseline, with about as many events each; blocks of them that scores correct."""
 
 _MOST_HAZARD, _UNBOUNDED = 4.0, 1e3
 """L, and none."""
+
+_BLOCK_NOISE = 1.5
+"""Error of a block's counted events, in sds of the noise on one count."""
 
 _BLOCK_IMPORTANCE, _CENSORING_IMPORTANCE = 0.2, 0.1
 """Beside the declared coefficients: baseline and censoring are known from the counts already."""
@@ -80,24 +86,30 @@ class Times:
     error: float
 
     @classmethod
-    def read(cls, column: Column, counts: Array, sd: float) -> Times:
-        """From noisy counts (2c + 1,): censored, events, and who is event-free at the end."""
-        cells = (len(counts) - 1) // 2
-        total = [max(float(half.sum()), 1.0) for half in (counts[:cells], counts[cells:-1])]
-        halves = [
-            estimate_density(half, sd, whole) * whole
-            for half, whole in zip((counts[:cells], counts[cells:-1]), total, strict=True)
-        ]
-        ended = max(float(counts[-1]), 1.0)
-        rows = sum(total) + ended
-        events, censored = halves[1] / rows, halves[0] / rows
-        return cls(column, column.event or "", events, censored, ended / rows, sd / rows)
+    def read(cls, column: Column, counts: TimeCounts, sd: float) -> Times:
+        """From noisy counts."""
+        censored, events = (_read_times(levels, sd) for levels in (counts.censored, counts.events))
+        ended = max(counts.ended, 1.0)
+        rows = float(censored.sum() + events.sum()) + ended
+        event = column.event or ""
+        return cls(column, event, events / rows, censored / rows, ended / rows, sd / rows)
+
+
+def _read_times(levels: Sequence[Array], sd: float) -> Array:
+    """(c,) counts of the narrowest cells, positive and smooth, by those of all widths."""
+    *wide, counts = levels
+    weights = np.array([1 / len(level) for level in levels])
+    total = float(weights @ [level.sum() for level in levels] / weights.sum())
+    rows = max(total, 1.0)
+    known = [Blocks(level, len(counts), sd, rows) for level in wide if len(level) > 1]
+    return np.asarray(estimate_density(counts, sd, rows, known) * rows)
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
     """b and censoring's γ (width,) with zeros for bends, hazards (k,), and means of those at risk,
-    (k, width); spent: (k, N) how long who leaves in an interval was in it."""
+    (k, width); spent: (k, N) how long who leaves in an interval was in it; each: of every stratum,
+    where there are some."""
 
     coefficients: Array
     information: Array
@@ -107,6 +119,7 @@ class Reference:
     lost: Array
     lost_means: Array
     spent: Array
+    each: tuple[Reference, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +148,7 @@ class _World:
         return Ways(stays * self.events, stays * self.losses, self.left[-1] * np.exp(-last))
 
 
-class Survival(OutcomeModel[Reference, Courses]):
+class Survival(OutcomeModel[Reference, Courses | Divided]):
     """The model of one duration on quasi-random persons.
 
     Args:
@@ -157,6 +170,8 @@ class Survival(OutcomeModel[Reference, Courses]):
         self._events = np.diff(np.interp(self._cuts, edges, risen))
         self._lost = np.diff(np.interp(self._cuts, edges, np.append(0, np.cumsum(times.censored))))
         self._blocks = np.eye(BLOCKS)[np.arange(INTERVALS) * BLOCKS // INTERVALS]
+        counted = self._events @ self._blocks
+        self._counted = counted / max(float(counted.sum()), 1e-9)
         self._last: tuple[bytes, _World] | None = None
         self._bend: Array | None = None
 
@@ -166,7 +181,7 @@ class Survival(OutcomeModel[Reference, Courses]):
 
     def prior(self) -> Array:
         counted = self._events @ self._blocks
-        noise = self._times.error * np.sqrt(len(self._times.events) / BLOCKS)
+        noise = self._times.error * _BLOCK_NOISE
         adjusted = np.clip(noise / np.maximum(counted, 1e-9), _LEAST_ADJUSTED, _MOST_ADJUSTED)
         sds = [
             np.full(self.linear, _PRIOR),
@@ -177,7 +192,7 @@ class Survival(OutcomeModel[Reference, Courses]):
         found = np.diag(np.concatenate(sds) ** -2)
         # All events together are known better than each block's.
         blocks = slice(self.coefficients, self.coefficients + BLOCKS)
-        share = counted / max(float(counted.sum()), 1e-9)
+        share = self._counted
         whole = max(self._times.error / max(float(counted.sum()), 1e-9), _LEAST_WHOLE)
         found[blocks, blocks] += np.outer(share, share) / whole**2
         return found
@@ -191,30 +206,38 @@ class Survival(OutcomeModel[Reference, Courses]):
     def _of(self, theta: Array) -> tuple[Array, Array, Array]:
         """β, a by interval, and γ with zeros for bends."""
         width, linear = self.coefficients, self.linear
-        own = np.clip(theta[width : width + BLOCKS], -2.0, 2.0) @ self._blocks.T
-        gamma = np.append(theta[width + BLOCKS :], np.zeros(width - linear))
+        each = np.clip(theta[width : width + BLOCKS], -2.0, 2.0)
+        # Noise on logarithms would add events: by how much log Σ s·e^a is above Σ s·a.
+        risen = np.log(max(float(self._counted @ np.exp(each)), 1e-12))
+        own = (each - risen + self._counted @ each) @ self._blocks.T
+        gamma = np.append(theta[width + BLOCKS :][:linear], np.zeros(width - linear))
         return theta[:width], own, gamma
+
+    def _weigh(self, theta: Array) -> Array:
+        """How much larger hazards of both kinds are of each person, (2, N), or (2, k, N)."""
+        beta, _, gamma = self._of(theta)
+        return _exp(self._design @ np.column_stack([beta, gamma])).T
 
     def _make_world(self, theta: Array) -> _World:
         """Baselines that give as many events and losses in each interval as were counted: by
         Newton's steps from the last ones, with slopes that are kept while they do."""
         if self._last is not None and self._last[0] == theta.tobytes():
             return self._last[1]
-        beta, own, gamma = self._of(theta)
-        risks = _exp(self._design @ np.column_stack([beta, gamma])).T
+        _, own, _ = self._of(theta)
+        risks = self._weigh(theta)
         goal = _leave_some(np.stack([self._events * np.exp(own), self._lost]))
-        count = risks.shape[1]
+        count = risks.shape[-1]
         if self._last is None:
             there = np.maximum(1 - sum_before(goal.sum(axis=0)), _LEAST_AT_RISK)
-            there = there * risks.mean(axis=1)[:, None]
+            there = there * risks.mean(axis=-1).reshape(2, -1)
         else:
-            there = np.maximum(risks @ self._last[1].stays.T / count, 1e-12)
+            there = np.maximum(_add_risks(risks, self._last[1].stays) / count, 1e-12)
         base, off = np.maximum(goal / there, _LEAST_HAZARD), np.inf
         for _ in range(_BASELINE_ROUNDS):
-            parts = base[:, :, None] * risks[:, None]
+            parts = base[:, :, None] * (risks if risks.ndim > 2 else risks[:, None])
             both = parts[0] + parts[1]
             left, lasting = np.exp(-sum_before(both)), _lasting(both)
-            got = np.maximum(risks @ (left * lasting).T / count, 1e-12)
+            got = np.maximum(_add_risks(risks, left * lasting) / count, 1e-12)
             found = np.maximum(goal / got, _LEAST_HAZARD)
             step = np.log(found / base)
             before, off = off, float(np.abs(step).max())
@@ -233,23 +256,16 @@ class Survival(OutcomeModel[Reference, Courses]):
         """Of an event in each interval, of a loss in each, and of the end."""
         return self._make_world(theta).chances.lay_out().T
 
-    def look(self, theta: Array, found: Courses) -> Array:
+    def look(self, theta: Array, found: Courses | Divided) -> Array:
         return found.look(self._make_world(theta).chances) / len(self._design)
 
-    def slopes(self, theta: Array, found: Courses) -> Array:
+    def slopes(self, theta: Array, found: Courses | Divided) -> Array:
         world, width = self._make_world(theta), self.coefficients
-        chances, stays = world.chances, world.stays
-        bend = world.left * _lasting_slope(world.both)
-        parts = []
-        for own, other, first in (
-            (world.events, world.losses, True),
-            (world.losses, world.events, False),
-        ):
-            # Of chances by the logarithm of the hazard in each interval: later ones fall, and
-            # those of the interval itself share.
-            turned, shared = own * (stays + bend * own), other * bend * own
-            at = (turned, shared) if first else (shared, turned)
-            by_time = found.change(Change(own, *at, chances))
+        chances, parts = world.chances, []
+        for first in (True, False):
+            by = self._change(world, first)
+            own, at = by.own, (by.event, by.loss)
+            by_time = found.change(by)
             design = self._design[:, : width if first else self.linear]
             risen = sum_before(own)
             falling = Ways(
@@ -259,10 +275,21 @@ class Survival(OutcomeModel[Reference, Courses]):
             )
             by_person = found.add(falling, design)
             # Baselines follow the coefficients, so that the counts stay.
-            parts.append(by_person - by_time.T @ _means(stays * own, design))
+            parts.append(by_person - by_time.T @ _means(world.stays * own, design))
             if first:
                 parts.append(by_time.T @ self._blocks)
         return np.column_stack(parts) / len(self._design)
+
+    def _change(self, world: _World, first: bool) -> Change:
+        """Of chances by the logarithm of the hazard, of events or of losses, in each interval:
+        later ones fall, and those of the interval itself share."""
+        own, other = world.events, world.losses
+        if not first:
+            own, other = other, own
+        bend = world.left * _lasting_slope(world.both)
+        turned, shared = own * (world.stays + bend * own), other * bend * own
+        at = (turned, shared) if first else (shared, turned)
+        return Change(own, *at, world.chances)
 
     def inform(self, theta: Array) -> float:
         """The share with an event: who has none tells of hazards, not of what they go with."""
@@ -274,10 +301,14 @@ class Survival(OutcomeModel[Reference, Courses]):
         world, (beta, _, gamma) = self._make_world(theta), self._of(theta)
         waits, linear = -np.log(uniforms), design @ beta
         risk = _exp(linear if added is None else linear + added)
-        happens = self._reach(waits[:, 0] / risk, world.hazard)
+        happens = self._happen(theta, design, waits[:, 0] / risk, world.hazard)
         loses = self._reach(waits[:, 1] / _exp(design @ gamma), world.lost)
         event = (happens <= loses) & (happens < np.inf)
         return self._coded(np.minimum(np.minimum(happens, loses), 1.0), event.astype(np.float64))
+
+    def _happen(self, theta: Array, design: Array, needed: Array, hazard: Array) -> Array:
+        """When each person's event would be, by the cumulative baseline that it needs."""
+        return self._reach(needed, hazard)
 
     def _reach(self, needed: Array, hazard: Array) -> Array:
         """When a cumulative hazard is reached; infinite where it is not."""
@@ -298,22 +329,37 @@ class Survival(OutcomeModel[Reference, Courses]):
 
     # -- the declared regression -------------------------------------------------------------------
 
+    def _newton(
+        self, z: Array, at: Array, exposed: Array, happened: Array, narrow: bool
+    ) -> tuple[Array, Array]:
+        """Score (q,) and information (q, q) of the regression of all persons."""
+        return _newton(z, at, exposed, happened, happened.sum(axis=1))
+
+    def _rise(self, coefficients: Array) -> Array:
+        """(N,) how much larger hazards are."""
+        return _exp(self._design @ coefficients)
+
+    def _expect(self, theta: Array) -> tuple[Array, Array]:
+        """Events, and time at risk, of those who have a part; (k, N)."""
+        world = self._make_world(theta)
+        exposed = world.stays * self.world.complete
+        return exposed * world.events, exposed * self._width[:, None]
+
     def refer(self, theta: Array, at: Array | None = None, narrow: bool = False) -> Reference:
         world, (_, _, gamma) = self._make_world(theta), self._of(theta)
-        exposed = world.stays * self.world.complete
-        happened, exposed = exposed * world.events, exposed * self._width[:, None]
+        happened, exposed = self._expect(theta)
         linear, taken = self.linear, self.world.taken(narrow)
         z, events = self._design[:, :linear] * taken, happened.sum(axis=1)
         found = (theta[:linear] if at is None else at) * taken
         ridge = 1e-4 * events.sum() * np.eye(linear)
         # The first reference is that of no effect.
         for _ in range(_NEWTON_ROUNDS if at is None and theta[: self.coefficients].any() else 0):
-            score, information = _newton(z, found, exposed, happened, events)
+            score, information = self._newton(z, found, exposed, happened, narrow)
             step = np.clip(np.linalg.solve(information + ridge, score), -1.0, 1.0)
             found = found + step
             if np.abs(step).max() < _SETTLED:
                 break
-        _, information = _newton(z, found, exposed, happened, events)
+        _, information = self._newton(z, found, exposed, happened, narrow)
         full = np.append(found, np.zeros(self.coefficients - linear))
         expected = _exp(z @ found) * exposed
         hazard = events / np.maximum(expected.sum(axis=1), 1e-12)
@@ -324,7 +370,7 @@ class Survival(OutcomeModel[Reference, Courses]):
             _means(expected, self._design),
             gamma,
             world.lost,
-            _means(exposed * _exp(self._design @ gamma), self._design),
+            _means(exposed * self._rise(gamma), self._design),
             self._width[:, None] * _spent(world.both),
         )
 
@@ -338,7 +384,8 @@ class Survival(OutcomeModel[Reference, Courses]):
             found[some] = self._score(reference, design[some], rows)
         return found
 
-    def _score(self, reference: Reference, design: Array, coded: Coded) -> Array:
+    def _follow(self, coded: Coded) -> tuple[Array, Array, Array]:
+        """Of each interval and row, (k, N): an event, a loss, and time at risk."""
         time, event = coded[self._times.column.name], coded[self._times.event]
         known = ~(np.isnan(time) | np.isnan(event))
         share = np.where(known, share_of(self._times.column, np.where(known, time, 0.0)), 0.0)
@@ -349,38 +396,56 @@ class Survival(OutcomeModel[Reference, Courses]):
         inside[0] |= share <= 0
         happened = inside * np.where(known, event, 0.0)
         lost = inside * np.where(known & (share < 1.0), 1 - event, 0.0)
-        exposed = exposed * known
-        residual, kept = _residual(
-            happened, _exp(design @ reference.coefficients), reference.hazard, exposed
+        return happened, lost, exposed * known
+
+    def _score(self, reference: Reference, design: Array, coded: Coded) -> Array:
+        happened, lost, exposed = self._follow(coded)
+        hazard, means, mine = self._look_up(reference, design)
+        residual, kept = _residual(happened, _exp(design @ reference.coefficients), hazard, exposed)
+        curvature = [
+            (kept * _products(design, means, pair, mine)).sum(axis=0) for pair in self.pairs
+        ]
+        score = design * residual.sum(axis=0)[:, None] - _sum_means(residual, means, mine)
+        left, _ = _residual(
+            lost, _exp(design @ reference.leaving), reference.lost[:, None], exposed
         )
-        curvature = [(kept * _products(design, reference, pair)).sum(axis=0) for pair in self.pairs]
-        score = design * residual.sum(axis=0)[:, None] - residual.T @ reference.means
-        left, _ = _residual(lost, _exp(design @ reference.leaving), reference.lost, exposed)
         leaving = design * left.sum(axis=0)[:, None] - left.T @ reference.lost_means
         return np.column_stack(
             [score, residual.T @ self._blocks, leaving[:, : self.linear], *curvature]
         )
 
-    def imagine(self, reference: Reference, turn: Array, bounded: bool = True) -> Courses:
-        most, width, z = _MOST_HAZARD if bounded else _UNBOUNDED, self.coefficients, self._design
-        scores, own, leaving, curved = np.split(turn, [width, width + BLOCKS, self.size])
+    def _look_up(self, reference: Reference, design: Array) -> tuple[Array, Array, Some]:
+        """Rows' baselines (k, N), or (k, 1) of everybody; means of those at risk, (strata, k,
+        width), and of which stratum each row is."""
+        return reference.hazard[:, None], reference.means[None], slice(None)
+
+    def imagine(self, reference: Reference, turn: Array, bounded: bool = True) -> Courses | Divided:
+        return self._imagine_some(reference, turn, bounded, slice(None))
+
+    def _imagine_some(
+        self, reference: Reference, turn: Array, bounded: bool, some: Some
+    ) -> Courses:
+        """Of some persons."""
+        most, width = _MOST_HAZARD if bounded else _UNBOUNDED, self.coefficients
+        z, spent, blocks = self._design[some], reference.spent[:, some], width + BLOCKS
+        scores, own, leaving, curved = np.split(turn, [width, blocks, blocks + self.linear])
         risk = _exp(z @ reference.coefficients)
-        whole, part, counted = self._imagine(risk, reference.hazard, reference.spent, most)
+        whole, part, counted = self._imagine(risk, reference.hazard, spent, most)
         means = reference.means @ scores - self._blocks @ own
         events, losses = Kind(z @ scores, means, whole, part, counted), None
         if leaving.any():
-            lost = self._imagine(_exp(z @ reference.leaving), reference.lost, reference.spent, most)
+            lost = self._imagine(_exp(z @ reference.leaving), reference.lost, spent, most)
             means = reference.lost_means[:, : self.linear] @ leaving
             losses = Kind(z[:, : self.linear] @ leaving, means, *lost)
         bends = []
         for pair, entries in zip(self.pairs, curved, strict=True):
             if entries.any():
-                squares = _products(z, reference, pair)
+                squares = _products(z, reference.means[None], pair, slice(None))
                 bends.append(Bend(whole * squares, part * squares, entries))
         kinds = [np.concatenate([scores, own]), leaving, curved]
         if np.any(np.sum([kind.any(axis=0) for kind in kinds], axis=0) > 1):
             raise ValueError("a sum of entries is of one kind")
-        there = self.world.complete
+        there = self.world.complete[some]
         each = np.broadcast_to(there, whole.shape)
         return Courses(events, losses, bends, Ways(each, each, there))
 
@@ -426,11 +491,25 @@ def _bend_baseline(risks: Array, parts: Array, left: Array, lasting: Array, both
     return np.asarray(np.linalg.inv(np.eye(2 * size) + np.concatenate(rows)))
 
 
-def _products(design: Array, reference: Reference, pair: tuple[int, int]) -> Array:
-    """(k, N) of two columns' distances from the means of those at risk."""
-    i, j = pair
-    means = reference.means
-    return np.asarray((design[:, i] - means[:, [i]]) * (design[:, j] - means[:, [j]]))
+def _add_risks(risks: Array, there: Array) -> Array:
+    """(2, k) Σ over persons of those there, (k, N), each times their risks."""
+    return risks @ there.T if risks.ndim == 2 else np.asarray((risks * there).sum(axis=2))
+
+
+def _products(design: Array, means: Array, pair: tuple[int, int], mine: Some) -> Array:
+    """(k, N) of two columns' distances from the means of those at risk, (strata, k, width)."""
+    one, other = ((design[:, j] - means[mine, :, j].T) for j in pair)
+    return np.asarray(one * other)
+
+
+def _sum_means(residual: Array, means: Array, mine: Some) -> Array:
+    """(N, width) of residuals (k, N) times means (strata, k, width)."""
+    if len(means) == 1:
+        return np.asarray(residual.T @ means[0])
+    found = np.zeros((residual.shape[1], means.shape[2]))
+    for number, each in enumerate(residual):
+        found += each[:, None] * means[mine, number]
+    return found
 
 
 def _newton(
@@ -447,7 +526,7 @@ def _newton(
 
 def _residual(happened: Array, risk: Array, hazard: Array, exposed: Array) -> tuple[Array, Array]:
     """What happened less what was expected, up to L in all, and the latter; (k, N)."""
-    expected = risk * (hazard[:, None] * exposed)
+    expected = risk * (hazard * exposed)
     before = sum_before(expected)
     risen = before + expected
     kept = np.minimum(risen, _MOST_HAZARD) - np.minimum(before, _MOST_HAZARD)

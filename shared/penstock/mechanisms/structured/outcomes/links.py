@@ -1,4 +1,5 @@
-"""How the mean of a declared regression follows from its linear predictor, by the regression."""
+"""How the mean of a declared regression follows from its linear predictor, by the regression; and
+which regressions are of no mean."""
 
 from __future__ import annotations
 
@@ -22,6 +23,7 @@ class Link:
         standardised: the outcome is taken on its spread, from its mean: a coefficient is then of
             a like size whatever the unit is; a logarithm of a ratio is so by itself.
         own: how many parameters correct the counted shares: their mean's, and a number's spread's.
+        dispersed: the variance is μ + α μ², and a residual weighs 1/(1 + α μ) in the score.
     """
 
     mean: Callable[[Array], Array]
@@ -29,10 +31,15 @@ class Link:
     predictor: Callable[[Array], Array]
     standardised: bool
     own: int
+    dispersed: bool = False
 
 
 def _exp(predicted: Array) -> Array:
     return np.exp(np.clip(predicted, -_MOST, _MOST))
+
+
+def _log(mean: Array) -> Array:
+    return np.log(np.maximum(mean, _LEAST))
 
 
 def _bend(predicted: Array) -> Array:
@@ -43,6 +50,20 @@ def _bend(predicted: Array) -> Array:
 LINKS: Mapping[str, Link] = {
     "ols": Link(np.asarray, np.ones_like, np.asarray, True, 2),
     "logistic": Link(expit, _bend, lambda m: logit(np.clip(m, _LEAST, 1 - _LEAST)), False, 1),
-    "poisson": Link(_exp, _exp, lambda m: np.log(np.maximum(m, _LEAST)), False, 2),
+    "poisson": Link(_exp, _exp, _log, False, 2),
+    "negative-binomial": Link(_exp, _exp, _log, False, 2, dispersed=True),
 }
 """By the name of a model of :data:`penstock.questions.models.MODELS`."""
+
+PLACED = ("ordinal",)
+"""Of levels by their places (:mod:`.proportional`), each within cutpoints: there is no mean."""
+
+CONTRASTED = ("multinomial",)
+"""Of each level against the first (:mod:`.contrasts`): there are several."""
+
+
+def count_own(regression: str) -> int:
+    """How many parameters a model of such a regression has beside the design's coefficients."""
+    if regression in CONTRASTED:
+        return 0
+    return 1 if regression in PLACED else LINKS[regression].own

@@ -65,6 +65,7 @@ class World:
         declared: (linear,) which of those the study's own regressions have.
         pairs: of linear columns with tails, of which rows are asked the curvature, too.
         complete: (N,) 1 of who has all declared covariates; others have no part, as rows have none.
+        fixed: (linear,) coefficients that the study's own regressions have unasked: an exposure's.
     """
 
     design: Array
@@ -73,10 +74,15 @@ class World:
     declared: Bools
     pairs: Sequence[tuple[int, int]]
     complete: Array
+    fixed: Array
 
     def taken(self, narrow: bool) -> Array:
         """(linear,) 1 of the columns that a reference has: all, or the declared ones."""
         return np.where(self.declared | (not narrow), 1.0, 0.0)
+
+    def held(self, narrow: bool) -> Array:
+        """(linear,) coefficients of columns that a reference has, and does not estimate."""
+        return self.fixed * (1 - self.taken(narrow))
 
 
 class Drawable(Protocol):

@@ -1,4 +1,4 @@
-"""The values of a number or of a 0/1 column as counted, in a few parts of its distribution.
+"""The values of a column as counted, in a few parts of its distribution; of levels, each is one.
 
 The counted distribution is cut where normal scores are even, so that tails are cut finely however
 skewed a column is; but never within what is held exactly: a step, a level, or a spike. A value is
@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
-from penstock.mechanisms.structured.densities import estimate_density
-from penstock.mechanisms.structured.grids import Grid, draw_values, middle_of
+from penstock.mechanisms.copula.densities import estimate_density
+from penstock.mechanisms.copula.grids import Grid, draw_values, middle_of
 
 Array = NDArray[np.float64]
 
@@ -30,6 +30,9 @@ _SIGHT = 3.0
 
 _BACK, _SLOWEST = 4, 0.9
 """Cells from which one sees how it falls off: by so much from each to the next, at least."""
+
+_LEVELS = ("ordered", "categorical")
+"""Kinds of column whose cells are told apart however thin they are."""
 
 _FLOOR, _THINNEST = 1e-7, 1e-9
 
@@ -58,12 +61,18 @@ class Support:
     def read(cls, grid: Grid, counts: Array, sd: float) -> Support:
         """From noisy counts of the grid's cells, (count,)."""
         cells, seen = _read_shares(grid, counts, sd)
+        error = sd / max(float(counts.sum()), 1.0)
+        if grid.column.kind in _LEVELS:
+            values = np.arange(len(grid.column.levels), dtype=np.float64)
+            cuts = np.append(0.0, np.cumsum(cells[grid.count - len(values) :]))
+            cuts[-1] = 1.0
+            return cls(grid, cells, cuts, values, np.zeros((2, len(values))), error)
         cuts = _cut(grid, cells)
         inside = cuts[:-1, None] + np.diff(cuts)[:, None] * (np.arange(_WITHIN) + 0.5) / _WITHIN
         values = _draw(grid, cells, inside.ravel()).reshape(inside.shape).mean(axis=1)
         hidden = np.maximum([values - seen[1], seen[0] - values], 0.0)
         hidden[:, values == grid.column.spike] = 0.0
-        return cls(grid, cells, cuts, values, hidden, sd / max(float(counts.sum()), 1.0))
+        return cls(grid, cells, cuts, values, hidden, error)
 
     @property
     def shares(self) -> Array:
@@ -72,6 +81,8 @@ class Support:
 
     def draw(self, place: NDArray[np.intp], inside: Array) -> Array:
         """A value of each one's part; inside: (N,) uniforms, in (0, 1)."""
+        if self.grid.column.kind in _LEVELS:
+            return self.values[place]
         at = self.cuts[place] + inside * self.shares[place]
         return _draw(self.grid, self.cells, at)
 

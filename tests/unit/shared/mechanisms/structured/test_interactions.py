@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.unit.shared.mechanisms.structured.conftest import COLUMNS, Setting
+from tests.unit.shared.mechanisms.conftest import COLUMNS, Setting
 
 from penstock.mechanisms.structured.extras import list_extras
 from penstock.mechanisms.structured.interactions import count_columns

@@ -6,30 +6,61 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from tests.unit.shared.mechanisms.structured.conftest import Setting
+from scipy.special import gammaln, logit
+from tests.unit.shared.mechanisms.conftest import Setting
 
+from penstock.mechanisms.copula.grids import make_grid, middle_of
 from penstock.mechanisms.structured import matching
-from penstock.mechanisms.structured.grids import make_grid, middle_of
-from penstock.mechanisms.structured.outcomes.hazards import Survival, Times
+from penstock.mechanisms.structured.counting import TimeCounts
+from penstock.mechanisms.structured.outcomes.baselines import Stratified
+from penstock.mechanisms.structured.outcomes.contrasts import Contrasts
+from penstock.mechanisms.structured.outcomes.courses import Divided
+from penstock.mechanisms.structured.outcomes.dispersion import find_dispersion
+from penstock.mechanisms.structured.outcomes.hazards import BLOCKS, Survival, Times
 from penstock.mechanisms.structured.outcomes.links import LINKS
+from penstock.mechanisms.structured.outcomes.proportional import Proportional
 from penstock.mechanisms.structured.outcomes.protocol import OutcomeModel
 from penstock.mechanisms.structured.outcomes.support import Support
 from penstock.mechanisms.structured.outcomes.tilted import Tilted
+from penstock.mechanisms.structured.outcomes.tilting import Tilting
+from penstock.mechanisms.structured.strata import make_strata
 from penstock.privacy.measurements import WholeSum
 from penstock.privacy.noise.sources import SeededNoise
+from penstock.questions.fits.baseline import Baseline
+from penstock.questions.fits.cutpoints import Cumulative
+from penstock.questions.fits.negative_binomial import fit_negative_binomial
+from penstock.questions.fits.newton import maximise
+from penstock.questions.fits.partial_likelihood import fit_cox
 from penstock.schema import Column
 
 Model = OutcomeModel  # type: ignore[type-arg]
 TIME = Column("time", "duration", upper=1000, decimals=0, event="death")
 YES, COUNT = Column("relapse", "binary", nullable=True), Column("visits", "integer", 0, 30)
+WARD = Column("ward", "categorical", levels=("a", "b", "c"), nullable=True)
+STAGE = Column("stage", "ordered", levels=("i", "ii", "iii", "iv"), nullable=True)
 NUMBER = Column("pressure", "continuous", 60, 240, 0)
 COST = Column("cost", "continuous", 0, 2000, 0, spike=0, nullable=True)
 
 
 def survival(setting: Setting) -> Model:
     cells = np.linspace(1, 0.5, 32)
-    counts = np.concatenate([cells * 10, cells * 40, [2500.0]])
+    counts = TimeCounts([cells * 10], [cells * 40], 2500.0, 0.0)
     return Survival(Times.read(TIME, counts, 0.0), setting.world)
+
+
+def stratified(setting: Setting, deviations: int = BLOCKS) -> Model:
+    """By what was given, which is no column of the declared regression."""
+    times, design = survival(setting)._times, setting.design  # type: ignore[attr-defined]
+    grids = setting.population.grids
+    strata = make_strata(["treated"], grids, design.columns, design.mean, design.spread)
+    assert strata is not None
+    declared = setting.world.declared.copy()
+    declared[strata.places] = False
+    return Stratified(times, replace(setting.world, declared=declared), strata, deviations)
+
+
+def proportional(setting: Setting) -> Model:
+    return stratified(setting, 0)
 
 
 def tilted(setting: Setting, column: Column, law: str, shape: Callable[..., np.ndarray]) -> Model:
@@ -49,6 +80,22 @@ def poisson(setting: Setting) -> Model:
     return tilted(setting, COUNT, "poisson", lambda y: 0.65**y)
 
 
+def dispersed(setting: Setting) -> Model:
+    """Of a regression that estimates how much more than a Poisson variable it varies."""
+    return tilted(setting, COUNT, "negative-binomial", lambda y: 0.8**y)
+
+
+def rate(setting: Setting) -> Model:
+    """Of counts per unit of a covariate: the second one, as if it were the logarithm of an
+    exposure that the narrow regression has with a coefficient of its own."""
+    world = replace(
+        setting.world,
+        declared=np.array([True, False, True]),
+        fixed=np.array([0.0, 0.3, 0.0]),
+    )
+    return poisson(replace(setting, world=world))
+
+
 def linear(setting: Setting) -> Model:
     return tilted(setting, NUMBER, "ols", lambda y: np.exp(-0.5 * ((y - 130) / 20) ** 2))
 
@@ -58,12 +105,31 @@ def piled(setting: Setting) -> Model:
     return tilted(setting, COST, "ols", lambda y: np.where(y == 0, 2.0, np.exp(-y / 150)))
 
 
+def ordinal(setting: Setting) -> Model:
+    """Of levels in order, by a proportional odds regression."""
+    grid = make_grid(STAGE)
+    return Proportional(
+        Support.read(grid, np.array([0.0, 900, 2400, 1800, 900]), 0.0), setting.world
+    )
+
+
+def multinomial(setting: Setting) -> Model:
+    """Of levels without an order, each against the first."""
+    counts = np.array([0.0, 2400, 1800, 1800])
+    return Contrasts(Support.read(make_grid(WARD), counts, 0.0), setting.world, [1, 2])
+
+
 Make = Callable[[Setting], Model]
-MODELS = pytest.mark.parametrize("make", [survival, logistic, poisson, linear, piled])
+DURATIONS = [survival, stratified, proportional]
+MADE = [*DURATIONS, logistic, poisson, dispersed, rate, linear, piled, ordinal, multinomial]
+MODELS = pytest.mark.parametrize("make", MADE)
 
 
 def somewhere(model: Model) -> np.ndarray:
     theta = model.start()
+    if isinstance(model, Stratified) and model.size > model._base:
+        # Without a level, which is the stratum's own column's to say.
+        theta[model._base :] = [-0.5, -0.2, 0.2, 0.5, 0.4, 0.1, -0.1, -0.4]
     theta[:4] += [0.3, 0.2, -0.4, 0.1]
     return theta
 
@@ -127,7 +193,9 @@ def test_sums_and_slopes_are_those_of_vectors_that_are_laid_out(
     assert (length > 1).mean() > 0.02
     laid = plain / np.maximum(length, 1)
     assert np.abs(found.lay_out() - laid).max() < 1e-9
-    assert np.array_equal(imagined.lay_out(4), imagined.lay_out()[:, ::4])
+    # Products of other persons' number round otherwise.
+    rounding = 1e-12 if isinstance(imagined, Divided) else 0.0
+    assert np.abs(imagined.lay_out(4) - imagined.lay_out()[:, ::4]).max() <= rounding
     chances, n = model.chances(theta), len(setting.z)
     mean = np.tensordot(chances.T, laid, 2) / n
     assert np.abs(model.look(theta, found) - mean).max() < 1e-9
@@ -138,7 +206,7 @@ def test_sums_and_slopes_are_those_of_vectors_that_are_laid_out(
         off = model.chances(theta + step) - model.chances(theta - step)
         measured = np.tensordot(off.T, laid, 2) / n / 2e-4
         # Of persons' own chances exact; baselines follow near enough.
-        near = 1e-4 if isinstance(model, Tilted) else 0.1 * np.abs(slopes).max()
+        near = 1e-4 if isinstance(model, Tilting) else 0.1 * np.abs(slopes).max()
         assert np.abs(slopes[:, j] - measured).max() < near
 
 
@@ -224,19 +292,58 @@ def test_an_effect_returns_where_a_declared_covariate_or_the_outcome_is_missing(
     rounds, known = [_measure(0.5, model.entries)], float((~unknown).sum())
     given = (rounds, known, SeededNoise(6))
     found = matching.match_outcome(model, z, rows, complete, 1, *given)
-    assert np.abs(found[:3] - theta[:3]).max() < 0.1
+    # A stratum's own column shares its effect with the baselines.
+    told = 2 if make is stratified else 3
+    assert np.abs(found[:told] - theta[:told]).max() < 0.1
     # Persons who have no part in the rows' sum, and one in the world's, would make it smaller.
     found = matching.match_outcome(make(setting), z, rows, complete, 1, *given)
     assert np.abs(found[:3] - theta[:3]).max() > 0.1
 
 
-TILTED = pytest.mark.parametrize("make", [logistic, poisson, linear, piled])
+@pytest.mark.parametrize("make", [stratified, proportional])
+def test_a_stratified_reference_is_coxs_of_rows_that_are_drawn(
+    setting: Setting, make: Make
+) -> None:
+    """Its coefficients are those of the partial likelihood with a risk set for each stratum, and
+    what rows score there is nothing but chance."""
+    model = make(setting)
+    theta, rng = somewhere(model), np.random.default_rng(5)
+    reference = model.refer(theta, narrow=True)
+    z = np.tile(setting.z, (60, 1))
+    rows = model.draw(theta, z, rng.random((len(z), 2)))
+    strata = np.tile(setting.persons["treated"], 60)
+    found = fit_cox(rows["time"], rows["death"], z[:, :2], strata)
+    error = np.sqrt(np.diag(found.covariance))
+    assert np.abs((reference.coefficients[:2] - found.coefficients) / error).max() < 3
+    assert reference.coefficients[2] == 0
+    seen = model.scores(reference, z, rows)[:, :2]
+    assert np.abs(seen.mean(axis=0) / seen.std(axis=0) * len(z) ** 0.5).max() < 3
+
+
+def test_strata_have_the_curves_that_their_deviations_say(setting: Setting) -> None:
+    """Events are as many as were counted in each interval, whoever has them."""
+    model, plain = stratified(setting), survival(setting)
+    theta = somewhere(model)
+    treated = setting.persons["treated"] > 0
+    chances = model.chances(theta)[:, :16]
+    assert np.abs(
+        chances.mean(axis=0) - plain.chances(plain.start())[:, :16].mean(axis=0)
+    ).max() < (1e-4)
+    proportionally = theta.copy()
+    proportionally[model._base :] = 0  # type: ignore[attr-defined]
+    other = model.chances(proportionally)[:, :16]
+    ratio = (chances[treated].mean(axis=0) / other[treated].mean(axis=0)).reshape(4, 4).mean(axis=1)
+    assert ratio[0] > 1.2
+    assert ratio[-1] < 0.8
+
+
+TILTED = pytest.mark.parametrize("make", [logistic, poisson, linear, piled, ordinal])
 
 
 @TILTED
 def test_a_tilted_worlds_shares_are_those_that_were_counted(setting: Setting, make: Make) -> None:
     """However strong effects are: here most of the outcome is explained."""
-    model: Tilted = make(setting)  # type: ignore[assignment]
+    model: Tilting = make(setting)  # type: ignore[assignment]
     values, shares = model._support.values, model._support.shares
     theta = somewhere(model)
     theta[: model.coefficients] *= 3 if make is poisson else 8
@@ -249,7 +356,7 @@ def test_a_tilted_worlds_shares_are_those_that_were_counted(setting: Setting, ma
 @TILTED
 def test_a_tilted_worlds_slopes_are_exact(setting: Setting, make: Make) -> None:
     """Where the counts do not see all: by the corrections, too."""
-    model: Tilted = make(setting)  # type: ignore[assignment]
+    model: Tilting = make(setting)  # type: ignore[assignment]
     model._corrected = np.stack([model._values, model._values**2])[: model.own] / 10
     theta = somewhere(model)
     theta[-1] = 0.2
@@ -267,7 +374,7 @@ def test_a_tilted_worlds_slopes_are_exact(setting: Setting, make: Make) -> None:
 def test_drawn_values_are_the_columns_own_and_as_likely_as_chances_say(
     setting: Setting, make: Make
 ) -> None:
-    model: Tilted = make(setting)  # type: ignore[assignment]
+    model: Tilting = make(setting)  # type: ignore[assignment]
     theta, support = somewhere(model), model._support
     rng, column = np.random.default_rng(7), support.grid.column
     z = np.tile(setting.z, (40, 1))
@@ -292,16 +399,27 @@ def test_what_is_added_to_the_predictor_is_on_the_declared_regressions_scale(
     arm, uniforms = rng.permutation(np.arange(len(z)) % 2) - 0.5, rng.random((len(z), 2))
     size = {linear: 8.0, piled: 20.0}.get(make, 0.4)
     # Odds ratios of persons who differ do not average.
-    theta = model.start() if make is logistic else somewhere(model)
+    theta = model.start() if make in (logistic, ordinal, multinomial) else somewhere(model)
     rows = model.draw(theta, z, uniforms, size * arm)
-    if make is survival:
+    if isinstance(model, Survival):
         time, died = rows["time"], rows["death"]
         rates = [died[arm * sign > 0].sum() / time[arm * sign > 0].sum() for sign in (1, -1)]
         assert abs(np.log(rates[0] / rates[1]) - size) < 0.08
         return
     [y] = rows.values()
+    if make is ordinal:  # whichever levels are told apart
+        risen = np.array([[(y[arm * s > 0] > cut).mean() for cut in range(3)] for s in (1, -1)])
+        sd = np.sqrt(2 / (len(y) * risen * (1 - risen))).max(axis=0)
+        assert np.abs((logit(risen[0]) - logit(risen[1]) - size) / sd).max() < 4
+        return
+    if make is multinomial:  # of either level against the first
+        share = np.array([[(y[arm * s > 0] == k).mean() for k in range(3)] for s in (1, -1)])
+        ratio = np.log(share[:, 1:] / share[:, :1])
+        sd = np.sqrt((2 / len(y) * (1 / share[:, 1:] + 1 / share[:, :1])).sum(axis=0))
+        assert np.abs((ratio[0] - ratio[1] - size) / sd).max() < 4
+        return
     one, other = y[arm > 0].mean(), y[arm < 0].mean()
-    if make is poisson:
+    if make in (poisson, dispersed, rate):
         assert abs(np.log(one / other) - size) < 0.03
     elif make is logistic:
         assert abs(np.log(one / (1 - one) / (other / (1 - other))) - size) < 0.05
@@ -362,3 +480,134 @@ def test_an_outcome_of_which_nobody_is_whole_has_a_reference(
     line = model.refer(model.start())
     assert np.isfinite(line.coefficients).all()
     assert np.isfinite(line.information).all()
+
+
+# Rates, and counts that vary more ----------------------------------------------------------------
+
+
+def test_an_exposures_coefficient_is_known_and_the_others_are_beside_it(setting: Setting) -> None:
+    """A reference of the declared columns has it as it is; one of all columns estimates it."""
+    model = rate(setting)
+    theta = somewhere(model)
+    narrow, wide = model.refer(theta, narrow=True), model.refer(theta)
+    assert narrow.coefficients[1] == 0.3
+    assert abs(wide.coefficients[1] - 0.3) > 0.01
+    # The declared regression's equations: the offset is within its mean.
+    z, chances = setting.z, model.chances(theta)
+    mean = np.exp(narrow.level + z @ narrow.coefficients)
+    rest = chances @ model._values - mean
+    assert np.abs(z[:, [0, 2]].T @ rest).max() / len(z) < 1e-3
+    assert abs(rest.mean()) < 1e-3
+    # At given coefficients the exposure's stays.
+    at = narrow.coefficients[:3] * [1, 0, 1] + [0.1, 5.0, 0.0]
+    given = model.refer(theta, at, narrow=True)
+    assert np.allclose(given.coefficients[:3], [at[0], 0.3, at[2]])
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_worlds_dispersion_is_that_of_the_rows_it_makes(setting: Setting, seed: int) -> None:
+    """And so are its coefficients and information: of the same regression on many rows."""
+    model, rng = dispersed(setting), np.random.default_rng(seed)
+    theta = somewhere(model)
+    found = model.refer(theta)
+    z = np.tile(setting.z, (40, 1))
+    y = model.draw(theta, z, rng.random((len(z), 2)))["visits"]
+    design = np.column_stack([np.ones(len(z)), z[:, :3]])
+    peer = fit_negative_binomial(y, design, np.zeros(len(z)))
+    assert found.dispersion == pytest.approx(peer.dispersion, rel=0.03)  # type: ignore[attr-defined]
+    sd = np.sqrt(np.diag(peer.maximum.covariance))[1:]
+    assert np.abs((found.coefficients[:3] - peer.maximum.coefficients[1:]) / sd).max() < 4
+    mine = np.linalg.inv(found.information) / len(z)
+    # z/s is scored, by which information and covariance are in other units.
+    mine = mine / model._spread  # type: ignore[attr-defined]
+    assert np.allclose(np.sqrt(np.diag(mine)), sd, rtol=0.05)
+
+
+def test_a_worlds_cutpoints_are_those_of_the_rows_it_makes(setting: Setting) -> None:
+    """And so are its coefficients and information: of the same regression on many rows."""
+    model, rng = ordinal(setting), np.random.default_rng(1)
+    theta = somewhere(model)
+    found = model.refer(theta)
+    z = np.tile(setting.z, (40, 1))
+    y = model.draw(theta, z, rng.random((len(z), 2)))["stage"]
+    likelihood = Cumulative(y.astype(np.intp), z[:, :3])
+    peer = maximise(likelihood, likelihood.start())
+    sd = np.sqrt(np.diag(peer.covariance))
+    mine = np.append(found.above[:-1], found.coefficients[:3])  # type: ignore[attr-defined]
+    assert np.abs((mine - peer.coefficients) / sd).max() < 4
+    information = np.linalg.inv(found.information) / len(z)
+    assert np.allclose(np.sqrt(np.diag(information)), sd[3:], rtol=0.05)
+
+
+def test_a_worlds_contrasts_are_those_of_the_rows_it_makes(setting: Setting) -> None:
+    """Of each level against the first: coefficients, and how well rows tell them."""
+    model, rng = multinomial(setting), np.random.default_rng(1)
+    theta = model.start()
+    theta[: model.linear] += [0.3, 0.2, -0.4, -0.2, 0.5, 0.3]
+    found = model.refer(theta)
+    z = np.tile(setting.z, (40, 1))
+    y = model.draw(theta, z, rng.random((len(z), 2)))["ward"]
+    there = (y[:, None] == [1, 2]).astype(float)
+    likelihood = Baseline(there, np.column_stack([np.ones(len(z)), z[:, :3]]), np.ones(len(z)))
+    peer = maximise(likelihood, np.zeros(8))
+    places = [1, 2, 3, 5, 6, 7]
+    sd = np.sqrt(np.diag(peer.covariance))[places]
+    mine = found.coefficients[: model.linear]
+    assert np.abs((mine - peer.coefficients[places]) / sd).max() < 4
+    assert np.abs(mine - theta[: model.linear]).max() < 0.02  # the law is the regression itself
+    information = np.linalg.inv(found.information) / len(z)
+    assert np.allclose(np.sqrt(np.diag(information)), sd, rtol=0.05)
+
+
+@pytest.mark.parametrize("held", [[0], [1], [0, 2], [1, 2]], ids=str)
+def test_levels_without_an_order_may_be_those_of_nobody(setting: Setting, held: list[int]) -> None:
+    counts = np.zeros(4)
+    counts[np.array(held) + 1] = 3000.0
+    model = Contrasts(Support.read(make_grid(WARD), counts, 2.0), setting.world, [2])
+    theta = somewhere(model)
+    for at in (model.start(), theta):
+        lines = model.refer(at)
+        assert all(np.isfinite(x).all() for x in (lines.coefficients, lines.information))
+    rows = model.draw(theta, setting.z, np.random.default_rng(0).random((1024, 2)))
+    assert np.isin(rows["ward"], held).mean() > 0.98
+
+
+@pytest.mark.parametrize("thin", [0.0, 2.0])
+@pytest.mark.parametrize("levels", [[0], [1], [3], [0, 3], [1, 2]], ids=str)
+def test_levels_that_hardly_anybody_has_are_told_apart_all_the_same(
+    setting: Setting, levels: list[int], thin: float
+) -> None:
+    """Whatever noise makes of counts, a fit ends in finite numbers; nobody has what nobody had."""
+    counts = np.full(5, thin)
+    counts[np.array(levels) + 1] = 3000.0
+    support = Support.read(make_grid(STAGE), counts, 2.0)
+    assert np.array_equal(support.values, range(4))
+    model = Proportional(support, setting.world)
+    theta = somewhere(model)
+    for at in (model.start(), theta):
+        cuts = model.refer(at)
+        assert all(np.isfinite(x).all() for x in (cuts.coefficients, cuts.information, cuts.means))
+    seen = model.scores(model.refer(theta), setting.z, {"stage": np.arange(len(setting.z)) % 4.0})
+    assert np.isfinite(seen).all()
+    rows = model.draw(theta, setting.z, np.random.default_rng(0).random((1024, 2)))
+    assert np.isin(rows["stage"], levels).mean() > 0.98
+
+
+def test_a_world_that_varies_no_more_has_no_dispersion() -> None:
+    values = np.arange(60.0)
+    mean = np.array([0.5, 2.0, 6.0])
+    log = values * np.log(mean)[:, None] - gammaln(values + 1)
+    poisson_chances = np.exp(log - mean[:, None])
+    assert find_dispersion(values, poisson_chances, mean, np.ones(3)) < 1e-4
+    narrow = np.eye(60)[[1, 2, 6]]
+    assert find_dispersion(values, narrow, np.array([1.0, 2, 6]), np.ones(3)) == 0
+    alpha, r = 0.5, 2.0
+    log = gammaln(values + r) - gammaln(r) - gammaln(values + 1) - r * np.log1p(mean / r)[:, None]
+    chances = np.exp(log + values * np.log(mean / (r + mean))[:, None])
+    chances /= chances.sum(axis=1, keepdims=True)
+    assert find_dispersion(values, chances, mean, np.ones(3)) == pytest.approx(alpha, rel=1e-3)
+    # Who has no part changes nothing.
+    mixed = np.vstack([chances, poisson_chances])
+    weights = np.repeat([1.0, 0.0], 3)
+    found = find_dispersion(values, mixed, np.tile(mean, 2), weights)
+    assert found == pytest.approx(alpha, rel=1e-3)

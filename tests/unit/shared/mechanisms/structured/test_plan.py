@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -10,6 +11,7 @@ from penstock.base.errors import InvalidInput
 from penstock.mechanisms import MECHANISMS, Structured
 from penstock.mechanisms.protocol import Asked
 from penstock.mechanisms.structured.declared import list_durations, list_outcomes
+from penstock.mechanisms.structured.outcomes.baselines import count_deviations
 from penstock.mechanisms.structured.plan import (
     list_given,
     make_grids,
@@ -17,6 +19,7 @@ from penstock.mechanisms.structured.plan import (
     most_scores,
     plan,
 )
+from penstock.mechanisms.structured.regressors import most_columns
 from penstock.privacy.request import PrivacyRequest
 from penstock.questions.estimands import Estimand
 from penstock.schema import Column, Schema
@@ -94,9 +97,9 @@ def test_each_regressions_outcome_has_a_model_of_its_kind_and_durations_are_last
     assert found.covariates == ("age", "x")
     # Nobody asks of the duration, which has a part in the first rounds alone.
     assert [m.count for m in found.rounds] == [4, 4, 3, 3]
-    # A column counts once, whoever draws it: five columns, the duration's times, kinds of them,
+    # A column counts once, whoever draws it: five columns, the duration's times in four widths,
     # and the rows.
-    assert found.margins.squared == 8
+    assert found.margins.squared == 10
 
 
 def test_an_outcome_that_another_one_names_is_drawn_before_it() -> None:
@@ -193,6 +196,113 @@ def test_products_splines_strata_and_subgroups_are_declared_with_their_columns()
         ("sex:age", members, True),
         ("spline(age, 3)", "", False),
     ]
+
+
+VISITS, YEARS = Column("visits", "integer", 0, 60), Column("years", "continuous", 0.1, 20, 1)
+
+
+def rate(name: str, term: str, exposure: str = "years", **more: Any) -> Estimand:
+    return Estimand(name, "negative-binomial", "visits", term, exposure=exposure, **more)
+
+
+def test_an_exposure_is_drawn_before_what_is_counted_in_it() -> None:
+    """It has no coefficient that is asked for, and is a covariate, or an outcome of its own."""
+    schema = Schema((VISITS, YEARS, AGE, SEX))
+    [drawn] = plan(Structured(), schema, 100, ASKED, (rate("e", "age", adjust=("sex",)),)).outcomes
+    assert (drawn.regression, drawn.exposure, drawn.twice) == ("negative-binomial", "years", 0)
+    assert (drawn.terms, drawn.adjusted) == (("age",), ("sex",))
+    long = Estimand("long", "ols", "years", "sex")
+    both = list_outcomes(schema, (rate("e", "age"), long))
+    assert [outcome.column for outcome in both] == ["years", "visits"]
+    [within] = list_outcomes(schema, (rate("e", "age", where="years >= 1"),))
+    assert within.twice == 1
+    grids = make_grids(schema, (within,))
+    assert most_score(grids, within) == most_score(grids, replace(within, exposure="")) + 1
+
+
+def test_levels_that_are_asked_of_are_no_covariate() -> None:
+    """One score of each of their design's columns, and one of their level."""
+    stage = Column("stage", "ordered", levels=("i", "ii", "iii"))
+    schema = Schema((stage, AGE, SEX))
+    asked = Estimand("e", "ordinal", "stage", "age", adjust=("sex",))
+    found = plan(Structured(), schema, 100, ASKED, (asked,))
+    [drawn] = found.outcomes
+    assert (drawn.column, drawn.regression) == ("stage", "ordinal")
+    assert found.covariates == ("age", "sex")
+    grids = make_grids(schema, (drawn,))
+    alike = replace(drawn, regression="logistic")
+    assert most_score(grids, drawn) == most_score(grids, alike)
+    assert found.rounds[0].size == most_score(grids, drawn)
+    # Nobody asks a regression of them: they are among the covariates, with all their neighbours.
+    assert plan(Structured(), schema, 100, ASKED).covariates == ("stage", "age", "sex")
+
+
+def test_each_level_that_is_asked_of_has_coefficients() -> None:
+    left = Column("left", "categorical", levels=("home", "ward", "moved", "died"))
+    schema = Schema((left, AGE, SEX))
+    asked = tuple(
+        Estimand(level, "multinomial", "left", "age", adjust=("sex",), outcome_level=level)
+        for level in ("died", "ward")
+    )
+    found = plan(Structured(), schema, 100, ASKED, asked)
+    [drawn] = found.outcomes
+    assert (drawn.levels, drawn.contrasts) == (("died", "ward"), 3)
+    assert found.covariates == ("age", "sex")
+    grids = make_grids(schema, (drawn,))
+    alike = replace(drawn, contrasts=1)
+    assert most_score(grids, drawn) == most_score(grids, alike) + 2 * most_columns(grids)
+    # Both levels' estimands plant the same, into the logits of all levels against the first.
+    assert [effect.text for effect in found.effects] == ["left ~ age"]
+
+
+def test_a_count_has_one_exposure() -> None:
+    schema = Schema((VISITS, YEARS, AGE, SEX, Column("beds", "integer", 1, 99)))
+    one = rate("one", "age")
+    assert Structured().problems(schema, (one, rate("two", "sex"))) == []
+    for other in ("", "beds"):
+        [problem] = Structured().problems(schema, (one, rate("two", "sex", other)))
+        assert "differ" in str(problem)
+        with pytest.raises(InvalidInput, match="differ"):
+            plan(Structured(), schema, 100, ASKED, (one, rate("two", "sex", other)))
+
+
+def test_strata_have_baselines_of_their_own_where_all_estimands_name_the_same() -> None:
+    ward = Column("ward", "categorical", levels=("a", "b", "c"))
+    schema, strata = Schema((*OUTCOME, AGE, SEX, ward)), ("sex", "ward")
+
+    def drawn(*named: tuple[str, ...]) -> tuple[str, ...]:
+        asked = tuple(
+            Estimand(f"e{i}", "cox", "t", "age", strata=names) for i, names in enumerate(named)
+        )
+        [found] = list_outcomes(schema, asked)
+        return found.strata
+
+    assert drawn(strata) == drawn(strata, ("ward", "sex")) == ("sex", "ward")
+    assert drawn(strata, ("ward",)) == drawn(strata, ()) == drawn(()) == ()
+    # An intercept of its own is no baseline.
+    [number, time] = list_outcomes(schema, (Estimand("e", "ols", "age", "sex", strata=("ward",)),))
+    assert (number.column, number.strata, time.strata) == ("age", (), ())
+
+
+def test_a_score_has_room_for_baselines_of_strata_unless_they_are_too_many() -> None:
+    wide = [Column(n, "categorical", levels=tuple("abcdefg")) for n in ("v", "w")]
+    schema = Schema((*OUTCOME, AGE, *wide))
+
+    def size(*strata: str) -> int:
+        asked = Estimand("e", "cox", "t", "age", strata=strata)
+        [found] = plan(Structured(), schema, 100, ASKED, (asked,)).outcomes
+        return most_score(make_grids(schema), found)
+
+    assert size("v") == size() + 7 * 4
+    assert size("v", "w") == size()
+
+
+def test_how_many_baselines_follows_from_public_numbers() -> None:
+    assert count_deviations(1) == 0
+    assert count_deviations(2) == count_deviations(20) == 4
+    assert count_deviations(21) == 0
+    assert count_deviations(3, 3000, 4.0) == 4
+    assert count_deviations(3, 300, 4.0) == count_deviations(3, 3000, 40.0) == 0
 
 
 def test_a_score_has_room_for_what_is_declared_whatever_is_released() -> None:

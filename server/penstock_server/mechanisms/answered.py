@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.base.errors import UploadRejected
-from penstock.mechanisms.released import ANSWER, ESTIMATE, TERM, answer_schema
+from penstock.mechanisms.released import ANSWER, COVARIANCE, ESTIMATE, NOISE, TERM, answer_schema
 from penstock.schema import LARGEST, Coded, Floats
 from penstock_server.mechanisms.delivery import Upload
 
@@ -17,7 +17,13 @@ rounding of the numbers that a site computes."""
 def read_answer(upload: Upload) -> tuple[Floats, Floats]:
     """Coefficients (p,) and covariance (p, p)."""
     coded = upload.coded(ANSWER, answer_schema(len(upload.part(ANSWER))))
-    return coded[ESTIMATE], _covariance(coded)
+    return coded[ESTIMATE], _matrix(coded, COVARIANCE)
+
+
+def read_apart(upload: Upload) -> tuple[Floats, Floats, Floats]:
+    """Coefficients (p,), their covariance (p, p), and the mechanism's part of it."""
+    coded = upload.coded(ANSWER, answer_schema(len(upload.part(ANSWER)), apart=True))
+    return coded[ESTIMATE], _matrix(coded, COVARIANCE), _matrix(coded, NOISE)
 
 
 def check_answer(coded: Coded) -> None:
@@ -29,9 +35,26 @@ def check_answer(coded: Coded) -> None:
     terms = len(coded[TERM])
     if not np.array_equal(coded[TERM], np.arange(1, terms + 1)):
         raise UploadRejected("the answer's terms are not in order")
-    covariance = _covariance(coded)
+    _check_covariance(coded[ESTIMATE], _matrix(coded, COVARIANCE))
+
+
+def check_apart(coded: Coded) -> None:
+    """The same, and of the covariance a part of the mechanism's own that is one, too, and no more
+    than the whole.
+
+    Raises:
+        UploadRejected: naming the first thing that is not so.
+    """
+    check_answer(coded)
+    whole, noise = _matrix(coded, COVARIANCE), _matrix(coded, NOISE)
+    _check_covariance(coded[ESTIMATE], noise)
+    if not (np.diagonal(noise) <= np.diagonal(whole) * (1 + ASYMMETRY)).all():
+        raise UploadRejected("the answer's noise is larger than its variance")
+
+
+def _check_covariance(estimates: Floats, covariance: Floats) -> None:
     # A number at the bound may have been larger: nothing is known of it.
-    if not (np.abs(np.column_stack([coded[ESTIMATE], covariance])) < LARGEST).all():
+    if not (np.abs(np.column_stack([estimates, covariance])) < LARGEST).all():
         raise UploadRejected("the answer's numbers are beyond what can be released")
     variances = np.diagonal(covariance)
     if not (variances > 0).all():
@@ -43,10 +66,11 @@ def check_answer(coded: Coded) -> None:
         raise UploadRejected("the answer's covariance is not positive semidefinite")
     if not np.allclose(correlations, correlations.T, rtol=0, atol=ASYMMETRY):
         raise UploadRejected("the answer's covariance is not symmetric")
-    if not np.linalg.eigvalsh(correlations).min() >= -ASYMMETRY * terms:
+    if not np.linalg.eigvalsh(correlations).min() >= -ASYMMETRY * len(estimates):
         raise UploadRejected("the answer's covariance is not positive semidefinite")
 
 
-def _covariance(coded: Coded) -> Floats:
+def _matrix(coded: Coded, name: str) -> Floats:
     """The matrix behind the columns of an answer."""
-    return np.column_stack([v for name, v in coded.items() if name not in (TERM, ESTIMATE)])
+    count = len(coded[TERM])
+    return np.column_stack([coded[name.format(i + 1)] for i in range(count)])

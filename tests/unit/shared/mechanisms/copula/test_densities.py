@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from penstock.mechanisms.structured.densities import Known, estimate_density
+from penstock.mechanisms.copula.densities import Blocks, Known, estimate_density
 
 
 def test_exact_counts_stay() -> None:
@@ -30,3 +30,18 @@ def test_a_known_mean_moves_it() -> None:
     points, counts = np.linspace(-1, 1, 15), np.full(15, 20.0)
     share = estimate_density(counts, 30.0, 300, [Known(points, 0.4, 0.01, 0.4, 0.05)])
     assert abs(share @ points - 0.4) < 0.03
+
+
+def test_counts_of_wider_cells_halve_the_error_of_who_lies_below() -> None:
+    rng, truth = np.random.default_rng(2), np.full(32, 1 / 32)
+    errors = {True: [], False: []}
+    for _ in range(30):
+        counts = rng.multinomial(3000, truth).astype(float)
+        wide = [counts.reshape(w, -1).sum(axis=1) + rng.normal(size=w) * 20 for w in (4, 16)]
+        noisy = counts + rng.normal(size=32) * 20
+        for known in errors:
+            blocks = [Blocks(w, 32, 20.0, 3000) for w in wide] if known else []
+            share = estimate_density(noisy, 20.0, 3000, blocks)
+            errors[known].append(np.cumsum(share - counts / 3000)[:-1])
+    sizes = {known: np.sqrt(np.mean(np.square(each))) for known, each in errors.items()}
+    assert sizes[True] < 0.75 * sizes[False]

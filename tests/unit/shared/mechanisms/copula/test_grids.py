@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from penstock.mechanisms.structured.grids import (
+from penstock.mechanisms.copula.grids import (
     draw_values,
     list_coarse,
     make_grid,

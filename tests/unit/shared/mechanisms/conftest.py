@@ -5,14 +5,14 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from penstock.mechanisms.structured.grids import make_grid
-from penstock.mechanisms.structured.outcomes.protocol import World
-from penstock.mechanisms.structured.population import (
+from penstock.mechanisms.copula.grids import make_grid
+from penstock.mechanisms.copula.population import (
     Population,
     count_cells,
     fit_population,
     quasi_random,
 )
+from penstock.mechanisms.structured.outcomes.protocol import World
 from penstock.mechanisms.structured.regressors import Design, make_design
 from penstock.privacy.noise.sources import SeededNoise
 from penstock.schema import Coded, Column

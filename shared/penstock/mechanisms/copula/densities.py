@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,34 +58,83 @@ class Known:
         )
 
     def powers(self) -> list[tuple[Array, float, float]]:
-        """What is averaged, its mean as released, and that one's error."""
+        """As :class:`Told` has it."""
         squares = self.points**2
         return [(self.points, self.mean, self.mean_sd), (squares, self.square, self.square_sd)]
 
 
-def estimate_density(counts: Array, sd: float, rows: float, known: Sequence[Known] = ()) -> Array:
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """Counts of wider cells, each of as many of the narrow ones.
+
+    Args:
+        counts: (w,) noisy; cells: b, how many narrow ones there are; sd, rows: as of these.
+    """
+
+    counts: Array
+    cells: int
+    sd: float
+    rows: float
+
+    def powers(self) -> list[tuple[Array, float, float]]:
+        """As :class:`Told` has it: of who is in one of them."""
+        members = np.repeat(np.eye(len(self.counts)), self.cells // len(self.counts), axis=1)
+        error = float(np.sqrt(self.sd**2 + 1)) / self.rows
+        return [(m, float(c) / self.rows, error) for m, c in zip(members, self.counts, strict=True)]
+
+
+class Told(Protocol):
+    """What is known of a column beside its counts."""
+
+    def powers(self) -> list[tuple[Array, float, float]]:
+        """What is averaged over the cells, (b,), its mean, and that one's error."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """What a density is like unless counts show that it is not.
+
+    Args:
+        shares: (b,) of it, positive; stiffness: λ of bends away from it.
+    """
+
+    shares: Array
+    stiffness: float
+
+
+def estimate_density(
+    counts: Array,
+    sd: float,
+    rows: float,
+    known: Sequence[Told] = (),
+    reference: Reference | None = None,
+) -> Array:
     """Shares of the cells, (b,), positive, adding up to 1.
 
     Args:
         counts: (b,) noisy; sd: of the noise on each; rows: how many they would add up to.
+        reference: of whose logarithm log p is bent as little as can be, instead of a line.
     """
     cells, variance = len(counts), sd * sd + 1.0
     start = np.maximum(counts, 0.3 + 0.3 * sd / np.sqrt(cells))
     if sd > 1 and cells > 8:
         start = np.convolve(np.pad(start, 2, mode="edge"), np.ones(5) / 5, "valid")
 
-    second = _bend(cells)
+    second, stiffness, away_from = _bend(cells), _STIFFNESS, np.zeros(cells)
+    if reference is not None:
+        start, stiffness = rows * reference.shares, reference.stiffness
+        away_from = np.log(reference.shares)
     told = [power for one in known for power in one.powers()]
     points = np.array([x for x, _, _ in told]).reshape(-1, cells)
     goals, errors = (np.array([one[at] for one in told]) for at in (1, 2))
 
     def look(logs: Array) -> tuple[Array, Array, Array, Array, float]:
         """Shares, by how much they are off what is known and counted, bends, and the value."""
-        share, bent = _softmax(logs), second @ logs
+        share, bent = _softmax(logs), second @ (logs - away_from)
         missed, away = (goals - points @ share) / errors, counts - rows * share
         root = np.sqrt(1 + (bent / _BEND) ** 2)
         found = float(away @ away) / (2 * variance) + float(missed @ missed) / 2
-        return share, missed, away, bent, found + _STIFFNESS * _BEND**2 * float((root - 1).sum())
+        return share, missed, away, bent, found + stiffness * _BEND**2 * float((root - 1).sum())
 
     logs = np.log(start / start.sum())
     share, missed, away, bent, now = look(logs)
@@ -95,7 +145,7 @@ def estimate_density(counts: Array, sd: float, rows: float, known: Sequence[Know
             # Gauss and Newton's curvature of what is squared; weights of a bend for the penalty.
             turn = -np.outer(share, share)
             turn[place, place] += share
-            weight = _STIFFNESS / np.sqrt(1 + (bent / _BEND) ** 2)
+            weight = stiffness / np.sqrt(1 + (bent / _BEND) ** 2)
             along = (points @ turn) / errors[:, None]
             pull = turn @ away * (rows / variance) + missed @ along - (weight * bent) @ second
             curvature = turn @ turn * (rows**2 / variance) + along.T @ along

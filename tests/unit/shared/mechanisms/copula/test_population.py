@@ -1,10 +1,10 @@
 """Persons of a population are as the rows were, as far as two columns at a time can say."""
 
 import numpy as np
-from tests.unit.shared.mechanisms.structured.conftest import Setting
+from tests.unit.shared.mechanisms.conftest import Setting
 
-from penstock.mechanisms.structured.grids import make_grid
-from penstock.mechanisms.structured.population import count_cells
+from penstock.mechanisms.copula.grids import make_grid
+from penstock.mechanisms.copula.population import count_cells
 from penstock.schema import Column
 
 

@@ -1,7 +1,7 @@
 r"""What is known of all covariates together: noisy counts, noisy moments, and a Gaussian copula.
 
-Counts are of each column's cells (:mod:`~penstock.mechanisms.structured.grids`), read as
-:mod:`~penstock.mechanisms.structured.densities` does. Moments are of normal scores of the cells,
+Counts are of each column's cells (:mod:`~penstock.mechanisms.copula.grids`), read as
+:mod:`~penstock.mechanisms.copula.densities` does. Moments are of normal scores of the cells,
 which reach but a few spreads however skewed a column is, each divided by the root of how far. A
 person's vector (w∘s, 1) has norm at most R; w is made of what the counts released. Correlations of
 the copula are those at which persons drawn from it have the released covariances. Means and squares
@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 from scipy.stats import qmc
 
-from penstock.mechanisms.structured.densities import Known, estimate_density
-from penstock.mechanisms.structured.grids import (
+from penstock.mechanisms.copula.densities import Known, Reference, estimate_density
+from penstock.mechanisms.copula.grids import (
     Grid,
     draw_cells,
     draw_values,
@@ -47,7 +47,10 @@ _LEAST_REACH = 2.0
 _TYPICAL = 0.6
 """Mean square of a weighted score, roughly: of one that reaches 1.7 sds."""
 
-_MATCH_ROUNDS, _STEP, _MOST_CORRELATED, _LEAST_SPREAD = 16, 0.8, 0.97, 0.02
+_MATCH_ROUNDS, _WHOLE_ROUNDS, _STEP = 9, 4, 0.8
+"""Later steps are shorter and shorter: who is in which cell jumps, and a match never settles."""
+
+_MOST_CORRELATED, _LEAST_SPREAD = 0.97, 0.02
 _CORRELATED, _MISFIT, _NUMBERS_MISFIT = 0.3, 0.15, 0.02
 """How far correlations go, a priori; and how far those of scores, and of the numbers themselves,
 may be off: a regression knows nothing of scores."""
@@ -118,8 +121,8 @@ def fit_population(
         radius: R; power: 2^power quasi-random persons are looked at.
         asked: numbers of which mean and square are released as they are, beside their scores.
     """
-    shares = [_shares(grid, c, sd, count) for grid, c in zip(grids, counts, strict=True)]
-    scale = [_Scale.of(grid, share) for grid, share in zip(grids, shares, strict=True)]
+    shares = [read_shares(grid, c, sd, count) for grid, c in zip(grids, counts, strict=True)]
+    scale = [Scale.of(grid, share) for grid, share in zip(grids, shares, strict=True)]
     raw = [_Raw.of(g, s) for g, s in zip(grids, shares, strict=True) if g.column.name in asked]
     reach = np.concatenate([*(s.reach for s in scale), [r.reach for r in raw]])
     size = float(reach.max()) + _TYPICAL * (len(reach) - 1)
@@ -159,19 +162,19 @@ def fit_population(
     plain = score(_decode(grids, shares, latents))
     own = _Pairs.of(grids, [r.grid for r in raw], latents, plain)
     correlation = _match_correlation(told, error, np.eye(latents.shape[1]), own, look)
-    found, at = look(_root(correlation)), 0
+    found, at = look(take_root(correlation)), 0
     for j, (grid, one) in enumerate(zip(grids, scale, strict=True)):
         if grid.numeric:
             gap = told - found
-            known = [_recall(one.points, shares[j], weights[at], gap[at, [-1, at]], error, count)]
+            known = [recall(one.points, shares[j], weights[at], gap[at, [-1, at]], error, count)]
             for k, r in enumerate(raw, latents.shape[1]):
                 if r.grid is grid:
                     mine = gap[k, [-1, k]]
-                    known.append(_recall(r.points, shares[j], weights[k], mine, error, count))
-            shares[j] = _shares(grid, counts[j], sd, count, known)
+                    known.append(recall(r.points, shares[j], weights[k], mine, error, count))
+            shares[j] = read_shares(grid, counts[j], sd, count, known)
         at += grid.latents
     correlation = _match_correlation(told, error, correlation, own, look)
-    return Population(tuple(grids), tuple(shares), _root(correlation), count)
+    return Population(tuple(grids), tuple(shares), take_root(correlation), count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,8 +224,8 @@ def _match_correlation(
     correlation is positive definite.
     """
     goal, correlation = _covariance(told), start.copy()
-    for _ in range(_MATCH_ROUNDS):
-        found = _covariance(look(_root(correlation)))
+    for number in range(_MATCH_ROUNDS):
+        found = _covariance(look(take_root(correlation)))
         spread = np.sqrt(np.maximum(np.diag(found), _LEAST_SPREAD**2))
         off, weight = np.zeros_like(start), np.zeros_like(start)
         for latents, moments, misfit in pairs.views():
@@ -233,15 +236,16 @@ def _match_correlation(
             off[here] += precision * (goal - found)[there] / size
             weight[here] += precision
         kept = _CORRELATED**2 / (_CORRELATED**2 + 1 / weight)
-        correlation = correlation + _STEP * (kept * off / weight - (1 - kept) * correlation)
+        step = _STEP / max(1, number + 2 - _WHOLE_ROUNDS)
+        correlation = correlation + step * (kept * off / weight - (1 - kept) * correlation)
         correlation = np.clip(correlation, -_MOST_CORRELATED, _MOST_CORRELATED)
         correlation[pairs.within] = 0.0
         np.fill_diagonal(correlation, 1.0)
-        correlation = _definite(correlation)
+        correlation = make_definite(correlation)
     return correlation
 
 
-def _recall(
+def recall(
     points: Array, shares: Array, weight: float, gap: Array, error: float, rows: float
 ) -> Known:
     """What the moments say of a number's cells: its mean and square, where counts are mostly noise.
@@ -262,7 +266,7 @@ def _recall(
 
 
 @dataclass(frozen=True, slots=True)
-class _Scale:
+class Scale:
     """Where a column's scores have their middle, spread and end, as counted."""
 
     middle: Array
@@ -271,7 +275,7 @@ class _Scale:
     points: Array
 
     @classmethod
-    def of(cls, grid: Grid, shares: Array) -> _Scale:
+    def of(cls, grid: Grid, shares: Array) -> Scale:
         if not grid.ordered:
             p = shares[: grid.latents]
             each = np.sqrt(np.maximum(p * (1 - p), 1e-4))
@@ -334,10 +338,19 @@ class _Raw:
         return np.asarray(found[:, None])
 
 
-def _shares(
-    grid: Grid, counts: Array, sd: float, rows: float, known: Sequence[Known] = ()
+def read_shares(
+    grid: Grid,
+    counts: Array,
+    sd: float,
+    rows: float,
+    known: Sequence[Known] = (),
+    reference: Reference | None = None,
 ) -> Array:
-    """Shares of a column's cells; a number's bins as a smooth density beside its own cells."""
+    """Shares of a column's cells; a number's bins as a smooth density beside its own cells.
+
+    Args:
+        reference: of the bins alone.
+    """
     if not grid.numeric:
         positive = np.maximum(counts, 0.0) + _FLOOR * rows
         return np.asarray(positive / positive.sum())
@@ -347,7 +360,7 @@ def _shares(
     inner = max(1.0 - float(share.sum()), 0.02)
     bins = grid.bins
     beside = [k.without(share, apart, bins, inner) for k in known]
-    share[bins] = inner * estimate_density(counts[bins], sd, rows * inner, beside)
+    share[bins] = inner * estimate_density(counts[bins], sd, rows * inner, beside, reference)
     share = share + _FLOOR
     return np.asarray(share / share.sum())
 
@@ -366,7 +379,7 @@ def _covariance(moments: Array) -> Array:
     return centred
 
 
-def _definite(correlation: Array) -> Array:
+def make_definite(correlation: Array) -> Array:
     """A matrix near by with positive eigenvalues and unit diagonal."""
     values, vectors = np.linalg.eigh(correlation)
     definite = (vectors * np.maximum(values, _LEAST_SPREAD)) @ vectors.T
@@ -374,8 +387,8 @@ def _definite(correlation: Array) -> Array:
     return np.asarray(definite * np.outer(scale, scale))
 
 
-def _root(correlation: Array) -> Array:
+def take_root(correlation: Array) -> Array:
     """(D, D), symmetric, of a matrix near by that is a correlation."""
-    values, vectors = np.linalg.eigh(_definite(correlation))
+    values, vectors = np.linalg.eigh(make_definite(correlation))
     root: Array = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
     return root

@@ -1,0 +1,45 @@
+"""What the files of answers mean that an analyst pulls, and how answers combine."""
+
+from __future__ import annotations
+
+from penstock.study.study import Study
+from penstock_server.mechanisms.protocol import Json
+from penstock_server.mechanisms.writing import SITE, describe_column
+
+_ANSWERS = (
+    "No table was released: each site answered the declared questions. Each site's covariance "
+    "contains the sampling error and the noise of the private mechanism. Pool a coefficient that "
+    "is asked for over the sites, weighing by its variance; the report does so, per the "
+    "estimand's units. Other terms adjust: they were asked for less, and have more noise. Between "
+    "two regressions no covariance is told. Another question needs another study, and costs "
+    "privacy again."
+)
+
+
+def describe_answers(study: Study, report: Json) -> Json:
+    """What the columns of the coefficients mean, and how answers combine."""
+    return {
+        "study": study.name,
+        "synthetic": False,
+        "columns": [
+            describe_column(SITE, "categorical", "site that answered"),
+            describe_column("model", "categorical", "of the regression"),
+            describe_column("formula", "categorical", "the regression; strata and subgroup too"),
+            describe_column(
+                "term",
+                "categorical",
+                "coefficient, per one unit of the column; beside a product, in the middle of the "
+                "other column",
+            ),
+            describe_column("estimand", "categorical", "what asks for it, by name"),
+            describe_column("estimate", "continuous", "coefficient scale"),
+            describe_column("se", "continuous", "standard error: square root of the variance"),
+            describe_column("se_noise", "continuous", "the mechanism's part of it"),
+        ],
+        "files": {
+            "coefficients.csv": "one row for each site, regression and term",
+            "coefficients.json": "the same, each covariance as a matrix",
+        },
+        "combining": _ANSWERS,
+        "sites": report["sites"],
+    }

@@ -1,0 +1,81 @@
+"""The answers that an analyst pulls."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pacsv
+
+from penstock.base.files import replace_file
+from penstock.mechanisms.scoring.regressions import list_regressions
+from penstock.study.study import Study
+from penstock_server.mechanisms.answered import read_apart
+from penstock_server.mechanisms.delivery import Upload
+from penstock_server.mechanisms.protocol import Json
+from penstock_server.mechanisms.writing import SITE, csv_safe, write
+
+
+def write_answers(uploads: Iterable[Upload], study: Study, out: Path) -> list[Path]:
+    """``coefficients.csv`` and ``.json``: each site's estimates, of each regression, with their
+    covariance; per one unit of each term."""
+    regressions = list_regressions(study.schema, study.estimands)
+    records: list[Json] = []
+    tables: list[pa.Table] = []
+    for upload in uploads:
+        estimates, covariance, noise = read_apart(upload)
+        blocks: list[Json] = []
+        first = 0
+        for regression in regressions:
+            names = regression.names
+            mine = slice(first, first + len(names))
+            first += len(names)
+            asked = dict.fromkeys(names, "") | {
+                names[at]: ", ".join(e for e, place in regression.asked.items() if place == at)
+                for at in regression.asked.values()
+            }
+            blocks.append(
+                {
+                    "formula": regression.formula,
+                    "model": regression.model,
+                    "estimates": dict(zip(names, estimates[mine].tolist(), strict=True)),
+                    "covariance": covariance[mine, mine].tolist(),
+                    "noise": noise[mine, mine].tolist(),
+                }
+            )
+            tables.append(
+                pa.table(
+                    {
+                        SITE: pa.array([upload.site] * len(names), pa.string()),
+                        "model": pa.array([regression.model] * len(names), pa.string()),
+                        "formula": pa.array([regression.formula] * len(names), pa.string()),
+                        "term": pa.array(names, pa.string()),
+                        "estimand": pa.array(asked.values(), pa.string()),
+                        "estimate": estimates[mine],
+                        "se": np.sqrt(np.diagonal(covariance[mine, mine])),
+                        "se_noise": np.sqrt(np.diagonal(noise[mine, mine])),
+                    }
+                )
+            )
+        records.append({"site": upload.site, "regressions": blocks})
+    plain, exact = out / "coefficients.csv", out / "coefficients.json"
+    with replace_file(plain) as name:
+        pacsv.write_csv(csv_safe(pa.concat_tables(tables)), name)
+    answer = {
+        "study": study.name,
+        "regressions": [
+            {
+                "formula": regression.formula,
+                "model": regression.model,
+                "terms": list(regression.names),
+                "estimands": {name: regression.names[at] for name, at in regression.asked.items()},
+            }
+            for regression in regressions
+        ],
+        "sites": records,
+    }
+    write(exact, json.dumps(answer, indent=1, allow_nan=False).encode() + b"\n")
+    return [plain, exact]

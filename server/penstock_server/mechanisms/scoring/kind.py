@@ -1,0 +1,68 @@
+"""One answer of each site: the coefficients of all declared regressions, and no table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from penstock.mechanisms import Scoring
+from penstock.mechanisms.released import ANSWER
+from penstock.questions.estimands import Estimand
+from penstock.schema import Coded
+from penstock_server.mechanisms.answered import check_apart
+from penstock_server.mechanisms.protocol import Json, MechanismKind, ReleaseWords, Results
+
+
+def _size(site: Json) -> str:
+    return f"{site['rows']} {'coefficient' if site['rows'] == 1 else 'coefficients'}"
+
+
+class ScoringKind(MechanismKind[Scoring]):
+    """Noisy scores' answers to what the study asks."""
+
+    words = ReleaseWords(
+        released="coefficients",
+        heading="Answers",
+        size=_size,
+        rows="",
+        counts="",
+        counts_by_site="",
+        counts_copies=False,
+        reproduce="Pull the sites' coefficients and pool those that are asked for again: the same "
+        "answers give the same numbers.",
+    )
+
+    def check(self, parts: Mapping[str, Coded]) -> None:
+        check_apart(parts[ANSWER])
+
+    def load_results(self) -> Results:
+        from penstock_server.mechanisms.scoring.results import ScoringResults
+
+        return ScoringResults(self.study, self.used)
+
+    def explain(self) -> list[str]:
+        return [
+            "Each site answered the declared questions itself (scoring): it counted the columns "
+            "that they name with noise, and then asked its rows, in a few rounds, in which "
+            "direction the coefficients at hand fit badly; each person's part in all of these sums "
+            "was cut to a bound.",
+            "What left a site: the coefficients of each declared regression and their covariance, "
+            "of which the mechanism's noise is told apart. There is no synthetic table, and "
+            "another question costs privacy again.",
+        ]
+
+    def name_fit(self, estimand: Estimand, model: str) -> str:
+        return f"{model}, by noisy scores at the sites"
+
+    def list_limits(self, *, mechanism_variance: bool) -> tuple[list[str], list[str]]:
+        return [
+            "No table was released. Each site answered the declared questions with coefficients "
+            "and their covariance; nothing else can be computed from them.",
+            "Intervals of sites include sampling error, with the dispersion that was counted, and "
+            "the noise that the privacy mechanism added. A person's several rows count as if they "
+            "were several persons'.",
+            "A covariance is itself computed from noisy numbers. It holds a guess of what cutting "
+            "persons' parts to a bound loses, not more: where a column has long tails and persons "
+            "are few, an answer may be off by more than its interval says. An estimand of fewer "
+            "columns than another one of the same outcome, or of a subgroup, follows from the "
+            "larger regression by what was released of the columns.",
+        ], []

@@ -1,0 +1,1 @@
+"""Columns as noisy counts of cells, and what joins them: a Gaussian copula of their scores."""

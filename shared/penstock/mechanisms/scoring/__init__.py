@@ -1,0 +1,17 @@
+"""A study's coefficients by noisy Fisher scoring: an answer, and no table.
+
+=============  ===================================================================================
+file           holds
+=============  ===================================================================================
+`settings`     what a study may ask of it
+`regressions`  the regressions that a study's estimands are of, each once
+`plan`         noise multipliers and charges, from public numbers alone
+`run`          rows in, the answers out
+`answers`      from what rows told of an outcome to a regression's coefficients and covariance
+`foresight`    whether an answer will say anything, from public numbers alone
+`memory`       how much a run takes at most
+`mechanism`    what the rest of the package knows of all this
+=============  ===================================================================================
+
+The sums of rows are those of :mod:`penstock.mechanisms.structured`.
+"""

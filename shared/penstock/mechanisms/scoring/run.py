@@ -1,0 +1,164 @@
+"""The ``scoring`` mechanism: from encoded rows to the coefficients of the declared regressions.
+
+Stages and charges are those of :mod:`penstock.mechanisms.structured.plan`. What a ``structured``
+release draws tables from is here the answer itself: all that follows the last sum's noise is
+post-processing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import block_diag
+
+from penstock.base.errors import InvalidInput, Problem
+from penstock.mechanisms.parts import Part, Progress
+from penstock.mechanisms.released import ANSWER, COVARIANCE, ESTIMATE, NOISE, TERM
+from penstock.mechanisms.scoring.answers import (
+    Answer,
+    F,
+    R,
+    fit_regression,
+    list_taken,
+    report_terms,
+)
+from penstock.mechanisms.scoring.plan import ScoringPlan
+from penstock.mechanisms.scoring.regressions import Regression
+from penstock.mechanisms.structured.matching import ask_outcome
+from penstock.mechanisms.structured.outcomes.protocol import OutcomeModel
+from penstock.mechanisms.structured.run import Model, fit, make_persons
+from penstock.privacy.measurements import WholeSum
+from penstock.privacy.noise.sources import NoiseSource
+from penstock.questions.grammar import read_where
+from penstock.questions.terms import find_subgroup
+from penstock.schema import Coded, Schema
+from penstock.schema.encoding import Encoding
+
+Array = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+UNTOLD, MOST = 1e5, 5e5
+"""Sd of a coefficient that nobody can tell, and the most that one has: what is released ends at the
+square of twice as much."""
+
+Fit = Callable[[Bools, Array], Answer]
+"""Of the columns that a regression has, and its persons."""
+
+
+def run(
+    plan: ScoringPlan,
+    encoding: Encoding,
+    rows: Array,
+    present: Bools,
+    noise: NoiseSource,
+    progress: Progress | None = None,
+) -> Iterator[Part]:
+    """The answers, as one part: ``term``, ``estimate``, ``cov_1`` … ``cov_p``, ``noise_1`` ….
+
+    ``term`` numbers the coefficients from 1: of one regression after the other, in the order of
+    :attr:`penstock.mechanisms.scoring.regressions.Regression.terms`. The covariance is of all that
+    an estimate errs by, and ``noise`` that part of it which is the mechanism's; both are 0 between
+    regressions, where they are not told. Relation: zero-out with public n; charged as
+    ``plan.events``. Whatever the rows hold, the answer is finite.
+
+    Args:
+        rows: (n, k, d), encoded; present: (n, k). n and k are the plan's.
+
+    Raises:
+        InvalidInput: shapes that are not the plan's.
+    """
+    shape = (plan.persons, plan.rows, encoding.d)
+    if rows.shape != shape or present.shape != shape[:2]:
+        problem = Problem(
+            "rows", "not of the plan's shape", value=str(rows.shape), bound=str(shape)
+        )
+        raise InvalidInput("run", [problem])
+    coded = encoding.decode(rows.reshape(-1, encoding.d))
+    found = answer(plan, coded, present.ravel(), noise)
+    if progress is not None:
+        progress(1, 1)
+    yield Part(ANSWER, _lay_out(found))
+
+
+def answer(plan: ScoringPlan, coded: Coded, present: Bools, noise: NoiseSource) -> list[Answer]:
+    """Of each regression, per one unit of each term.
+
+    Args:
+        coded: columns of n·k rows, the k of a person one after the other; present: (n·k,).
+    """
+    asking = _Asking()
+    model = fit(plan.sums, plan.schema, coded, present, noise, asking)
+    persons, places = _see_persons(model), [outcome.column for outcome in plan.outcomes]
+    found = []
+    for regression in plan.regressions:
+        at = places.index(regression.outcome)
+        found.append(_answer(model, at, asking.fits[at], regression, plan.schema, persons))
+    return found
+
+
+def _answer(
+    model: Model, at: int, fit_one: Fit, regression: Regression, schema: Schema, persons: Coded
+) -> Answer:
+    outcome = model.outcomes[at]
+    members = np.ones(len(next(iter(persons.values()))))
+    if subgroup := read_where(regression.where):
+        columns = {column.name: column for column in schema.columns}
+        members = find_subgroup(columns, subgroup, persons).astype(np.float64)
+    told = fit_one(list_taken(outcome.design, regression), members)
+    unit = outcome.model.unit
+    matrix, untold = report_terms(outcome.design, regression, unit)
+    found, nothing = told.turn(matrix), np.diag(np.where(untold, UNTOLD**2, 0.0))
+    return Answer(found.coefficients, found.noise + nothing, found.sampling)
+
+
+class _Asking:
+    """Asks rows as :func:`penstock.mechanisms.structured.matching.match_outcome` does, and keeps
+    what they told of each outcome, in order."""
+
+    def __init__(self) -> None:
+        self.fits: list[Fit] = []
+
+    def __call__(
+        self,
+        model: OutcomeModel[R, F],
+        design: Array,
+        coded: Coded,
+        present: Bools,
+        per_person: int,
+        rounds: Sequence[WholeSum | None],
+        count: float,
+        noise: NoiseSource,
+        /,
+    ) -> Array:
+        given = (design, coded, present, per_person, rounds, count, noise)
+        matched = ask_outcome(model, *given, bent=True)
+        self.fits.append(
+            lambda taken, members: fit_regression(model, matched, taken, members, count)
+        )
+        return matched.theta
+
+
+def _see_persons(model: Model) -> Coded:
+    """The quasi-random persons, as the last outcome's model saw them."""
+    drawn = [outcome for outcome in model.outcomes if len(outcome.columns) == 1]
+    persons, uniforms = make_persons(model.population, len(drawn))
+    for outcome, own in zip(drawn, uniforms, strict=True):
+        persons = {**persons, **outcome.draw(persons, own)}
+    return persons
+
+
+def _lay_out(found: Sequence[Answer]) -> dict[str, Array]:
+    coefficients = np.concatenate([told.coefficients for told in found])
+    columns: dict[str, Array] = {
+        TERM: np.arange(1.0, len(coefficients) + 1),
+        ESTIMATE: np.clip(coefficients, -MOST, MOST),
+    }
+    whole = block_diag(*(told.noise + told.sampling for told in found))
+    noise = block_diag(*(told.noise for told in found))
+    short = np.minimum(1.0, MOST / np.sqrt(np.diag(whole)))
+    for name, matrix in ((COVARIANCE, whole), (NOISE, noise)):
+        even = (matrix + matrix.T) / 2 * np.outer(short, short)
+        columns |= {name.format(i + 1): even[:, i] for i in range(len(coefficients))}
+    return columns

@@ -1,0 +1,164 @@
+r"""The plan of ``trajectory`` where persons have several rows, and these are measured together.
+
+A person is *one* vector: each column that varies at each time point, what does not vary once, and
+who is there when. Pure and public, as :mod:`penstock.mechanisms.trajectory.plan` is.
+
+===========  ===========================================================  =================
+measurement  what is released                                             event
+===========  ===========================================================  =================
+margins      counts: of each column's cells at each time point, of what   DiscreteGaussian
+             does not vary, and of who is there when
+moments      second moments of a person's whole clipped vector of scores  DiscreteGaussian
+===========  ===========================================================  =================
+
+Sensitivities (zero-out of one person, public n). A person is at v ≤ K = min(k, T) time points, in
+one cell of d columns and of who is there at each of them, in one of c columns that do not vary, and
+in one each of first and last, of how many visits, and of all persons: √(K(d + 1) + c + 3) in L2,
+attained. Moments: R², of one vector a person, however many rows it is made of.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from penstock.mechanisms.copula.grids import Grid, make_grid
+from penstock.mechanisms.tables.moments import measure_moments
+from penstock.mechanisms.trajectory.attendance import LATENTS, cells_of
+from penstock.mechanisms.trajectory.settings import Trajectory
+from penstock.mechanisms.trajectory.time_points import Times, times_of
+from penstock.privacy.accounting.accountant import epsilon
+from penstock.privacy.calibration import Accountant, smallest_scale
+from penstock.privacy.events import Event
+from penstock.privacy.measurements import WholeSum, charge
+from penstock.privacy.request import PrivacyRequest
+from penstock.schema import Schema
+
+MARGINS = 0.35
+"""Share of the budget (1/σ² summed over releases) that margins have; moments have the rest. Frozen,
+as what follows, on simulated panels that no study shows."""
+
+SCORES = 5.0
+"""Mean square of a person's scores beside a constant of 1. The smaller, the more exact are means,
+and the less correlations: so, as many of them as there are, a mean costs them little."""
+
+ROOM = 1.3
+"""By how much a person's scores may be longer than their root mean square, squared: those of one
+person go together."""
+
+
+@dataclass(frozen=True, slots=True)
+class RepeatsPlan:
+    """All public parameters of one run.
+
+    Attributes:
+        persons: public n; rows: k, rows per person at most.
+        copies, refits, particles, paths, path_times: as in the study's settings.
+        times: the time points; varying, constants: names of the columns.
+        radius: R, to which a person's vector (scores, 1) is clipped; told: its scores.
+        epsilon: of the events at the requested δ.
+    """
+
+    persons: int
+    rows: int
+    copies: int
+    refits: int
+    particles: int
+    paths: int
+    path_times: int
+    times: Times
+    varying: tuple[str, ...]
+    constants: tuple[str, ...]
+    margins: WholeSum
+    moments: WholeSum
+    radius: float
+    told: int
+    epsilon: float = math.inf
+
+    @property
+    def guarantee(self) -> str:
+        """There is no other."""
+        return "formal"
+
+    @property
+    def visits(self) -> int:
+        """K, time points at which a person can be."""
+        return min(self.rows, self.times.count)
+
+    @property
+    def measurements(self) -> tuple[WholeSum, ...]:
+        """All that is asked of rows, and the noise with which it leaves."""
+        return self.margins, self.moments
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """What the run is charged as."""
+        return charge(self.measurements)
+
+
+def plan_repeats(
+    mechanism: Trajectory,
+    schema: Schema,
+    persons: int,
+    privacy: PrivacyRequest,
+    accountant: Accountant = epsilon,
+) -> RepeatsPlan:
+    """Noise multipliers and charges, for a study without problems; reads no row."""
+    times = times_of(mechanism, schema)
+    varying, constants = list_grids(mechanism, schema)
+    most, count = min(schema.max_rows_per_person, times.count), times.count
+    told = LATENTS + _latents(constants) + count * _latents(varying)
+
+    def made(scale: float) -> RepeatsPlan:
+        radius = math.sqrt(1 + SCORES * ROOM)
+        return RepeatsPlan(
+            persons=persons,
+            rows=schema.max_rows_per_person,
+            copies=mechanism.copies,
+            refits=mechanism.refits,
+            particles=mechanism.particles,
+            paths=mechanism.paths,
+            path_times=mechanism.path_times,
+            times=times,
+            varying=tuple(grid.column.name for grid in varying),
+            constants=tuple(grid.column.name for grid in constants),
+            margins=measure_persons(scale / math.sqrt(MARGINS), varying, constants, count, most),
+            moments=measure_moments(scale / math.sqrt(1 - MARGINS), radius, told, 1),
+            radius=radius,
+            told=told,
+        )
+
+    scale = smallest_scale(
+        lambda s: made(s).events, privacy.epsilon, privacy.delta, accountant=accountant
+    )
+    found = made(scale)
+    return replace(found, epsilon=accountant(found.events, privacy.delta))
+
+
+def list_grids(mechanism: Trajectory, schema: Schema) -> tuple[list[Grid], list[Grid]]:
+    """The cells of columns that vary, and of those that do not; all but the time."""
+    columns = [c for c in schema.columns if c.name != mechanism.time]
+    varying = [make_grid(c) for c in columns if c.varies]
+    return varying, [make_grid(c) for c in columns if not c.varies]
+
+
+def measure_persons(
+    sigma: float, varying: list[Grid], constants: list[Grid], count: int, most: int
+) -> WholeSum:
+    """All counts of persons at ``count`` time points, who are at ``most`` of them: the module's
+    docstring has the sensitivity."""
+    squared = most * (len(varying) + 1) + len(constants) + 3
+    cells = sum(grid.count for grid in constants) + count * sum(grid.count for grid in varying)
+    return WholeSum(
+        label="margins",
+        noise_multiplier=sigma,
+        sensitivity=math.sqrt(squared) * (1 + 1e-12),
+        squared=Fraction(squared),
+        unit=1.0,
+        size=cells + 2 * cells_of(count) + count + 1,
+    )
+
+
+def _latents(grids: list[Grid]) -> int:
+    return sum(grid.latents for grid in grids)

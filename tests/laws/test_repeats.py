@@ -1,0 +1,91 @@
+"""Laws of measured dependence: each sensitivity holds, in whole numbers, and is attained."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from penstock.mechanisms.copula.grids import make_grid
+from penstock.mechanisms.plans import plan
+from penstock.mechanisms.tables.moments import whole_moments
+from penstock.mechanisms.trajectory.dependence import Places, count_persons
+from penstock.mechanisms.trajectory.followed import Followed, follow
+from penstock.mechanisms.trajectory.repeats import RepeatsPlan
+from penstock.mechanisms.trajectory.settings import Trajectory
+from penstock.privacy.request import PrivacyRequest
+from penstock.schema import Column, Schema
+
+COLUMNS = (
+    Column("visit", "integer", 0, 4),
+    Column("x", "continuous", -2, 2),
+    Column("g", "categorical", levels=("u", "v", "w"), nullable=True),
+    Column("c", "integer", 0, 60, spike=0, scale="log"),
+    Column("sex", "binary", varies=False),
+    Column("born", "integer", 1920, 2000, varies=False),
+)
+TIMES = 5
+
+
+def planned(k: int, epsilon: float = 1.0) -> RepeatsPlan:
+    schema = Schema(COLUMNS, "id", k)
+    found = plan(Trajectory("visit"), schema, 100, PrivacyRequest(epsilon, 1e-5))
+    assert isinstance(found, RepeatsPlan)
+    return found
+
+
+def places() -> Places:
+    grids = {c.name: make_grid(c) for c in COLUMNS}
+    return Places([grids["sex"], grids["born"]], [grids[n] for n in ("x", "g", "c")], TIMES)
+
+
+def persons(count: int, k: int, rng: np.random.Generator) -> Followed:
+    """Persons with up to k rows, at whatever times."""
+    rows = {
+        "x": rng.uniform(-2, 2, (count, k)),
+        "g": np.where(rng.random((count, k)) < 0.2, np.nan, rng.integers(0, 3, (count, k))),
+        "c": rng.integers(0, 61, (count, k)) * 1.0,
+        "sex": rng.integers(0, 2, (count, k)) * 1.0,
+        "born": rng.integers(1920, 2001, (count, k)) * 1.0,
+    }
+    present, bins = rng.random((count, k)) < 0.8, rng.integers(0, TIMES, (count, k))
+    return follow(rows, present, bins, TIMES, ("x", "g", "c"), ("sex", "born"))
+
+
+@pytest.mark.parametrize("k", [2, 4, 9])
+def test_a_persons_visits_move_the_counts_by_what_is_charged(k: int) -> None:
+    """√(K(d + 1) + c + 3), attained by whoever is there as often as can be."""
+    rng, charged, most = np.random.default_rng(1), planned(k).margins, 0
+    for _ in range(60):
+        many = persons(20, k, rng)
+        counts = np.concatenate(count_persons(places(), many))
+        many.there[0] = False
+        moved = counts - np.concatenate(count_persons(places(), many))
+        assert len(counts) == charged.size
+        most = max(most, int((moved**2).sum()))
+        assert most <= charged.squared
+    assert charged.squared == min(k, TIMES) * 4 + 2 + 3
+    if k == 9:  # of few rows some are often absent
+        assert most == charged.squared
+
+
+@pytest.mark.parametrize("k", [2, 9])
+def test_a_person_is_one_vector_however_many_rows_it_has(k: int) -> None:
+    """R² in the Frobenius norm, reached to .01 %."""
+    made, rng, most = planned(k), np.random.default_rng(2), 0.0
+    assert made.told == places().size
+    for spread in (0.1, 1.0, 1e3):
+        scores = rng.standard_normal((1, 1, made.told)) * spread
+        total, unit = whole_moments(scores, np.ones((1, 1), bool), made.radius)
+        moved = sum(int(v) ** 2 for v in total.ravel()) * Fraction(unit) ** 2
+        assert moved <= made.moments.squared
+        most = max(most, math.sqrt(moved / made.moments.squared))
+    assert most > 1 - 1e-4
+    assert math.isclose(made.moments.sensitivity, made.radius**2, rel_tol=1e-9)
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0, 30.0])
+def test_a_plan_costs_what_is_asked_and_hardly_less(epsilon: float) -> None:
+    assert 0.999 * epsilon < planned(4, epsilon).epsilon <= epsilon

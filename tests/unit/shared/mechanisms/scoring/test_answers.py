@@ -1,0 +1,169 @@
+"""Answers without noise are the rows' own coefficients, of every model, and say how well they do.
+
+The oracle is what tables are fitted by (:func:`penstock.questions.estimation.estimate`), held
+itself against statsmodels and lifelines in tests/golden/test_estimands.py.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from penstock.mechanisms.released import ANSWER, COVARIANCE, ESTIMATE, NOISE
+from penstock.mechanisms.scoring.answers import Answer
+from penstock.mechanisms.scoring.plan import ScoringPlan, plan_at
+from penstock.mechanisms.scoring.regressions import count_coefficients, find_places
+from penstock.mechanisms.scoring.run import answer, run
+from penstock.mechanisms.scoring.settings import Scoring
+from penstock.privacy.noise.sources import SeededNoise
+from penstock.questions.estimands import Estimand
+from penstock.questions.estimation import Estimate, estimate
+from penstock.schema import Coded, Column, Schema
+from penstock.schema.encoding import Encoding
+
+SCHEMA = Schema(
+    (
+        Column("time", "duration", upper=5, decimals=2, event="died"),
+        Column("died", "event"),
+        Column("x", "continuous", lower=-4, upper=4, decimals=2),
+        Column("z", "continuous", lower=20, upper=80, decimals=0),
+        Column("group", "categorical", levels=("a", "b", "c")),
+        Column("flag", "binary"),
+        Column("count", "integer", lower=0, upper=30),
+        Column("size", "continuous", lower=0, upper=200, decimals=1),
+    )
+)
+EACH = (
+    Estimand("hazard", "cox", "time", "x", adjust=("z", "group")),
+    Estimand("level", "cox", "time", "group", level="c", adjust=("x", "z")),
+    Estimand("odds", "logistic", "flag", "x", adjust=("z",)),
+    Estimand("rate", "poisson", "count", "z", per=10, adjust=("x",)),
+    Estimand("slope", "ols", "size", "x", adjust=("z", "group")),
+)
+PRODUCT = Estimand("product", "ols", "size", "x:z", adjust=("group",))
+FEWER = Estimand("fewer", "ols", "size", "x")
+MEMBERS = Estimand("members", "ols", "size", "x", adjust=("z",), where="group == 'a'")
+SILENT = 1e-3
+"""A noise multiplier that nobody would be asked for."""
+
+
+def rows(n: int, seed: int = 0) -> Coded:
+    rng = np.random.default_rng(seed)
+    x = np.clip(rng.normal(size=n), -4, 4)
+    z = np.clip(50 + 10 * (0.3 * x + rng.normal(size=n)), 20, 80)
+    group = rng.integers(0, 3, n).astype(float)
+    line = 0.4 * x + 0.02 * (z - 50) + 0.3 * (group == 2)
+    time = rng.exponential(np.exp(-line) * 6)
+    ended = np.minimum(time, 5.0)
+    values = {
+        "time": ended,
+        "died": (time < 5).astype(float),
+        "x": x,
+        "z": z,
+        "group": group,
+        "flag": (rng.random(n) < 1 / (1 + np.exp(1 - line))).astype(float),
+        # More spread than a Poisson law has.
+        "count": np.minimum(rng.poisson(np.exp(0.5 * line) * rng.gamma(1.0, 1.0, n)), 30) * 1.0,
+        "size": np.clip(100 + 8 * line + 2 * x * (z - 50) / 10 + 10 * rng.normal(size=n), 0, 200),
+    }
+    return {c.name: c.snap(values[c.name]) for c in SCHEMA.columns}
+
+
+def planned(asked: tuple[Estimand, ...], persons: int, scale: float) -> ScoringPlan:
+    return plan_at(Scoring(), SCHEMA, persons, asked, scale)
+
+
+def answered(
+    asked: tuple[Estimand, ...], n: int, scale: float, seed: int = 0
+) -> dict[str, tuple[float, float, float]]:
+    """Of each estimand its estimate, and the variances of noise and of sampling, per its units."""
+    found = answer(
+        planned(asked, n, scale), rows(n, seed), np.ones(n, dtype=np.bool_), SeededNoise(seed)
+    )
+    whole = [np.concatenate([a.coefficients for a in found])]
+    whole += [
+        np.concatenate([np.diag(m) for m in ms])
+        for ms in zip(*((a.noise, a.sampling) for a in found), strict=True)
+    ]
+    places = find_places(SCHEMA, asked)
+    return {
+        e.name: tuple(
+            float(values[places[e.name]]) * e.per**power
+            for values, power in zip(whole, (1, 2, 2), strict=True)
+        )
+        for e in asked
+    }  # type: ignore[return-value]
+
+
+def fitted(asked: tuple[Estimand, ...], n: int, seed: int = 0) -> dict[str, Estimate]:
+    return {e.name: estimate(rows(n, seed), SCHEMA, e) for e in asked}
+
+
+def test_without_noise_they_are_the_rows_own_coefficients() -> None:
+    asked, n = (*EACH, PRODUCT), 3000
+    own = fitted(asked, n)
+    for name, (value, noise, sampling) in answered(asked, n, SILENT).items():
+        real, se = own[name].estimate, math.sqrt(own[name].variance)
+        assert abs(value - real) < 0.2 * se, name
+        assert math.sqrt(noise) < 0.5 * se, name
+        # Overdispersed counts have a larger error than a Poisson law's.
+        least = 1.15 if name == "rate" else 0.85
+        assert least * se < math.sqrt(sampling) < (1.9 if name == "rate" else 1.2) * se, name
+
+
+@pytest.mark.parametrize("asked", [FEWER, MEMBERS])
+def test_a_smaller_regression_follows_from_the_larger_one(asked: Estimand) -> None:
+    [own] = fitted((asked,), 3000).values()
+    value, _, sampling = answered((EACH[4], asked), 3000, SILENT)[asked.name]
+    assert abs(value - own.estimate) < math.sqrt(own.variance)
+    assert math.sqrt(sampling) == pytest.approx(math.sqrt(own.variance), rel=0.2)
+
+
+def test_noise_is_told_apart_and_is_as_large_as_they_err_by_it() -> None:
+    seeds, n, asked = range(12), 2000, EACH[:3]
+    off = []
+    for seed in seeds:
+        own = fitted(asked, n, seed)
+        for name, (value, noise, _) in answered(asked, n, 3.0, seed).items():
+            off.append((value - own[name].estimate) / math.sqrt(noise))
+    spread = math.sqrt(float(np.mean(np.square(off))))
+    assert 0.5 < spread < 1.4
+
+
+def test_what_is_released_is_one_part_of_all_regressions() -> None:
+    n, asked = 60, EACH
+    encoding = Encoding(SCHEMA)
+    x, there = encoding.encode(rows(n), np.random.default_rng(0))
+    plan = planned(asked, n, 2.0)
+    [part] = run(plan, encoding, x[:, None], there[:, None], SeededNoise(1))
+    count = count_coefficients(SCHEMA, asked)
+    assert count == 4 + 2 + 2 + 4  # two estimands are of one regression
+    assert part.name == ANSWER
+    names = [f.format(i + 1) for f in (COVARIANCE, NOISE) for i in range(count)]
+    assert list(part.columns) == ["term", ESTIMATE, *names]
+    whole, noise = (
+        np.column_stack([part.columns[f.format(i + 1)] for i in range(count)])
+        for f in (COVARIANCE, NOISE)
+    )
+    assert np.linalg.eigvalsh(noise).min() > 0
+    assert np.linalg.eigvalsh(whole - noise).min() > 0
+    assert not whole[:4, 4:].any()
+
+
+def test_nobody_there_is_an_answer_too() -> None:
+    n = 40
+    gone = np.zeros(n, dtype=np.bool_)
+    found = answer(planned(EACH, n, 2.0), rows(n), gone, SeededNoise(0))
+    for told in found:
+        assert np.isfinite(told.coefficients).all()
+        assert (np.diag(told.noise + told.sampling) > 0).all()
+
+
+def test_sums_of_coefficients_have_both_covariances() -> None:
+    told = Answer(np.array([1.0, 2.0]), np.eye(2), np.diag([1.0, 3.0]))
+    turned = told.turn(np.array([[1.0, -1.0]]))
+    assert turned.coefficients == pytest.approx([-1.0])
+    assert turned.noise == pytest.approx(2.0)
+    assert turned.sampling == pytest.approx(4.0)

@@ -1,0 +1,114 @@
+"""What a study may ask, which regressions that comes to, what is charged, and what is refused."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import pytest
+from tests.unit.shared.mechanisms.scoring.test_answers import EACH, FEWER, PRODUCT, SCHEMA
+
+from penstock.base.errors import Hopeless, InvalidInput
+from penstock.mechanisms import MECHANISMS, Scoring
+from penstock.mechanisms.protocol import Asked
+from penstock.mechanisms.scoring.foresight import MOST_WIDE, planned_width
+from penstock.mechanisms.scoring.plan import SHARES, ScoringPlan, plan
+from penstock.mechanisms.scoring.regressions import find_places, list_regressions
+from penstock.mechanisms.scoring.settings import narrow_schema
+from penstock.privacy.accounting.accountant import epsilon
+from penstock.privacy.request import PrivacyRequest
+from penstock.questions.estimands import Estimand
+
+
+def planned(asked: tuple[Estimand, ...], persons: int = 1000, of: float = 1.0) -> ScoringPlan:
+    return plan(Scoring(), SCHEMA, persons, PrivacyRequest(of, 1e-5), asked)
+
+
+def test_the_budget_is_kept_and_divided_whole() -> None:
+    assert SHARES.margins + SHARES.moments + sum(SHARES.rounds) == pytest.approx(1.0)
+    found = planned(EACH)
+    assert found.epsilon <= 1.0
+    assert found.epsilon == pytest.approx(1.0, rel=0.02)
+    assert epsilon(found.events, 1e-5) == found.epsilon
+    # Four outcomes, each a release of its own in every round.
+    assert [each.count for each in found.sums.rounds] == [4] * 6
+
+
+def test_columns_that_nobody_names_cost_nothing() -> None:
+    assert narrow_schema(SCHEMA, (FEWER,)).names == ("x", "size")
+    assert narrow_schema(SCHEMA, EACH[:1]).names == ("time", "died", "x", "z", "group")
+    assert planned((FEWER,)).sums.margins.sensitivity < planned(EACH).sums.margins.sensitivity
+
+
+def test_estimands_of_one_regression_share_it() -> None:
+    found = list_regressions(SCHEMA, (*EACH, PRODUCT, FEWER))
+    assert [r.names for r in found] == [
+        ("z", "group=b", "group=c", "x"),
+        ("z", "x"),
+        ("x", "z"),
+        ("z", "group=b", "group=c", "x"),
+        ("group=b", "group=c", "x", "z", "x:z"),
+        ("x",),
+    ]
+    assert found[0].asked == {"hazard": 3, "level": 2}
+    places = find_places(SCHEMA, (*EACH, PRODUCT, FEWER))
+    assert [places[name] for name in ("hazard", "level", "odds", "product", "fewer")] == [
+        3,
+        2,
+        5,
+        16,
+        17,
+    ]
+
+
+def test_a_product_is_one_whichever_way_it_is_written() -> None:
+    turned = Estimand("turned", "ols", "size", "z:x", adjust=("group",))
+    [found] = list_regressions(SCHEMA, (PRODUCT, turned))
+    assert found.asked == {"product": 4, "turned": 4}
+
+
+@pytest.mark.parametrize(
+    ("asked", "text"),
+    [
+        ((), "the study asks none"),
+        ((Estimand("m", "mean", "x"),), "asks for no comparison"),
+        ((Estimand("r", "poisson", "count", "x", exposure="size"),), "sums of scores"),
+        (
+            (Estimand("l", "multinomial", "group", "x", outcome_level="b"),),
+            "coefficients of every level",
+        ),
+        ((Estimand("e", "logistic", "died", "x"),), "is the event of a duration"),
+        (
+            (Estimand("a", "ols", "x", "z"), Estimand("b", "ols", "z", "x")),
+            "asked of in a circle",
+        ),
+        (
+            (Estimand("a", "ols", "count", "x"), Estimand("b", "poisson", "count", "x")),
+            "is the second one of its outcome",
+        ),
+        ((Estimand("e", "ols", "size", "x", per=1e6),), "may be too large a number"),
+    ],
+)
+def test_what_cannot_be_answered_is_refused(asked: tuple[Estimand, ...], text: str) -> None:
+    with pytest.raises(InvalidInput, match=re.escape(text)):
+        planned(asked)
+
+
+def test_noise_is_refused_and_what_would_do_is_enough() -> None:
+    privacy, asked = PrivacyRequest(0.05, 1e-5), EACH[:1]
+    question = Asked(Scoring(), SCHEMA, privacy, asked)
+    of = MECHANISMS[Scoring.name]
+    with pytest.raises(Hopeless) as refused:
+        of.require_worth(question, of.plan(question, 60))
+    text = str(refused.value)
+    more = float(re.search(r"an ε of at least ([\d.]+)", text)[1])  # type: ignore[index]
+    many = int(re.search(r"at least (\d+) persons", text)[1])  # type: ignore[index]
+    assert planned_width(planned(asked, 60, more)) <= MOST_WIDE
+    assert planned_width(planned(asked, 60, more / 2)) > MOST_WIDE
+    of.require_worth(question, of.plan(question, many))
+
+
+def test_more_persons_and_a_larger_budget_narrow_what_is_planned() -> None:
+    widths = [planned_width(planned(EACH, n, e)) for n, e in ((500, 1), (5000, 1), (5000, 3))]
+    assert widths == sorted(widths, reverse=True)
+    assert 1 < widths[-1] < widths[0] < math.inf
