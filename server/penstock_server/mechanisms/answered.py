@@ -8,10 +8,33 @@ from penstock.base.errors import UploadRejected
 from penstock.mechanisms.released import ANSWER, COVARIANCE, ESTIMATE, NOISE, TERM, answer_schema
 from penstock.schema import LARGEST, Coded, Floats
 from penstock_server.mechanisms.delivery import Upload
+from penstock_server.mechanisms.protocol import Json, ReleaseWords
 
 ASYMMETRY = 1e-9
 """How far a covariance may be from symmetric and from positive semidefinite, in correlations: the
 rounding of the numbers that a site computes."""
+
+
+def name_release(heading: str, reproduce: str) -> ReleaseWords:
+    """The words for a release of coefficients and no table.
+
+    Args:
+        reproduce: how a reader comes to the report's numbers.
+    """
+    return ReleaseWords(
+        released="coefficients",
+        heading=heading,
+        size=_tell_size,
+        rows="",
+        counts="",
+        counts_by_site="",
+        counts_copies=False,
+        reproduce=reproduce,
+    )
+
+
+def _tell_size(site: Json) -> str:
+    return f"{site['rows']} {'coefficient' if site['rows'] == 1 else 'coefficients'}"
 
 
 def read_answer(upload: Upload) -> tuple[Floats, Floats]:

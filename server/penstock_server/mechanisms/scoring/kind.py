@@ -8,26 +8,16 @@ from penstock.mechanisms import Scoring
 from penstock.mechanisms.released import ANSWER
 from penstock.questions.estimands import Estimand
 from penstock.schema import Coded
-from penstock_server.mechanisms.answered import check_apart
-from penstock_server.mechanisms.protocol import Json, MechanismKind, ReleaseWords, Results
-
-
-def _size(site: Json) -> str:
-    return f"{site['rows']} {'coefficient' if site['rows'] == 1 else 'coefficients'}"
+from penstock_server.mechanisms.answered import check_apart, name_release
+from penstock_server.mechanisms.protocol import MechanismKind, Results
 
 
 class ScoringKind(MechanismKind[Scoring]):
     """Noisy scores' answers to what the study asks."""
 
-    words = ReleaseWords(
-        released="coefficients",
-        heading="Answers",
-        size=_size,
-        rows="",
-        counts="",
-        counts_by_site="",
-        counts_copies=False,
-        reproduce="Pull the sites' coefficients and pool those that are asked for again: the same "
+    words = name_release(
+        "Answers",
+        "Pull the sites' coefficients and pool those that are asked for again: the same "
         "answers give the same numbers.",
     )
 

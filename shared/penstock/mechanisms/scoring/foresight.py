@@ -20,37 +20,31 @@ cox        .2    1.3   every fifth row has the event by the end of follow-up
 =========  ====  ====  ===========================================================================
 
 W is how many times as wide an interval is as one without noise. Where it is above
-:data:`MOST_WIDE`, answers are refused before anything is charged. Rarer events, missing rows, tails
-and correlated covariates only widen an interval further; what is planned depends on no row, so that
-the refusal tells of none. A forecast (:mod:`penstock.forecast`) says more, and from planning values
+:data:`~penstock.mechanisms.widths.MOST_WIDE`, answers are refused before anything is charged. Rarer
+events, missing rows, tails and correlated covariates only widen an interval further; what is
+planned depends on no row, so that the refusal tells of none. A forecast (:mod:`penstock.forecast`) says more, and from planning values
 of the study's own.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from penstock.base.errors import Hopeless
 from penstock.mechanisms.scoring.plan import ScoringPlan, plan_at
 from penstock.mechanisms.scoring.settings import Scoring
 from penstock.mechanisms.structured.declared import Drawn
 from penstock.mechanisms.structured.interactions import count_columns
 from penstock.mechanisms.structured.matching import EXPLORED
 from penstock.mechanisms.structured.plan import list_counted
-from penstock.privacy.accounting.accountant import epsilon
+from penstock.mechanisms.widths import refuse_wide
 from penstock.privacy.request import PrivacyRequest
 from penstock.questions.estimands import Estimand
 from penstock.schema import Schema
 
-MOST_WIDE = 10.0
-"""W, above which answers are refused."""
-
 _PLANNED = {"ols": (1.0, 3.0), "poisson": (1.0, 3.0), "logistic": (0.16, 0.9), "cox": (0.2, 1.3)}
 _OTHERS = (0.16, 3.0)
 """v and c; of a model that is not listed the worst of them."""
-
-_MOST_PERSONS, _LEAST_SCALE = 1 << 40, 1e-4
 
 
 def require_worth(
@@ -60,7 +54,7 @@ def require_worth(
     privacy: PrivacyRequest,
     estimands: Sequence[Estimand],
 ) -> None:
-    """Refuse answers of which one's planned width is above :data:`MOST_WIDE`; reads no row.
+    """Refuse answers of which one is planned to be too wide; reads no row.
 
     Args:
         found: the plan of all that follows.
@@ -68,26 +62,11 @@ def require_worth(
     Raises:
         Hopeless: says which ε, or how many persons, would do.
     """
-    width, persons = planned_width(found), found.persons
-    if width <= MOST_WIDE:
-        return
 
-    def wide(persons: int, scale: float) -> bool:
-        return planned_width(plan_at(mechanism, schema, persons, estimands, scale)) > MOST_WIDE
+    def made(persons: int, scale: float) -> ScoringPlan:
+        return plan_at(mechanism, schema, persons, estimands, scale)
 
-    def cost(scale: float) -> float:
-        return epsilon(plan_at(mechanism, schema, persons, estimands, scale).events, privacy.delta)
-
-    scale = _enough(lambda scale: wide(persons, scale), found.scale)
-    more = "no ε would do" if scale is None else f"ask for an ε of at least {_up(cost(scale)):g}"
-    raise Hopeless(
-        "the answers would be noise: an interval, planned from public numbers, is so many times as"
-        " wide as one without noise",
-        value=f"{width:.3g} times with {persons} persons at ε = {privacy.epsilon:g}",
-        bound=f"at most {MOST_WIDE:g} times",
-        remedy=f"{more}, or ask sites of at least {_persons(wide, found):.6g} persons, or ask for "
-        "fewer coefficients",
-    )
+    refuse_wide(found, privacy, planned_width, made, also="ask for fewer coefficients")
 
 
 def planned_width(of: ScoringPlan) -> float:
@@ -110,33 +89,3 @@ def _count_asked(of: ScoringPlan, outcome: Drawn) -> int:
     grids = list_counted(of.schema, of.outcomes)
     mains = [max(len(g.column.levels) - 1, 1) for g in grids if g.column.name in outcome.terms]
     return sum(mains) + count_columns(grids, [e for e in outcome.extras if e.asked])
-
-
-def _enough(wide: Callable[[float], bool], scale: float) -> float | None:
-    """Nearly the largest scale of noise that is not too wide; None where the least one is."""
-    low, high = _LEAST_SCALE, scale
-    if wide(low):
-        return None
-    while high / low > 1.01:
-        middle = math.sqrt(low * high)
-        low, high = (low, middle) if wide(middle) else (middle, high)
-    return low
-
-
-def _persons(wide: Callable[[int, float], bool], found: ScoringPlan) -> float:
-    """Nearly the least number of persons, of whom a plan of this scale is not too wide."""
-    low = high = found.persons
-    while wide(high, found.scale):
-        low, high = high, 2 * high
-        if high > _MOST_PERSONS:
-            return math.inf
-    while high - low > max(1, low // 100):
-        middle = (low + high) // 2
-        low, high = (middle, high) if wide(middle, found.scale) else (low, middle)
-    return _up(high)
-
-
-def _up(value: float) -> float:
-    """To two digits, never below."""
-    unit = 10.0 ** (math.floor(math.log10(value)) - 1)
-    return float(f"{math.ceil(value / unit * (1 - 1e-12)) * unit:.2g}")

@@ -11,10 +11,11 @@ from tests.unit.shared.mechanisms.scoring.test_answers import EACH, FEWER, PRODU
 from penstock.base.errors import Hopeless, InvalidInput
 from penstock.mechanisms import MECHANISMS, Scoring
 from penstock.mechanisms.protocol import Asked
-from penstock.mechanisms.scoring.foresight import MOST_WIDE, planned_width
+from penstock.mechanisms.scoring.foresight import planned_width
 from penstock.mechanisms.scoring.plan import SHARES, ScoringPlan, plan
 from penstock.mechanisms.scoring.regressions import find_places, list_regressions
 from penstock.mechanisms.scoring.settings import narrow_schema
+from penstock.mechanisms.widths import MOST_WIDE
 from penstock.privacy.accounting.accountant import epsilon
 from penstock.privacy.request import PrivacyRequest
 from penstock.questions.estimands import Estimand
