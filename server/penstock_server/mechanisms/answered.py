@@ -5,7 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.base.errors import UploadRejected
-from penstock.mechanisms.released import ANSWER, COVARIANCE, ESTIMATE, NOISE, TERM, answer_schema
+from penstock.mechanisms.released import (
+    ANSWER,
+    COVARIANCE,
+    DOUBT,
+    ESTIMATE,
+    NOISE,
+    TERM,
+    answer_schema,
+)
 from penstock.schema import LARGEST, Coded, Floats
 from penstock_server.mechanisms.delivery import Upload
 from penstock_server.mechanisms.protocol import Json, ReleaseWords
@@ -49,8 +57,13 @@ def read_apart(upload: Upload) -> tuple[Floats, Floats, Floats]:
     return coded[ESTIMATE], _matrix(coded, COVARIANCE), _matrix(coded, NOISE)
 
 
+def read_doubts(upload: Upload, *, apart: bool = False) -> Floats:
+    """(p,) what share of what rows tell of each coefficient hangs on few persons."""
+    return upload.coded(ANSWER, answer_schema(len(upload.part(ANSWER)), apart=apart))[DOUBT]
+
+
 def check_answer(coded: Coded) -> None:
-    """Terms in order, and a covariance that can be one.
+    """Terms in order, shares within 0 and 1, and a covariance that can be one.
 
     Raises:
         UploadRejected: naming the first thing that is not so.
@@ -58,6 +71,8 @@ def check_answer(coded: Coded) -> None:
     terms = len(coded[TERM])
     if not np.array_equal(coded[TERM], np.arange(1, terms + 1)):
         raise UploadRejected("the answer's terms are not in order")
+    if not ((coded[DOUBT] >= 0) & (coded[DOUBT] <= 1)).all():
+        raise UploadRejected("the answer's doubts are not all within 0 and 1")
     _check_covariance(coded[ESTIMATE], _matrix(coded, COVARIANCE))
 
 

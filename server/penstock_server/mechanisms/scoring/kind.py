@@ -51,8 +51,10 @@ class ScoringKind(MechanismKind[Scoring]):
             "the noise that the privacy mechanism added. A person's several rows count as if they "
             "were several persons'.",
             "A covariance is itself computed from noisy numbers. It holds a guess of what cutting "
-            "persons' parts to a bound loses, not more: where a column has long tails and persons "
-            "are few, an answer may be off by more than its interval says. An estimand of fewer "
+            "persons' parts to a bound loses, not more: where a column has long tails, an answer "
+            "may be off by more than its interval says. Answers that hang on few persons are "
+            "marked attenuated, or not held; what goes together with such a column may be off, "
+            "too, and is not marked for that. An estimand of fewer "
             "columns than another one of the same outcome, or of a subgroup, follows from the "
             "larger regression by what was released of the columns.",
         ], []

@@ -22,8 +22,8 @@ cox        .2    1.3   every fifth row has the event by the end of follow-up
 W is how many times as wide an interval is as one without noise. Where it is above
 :data:`~penstock.mechanisms.widths.MOST_WIDE`, answers are refused before anything is charged. Rarer
 events, missing rows, tails and correlated covariates only widen an interval further; what is
-planned depends on no row, so that the refusal tells of none. A forecast (:mod:`penstock.forecast`) says more, and from planning values
-of the study's own.
+planned depends on no row, so that the refusal tells of none. A forecast (:mod:`penstock.forecast`)
+says more, and from planning values of the study's own.
 """
 
 from __future__ import annotations
