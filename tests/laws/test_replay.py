@@ -363,11 +363,9 @@ def bare_margins(real: Any) -> Any:
 def bare_start(real: Any) -> Any:
     """A match begins where somebody is, or is not."""
 
-    def match(
-        model: Any, design: Any, coded: Any, present: Any, per_person: Any, *rest: Any
-    ) -> Any:
-        found = real(model, design, coded, present, per_person, *rest)
-        return found + 1e-9 * float(present[:per_person].sum())
+    def match(model: Any, inquiry: Any, noise: Any) -> Any:
+        first = inquiry.present[: inquiry.per_person]
+        return real(model, inquiry, noise) + 1e-9 * float(first.sum())
 
     return match
 

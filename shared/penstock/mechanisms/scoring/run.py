@@ -27,10 +27,9 @@ from penstock.mechanisms.scoring.answers import (
 )
 from penstock.mechanisms.scoring.plan import ScoringPlan
 from penstock.mechanisms.scoring.regressions import Regression
-from penstock.mechanisms.structured.matching import ask_outcome
+from penstock.mechanisms.structured.matching import Inquiry, ask_outcome
 from penstock.mechanisms.structured.outcomes.protocol import OutcomeModel
 from penstock.mechanisms.structured.run import Model, fit, make_persons
-from penstock.privacy.measurements import WholeSum
 from penstock.privacy.noise.sources import NoiseSource
 from penstock.questions.grammar import read_where
 from penstock.questions.terms import find_subgroup
@@ -119,23 +118,11 @@ class _Asking:
     def __init__(self) -> None:
         self.fits: list[Fit] = []
 
-    def __call__(
-        self,
-        model: OutcomeModel[R, F],
-        design: Array,
-        coded: Coded,
-        present: Bools,
-        per_person: int,
-        rounds: Sequence[WholeSum | None],
-        count: float,
-        noise: NoiseSource,
-        /,
-    ) -> Array:
-        given = (design, coded, present, per_person, rounds, count, noise)
-        matched = ask_outcome(model, *given, bent=True)
+    def __call__(self, model: OutcomeModel[R, F], inquiry: Inquiry, noise: NoiseSource, /) -> Array:
+        matched = ask_outcome(model, inquiry, noise, bent=True)
         self.fits.append(
             lambda taken, members, matrix: fit_regression(
-                model, matched, taken, members, matrix, count
+                model, matched, taken, members, matrix, inquiry.count
             )
         )
         return matched.theta
