@@ -42,14 +42,17 @@ Peers, on the declared coefficients of the same tables and seeds, are described 
 best of MST, AIM and the copula; ranks are by root mean square, 1 the best, over the tables where
 all were run. A coefficient that cannot be fitted in most copies counts as an error of 10.
 
-Runs can be cut off and gone on with; PENSTOCK_SEEDS says how many seeds (20 are asked for; a fifth
-where a release takes minutes), PENSTOCK_ONLY which cells (`structured+eps3,copula`). "Holds" is
-within two standard errors, which are over seeds; each figure says how many seeds it is from.
+A cell that is in no store here keeps the rows of the last record, with the commit where they were
+measured. Runs can be cut off and gone on with; PENSTOCK_SEEDS says how many seeds (20 are asked
+for; a fifth where a release takes minutes), PENSTOCK_ONLY which cells (`structured+eps3,copula`).
+"Holds" is within two standard errors, which are over seeds; each figure says how many seeds it is
+from.
 """
 
 from __future__ import annotations
 
 import math
+import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -77,18 +80,22 @@ from tests.studies.foreign_peers import can_run_smartnoise
 from tests.studies.foreign_real import read_table
 from tests.studies.foreign_tables import can_declare_products
 from tests.studies.lni import over_runs
-from tests.support.results import Row, at_most, write
+from tests.support.results import Row, at_most, read_rows, write
 
 from penstock.privacy.request import advised_delta
 
 Array = NDArray[np.float64]
 Found = dict[Cell, list[Answer]]
+Roots = dict[Cell, Row]
+"""Of each cell, the row of its declared coefficients' error."""
 
 DECLARED_REAL, DECLARED_MADE = {3.0: 1.2, 1.0: 2.5}, {3.0: 0.6, 1.0: 1.2}
 ENOUGH_EVENTS = 500
 ABOVE, BIAS, UNDECLARED, SLOPE = 0.02, 0.3, 1.0, 0.9
 SHARE, EVENTS, SURVIVAL = 0.03, 0.05, 0.03
 WIDTH = {3.0: 1.5, 1.0: 2.5}
+_DECLARED, _LOST = "declared, rms error in s.e., ", "lost to "
+_EVENTS = re.compile(r" \(\d+ events\)$")
 HAZARD = {(2500, 1.0): 0.014, (2500, 3.0): 0.009, (8000, 1.0): 0.006, (8000, 3.0): 0.005}
 
 
@@ -101,14 +108,34 @@ def run() -> Path:
     if jobs := list(list_missing(asked)):
         over_runs(keep_answer, jobs, "foreign", weight=_weight)
     cells = list_cells(only=())
-    kept = sorted(read_answers(list(cells)).items(), key=lambda found: found[0][1])
+    stored = sorted(read_answers(list(cells)).items(), key=lambda found: found[0][1])
     answers: Found = {cell: [] for cell in cells}
-    for (cell, _), answer in kept:
+    for (cell, _), answer in stored:
         answers[cell].append(answer)
     found = {cell: given for cell, given in answers.items() if given}
-    rows = [row for cell in found for row in _rows(cell, found)] + _influence_rows()
+    kept = _keep_rows([cell for cell in cells if cell not in found])
+    roots = {
+        cell: _rms(f"{_DECLARED}{cell}", given, "declared")
+        for cell, given in found.items()
+        if names_of(given, "declared")
+    }
+    for cell, recorded in kept.items():
+        for row in recorded:
+            if row.what.startswith(_DECLARED):
+                roots[cell] = row
+    rows = list[Row]()
+    for cell in cells:
+        rows += _rows(cell, found[cell], roots) if cell in found else kept.get(cell, [])
     note = (__doc__ or "").strip().replace("DECLARED", _products_declared())
-    return write("foreign", [*rows, *_rank_rows(found)], note)
+    return write("foreign", [*rows, *_influence_rows(), *_rank_rows(roots)], note)
+
+
+def _keep_rows(cells: Sequence[Cell]) -> dict[Cell, list[Row]]:
+    """What the last record says of cells that no store here has an answer of."""
+    recorded = [(_EVENTS.sub("", row.what), row) for row in read_rows("foreign")]
+    recorded = [(what, row) for what, row in recorded if not what.startswith(_LOST)]
+    found = {cell: [row for what, row in recorded if what.endswith(f", {cell}")] for cell in cells}
+    return {cell: rows for cell, rows in found.items() if rows}
 
 
 _SECONDS = {"maf": 8.0, "sliced-wasserstein": 10.0, "copula": 0.3, "mst": 40.0, "aim": 120.0}
@@ -129,8 +156,7 @@ def _products_declared() -> str:
 # -- rows of a cell --------------------------------------------------------------------------------
 
 
-def _rows(cell: Cell, found: Found) -> list[Row]:
-    answers = found[cell]
+def _rows(cell: Cell, answers: Sequence[Answer], roots: Roots) -> list[Row]:
     if cell.kind == "cohort":
         errors = [abs(one["hazard"]) for one in answers]
         target = HAZARD.get((cell.n, cell.epsilon))
@@ -138,24 +164,24 @@ def _rows(cell: Cell, found: Found) -> list[Row]:
     if cell.kind == "sites":
         return _site_rows(cell, answers)
     if cell.arm not in ("structured", "maf"):
-        return [_rms(f"declared, rms error in s.e., {cell}", answers, "declared")]
-    return _table_rows(cell, found)
+        return [_rms(f"{_DECLARED}{cell}", answers, "declared")]
+    return _table_rows(cell, answers, roots)
 
 
-def _table_rows(cell: Cell, found: Found) -> list[Row]:
-    answers, real = found[cell], not cell.n
+def _table_rows(cell: Cell, answers: Sequence[Answer], roots: Roots) -> list[Row]:
+    real = not cell.n
     events = float(np.mean([one["deaths"] for one in answers]))
     label = f"{cell} ({events:.0f} events)"
     scale = max(1.0, math.sqrt(ENOUGH_EVENTS / events))
     target = DECLARED_REAL[cell.epsilon] if real else DECLARED_MADE[cell.epsilon] * scale
     ours, whole = cell.arm == "structured", cell.kind == "table"
     peers = [
-        _root(given, "declared")
-        for other, given in found.items()
+        root.ours
+        for other, root in roots.items()
         if other.arm in PEERS and (other.table, other.n) == (cell.table, cell.n)
-        if (other.epsilon, other.kind) == (cell.epsilon, cell.kind)
+        if (other.epsilon, other.kind) == (cell.epsilon, cell.kind) and root.ours is not None
     ]
-    what = f"declared, rms error in s.e., {label}"
+    what = f"{_DECLARED}{label}"
     rows = [_rms(what, answers, "declared", target if ours and whole else None, peers)]
     if ours:
         share = ABOVE if real and whole and cell.epsilon == 3 else None
@@ -184,10 +210,6 @@ def _table_rows(cell: Cell, found: Found) -> list[Row]:
             Row(f"{name}, {label}", middle, None, count, limit, holds=holds, quartiles=spread)
         )
     return rows
-
-
-def _root(answers: Sequence[Answer], kind: str) -> float:
-    return math.sqrt(float(squares_of(answers, kind).mean()))
 
 
 def _rms(
@@ -288,22 +310,22 @@ def _influence_rows() -> list[Row]:
 # -- beside peers ----------------------------------------------------------------------------------
 
 
-def _rank_rows(found: Found) -> list[Row]:
+def _rank_rows(roots: Roots) -> list[Row]:
     """Mean ranks over the tables where every arm was run, and where ours is not the first."""
     rows = []
-    arms = [arm for arm in (*OURS, *PEERS) if any(cell.arm == arm for cell in found)]
-    for epsilon in sorted({cell.epsilon for cell in found}, reverse=True):
+    arms = [arm for arm in (*OURS, *PEERS) if any(cell.arm == arm for cell in roots)]
+    for epsilon in sorted({cell.epsilon for cell in roots}, reverse=True):
         ranks, lost = [], list[Row]()
         for name, n in [*((name, N) for name in FROZEN), *((name, 0) for name in REAL)]:
             cells = [Cell(name, n, epsilon, arm) for arm in arms]
-            if not all(cell in found for cell in cells) or len(arms) < 2:
+            if not all(cell in roots for cell in cells) or len(arms) < 2:
                 continue
-            roots = [_root(found[cell], "declared") for cell in cells]
-            ranks.append(rankdata(roots))
-            best = int(np.argmin(roots))
+            errors = np.array([roots[cell].ours for cell in cells], dtype=np.float64)
+            ranks.append(rankdata(errors))
+            best = int(np.argmin(errors))
             if arms[best] != "structured":
-                what = f"lost to {arms[best]}: declared, rms error in s.e., {cells[0]}"
-                lost.append(Row(what, roots[0], None, len(found[cells[0]]), peer=roots[best]))
+                what, runs = f"{_LOST}{arms[best]}: {_DECLARED}{cells[0]}", roots[cells[0]].n_runs
+                lost.append(Row(what, float(errors[0]), None, runs, peer=float(errors[best])))
         if not ranks:
             continue
         means, count = np.mean(ranks, axis=0), len(ranks)

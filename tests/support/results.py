@@ -29,6 +29,7 @@ class Row:
     ``quartiles``; ``target`` is what was to be reached,
     ``peer`` what somebody else's software gave in the same run, ``paper`` what a paper printed.
     ``holds`` says whether the target is met within two standard errors; None without a target.
+    ``commit`` is where it was measured, if not where the record was written.
     """
 
     what: str
@@ -40,6 +41,7 @@ class Row:
     paper: float | None = None
     holds: bool | None = None
     quartiles: tuple[float, float] | None = None
+    commit: str = ""
 
 
 def at_most(
@@ -75,6 +77,17 @@ def write(name: str, rows: Sequence[Row], note: str) -> Path:
     path = RESULTS / f"{name}.md"
     path.write_text(_markdown(record, rows))
     return path
+
+
+def read_rows(name: str) -> list[Row]:
+    """What was written last, each row with the commit where it was measured."""
+    path = RESULTS / f"{name}.json"
+    if not path.exists():
+        return []
+    record = json.loads(path.read_text())
+    return [
+        Row(**{**row, "commit": row.get("commit") or record["commit"]}) for row in record["rows"]
+    ]
 
 
 def run_named(known: Mapping[str, str], arguments: Sequence[str]) -> int:
@@ -123,8 +136,9 @@ def _markdown(record: dict[str, object], rows: Sequence[Row]) -> str:
     for r in rows:
         holds = {None: "", True: "yes", False: "**no**"}[r.holds]
         shown = _short(r.se) if r.quartiles is None else " – ".join(map(_short, r.quartiles))
+        at = f" ({r.commit})" if r.commit else ""
         cells = [_short(r.ours), shown, *(_short(v) for v in (r.target, r.peer, r.paper))]
-        lines.append(f"| {r.what} | {' | '.join(cells)} | {holds} | {r.n_runs} |")
+        lines.append(f"| {r.what} | {' | '.join(cells)} | {holds} | {r.n_runs}{at} |")
     lines += ["", f"Commit {record['commit']}, Python {record['python']}, {record['machine']}."]
     return "\n".join(lines) + "\n"
 

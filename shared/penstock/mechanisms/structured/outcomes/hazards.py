@@ -2,8 +2,9 @@ r"""Proportional hazards of a duration, with a piecewise constant baseline, and 
 
 The hazard of a person with design z in interval k of time is :math:`h_k e^{z·β}`, and that of
 being censored before the end :math:`c_k e^{z·γ}`. h and c follow from the released counts of
-times: as many events and censored times in each interval of the world as were counted; a corrects
-the counts of events by blocks. Who reaches the end of follow-up is event-free.
+times: as many events and censored times in each interval of the world as were counted; a moves
+events from one block to others, as scores say, and leaves how many there are. Who reaches the end
+of follow-up is event-free.
 
 *Scores* are those of the declared regression with coefficients b and baseline g:
 
@@ -56,13 +57,13 @@ _BLOCK_IMPORTANCE, _CENSORING_IMPORTANCE = 0.2, 0.1
 _PRIOR, _BEND_PRIOR, _CENSORING_PRIOR = 1.0, 0.3, 0.5
 """Sds of coefficients, of standardised columns."""
 
-_LEAST_ADJUSTED, _MOST_ADJUSTED, _LEAST_WHOLE = 0.02, 0.5, 0.005
+_LEAST_ADJUSTED, _MOST_ADJUSTED = 0.02, 0.5
 """Sd of a block's correction: what the noise of its counts is, within these."""
 
 _LEAST_AT_RISK, _LEAST_HAZARD = 0.01, 1e-12
 _NEWTON_ROUNDS, _SETTLED = 10, 1e-4
 _BASELINE_ROUNDS, _EVEN, _SLOW, _MOST_STEP, _SHARED = 60, 1e-6, 0.3, 1.0, 0.95
-_MOST, _MOST_LEAVING = 8.0, 0.95
+_MOST, _MOST_CORRECTED, _MOST_LEAVING = 8.0, 2.0, 0.95
 
 _ROWS_AT_ONCE = 1 << 12
 """Scored together: their numbers by interval stay in the processor's cache."""
@@ -189,13 +190,7 @@ class Survival(OutcomeModel[Reference, Courses | Divided]):
             adjusted,
             np.full(self.linear, _CENSORING_PRIOR),
         ]
-        found = np.diag(np.concatenate(sds) ** -2)
-        # All events together are known better than each block's.
-        blocks = slice(self.coefficients, self.coefficients + BLOCKS)
-        share = self._counted
-        whole = max(self._times.error / max(float(counted.sum()), 1e-9), _LEAST_WHOLE)
-        found[blocks, blocks] += np.outer(share, share) / whole**2
-        return found
+        return np.diag(np.concatenate(sds) ** -2)
 
     def importance(self, again: bool) -> Array:
         censoring = self._importance[: self.linear] * (0.0 if again else _CENSORING_IMPORTANCE)
@@ -206,12 +201,18 @@ class Survival(OutcomeModel[Reference, Courses | Divided]):
     def _of(self, theta: Array) -> tuple[Array, Array, Array]:
         """β, a by interval, and γ with zeros for bends."""
         width, linear = self.coefficients, self.linear
-        each = np.clip(theta[width : width + BLOCKS], -2.0, 2.0)
-        # Noise on logarithms would add events: by how much log Σ s·e^a is above Σ s·a.
+        each = np.clip(theta[width : width + BLOCKS], -_MOST_CORRECTED, _MOST_CORRECTED)
+        # All events together are those that were counted: blocks exchange some.
         risen = np.log(max(float(self._counted @ np.exp(each)), 1e-12))
-        own = (each - risen + self._counted @ each) @ self._blocks.T
+        own = (each - risen) @ self._blocks.T
         gamma = np.append(theta[width + BLOCKS :][:linear], np.zeros(width - linear))
         return theta[:width], own, gamma
+
+    def _exchange(self, theta: Array) -> Array:
+        """(blocks,) by how much all fall as one of them rises."""
+        each = theta[self.coefficients : self.coefficients + BLOCKS]
+        weights = self._counted * np.exp(np.clip(each, -_MOST_CORRECTED, _MOST_CORRECTED))
+        return np.asarray(weights / max(float(weights.sum()), 1e-12))
 
     def _weigh(self, theta: Array) -> Array:
         """How much larger hazards of both kinds are of each person, (2, N), or (2, k, N)."""
@@ -277,7 +278,8 @@ class Survival(OutcomeModel[Reference, Courses | Divided]):
             # Baselines follow the coefficients, so that the counts stay.
             parts.append(by_person - by_time.T @ _means(world.stays * own, design))
             if first:
-                parts.append(by_time.T @ self._blocks)
+                by_block, moved = by_time.T @ self._blocks, self._exchange(theta)
+                parts.append(by_block - by_block.sum(axis=1)[:, None] * moved)
         return np.column_stack(parts) / len(self._design)
 
     def _change(self, world: _World, first: bool) -> Change:
