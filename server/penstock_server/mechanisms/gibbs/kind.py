@@ -52,5 +52,7 @@ class GibbsKind(MechanismKind[Gibbs]):
             "added, both in the covariance that the site released; they cannot be told apart here.",
             "The covariance is itself computed from noisy numbers. It does not include bias: "
             "persons far from the rest, or with residuals far from 0, count for less than their "
-            "full weight, and of a survival model follow-up may end early.",
+            "full weight, and of a survival model follow-up may end early. Where a column loses "
+            "much of its spread by that, its answer is marked attenuated, or not held; an effect "
+            "that is no straight line, and is told as it is among most persons, is not marked.",
         ], []
