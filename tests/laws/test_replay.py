@@ -31,6 +31,7 @@ from tests.support.replayed import (
     reached,
 )
 
+from penstock.mechanisms.gibbs import preparation
 from penstock.mechanisms.gibbs import run as gibbs
 from penstock.mechanisms.gibbs.langevin import LABEL
 from penstock.mechanisms.parts import Part
@@ -370,6 +371,16 @@ def bare_start(real: Any) -> Any:
     return match
 
 
+def bare_doubts(real: Any) -> Any:
+    """What an answer hangs on is looked up in the rows."""
+
+    def find(plan: Any, posterior: Any, seen: Any, matrix: Any) -> Any:
+        found = real(plan, posterior, seen, matrix)
+        return np.abs(found - 1e-6 * float(np.asarray(posterior.weight)[0]))
+
+    return find
+
+
 def honest_progress(real: Any) -> Any:
     """Progress counts who is there."""
 
@@ -411,6 +422,10 @@ FAULTS: dict[str, tuple[str, Callable[[], AbstractContextManager[Any]]]] = {
     "an answer's count without noise": (
         "gibbs: mean, k = 1",
         replaced(gibbs, "summarise", bare_count),
+    ),
+    "a doubt that is of the rows": (
+        "gibbs: ols, k = 1",
+        replaced(preparation, "find_doubts", bare_doubts),
     ),
     "a gradient without noise": ("gibbs: ols, k = 1", replaced(gibbs, "descend", bare_gradient)),
     "a refit on somebody's rows": ("maf: full, k = 1", lambda: peeking_refits(tables, "rows")),
