@@ -31,6 +31,7 @@ from tests.support.replayed import (
     reached,
 )
 
+from penstock.mechanisms.gibbs import preparation
 from penstock.mechanisms.gibbs import run as gibbs
 from penstock.mechanisms.gibbs.langevin import LABEL
 from penstock.mechanisms.parts import Part
@@ -363,13 +364,21 @@ def bare_margins(real: Any) -> Any:
 def bare_start(real: Any) -> Any:
     """A match begins where somebody is, or is not."""
 
-    def match(
-        model: Any, design: Any, coded: Any, present: Any, per_person: Any, *rest: Any
-    ) -> Any:
-        found = real(model, design, coded, present, per_person, *rest)
-        return found + 1e-9 * float(present[:per_person].sum())
+    def match(model: Any, inquiry: Any, noise: Any) -> Any:
+        first = inquiry.present[: inquiry.per_person]
+        return real(model, inquiry, noise) + 1e-9 * float(first.sum())
 
     return match
+
+
+def bare_doubts(real: Any) -> Any:
+    """What an answer hangs on is looked up in the rows."""
+
+    def find(plan: Any, posterior: Any, seen: Any, matrix: Any) -> Any:
+        found = real(plan, posterior, seen, matrix)
+        return np.abs(found - 1e-6 * float(np.asarray(posterior.weight)[0]))
+
+    return find
 
 
 def honest_progress(real: Any) -> Any:
@@ -413,6 +422,10 @@ FAULTS: dict[str, tuple[str, Callable[[], AbstractContextManager[Any]]]] = {
     "an answer's count without noise": (
         "gibbs: mean, k = 1",
         replaced(gibbs, "summarise", bare_count),
+    ),
+    "a doubt that is of the rows": (
+        "gibbs: ols, k = 1",
+        replaced(preparation, "find_doubts", bare_doubts),
     ),
     "a gradient without noise": ("gibbs: ols, k = 1", replaced(gibbs, "descend", bare_gradient)),
     "a refit on somebody's rows": ("maf: full, k = 1", lambda: peeking_refits(tables, "rows")),

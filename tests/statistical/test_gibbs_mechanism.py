@@ -47,7 +47,7 @@ def planned(
 
 def answered(how: Plan, table: dict[str, Array], seed: int = 0) -> tuple[Array, Array]:
     rows = read(how.asked, table, np.ones(len(table["age"]), dtype=bool))
-    return answer(how, rows, SeededNoise(seed))
+    return answer(how, rows, SeededNoise(seed))[:2]
 
 
 def design(table: dict[str, Array]) -> Array:
@@ -136,10 +136,10 @@ def test_a_run_gives_one_part_of_the_public_shape(model: str) -> None:
     told = lambda done, total: steps.append((done, total))  # noqa: E731
     (part,) = run(how, encoding, x[:, None], present[:, None], SeededNoise(0), told)
     p = len(how.asked.answers)
-    names = ["term", "estimate", *(f"cov_{i + 1}" for i in range(p))]
+    names = ["term", "estimate", "doubt", *(f"cov_{i + 1}" for i in range(p))]
     assert (part.name, list(part.columns)) == ("answer", names)
     assert part.columns["term"].tolist() == list(range(1, p + 1))
-    covariance = np.column_stack([part.columns[name] for name in names[2:]]).astype(np.float64)
+    covariance = np.column_stack([part.columns[name] for name in names[3:]]).astype(np.float64)
     assert covariance == pytest.approx(covariance.T)
     assert np.linalg.eigvalsh(covariance).min() > 0
     assert steps == [(i + 1, how.schedule.steps) for i in range(how.schedule.steps)]
@@ -190,10 +190,30 @@ def test_degenerate_rows_have_a_finite_noisy_answer(
 ) -> None:
     how = planned(model, 60, epsilon, baseline, **settings)
     table, there = degenerate(kind, 60)
-    estimate, covariance = answer(how, read(how.asked, table, there), SeededNoise(0))
+    estimate, covariance, _ = answer(how, read(how.asked, table, there), SeededNoise(0))
     assert np.isfinite(estimate).all()
     assert np.isfinite(covariance).all()
     assert (np.diag(covariance) > 0).all()
+
+
+@pytest.mark.parametrize("model", [name for name in MODELS if name != "mean"])
+def test_rows_far_out_in_a_skewed_column_are_doubted_and_no_others(model: str) -> None:
+    """Of the two columns that are numbers one has a tail; over five seeds."""
+    n = 6000
+    how = planned(model, n, 3.0)
+    tailed = [term.column for term in how.asked.terms].index("age")
+    for seed in range(5):
+        table = simulate(n, np.random.default_rng(seed))
+        plain = answer(how, read(how.asked, table, np.ones(n, dtype=bool)), SeededNoise(seed))[2]
+        low, high = SCHEMA["age"].bounds
+        tail = low + 0.02 * (high - low) * np.random.default_rng(seed).lognormal(0.0, 1.2, n)
+        table["age"] = np.clip(tail, low, high)
+        found = answer(how, read(how.asked, table, np.ones(n, dtype=bool)), SeededNoise(seed))[2]
+        first = len(found) - how.asked.columns
+        assert ((found >= 0) & (found <= 1)).all()
+        assert plain[first:].max() < 0.35
+        assert found[first + tailed] > 0.5
+        assert np.delete(found, first + tailed).max() < 0.35
 
 
 @pytest.mark.parametrize(("model", "baseline"), BASELINES)
@@ -207,7 +227,7 @@ def test_no_posterior_bends_more_than_its_plan_says(
         answered(how, table, seed)  # raises if it does
     rows = read(how.asked, table, np.ones(500, dtype=bool))
     noise = SeededNoise(0)
-    _, _, posterior = pose_posterior(how, rows, summarise(how, rows, noise), noise)
+    posterior = pose_posterior(how, rows, summarise(how, rows, noise), noise).posterior
     with pytest.raises(InvalidEvent):
         check_smooth(how, replace(posterior, squared=100 * posterior.squared))
 
@@ -240,7 +260,7 @@ def misses(model: str, baseline: str, noisy: float = 1.0) -> Array:
     for seed in range(RUNS):
         table = simulate(4000, np.random.default_rng([seed, 11]))
         rows = read(how.asked, table, np.ones(4000, dtype=bool))
-        estimate, covariance = answer(how, rows, _Louder(1000 + seed, noisy))
+        estimate, covariance, _ = answer(how, rows, _Louder(1000 + seed, noisy))
         half = 1.6448536 * math.sqrt(covariance[-1, -1])
         found[seed] = abs(estimate[-1] - truth(model)) / half
     return found
@@ -316,7 +336,7 @@ def trial_errors(sites: int = 60) -> Array:
     for seed in range(sites):
         table = trial(4000, np.random.default_rng([seed, 12]))
         rows = read(how.asked, table, np.ones(4000, dtype=bool))
-        estimate, covariance = answer(how, rows, SeededNoise(2000 + seed))
+        estimate, covariance, _ = answer(how, rows, SeededNoise(2000 + seed))
         found[seed] = estimate[-1] - SHOCK, math.sqrt(covariance[-1, -1])
     return found
 

@@ -184,7 +184,7 @@ def interval(job: tuple[str, str, int, float, int]) -> tuple[float, float, float
     planned = plan(Gibbs(baseline=baseline), SCHEMA, n, privacy, [ESTIMANDS[model]])
     rows = read(planned.asked, table, np.ones(n, dtype=bool))
     noise = SeededNoise(3 * 10**6 + seed)
-    estimate, covariance = answer(planned, rows, noise)
+    estimate, covariance, _ = answer(planned, rows, noise)
     half = 1.6448536 * math.sqrt(covariance[-1, -1])
     hit = abs(estimate[-1] - truth(model)) <= half
     return float(hit), float(estimate[-1]) - fitted(model, table), half

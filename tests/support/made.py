@@ -145,6 +145,7 @@ def answer(terms: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
     covariance = 0.01 * (root @ root.T + np.eye(terms))
     covariance = (covariance + covariance.T) / 2
     found = {"term": np.arange(1.0, terms + 1), "estimate": rng.normal(0.3, 0.1, terms)}
+    found["doubt"] = np.linspace(0.0, 0.3, terms)
     return found | {f"cov_{i + 1}": covariance[:, i] for i in range(terms)}
 
 

@@ -5,13 +5,44 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.base.errors import UploadRejected
-from penstock.mechanisms.released import ANSWER, COVARIANCE, ESTIMATE, NOISE, TERM, answer_schema
+from penstock.mechanisms.released import (
+    ANSWER,
+    COVARIANCE,
+    DOUBT,
+    ESTIMATE,
+    NOISE,
+    TERM,
+    answer_schema,
+)
 from penstock.schema import LARGEST, Coded, Floats
 from penstock_server.mechanisms.delivery import Upload
+from penstock_server.mechanisms.protocol import Json, ReleaseWords
 
 ASYMMETRY = 1e-9
 """How far a covariance may be from symmetric and from positive semidefinite, in correlations: the
 rounding of the numbers that a site computes."""
+
+
+def name_release(heading: str, reproduce: str) -> ReleaseWords:
+    """The words for a release of coefficients and no table.
+
+    Args:
+        reproduce: how a reader comes to the report's numbers.
+    """
+    return ReleaseWords(
+        released="coefficients",
+        heading=heading,
+        size=_tell_size,
+        rows="",
+        counts="",
+        counts_by_site="",
+        counts_copies=False,
+        reproduce=reproduce,
+    )
+
+
+def _tell_size(site: Json) -> str:
+    return f"{site['rows']} {'coefficient' if site['rows'] == 1 else 'coefficients'}"
 
 
 def read_answer(upload: Upload) -> tuple[Floats, Floats]:
@@ -26,8 +57,13 @@ def read_apart(upload: Upload) -> tuple[Floats, Floats, Floats]:
     return coded[ESTIMATE], _matrix(coded, COVARIANCE), _matrix(coded, NOISE)
 
 
+def read_doubts(upload: Upload, *, apart: bool = False) -> Floats:
+    """(p,) what share of what rows tell of each coefficient hangs on few persons."""
+    return upload.coded(ANSWER, answer_schema(len(upload.part(ANSWER)), apart=apart))[DOUBT]
+
+
 def check_answer(coded: Coded) -> None:
-    """Terms in order, and a covariance that can be one.
+    """Terms in order, shares within 0 and 1, and a covariance that can be one.
 
     Raises:
         UploadRejected: naming the first thing that is not so.
@@ -35,6 +71,8 @@ def check_answer(coded: Coded) -> None:
     terms = len(coded[TERM])
     if not np.array_equal(coded[TERM], np.arange(1, terms + 1)):
         raise UploadRejected("the answer's terms are not in order")
+    if not ((coded[DOUBT] >= 0) & (coded[DOUBT] <= 1)).all():
+        raise UploadRejected("the answer's doubts are not all within 0 and 1")
     _check_covariance(coded[ESTIMATE], _matrix(coded, COVARIANCE))
 
 

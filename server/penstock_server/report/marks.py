@@ -1,10 +1,13 @@
-"""What tables hold of an effect, in words and numbers: of sites, and of what they say together."""
+"""What tables or answers hold of an effect, in words and numbers: of sites, and of what they say
+together."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from penstock.base.documents import Json
+from penstock_server.analysis.doubts import mark_doubt, pool_doubts
 from penstock_server.analysis.slopes import Mark, Slope, pool_slopes
 from penstock_server.report.axis import number_text
 
@@ -29,6 +32,13 @@ _MEANS = {
     "planted runs would tell.",
 }
 
+_DOUBTED = {
+    Mark.HELD: "",
+    Mark.ATTENUATED: " The estimate may be off by more than its interval says, to either side.",
+    Mark.UNSUPPORTED: " Hardly more than half of such intervals hold the truth. Ask for a spline "
+    "of the column, or give it narrower bounds where values beyond make no sense.",
+}
+
 
 def tell_held(found: Mapping[str, Slope], weights: Mapping[str, float]) -> Json | None:
     """What planted runs of the sites show of one effect; None where no site had any.
@@ -47,6 +57,32 @@ def tell_held(found: Mapping[str, Slope], weights: Mapping[str, float]) -> Json 
         **_numbers(whole),
         "text": _tell(whole, found),
         "sites": [{"site": site, **_numbers(slope)} for site, slope in found.items()],
+    }
+
+
+def tell_doubts(found: Mapping[str, float], weights: Mapping[str, float]) -> Json | None:
+    """What sites' answers to one question hang on; None where no site tells.
+
+    Args:
+        found: the share at each site that hangs on few persons; weights: as :func:`tell_held`.
+    """
+    if not found:
+        return None
+    whole = pool_doubts(found, weights)
+    mark = mark_doubt(whole)
+    text = (
+        f"{_begin(_WORDS[mark])}: of all that rows tell of it {whole:.0%} hangs on few persons who "
+        f"lie far out, and each person's part is cut to a bound.{_DOUBTED[mark]}"
+    )
+    marks = {site: mark_doubt(share) for site, share in found.items()}
+    nothing = Slope(math.nan, math.nan, math.nan, math.nan, math.nan, 0)
+    return {
+        **_numbers(nothing),
+        "mark": str(mark),
+        "text": text + (_list_others(marks) if len(found) > 1 else ""),
+        "sites": [
+            {"site": site, **_numbers(nothing), "mark": str(one)} for site, one in marks.items()
+        ],
     }
 
 
@@ -94,15 +130,18 @@ def _tell(whole: Slope, found: Mapping[str, Slope]) -> str:
             f"{number_text(whole.slope, 2)} came back (1 is all; standard error "
             f"{number_text(whole.slope_error, 2)}).{_MEANS[mark]}"
         )
-    others = {site: slope.mark for site, slope in found.items() if slope.mark is not Mark.HELD}
-    if len(found) > 1 and others:
-        listed = "; ".join(
-            f"{_WORDS[one]} at {', '.join(s for s, m in others.items() if m is one)}"
-            for one in Mark
-            if one in others.values()
-        )
-        text += f" By site: {listed}."
-    return text
+    marks = {site: slope.mark for site, slope in found.items()}
+    return text + (_list_others(marks) if len(found) > 1 else "")
+
+
+def _list_others(marks: Mapping[str, Mark]) -> str:
+    """Where it is not held, in a sentence; nothing if it is held everywhere."""
+    listed = "; ".join(
+        f"{_WORDS[one]} at {', '.join(s for s, m in marks.items() if m is one)}"
+        for one in Mark
+        if one is not Mark.HELD and one in marks.values()
+    )
+    return f" By site: {listed}." if listed else ""
 
 
 def _begin(word: str) -> str:

@@ -102,13 +102,34 @@ P = TypeVar("P", bound=Plan)
 
 
 @dataclass(frozen=True, slots=True)
+class Prospect:
+    """What a study expects of rows that nobody has seen, as far as answers' widths go by it.
+
+    Attributes:
+        shares: by column, of the rows that have its rarest level, or a duration's event.
+        filled: of a frame, that holds persons.
+    """
+
+    shares: tuple[tuple[str, float], ...] = ()
+    filled: float = 1.0
+
+    def share(self, column: str, otherwise: float) -> float:
+        """Of a column, or what stands for it where nothing is said."""
+        return dict(self.shares).get(column, otherwise)
+
+
+@dataclass(frozen=True, slots=True)
 class Asked(Generic[S]):
-    """The parts of a study that a mechanism has to know."""
+    """The parts of a study that a mechanism has to know.
+
+    No charge and no release depends on the prospect: by it what would be noise is refused.
+    """
 
     settings: S
     schema: Schema
     privacy: PrivacyRequest
     estimands: tuple[Estimand, ...] = ()
+    prospect: Prospect = Prospect()
 
 
 class Invertible(Protocol):

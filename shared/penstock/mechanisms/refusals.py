@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
-from penstock.base.errors import Hopeless
+from penstock.base.errors import Hopeless, Problem
 from penstock.mechanisms.memory import Memory
 from penstock.mechanisms.protocol import AnyMechanism, Asked, Plan, Settings
+from penstock.privacy.request import PrivacyRequest
 from penstock.schema import Schema
 
 
@@ -38,6 +39,14 @@ def refusals(
     needed = mechanism.memory(planned, asked.schema, dictionary, threads)
     if not within(needed, memory_gb):
         yield "memory", shortage(needed, planned.persons, memory_gb)
+
+
+def list_informal(privacy: PrivacyRequest) -> list[Problem]:
+    """What is wrong with a guarantee that is not formal, where no other is on offer."""
+    if privacy.guarantee == "formal":
+        return []
+    asked = privacy.guarantee
+    return [Problem("privacy.guarantee", "is not on offer here", value=asked, bound="formal")]
 
 
 def within(needed: Memory, memory_gb: float) -> bool:

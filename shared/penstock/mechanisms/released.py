@@ -26,9 +26,10 @@ ANSWER, PARTICLES, PATHS = "answer", "particles", "paths"
 """Names of parts that a release has once; those of tables are :func:`name_copy`'s,
 :func:`name_refit`'s, :func:`name_planted`'s and :func:`name_recovered`'s."""
 
-TERM, ESTIMATE, COVARIANCE, NOISE = "term", "estimate", "cov_{}", "noise_{}"
+TERM, ESTIMATE, DOUBT, COVARIANCE, NOISE = "term", "estimate", "doubt", "cov_{}", "noise_{}"
 """Columns of an answer: the coefficient's number from 1, in the order that the mechanism gives its
-terms; its value; a column of the covariance matrix; and of that part of it which is the
+terms; its value; what share of all that rows tell of it hangs on a few who lie far out, whom a
+mechanism cuts to a bound; a column of the covariance matrix; and of that part of it which is the
 mechanism's own, where it is told apart."""
 
 _NAME = re.compile(r"[a-z0-9]+([-/][a-z0-9]+)*")
@@ -235,10 +236,12 @@ def answer_schema(terms: int, *, apart: bool = False) -> Schema:
         apart: whether the mechanism's part of the covariance is told, too.
     """
     matrices = (COVARIANCE, NOISE) if apart else (COVARIANCE,)
-    names = (ESTIMATE, *(name.format(i + 1) for name in matrices for i in range(terms)))
+    names = (name.format(i + 1) for name in matrices for i in range(terms))
     return Schema(
         (
             Column(TERM, "integer", lower=0, upper=terms),
+            Column(ESTIMATE, "continuous", lower=-LARGEST, upper=LARGEST),
+            Column(DOUBT, "continuous", lower=0, upper=1),
             *(Column(name, "continuous", lower=-LARGEST, upper=LARGEST) for name in names),
         )
     )

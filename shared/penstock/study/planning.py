@@ -2,8 +2,9 @@
 
 They stand in the signed study, so that analyst and stewards forecast the same
 (:mod:`penstock.forecast`). They come from the literature and from experience, never from the sites'
-rows: a forecast from rows would tell of them. A mechanism does not see them, and nothing is charged
-or released by them. Each of them may be left out; what stands for it follows from the dictionary:
+rows: a forecast from rows would tell of them. Nothing is charged or released by them; answers that
+they show to be noise are refused before a charge. Each of them may be left out; what stands for it
+follows from the dictionary:
 
 ============  =====================================================================================
 of a column   where it is not said
@@ -140,6 +141,12 @@ class Planning:
     def effect(self, estimand: str) -> float:
         """What is expected of an estimand: 0 where nothing is said."""
         return dict(self.effects).get(estimand, 0.0)
+
+    def list_rarest(self) -> Pairs:
+        """By column, the share of the rows that have its rarest level, or a duration's event; of
+        those of which it is said."""
+        found = ((c.name, min(c.shares) if c.shares else c.events) for c in self.columns)
+        return tuple((name, share) for name, share in found if share is not None)
 
     def without(self, names: Sequence[str]) -> Planning:
         """The same, of a study that lacks these columns, which no estimand needs."""

@@ -17,7 +17,7 @@ from penstock.base.checks import SITE, SITE_BOUND, Checks, record, shown, unknow
 from penstock.base.documents import Json, JsonView
 from penstock.base.errors import InvalidInput, Problem
 from penstock.base.times import parse_time
-from penstock.mechanisms.protocol import Asked, Settings, settings_to_dict
+from penstock.mechanisms.protocol import Asked, Prospect, Settings, settings_to_dict
 from penstock.mechanisms.registry import MECHANISMS, Registry
 from penstock.privacy.request import PrivacyRequest
 from penstock.questions.estimands import Estimand, estimand_problems
@@ -103,7 +103,8 @@ class Study:
     @property
     def asked(self) -> Asked[Settings]:
         """The parts of it that its mechanism has to know."""
-        return Asked(self.mechanism, self.schema, self.privacy, self.estimands)
+        prospect = Prospect(self.planning.list_rarest(), self.planning.filled)
+        return Asked(self.mechanism, self.schema, self.privacy, self.estimands, prospect)
 
     def to_dict(self) -> Json:
         """The canonical JSON form; ε = ∞ (guarantee ``empirical``) is null.

@@ -7,6 +7,7 @@ from typing import Any
 from penstock.mechanisms import Gibbs
 from penstock.mechanisms.gibbs.settings import answer_terms
 from penstock.study.study import Study
+from penstock_server.mechanisms.doubted import describe_doubts
 from penstock_server.mechanisms.writing import SITE, describe_column
 
 Json = dict[str, Any]
@@ -31,6 +32,7 @@ def describe_answer(study: Study, mechanism: Gibbs, report: Json) -> Json:
         },
         "combining": ANSWER,
         "sites": report["sites"],
+        **describe_doubts(report),
     }
 
 
@@ -45,6 +47,8 @@ def _answer_columns(study: Study, mechanism: Gibbs) -> list[Json]:
         describe_column(SITE, "categorical", "site that answered"),
         describe_column("term", "categorical", f"coefficient; {last}"),
         describe_column("estimate", "continuous", of_model),
+        describe_column("doubt", "continuous", "share of what rows tell of it that hangs on few"),
+        describe_column("mark", "categorical", "held, attenuated or unsupported, by that"),
         describe_column("se", "continuous", "standard error: square root of the variance"),
         *(
             describe_column(f"cov_{i + 1}", "continuous", f"covariance with {term}")

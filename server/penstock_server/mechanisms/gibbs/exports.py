@@ -15,7 +15,8 @@ from penstock.base.files import replace_file
 from penstock.mechanisms import Gibbs
 from penstock.mechanisms.gibbs.settings import answer_terms
 from penstock.study.study import Study
-from penstock_server.mechanisms.answered import read_answer
+from penstock_server.analysis.doubts import mark_doubt
+from penstock_server.mechanisms.answered import read_answer, read_doubts
 from penstock_server.mechanisms.delivery import Upload
 from penstock_server.mechanisms.writing import SITE, csv_safe, write
 
@@ -29,10 +30,12 @@ def write_answers(
     records, tables = [], []
     for upload in uploads:
         estimates, covariance = read_answer(upload)
+        doubts = read_doubts(upload)
         records.append(
             {
                 "site": upload.site,
                 "estimates": dict(zip(terms, estimates.tolist(), strict=True)),
+                "doubts": dict(zip(terms, doubts.tolist(), strict=True)),
                 "covariance": covariance.tolist(),
             }
         )
@@ -40,6 +43,8 @@ def write_answers(
             SITE: pa.array([upload.site] * len(terms), pa.string()),
             "term": pa.array(terms, pa.string()),
             "estimate": estimates,
+            "doubt": doubts,
+            "mark": pa.array(map(mark_doubt, doubts), pa.string()),
             "se": np.sqrt(np.diagonal(covariance)),
         }
         columns |= {f"cov_{i + 1}": covariance[:, i] for i in range(len(terms))}

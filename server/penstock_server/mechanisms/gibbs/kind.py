@@ -9,26 +9,16 @@ from penstock.mechanisms.gibbs.models import POSINGS
 from penstock.mechanisms.released import ANSWER
 from penstock.questions.estimands import Estimand
 from penstock.schema import Coded
-from penstock_server.mechanisms.answered import check_answer
-from penstock_server.mechanisms.protocol import Json, MechanismKind, ReleaseWords, Results
-
-
-def _size(site: Json) -> str:
-    return f"{site['rows']} {'number' if site['rows'] == 1 else 'coefficients'}"
+from penstock_server.mechanisms.answered import check_answer, name_release
+from penstock_server.mechanisms.protocol import MechanismKind, Results
 
 
 class GibbsKind(MechanismKind[Gibbs]):
     """A Langevin chain's answer to the one question."""
 
-    words = ReleaseWords(
-        released="coefficients",
-        heading="Answer",
-        size=_size,
-        rows="",
-        counts="",
-        counts_by_site="",
-        counts_copies=False,
-        reproduce="Pull the sites' coefficients and pool the last term again: the same answers "
+    words = name_release(
+        "Answer",
+        "Pull the sites' coefficients and pool the last term again: the same answers "
         "give the same numbers.",
     )
 
@@ -62,5 +52,7 @@ class GibbsKind(MechanismKind[Gibbs]):
             "added, both in the covariance that the site released; they cannot be told apart here.",
             "The covariance is itself computed from noisy numbers. It does not include bias: "
             "persons far from the rest, or with residuals far from 0, count for less than their "
-            "full weight, and of a survival model follow-up may end early.",
+            "full weight, and of a survival model follow-up may end early. Where a column loses "
+            "much of its spread by that, its answer is marked attenuated, or not held; an effect "
+            "that is no straight line, and is told as it is among most persons, is not marked.",
         ], []

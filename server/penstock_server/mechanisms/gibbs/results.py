@@ -10,9 +10,10 @@ from penstock.mechanisms import Gibbs
 from penstock.study.study import Study
 from penstock.wire.messages import Copies
 from penstock_server.analysis.combine import SiteEstimate
+from penstock_server.analysis.doubts import Doubts
 from penstock_server.analysis.floor import variance_floor
 from penstock_server.analysis.refits import Measured
-from penstock_server.mechanisms.answered import read_answer
+from penstock_server.mechanisms.answered import read_answer, read_doubts
 from penstock_server.mechanisms.delivery import Upload
 from penstock_server.mechanisms.gibbs.codebook import describe_answer
 from penstock_server.mechanisms.gibbs.exports import write_answers
@@ -42,7 +43,8 @@ class GibbsResults:
         return {estimand.name: Measured(found, 0, None)}
 
     def summarise(self, upload: Upload) -> tuple[object, ...]:
-        return ()
+        """What the estimand hangs on."""
+        return (Doubts({self.study.estimands[0].name: float(read_doubts(upload)[-1])}),)
 
     def export(
         self, uploads: Callable[[], Iterator[Upload]], out: Path, copies: Copies

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from penstock.study.study import Study
+from penstock_server.mechanisms.doubted import describe_doubts
 from penstock_server.mechanisms.protocol import Json
 from penstock_server.mechanisms.writing import SITE, describe_column
 
@@ -33,6 +34,10 @@ def describe_answers(study: Study, report: Json) -> Json:
             ),
             describe_column("estimand", "categorical", "what asks for it, by name"),
             describe_column("estimate", "continuous", "coefficient scale"),
+            describe_column(
+                "doubt", "continuous", "share of what rows tell of it that hangs on few"
+            ),
+            describe_column("mark", "categorical", "held, attenuated or unsupported, by that"),
             describe_column("se", "continuous", "standard error: square root of the variance"),
             describe_column("se_noise", "continuous", "the mechanism's part of it"),
         ],
@@ -42,4 +47,5 @@ def describe_answers(study: Study, report: Json) -> Json:
         },
         "combining": _ANSWERS,
         "sites": report["sites"],
+        **describe_doubts(report),
     }

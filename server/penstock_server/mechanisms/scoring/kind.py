@@ -8,26 +8,16 @@ from penstock.mechanisms import Scoring
 from penstock.mechanisms.released import ANSWER
 from penstock.questions.estimands import Estimand
 from penstock.schema import Coded
-from penstock_server.mechanisms.answered import check_apart
-from penstock_server.mechanisms.protocol import Json, MechanismKind, ReleaseWords, Results
-
-
-def _size(site: Json) -> str:
-    return f"{site['rows']} {'coefficient' if site['rows'] == 1 else 'coefficients'}"
+from penstock_server.mechanisms.answered import check_apart, name_release
+from penstock_server.mechanisms.protocol import MechanismKind, Results
 
 
 class ScoringKind(MechanismKind[Scoring]):
     """Noisy scores' answers to what the study asks."""
 
-    words = ReleaseWords(
-        released="coefficients",
-        heading="Answers",
-        size=_size,
-        rows="",
-        counts="",
-        counts_by_site="",
-        counts_copies=False,
-        reproduce="Pull the sites' coefficients and pool those that are asked for again: the same "
+    words = name_release(
+        "Answers",
+        "Pull the sites' coefficients and pool those that are asked for again: the same "
         "answers give the same numbers.",
     )
 
@@ -61,8 +51,10 @@ class ScoringKind(MechanismKind[Scoring]):
             "the noise that the privacy mechanism added. A person's several rows count as if they "
             "were several persons'.",
             "A covariance is itself computed from noisy numbers. It holds a guess of what cutting "
-            "persons' parts to a bound loses, not more: where a column has long tails and persons "
-            "are few, an answer may be off by more than its interval says. An estimand of fewer "
+            "persons' parts to a bound loses, not more: where a column has long tails, an answer "
+            "may be off by more than its interval says. Answers that hang on few persons are "
+            "marked attenuated, or not held; what goes together with such a column may be off, "
+            "too, and is not marked for that. An estimand of fewer "
             "columns than another one of the same outcome, or of a subgroup, follows from the "
             "larger regression by what was released of the columns.",
         ], []

@@ -11,9 +11,10 @@ from penstock.mechanisms.scoring.regressions import find_places
 from penstock.study.study import Study
 from penstock.wire.messages import Copies
 from penstock_server.analysis.combine import SiteEstimate
+from penstock_server.analysis.doubts import Doubts
 from penstock_server.analysis.floor import variance_floor
 from penstock_server.analysis.refits import Measured
-from penstock_server.mechanisms.answered import read_apart
+from penstock_server.mechanisms.answered import read_apart, read_doubts
 from penstock_server.mechanisms.delivery import Upload
 from penstock_server.mechanisms.protocol import Json
 from penstock_server.mechanisms.scoring.codebook import describe_answers
@@ -55,7 +56,10 @@ class ScoringResults:
         return found
 
     def summarise(self, upload: Upload) -> tuple[object, ...]:
-        return ()
+        """What each estimand hangs on."""
+        doubts = read_doubts(upload, apart=True)
+        places = find_places(self.study.schema, self.study.estimands)
+        return (Doubts({name: float(doubts[at]) for name, at in places.items()}),)
 
     def export(
         self, uploads: Callable[[], Iterator[Upload]], out: Path, copies: Copies

@@ -14,16 +14,18 @@ from collections.abc import Mapping, Sequence
 
 from penstock.base.documents import Json
 from penstock.base.text import count_text
+from penstock.mechanisms.registry import MECHANISMS
 from penstock.questions.estimands import Estimand
 from penstock_server.analysis import pooling
 from penstock_server.analysis.combine import SiteEstimate
+from penstock_server.analysis.doubts import Doubts
 from penstock_server.analysis.robust import Checked
 from penstock_server.analysis.slopes import Held, Mark
 from penstock_server.mechanisms.registry import kind_of
 from penstock_server.report import phrases
 from penstock_server.report.axis import RATIO_DECIMALS, Scale, decimals_for, ratio
 from penstock_server.report.inputs import ReportInputs, SiteInput
-from penstock_server.report.marks import tell_held
+from penstock_server.report.marks import tell_doubts, tell_held
 from penstock_server.report.sandwich import tell_robust
 from penstock_server.report.section import Section
 
@@ -74,6 +76,7 @@ def _estimand(estimand: Estimand, inputs: ReportInputs) -> Json:
             _sentence(estimand, inputs, head, log, _size(total, good, inputs.delivered), len(good)),
             _subject(estimand, inputs, "for"),
             held,
+            "answers" if MECHANISMS.of(inputs.study.mechanism).answers else "tables",
         ),
         "held": held,
         "robust": _robust(estimand, inputs, weights),
@@ -87,13 +90,18 @@ def _estimand(estimand: Estimand, inputs: ReportInputs) -> Json:
 
 
 def _held(estimand: Estimand, inputs: ReportInputs, weights: Mapping[str, float]) -> Json | None:
-    """What the tables hold of it, each site's part as large as in what is pooled."""
+    """What the tables or answers hold of it, each site's part as large as in what is pooled."""
     slopes = {
         site.name: found.estimands[estimand.name]
         for site in inputs.delivered
         if (found := site.summary(Held)) is not None and estimand.name in found.estimands
     }
-    return tell_held(slopes, weights)
+    doubts = {
+        site.name: told.estimands[estimand.name]
+        for site in inputs.delivered
+        if (told := site.summary(Doubts)) is not None and estimand.name in told.estimands
+    }
+    return tell_held(slopes, weights) or tell_doubts(doubts, weights)
 
 
 def _robust(estimand: Estimand, inputs: ReportInputs, weights: Mapping[str, float]) -> Json | None:
@@ -107,12 +115,12 @@ def _robust(estimand: Estimand, inputs: ReportInputs, weights: Mapping[str, floa
     return tell_robust(found, weights, title=estimand.regression.title, refitted=refitted)
 
 
-def _mark_sentence(sentence: str, subject: str, held: Json | None) -> str:
-    """The answer, and what qualifies it; where tables hold nothing of it, no number is one."""
+def _mark_sentence(sentence: str, subject: str, held: Json | None, source: str) -> str:
+    """The answer, and what qualifies it; where its source holds nothing of it, no number is one."""
     if held is None or held["mark"] == Mark.HELD:
         return sentence
     if held["mark"] == Mark.UNSUPPORTED:
-        return f"No answer from these tables: {subject}. {held['text']}"
+        return f"No answer from these {source}: {subject}. {held['text']}"
     return f"{sentence} {held['text']}"
 
 

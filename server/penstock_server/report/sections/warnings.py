@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from penstock.base.documents import Json
 from penstock.base.text import count_text
+from penstock.mechanisms.registry import MECHANISMS
 from penstock_server.analysis import overlap, pooling, tails
 from penstock_server.analysis.overlap import Overlaps
 from penstock_server.analysis.ranges import Ranges, list_odd
@@ -60,8 +61,12 @@ def list_warnings(inputs: ReportInputs, estimands: Sequence[Json]) -> list[Json]
     if delivered:
         for code, text in kind_of(inputs.study).list_warnings():
             warn(code, "caution", text)
+    if MECHANISMS.of(inputs.study.mechanism).answers:
+        code, texts = "few-persons", _DOUBTED
+    else:
+        code, texts = "not-held", _MARKED
     for mark, (names, sites) in _marked(estimands).items():
-        warn("not-held", "caution", _MARKED[mark].format(", ".join(names)), sites)
+        warn(code, "caution", texts[mark].format(", ".join(names)), sites)
     narrow = [e for e in estimands if e["robust"] is not None and e["robust"]["warned"]]
     if narrow:
         warn("robust", "caution", _NARROW.format(", ".join(e["name"] for e in narrow)))
@@ -129,6 +134,13 @@ _MARKED = {
     "planted into the released models is too uncertain to say.",
 }
 
+_DOUBTED = {
+    Mark.UNSUPPORTED: "Hangs on few persons: {}. Half or more of what rows tell of it is of a few "
+    "who lie far out. Privacy hides just these, and the answer is off by more than its interval "
+    "says about as often as not: the number is no answer.",
+    Mark.ATTENUATED: "Hangs on few persons in part: {}. The answer may be off by more than its "
+    "interval says.",
+}
 
 _NARROW = (
     "Standard errors rest on a variance that the tables do not have: {}. Those that do not trust "

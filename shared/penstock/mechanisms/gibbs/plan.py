@@ -30,6 +30,7 @@ from penstock.mechanisms.gibbs.design import question
 from penstock.mechanisms.gibbs.langevin import Schedule
 from penstock.mechanisms.gibbs.posing import Question
 from penstock.mechanisms.gibbs.settings import Gibbs
+from penstock.mechanisms.refusals import list_informal
 from penstock.privacy.accounting.accountant import epsilon
 from penstock.privacy.calibration import smallest_scale
 from penstock.privacy.events import Event
@@ -310,14 +311,6 @@ def _check(
     problems = list(mechanism.problems(schema, estimands))
     if not persons >= 1:
         problems.append(Problem("persons", "too few", value=str(persons), bound="at least 1"))
-    if privacy.guarantee != "formal":
-        problems.append(
-            Problem(
-                "privacy.guarantee",
-                "is not one that a chain can give",
-                value=privacy.guarantee,
-                bound="formal",
-            )
-        )
+    problems += list_informal(privacy)
     if problems:
         raise InvalidInput("mechanism", problems)

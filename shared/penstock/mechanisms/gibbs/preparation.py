@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.mechanisms.gibbs.curvature import shrunk, symmetric
-from penstock.mechanisms.gibbs.plan import EXTRA, Plan, squared_bound
+from penstock.mechanisms.gibbs.plan import EXTRA, Plan, squared_bound, summary_norm
 from penstock.mechanisms.gibbs.posing import Loss, Rows, Standardised, Summaries
 from penstock.mechanisms.gibbs.posterior import Piecewise, Regression, weights
 from penstock.mechanisms.gibbs.sums import add_up
@@ -20,14 +20,33 @@ from penstock.privacy.noise.sources import NoiseSource
 Array = NDArray[np.float64]
 
 
+_LEAST_SQUARE = 1e-3
+"""Of a level that hardly anybody has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Posed:
+    """A posterior, and what was released to pose it.
+
+    Attributes:
+        curvature: (p, p) of the data at the start, the mean over persons; spread: norm of the noise
+            on it; doubts: (q,) of :func:`find_doubts`.
+    """
+
+    posterior: Loss
+    curvature: Array
+    spread: float
+    doubts: Array
+
+
 AFFORDED = 0.15
 """Of a typical curvature: the noise up to which rows of more count in full."""
 
 
 def pose_posterior(
     plan: Plan, rows: Rows, seen: Summaries, noise: NoiseSource, device: str = "cpu"
-) -> tuple[Array, float, Loss]:
-    """The data's curvature at the start, the norm of the noise on it, and the posterior."""
+) -> Posed:
+    """From the summaries, and a release of the curvature at the start."""
     asked, squared = plan.asked, squared_bound(plan.asked, plan.bound)
     x = np.where(rows.there[:, None], (rows.x - seen.centre) / seen.scale, 0.0)
     weight = weights(x, plan.bound) * rows.there
@@ -36,7 +55,8 @@ def pose_posterior(
         typical = curvature_cap(plan, posterior, seen, start=True)
         posterior = replace(posterior, ridge=asked.ridge * min(1.0, typical))
     if plan.curvature is None:  # a mean: every row counts as one
-        return np.eye(1) * seen.count / plan.persons, 0.0, _on(posterior, device)
+        known = np.eye(1) * seen.count / plan.persons
+        return Posed(_on(posterior, device), known, 0.0, np.zeros(0))
     cap, p = curvature_cap(plan, posterior, seen, start=True), plan.dimension
     matrix, events = release_curvature(
         plan, posterior, posterior.start, cap, plan.curvature, noise, start=True
@@ -45,8 +65,34 @@ def pose_posterior(
         posterior = _with_events(posterior, events)
     sd = plan.curvature.sd * cap * squared / plan.persons
     sd *= math.sqrt(1 + EXTRA**2) if asked.posing.counts_events else 1.0
+    doubts = find_doubts(plan, posterior, seen, matrix)
     matrix = drawn(plan, posterior, seen, matrix, sd)
-    return matrix, sd * math.sqrt(2 * p), _on(posterior, device)
+    return Posed(_on(posterior, device), matrix, sd * math.sqrt(2 * p), doubts)
+
+
+def find_doubts(plan: Plan, posterior: Loss, seen: Summaries, matrix: Array) -> Array:
+    r"""(q,) how much of each column's spread is lost because rows far out count for less.
+
+    With H the released curvature at the start, where rows hardly differ in how much they bend, h
+    its entry of the baseline, v the mean square that the column has if all rows count in full (1,
+    or of a rare level less) and e the sd of the noise on that, in units of it,
+
+    .. math:: 1 - \frac{H_{jj}}{h \, v_j (1 + e_j)}
+
+    within 0 and 1: noise may have made a long tail look like none. A function of what was released.
+    Rows far out in a skewed column decide what a regression says of it, and count for less here.
+    """
+    q = plan.asked.columns
+    numeric = np.asarray(plan.asked.numeric, dtype=np.bool_)
+    rare = np.clip((1 - seen.centre**2) / seen.scale**2, _LEAST_SQUARE, 1.0)
+    full = np.where(numeric, 1.0, rare)
+    sd = summary_norm(plan.asked) * plan.summaries.sd / seen.count
+    unsure = sd * np.sqrt(1 + 4 * seen.centre**2) / seen.scale**2
+    own = np.diag(matrix)
+    first = own[:1] if isinstance(posterior, Regression) else own[: len(own) - q]
+    base = max(float(first.sum()), 1e-9)
+    kept = own[len(own) - q :] / (base * full * (1 + np.where(numeric, unsure, 0.0)))
+    return np.asarray(np.clip(1 - kept, 0.0, 1.0))
 
 
 def _on(posterior: Loss, device: str) -> Loss:

@@ -79,7 +79,7 @@ def run(
     device: str = "cpu",
     threads: int = 1,
 ) -> Iterator[Part]:
-    """The answer, as one part: columns ``term``, ``estimate``, ``cov_1`` … ``cov_p``.
+    """The answer, as one part: columns ``term``, ``estimate``, ``doubt``, ``cov_1`` … ``cov_p``.
 
     ``term`` numbers them from 1, in the order of
     :func:`penstock.mechanisms.gibbs.settings.answer_terms`. Relation: zero-out with public n;
@@ -99,12 +99,13 @@ def run(
         )
         raise InvalidInput("run", [problem])
     coded = encoding.decode(rows.reshape(-1, encoding.d))
-    estimate, covariance = answer(
+    estimate, covariance, doubts = answer(
         plan, read(plan.asked, coded, present.reshape(-1)), noise, progress, device
     )
     columns: dict[str, NDArray[np.generic]] = {
         "term": np.arange(1.0, len(estimate) + 1),
         "estimate": estimate,
+        "doubt": doubts,
     }
     columns |= {f"cov_{i + 1}": covariance[:, i] for i in range(len(estimate))}
     yield Part(ANSWER, columns)
@@ -116,11 +117,13 @@ def answer(
     noise: NoiseSource,
     progress: Progress | None = None,
     device: str = "cpu",
-) -> tuple[Array, Array]:
-    """Coefficients (p,) and covariance (p, p) on the reporting scale."""
+) -> tuple[Array, Array, Array]:
+    """Coefficients (p,) and covariance (p, p) on the reporting scale; and what share of all that
+    rows tell of each, in [0, 1], lies too far out to count."""
     seen = summarise(plan, rows, noise)
     plan = narrowed(plan, seen.count)
-    curvature, spread, posterior = pose_posterior(plan, rows, seen, noise, device)
+    posed = pose_posterior(plan, rows, seen, noise, device)
+    curvature, spread, posterior = posed.curvature, posed.spread, posed.posterior
     check_smooth(plan, posterior)
     how = preconditioner(posterior, curvature, spread) if plan.preconditioned else None
 
@@ -153,7 +156,8 @@ def answer(
         block[1:, 1:] = covariance[first:, first:]
         covariance = block
     matrix, shift = reporting(plan.asked, seen.centre, seen.scale, seen.outcome)
-    return matrix @ estimate + shift, matrix @ covariance @ matrix.T
+    doubts = np.append(np.zeros(len(matrix) - plan.asked.columns), posed.doubts)
+    return matrix @ estimate + shift, matrix @ covariance @ matrix.T, doubts
 
 
 def check_smooth(plan: Plan, posterior: Posterior) -> None:

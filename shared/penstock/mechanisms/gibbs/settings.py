@@ -38,7 +38,7 @@ class Gibbs:
         baseline: of a survival model: ``piecewise`` exponential or ``weibull``.
         pieces: intervals of a piecewise baseline, of equal length within the public follow-up.
 
-    An answer whose interval is planned, from public numbers, to be more than ten times as wide as
+    An answer whose interval is planned, from public numbers, to be more than five times as wide as
     one without noise is refused by sites before a charge: :mod:`penstock.mechanisms.gibbs.worth`.
 
     Raises:

@@ -17,22 +17,21 @@ and the width is compared with that of an analysis without noise,
 
 .. math:: W = \sqrt{\frac{V_{\text{noise}} + V_{\text{sampling}}}{V_{\text{sampling}}}}
 
-for the term that is asked about. Where W is above :data:`MOST_WIDE`, an interval would be more than
-ten times as wide as the real one: such an answer is refused before anything is charged. Rarer
-events, missing rows and correlated covariates only widen it further; what is planned depends on no
-row, so that the refusal tells of none.
+for the term that is asked about. Where W is above :data:`~penstock.mechanisms.widths.MOST_WIDE`,
+the answer is refused before anything is charged. Rarer events, missing rows and correlated
+covariates only widen it further; what is planned depends on no row, so that the refusal tells of
+none.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from penstock.base.errors import Hopeless
 from penstock.mechanisms.gibbs.curvature import definite, share_of_start
 from penstock.mechanisms.gibbs.langevin import Ended, carried
 from penstock.mechanisms.gibbs.plan import (
@@ -44,7 +43,7 @@ from penstock.mechanisms.gibbs.plan import (
 )
 from penstock.mechanisms.gibbs.posing import SHARE, Expected
 from penstock.mechanisms.gibbs.settings import Gibbs
-from penstock.privacy.accounting.accountant import epsilon
+from penstock.mechanisms.widths import refuse_wide
 from penstock.privacy.measurements import WholeSum
 from penstock.privacy.request import PrivacyRequest
 from penstock.questions.estimands import Estimand
@@ -52,12 +51,7 @@ from penstock.schema import Schema
 
 Array = NDArray[np.float64]
 
-MOST_WIDE = 10.0
-"""W, above which an answer is refused."""
-
 _ROOT = math.sqrt(2 * math.pi)
-
-_MOST_PERSONS, _LEAST_SCALE = 1 << 40, 1e-4
 
 
 def require_worth(
@@ -67,7 +61,7 @@ def require_worth(
     privacy: PrivacyRequest,
     estimands: Sequence[Estimand],
 ) -> None:
-    """Refuse an answer whose planned width is above :data:`MOST_WIDE`; reads no row.
+    """Refuse an answer that is planned to be too wide; reads no row.
 
     Args:
         found: the plan of all that follows.
@@ -75,26 +69,11 @@ def require_worth(
     Raises:
         Hopeless: says which ε, or how many persons, would do.
     """
-    width, persons = planned_width(found), found.persons
-    if width <= MOST_WIDE:
-        return
 
-    def wide(persons: int, scale: float) -> bool:
-        other = at_scale(mechanism, schema, persons, estimands, scale)
-        return planned_width(other) > MOST_WIDE
+    def made(persons: int, scale: float) -> Plan:
+        return at_scale(mechanism, schema, persons, estimands, scale)
 
-    def cost(scale: float) -> float:
-        return epsilon(at_scale(mechanism, schema, persons, estimands, scale).events, privacy.delta)
-
-    scale = _enough(lambda scale: wide(persons, scale), found.scale)
-    more = "no ε would do" if scale is None else f"ask for an ε of at least {_up(cost(scale)):g}"
-    raise Hopeless(
-        "the answer would be noise: its interval, planned from public numbers, is so many times as"
-        " wide as one without noise",
-        value=f"{width:.3g} times with {persons} persons at ε = {privacy.epsilon:g}",
-        bound=f"at most {MOST_WIDE:g} times",
-        remedy=f"{more}, or ask sites of at least {_persons(wide, found):.6g} persons",
-    )
+    refuse_wide(found, privacy, planned_width, made)
 
 
 def planned_width(of: Plan) -> float:
@@ -152,33 +131,3 @@ def _released_hazard(of: Plan) -> float:
     above = (events - sd) / sd
     expected = sd + sd * (above * float(ndtr(above)) + math.exp(-above * above / 2) / _ROOT)
     return j * min(expected / lived, 20.0)
-
-
-def _enough(wide: Callable[[float], bool], scale: float) -> float | None:
-    """Nearly the largest scale of noise that is not too wide; None where the least one is."""
-    low, high = _LEAST_SCALE, scale
-    if wide(low):
-        return None
-    while high / low > 1.01:
-        middle = math.sqrt(low * high)
-        low, high = (low, middle) if wide(middle) else (middle, high)
-    return low
-
-
-def _persons(wide: Callable[[int, float], bool], found: Plan) -> float:
-    """Nearly the least number of persons, of whom a plan of this scale is not too wide."""
-    low = high = found.persons
-    while wide(high, found.scale):
-        low, high = high, 2 * high
-        if high > _MOST_PERSONS:
-            return math.inf
-    while high - low > max(1, low // 100):
-        middle = (low + high) // 2
-        low, high = (middle, high) if wide(middle, found.scale) else (low, middle)
-    return _up(high)
-
-
-def _up(value: float) -> float:
-    """To two digits, never below."""
-    unit = 10.0 ** (math.floor(math.log10(value)) - 1)
-    return float(f"{math.ceil(value / unit * (1 - 1e-12)) * unit:.2g}")

@@ -15,6 +15,16 @@ score in the world beside the information there,
 (Huber 1967; White 1980): the counted distribution of an outcome has the dispersion of the rows,
 so that a count's standard error is not that of a Poisson law. D is of the world, where an
 outcome's spread depends on persons as its model says.
+
+*Doubt* is what share of a coefficient's squared influences
+
+.. math:: h_i = W_{ss}^{-1} u_i
+
+few persons of the world have: those furthest out, :data:`FEW` of all, or of as many fewer as have a
+rare event. It is a function of what was released. Where the few have much of it, clipping them
+moves the answer by more than its covariance guesses, and the released counts hardly know them:
+intervals held the truth in .95 where it was below .2, .91 up to .3, .7 up to .4 and .6 beyond
+(eleven tables of ``tests/studies/foreign_real.py``, 700 to 4 000 rows, ε = 1 and 3, eight seeds).
 """
 
 from __future__ import annotations
@@ -32,6 +42,14 @@ from penstock.mechanisms.structured.matching import Matched
 from penstock.mechanisms.structured.outcomes.protocol import Imagined, OutcomeModel, Referred
 from penstock.mechanisms.structured.regressors import Design
 
+FEW = 1 / 200
+"""Of all persons, who are few."""
+
+_TELLING = 6.0
+"""Times what a person tells: below 1 where the event is rare, and fewer have all there is."""
+
+_LEAST_SQUARE = 1e-300
+
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 R = TypeVar("R", bound=Referred)
@@ -40,26 +58,28 @@ F = TypeVar("F", bound=Imagined)
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Coefficients (q,) with the covariances (q, q) of their noise and of sampling."""
+    """Coefficients (q,) with the covariances (q, q) of their noise and of sampling, and the doubt
+    (q,) in [0, 1] about each."""
 
     coefficients: Array
     noise: Array
     sampling: Array
-
-    def turn(self, matrix: Array) -> Answer:
-        """Of sums of them; matrix: (m, q)."""
-        noise, sampling = (matrix @ each @ matrix.T for each in (self.noise, self.sampling))
-        return Answer(matrix @ self.coefficients, noise, sampling)
+    doubt: Array
 
 
 def fit_regression(
-    model: OutcomeModel[R, F], matched: Matched, taken: Bools, members: Array, count: float
+    model: OutcomeModel[R, F],
+    matched: Matched,
+    taken: Bools,
+    members: Array,
+    matrix: Array,
+    count: float,
 ) -> Answer:
-    """Of all linear columns of the design; what is not taken is 0.
+    """Sums of the coefficients of all linear columns of the design; what is not taken is 0.
 
     Args:
         taken: (linear,) columns that it has; members: (N,) 1 of quasi-random persons it is of.
-        count: rows, as released.
+        matrix: (q, linear) of the sums; count: rows, as released.
 
     Raises:
         ValueError: rows were not asked for the declared coefficients.
@@ -85,11 +105,24 @@ def fit_regression(
     sampling = np.zeros((linear, linear))
     shrunk, own = _root(known[within]), _root(matched.tails.turn(known)[within])
     sampling[within] = own @ (shrunk @ spread @ shrunk) @ own / count
+    follows = matrix @ follows
+    influences = matrix[:, taken] @ np.linalg.inv(known[within])
+    weights = chances[:, 0] * np.tile(seen.world.complete, len(vectors) // len(members))
+    few = FEW * min(1.0, _TELLING * model.inform(theta))
     return Answer(
-        reference.coefficients[:linear] + follows @ (matched.coefficients - whole),
+        matrix @ reference.coefficients[:linear] + follows @ (matched.coefficients - whole),
         follows @ matched.covariance @ follows.T,
-        sampling,
+        matrix @ sampling @ matrix.T,
+        np.array([_share_few(vectors @ each, weights, few) for each in influences]),
     )
+
+
+def _share_few(influence: Array, weights: Array, few: float) -> float:
+    """The share of the weighted sum of squares that the largest ones have, of so few of all."""
+    squares = influence**2
+    order = np.argsort(-squares)
+    upto, total = np.cumsum(weights[order]), np.cumsum((weights * squares)[order])
+    return float(np.interp(few * upto[-1], upto, total) / max(total[-1], _LEAST_SQUARE))
 
 
 def _see(model: OutcomeModel[R, F], taken: Bools, members: Array) -> OutcomeModel[R, F]:

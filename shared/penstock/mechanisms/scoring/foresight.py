@@ -5,62 +5,58 @@ entries that are asked for. With a row's information v and n·k rows, of standar
 are uncorrelated, a coefficient's noise and its sampling error are
 
 .. math:: \frac{σ C}{n k v},\qquad \frac{1}{\sqrt{n k v}},\qquad
-          W = \sqrt{1 + \frac{(σ C)^2}{n k v}},\qquad C = c \sqrt{q + 1}
+          W = \sqrt{1 + \frac{(σ C)^2}{n k v}},\qquad C = c \, r (q + 1)^{.85}
 
-with q coefficients that are asked for of the outcome, and *planning values* v and c, what hardly a
-row's residual exceeds:
+with q coefficients that are asked for of the outcome, *planning values* v and c, and r how much
+further out than three sds the rarest level lies that is asked for, √((1 - s)/s)/3 of a share s:
 
 =========  ====  ====  ===========================================================================
 model      v     c     with
 =========  ====  ====  ===========================================================================
-ols        1     3     residuals in units of their spread
-poisson    1     3     a mean of 1
-logistic   .16   .9    every fifth row has it
-cox        .2    1.3   every fifth row has the event by the end of follow-up
+ols        1     4.5   residuals in units of their spread
+poisson    1     5.2   a mean of 1
+logistic   .16   .8    every fifth row has it
+cox        .2    1.15  every fifth row has the event by the end of follow-up
 =========  ====  ====  ===========================================================================
 
+c and the power of q + 1 (a norm's would be ½) are measured: noise on the counts of columns, on
+their moments and on curvatures is in an answer, too. On 98 cells of simulated cohorts (four models,
+400 to 3 000 rows, ε from .5 to 3, 3 to 12 coefficients), to which they were fitted, W is within
+25 % of the median interval in .63; on 84 of real tables, to which they were not, in .70 (quartiles
+of the ratio .85 and 1.12). Where ε is so small that counts show hardly a column's spread an
+interval may even be far too narrow: W of such linear and Poisson models is 4.8 and more.
+
 W is how many times as wide an interval is as one without noise. Where it is above
-:data:`MOST_WIDE`, answers are refused before anything is charged. Rarer events, missing rows, tails
-and correlated covariates only widen an interval further; what is planned depends on no row, so that
-the refusal tells of none. A forecast (:mod:`penstock.forecast`) says more, and from planning values
-of the study's own.
+:data:`~penstock.mechanisms.widths.MOST_WIDE`, answers are refused before anything is charged. What
+a study says of events, of an outcome's and of asked columns' levels, and of its frame
+(:mod:`penstock.study.planning`) stands in place of a fifth, of levels that are not rare, and of a
+full frame. Missing rows, tails and correlated covariates only widen an interval further; what is
+planned depends on no row, so that the refusal tells of none. A forecast (:mod:`penstock.forecast`)
+says more.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
 
-from penstock.base.errors import Hopeless
+from penstock.mechanisms.protocol import Asked, Prospect
 from penstock.mechanisms.scoring.plan import ScoringPlan, plan_at
 from penstock.mechanisms.scoring.settings import Scoring
 from penstock.mechanisms.structured.declared import Drawn
 from penstock.mechanisms.structured.interactions import count_columns
 from penstock.mechanisms.structured.matching import EXPLORED
 from penstock.mechanisms.structured.plan import list_counted
-from penstock.privacy.accounting.accountant import epsilon
-from penstock.privacy.request import PrivacyRequest
-from penstock.questions.estimands import Estimand
-from penstock.schema import Schema
+from penstock.mechanisms.widths import refuse_wide
 
-MOST_WIDE = 10.0
-"""W, above which answers are refused."""
-
-_PLANNED = {"ols": (1.0, 3.0), "poisson": (1.0, 3.0), "logistic": (0.16, 0.9), "cox": (0.2, 1.3)}
-_OTHERS = (0.16, 3.0)
+_PLANNED = {"ols": (1.0, 4.5), "poisson": (1.0, 5.2), "logistic": (0.16, 0.8), "cox": (0.2, 1.15)}
+_OTHERS = (0.16, 5.2)
 """v and c; of a model that is not listed the worst of them."""
 
-_MOST_PERSONS, _LEAST_SCALE = 1 << 40, 1e-4
+_POWER, _SHARE, _REACHED, _LEAST_SHARE = 0.85, 0.2, 3.0, 1e-6
 
 
-def require_worth(
-    found: ScoringPlan,
-    mechanism: Scoring,
-    schema: Schema,
-    privacy: PrivacyRequest,
-    estimands: Sequence[Estimand],
-) -> None:
-    """Refuse answers of which one's planned width is above :data:`MOST_WIDE`; reads no row.
+def require_worth(found: ScoringPlan, asked: Asked[Scoring]) -> None:
+    """Refuse answers of which one is planned to be too wide; reads no row.
 
     Args:
         found: the plan of all that follows.
@@ -68,75 +64,43 @@ def require_worth(
     Raises:
         Hopeless: says which ε, or how many persons, would do.
     """
-    width, persons = planned_width(found), found.persons
-    if width <= MOST_WIDE:
-        return
 
-    def wide(persons: int, scale: float) -> bool:
-        return planned_width(plan_at(mechanism, schema, persons, estimands, scale)) > MOST_WIDE
+    def made(persons: int, scale: float) -> ScoringPlan:
+        return plan_at(asked.settings, asked.schema, persons, asked.estimands, scale)
 
-    def cost(scale: float) -> float:
-        return epsilon(plan_at(mechanism, schema, persons, estimands, scale).events, privacy.delta)
+    def width(of: ScoringPlan) -> float:
+        return planned_width(of, asked.prospect)
 
-    scale = _enough(lambda scale: wide(persons, scale), found.scale)
-    more = "no ε would do" if scale is None else f"ask for an ε of at least {_up(cost(scale)):g}"
-    raise Hopeless(
-        "the answers would be noise: an interval, planned from public numbers, is so many times as"
-        " wide as one without noise",
-        value=f"{width:.3g} times with {persons} persons at ε = {privacy.epsilon:g}",
-        bound=f"at most {MOST_WIDE:g} times",
-        remedy=f"{more}, or ask sites of at least {_persons(wide, found):.6g} persons, or ask for "
-        "fewer coefficients",
-    )
+    refuse_wide(found, asked.privacy, width, made, also="ask for fewer coefficients")
 
 
-def planned_width(of: ScoringPlan) -> float:
+def planned_width(of: ScoringPlan, prospect: Prospect = Prospect()) -> float:
     """The largest W of the formula above over outcomes; at least 1, and finite."""
-    return max(_width(of, outcome) for outcome in of.outcomes)
+    return max(_width(of, outcome, prospect) for outcome in of.outcomes)
 
 
-def _width(of: ScoringPlan, outcome: Drawn) -> float:
+def _width(of: ScoringPlan, outcome: Drawn, prospect: Prospect) -> float:
     information, reach = _PLANNED.get(outcome.regression, _OTHERS)
-    last = of.rounds_of(outcome)[EXPLORED:]
+    share = min(max(prospect.share(outcome.column, _SHARE), _LEAST_SHARE), 1.0)
+    if outcome.lasting:
+        information *= share / _SHARE
+    elif outcome.regression == "logistic":
+        information *= share * (1 - share) / (_SHARE * (1 - _SHARE))
+    # Of the last rounds the first one asks for curvatures alone.
+    last = of.rounds_of(outcome)[EXPLORED + 1 :]
     # Each outcome has a release of its own in every round.
     sigma = 1 / math.sqrt(sum(1 / each.sd**2 for each in last))
-    longest = reach * math.sqrt(_count_asked(of, outcome) + 1)
-    rows = of.persons * of.rows
-    return math.sqrt(1 + (sigma * longest) ** 2 / (rows * information))
+    shares = [prospect.share(name, 1.0) for name in outcome.terms]
+    rarest = max(min(shares, default=1.0), _LEAST_SHARE)
+    further = max(1.0, math.sqrt((1 - rarest) / rarest) / _REACHED)
+    longest = reach * further * (_count_asked(of, outcome) + 1) ** _POWER
+    rows = of.persons * of.rows * prospect.filled
+    return math.sqrt(1 + (sigma * longest) ** 2 / (rows * max(information, _LEAST_SHARE)))
 
 
 def _count_asked(of: ScoringPlan, outcome: Drawn) -> int:
     """Columns of the design whose coefficients are asked for."""
     grids = list_counted(of.schema, of.outcomes)
-    mains = [max(len(g.column.levels) - 1, 1) for g in grids if g.column.name in outcome.terms]
+    asked = [g.column for g in grids if g.column.name in outcome.terms]
+    mains = [len(c.levels) - 1 if c.kind == "categorical" else 1 for c in asked]
     return sum(mains) + count_columns(grids, [e for e in outcome.extras if e.asked])
-
-
-def _enough(wide: Callable[[float], bool], scale: float) -> float | None:
-    """Nearly the largest scale of noise that is not too wide; None where the least one is."""
-    low, high = _LEAST_SCALE, scale
-    if wide(low):
-        return None
-    while high / low > 1.01:
-        middle = math.sqrt(low * high)
-        low, high = (low, middle) if wide(middle) else (middle, high)
-    return low
-
-
-def _persons(wide: Callable[[int, float], bool], found: ScoringPlan) -> float:
-    """Nearly the least number of persons, of whom a plan of this scale is not too wide."""
-    low = high = found.persons
-    while wide(high, found.scale):
-        low, high = high, 2 * high
-        if high > _MOST_PERSONS:
-            return math.inf
-    while high - low > max(1, low // 100):
-        middle = (low + high) // 2
-        low, high = (middle, high) if wide(middle, found.scale) else (low, middle)
-    return _up(high)
-
-
-def _up(value: float) -> float:
-    """To two digits, never below."""
-    unit = 10.0 ** (math.floor(math.log10(value)) - 1)
-    return float(f"{math.ceil(value / unit * (1 - 1e-12)) * unit:.2g}")

@@ -59,7 +59,7 @@ class _Mechanism(Mechanism[Scoring, "ScoringPlan"]):
         """Refuse answers that :mod:`penstock.mechanisms.scoring.foresight` plans to be noise."""
         from penstock.mechanisms.scoring.foresight import require_worth
 
-        require_worth(plan, asked.settings, asked.schema, asked.privacy, asked.estimands)
+        require_worth(plan, asked)
 
     def memory(
         self,

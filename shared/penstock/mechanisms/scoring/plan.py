@@ -14,7 +14,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from penstock.base.errors import InvalidInput, Problem
+from penstock.base.errors import InvalidInput
+from penstock.mechanisms.refusals import list_informal
 from penstock.mechanisms.scoring.regressions import Regression, list_regressions
 from penstock.mechanisms.scoring.settings import Scoring, narrow_schema
 from penstock.mechanisms.structured.declared import Drawn, list_outcomes
@@ -139,10 +140,6 @@ def _check(
 ) -> None:
     problems = size_problems(len(schema.columns), schema.max_rows_per_person, persons)
     problems += mechanism.problems(schema, estimands)
-    if privacy.guarantee != "formal":
-        asked = privacy.guarantee
-        problems.append(
-            Problem("privacy.guarantee", "is not on offer here", value=asked, bound="formal")
-        )
+    problems += list_informal(privacy)
     if problems:
         raise InvalidInput("mechanism", problems)

@@ -8,6 +8,7 @@ post-processing.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,7 @@ from scipy.linalg import block_diag
 
 from penstock.base.errors import InvalidInput, Problem
 from penstock.mechanisms.parts import Part, Progress
-from penstock.mechanisms.released import ANSWER, COVARIANCE, ESTIMATE, NOISE, TERM
+from penstock.mechanisms.released import ANSWER, COVARIANCE, DOUBT, ESTIMATE, NOISE, TERM
 from penstock.mechanisms.scoring.answers import (
     Answer,
     F,
@@ -26,10 +27,9 @@ from penstock.mechanisms.scoring.answers import (
 )
 from penstock.mechanisms.scoring.plan import ScoringPlan
 from penstock.mechanisms.scoring.regressions import Regression
-from penstock.mechanisms.structured.matching import ask_outcome
+from penstock.mechanisms.structured.matching import Inquiry, ask_outcome
 from penstock.mechanisms.structured.outcomes.protocol import OutcomeModel
 from penstock.mechanisms.structured.run import Model, fit, make_persons
-from penstock.privacy.measurements import WholeSum
 from penstock.privacy.noise.sources import NoiseSource
 from penstock.questions.grammar import read_where
 from penstock.questions.terms import find_subgroup
@@ -43,8 +43,8 @@ UNTOLD, MOST = 1e5, 5e5
 """Sd of a coefficient that nobody can tell, and the most that one has: what is released ends at the
 square of twice as much."""
 
-Fit = Callable[[Bools, Array], Answer]
-"""Of the columns that a regression has, and its persons."""
+Fit = Callable[[Bools, Array, Array], Answer]
+"""Of the columns that a regression has, its persons, and the sums of its coefficients."""
 
 
 def run(
@@ -55,7 +55,7 @@ def run(
     noise: NoiseSource,
     progress: Progress | None = None,
 ) -> Iterator[Part]:
-    """The answers, as one part: ``term``, ``estimate``, ``cov_1`` … ``cov_p``, ``noise_1`` ….
+    """The answers, as one part: ``term``, ``estimate``, ``doubt``, ``cov_1`` …, ``noise_1`` ….
 
     ``term`` numbers the coefficients from 1: of one regression after the other, in the order of
     :attr:`penstock.mechanisms.scoring.regressions.Regression.terms`. The covariance is of all that
@@ -106,11 +106,9 @@ def _answer(
     if subgroup := read_where(regression.where):
         columns = {column.name: column for column in schema.columns}
         members = find_subgroup(columns, subgroup, persons).astype(np.float64)
-    told = fit_one(list_taken(outcome.design, regression), members)
-    unit = outcome.model.unit
-    matrix, untold = report_terms(outcome.design, regression, unit)
-    found, nothing = told.turn(matrix), np.diag(np.where(untold, UNTOLD**2, 0.0))
-    return Answer(found.coefficients, found.noise + nothing, found.sampling)
+    matrix, untold = report_terms(outcome.design, regression, outcome.model.unit)
+    found = fit_one(list_taken(outcome.design, regression), members, matrix)
+    return replace(found, noise=found.noise + np.diag(np.where(untold, UNTOLD**2, 0.0)))
 
 
 class _Asking:
@@ -120,22 +118,12 @@ class _Asking:
     def __init__(self) -> None:
         self.fits: list[Fit] = []
 
-    def __call__(
-        self,
-        model: OutcomeModel[R, F],
-        design: Array,
-        coded: Coded,
-        present: Bools,
-        per_person: int,
-        rounds: Sequence[WholeSum | None],
-        count: float,
-        noise: NoiseSource,
-        /,
-    ) -> Array:
-        given = (design, coded, present, per_person, rounds, count, noise)
-        matched = ask_outcome(model, *given, bent=True)
+    def __call__(self, model: OutcomeModel[R, F], inquiry: Inquiry, noise: NoiseSource, /) -> Array:
+        matched = ask_outcome(model, inquiry, noise, bent=True)
         self.fits.append(
-            lambda taken, members: fit_regression(model, matched, taken, members, count)
+            lambda taken, members, matrix: fit_regression(
+                model, matched, taken, members, matrix, inquiry.count
+            )
         )
         return matched.theta
 
@@ -154,6 +142,7 @@ def _lay_out(found: Sequence[Answer]) -> dict[str, Array]:
     columns: dict[str, Array] = {
         TERM: np.arange(1.0, len(coefficients) + 1),
         ESTIMATE: np.clip(coefficients, -MOST, MOST),
+        DOUBT: np.clip(np.concatenate([told.doubt for told in found]), 0.0, 1.0),
     }
     whole = block_diag(*(told.noise + told.sampling for told in found))
     noise = block_diag(*(told.noise for told in found))

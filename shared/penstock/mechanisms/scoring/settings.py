@@ -28,7 +28,7 @@ class Scoring:
 
     There is nothing to set: how often rows are asked, and with which part of the budget, is fixed.
 
-    An answer whose interval is planned, from public numbers, to be more than ten times as wide as
+    An answer whose interval is planned, from public numbers, to be more than five times as wide as
     one without noise is refused by sites before a charge
     (:mod:`penstock.mechanisms.scoring.foresight`).
     """
@@ -48,8 +48,7 @@ class Scoring:
             )
         known = {*schema.names}
         for e in estimands:
-            compared = {comparison.column for comparison in e.subgroup}
-            if not {e.outcome, *e.covariates, *compared} <= known:
+            if not set(e.columns) <= known:
                 return check.problems  # said by the study already
         for e in estimands:
             if not e.regression.compares:
@@ -137,10 +136,7 @@ def _check_outcomes(check: Checks, schema: Schema, estimands: Sequence[Estimand]
 
 def narrow_schema(schema: Schema, estimands: Sequence[Estimand]) -> Schema:
     """The columns that estimands name, and durations' events: of others nothing is asked."""
-    named: set[str | None] = set()
-    for e in estimands:
-        compared = {comparison.column for comparison in e.subgroup}
-        named |= {e.outcome, *e.covariates, *compared}
+    named: set[str | None] = {name for e in estimands for name in e.columns}
     named |= {column.event for column in schema.columns if column.name in named}
     named |= {c.name for c in schema.columns if c.event is not None and c.event in named}
     return replace(schema, columns=tuple(c for c in schema.columns if c.name in named))

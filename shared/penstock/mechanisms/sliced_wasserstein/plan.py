@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from penstock.base.errors import InvalidInput, Problem
+from penstock.mechanisms.refusals import list_informal
 from penstock.mechanisms.sliced_wasserstein import tuning as sliced_tuning
 from penstock.mechanisms.sliced_wasserstein.body import Sliced
 from penstock.mechanisms.sliced_wasserstein.directions import rounds
@@ -108,10 +109,6 @@ def _check(
         what = "has batches of persons with one row each"
         value, bound = f"{rows} rows per person", "1"
         problems.append(Problem("mechanism.variant", what, value=value, bound=bound))
-    if privacy.guarantee != "formal":
-        asked = privacy.guarantee
-        problems.append(
-            Problem("privacy.guarantee", "is not on offer here", value=asked, bound="formal")
-        )
+    problems += list_informal(privacy)
     if problems:
         raise InvalidInput("mechanism", problems)

@@ -209,59 +209,49 @@ class Matched:
     tails: Tails
 
 
+@dataclass(frozen=True, slots=True)
+class Inquiry:
+    """What is asked of the rows about an outcome.
+
+    Attributes:
+        design: (n·k, width) of rows, and ``present`` (n·k,), false too where an outcome's own
+            covariate is missing; coded: their columns; per_person: k.
+        rounds: the measurement of each, of sensitivity 1; None: without noise.
+        count: number of rows whose outcome is known, as released.
+    """
+
+    design: Array
+    coded: Coded
+    present: Bools
+    per_person: int
+    rounds: Sequence[WholeSum | None]
+    count: float
+
+
 class Matching(Protocol):
     """Finds θ of an outcome, as :func:`match_outcome` does."""
 
     def __call__(
-        self,
-        model: OutcomeModel[R, F],
-        design: Array,
-        coded: Coded,
-        present: Bools,
-        per_person: int,
-        rounds: Sequence[WholeSum | None],
-        count: float,
-        noise: NoiseSource,
-        /,
+        self, model: OutcomeModel[R, F], inquiry: Inquiry, noise: NoiseSource, /
     ) -> Array: ...
 
 
-def match_outcome(
-    model: OutcomeModel[R, F],
-    design: Array,
-    coded: Coded,
-    present: Bools,
-    per_person: int,
-    rounds: Sequence[WholeSum | None],
-    count: float,
-    noise: NoiseSource,
-) -> Array:
+def match_outcome(model: OutcomeModel[R, F], inquiry: Inquiry, noise: NoiseSource) -> Array:
     """θ of the outcome, as :func:`ask_outcome` finds it."""
-    return ask_outcome(model, design, coded, present, per_person, rounds, count, noise).theta
+    return ask_outcome(model, inquiry, noise).theta
 
 
 def ask_outcome(
-    model: OutcomeModel[R, F],
-    design: Array,
-    coded: Coded,
-    present: Bools,
-    per_person: int,
-    rounds: Sequence[WholeSum | None],
-    count: float,
-    noise: NoiseSource,
-    *,
-    bent: bool = False,
+    model: OutcomeModel[R, F], inquiry: Inquiry, noise: NoiseSource, *, bent: bool = False
 ) -> Matched:
     """θ of the outcome and its coefficients, after as many releases as there are rounds.
 
     Args:
-        design: (n·k, width) of rows, and ``present`` (n·k,), false too where an outcome's own
-            covariate is missing; coded: their columns.
-        rounds: the measurement of each, of sensitivity 1; None: without noise.
-        count: number of rows whose outcome is known, as released.
         bent: whether a step of the last rounds follows the information along its way; else it is
             Newton's, which a world drawn near by forgives.
     """
+    design, coded, present = inquiry.design, inquiry.coded, inquiry.present
+    per_person, rounds, count = inquiry.per_person, inquiry.rounds, inquiry.count
     if bent:
         model = copy(model)
         model.pairs = _list_pairs(model, rounds[EXPLORED])

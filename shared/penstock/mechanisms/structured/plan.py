@@ -23,8 +23,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from penstock.base.errors import InvalidInput, Problem
+from penstock.base.errors import InvalidInput
 from penstock.mechanisms.copula.grids import Grid, make_grid
+from penstock.mechanisms.refusals import list_informal
 from penstock.mechanisms.released import Copied
 from penstock.mechanisms.structured.counting import measure_margins
 from penstock.mechanisms.structured.declared import (
@@ -266,10 +267,6 @@ def _check(
     """What a valid study may still ask and this mechanism cannot do."""
     problems = size_problems(len(schema.columns), schema.max_rows_per_person, persons)
     problems += mechanism.problems(schema, estimands)
-    if privacy.guarantee != "formal":
-        asked = privacy.guarantee
-        problems.append(
-            Problem("privacy.guarantee", "is not on offer here", value=asked, bound="formal")
-        )
+    problems += list_informal(privacy)
     if problems:
         raise InvalidInput("mechanism", problems)

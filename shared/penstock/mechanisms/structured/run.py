@@ -41,7 +41,7 @@ from penstock.mechanisms.released import (
 )
 from penstock.mechanisms.structured.counting import Counts, release_margins
 from penstock.mechanisms.structured.declared import list_durations
-from penstock.mechanisms.structured.matching import Matching, match_outcome
+from penstock.mechanisms.structured.matching import Inquiry, Matching, match_outcome
 from penstock.mechanisms.structured.outcomes.baselines import Stratified, count_deviations
 from penstock.mechanisms.structured.outcomes.contrasts import Contrasts
 from penstock.mechanisms.structured.outcomes.hazards import Survival, Times
@@ -335,7 +335,8 @@ def _fit_outcome(
         unknown = min(max(gone / counts.rows, 0.0), _MOST_UNKNOWN)
         known, there = counts.rows * (1 - unknown), present & complete
         rounds = plan.rounds_of(drawn)
-        parameters = find(model, z, coded, there, plan.rows, rounds, known, noise)
+        asked = Inquiry(z, coded, there, plan.rows, rounds, known)
+        parameters = find(model, asked, noise)
         return Outcome(columns, design, model, parameters, unknown)
 
     # Where nothing may be missing a count of what is missing is noise.

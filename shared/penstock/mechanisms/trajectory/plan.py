@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass
 
 from penstock.base.errors import InvalidInput, Problem
+from penstock.mechanisms.refusals import list_informal
 from penstock.mechanisms.trajectory.settings import Trajectory
 from penstock.mechanisms.trajectory.start import Start
 from penstock.mechanisms.trajectory.time_points import Times, times_of, unit_temperature
@@ -208,12 +209,7 @@ def require_sound(
         InvalidInput: with every problem.
     """
     problems = list(mechanism.problems(schema, ()))
-    if privacy.guarantee != "formal":
-        problems.append(
-            Problem(
-                "privacy.guarantee", "is not to be had", value=privacy.guarantee, bound="formal"
-            )
-        )
+    problems += list_informal(privacy)
     least = max(mechanism.modes, 1)
     if not persons >= least:
         problems.append(

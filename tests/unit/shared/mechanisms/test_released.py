@@ -124,7 +124,7 @@ def test_an_answer_is_numbers_only() -> None:
     [part] = shape.parts
     assert (part.name, part.rows) == ("answer", TERMS)
     assert [part.allows(TERMS + more) for more in (-1, 0, 1)] == [False, True, False]
-    names = ["term", "estimate", *(f"cov_{i + 1}" for i in range(TERMS))]
+    names = ["term", "estimate", "doubt", *(f"cov_{i + 1}" for i in range(TERMS))]
     assert part.arrow().names == names
     assert labelled.arrow_schema(shape).names == [COPY, *names]
     assert all(pa.types.is_integer(f.type) or pa.types.is_floating(f.type) for f in part.arrow())
@@ -138,7 +138,7 @@ def test_the_size_limit_holds_a_genuine_release(name: str) -> None:
 
 
 def test_an_answer_of_one_term_has_a_schema() -> None:
-    assert answer_schema(1).names == ("term", "estimate", "cov_1")
+    assert answer_schema(1).names == ("term", "estimate", "doubt", "cov_1")
 
 
 TABLE_PART = PartShape("tables/copy-1", Kind.COPY, SCHEMA, 5)

@@ -24,8 +24,9 @@ from penstock.mechanisms.gibbs import worth
 from penstock.mechanisms.gibbs.design import read
 from penstock.mechanisms.gibbs.plan import plan
 from penstock.mechanisms.gibbs.run import answer
-from penstock.mechanisms.gibbs.worth import MOST_WIDE, planned_width
+from penstock.mechanisms.gibbs.worth import planned_width
 from penstock.mechanisms.protocol import Asked
+from penstock.mechanisms.widths import MOST_WIDE
 from penstock.privacy.noise.sources import SeededNoise
 from penstock.privacy.request import PrivacyRequest
 from penstock.questions.estimands import Estimand

@@ -7,12 +7,12 @@ itself against statsmodels and lifelines in tests/golden/test_estimands.py.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from penstock.mechanisms.released import ANSWER, COVARIANCE, ESTIMATE, NOISE
-from penstock.mechanisms.scoring.answers import Answer
+from penstock.mechanisms.released import ANSWER, COVARIANCE, DOUBT, ESTIMATE, NOISE
 from penstock.mechanisms.scoring.plan import ScoringPlan, plan_at
 from penstock.mechanisms.scoring.regressions import count_coefficients, find_places
 from penstock.mechanisms.scoring.run import answer, run
@@ -142,13 +142,16 @@ def test_what_is_released_is_one_part_of_all_regressions() -> None:
     assert count == 4 + 2 + 2 + 4  # two estimands are of one regression
     assert part.name == ANSWER
     names = [f.format(i + 1) for f in (COVARIANCE, NOISE) for i in range(count)]
-    assert list(part.columns) == ["term", ESTIMATE, *names]
+    assert list(part.columns) == ["term", ESTIMATE, DOUBT, *names]
     whole, noise = (
         np.column_stack([part.columns[f.format(i + 1)] for i in range(count)])
         for f in (COVARIANCE, NOISE)
     )
     assert np.linalg.eigvalsh(noise).min() > 0
-    assert np.linalg.eigvalsh(whole - noise).min() > 0
+    # Of what nobody can tell the variance is so large that its rounding hides others' sampling.
+    size = np.sqrt(np.diag(whole))
+    assert np.linalg.eigvalsh((whole - noise) / np.outer(size, size)).min() > -1e-14
+    assert (np.diag(whole) > np.diag(noise)).all()
     assert not whole[:4, 4:].any()
 
 
@@ -161,9 +164,37 @@ def test_nobody_there_is_an_answer_too() -> None:
         assert (np.diag(told.noise + told.sampling) > 0).all()
 
 
-def test_sums_of_coefficients_have_both_covariances() -> None:
-    told = Answer(np.array([1.0, 2.0]), np.eye(2), np.diag([1.0, 3.0]))
-    turned = told.turn(np.array([[1.0, -1.0]]))
-    assert turned.coefficients == pytest.approx([-1.0])
-    assert turned.noise == pytest.approx(2.0)
-    assert turned.sampling == pytest.approx(4.0)
+def doubts(asked: tuple[Estimand, ...], table: Coded) -> dict[str, float]:
+    """Of each estimand, without noise."""
+    n = len(table["x"])
+    found = answer(planned(asked, n, SILENT), table, np.ones(n, dtype=np.bool_), SeededNoise(0))
+    whole, places = np.concatenate([told.doubt for told in found]), find_places(SCHEMA, asked)
+    return {e.name: float(whole[places[e.name]]) for e in asked}
+
+
+def test_what_hangs_on_few_persons_is_doubted_and_nothing_else() -> None:
+    n, rng = 3000, np.random.default_rng(3)
+    table = rows(n)
+    assert max(doubts(EACH, table).values()) < 0.3
+    # Light chains, creatinine: one person in two hundred has most of the variance.
+    table["z"] = np.clip(20 + 0.3 * np.exp(1.8 * rng.standard_normal(n)), 20, 80)
+    found = doubts((EACH[0], replace(EACH[0], name="tail", term="z", adjust=("x", "group"))), table)
+    assert found["hazard"] < 0.3
+    assert found["tail"] > 0.5
+
+
+def test_a_rare_event_is_no_reason_to_doubt() -> None:
+    """Those who have it have all there is to know; a fixed share of all persons would be them."""
+    table = rows(4000)
+    common = doubts(EACH[:1], table)["hazard"]
+    late = table["time"] > 0.12
+    table["time"], table["died"] = np.minimum(table["time"], 0.12), np.where(late, 0, table["died"])
+    assert 0 < table["died"].mean() < 0.04
+    assert doubts(EACH[:1], table)["hazard"] < common + 0.1
+
+
+def test_of_nothing_there_is_no_doubt() -> None:
+    n = 40
+    found = answer(planned(EACH, n, 2.0), rows(n), np.zeros(n, dtype=np.bool_), SeededNoise(0))
+    for told in found:
+        assert ((told.doubt >= 0) & (told.doubt <= 1)).all()

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 
 import pytest
+from tests.support import made
 from tests.unit.shared.mechanisms.scoring.test_answers import EACH, FEWER, PRODUCT, SCHEMA
 
 from penstock.base.errors import Hopeless, InvalidInput
 from penstock.mechanisms import MECHANISMS, Scoring
-from penstock.mechanisms.protocol import Asked
-from penstock.mechanisms.scoring.foresight import MOST_WIDE, planned_width
+from penstock.mechanisms.protocol import Asked, Prospect
+from penstock.mechanisms.scoring.foresight import planned_width
 from penstock.mechanisms.scoring.plan import SHARES, ScoringPlan, plan
 from penstock.mechanisms.scoring.regressions import find_places, list_regressions
 from penstock.mechanisms.scoring.settings import narrow_schema
+from penstock.mechanisms.widths import MOST_WIDE
 from penstock.privacy.accounting.accountant import epsilon
 from penstock.privacy.request import PrivacyRequest
 from penstock.questions.estimands import Estimand
+from penstock.schema import Column, Schema
+from penstock.study.planning import PlannedColumn, Planning
 
 
 def planned(asked: tuple[Estimand, ...], persons: int = 1000, of: float = 1.0) -> ScoringPlan:
@@ -112,3 +117,49 @@ def test_more_persons_and_a_larger_budget_narrow_what_is_planned() -> None:
     widths = [planned_width(planned(EACH, n, e)) for n, e in ((500, 1), (5000, 1), (5000, 3))]
     assert widths == sorted(widths, reverse=True)
     assert 1 < widths[-1] < widths[0] < math.inf
+
+
+def test_twelve_columns_at_eight_hundred_persons_and_little_budget_are_refused() -> None:
+    columns = tuple(Column(f"v{i}", "continuous", lower=-4, upper=4) for i in range(12))
+    schema = Schema((*columns, *(c for c in SCHEMA.columns if c.name in ("time", "died"))))
+    names = [c.name for c in columns]
+    asked = tuple(
+        Estimand(name, "cox", "time", name, adjust=tuple(n for n in names if n != name))
+        for name in names
+    )
+    question = Asked(Scoring(), schema, PrivacyRequest(1.0, 1e-5), asked)
+    of = MECHANISMS[Scoring.name]
+    with pytest.raises(Hopeless, match="800 persons at ε = 1; at most 5 times"):
+        of.require_worth(question, of.plan(question, 800))
+    of.require_worth(question, of.plan(question, 2000))
+    few = Asked(Scoring(), schema, PrivacyRequest(1.0, 1e-5), asked[:1])
+    of.require_worth(few, of.plan(few, 800))
+
+
+@pytest.mark.parametrize(
+    "prospect",
+    [
+        Prospect(shares=(("time", 0.02),)),
+        Prospect(shares=(("group", 0.01),)),
+        Prospect(filled=0.3),
+    ],
+)
+def test_rare_events_rare_levels_and_an_empty_frame_widen_what_is_planned(
+    prospect: Prospect,
+) -> None:
+    found = planned(EACH, 1500, 1)
+    assert planned_width(found, prospect) > 1.3 * planned_width(found)
+    assert planned_width(found, Prospect()) == planned_width(found)
+
+
+def test_what_a_study_says_of_events_decides_whether_it_is_refused() -> None:
+    """By planning values that stand in the study; nothing that is charged depends on them."""
+    given = {"schema": SCHEMA, "estimands": EACH[:1], "privacy": PrivacyRequest(1.0, 1e-5)}
+    asked = made.study(Scoring(), **given)
+    said = replace(asked, planning=Planning((PlannedColumn("time", events=0.002),)))
+    of = MECHANISMS[Scoring.name]
+    plans = [of.plan(study.asked, 900) for study in (asked, said)]
+    assert plans[0] == plans[1]
+    of.require_worth(asked.asked, plans[0])
+    with pytest.raises(Hopeless):
+        of.require_worth(said.asked, plans[1])

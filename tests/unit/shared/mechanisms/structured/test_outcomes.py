@@ -235,7 +235,8 @@ def test_an_effect_returns_through_clipped_noisy_rounds(setting: Setting, make: 
     z, complete = setting.design.of(setting.rows)
     rows = model.draw(theta, z, rng.random((n, 2)))
     rounds = [_measure(0.5, model.entries)] * 4
-    found = matching.match_outcome(model, z, rows, complete, 1, rounds, float(n), SeededNoise(6))
+    inquiry = matching.Inquiry(z, rows, complete, 1, rounds, float(n))
+    found = matching.match_outcome(model, inquiry, SeededNoise(6))
     # The table's own regression is that of the rows, within a few standard errors of 6 000.
     one, other = model.refer(found), model.refer(theta)
     assert np.abs(one.coefficients - other.coefficients)[:3].max() < 0.1
@@ -267,7 +268,8 @@ def test_one_person_moves_a_released_sum_by_at_most_one(setting: Setting, make: 
         present = np.ones(n, dtype=np.bool_)
         if absent is not None:
             present[absent] = False
-        matching.match_outcome(model, z, rows, present, 1, [recorder], float(n), SeededNoise(0))
+        inquiry = matching.Inquiry(z, rows, present, 1, [recorder], float(n))
+        matching.match_outcome(model, inquiry, SeededNoise(0))
     assert all(np.isfinite(s).all() for s in sums)
     assert all(np.linalg.norm(s - sums[0]) <= 1 for s in sums[1:])
     assert np.linalg.norm(sums[1] - sums[0]) > 0.1
@@ -290,13 +292,13 @@ def test_an_effect_returns_where_a_declared_covariate_or_the_outcome_is_missing(
     rows = {name: np.where(unknown, np.nan, values) for name, values in rows.items()}
     # One round, whose reference is that of no effect: scores are far from 0.
     rounds, known = [_measure(0.5, model.entries)], float((~unknown).sum())
-    given = (rounds, known, SeededNoise(6))
-    found = matching.match_outcome(model, z, rows, complete, 1, *given)
+    inquiry = matching.Inquiry(z, rows, complete, 1, rounds, known)
+    found = matching.match_outcome(model, inquiry, SeededNoise(6))
     # A stratum's own column shares its effect with the baselines.
     told = 2 if make is stratified else 3
     assert np.abs(found[:told] - theta[:told]).max() < 0.1
     # Persons who have no part in the rows' sum, and one in the world's, would make it smaller.
-    found = matching.match_outcome(make(setting), z, rows, complete, 1, *given)
+    found = matching.match_outcome(make(setting), inquiry, SeededNoise(6))
     assert np.abs(found[:3] - theta[:3]).max() > 0.1
 
 

@@ -1,0 +1,84 @@
+"""What a report says of answers that hang on few persons."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.support import made
+from tests.unit.server.report.test_report import SITES, Page, built, inputs
+
+from penstock.base.errors import UploadRejected
+from penstock.mechanisms import Gibbs, Scoring
+from penstock.mechanisms.released import ANSWER, DOUBT
+from penstock_server.analysis.doubts import Doubts, mark_doubt, pool_doubts
+from penstock_server.analysis.slopes import Mark
+from penstock_server.mechanisms.doubted import describe_doubts
+from penstock_server.mechanisms.registry import kind_of
+from penstock_server.report.composition import ReportInputs, complete_report
+from penstock_server.report.html import render
+
+
+def doubted(*shares: float) -> ReportInputs:
+    """Each site's share of the first estimand, in a study of answers."""
+    given = inputs()
+    sites = tuple(
+        replace(site, summaries=(Doubts({"hr": share}),))
+        for site, share in zip(given.sites, shares, strict=True)
+    )
+    # Of the third one nobody doubts anything; the second one's outcome is a duration's event.
+    hazard, _, other = given.study.estimands
+    asked = replace(given.study, mechanism=Scoring(), estimands=(hazard, other))
+    return replace(given, study=asked, sites=sites)
+
+
+@pytest.mark.parametrize(
+    ("share", "mark", "word"),
+    [
+        (0.1, Mark.HELD, "Held: of all that rows tell of it 10% hangs on few persons"),
+        (0.4, Mark.ATTENUATED, "Attenuated: of all that rows tell of it 40% hangs"),
+        (0.8, Mark.UNSUPPORTED, "Not held: of all that rows tell of it 80% hangs"),
+    ],
+)
+def test_a_doubt_stands_beside_the_estimate(share: float, mark: Mark, word: str) -> None:
+    report = built(doubted(*[share] * 5))
+    hazard, other = report["estimands"]
+    assert hazard["held"]["mark"] == mark
+    assert word in hazard["held"]["text"]
+    assert [s["site"] for s in hazard["held"]["sites"]] == list(SITES)
+    assert other["held"] is None
+    assert word in Page(render(report)).text
+    assert (hazard["held"]["text"] in hazard["sentence"]) == (mark is not Mark.HELD)
+    assert ("No answer from these answers" in hazard["sentence"]) == (mark is Mark.UNSUPPORTED)
+    warned = [w for w in report["warnings"] if w["code"] in ("few-persons", "not-held")]
+    assert [w["code"] for w in warned] == ["few-persons"] * (mark is not Mark.HELD)
+    assert all(w["sites"] == list(SITES) and "hr" in w["text"] for w in warned)
+    complete_report(report)
+    described: Any = describe_doubts(report)
+    assert described["held"]["estimands"][0]["mark"] == mark
+
+
+def test_sites_count_as_much_as_in_what_is_pooled() -> None:
+    shares = {"a": 0.9, "b": 0.1}
+    assert pool_doubts(shares, {"a": 1.0, "b": 3.0}) == pytest.approx(0.3)
+    assert pool_doubts(shares, {}) == pytest.approx(0.5)
+    text = built(doubted(0.8, 0.8, 0.1, 0.1, 0.4))["estimands"][0]["held"]["text"]
+    assert "attenuated at e; not held at a, b" in text
+
+
+def test_what_is_no_number_is_no_answer() -> None:
+    assert mark_doubt(float("nan")) is Mark.UNSUPPORTED
+
+
+@pytest.mark.parametrize("wrong", [-0.1, 1.1, float("nan")])
+@pytest.mark.parametrize("mechanism", [Gibbs(), Scoring()])
+def test_a_share_beyond_0_and_1_is_refused(mechanism: Gibbs | Scoring, wrong: float) -> None:
+    study = made.study(mechanism)
+    [part] = made.parts(study)
+    kind_of(study).check({ANSWER: dict(part.columns)})
+    columns = dict(part.columns)
+    columns[DOUBT] = np.append(columns[DOUBT][:-1], wrong)
+    with pytest.raises(UploadRejected, match="doubts"):
+        kind_of(study).check({ANSWER: columns})
