@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
@@ -27,24 +27,26 @@ Some: TypeAlias = "slice[None, None, int | None] | Places"
 """Of persons: all, every so many, or these."""
 
 
-@cache
-def _before(count: int) -> Array:
-    return np.tril(np.ones((count, count)), -1)
-
-
 def sum_before(values: Array) -> Array:
-    """(K, …) of what stands above each, without it. By a product: faster than a running sum."""
-    flat = values.reshape(len(values), -1)
-    return (_before(len(values)) @ flat).reshape(values.shape)
+    """(K, …) of what stands above each, without it. A row at a time, for the sake of speed: numpy's
+    running sum goes from row to row for each number."""
+    found = np.empty_like(values)
+    found[0] = 0.0
+    for at in range(1, len(values)):
+        np.add(found[at - 1 : at], values[at - 1 : at], out=found[at : at + 1])
+    return found
 
 
-def sum_after(values: Array) -> Array:
-    """(K, …) of what stands below each, without it."""
-    flat = values.reshape(len(values), -1)
-    return (_before(len(values)).T @ flat).reshape(values.shape)
+def sum_after(values: Array, last: Array | float = 0.0) -> Array:
+    """(K, …) of what stands below each, without it, and of ``last``, which is below them all."""
+    found = np.empty_like(values)
+    found[-1] = last
+    for at in range(len(values) - 1, 0, -1):
+        np.add(found[at : at + 1], values[at : at + 1], out=found[at - 1 : at])
+    return found
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Ways:
     """A number for each way: an event or a loss in each interval, (K, N), or the end, (N,)."""
 
@@ -52,15 +54,15 @@ class Ways:
     loss: Array
     end: Array
 
-    @property
+    @cached_property
     def leaving(self) -> Array:
         """Either way, (K, N)."""
         return self.event + self.loss
 
-    @property
+    @cached_property
     def later(self) -> Array:
         """What is to come after each interval, (K, N)."""
-        return sum_after(self.leaving) + self.end
+        return sum_after(self.leaving, self.end)
 
     def times(self, other: Ways) -> Ways:
         return Ways(self.event * other.event, self.loss * other.loss, self.end * other.end)
@@ -74,7 +76,7 @@ class Ways:
         return np.concatenate([self.event, self.loss, self.end[None]])
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Change:
     """By how much chances change with the logarithm of each interval's hazard of one kind: those of
     all that comes later fall in proportion to ``own``, (K, N), and those of leaving there change by
@@ -85,13 +87,23 @@ class Change:
     loss: Array
     ways: Ways
 
+    @cached_property
+    def both(self) -> Array:
+        """Of leaving in an interval either way, (K, N)."""
+        return self.event + self.loss
+
+    @cached_property
+    def falling(self) -> Array:
+        """By how much less is to come after each interval, (K, N)."""
+        return self.own * self.ways.later
+
     def only(self, some: Places) -> Change:
         """Of some persons."""
         parts = (self.own[:, some], self.event[:, some], self.loss[:, some])
         return Change(*parts, self.ways.only(some))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Kind:
     """The scores of one kind of hazard.
 
@@ -108,12 +120,17 @@ class Kind:
     def weigh(self, weights: Array) -> Kind:
         return replace(self, entries=self.entries * weights, means=self.means * weights)
 
+    @cached_property
+    def passed(self) -> Array:
+        """What was expected before each interval, (K, N)."""
+        return sum_before(self.whole)
+
     def square(self) -> tuple[Array, Array, Array]:
         """Squared lengths: of who leaves, (K, N), by this kind and otherwise, and at the end."""
         zeta, mu, w, r = self.entries, self.means, self.whole, self.part
         among, own = mu @ mu.T, np.einsum("nq,nq->n", zeta, zeta)
         each, meets = np.diag(among)[:, None], mu @ zeta.T
-        until = sum_before(w)
+        until = self.passed
         # ‖Σ w μ‖², and its products with the μ that comes next and with ζ.
         along = np.tril(among, -1) @ w
         size, towards = w * (2 * along + w * each), w * meets
@@ -127,39 +144,43 @@ class Kind:
         ended = risen[-1] + size[-1] + last * (last * own - 2 * (met[-1] + towards[-1]))
         return itself, other, ended
 
-    def _spread(self, ways: Ways, mine: Array) -> Array:
-        """Σ over ways of each interval's μ - ζ, (K, N)."""
-        return self.whole * ways.later + self.part * ways.leaving - self.counted * mine
-
-    def add(self, ways: Ways, mine: Array, design: Array) -> Array:
-        """Σ of scores, weighted, times the design's columns: (q, width).
+    def spread(self, ways: Ways, mine: Array) -> Array:
+        """Σ over ways of each interval's μ - ζ, weighted, (K, N).
 
         Args:
             mine: the weight of those that leave by this kind.
         """
-        spread = self._spread(ways, mine)
+        found: Array = self.whole * ways.later
+        found += self.part * ways.leaving
+        found -= self.counted * mine
+        return found
+
+    def add(self, spread: Array, design: Array) -> Array:
+        """Σ of scores, weighted as a :meth:`spread` is, times the design's columns: (q, width)."""
         apart = (spread.sum(axis=0)[:, None] * self.entries).T @ design
         return np.asarray(self.means.T @ (spread @ design) - apart)
 
-    def look(self, ways: Ways, mine: Array) -> Array:
-        """(q,) Σ of scores, weighted."""
-        spread = self._spread(ways, mine)
+    def look(self, spread: Array) -> Array:
+        """(q,) Σ of scores, weighted as a :meth:`spread` is."""
         return np.asarray(spread.sum(axis=1) @ self.means - spread.sum(axis=0) @ self.entries)
 
-    def change(self, by: Change, mine: Array, moved: Array) -> Array:
+    def change(self, by: Change, moved: Array, spread: Array) -> Array:
         """(K, q) the same of a change of each interval's hazard.
 
         Args:
             moved: what :class:`Change` says of those that leave by this kind.
+            spread: of the chances that change.
         """
-        w, ways, own, both = self.whole, by.ways, by.own, by.event + by.loss
-        later, spread = ways.later, self._spread(ways, mine)
-        falling, passed = own * later, sum_before(w)
+        w, own, less = self.whole, by.own, by.both - by.falling
         # By which μ's: of those before, of the interval's own, and of those after.
-        turn = np.tril((both - falling) @ w.T, -1) - np.triu(own @ spread.T, 1)
-        stays = both * self.part - moved * self.counted - falling * w
+        turn = np.tril(less @ w.T, -1) - np.triu(own @ spread.T, 1)
+        stays = by.both * self.part
+        stays -= moved * self.counted
+        stays -= by.falling * w
         turn += np.diag(stays.sum(axis=1))
-        apart = passed * (both - falling) + stays - own * sum_after(spread)
+        apart = np.multiply(less, self.passed, out=less)
+        apart += stays
+        apart -= own * sum_after(spread)
         return np.asarray(turn @ self.means - apart @ self.entries)
 
     def lay_out(self) -> tuple[Array, Array, Array]:
@@ -193,11 +214,11 @@ class Bend:
 
     def change(self, by: Change) -> Array:
         """(K, q) as of a :class:`Kind`."""
-        ways, both = by.ways, by.event + by.loss
-        later = ways.later
-        after = sum_after(self.whole * later + self.part * ways.leaving)
+        ways = by.ways
+        after = sum_after(self.whole * ways.later + self.part * ways.leaving)
         risen = sum_before(self.whole)
-        found = both * (risen + self.part) - by.own * ((risen + self.whole) * later + after)
+        found = by.both * (risen + self.part)
+        found -= by.falling * (risen + self.whole) + by.own * after
         return np.asarray(np.outer(found.sum(axis=1), self.entries))
 
 
@@ -238,9 +259,9 @@ class Courses:
     def look(self, chances: Ways) -> Array:
         """(q,) Σ over persons of what is expected."""
         ways = self.kept.times(chances)
-        found = self.events.look(ways, ways.event)
+        found = self.events.look(self.events.spread(ways, ways.event))
         if self.losses is not None:
-            found = found + self.losses.look(ways, ways.loss)
+            found = found + self.losses.look(self.losses.spread(ways, ways.loss))
         for bend in self.bends:
             found = found + float(bend.spread(ways).sum()) * bend.entries
         return found
@@ -248,23 +269,30 @@ class Courses:
     def add(self, weights: Ways, design: Array) -> Array:
         """(q, width) Σ of weighted scores times the design's columns."""
         ways = self.kept.times(weights)
-        found = self.events.add(ways, ways.event, design)
+        found = self.events.add(self.events.spread(ways, ways.event), design)
         if self.losses is not None:
-            found = found + self.losses.add(ways, ways.loss, design)
+            found = found + self.losses.add(self.losses.spread(ways, ways.loss), design)
         for bend in self.bends:
             found = found + np.outer(bend.entries, bend.spread(ways) @ design)
         return found
 
-    def change(self, by: Change) -> Array:
-        """(K, q) by which the sum changes with the logarithm of each interval's hazard."""
+    def change(self, changes: Sequence[Change]) -> list[Array]:
+        """(K, q) by which the sum changes with the logarithm of each interval's hazard; of each of
+        some changes, all of the same chances."""
         kept = self.kept
-        mine = Change(by.own, by.event * kept.event, by.loss * kept.loss, kept.times(by.ways))
-        found = self.events.change(mine, mine.ways.event, mine.event)
-        if self.losses is not None:
-            found = found + self.losses.change(mine, mine.ways.loss, mine.loss)
-        for bend in self.bends:
-            found = found + bend.change(mine)
-        return found
+        ways = kept.times(changes[0].ways)
+        spread = self.events.spread(ways, ways.event)
+        lost = None if self.losses is None else self.losses.spread(ways, ways.loss)
+        each = []
+        for by in changes:
+            mine = Change(by.own, by.event * kept.event, by.loss * kept.loss, ways)
+            found = self.events.change(mine, mine.event, spread)
+            if self.losses is not None and lost is not None:
+                found = found + self.losses.change(mine, mine.loss, lost)
+            for bend in self.bends:
+                found = found + bend.change(mine)
+            each.append(found)
+        return each
 
     def lay_out(self, every: int = 1) -> Array:
         """(2 K + 1, N / every, q) of some persons."""
@@ -314,11 +342,11 @@ class Divided:
 
     def change_each(self, by: Change) -> list[Array]:
         """(K, q) of each part, as :meth:`Courses.change`."""
-        return [part.change(by.only(some)) for some, part in self.parts]
+        return [part.change([by.only(some)])[0] for some, part in self.parts]
 
-    def change(self, by: Change) -> Array:
+    def change(self, changes: Sequence[Change]) -> list[Array]:
         """As :meth:`Courses.change`."""
-        return np.asarray(sum(self.change_each(by)))
+        return [np.asarray(sum(self.change_each(by))) for by in changes]
 
     def lay_out(self, every: int = 1) -> Array:
         """As :meth:`Courses.lay_out`."""

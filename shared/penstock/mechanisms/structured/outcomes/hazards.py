@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -123,30 +124,26 @@ class Reference:
     each: tuple[Reference, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _World:
     """Of each interval and person, (k, N): those left, cumulative hazards within, of both kinds,
-    and the share of it that who enters it spends in it; and baselines (k,)."""
+    and how much of it those left spend in it; who reaches the end, (N,); and baselines (k,)."""
 
     left: Array
     events: Array
     losses: Array
-    lasting: Array
+    stays: Array
+    ended: Array
     hazard: Array
     lost: Array
 
-    @property
+    @cached_property
     def both(self) -> Array:
         return self.events + self.losses
 
-    @property
-    def stays(self) -> Array:
-        return self.left * self.lasting
-
-    @property
+    @cached_property
     def chances(self) -> Ways:
-        stays, last = self.stays, self.events[-1] + self.losses[-1]
-        return Ways(stays * self.events, stays * self.losses, self.left[-1] * np.exp(-last))
+        return Ways(self.stays * self.events, self.stays * self.losses, self.ended)
 
 
 class Survival(OutcomeModel[Reference, Courses | Divided]):
@@ -217,7 +214,7 @@ class Survival(OutcomeModel[Reference, Courses | Divided]):
     def _weigh(self, theta: Array) -> Array:
         """How much larger hazards of both kinds are of each person, (2, N), or (2, k, N)."""
         beta, _, gamma = self._of(theta)
-        return _exp(self._design @ np.column_stack([beta, gamma])).T
+        return np.ascontiguousarray(_exp(self._design @ np.column_stack([beta, gamma])).T)
 
     def _make_world(self, theta: Array) -> _World:
         """Baselines that give as many events and losses in each interval as were counted: by
@@ -236,20 +233,19 @@ class Survival(OutcomeModel[Reference, Courses | Divided]):
         base, off = np.maximum(goal / there, _LEAST_HAZARD), np.inf
         for _ in range(_BASELINE_ROUNDS):
             parts = base[:, :, None] * (risks if risks.ndim > 2 else risks[:, None])
-            both = parts[0] + parts[1]
-            left, lasting = np.exp(-sum_before(both)), _lasting(both)
-            got = np.maximum(_add_risks(risks, left * lasting) / count, 1e-12)
+            left, stays, ended = _leave(parts[0] + parts[1])
+            got = np.maximum(_add_risks(risks, stays) / count, 1e-12)
             found = np.maximum(goal / got, _LEAST_HAZARD)
             step = np.log(found / base)
             before, off = off, float(np.abs(step).max())
             if off < _EVEN:
                 break
             if self._bend is None or off > _SLOW * before:
-                self._bend = _bend_baseline(risks, parts, left, lasting, both)
+                self._bend = _bend_baseline(risks, parts, left, stays)
             step = (self._bend @ step.ravel()).reshape(base.shape)
             base = base * np.exp(np.clip(step, -_MOST_STEP, _MOST_STEP))
         hazard, lost = base / self._width
-        world = _World(left, parts[0], parts[1], lasting, hazard, lost)
+        world = _World(left, parts[0], parts[1], stays, ended, hazard, lost)
         self._last = theta.tobytes(), world
         return world
 
@@ -263,35 +259,35 @@ class Survival(OutcomeModel[Reference, Courses | Divided]):
     def slopes(self, theta: Array, found: Courses | Divided) -> Array:
         world, width = self._make_world(theta), self.coefficients
         chances, parts = world.chances, []
-        for first in (True, False):
-            by = self._change(world, first)
-            own, at = by.own, (by.event, by.loss)
-            by_time = found.change(by)
+        changes = self._list_changes(world)
+        for by, by_time, first in zip(changes, found.change(changes), (True, False), strict=True):
             design = self._design[:, : width if first else self.linear]
-            risen = sum_before(own)
+            risen = sum_before(by.own)
             falling = Ways(
-                at[0] - chances.event * risen,
-                at[1] - chances.loss * risen,
-                -chances.end * (risen[-1] + own[-1]),
+                by.event - chances.event * risen,
+                by.loss - chances.loss * risen,
+                -chances.end * (risen[-1] + by.own[-1]),
             )
             by_person = found.add(falling, design)
             # Baselines follow the coefficients, so that the counts stay.
-            parts.append(by_person - by_time.T @ _means(world.stays * own, design))
+            leaving = chances.event if first else chances.loss
+            parts.append(by_person - by_time.T @ _means(leaving, design))
             if first:
                 by_block, moved = by_time.T @ self._blocks, self._exchange(theta)
                 parts.append(by_block - by_block.sum(axis=1)[:, None] * moved)
         return np.column_stack(parts) / len(self._design)
 
-    def _change(self, world: _World, first: bool) -> Change:
-        """Of chances by the logarithm of the hazard, of events or of losses, in each interval:
+    def _list_changes(self, world: _World) -> tuple[Change, Change]:
+        """Of chances by the logarithm of the hazard, of events and of losses, in each interval:
         later ones fall, and those of the interval itself share."""
-        own, other = world.events, world.losses
-        if not first:
-            own, other = other, own
+        chances, events, losses = world.chances, world.events, world.losses
         bend = world.left * _lasting_slope(world.both)
-        turned, shared = own * (world.stays + bend * own), other * bend * own
-        at = (turned, shared) if first else (shared, turned)
-        return Change(own, *at, world.chances)
+        shared = events * bend * losses
+        turned, lost = (
+            there + bend * own**2
+            for there, own in ((chances.event, events), (chances.loss, losses))
+        )
+        return Change(events, turned, shared, chances), Change(losses, shared, lost, chances)
 
     def inform(self, theta: Array) -> float:
         """The share with an event: who has none tells of hazards, not of what they go with."""
@@ -473,7 +469,7 @@ def _leave_some(goal: Array) -> Array:
     return goal
 
 
-def _bend_baseline(risks: Array, parts: Array, left: Array, lasting: Array, both: Array) -> Array:
+def _bend_baseline(risks: Array, parts: Array, left: Array, stays: Array) -> Array:
     """(2 k, 2 k) by how much baselines are to move, where all else stays as it is, for each number
     of events and losses to move by so much; of logarithms.
 
@@ -481,7 +477,7 @@ def _bend_baseline(risks: Array, parts: Array, left: Array, lasting: Array, both
     is no more events; of what an interval's own hazards share a little less is taken than there is,
     so that there is always an answer.
     """
-    stays, bend = left * lasting, left * _lasting_slope(both)
+    bend = left * _lasting_slope(parts[0] + parts[1])
     size, flat = left.shape[0], parts.reshape(-1, left.shape[1])
     later = np.tile(np.tri(size, k=-1), 2)
     rows = []
@@ -546,13 +542,24 @@ def _exp(values: Array) -> Array:
     return np.asarray(np.exp(np.minimum(np.maximum(values, -_MOST), _MOST)))
 
 
-def _lasting(hazard: Array) -> Array:
-    """∫₀¹ e^{-Λs} ds."""
-    large = np.maximum(hazard, 1e-7)
-    return np.asarray((1 - np.exp(-large)) / large)
+def _leave(hazard: Array) -> tuple[Array, Array, Array]:
+    """Who is left at the start of each interval, and how much of it they spend in it on average,
+    (k, N), and who reaches the end, (N,); by cumulative hazards Λ > 0 within intervals, (k, N).
+
+    One exponential for them all: :math:`∫_0^1 e^{-Λs} ds = (1 - e^{-Λ}) / Λ`.
+    """
+    gone = np.expm1(-hazard)
+    left = np.empty((len(hazard) + 1, *hazard.shape[1:]))
+    left[0] = 1.0
+    for at, share in enumerate(gone):
+        np.add(left[at], left[at] * share, out=left[at + 1])
+    np.divide(gone, hazard, out=gone)
+    np.multiply(gone, left[:-1], out=gone)
+    return left[:-1], np.negative(gone, out=gone), left[-1]
 
 
 def _lasting_slope(hazard: Array) -> Array:
+    """By Λ, of :math:`∫_0^1 e^{-Λs} ds`."""
     large = np.maximum(hazard, 1e-3)
     exact = (np.exp(-large) * (1 + large) - 1) / large**2
     return np.where(hazard > 1e-3, exact, -0.5 + hazard / 3)
