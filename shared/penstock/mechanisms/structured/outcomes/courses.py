@@ -183,13 +183,18 @@ class Kind:
         apart -= own * sum_after(spread)
         return np.asarray(turn @ self.means - apart @ self.entries)
 
-    def lay_out(self) -> tuple[Array, Array, Array]:
-        """(K, N, q) of who leaves by this kind, and otherwise; (N, q) at the end."""
-        steps = self.means[:, None] - self.entries
-        passed = self.whole[:, :, None] * steps
+    def only(self, some: Some) -> Kind:
+        """Of some persons."""
+        parts = (self.whole, self.part, self.counted)
+        return Kind(self.entries[some], self.means, *(part[:, some] for part in parts))
+
+    def lay_out(self, entry: int) -> tuple[Array, Array, Array]:
+        """One entry: (K, N) of who leaves by this kind, and otherwise; (N,) at the end."""
+        steps = self.means[:, entry, None] - self.entries[:, entry]
+        passed = self.whole * steps
         risen = sum_before(passed)
-        other = risen + self.part[:, :, None] * steps
-        return other - self.counted[:, :, None] * steps, other, risen[-1] + passed[-1]
+        other = risen + self.part * steps
+        return other - self.counted * steps, other, risen[-1] + passed[-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,21 +305,22 @@ class Courses:
 
     def lay_some(self, some: Some) -> Array:
         """(2 K + 1, some, q) of these."""
-
-        def only(kind: Kind) -> Kind:
-            parts = (kind.whole, kind.part, kind.counted)
-            return Kind(kind.entries[some], kind.means, *(part[:, some] for part in parts))
-
-        event, loss, end = only(self.events).lay_out()
-        if self.losses is not None:
-            mine, other, ended = only(self.losses).lay_out()
-            event, loss, end = event + other, loss + mine, end + ended
-        for bend in self.bends:
-            left, ended = (values[..., some, None] * bend.entries for values in bend.values())
-            event, loss, end = event + left, loss + left, end + ended
-        found = np.concatenate([event, loss, end[None]])
-        found *= self.kept.lay_out()[:, some, None]
-        return found
+        events, kept = self.events.only(some), self.kept.lay_out()[:, some]
+        losses = None if self.losses is None else self.losses.only(some)
+        bends = [([each[..., some] for each in bend.values()], bend.entries) for bend in self.bends]
+        # Entry by entry: the numbers of one stay in the processor's cache.
+        found = np.empty((events.entries.shape[1], *kept.shape))
+        for entry, laid in enumerate(found):
+            event, loss, end = events.lay_out(entry)
+            if losses is not None:
+                mine, other, ended = losses.lay_out(entry)
+                event, loss, end = event + other, loss + mine, end + ended
+            for (left, ended), entries in bends:
+                by = entries[entry]
+                event, loss, end = event + by * left, loss + by * left, end + by * ended
+            np.concatenate([event, loss, end[None]], out=laid)
+            laid *= kept
+        return np.moveaxis(found, 0, 2)
 
 
 @dataclass(frozen=True, slots=True)

@@ -232,8 +232,7 @@ class Survival(OutcomeModel[Reference, Courses | Divided]):
             there = np.maximum(_add_risks(risks, self._last[1].stays) / count, 1e-12)
         base, off = np.maximum(goal / there, _LEAST_HAZARD), np.inf
         for _ in range(_BASELINE_ROUNDS):
-            parts = base[:, :, None] * (risks if risks.ndim > 2 else risks[:, None])
-            left, stays, ended = _leave(parts[0] + parts[1])
+            left, stays, ended = _leave(_add_hazards(base, risks))
             got = np.maximum(_add_risks(risks, stays) / count, 1e-12)
             found = np.maximum(goal / got, _LEAST_HAZARD)
             step = np.log(found / base)
@@ -241,11 +240,11 @@ class Survival(OutcomeModel[Reference, Courses | Divided]):
             if off < _EVEN:
                 break
             if self._bend is None or off > _SLOW * before:
-                self._bend = _bend_baseline(risks, parts, left, stays)
+                self._bend = _bend_baseline(risks, _raise_by(base, risks), left, stays)
             step = (self._bend @ step.ravel()).reshape(base.shape)
             base = base * np.exp(np.clip(step, -_MOST_STEP, _MOST_STEP))
-        hazard, lost = base / self._width
-        world = _World(left, parts[0], parts[1], stays, ended, hazard, lost)
+        (hazard, lost), (events, losses) = base / self._width, _raise_by(base, risks)
+        world = _World(left, events, losses, stays, ended, hazard, lost)
         self._last = theta.tobytes(), world
         return world
 
@@ -489,6 +488,16 @@ def _bend_baseline(risks: Array, parts: Array, left: Array, stays: Array) -> Arr
     return np.asarray(np.linalg.inv(np.eye(2 * size) + np.concatenate(rows)))
 
 
+def _raise_by(base: Array, risks: Array) -> Array:
+    """(2, k, N) hazards of both kinds: baselines (2, k) times risks."""
+    return np.asarray(base[:, :, None] * (risks if risks.ndim > 2 else risks[:, None]))
+
+
+def _add_hazards(base: Array, risks: Array) -> Array:
+    """(k, N) of both kinds together."""
+    return base.T @ risks if risks.ndim == 2 else np.asarray(_raise_by(base, risks).sum(axis=0))
+
+
 def _add_risks(risks: Array, there: Array) -> Array:
     """(2, k) Σ over persons of those there, (k, N), each times their risks."""
     return risks @ there.T if risks.ndim == 2 else np.asarray((risks * there).sum(axis=2))
@@ -549,13 +558,13 @@ def _leave(hazard: Array) -> tuple[Array, Array, Array]:
     One exponential for them all: :math:`∫_0^1 e^{-Λs} ds = (1 - e^{-Λ}) / Λ`.
     """
     gone = np.expm1(-hazard)
-    left = np.empty((len(hazard) + 1, *hazard.shape[1:]))
+    kept, left = 1 + gone, np.empty((len(hazard) + 1, *hazard.shape[1:]))
     left[0] = 1.0
-    for at, share in enumerate(gone):
-        np.add(left[at], left[at] * share, out=left[at + 1])
-    np.divide(gone, hazard, out=gone)
-    np.multiply(gone, left[:-1], out=gone)
-    return left[:-1], np.negative(gone, out=gone), left[-1]
+    for at, share in enumerate(kept):
+        np.multiply(left[at], share, out=left[at + 1])
+    stays = np.divide(gone, hazard, out=gone)
+    stays *= left[:-1]
+    return left[:-1], np.negative(stays, out=stays), left[-1]
 
 
 def _lasting_slope(hazard: Array) -> Array:
