@@ -558,7 +558,7 @@ class _Sizes:
     def of(cls, imagined: Imagined, chances: Array) -> _Sizes:
         sparse = chances[::_SPARSE].T.ravel()
         laid = np.moveaxis(imagined.lay_out(_SPARSE), 2, 0)
-        return cls(np.abs(laid).reshape(-1, len(sparse)), sparse)
+        return cls(np.abs(laid, out=laid).reshape(-1, len(sparse)), sparse)
 
     def lengths(self, weights: Array) -> Array:
         """(o,) of the vectors, each entry times its weight."""

@@ -185,8 +185,12 @@ class Kind:
 
     def only(self, some: Some) -> Kind:
         """Of some persons."""
-        parts = (self.whole, self.part, self.counted)
-        return Kind(self.entries[some], self.means, *(part[:, some] for part in parts))
+        parts = (np.ascontiguousarray(x[:, some]) for x in (self.whole, self.part, self.counted))
+        return Kind(self.entries[some], self.means, *parts)
+
+    def has(self, entry: int) -> bool:
+        """Whether an entry is of this kind."""
+        return bool(self.entries[:, entry].any() or self.means[:, entry].any())
 
     def lay_out(self, entry: int) -> tuple[Array, Array, Array]:
         """One entry: (K, N) of who leaves by this kind, and otherwise; (N,) at the end."""
@@ -305,20 +309,26 @@ class Courses:
 
     def lay_some(self, some: Some) -> Array:
         """(2 K + 1, some, q) of these."""
-        events, kept = self.events.only(some), self.kept.lay_out()[:, some]
-        losses = None if self.losses is None else self.losses.only(some)
+        kept = self.kept.lay_out()[:, some]
+        kinds = [(self.events.only(some), True)]
+        if self.losses is not None:
+            kinds.append((self.losses.only(some), False))
         bends = [([each[..., some] for each in bend.values()], bend.entries) for bend in self.bends]
         # Entry by entry: the numbers of one stay in the processor's cache.
-        found = np.empty((events.entries.shape[1], *kept.shape))
+        found = np.zeros((self.events.entries.shape[1], *kept.shape))
         for entry, laid in enumerate(found):
-            event, loss, end = events.lay_out(entry)
-            if losses is not None:
-                mine, other, ended = losses.lay_out(entry)
-                event, loss, end = event + other, loss + mine, end + ended
+            (event, loss), end = np.split(laid[:-1], 2), laid[-1]
+            for kind, of_events in kinds:
+                if kind.has(entry):
+                    mine, other, ended = kind.lay_out(entry)
+                    event += mine if of_events else other
+                    loss += other if of_events else mine
+                    end += ended
             for (left, ended), entries in bends:
-                by = entries[entry]
-                event, loss, end = event + by * left, loss + by * left, end + by * ended
-            np.concatenate([event, loss, end[None]], out=laid)
+                if by := float(entries[entry]):
+                    event += by * left
+                    loss += by * left
+                    end += by * ended
             laid *= kept
         return np.moveaxis(found, 0, 2)
 

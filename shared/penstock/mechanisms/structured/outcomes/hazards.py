@@ -232,7 +232,7 @@ class Survival(OutcomeModel[Reference, Courses | Divided]):
             there = np.maximum(_add_risks(risks, self._last[1].stays) / count, 1e-12)
         base, off = np.maximum(goal / there, _LEAST_HAZARD), np.inf
         for _ in range(_BASELINE_ROUNDS):
-            left, stays, ended = _leave(_add_hazards(base, risks))
+            left, stays, ended = _leave(_add_hazards(-base, risks))
             got = np.maximum(_add_risks(risks, stays) / count, 1e-12)
             found = np.maximum(goal / got, _LEAST_HAZARD)
             step = np.log(found / base)
@@ -399,16 +399,14 @@ class Survival(OutcomeModel[Reference, Courses | Divided]):
         happened, lost, exposed = self._follow(coded)
         hazard, means, mine = self._look_up(reference, design)
         residual, kept = _residual(happened, _exp(design @ reference.coefficients), hazard, exposed)
-        curvature = [
-            (kept * _products(design, means, pair, mine)).sum(axis=0) for pair in self.pairs
-        ]
+        curvature = _curve(kept, design, means, self.pairs, mine)
         score = design * residual.sum(axis=0)[:, None] - _sum_means(residual, means, mine)
         left, _ = _residual(
             lost, _exp(design @ reference.leaving), reference.lost[:, None], exposed
         )
         leaving = design * left.sum(axis=0)[:, None] - left.T @ reference.lost_means
         return np.column_stack(
-            [score, residual.T @ self._blocks, leaving[:, : self.linear], *curvature]
+            [score, residual.T @ self._blocks, leaving[:, : self.linear], curvature]
         )
 
     def _look_up(self, reference: Reference, design: Array) -> tuple[Array, Array, Some]:
@@ -461,11 +459,11 @@ class Survival(OutcomeModel[Reference, Courses | Divided]):
 
 def _leave_some(goal: Array) -> Array:
     """Goals (2, k) of which none takes nearly all who are at risk: no hazard does."""
-    goal, there = goal.copy(), 1.0
-    for at in range(goal.shape[1]):
-        goal[:, at] *= min(1.0, _MOST_LEAVING * there / max(float(goal[:, at].sum()), 1e-12))
-        there -= float(goal[:, at].sum())
-    return goal
+    kept, there = [], 1.0
+    for leaving in goal.sum(axis=0).tolist():
+        kept.append(min(1.0, _MOST_LEAVING * there / max(leaving, 1e-12)))
+        there -= kept[-1] * leaving
+    return np.asarray(goal * kept)
 
 
 def _bend_baseline(risks: Array, parts: Array, left: Array, stays: Array) -> Array:
@@ -507,6 +505,21 @@ def _products(design: Array, means: Array, pair: tuple[int, int], mine: Some) ->
     """(k, N) of two columns' distances from the means of those at risk, (strata, k, width)."""
     one, other = ((design[:, j] - means[mine, :, j].T) for j in pair)
     return np.asarray(one * other)
+
+
+def _curve(
+    weights: Array, design: Array, means: Array, pairs: Sequence[tuple[int, int]], mine: Some
+) -> Array:
+    """(N, pairs) Σ over intervals of weights (k, N) times :func:`_products`, which need not be laid
+    out: a product of distances is a sum of products."""
+    if not pairs:
+        return np.zeros((len(design), 0))
+    one, other = (list(each) for each in zip(*pairs, strict=True))
+    among = means[..., one] * means[..., other]
+    meant, squared = (_sum_means(weights, each, mine) for each in (means, among))
+    apart = design[:, one] * meant[:, other] + design[:, other] * meant[:, one]
+    whole = design[:, one] * design[:, other] * weights.sum(axis=0)[:, None]
+    return np.asarray(whole - apart + squared)
 
 
 def _sum_means(residual: Array, means: Array, mine: Some) -> Array:
@@ -551,20 +564,21 @@ def _exp(values: Array) -> Array:
     return np.asarray(np.exp(np.minimum(np.maximum(values, -_MOST), _MOST)))
 
 
-def _leave(hazard: Array) -> tuple[Array, Array, Array]:
+def _leave(falls: Array) -> tuple[Array, Array, Array]:
     """Who is left at the start of each interval, and how much of it they spend in it on average,
-    (k, N), and who reaches the end, (N,); by cumulative hazards Λ > 0 within intervals, (k, N).
+    (k, N), and who reaches the end, (N,); by cumulative hazards Λ > 0 within intervals, of which
+    these are the negatives, (k, N).
 
-    One exponential for them all: :math:`∫_0^1 e^{-Λs} ds = (1 - e^{-Λ}) / Λ`.
+    One exponential for them all: :math:`∫_0^1 e^{-Λs} ds = (e^{-Λ} - 1) / (-Λ)`.
     """
-    gone = np.expm1(-hazard)
-    kept, left = 1 + gone, np.empty((len(hazard) + 1, *hazard.shape[1:]))
+    lost = np.expm1(falls)
+    kept, left = 1 + lost, np.empty((len(falls) + 1, *falls.shape[1:]))
     left[0] = 1.0
     for at, share in enumerate(kept):
         np.multiply(left[at], share, out=left[at + 1])
-    stays = np.divide(gone, hazard, out=gone)
+    stays = np.divide(lost, falls, out=lost)
     stays *= left[:-1]
-    return left[:-1], np.negative(stays, out=stays), left[-1]
+    return left[:-1], stays, left[-1]
 
 
 def _lasting_slope(hazard: Array) -> Array:
