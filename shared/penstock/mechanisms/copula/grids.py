@@ -225,15 +225,26 @@ class Cells:
 
     def draw_places(self, latents: Array) -> Places:
         """As :func:`draw_cells`."""
-        grid = self.grid
-        # A value that is drawn in a bin may be the spike.
-        if grid.numeric and grid.spike >= 0:
-            return place_of(grid, self.draw_values(latents))
-        return self._place(latents)
+        return self.draw_both(latents)[0] if self._spiked else self._place(latents)
 
     def draw_values(self, latents: Array) -> Array:
         """As :func:`draw_values`."""
-        grid, place = self.grid, self._place(latents)
+        return self._draw_in(self._place(latents), latents)
+
+    def draw_both(self, latents: Array) -> tuple[Places, Array]:
+        """Cells and values."""
+        place = self._place(latents)
+        values = self._draw_in(place, latents)
+        # A value that is drawn in a bin may be the spike.
+        return place_of(self.grid, values) if self._spiked else place, values
+
+    @property
+    def _spiked(self) -> bool:
+        return self.grid.numeric and self.grid.spike >= 0
+
+    def _draw_in(self, place: Places, latents: Array) -> Array:
+        """Values in these cells."""
+        grid = self.grid
         first = int(grid.column.nullable)
         if not grid.numeric:
             return np.where(place < first, np.nan, place - float(first))

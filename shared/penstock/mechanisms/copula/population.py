@@ -146,16 +146,21 @@ def fit_population(
     error = 0.0 if moments is None else moments.sd / math.sqrt(2) / count
     latents = quasi_random(len(weights) - len(raw), power)
     starts = np.cumsum([grid.latents for grid in grids])[:-1]
+    numbers = {r.grid.column.name: r for r in raw}
 
     def look(root: Array) -> Array:
         """Second moments of persons, seen as rows were."""
-        persons, parts = np.split(latents @ root, starts, axis=1), []
+        persons = np.split(latents @ root, starts, axis=1)
+        parts: list[Array] = []
+        themselves: list[Array] = []
         for one, own, mine in zip(scale, cells, persons, strict=True):
-            parts.append(one.place(own.grid, own.draw_places(mine)))
-        for r in raw:
-            j = [grid is r.grid for grid in grids].index(True)
-            parts.append(r(cells[j].draw_values(persons[j])))
-        scored = np.concatenate(parts, axis=1) * weights
+            if (asked_for := numbers.get(own.grid.column.name)) is None:
+                place = own.draw_places(mine)
+            else:
+                place, values = own.draw_both(mine)
+                themselves.append(asked_for(values))
+            parts.append(one.place(own.grid, place))
+        scored = np.concatenate([*parts, *themselves], axis=1) * weights
         seen = clip_rows(np.column_stack([scored, np.ones(len(latents))]), radius)
         return np.asarray(seen.T @ seen / len(seen))
 

@@ -293,9 +293,9 @@ def ask_outcome(
         sizes = _Sizes.of(found, chances)
         weights = sizes.choose_weights(question.importance, reach)
         if not curved and len(useless := question.list_useless(sd / weights)):
-            question = question.drop(useless)
+            gone = question.places(useless)
+            question, sizes = question.drop(useless), sizes.drop(gone)
             found = model.imagine(reference, question.turn)
-            sizes = _Sizes.of(found, chances)
             weights = sizes.choose_weights(question.importance, reach)
         missed = np.zeros(weights.shape)
         if last and bent and not curved:
@@ -358,10 +358,14 @@ class _Question:
         most = [_USELESS * size[i] * size[j] for i, j in self.pairs]
         return [at for at, (e, m) in enumerate(zip(noise, most, strict=True)) if e > m]
 
+    def places(self, pairs: Sequence[int]) -> list[int]:
+        """Of their curvatures among the entries."""
+        first = self.turn.shape[1] - len(self.pairs)
+        return [first + at for at in pairs]
+
     def drop(self, useless: Sequence[int]) -> _Question:
         """The same without some pairs."""
-        first = self.turn.shape[1] - len(self.pairs)
-        gone = [first + at for at in useless]
+        gone = self.places(useless)
         return replace(
             self,
             turn=np.delete(self.turn, gone, axis=1),
@@ -562,6 +566,10 @@ class _Sizes:
         sparse = chances[::_SPARSE].T.ravel()
         laid = np.moveaxis(imagined.lay_out(_SPARSE), 2, 0)
         return cls(np.abs(laid, out=laid).reshape(-1, len(sparse)), sparse)
+
+    def drop(self, gone: Sequence[int]) -> _Sizes:
+        """The same without some entries."""
+        return _Sizes(np.delete(self.entries, gone, axis=0), self.chances)
 
     def lengths(self, weights: Array) -> Array:
         """(o,) of the vectors, each entry times its weight."""

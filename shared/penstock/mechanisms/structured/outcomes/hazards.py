@@ -214,7 +214,7 @@ class Survival(OutcomeModel[Reference, Courses | Divided]):
     def _weigh(self, theta: Array) -> Array:
         """How much larger hazards of both kinds are of each person, (2, N), or (2, k, N)."""
         beta, _, gamma = self._of(theta)
-        return np.ascontiguousarray(_exp(self._design @ np.column_stack([beta, gamma])).T)
+        return _exp(np.stack([beta, gamma]) @ self._design.T)
 
     def _make_world(self, theta: Array) -> _World:
         """Baselines that give as many events and losses in each interval as were counted: by
