@@ -155,10 +155,9 @@ class Kind:
         found -= self.counted * mine
         return found
 
-    def add(self, spread: Array, design: Array) -> Array:
-        """Σ of scores, weighted as a :meth:`spread` is, times the design's columns: (q, width)."""
-        apart = (spread.sum(axis=0)[:, None] * self.entries).T @ design
-        return np.asarray(self.means.T @ (spread @ design) - apart)
+    def sum_ways(self, spread: Array) -> Array:
+        """(q, N) Σ over ways of a person's scores, weighted as a :meth:`spread` is."""
+        return np.asarray(self.means.T @ spread - spread.sum(axis=0) * self.entries.T)
 
     def look(self, spread: Array) -> Array:
         """(q,) Σ of scores, weighted as a :meth:`spread` is."""
@@ -275,14 +274,14 @@ class Courses:
             found = found + float(bend.spread(ways).sum()) * bend.entries
         return found
 
-    def add(self, weights: Ways, design: Array) -> Array:
-        """(q, width) Σ of weighted scores times the design's columns."""
+    def sum_ways(self, weights: Ways) -> Array:
+        """(q, N) Σ over ways of a person's scores, weighted."""
         ways = self.kept.times(weights)
-        found = self.events.add(self.events.spread(ways, ways.event), design)
+        found = self.events.sum_ways(self.events.spread(ways, ways.event))
         if self.losses is not None:
-            found = found + self.losses.add(self.losses.spread(ways, ways.loss), design)
+            found += self.losses.sum_ways(self.losses.spread(ways, ways.loss))
         for bend in self.bends:
-            found = found + np.outer(bend.entries, bend.spread(ways) @ design)
+            found += np.outer(bend.entries, bend.spread(ways))
         return found
 
     def change(self, changes: Sequence[Change]) -> list[Array]:
@@ -351,10 +350,11 @@ class Divided:
         """As :meth:`Courses.look`."""
         return np.asarray(sum(part.look(chances.only(some)) for some, part in self.parts))
 
-    def add(self, weights: Ways, design: Array) -> Array:
-        """As :meth:`Courses.add`."""
-        each = [part.add(weights.only(some), design[some]) for some, part in self.parts]
-        return np.asarray(sum(each))
+    def sum_ways(self, weights: Ways) -> Array:
+        """As :meth:`Courses.sum_ways`."""
+        each = [part.sum_ways(weights.only(some)) for some, part in self.parts]
+        places = np.concatenate([some for some, _ in self.parts])
+        return np.concatenate(each, axis=1)[:, np.argsort(places)]
 
     def change_each(self, by: Change) -> list[Array]:
         """(K, q) of each part, as :meth:`Courses.change`."""

@@ -267,10 +267,12 @@ class Survival(OutcomeModel[Reference, Courses | Divided]):
                 by.loss - chances.loss * risen,
                 -chances.end * (risen[-1] + by.own[-1]),
             )
-            by_person = found.add(falling, design)
+            by_person = found.sum_ways(falling)
             # Baselines follow the coefficients, so that the counts stay.
             leaving = chances.event if first else chances.loss
-            parts.append(by_person - by_time.T @ _means(leaving, design))
+            at_risk = np.maximum(leaving.sum(axis=1), 1e-12)
+            by_person -= (by_time / at_risk[:, None]).T @ leaving
+            parts.append(by_person @ design)
             if first:
                 by_block, moved = by_time.T @ self._blocks, self._exchange(theta)
                 parts.append(by_block - by_block.sum(axis=1)[:, None] * moved)
