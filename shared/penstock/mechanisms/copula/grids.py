@@ -251,9 +251,10 @@ class Cells:
         at, start = ndtr(latents[:, 0]), self.risen[place]
         inside = (at - start) / np.maximum(self.risen[place + 1] - start, 1e-300)
         behind = place - first - ((grid.spike >= 0) & (place > grid.spike))
-        behind = np.clip(behind, 0, len(grid.edges) - 2)
+        behind = np.minimum(np.maximum(behind, 0), len(grid.edges) - 2)
+        inside = np.minimum(np.maximum(inside, 0.0), 1.0)
         edges = grid.edges
-        share = edges[behind] + np.clip(inside, 0.0, 1.0) * (edges[behind + 1] - edges[behind])
+        share = edges[behind] + inside * (edges[behind + 1] - edges[behind])
         values = value_at(grid.column, share)
         if grid.column.spike is not None and grid.spike >= 0:
             values = np.where(place == grid.spike, grid.column.spike, values)

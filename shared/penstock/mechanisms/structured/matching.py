@@ -625,7 +625,7 @@ def _weigh_reach(sizes: _Sizes, question: _Question, sd: float) -> tuple[Array, 
 
 
 def _quantile(values: Array, chances: Array, reach: float) -> float:
-    """Of values (o,), at least 0, each with its chance: that beyond which less than 1 - reach is."""
+    """Of values (o,), at least 0, each with its chance: beyond it is at most 1 - reach of these."""
     beyond, most = (1 - reach) * float(chances.sum()), float(values.max())
     # Only those of the cell in which it lies are sorted.
     cells = (values * (_CELLS / max(most, 1e-300))).astype(np.intp)

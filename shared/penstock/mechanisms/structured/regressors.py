@@ -257,7 +257,7 @@ def _look_up(values: Array, points: Array, found: Array) -> Array:
         # In place: there are many points, and maybe many values.
         np.subtract(values, left, out=share)
         share /= right - left
-        np.clip(share, 0.0, 1.0, out=share)
+        np.minimum(np.maximum(share, 0.0, out=share), 1.0, out=share)
         share *= b - a
         result += share
     return result

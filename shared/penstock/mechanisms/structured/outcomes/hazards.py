@@ -126,14 +126,13 @@ class Reference:
 
 @dataclass(frozen=True)
 class _World:
-    """Of each interval and person, (k, N): those left, cumulative hazards within, of both kinds,
-    and how much of it those left spend in it; who reaches the end, (N,); and baselines (k,)."""
+    """Of each person: who is left at each cut, (k + 1, N); of each interval cumulative hazards
+    within, of both kinds, and how much of it those left spend in it, (k, N); and baselines (k,)."""
 
     left: Array
     events: Array
     losses: Array
     stays: Array
-    ended: Array
     hazard: Array
     lost: Array
 
@@ -143,7 +142,7 @@ class _World:
 
     @cached_property
     def chances(self) -> Ways:
-        return Ways(self.stays * self.events, self.stays * self.losses, self.ended)
+        return Ways(self.stays * self.events, self.stays * self.losses, self.left[-1])
 
 
 class Survival(OutcomeModel[Reference, Courses | Divided]):
@@ -232,7 +231,7 @@ class Survival(OutcomeModel[Reference, Courses | Divided]):
             there = np.maximum(_add_risks(risks, self._last[1].stays) / count, 1e-12)
         base, off = np.maximum(goal / there, _LEAST_HAZARD), np.inf
         for _ in range(_BASELINE_ROUNDS):
-            left, stays, ended = _leave(_add_hazards(-base, risks))
+            left, stays = _leave(_add_hazards(-base, risks))
             got = np.maximum(_add_risks(risks, stays) / count, 1e-12)
             found = np.maximum(goal / got, _LEAST_HAZARD)
             step = np.log(found / base)
@@ -242,9 +241,9 @@ class Survival(OutcomeModel[Reference, Courses | Divided]):
             if self._bend is None or off > _SLOW * before:
                 self._bend = _bend_baseline(risks, _raise_by(base, risks), left, stays)
             step = (self._bend @ step.ravel()).reshape(base.shape)
-            base = base * np.exp(np.clip(step, -_MOST_STEP, _MOST_STEP))
+            base = base * np.exp(np.minimum(np.maximum(step, -_MOST_STEP), _MOST_STEP))
         (hazard, lost), (events, losses) = base / self._width, _raise_by(base, risks)
-        world = _World(left, events, losses, stays, ended, hazard, lost)
+        world = _World(left, events, losses, stays, hazard, lost)
         self._last = theta.tobytes(), world
         return world
 
@@ -282,7 +281,7 @@ class Survival(OutcomeModel[Reference, Courses | Divided]):
         """Of chances by the logarithm of the hazard, of events and of losses, in each interval:
         later ones fall, and those of the interval itself share."""
         chances, events, losses = world.chances, world.events, world.losses
-        bend = world.left * _lasting_slope(world.both)
+        bend = _bend_stays(world.left, world.stays, world.both)
         shared = events * bend * losses
         turned, lost = (
             there + bend * own**2
@@ -476,8 +475,8 @@ def _bend_baseline(risks: Array, parts: Array, left: Array, stays: Array) -> Arr
     is no more events; of what an interval's own hazards share a little less is taken than there is,
     so that there is always an answer.
     """
-    bend = left * _lasting_slope(parts[0] + parts[1])
-    size, flat = left.shape[0], parts.reshape(-1, left.shape[1])
+    bend = _bend_stays(left, stays, parts[0] + parts[1])
+    size, flat = stays.shape[0], parts.reshape(-1, stays.shape[1])
     later = np.tile(np.tri(size, k=-1), 2)
     rows = []
     for risk in risks:
@@ -566,10 +565,9 @@ def _exp(values: Array) -> Array:
     return np.asarray(np.exp(np.minimum(np.maximum(values, -_MOST), _MOST)))
 
 
-def _leave(falls: Array) -> tuple[Array, Array, Array]:
-    """Who is left at the start of each interval, and how much of it they spend in it on average,
-    (k, N), and who reaches the end, (N,); by cumulative hazards Λ > 0 within intervals, of which
-    these are the negatives, (k, N).
+def _leave(falls: Array) -> tuple[Array, Array]:
+    """Who is left at each cut, (k + 1, N), and how much of each interval they spend in it on
+    average, (k, N); by cumulative hazards Λ > 0 within intervals, of which these are the negatives.
 
     One exponential for them all: :math:`∫_0^1 e^{-Λs} ds = (e^{-Λ} - 1) / (-Λ)`.
     """
@@ -580,14 +578,13 @@ def _leave(falls: Array) -> tuple[Array, Array, Array]:
         np.multiply(left[at], share, out=left[at + 1])
     stays = np.divide(lost, falls, out=lost)
     stays *= left[:-1]
-    return left[:-1], stays, left[-1]
+    return left, stays
 
 
-def _lasting_slope(hazard: Array) -> Array:
-    """By Λ, of :math:`∫_0^1 e^{-Λs} ds`."""
-    large = np.maximum(hazard, 1e-3)
-    exact = (np.exp(-large) * (1 + large) - 1) / large**2
-    return np.where(hazard > 1e-3, exact, -0.5 + hazard / 3)
+def _bend_stays(left: Array, stays: Array, hazard: Array) -> Array:
+    """(k, N) by how much what :func:`_leave` says of an interval changes with its Λ."""
+    exact = (left[1:] - stays) / hazard
+    return np.where(hazard > 1e-3, exact, left[:-1] * (hazard / 3 - 0.5))
 
 
 def _spent(hazard: Array) -> Array:
