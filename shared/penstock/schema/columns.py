@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -481,5 +482,6 @@ def _person_problems(person: object, rows: object, names: Collection[str]) -> li
     return check.problems
 
 
+@lru_cache(1024)
 def _steps(bound: float, decimals: int, rounding: str) -> int:
     return int(Decimal(repr(bound)).scaleb(decimals).to_integral_value(rounding))

@@ -128,37 +128,38 @@ def estimate_density(
     points = np.array([x for x, _, _ in told]).reshape(-1, cells)
     goals, errors = (np.array([one[at] for one in told]) for at in (1, 2))
 
-    def look(logs: Array) -> tuple[Array, Array, Array, Array, float]:
-        """Shares, by how much they are off what is known and counted, bends, and the value."""
+    def look(logs: Array) -> tuple[Array, Array, Array, Array, Array, float]:
+        """Shares, by how much they are off what is known and counted, bends, how steep the penalty
+        on these is, and the value."""
         share, bent = _softmax(logs), second @ (logs - away_from)
         missed, away = (goals - points @ share) / errors, counts - rows * share
         root = np.sqrt(1 + (bent / _BEND) ** 2)
         found = float(away @ away) / (2 * variance) + float(missed @ missed) / 2
-        return share, missed, away, bent, found + stiffness * _BEND**2 * float((root - 1).sum())
+        now = found + stiffness * _BEND**2 * float((root - 1).sum())
+        return share, missed, away, bent, stiffness / root, now
 
     logs = np.log(start / start.sum())
-    share, missed, away, bent, now = look(logs)
-    damping, pull, curvature = 1.0, np.zeros(cells), np.zeros((cells, cells))
-    moved, place = True, np.arange(cells)
+    share, missed, away, bent, weight, now = look(logs)
+    damping, pull, curvature, moved = 1.0, np.zeros(cells), np.zeros((cells, cells)), True
     for _ in range(_ROUNDS):
         if moved:
             # Gauss and Newton's curvature of what is squared; weights of a bend for the penalty.
-            turn = -np.outer(share, share)
-            turn[place, place] += share
-            weight = stiffness / np.sqrt(1 + (bent / _BEND) ** 2)
+            turn = -share[:, None] * share
+            _see_diagonal(turn)[:] += share
             along = (points @ turn) / errors[:, None]
             pull = turn @ away * (rows / variance) + missed @ along - (weight * bent) @ second
             curvature = turn @ turn * (rows**2 / variance) + along.T @ along
             curvature += (second.T * weight) @ second
-            curvature[place, place] += 1e-9 * float(np.trace(curvature)) + 1e-9
+            diagonal = _see_diagonal(curvature)
+            diagonal += 1e-9 * float(diagonal.sum()) + 1e-9
         damped = curvature.copy()
-        damped[place, place] *= 1 + damping
+        _see_diagonal(damped)[:] *= 1 + damping
         there = logs + np.minimum(np.maximum(np.linalg.solve(damped, pull), -2.0), 2.0)
         *found, then = look(there)
         moved = then < now
         if moved:
             settled = now - then < _SETTLED
-            share, missed, away, bent = found
+            share, missed, away, bent, weight = found
             logs, now, damping = there - there.max(), then, max(damping * 0.1, 1e-6)
             if settled:
                 break
@@ -171,6 +172,11 @@ def estimate_density(
 def _bend(cells: int) -> Array:
     """(cells - 2, cells) second differences."""
     return np.diff(np.eye(cells), 2, axis=0)
+
+
+def _see_diagonal(matrix: Array) -> Array:
+    """A view of it: what is written there is written in the matrix, (b, b)."""
+    return np.asarray(np.einsum("ii->i", matrix))
 
 
 def _softmax(logs: Array) -> Array:

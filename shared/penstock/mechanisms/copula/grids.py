@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr
+from scipy.special import ndtr, ndtri
 
 from penstock.schema import NUMBER_KINDS, Coded, Column, Schema
 
@@ -190,50 +190,84 @@ def middle_of(grid: Grid) -> Array:
 
 def draw_values(grid: Grid, shares: Array, latents: Array) -> Array:
     """Coded values of latents (N, latents), standard Gaussians, by the cells' shares (count,)."""
-    first = int(grid.column.nullable)
-    if not grid.numeric:
-        place = _draw_places(grid, shares, latents)
-        return np.where(place < first, np.nan, place - float(first))
-    at, risen = ndtr(latents[:, 0]), _rise(shares)
-    place = _place_shares(risen, at)
-    inside = (at - risen[place]) / np.maximum(risen[place + 1] - risen[place], 1e-300)
-    behind = place - first - ((grid.spike >= 0) & (place > grid.spike))
-    behind = np.clip(behind, 0, len(grid.edges) - 2)
-    edges = grid.edges
-    share = edges[behind] + np.clip(inside, 0.0, 1.0) * (edges[behind + 1] - edges[behind])
-    values = value_at(grid.column, share)
-    if grid.column.spike is not None and grid.spike >= 0:
-        values = np.where(place == grid.spike, grid.column.spike, values)
-    return np.where(place < first, np.nan, values)
+    return Cells.of(grid, shares).draw_values(latents)
 
 
 def draw_cells(grid: Grid, shares: Array, latents: Array) -> Places:
     """The cells of :func:`draw_values`, without the values where these say no more."""
-    # A value that is drawn in a bin may be the spike.
-    if grid.numeric and grid.spike >= 0:
-        return place_of(grid, draw_values(grid, shares, latents))
-    return _draw_places(grid, shares, latents)
+    return Cells.of(grid, shares).draw_places(latents)
 
 
-def _draw_places(grid: Grid, shares: Array, latents: Array) -> Places:
-    if grid.ordered:
-        return _place_shares(_rise(shares), ndtr(latents[:, 0]))
-    place = np.full(len(latents), grid.count - 1)
-    open_, left = np.ones(len(latents), dtype=np.bool_), 1.0
-    for k in range(grid.latents):
-        # A higher latent makes this level likelier, as it makes an ordered column's value higher.
-        chosen = open_ & (ndtr(-latents[:, k]) < shares[k] / max(left, 1e-12))
-        place[chosen] = k
-        open_ &= ~chosen
-        left -= shares[k]
-    return place
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """A column's cells and their shares, for who draws of them more than once.
 
+    Attributes:
+        risen: (count + 1,) share of the cells before each.
+        starts: (count - 1,) of an ordered column, the Gaussian at which each cell but the first
+            begins; of others the one below which a person has a level, who has none before it.
+    """
 
-def _rise(shares: Array) -> Array:
-    risen = np.append(0.0, np.cumsum(shares))
-    risen[-1] = 1.0 + 1e-12
-    return risen
+    grid: Grid
+    risen: Array
+    starts: Array
 
+    @classmethod
+    def of(cls, grid: Grid, shares: Array) -> Cells:
+        risen = np.append(0.0, np.cumsum(shares))
+        risen[-1] = 1.0 + 1e-12
+        if grid.ordered:
+            chances = risen[1:-1]
+        else:
+            left = np.append(1.0, 1.0 - np.cumsum(shares))[: grid.latents]
+            chances = shares[: grid.latents] / np.maximum(left, 1e-12)
+        return cls(grid, risen, ndtri(np.clip(chances, 0.0, 1.0)))
 
-def _place_shares(risen: Array, at: Array) -> Places:
-    return np.searchsorted(risen, at, side="right") - 1
+    def draw_places(self, latents: Array) -> Places:
+        """As :func:`draw_cells`."""
+        return self.draw_both(latents)[0] if self._spiked else self._place(latents)
+
+    def draw_values(self, latents: Array) -> Array:
+        """As :func:`draw_values`."""
+        return self._draw_in(self._place(latents), latents)
+
+    def draw_both(self, latents: Array) -> tuple[Places, Array]:
+        """Cells and values."""
+        place = self._place(latents)
+        values = self._draw_in(place, latents)
+        # A value that is drawn in a bin may be the spike.
+        return place_of(self.grid, values) if self._spiked else place, values
+
+    @property
+    def _spiked(self) -> bool:
+        return self.grid.numeric and self.grid.spike >= 0
+
+    def _draw_in(self, place: Places, latents: Array) -> Array:
+        """Values in these cells."""
+        grid = self.grid
+        first = int(grid.column.nullable)
+        if not grid.numeric:
+            return np.where(place < first, np.nan, place - float(first))
+        at, start = ndtr(latents[:, 0]), self.risen[place]
+        inside = (at - start) / np.maximum(self.risen[place + 1] - start, 1e-300)
+        behind = place - first - ((grid.spike >= 0) & (place > grid.spike))
+        behind = np.minimum(np.maximum(behind, 0), len(grid.edges) - 2)
+        inside = np.minimum(np.maximum(inside, 0.0), 1.0)
+        edges = grid.edges
+        share = edges[behind] + inside * (edges[behind + 1] - edges[behind])
+        values = value_at(grid.column, share)
+        if grid.column.spike is not None and grid.spike >= 0:
+            values = np.where(place == grid.spike, grid.column.spike, values)
+        return np.where(place < first, np.nan, values)
+
+    def _place(self, latents: Array) -> Places:
+        if self.grid.ordered:
+            return np.searchsorted(self.starts, latents[:, 0], side="right")
+        place = np.full(len(latents), self.grid.count - 1)
+        open_ = np.ones(len(latents), dtype=np.bool_)
+        for k, start in enumerate(self.starts):
+            # A higher latent makes this level likelier, as it makes an ordered column's higher.
+            chosen = open_ & (-latents[:, k] < start)
+            place[chosen] = k
+            open_ &= ~chosen
+        return place

@@ -22,9 +22,8 @@ from scipy.stats import qmc
 
 from penstock.mechanisms.copula.densities import Known, Reference, estimate_density
 from penstock.mechanisms.copula.grids import (
+    Cells,
     Grid,
-    draw_cells,
-    draw_values,
     middle_of,
     place_of,
 )
@@ -81,7 +80,8 @@ class Population:
 
     def draw(self, latents: Array) -> Coded:
         """(N, D) standard Gaussians to coded columns."""
-        return _decode(self.grids, self.shares, latents @ self.root)
+        cells = [Cells.of(g, s) for g, s in zip(self.grids, self.shares, strict=True)]
+        return _decode(cells, latents @ self.root)
 
 
 @cache
@@ -145,21 +145,27 @@ def fit_population(
     told = released / count
     error = 0.0 if moments is None else moments.sd / math.sqrt(2) / count
     latents = quasi_random(len(weights) - len(raw), power)
+    starts = np.cumsum([grid.latents for grid in grids])[:-1]
+    numbers = {r.grid.column.name: r for r in raw}
 
     def look(root: Array) -> Array:
         """Second moments of persons, seen as rows were."""
-        at, parts = latents @ root, []
-        persons = np.split(at, np.cumsum([grid.latents for grid in grids])[:-1], axis=1)
-        for grid, share, one, mine in zip(grids, shares, scale, persons, strict=True):
-            parts.append(one.place(grid, draw_cells(grid, share, mine)))
-        for r in raw:
-            j = [grid is r.grid for grid in grids].index(True)
-            parts.append(r(draw_values(r.grid, shares[j], persons[j])))
-        scored = np.concatenate(parts, axis=1) * weights
+        persons = np.split(latents @ root, starts, axis=1)
+        parts: list[Array] = []
+        themselves: list[Array] = []
+        for one, own, mine in zip(scale, cells, persons, strict=True):
+            if (asked_for := numbers.get(own.grid.column.name)) is None:
+                place = own.draw_places(mine)
+            else:
+                place, values = own.draw_both(mine)
+                themselves.append(asked_for(values))
+            parts.append(one.place(own.grid, place))
+        scored = np.concatenate([*parts, *themselves], axis=1) * weights
         seen = clip_rows(np.column_stack([scored, np.ones(len(latents))]), radius)
         return np.asarray(seen.T @ seen / len(seen))
 
-    plain = score(_decode(grids, shares, latents))
+    cells = [Cells.of(grid, share) for grid, share in zip(grids, shares, strict=True)]
+    plain = score(_decode(cells, latents))
     own = _Pairs.of(grids, [r.grid for r in raw], latents, plain)
     correlation = _match_correlation(told, error, np.eye(latents.shape[1]), own, look)
     found, at = look(take_root(correlation)), 0
@@ -172,6 +178,7 @@ def fit_population(
                     mine = gap[k, [-1, k]]
                     known.append(recall(r.points, shares[j], weights[k], mine, error, count))
             shares[j] = read_shares(grid, counts[j], sd, count, known)
+            cells[j] = Cells.of(grid, shares[j])
         at += grid.latents
     correlation = _match_correlation(told, error, correlation, own, look)
     return Population(tuple(grids), tuple(shares), take_root(correlation), count)
@@ -365,11 +372,12 @@ def read_shares(
     return np.asarray(share / share.sum())
 
 
-def _decode(grids: Sequence[Grid], shares: Sequence[Array], latents: Array) -> Coded:
+def _decode(cells: Sequence[Cells], latents: Array) -> Coded:
     coded, at = {}, 0
-    for grid, share in zip(grids, shares, strict=True):
-        coded[grid.column.name] = draw_values(grid, share, latents[:, at : at + grid.latents])
-        at += grid.latents
+    for own in cells:
+        mine = latents[:, at : at + own.grid.latents]
+        coded[own.grid.column.name] = own.draw_values(mine)
+        at += own.grid.latents
     return coded
 
 

@@ -252,6 +252,12 @@ def _bend(name: str, values: Array, linear: Array) -> _Bend:
 def _look_up(values: Array, points: Array, found: Array) -> Array:
     """Linear between uneven points; the work does not depend on the values."""
     result = np.full(values.shape, found[0])
+    share = np.empty(values.shape)
     for left, right, a, b in zip(points[:-1], points[1:], found[:-1], found[1:], strict=True):
-        result += (b - a) * np.clip((values - left) / (right - left), 0.0, 1.0)
+        # In place: there are many points, and maybe many values.
+        np.subtract(values, left, out=share)
+        share /= right - left
+        np.minimum(np.maximum(share, 0.0, out=share), 1.0, out=share)
+        share *= b - a
+        result += share
     return result

@@ -26,8 +26,9 @@ Bools = NDArray[np.bool_]
 Whole = NDArray[np.int64]
 
 _BITS = 24
-_ROWS_AT_ONCE = 1 << 14
-"""Rows are whole numbers of at most 24 bits where their moments are summed: 2¹⁴ fit in an int64."""
+_ROWS_AT_ONCE = 1 << 12
+"""Rows are whole numbers of at most 24 bits where their moments are summed: 2¹⁴ fit in an int64,
+and fewer in the processor's cache."""
 
 _EIGENVALUE_FLOOR = 0.02
 _MATCH_ROUNDS = 15
@@ -122,11 +123,11 @@ def whole_moments(
         The sum, (d+1, d+1), Python ints in units of u²; and u².
     """
     # Absent rows are computed too: no float may depend on how many persons there are.
-    y = _clipped(scores.reshape(-1, scores.shape[2]), radius)
-    whole, unit = whole_vectors(y, present.ravel(), radius)
-    total = np.zeros((whole.shape[1],) * 2, dtype=object)
-    for at in range(0, len(whole), _ROWS_AT_ONCE):
-        part = whole[at : at + _ROWS_AT_ONCE]
+    flat, there, unit = scores.reshape(-1, scores.shape[2]), present.ravel(), row_unit(radius)
+    total = np.zeros((scores.shape[2] + 1,) * 2, dtype=object)
+    for at in range(0, len(flat), _ROWS_AT_ONCE):
+        some = slice(at, at + _ROWS_AT_ONCE)
+        part, _ = whole_vectors(_clipped(flat[some], radius), there[some], radius)
         total += np.einsum("ni,nj->ij", part, part)
     return total, unit * unit
 
@@ -143,10 +144,14 @@ def whole_vectors(y: Array, present: Bools, radius: float) -> tuple[Whole, float
     """
     unit = row_unit(radius)
     most = math.floor((exact_positive("radius", radius) / Fraction(unit)) ** 2)
-    whole = np.trunc(np.nan_to_num(y / unit))
-    whole = np.clip(whole, -math.isqrt(most), math.isqrt(most)).astype(np.int64)
-    usable = present & ((whole**2).sum(axis=1) <= most)
-    return whole * usable[:, None], unit
+    units = y / unit
+    np.copyto(units, 0.0, where=np.isnan(units))
+    np.clip(units, -math.isqrt(most), math.isqrt(most), out=units)
+    # To whole numbers is toward zero.
+    whole = units.astype(np.int64)
+    usable = present & (np.einsum("nq,nq->n", whole, whole) <= most)
+    whole *= usable[:, None]
+    return whole, unit
 
 
 def row_unit(radius: float) -> float:

@@ -107,8 +107,9 @@ def add_discrete_gaussian(
     array = np.asarray(value)
     whole = _on_grid(array, exponent) if unit is None else _multiples(array, unit, exponent)
     draws = discrete_gaussian(exact / Fraction(2) ** (2 * exponent), array.size, noise)
-    grid = Fraction(2) ** exponent
-    noisy = [float((v + z) * grid) for v, z in zip(whole, draws, strict=True)]
+    over, under = (Fraction(2) ** exponent).as_integer_ratio()
+    # Of whole numbers the quotient is rounded once, to the nearest float64.
+    noisy = [(v + z) * over / under for v, z in zip(whole, draws, strict=True)]
     return np.array(noisy, dtype=np.float64).reshape(array.shape)
 
 

@@ -116,8 +116,8 @@ class Stratified(Survival):
         if not self._deviations or not isinstance(found, Divided):
             return plain
         world = self._make_world(theta)
-        by = self._change(world, True)
-        each, there = found.change_each(by), world.stays * by.own
+        by, _ = self._list_changes(world)
+        each, there = found.change_each(by), world.chances.event
         total, at_risk = sum(each), np.maximum(there.sum(axis=1), 1e-12)
         slopes = np.zeros((plain.shape[0], self._count + 1, self._deviations))
         for (number, some), mine in zip(self._groups, each, strict=True):

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
@@ -27,24 +27,26 @@ Some: TypeAlias = "slice[None, None, int | None] | Places"
 """Of persons: all, every so many, or these."""
 
 
-@cache
-def _before(count: int) -> Array:
-    return np.tril(np.ones((count, count)), -1)
-
-
 def sum_before(values: Array) -> Array:
-    """(K, …) of what stands above each, without it. By a product: faster than a running sum."""
-    flat = values.reshape(len(values), -1)
-    return (_before(len(values)) @ flat).reshape(values.shape)
+    """(K, …) of what stands above each, without it. A row at a time, for the sake of speed: numpy's
+    running sum goes from row to row for each number."""
+    found = np.empty_like(values)
+    found[0] = 0.0
+    for at in range(1, len(values)):
+        np.add(found[at - 1 : at], values[at - 1 : at], out=found[at : at + 1])
+    return found
 
 
-def sum_after(values: Array) -> Array:
-    """(K, …) of what stands below each, without it."""
-    flat = values.reshape(len(values), -1)
-    return (_before(len(values)).T @ flat).reshape(values.shape)
+def sum_after(values: Array, last: Array | float = 0.0) -> Array:
+    """(K, …) of what stands below each, without it, and of ``last``, which is below them all."""
+    found = np.empty_like(values)
+    found[-1] = last
+    for at in range(len(values) - 1, 0, -1):
+        np.add(found[at : at + 1], values[at : at + 1], out=found[at - 1 : at])
+    return found
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Ways:
     """A number for each way: an event or a loss in each interval, (K, N), or the end, (N,)."""
 
@@ -52,15 +54,15 @@ class Ways:
     loss: Array
     end: Array
 
-    @property
+    @cached_property
     def leaving(self) -> Array:
         """Either way, (K, N)."""
         return self.event + self.loss
 
-    @property
+    @cached_property
     def later(self) -> Array:
         """What is to come after each interval, (K, N)."""
-        return sum_after(self.leaving) + self.end
+        return sum_after(self.leaving, self.end)
 
     def times(self, other: Ways) -> Ways:
         return Ways(self.event * other.event, self.loss * other.loss, self.end * other.end)
@@ -74,7 +76,7 @@ class Ways:
         return np.concatenate([self.event, self.loss, self.end[None]])
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Change:
     """By how much chances change with the logarithm of each interval's hazard of one kind: those of
     all that comes later fall in proportion to ``own``, (K, N), and those of leaving there change by
@@ -85,13 +87,23 @@ class Change:
     loss: Array
     ways: Ways
 
+    @cached_property
+    def both(self) -> Array:
+        """Of leaving in an interval either way, (K, N)."""
+        return self.event + self.loss
+
+    @cached_property
+    def falling(self) -> Array:
+        """By how much less is to come after each interval, (K, N)."""
+        return self.own * self.ways.later
+
     def only(self, some: Places) -> Change:
         """Of some persons."""
         parts = (self.own[:, some], self.event[:, some], self.loss[:, some])
         return Change(*parts, self.ways.only(some))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Kind:
     """The scores of one kind of hazard.
 
@@ -108,12 +120,17 @@ class Kind:
     def weigh(self, weights: Array) -> Kind:
         return replace(self, entries=self.entries * weights, means=self.means * weights)
 
+    @cached_property
+    def passed(self) -> Array:
+        """What was expected before each interval, (K, N)."""
+        return sum_before(self.whole)
+
     def square(self) -> tuple[Array, Array, Array]:
         """Squared lengths: of who leaves, (K, N), by this kind and otherwise, and at the end."""
         zeta, mu, w, r = self.entries, self.means, self.whole, self.part
         among, own = mu @ mu.T, np.einsum("nq,nq->n", zeta, zeta)
         each, meets = np.diag(among)[:, None], mu @ zeta.T
-        until = sum_before(w)
+        until = self.passed
         # ‖Σ w μ‖², and its products with the μ that comes next and with ζ.
         along = np.tril(among, -1) @ w
         size, towards = w * (2 * along + w * each), w * meets
@@ -127,48 +144,60 @@ class Kind:
         ended = risen[-1] + size[-1] + last * (last * own - 2 * (met[-1] + towards[-1]))
         return itself, other, ended
 
-    def _spread(self, ways: Ways, mine: Array) -> Array:
-        """Σ over ways of each interval's μ - ζ, (K, N)."""
-        return self.whole * ways.later + self.part * ways.leaving - self.counted * mine
-
-    def add(self, ways: Ways, mine: Array, design: Array) -> Array:
-        """Σ of scores, weighted, times the design's columns: (q, width).
+    def spread(self, ways: Ways, mine: Array) -> Array:
+        """Σ over ways of each interval's μ - ζ, weighted, (K, N).
 
         Args:
             mine: the weight of those that leave by this kind.
         """
-        spread = self._spread(ways, mine)
-        apart = (spread.sum(axis=0)[:, None] * self.entries).T @ design
-        return np.asarray(self.means.T @ (spread @ design) - apart)
+        found: Array = self.whole * ways.later
+        found += self.part * ways.leaving
+        found -= self.counted * mine
+        return found
 
-    def look(self, ways: Ways, mine: Array) -> Array:
-        """(q,) Σ of scores, weighted."""
-        spread = self._spread(ways, mine)
+    def sum_ways(self, spread: Array) -> Array:
+        """(q, N) Σ over ways of a person's scores, weighted as a :meth:`spread` is."""
+        return np.asarray(self.means.T @ spread - spread.sum(axis=0) * self.entries.T)
+
+    def look(self, spread: Array) -> Array:
+        """(q,) Σ of scores, weighted as a :meth:`spread` is."""
         return np.asarray(spread.sum(axis=1) @ self.means - spread.sum(axis=0) @ self.entries)
 
-    def change(self, by: Change, mine: Array, moved: Array) -> Array:
+    def change(self, by: Change, moved: Array, spread: Array) -> Array:
         """(K, q) the same of a change of each interval's hazard.
 
         Args:
             moved: what :class:`Change` says of those that leave by this kind.
+            spread: of the chances that change.
         """
-        w, ways, own, both = self.whole, by.ways, by.own, by.event + by.loss
-        later, spread = ways.later, self._spread(ways, mine)
-        falling, passed = own * later, sum_before(w)
+        w, own, less = self.whole, by.own, by.both - by.falling
         # By which μ's: of those before, of the interval's own, and of those after.
-        turn = np.tril((both - falling) @ w.T, -1) - np.triu(own @ spread.T, 1)
-        stays = both * self.part - moved * self.counted - falling * w
+        turn = np.tril(less @ w.T, -1) - np.triu(own @ spread.T, 1)
+        stays = by.both * self.part
+        stays -= moved * self.counted
+        stays -= by.falling * w
         turn += np.diag(stays.sum(axis=1))
-        apart = passed * (both - falling) + stays - own * sum_after(spread)
+        apart = np.multiply(less, self.passed, out=less)
+        apart += stays
+        apart -= own * sum_after(spread)
         return np.asarray(turn @ self.means - apart @ self.entries)
 
-    def lay_out(self) -> tuple[Array, Array, Array]:
-        """(K, N, q) of who leaves by this kind, and otherwise; (N, q) at the end."""
-        steps = self.means[:, None] - self.entries
-        passed = self.whole[:, :, None] * steps
+    def only(self, some: Some) -> Kind:
+        """Of some persons."""
+        parts = (np.ascontiguousarray(x[:, some]) for x in (self.whole, self.part, self.counted))
+        return Kind(self.entries[some], self.means, *parts)
+
+    def has(self, entry: int) -> bool:
+        """Whether an entry is of this kind."""
+        return bool(self.entries[:, entry].any() or self.means[:, entry].any())
+
+    def lay_out(self, entry: int) -> tuple[Array, Array, Array]:
+        """One entry: (K, N) of who leaves by this kind, and otherwise; (N,) at the end."""
+        steps = self.means[:, entry, None] - self.entries[:, entry]
+        passed = self.whole * steps
         risen = sum_before(passed)
-        other = risen + self.part[:, :, None] * steps
-        return other - self.counted[:, :, None] * steps, other, risen[-1] + passed[-1]
+        other = risen + self.part * steps
+        return other - self.counted * steps, other, risen[-1] + passed[-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,11 +222,11 @@ class Bend:
 
     def change(self, by: Change) -> Array:
         """(K, q) as of a :class:`Kind`."""
-        ways, both = by.ways, by.event + by.loss
-        later = ways.later
-        after = sum_after(self.whole * later + self.part * ways.leaving)
+        ways = by.ways
+        after = sum_after(self.whole * ways.later + self.part * ways.leaving)
         risen = sum_before(self.whole)
-        found = both * (risen + self.part) - by.own * ((risen + self.whole) * later + after)
+        found = by.both * (risen + self.part)
+        found -= by.falling * (risen + self.whole) + by.own * after
         return np.asarray(np.outer(found.sum(axis=1), self.entries))
 
 
@@ -238,33 +267,40 @@ class Courses:
     def look(self, chances: Ways) -> Array:
         """(q,) Σ over persons of what is expected."""
         ways = self.kept.times(chances)
-        found = self.events.look(ways, ways.event)
+        found = self.events.look(self.events.spread(ways, ways.event))
         if self.losses is not None:
-            found = found + self.losses.look(ways, ways.loss)
+            found = found + self.losses.look(self.losses.spread(ways, ways.loss))
         for bend in self.bends:
             found = found + float(bend.spread(ways).sum()) * bend.entries
         return found
 
-    def add(self, weights: Ways, design: Array) -> Array:
-        """(q, width) Σ of weighted scores times the design's columns."""
+    def sum_ways(self, weights: Ways) -> Array:
+        """(q, N) Σ over ways of a person's scores, weighted."""
         ways = self.kept.times(weights)
-        found = self.events.add(ways, ways.event, design)
+        found = self.events.sum_ways(self.events.spread(ways, ways.event))
         if self.losses is not None:
-            found = found + self.losses.add(ways, ways.loss, design)
+            found += self.losses.sum_ways(self.losses.spread(ways, ways.loss))
         for bend in self.bends:
-            found = found + np.outer(bend.entries, bend.spread(ways) @ design)
+            found += np.outer(bend.entries, bend.spread(ways))
         return found
 
-    def change(self, by: Change) -> Array:
-        """(K, q) by which the sum changes with the logarithm of each interval's hazard."""
+    def change(self, changes: Sequence[Change]) -> list[Array]:
+        """(K, q) by which the sum changes with the logarithm of each interval's hazard; of each of
+        some changes, all of the same chances."""
         kept = self.kept
-        mine = Change(by.own, by.event * kept.event, by.loss * kept.loss, kept.times(by.ways))
-        found = self.events.change(mine, mine.ways.event, mine.event)
-        if self.losses is not None:
-            found = found + self.losses.change(mine, mine.ways.loss, mine.loss)
-        for bend in self.bends:
-            found = found + bend.change(mine)
-        return found
+        ways = kept.times(changes[0].ways)
+        spread = self.events.spread(ways, ways.event)
+        lost = None if self.losses is None else self.losses.spread(ways, ways.loss)
+        each = []
+        for by in changes:
+            mine = Change(by.own, by.event * kept.event, by.loss * kept.loss, ways)
+            found = self.events.change(mine, mine.event, spread)
+            if self.losses is not None and lost is not None:
+                found = found + self.losses.change(mine, mine.loss, lost)
+            for bend in self.bends:
+                found = found + bend.change(mine)
+            each.append(found)
+        return each
 
     def lay_out(self, every: int = 1) -> Array:
         """(2 K + 1, N / every, q) of some persons."""
@@ -272,21 +308,28 @@ class Courses:
 
     def lay_some(self, some: Some) -> Array:
         """(2 K + 1, some, q) of these."""
-
-        def only(kind: Kind) -> Kind:
-            parts = (kind.whole, kind.part, kind.counted)
-            return Kind(kind.entries[some], kind.means, *(part[:, some] for part in parts))
-
-        event, loss, end = only(self.events).lay_out()
+        kept = self.kept.lay_out()[:, some]
+        kinds = [(self.events.only(some), True)]
         if self.losses is not None:
-            mine, other, ended = only(self.losses).lay_out()
-            event, loss, end = event + other, loss + mine, end + ended
-        for bend in self.bends:
-            left, ended = (values[..., some, None] * bend.entries for values in bend.values())
-            event, loss, end = event + left, loss + left, end + ended
-        found = np.concatenate([event, loss, end[None]])
-        found *= self.kept.lay_out()[:, some, None]
-        return found
+            kinds.append((self.losses.only(some), False))
+        bends = [([each[..., some] for each in bend.values()], bend.entries) for bend in self.bends]
+        # Entry by entry: the numbers of one stay in the processor's cache.
+        found = np.zeros((self.events.entries.shape[1], *kept.shape))
+        for entry, laid in enumerate(found):
+            (event, loss), end = np.split(laid[:-1], 2), laid[-1]
+            for kind, of_events in kinds:
+                if kind.has(entry):
+                    mine, other, ended = kind.lay_out(entry)
+                    event += mine if of_events else other
+                    loss += other if of_events else mine
+                    end += ended
+            for (left, ended), entries in bends:
+                if by := float(entries[entry]):
+                    event += by * left
+                    loss += by * left
+                    end += by * ended
+            laid *= kept
+        return np.moveaxis(found, 0, 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,18 +350,19 @@ class Divided:
         """As :meth:`Courses.look`."""
         return np.asarray(sum(part.look(chances.only(some)) for some, part in self.parts))
 
-    def add(self, weights: Ways, design: Array) -> Array:
-        """As :meth:`Courses.add`."""
-        each = [part.add(weights.only(some), design[some]) for some, part in self.parts]
-        return np.asarray(sum(each))
+    def sum_ways(self, weights: Ways) -> Array:
+        """As :meth:`Courses.sum_ways`."""
+        each = [part.sum_ways(weights.only(some)) for some, part in self.parts]
+        places = np.concatenate([some for some, _ in self.parts])
+        return np.concatenate(each, axis=1)[:, np.argsort(places)]
 
     def change_each(self, by: Change) -> list[Array]:
         """(K, q) of each part, as :meth:`Courses.change`."""
-        return [part.change(by.only(some)) for some, part in self.parts]
+        return [part.change([by.only(some)])[0] for some, part in self.parts]
 
-    def change(self, by: Change) -> Array:
+    def change(self, changes: Sequence[Change]) -> list[Array]:
         """As :meth:`Courses.change`."""
-        return np.asarray(sum(self.change_each(by)))
+        return [np.asarray(sum(self.change_each(by))) for by in changes]
 
     def lay_out(self, every: int = 1) -> Array:
         """As :meth:`Courses.lay_out`."""

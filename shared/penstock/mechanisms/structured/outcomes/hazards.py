@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -123,30 +124,25 @@ class Reference:
     each: tuple[Reference, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _World:
-    """Of each interval and person, (k, N): those left, cumulative hazards within, of both kinds,
-    and the share of it that who enters it spends in it; and baselines (k,)."""
+    """Of each person: who is left at each cut, (k + 1, N); of each interval cumulative hazards
+    within, of both kinds, and how much of it those left spend in it, (k, N); and baselines (k,)."""
 
     left: Array
     events: Array
     losses: Array
-    lasting: Array
+    stays: Array
     hazard: Array
     lost: Array
 
-    @property
+    @cached_property
     def both(self) -> Array:
         return self.events + self.losses
 
-    @property
-    def stays(self) -> Array:
-        return self.left * self.lasting
-
-    @property
+    @cached_property
     def chances(self) -> Ways:
-        stays, last = self.stays, self.events[-1] + self.losses[-1]
-        return Ways(stays * self.events, stays * self.losses, self.left[-1] * np.exp(-last))
+        return Ways(self.stays * self.events, self.stays * self.losses, self.left[-1])
 
 
 class Survival(OutcomeModel[Reference, Courses | Divided]):
@@ -217,7 +213,7 @@ class Survival(OutcomeModel[Reference, Courses | Divided]):
     def _weigh(self, theta: Array) -> Array:
         """How much larger hazards of both kinds are of each person, (2, N), or (2, k, N)."""
         beta, _, gamma = self._of(theta)
-        return _exp(self._design @ np.column_stack([beta, gamma])).T
+        return _exp(np.stack([beta, gamma]) @ self._design.T)
 
     def _make_world(self, theta: Array) -> _World:
         """Baselines that give as many events and losses in each interval as were counted: by
@@ -235,21 +231,19 @@ class Survival(OutcomeModel[Reference, Courses | Divided]):
             there = np.maximum(_add_risks(risks, self._last[1].stays) / count, 1e-12)
         base, off = np.maximum(goal / there, _LEAST_HAZARD), np.inf
         for _ in range(_BASELINE_ROUNDS):
-            parts = base[:, :, None] * (risks if risks.ndim > 2 else risks[:, None])
-            both = parts[0] + parts[1]
-            left, lasting = np.exp(-sum_before(both)), _lasting(both)
-            got = np.maximum(_add_risks(risks, left * lasting) / count, 1e-12)
+            left, stays = _leave(_add_hazards(-base, risks))
+            got = np.maximum(_add_risks(risks, stays) / count, 1e-12)
             found = np.maximum(goal / got, _LEAST_HAZARD)
             step = np.log(found / base)
             before, off = off, float(np.abs(step).max())
             if off < _EVEN:
                 break
             if self._bend is None or off > _SLOW * before:
-                self._bend = _bend_baseline(risks, parts, left, lasting, both)
+                self._bend = _bend_baseline(risks, _raise_by(base, risks), left, stays)
             step = (self._bend @ step.ravel()).reshape(base.shape)
-            base = base * np.exp(np.clip(step, -_MOST_STEP, _MOST_STEP))
-        hazard, lost = base / self._width
-        world = _World(left, parts[0], parts[1], lasting, hazard, lost)
+            base = base * np.exp(np.minimum(np.maximum(step, -_MOST_STEP), _MOST_STEP))
+        (hazard, lost), (events, losses) = base / self._width, _raise_by(base, risks)
+        world = _World(left, events, losses, stays, hazard, lost)
         self._last = theta.tobytes(), world
         return world
 
@@ -263,35 +257,37 @@ class Survival(OutcomeModel[Reference, Courses | Divided]):
     def slopes(self, theta: Array, found: Courses | Divided) -> Array:
         world, width = self._make_world(theta), self.coefficients
         chances, parts = world.chances, []
-        for first in (True, False):
-            by = self._change(world, first)
-            own, at = by.own, (by.event, by.loss)
-            by_time = found.change(by)
+        changes = self._list_changes(world)
+        for by, by_time, first in zip(changes, found.change(changes), (True, False), strict=True):
             design = self._design[:, : width if first else self.linear]
-            risen = sum_before(own)
+            risen = sum_before(by.own)
             falling = Ways(
-                at[0] - chances.event * risen,
-                at[1] - chances.loss * risen,
-                -chances.end * (risen[-1] + own[-1]),
+                by.event - chances.event * risen,
+                by.loss - chances.loss * risen,
+                -chances.end * (risen[-1] + by.own[-1]),
             )
-            by_person = found.add(falling, design)
+            by_person = found.sum_ways(falling)
             # Baselines follow the coefficients, so that the counts stay.
-            parts.append(by_person - by_time.T @ _means(world.stays * own, design))
+            leaving = chances.event if first else chances.loss
+            at_risk = np.maximum(leaving.sum(axis=1), 1e-12)
+            by_person -= (by_time / at_risk[:, None]).T @ leaving
+            parts.append(by_person @ design)
             if first:
                 by_block, moved = by_time.T @ self._blocks, self._exchange(theta)
                 parts.append(by_block - by_block.sum(axis=1)[:, None] * moved)
         return np.column_stack(parts) / len(self._design)
 
-    def _change(self, world: _World, first: bool) -> Change:
-        """Of chances by the logarithm of the hazard, of events or of losses, in each interval:
+    def _list_changes(self, world: _World) -> tuple[Change, Change]:
+        """Of chances by the logarithm of the hazard, of events and of losses, in each interval:
         later ones fall, and those of the interval itself share."""
-        own, other = world.events, world.losses
-        if not first:
-            own, other = other, own
-        bend = world.left * _lasting_slope(world.both)
-        turned, shared = own * (world.stays + bend * own), other * bend * own
-        at = (turned, shared) if first else (shared, turned)
-        return Change(own, *at, world.chances)
+        chances, events, losses = world.chances, world.events, world.losses
+        bend = _bend_stays(world.left, world.stays, world.both)
+        shared = events * bend * losses
+        turned, lost = (
+            there + bend * own**2
+            for there, own in ((chances.event, events), (chances.loss, losses))
+        )
+        return Change(events, turned, shared, chances), Change(losses, shared, lost, chances)
 
     def inform(self, theta: Array) -> float:
         """The share with an event: who has none tells of hazards, not of what they go with."""
@@ -404,16 +400,14 @@ class Survival(OutcomeModel[Reference, Courses | Divided]):
         happened, lost, exposed = self._follow(coded)
         hazard, means, mine = self._look_up(reference, design)
         residual, kept = _residual(happened, _exp(design @ reference.coefficients), hazard, exposed)
-        curvature = [
-            (kept * _products(design, means, pair, mine)).sum(axis=0) for pair in self.pairs
-        ]
+        curvature = _curve(kept, design, means, self.pairs, mine)
         score = design * residual.sum(axis=0)[:, None] - _sum_means(residual, means, mine)
         left, _ = _residual(
             lost, _exp(design @ reference.leaving), reference.lost[:, None], exposed
         )
         leaving = design * left.sum(axis=0)[:, None] - left.T @ reference.lost_means
         return np.column_stack(
-            [score, residual.T @ self._blocks, leaving[:, : self.linear], *curvature]
+            [score, residual.T @ self._blocks, leaving[:, : self.linear], curvature]
         )
 
     def _look_up(self, reference: Reference, design: Array) -> tuple[Array, Array, Some]:
@@ -466,14 +460,14 @@ class Survival(OutcomeModel[Reference, Courses | Divided]):
 
 def _leave_some(goal: Array) -> Array:
     """Goals (2, k) of which none takes nearly all who are at risk: no hazard does."""
-    goal, there = goal.copy(), 1.0
-    for at in range(goal.shape[1]):
-        goal[:, at] *= min(1.0, _MOST_LEAVING * there / max(float(goal[:, at].sum()), 1e-12))
-        there -= float(goal[:, at].sum())
-    return goal
+    kept, there = [], 1.0
+    for leaving in goal.sum(axis=0).tolist():
+        kept.append(min(1.0, _MOST_LEAVING * there / max(leaving, 1e-12)))
+        there -= kept[-1] * leaving
+    return np.asarray(goal * kept)
 
 
-def _bend_baseline(risks: Array, parts: Array, left: Array, lasting: Array, both: Array) -> Array:
+def _bend_baseline(risks: Array, parts: Array, left: Array, stays: Array) -> Array:
     """(2 k, 2 k) by how much baselines are to move, where all else stays as it is, for each number
     of events and losses to move by so much; of logarithms.
 
@@ -481,8 +475,8 @@ def _bend_baseline(risks: Array, parts: Array, left: Array, lasting: Array, both
     is no more events; of what an interval's own hazards share a little less is taken than there is,
     so that there is always an answer.
     """
-    stays, bend = left * lasting, left * _lasting_slope(both)
-    size, flat = left.shape[0], parts.reshape(-1, left.shape[1])
+    bend = _bend_stays(left, stays, parts[0] + parts[1])
+    size, flat = stays.shape[0], parts.reshape(-1, stays.shape[1])
     later = np.tile(np.tri(size, k=-1), 2)
     rows = []
     for risk in risks:
@@ -491,6 +485,16 @@ def _bend_baseline(risks: Array, parts: Array, left: Array, lasting: Array, both
         moved += np.concatenate([np.diag(itself[0]), np.diag(itself[1])], axis=1)
         rows.append(moved / np.maximum((risk * stays).sum(axis=1), 1e-12)[:, None])
     return np.asarray(np.linalg.inv(np.eye(2 * size) + np.concatenate(rows)))
+
+
+def _raise_by(base: Array, risks: Array) -> Array:
+    """(2, k, N) hazards of both kinds: baselines (2, k) times risks."""
+    return np.asarray(base[:, :, None] * (risks if risks.ndim > 2 else risks[:, None]))
+
+
+def _add_hazards(base: Array, risks: Array) -> Array:
+    """(k, N) of both kinds together."""
+    return base.T @ risks if risks.ndim == 2 else np.asarray(_raise_by(base, risks).sum(axis=0))
 
 
 def _add_risks(risks: Array, there: Array) -> Array:
@@ -502,6 +506,21 @@ def _products(design: Array, means: Array, pair: tuple[int, int], mine: Some) ->
     """(k, N) of two columns' distances from the means of those at risk, (strata, k, width)."""
     one, other = ((design[:, j] - means[mine, :, j].T) for j in pair)
     return np.asarray(one * other)
+
+
+def _curve(
+    weights: Array, design: Array, means: Array, pairs: Sequence[tuple[int, int]], mine: Some
+) -> Array:
+    """(N, pairs) Σ over intervals of weights (k, N) times :func:`_products`, which need not be laid
+    out: a product of distances is a sum of products."""
+    if not pairs:
+        return np.zeros((len(design), 0))
+    one, other = (list(each) for each in zip(*pairs, strict=True))
+    among = means[..., one] * means[..., other]
+    meant, squared = (_sum_means(weights, each, mine) for each in (means, among))
+    apart = design[:, one] * meant[:, other] + design[:, other] * meant[:, one]
+    whole = design[:, one] * design[:, other] * weights.sum(axis=0)[:, None]
+    return np.asarray(whole - apart + squared)
 
 
 def _sum_means(residual: Array, means: Array, mine: Some) -> Array:
@@ -546,16 +565,26 @@ def _exp(values: Array) -> Array:
     return np.asarray(np.exp(np.minimum(np.maximum(values, -_MOST), _MOST)))
 
 
-def _lasting(hazard: Array) -> Array:
-    """∫₀¹ e^{-Λs} ds."""
-    large = np.maximum(hazard, 1e-7)
-    return np.asarray((1 - np.exp(-large)) / large)
+def _leave(falls: Array) -> tuple[Array, Array]:
+    """Who is left at each cut, (k + 1, N), and how much of each interval they spend in it on
+    average, (k, N); by cumulative hazards Λ > 0 within intervals, of which these are the negatives.
+
+    One exponential for them all: :math:`∫_0^1 e^{-Λs} ds = (e^{-Λ} - 1) / (-Λ)`.
+    """
+    lost = np.expm1(falls)
+    kept, left = 1 + lost, np.empty((len(falls) + 1, *falls.shape[1:]))
+    left[0] = 1.0
+    for at, share in enumerate(kept):
+        np.multiply(left[at], share, out=left[at + 1])
+    stays = np.divide(lost, falls, out=lost)
+    stays *= left[:-1]
+    return left, stays
 
 
-def _lasting_slope(hazard: Array) -> Array:
-    large = np.maximum(hazard, 1e-3)
-    exact = (np.exp(-large) * (1 + large) - 1) / large**2
-    return np.where(hazard > 1e-3, exact, -0.5 + hazard / 3)
+def _bend_stays(left: Array, stays: Array, hazard: Array) -> Array:
+    """(k, N) by how much what :func:`_leave` says of an interval changes with its Λ."""
+    exact = (left[1:] - stays) / hazard
+    return np.where(hazard > 1e-3, exact, left[:-1] * (hazard / 3 - 0.5))
 
 
 def _spent(hazard: Array) -> Array:
