@@ -1,4 +1,4 @@
 """What answers will be worth, before anything is charged: from planning values, not from rows."""
 
-RUNS = 20
+RUNS = 40
 """Runs of the mechanism at each site's size unless another number is asked for."""
