@@ -29,12 +29,12 @@ COLOURS: dict[str, tuple[str, str]] = {
     "heat-0": ("#eef4f9", "#17222c"),
     "heat-1": ("#cfe1f0", "#1e3447"),
     "heat-2": ("#a3c8e3", "#274d6c"),
-    "heat-3": ("#2f7fb8", "#5fa8dc"),
-    "heat-4": ("#0b5688", "#9fd2f7"),
+    "heat-3": ("#74b0d9", "#2b6592"),
+    "heat-4": ("#4a97ca", "#2c7cb8"),
 }
 
 HEATS = 5
-"""Steps of a heat map; on the last two, text is as light as paper."""
+"""Steps of a heat map; on each of them, text is read as on paper."""
 
 LEVEL_COLOURS = ("site", "random", "truth", "flag", "muted")
 """Of lines that are told apart by their labels, too."""
@@ -87,8 +87,8 @@ STYLES: dict[str, Style] = {
         for i, name in enumerate(LEVEL_COLOURS)
     },
     **{f"heat-{i}": Style(fill=f"heat-{i}") for i in range(HEATS)},
-    **{f"heat-text-{i}": Style(fill="paper" if i > 2 else "ink", bold=True) for i in range(HEATS)},
-    **{f"heat-small-{i}": Style(fill="paper" if i > 2 else "ink", size=11.5) for i in range(HEATS)},
+    "heat-text": Style(fill="ink", bold=True),
+    "heat-small": Style(fill="ink", size=11.5),
     **{f"level-dot-{i}": Style(fill=name) for i, name in enumerate(LEVEL_COLOURS)},
     **{
         f"level-text-{i}": Style(fill=name, size=11.5, bold=True)

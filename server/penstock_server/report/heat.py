@@ -104,14 +104,14 @@ def _cell(cell: HeatCell | None, x: float, y: float, wide: float, high: float) -
     middle = x + wide / 2 - 1
     if cell is None:
         yield Polygon(corners, "heat-0")
-        yield Label(middle, y + high / 2 + 4, "–", "heat-text-0", "middle")
+        yield Label(middle, y + high / 2 + 4, "–", "heat-text", "middle")
         return
     step = min(HEATS - 1, int(cell.share * HEATS))
     yield Polygon(corners, f"heat-{step}")
     small, base = wide < _SMALLEST, y + high / 2
-    yield Label(middle, base + (4 if small else -3), cell.text, f"heat-text-{step}", "middle")
+    yield Label(middle, base + (4 if small else -3), cell.text, "heat-text", "middle")
     if not small:
-        yield Label(middle, base + 14, cell.interval, f"heat-small-{step}", "middle")
+        yield Label(middle, base + 14, cell.interval, "heat-small", "middle")
 
 
 def _percent(share: float) -> str:

@@ -218,7 +218,8 @@ def check(
     for e in found.estimands:
         if not e.regression.compares:
             where = f" where {e.where}" if e.where else ""
-            say(f"  {e.name}: {e.model} of {e.outcome}{where}")
+            when = f", {' to '.join(map(str, e.times))}" if e.times else ""
+            say(f"  {e.name}: {e.model} of {e.outcome}{when}{where}")
             continue
         say(f"  {e.name}: {e.model} {e.formula}, per {e.per:g}")
     if found.estimands:
