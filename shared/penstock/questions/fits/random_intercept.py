@@ -87,8 +87,8 @@ def fit_random_intercept(
         bend = 1 / (1 + rows * ratio) ** 2
         trace = float(np.trace(np.linalg.solve(information, (sums * bend[:, None]).T @ sums)))
         drawn = float((rows / (1 + rows * ratio)).sum())
-        pulled: float = bend @ own**2
-        return drawn - trace - free * pulled / left
+        pulled = float(np.sum(bend * own**2))
+        return float(drawn - trace - free * pulled / left)
 
     ratio, top = 0.0, 1.0
     if score(0.0) < 0:
