@@ -43,9 +43,7 @@ ASKED = (
     Estimand("change", "change", "sbp", at=0, until=2),
     Estimand("change-sd", "change-sd", "sbp", at=0, until=2),
     Estimand("correlation", "correlation", "sbp", at=0, until=2),
-    Estimand(
-        "transition", "transition", "oedema", level="0", outcome_level="1", at=0, until=2
-    ),
+    Estimand("transition", "transition", "oedema", level="0", outcome_level="1", at=0, until=2),
     Estimand("slope", "mixed", "sbp", "visit"),
 )
 

@@ -9,6 +9,8 @@ from functools import partial
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
 
+import pyarrow as pa
+
 from penstock.mechanisms.released import name_copy, name_refit, refits_of_copies
 from penstock.questions.courses import Courses, estimate_courses
 from penstock.questions.estimands import Estimand
@@ -31,6 +33,7 @@ from penstock_server.mechanisms.protocol import Json
 from penstock_server.mechanisms.tables.codebook import describe_held, describe_tables
 from penstock_server.mechanisms.tables.exports import write_pooled, write_refits
 from penstock_server.mechanisms.tables.held import measure_held
+from penstock_server.mechanisms.writing import PERSON
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +44,13 @@ class TableResults:
         fresh: share of a table's sampling that is new in each table, in (0, 1]; below 1 where
             persons' own latents are the same in every table.
         read_courses: whose a table's rows are and when, of a mechanism that follows persons.
+        numbered: whether persons have several rows, so that files say whose each is.
     """
 
     study: Study
     fresh: float = 1.0
     read_courses: Callable[[Coded], Courses] | None = None
+    numbered: bool = False
 
     def measure(self, upload: Upload) -> dict[str, Measured]:
         """Every estimand, combined over copies, and what its refits show."""
@@ -105,13 +110,25 @@ class TableResults:
         self, uploads: Callable[[], Iterator[Upload]], out: Path, copies: Copies
     ) -> list[Path]:
         """The pooled table, with one copy unless all are asked for; and the refits, if asked."""
-        files = write_pooled(uploads(), out, all_copies=copies != "one")
+        files = write_pooled(uploads(), out, all_copies=copies != "one", read=self._number)
         if copies == "refits" and self.study.mechanism.refits:
-            files += write_refits(uploads(), out)
+            files += write_refits(uploads(), out, read=self._number)
         return files
 
+    def _number(self, upload: Upload, name: str) -> pa.Table:
+        """A table behind the number of the person whose each row is, from 1; null where the
+        table does not say."""
+        table = upload.part(name)
+        if not self.numbered or self.read_courses is None:
+            return table
+        person = self.read_courses(upload.coded(name, self.study.schema)).person
+        numbers = [None] * len(table) if person is None else person + 1
+        return table.add_column(0, PERSON, pa.array(numbers, pa.int32()))
+
     def describe(self, report: Json, copies: Copies) -> Json:
-        found = describe_tables(self.study, report, copies=copies, fresh=self.fresh)
+        found = describe_tables(
+            self.study, report, copies=copies, fresh=self.fresh, numbered=self.numbered
+        )
         return found | describe_held(report)
 
 

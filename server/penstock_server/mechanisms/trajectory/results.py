@@ -41,7 +41,9 @@ class TrajectoryResults:
     def tables(self) -> TableResults:
         """What is computed of its tables, as of any, and of the persons in them."""
         return TableResults(
-            self.study, read_courses=partial(read_courses, self.used, self.study.schema)
+            self.study,
+            read_courses=partial(read_courses, self.used, self.study.schema),
+            numbered=self.used.measures(self.study.schema),
         )
 
     def measure(self, upload: Upload) -> dict[str, Measured]:

@@ -12,6 +12,7 @@ from typing import Any
 
 import jsonschema
 import numpy as np
+import pandas as pd
 import pytest
 from tests.support import made
 from tests.support.carried_out import release
@@ -300,3 +301,35 @@ def test_darker_cells_are_larger_shares() -> None:
 def test_titles_name_the_subgroup() -> None:
     table = {"title": "stage", "at": "0", "until": "2", "where": "ldl >= 3"}
     assert title_of(table) == "Transitions of stage, from 0 to 2, where ldl >= 3"
+
+
+# Files -----------------------------------------------------------------------------------------
+
+
+def test_files_say_whose_a_row_is(
+    uploads: list[Upload], measured: dict[str, dict[str, Measured]], tmp_path: Path
+) -> None:
+    """So that whoever fits a model of their own to a copy has the report's persons."""
+    results = kind_of(STUDY).load_results()
+    files = results.export(lambda: iter(uploads), tmp_path, "refits")
+    assert {"pooled.parquet", "refits.parquet"} <= {f.name for f in files}
+    table = pd.read_parquet(tmp_path / "pooled.parquet")
+    assert [*table.columns[:3]] == ["_site", "_copy", "_person"]
+    for site, copies in measured.items():
+        changes = []
+        for _, copy in table[table["_site"] == site].groupby("_copy"):
+            wide = copy.pivot(index="_person", columns="visit", values="sbp")
+            changes.append(float((wide[2] - wide[0]).dropna().mean()))
+        assert copies["change"].plain.estimate == pytest.approx(np.mean(changes), abs=1e-9)
+    refits = pd.read_parquet(tmp_path / "refits.parquet")
+    assert [*refits.columns[:4]] == ["_site", "_refit", "_copy", "_person"]
+    assert not refits.duplicated(["_site", "_refit", "_person", "visit"]).any()
+
+
+def test_the_dictionary_says_so(report: dict[str, Any]) -> None:
+    described = kind_of(STUDY).load_results().describe(report, "all")
+    assert [c["name"] for c in described["columns"][:3]] == ["_site", "_copy", "_person"]
+    assert "`_person` says whose a row is" in described["combining"]
+    apart = replace(STUDY, mechanism=replace(HOW, dependence="inferred"), estimands=())
+    described = kind_of(apart).load_results().describe(report, "all")
+    assert [c["name"] for c in described["columns"][:3]] == ["_site", "_copy", "visit"]
