@@ -6,14 +6,17 @@ persons. As a script it counts over PENSTOCK_SEEDS (40) seeds:
 
     python -m tests.statistical.test_trajectory_over_time
 
-Of a pooled interval, which is wider, nothing is said here.
+Counted so at 60 seeds, coverage of 95 % intervals: median .95, share .95, mean change .98, its sd
+.95, correlation .97, transition .97, slope .98; biases are at most .3 of the standard error.
 """
 
 from __future__ import annotations
 
 import math
 import os
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -35,7 +38,7 @@ from penstock_server.analysis.combine import combine
 from penstock_server.analysis.pooling import quantile
 from penstock_server.analysis.refits import Measured, spread, widen_sites
 
-N, VISITS, COPIES, REFITS = 1000, 3, 10, 10
+N, VISITS, COPIES, REFITS, SEEDS = 1000, 3, 10, 10, 6
 HOW = Trajectory("visit", copies=COPIES, refits=REFITS, particles=2, paths=1, path_times=2)
 ASKED = (
     Estimand("median", "quantile", "sbp", at=1, probability=0.5),
@@ -59,8 +62,20 @@ def truth() -> dict[str, float]:
     return {e.name: estimate_courses(table, schema, e, courses).estimate for e in ASKED}
 
 
-def answers(seed: int) -> dict[str, tuple[float, float, float]]:
-    """Of each question the site's estimate, its standard error, and the quantile of its t."""
+@dataclass(frozen=True)
+class Answer:
+    """A site's estimate, its standard error with and without what refits add, and the quantile of
+    its t."""
+
+    estimate: float
+    error: float
+    sampling: float
+    reach: float
+
+
+@cache
+def answers(seed: int) -> dict[str, Answer]:
+    """Of each question, what a report has of a single site."""
     cohort, schema = simulate(N, VISITS, np.random.default_rng([seed, 7]))
     tables = released(cohort, schema, seed)
     found = {}
@@ -73,7 +88,13 @@ def answers(seed: int) -> dict[str, tuple[float, float, float]]:
         found[estimand.name] = Measured(plain, REFITS, spread(plain, refits, copies))
     wide = widen_sites({"here": found})["here"]
     return {
-        name: (e.estimate, math.sqrt(e.variance), quantile(0.95, e.df)) for name, e in wide.items()
+        name: Answer(
+            e.estimate,
+            math.sqrt(e.variance),
+            math.sqrt(found[name].plain.variance),
+            quantile(0.95, e.df),
+        )
+        for name, e in wide.items()
     }
 
 
@@ -93,16 +114,27 @@ def released(cohort: Followed, schema: Schema, seed: int) -> list[dict[str, np.n
     return [by_name[name] for name in names]
 
 
+def count_beyond(reach: Callable[[Answer], float]) -> int:
+    """Of all questions and seeds, how often the truth lies further away than this."""
+    return sum(
+        abs(answer.estimate - truth()[name]) > reach(answer)
+        for seed in range(SEEDS)
+        for name, answer in answers(seed).items()
+    )
+
+
 def test_site_intervals_hold_the_truth() -> None:
-    """Seven questions, six seeds. At 95 % each of 42 independent intervals, 8 misses have a chance
-    of 5e-4; those of one seed go together, and nominal coverage is not exact: 12 are allowed."""
-    missed = wide = 0
-    for seed in range(6):
-        for name, (value, error, reach) in answers(seed).items():
-            missed += abs(value - truth()[name]) > reach * error
-            wide += abs(value - truth()[name]) < 0.02 * error
-    assert missed <= 12
-    assert wide <= 12  # an interval that is far too wide would hold the truth in its middle
+    """Of 42 intervals at 95 %, were they independent, more than 12 miss with a chance of 3e-7; what
+    refits add is taken away in the twin, which must."""
+    assert count_beyond(lambda answer: answer.reach * answer.error) <= 12
+    assert count_beyond(lambda answer: 1.96 * answer.sampling) > 12
+
+
+def test_site_intervals_are_no_wider_than_they_must() -> None:
+    """Half of estimates lie beyond .67 standard errors: of 42 independent ones fewer than 6 with a
+    chance of 2e-7; of the twin, whose errors are five times too large, hardly any."""
+    assert count_beyond(lambda answer: 0.67 * answer.error) >= 6
+    assert count_beyond(lambda answer: 0.67 * 5 * answer.error) < 6
 
 
 def _main() -> None:
@@ -111,7 +143,8 @@ def _main() -> None:
         found = list(pool.map(answers, range(count)))
     for estimand in ASKED:
         name = estimand.name
-        values, errors, reach = (np.array([f[name][i] for f in found]) for i in range(3))
+        values = np.array([f[name].estimate for f in found])
+        errors, reach = (np.array([getattr(f[name], k) for f in found]) for k in ("error", "reach"))
         off = values - truth()[name]
         held = float(np.mean(np.abs(off) <= reach * errors))
         print(  # noqa: T201
