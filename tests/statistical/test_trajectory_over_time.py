@@ -30,8 +30,8 @@ from penstock.mechanisms.trajectory.followed import Followed
 from penstock.mechanisms.trajectory.histories import read_courses
 from penstock.privacy.noise.sources import SeededNoise
 from penstock.privacy.request import PrivacyRequest
-from penstock.questions.courses import estimate_courses
 from penstock.questions.estimands import Estimand
+from penstock.questions.persons import estimate_courses
 from penstock.schema import Schema
 from penstock.schema.encoding import Encoding
 from penstock_server.analysis.combine import combine

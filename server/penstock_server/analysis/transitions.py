@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from penstock.questions.courses import Courses, estimate_courses
 from penstock.questions.estimands import Estimand
 from penstock.questions.models.longitudinal import LongitudinalModel
+from penstock.questions.persons import Courses, estimate_courses
 from penstock.schema import Coded, Schema
 from penstock_server.analysis.combine import combine
 from penstock_server.analysis.pooling import Pooled, pool, poolable

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from penstock_server.report.links import LOG, MAX_EXPONENT, PLAIN, Link
+from penstock_server.report.scales import LOG, MAX_EXPONENT, PLAIN, Link
 
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 RATIO_DECIMALS = 2

@@ -11,7 +11,7 @@ from typing import Literal
 
 from penstock_server.report.axis import Scale, decimals_for, scale_for
 from penstock_server.report.draw import Drawing, Label, Line, Mark, Polygon, to_file, to_svg
-from penstock_server.report.links import LOG, Link
+from penstock_server.report.scales import LOG, Link
 
 SMALL = 6.2
 """About the width of a small letter, in drawing units."""

@@ -17,7 +17,7 @@ from penstock_server.report.draw import (
     Polyline,
     to_svg,
 )
-from penstock_server.report.links import PLAIN
+from penstock_server.report.scales import PLAIN
 
 Points = tuple[tuple[float, float], ...]
 MOST_LABELS = 7

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from penstock_server.report.axis import Scale, decimals_for
 from penstock_server.report.draw import Drawing, Label, Line, Mark, Polyline, to_svg
-from penstock_server.report.links import PLAIN
+from penstock_server.report.scales import PLAIN
 
 Points = tuple[tuple[float, float], ...]
 

@@ -75,7 +75,7 @@ def estimate(
 
     Raises:
         PenstockError: an unknown model, one of persons over time
-            (:mod:`penstock.questions.courses`), or the estimand does not fit the schema. Never
+            (:mod:`penstock.questions.persons`), or the estimand does not fit the schema. Never
             because of the table.
     """
     if estimand.over_time:

@@ -12,9 +12,9 @@ from pathlib import Path
 import pyarrow as pa
 
 from penstock.mechanisms.released import name_copy, name_refit, refits_of_copies
-from penstock.questions.courses import Courses, estimate_courses
 from penstock.questions.estimands import Estimand
 from penstock.questions.estimation import Estimate, estimate
+from penstock.questions.persons import Courses, estimate_courses
 from penstock.schema import Coded, Schema
 from penstock.study.study import Study
 from penstock.wire.messages import Copies

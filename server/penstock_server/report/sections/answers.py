@@ -23,9 +23,9 @@ from penstock_server.mechanisms.registry import kind_of
 from penstock_server.report import phrases
 from penstock_server.report.axis import RATIO_DECIMALS, Scale, decimals_for
 from penstock_server.report.inputs import ReportInputs, SiteInput
-from penstock_server.report.links import LINKS, LOG, PLAIN, Link
 from penstock_server.report.marks import tell_held
 from penstock_server.report.sandwich import tell_robust
+from penstock_server.report.scales import LINKS, LOG, PLAIN, Link
 from penstock_server.report.section import Section
 
 LEVEL = 0.95

@@ -18,9 +18,9 @@ from penstock_server.report.forest import (
     forest_png,
     forest_svg,
 )
-from penstock_server.report.links import LINKS
 from penstock_server.report.marks import tell_sites
 from penstock_server.report.sandwich import tell_ratios
+from penstock_server.report.scales import LINKS
 from penstock_server.report.section import Picture, Section
 from penstock_server.report.sections.answers import scale_of
 

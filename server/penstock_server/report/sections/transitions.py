@@ -18,7 +18,7 @@ from penstock_server.report import phrases
 from penstock_server.report.draw import to_file
 from penstock_server.report.heat import HeatCell, HeatMap, heat_svg, lay_out_heat
 from penstock_server.report.inputs import ReportInputs
-from penstock_server.report.links import share
+from penstock_server.report.scales import share
 from penstock_server.report.section import Picture, Section
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from penstock.mechanisms.trajectory.settings import Trajectory
 from penstock.mechanisms.trajectory.time_points import find_point, times_of
-from penstock.questions.courses import Courses
+from penstock.questions.persons import Courses
 from penstock.schema import Coded, Schema
 
 Whole = NDArray[np.int64]

@@ -15,7 +15,7 @@ model                outcome                   scale     estimate
 ===================  ========================  ========  ====================================
 
 Models of persons over time are a registry of their own: they are asked of what a mechanism that
-follows persons releases, and fitted by :mod:`penstock.questions.courses`.
+follows persons releases, and fitted by :mod:`penstock.questions.persons`.
 
 ===============  ====================  ==============  =============================================
 model            outcome               scale           estimate

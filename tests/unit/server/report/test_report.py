@@ -35,7 +35,7 @@ from penstock_server.report.composition import (
     report_schema,
 )
 from penstock_server.report.html import render
-from penstock_server.report.links import FISHER, LINKS, LOG, LOGIT, PLAIN, Link
+from penstock_server.report.scales import FISHER, LINKS, LOG, LOGIT, PLAIN, Link
 from penstock_server.report.sections.estimands import plot_of
 
 HOSTILE = "<script>alert('x')</script>\"&$\\frac{1}{0}$\x00\x1b[31m"

@@ -25,7 +25,7 @@ from penstock_server.report import forest
 from penstock_server.report.axis import Scale
 from penstock_server.report.composition import SiteInput
 from penstock_server.report.html import render
-from penstock_server.report.links import LOG, PLAIN
+from penstock_server.report.scales import LOG, PLAIN
 from penstock_server.report.sections.estimands import plot_of
 
 REASON = (
