@@ -25,7 +25,9 @@ class CourseModel(ABC):
 
     @abstractmethod
     def fit(self, values: tuple[Array, ...], estimand: Estimand, schema: Schema) -> Fit:
-        """The estimate on the scale of :attr:`LongitudinalModel.link`, and its variance.
+        """The estimate on the model's scale, and its variance.
+
+        :attr:`penstock.questions.models.longitudinal.LongitudinalModel.link` names the scale.
 
         Args:
             values: (n,) each, complete: of persons at the times that are named, in order; of a pair
