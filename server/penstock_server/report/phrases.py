@@ -8,6 +8,7 @@ from penstock.questions.estimands import Estimand
 from penstock.questions.grammar import Factor, Product, Regressor, Spline
 from penstock.questions.models.longitudinal import LongitudinalModel
 from penstock.questions.models.model import Measure
+from penstock.questions.occasions import tell_time
 from penstock.schema import Column, Schema
 
 
@@ -47,7 +48,7 @@ def _contrast_over_time(estimand: Estimand, schema: Schema) -> str:
     """Of what persons, when: "of pressure (mmHg) from 0 to 6", "of persons with pressure (mmHg)
     above 140 at m6"."""
     model = estimand.regression
-    what, times = outcome_text(estimand, schema), [time_text(time) for time in estimand.times]
+    what, times = outcome_text(estimand, schema), [tell_time(time) for time in estimand.times]
     if model.per_time:
         return f"of {what} {_per(estimand, schema[estimand.term])}"
     if isinstance(model, LongitudinalModel) and model.cells:
@@ -60,11 +61,6 @@ def _contrast_over_time(estimand: Estimand, schema: Schema) -> str:
         return f"of persons with {what} {estimand.direction} {estimand.threshold:g} at {times[0]}"
     when = f"at {times[0]}" if len(times) == 1 else f"from {times[0]} to {times[1]}"
     return f"of {what} {when}"
-
-
-def time_text(time: float | str) -> str:
-    """A time as a study writes it."""
-    return time if isinstance(time, str) else f"{time:g}"
 
 
 def _contrast_product(estimand: Estimand, product: Product, schema: Schema) -> str:

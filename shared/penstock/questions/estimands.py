@@ -21,7 +21,7 @@ from penstock.questions.grammar import (
 from penstock.questions.models import EVERY
 from penstock.questions.models.longitudinal import LongitudinalModel
 from penstock.questions.models.model import Model
-from penstock.questions.occasions import Time, check_occasions, keep_occasions
+from penstock.questions.occasions import Time, check_occasions, keep_occasions, tell_time
 from penstock.questions.roles import find_role
 from penstock.schema import NUMBER_KINDS, Column
 
@@ -215,7 +215,8 @@ class Estimand:
         where = f" where {self.where}" if self.where else ""
         of = f"[{self.outcome_level}]" if self.outcome_level is not None else ""
         when = "".join(
-            f" {word} {time}" for word, time in zip(("at", "until"), self.times, strict=False)
+            f" {word} {tell_time(time)}"
+            for word, time in zip(("at", "until"), self.times, strict=False)
         )
         return f"{self.outcome}{of} ~ {' + '.join(parts)}{when}{where}"
 

@@ -21,6 +21,16 @@ Time = float | str
 LARGEST = 1e12
 
 
+def tell_time(time: Time) -> str:
+    """A time as a study writes it.
+
+    Example:
+        >>> tell_time(6.0), tell_time("m6")
+        ('6', 'm6')
+    """
+    return time if isinstance(time, str) else f"{time:g}"
+
+
 class Timed(Protocol):
     """What is looked at here of an estimand."""
 

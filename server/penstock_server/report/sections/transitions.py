@@ -8,6 +8,7 @@ from markupsafe import Markup
 
 from penstock.base.documents import Json
 from penstock.questions.estimands import Estimand
+from penstock.questions.occasions import tell_time
 from penstock_server.analysis.pooling import Pooled
 from penstock_server.analysis.transitions import (
     SiteTransitions,
@@ -33,7 +34,7 @@ def _table(asked: Estimand, inputs: ReportInputs, sites: dict[str, SiteTransitio
     column = schema[asked.outcome]
     pooled = pool_transitions(schema, asked, sites)
     places = range(len(column.levels))
-    at, until = (phrases.time_text(time) for time in asked.times)
+    at, until = (tell_time(time) for time in asked.times)
     return {
         "outcome": asked.outcome,
         "title": phrases.column_name(column),
