@@ -78,6 +78,8 @@ COLUMNS = (
 )
 SLOPE = Estimand("slope", "ols", "sbp", "visit", adjust=("smoker",))
 MEAN = Estimand("smokers", "mean", "smoker")
+MEDIAN = Estimand("median", "quantile", "sbp", at=2, probability=0.5)
+COURSE = Estimand("course", "mixed", "sbp", "visit")
 OUTCOME = (Column("years", "duration", upper=10, decimals=1, event="died"), Column("died", "event"))
 HAZARD = Estimand("hazard", "cox", "years", "smoker", adjust=("sbp",))
 
@@ -136,7 +138,11 @@ def rows_of(name: str) -> str:
 def study_of(name: str, world: World) -> Study:
     """The question that is put to the site of this name."""
     mechanism = STUDIES[name]
-    asked = {"structured": (HAZARD, MEAN), "scoring": (HAZARD, SLOPE)}.get(name, (SLOPE, MEAN))
+    asked = {
+        "structured": (HAZARD, MEAN),
+        "scoring": (HAZARD, SLOPE),
+        "visits": (SLOPE, MEAN, MEDIAN, COURSE),
+    }.get(name, (SLOPE, MEAN))
     return world.study(
         name=name,
         schema=schema_of(name),

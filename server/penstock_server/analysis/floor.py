@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from penstock.questions.estimands import Estimand
-from penstock.questions.fits import TABLE_MODELS
+from penstock.questions.fits import COURSE_MODELS, TABLE_MODELS
 from penstock.questions.fits.table_model import TableModel
+from penstock.questions.models.longitudinal import LongitudinalModel
 from penstock.questions.models.registry import ModelRegistry
 from penstock.schema import Schema
 
@@ -22,13 +23,14 @@ def variance_floor(
     for an ordered one. Around its middle, and so around any (weighted) mean that fits better, the
     term's squared deviation is at most r²/4 (Popoviciu). Adjustment only takes information away.
     What follows for the variance is each model's to say
-    (:meth:`penstock.questions.fits.table_model.TableModel.least_variance`).
+    (:meth:`penstock.questions.fits.table_model.TableModel.least_variance`, and of persons over time
+    :meth:`penstock.questions.fits.course_model.CourseModel.least_variance`).
 
     Args:
         schema: the study's; its bounds are public.
         estimand: of the study.
         rows: n, of the table; at most what the public n allows.
-        models: how each model is fitted.
+        models: how each model is fitted, but for those of persons over time.
 
     Returns:
         The bound, in squared units of the estimate; 0 of an outcome that is kept to no grid.
@@ -38,4 +40,6 @@ def variance_floor(
 
     Source: Popoviciu 1935.
     """
+    if isinstance(estimand.regression, LongitudinalModel):
+        return COURSE_MODELS.of(estimand.model).least_variance(schema, estimand, rows)
     return models.of(estimand.model).least_variance(schema, estimand, rows)

@@ -76,8 +76,10 @@ def check_variances(
 
 def _check(schema: Schema, estimand: Estimand, copies: Sequence[Coded]) -> Robust | None:
     """The root of the mean ratio of variances, and the mean dispersion, of copies with a fit."""
+    if not estimand.regression.compares:
+        return None
     model = TABLE_MODELS.of(estimand.model)
-    if model.family is None or not estimand.regression.compares:
+    if model.family is None:
         return None
     posed = [pose_regression(copy, schema, estimand) for copy in copies]
     fits = [_fit(model, one) for one in posed if one is not None]

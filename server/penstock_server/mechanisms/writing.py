@@ -15,8 +15,9 @@ import pyarrow.parquet as pq
 
 from penstock.base.files import replace_file
 
-SITE, COPY = "_site", "_copy"
-"""Columns of exported tables: the site that released the row; of tables, the synthetic copy."""
+SITE, COPY, PERSON = "_site", "_copy", "_person"
+"""Columns of exported tables: the site that released the row; of tables, the synthetic copy; of
+tables of persons with several rows, whose each is."""
 
 FORMULA_START = tuple("=+-@＝＋－＠\t\r\n")
 """What a spreadsheet may take for a formula's beginning; some read the full-width forms (U+FF1D,

@@ -8,14 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-MAX_EXPONENT = 690.0
-"""exp() of more overflows a double."""
-
-
-def ratio(coefficient: float) -> float:
-    """exp(coefficient), cut where it would overflow: about 1e299."""
-    return math.exp(max(-MAX_EXPONENT, min(MAX_EXPONENT, coefficient)))
-
+from penstock_server.report.scales import LOG, MAX_EXPONENT, PLAIN, Link
 
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 RATIO_DECIMALS = 2
@@ -57,21 +50,21 @@ def decimals_for(half_width: float, *, least: int, most: int = 5) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Coefficients between ``low`` and ``high``, shown as ratios (exp) where ``log``.
+    """Coefficients between ``low`` and ``high``, shown as ``link`` says.
 
     ``ratio`` says that what is given are ratios already.
     """
 
     low: float
     high: float
-    log: bool
+    link: Link
     decimals: int
     ratio: bool = False
 
     @property
     def positive(self) -> bool:
         """Whether what is shown is above 0, always."""
-        return self.log or self.ratio
+        return self.link is LOG or self.ratio
 
     def share(self, coefficient: float) -> float:
         """Position in [0, 1]; what lies outside is put on the edge."""
@@ -79,7 +72,7 @@ class Scale:
         return min(1.0, max(0.0, share))
 
     def shown(self, coefficient: float) -> float:
-        return ratio(coefficient) if self.log else coefficient
+        return self.link.show(coefficient)
 
     def text(self, coefficient: float) -> str:
         """The number on the reader's scale; a ratio that would be 0 is told to be small."""
@@ -102,18 +95,19 @@ class Scale:
     def ticks(self, most: int = 6) -> list[tuple[float, str]]:
         """At most ``most`` + 1 round values inside the limits: coefficient and label."""
         low, high = self.shown(self.low), self.shown(self.high)
-        if self.log and high / low >= 5:
+        if self.link is LOG and high / low >= 5:
             ticks = [(v, _round_text(v)) for v in _log_ticks(low, high, most)]
         else:
             step, values = _linear_ticks(low, high, most)
             decimals = max(0, -math.floor(math.log10(step) + 1e-9))
             ticks = [(v, number_text(v, decimals)) for v in values]
-        return [(math.log(v) if self.log else v, text) for v, text in ticks]
+        first, last = self.link.ends
+        return [(self.link.back(v), text) for v, text in ticks if first < v < last]
 
 
 def scale_for(
     *,
-    log: bool,
+    link: Link,
     estimates: Iterable[float],
     whiskers: Iterable[tuple[float, float]],
     anchors: Iterable[float],
@@ -142,7 +136,7 @@ def scale_for(
         held = np.clip(held, centre - 8 * spread, centre + 8 * spread)
         held = np.concatenate([near, held])
     if held.size == 0:
-        return Scale(-1.0, 1.0, log, decimals)
+        return Scale(-1.0, 1.0, link, decimals)
     low, high = float(held.min()), float(held.max())
     span = max(high - low, 1e-6 * max(1e-6, abs(low)))
     if prediction is not None:
@@ -152,11 +146,11 @@ def scale_for(
         high = min(high + span / 2, max(high, float(ends[:, 1].max())))
     pad = 0.04 * max(high - low, span)
     low, high = low - pad, high + pad
-    if log:  # beyond these, ratios are not numbers any more
+    if link is not PLAIN:  # beyond these, ratios are not numbers any more
         low, high = (min(MAX_EXPONENT, max(-MAX_EXPONENT, edge)) for edge in (low, high))
     if not low < high:
         low, high = low - 1.0, high + 1.0
-    return Scale(low, high, log, decimals)
+    return Scale(low, high, link, decimals)
 
 
 def _round_text(value: float) -> str:

@@ -10,14 +10,14 @@ from functools import cache
 from importlib import resources
 
 from penstock.base.documents import Json
-from penstock.questions.models import MODELS
+from penstock.questions.models import EVERY
 from penstock_server.report.contents import SECTIONS
 from penstock_server.report.inputs import ReportInputs, SiteInput, SiteRelease
 
 __all__ = ["ReportInputs", "SiteInput", "SiteRelease", "build_report", "report_schema"]
 
 FORMAT = "penstock.report"
-FORMAT_VERSION = "1.5"
+FORMAT_VERSION = "1.6"
 
 
 def build_report(inputs: ReportInputs) -> Json:
@@ -39,12 +39,15 @@ def complete_report(report: Json) -> Json:
     absent: Json = {}
     for section in SECTIONS:
         absent |= section.absent
-    estimands = [
-        {"fitted": MODELS.of(e["model"]).title, "held": None, "robust": None, **e}
-        for e in report["estimands"]
-    ]
+    estimands = [_complete_estimand(e) for e in report["estimands"]]
     changed = {"format_version": FORMAT_VERSION, "estimands": estimands}
     return _ordered({**absent, **report, **changed})
+
+
+def _complete_estimand(estimand: Json) -> Json:
+    model = EVERY.of(estimand["model"])
+    absent = {"fitted": model.title, "held": None, "robust": None, "scale": model.scale}
+    return {**absent, **estimand}
 
 
 def _ordered(part: Json) -> Json:

@@ -16,6 +16,7 @@ from penstock_server.report.sections import (
     sites,
     survival,
     trajectory,
+    transitions,
     warnings,
 )
 
@@ -25,6 +26,7 @@ SECTIONS: tuple[Section, ...] = (
     warnings.SECTION,
     estimands.SECTION,
     survival.SECTION,
+    transitions.SECTION,
     holds.SECTION,
     differences.SECTION,
     trajectory.SECTION,

@@ -26,8 +26,15 @@ COLOURS: dict[str, tuple[str, str]] = {
     "outer": ("#dbe9f4", "#1b3245"),
     "inner": ("#a9cde8", "#2c5878"),
     "paper": ("#ffffff", "#12171d"),
+    "heat-0": ("#eef4f9", "#17222c"),
+    "heat-1": ("#cfe1f0", "#1e3447"),
+    "heat-2": ("#a3c8e3", "#274d6c"),
+    "heat-3": ("#74b0d9", "#2b6592"),
+    "heat-4": ("#4a97ca", "#2c7cb8"),
 }
 
+HEATS = 5
+"""Steps of a heat map; on each of them, text is read as on paper."""
 
 LEVEL_COLOURS = ("site", "random", "truth", "flag", "muted")
 """Of lines that are told apart by their labels, too."""
@@ -79,6 +86,9 @@ STYLES: dict[str, Style] = {
         f"limit-{i}": Style(stroke=name, width=1.0, dash=(4.0, 3.0))
         for i, name in enumerate(LEVEL_COLOURS)
     },
+    **{f"heat-{i}": Style(fill=f"heat-{i}") for i in range(HEATS)},
+    "heat-text": Style(fill="ink", bold=True),
+    "heat-small": Style(fill="ink", size=11.5),
     **{f"level-dot-{i}": Style(fill=name) for i, name in enumerate(LEVEL_COLOURS)},
     **{
         f"level-text-{i}": Style(fill=name, size=11.5, bold=True)

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from penstock_server.report.axis import Scale, decimals_for, ratio, scale_for
+from penstock_server.report.axis import Scale, decimals_for, scale_for
 from penstock_server.report.draw import Drawing, Label, Line, Mark, Polygon, to_file, to_svg
+from penstock_server.report.scales import LOG, Link
 
 SMALL = 6.2
 """About the width of a small letter, in drawing units."""
@@ -51,7 +52,7 @@ class ForestPlot:
         title: for screen readers and file metadata.
         axis_label: below the axis, for example "Hazard ratio per 10 mmHg".
         short: heads the numbers, for example "HR".
-        log: show exp(coefficient) on a logarithmic axis with the null at 1.
+        link: how coefficients are shown, such as exp(coefficient) with the null at 1.
         rows: the sites, in the order in which they are drawn.
         summaries: pooled estimates, the headline first.
         prediction: the prediction interval, or None.
@@ -65,7 +66,7 @@ class ForestPlot:
     title: str
     axis_label: str
     short: str
-    log: bool
+    link: Link
     rows: tuple[ForestRow, ...]
     summaries: tuple[ForestSummary, ...] = ()
     prediction: tuple[float, float] | None = None
@@ -92,15 +93,14 @@ class ForestPlot:
         head = self.summaries[0] if self.summaries else None
         half = 0.0
         if head is not None:
-            low, high = (ratio(head.low), ratio(head.high)) if self.log else (head.low, head.high)
-            half = (high - low) / 2
+            half = (self.link.show(head.high) - self.link.show(head.low)) / 2
         return scale_for(
-            log=self.log,
+            link=self.link,
             estimates=[r.estimate for r in drawn],
             whiskers=[(r.low, r.high) for r in drawn],
             prediction=self.prediction,
             anchors=anchors,
-            decimals=decimals_for(half, least=2 if self.log else 0),
+            decimals=decimals_for(half, least=2 if self.link is LOG else 0),
         )
 
 

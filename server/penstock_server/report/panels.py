@@ -17,6 +17,7 @@ from penstock_server.report.draw import (
     Polyline,
     to_svg,
 )
+from penstock_server.report.scales import PLAIN
 
 Points = tuple[tuple[float, float], ...]
 MOST_LABELS = 7
@@ -168,9 +169,9 @@ class _Frame:
 
 def _scale(content: Band | Levels) -> Scale:
     if isinstance(content, Levels):
-        return Scale(0.0, 1.0, False, 2)
+        return Scale(0.0, 1.0, PLAIN, 2)
     return Scale(
-        content.low, content.high, False, decimals_for((content.high - content.low) / 8, least=0)
+        content.low, content.high, PLAIN, decimals_for((content.high - content.low) / 8, least=0)
     )
 
 

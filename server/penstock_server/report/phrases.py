@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from penstock.questions.estimands import Estimand
 from penstock.questions.grammar import Factor, Product, Regressor, Spline
+from penstock.questions.models.longitudinal import LongitudinalModel
 from penstock.questions.models.model import Measure
+from penstock.questions.occasions import tell_time
 from penstock.schema import Column, Schema
 
 
@@ -15,6 +19,8 @@ def contrast(estimand: Estimand, schema: Schema) -> str:
     A mean compares nothing, and is of its outcome.
     """
     among = f", where {estimand.where}" if estimand.where else ""
+    if estimand.over_time:
+        return f"{_contrast_over_time(estimand, schema)}{among}"
     if not estimand.regression.compares:
         return f"of {outcome_text(estimand, schema)}{among}"
     target = estimand.target
@@ -26,10 +32,35 @@ def contrast(estimand: Estimand, schema: Schema) -> str:
         return f"{name}: {estimand.level} against {column.levels[0]}{among}"
     if column.kind in ("binary", "event"):
         return f"{name}: {column.levels[1]} against {column.levels[0]}{among}"
+    return f"{_per(estimand, column)}{among}"
+
+
+def _per(estimand: Estimand, column: Column) -> str:
+    """Per so many units of a column, or levels."""
+    name = column_name(column)
     if column.kind == "ordered":
-        return f"per {_count(estimand.per, 'level')} of {name}{among}"
+        return f"per {_count(estimand.per, 'level')} of {name}"
     unit = f"{estimand.per:g} {column.unit}" if column.unit else _count(estimand.per, "unit")
-    return f"per {unit} of {name}{among}"
+    return f"per {unit} of {name}"
+
+
+def _contrast_over_time(estimand: Estimand, schema: Schema) -> str:
+    """Of what persons, when: "of pressure (mmHg) from 0 to 6", "of persons with pressure (mmHg)
+    above 140 at m6"."""
+    model = estimand.regression
+    what, times = outcome_text(estimand, schema), [tell_time(time) for time in estimand.times]
+    if model.per_time:
+        return f"of {what} {_per(estimand, schema[estimand.term])}"
+    if isinstance(model, LongitudinalModel) and model.cells:
+        before, after = estimand.level, estimand.outcome_level
+        return f"of {what}: {after} at {times[1]}, of those at {before} at {times[0]}"
+    if isinstance(model, LongitudinalModel) and model.pairs:
+        other = column_name(schema[estimand.term])
+        return f"of {what} at {times[0]} with {other} at {times[-1]}"
+    if estimand.threshold is not None:
+        return f"of persons with {what} {estimand.direction} {estimand.threshold:g} at {times[0]}"
+    when = f"at {times[0]}" if len(times) == 1 else f"from {times[0]} to {times[1]}"
+    return f"of {what} {when}"
 
 
 def _contrast_product(estimand: Estimand, product: Product, schema: Schema) -> str:
@@ -73,7 +104,11 @@ def axis_label(estimand: Estimand, schema: Schema) -> str:
 
 def measure(estimand: Estimand, schema: Schema) -> Measure:
     """The estimate's name, its short form, and what lies left and right of a null value."""
-    return estimand.regression.measure_of(schema[estimand.outcome])
+    found = estimand.regression.measure_of(schema[estimand.outcome])
+    if estimand.probability is None:
+        return found
+    name = "median" if estimand.probability == 0.5 else f"{100 * estimand.probability:g}% quantile"
+    return replace(found, name=name)
 
 
 def outcome_text(estimand: Estimand, schema: Schema) -> str:
@@ -84,7 +119,7 @@ def outcome_text(estimand: Estimand, schema: Schema) -> str:
         return column_name(schema[column.event])
     if model.is_share(column):
         return f"{column_name(column)}: {column.levels[1]}"
-    if estimand.outcome_level is not None:
+    if model.names_level:
         return f"{column_name(column)}: {estimand.outcome_level} against {column.levels[0]}"
     if estimand.exposure:
         exposure = schema[estimand.exposure]

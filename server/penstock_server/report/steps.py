@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from penstock_server.report.axis import Scale, decimals_for
 from penstock_server.report.draw import Drawing, Label, Line, Mark, Polyline, to_svg
+from penstock_server.report.scales import PLAIN
 
 Points = tuple[tuple[float, float], ...]
 
@@ -86,8 +87,8 @@ def lay_out(plot: SurvivalPlot, *, compact: bool = False) -> Drawing:
 def _draw(plot: SurvivalPlot, g: _Geometry) -> Iterator[Mark]:
     left, right, top, bottom = g.left, g.width - g.right, g.head, g.height - g.foot
     lowest = min([1.0, *(v for v in _values(plot) if not math.isnan(v))])
-    shares = Scale(max(0.0, min(0.9, lowest - 0.05)), 1.0, False, 2)
-    times = Scale(0.0, plot.times[-1], False, decimals_for(plot.times[-1] / 8, least=0))
+    shares = Scale(max(0.0, min(0.9, lowest - 0.05)), 1.0, PLAIN, 2)
+    times = Scale(0.0, plot.times[-1], PLAIN, decimals_for(plot.times[-1] / 8, least=0))
 
     def line(values: Sequence[float], style: str) -> Polyline:
         # Nobody has an event before the first of them.

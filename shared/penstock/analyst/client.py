@@ -195,6 +195,8 @@ class Client:
     def pooled(self, study: str, copies: Copies = "one") -> pd.DataFrame:
         """The synthetic rows of all sites, with ``_site`` and ``_copy`` before the columns.
 
+        Of persons who have several visits ``_person`` follows: whose a row is, within its copy.
+
         Args:
             copies: ``"one"`` to look at; ``"all"`` for inference: analyse every copy on its own and
                 combine (``dictionary.json`` says how); never stack them.

@@ -70,6 +70,8 @@ def show_forecast(found: Forecast) -> None:
     unsaid = [e.name for e in found.study.estimands if not found.study.planning.effect(e.name)]
     if unsaid:
         say(f"no power without an effect in [planning.effects]: {', '.join(unsaid)}")
+    if found.untold:
+        say(f"not forecast, since they are of persons over time: {', '.join(found.untold)}")
     for line in list_remedies(found):
         say(f"  ! {line}")
 

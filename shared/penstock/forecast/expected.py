@@ -139,6 +139,8 @@ class Forecast:
             is none.
         unneeded: columns that no estimand names; without: what is expected without them, at a site
             of the middle size, where that was looked at.
+        untold: estimands of persons over time, of which no forecast is made: planning values say
+            nothing of what a person's rows have in common.
     """
 
     study: Study
@@ -147,6 +149,7 @@ class Forecast:
     pooled: Mapping[str, Expected]
     unneeded: tuple[str, ...] = ()
     without: AtSize | None = None
+    untold: tuple[str, ...] = ()
 
     @property
     def precision(self) -> float:
@@ -173,6 +176,7 @@ class Forecast:
                 for e in self.study.estimands
             },
             "unneeded": self._describe_unneeded(),
+            "not_forecast": list(self.untold),
         }
 
     def _describe(self, asked: Estimand, found: Expected | None, persons: int | None) -> Json:
@@ -231,6 +235,8 @@ def forecast(
     sizes = sorted(set(persons.values()))
     mechanism = mechanisms.of(study.mechanism)
     unneeded = list_unneeded(study, mechanism.list_effects(study.asked))
+    untold = tuple(e.name for e in study.estimands if e.over_time)
+    study = replace(study, estimands=tuple(e for e in study.estimands if not e.over_time))
     # What a site repeats of its own accord costs no budget, and changes no copy.
     brief = replace(study, mechanism=mechanism.without_repeats(study.mechanism))
     done = 0
@@ -245,7 +251,7 @@ def forecast(
     found = {n: _expect(brief, n, runs, made_one, mechanism) for n in sizes}
     sites = {site: found[n] for site, n in persons.items()}
     pooled = {e.name: p for e in study.estimands if (p := pool(sites.values(), e.name))}
-    made = Forecast(study, runs, sites, pooled, unneeded)
+    made = Forecast(study, runs, sites, pooled, unneeded, untold=untold)
     lacking = [e for at in found.values() for e in at.expected.values() if not e.times <= 1]
     fewer = _without(brief, unneeded) if lacking and unneeded else None
     if fewer is None:
@@ -312,6 +318,9 @@ def _check(study: Study, persons: Mapping[str, int], runs: int, mechanisms: Regi
     check.whole("runs", runs, FEWEST, MOST)
     if not study.estimands:
         check.add("estimands", "there is none: nothing can be expected", remedy="Add [[estimands]]")
+    elif all(e.over_time for e in study.estimands):
+        text = "are all of persons over time, of which no forecast is made"
+        check.add("estimands", text, remedy="Ask of a regression, or of a mean, too")
     if not persons:
         check.add("persons", "no site's size is known", remedy="Give a join.json, or a number")
     for site, n in persons.items():

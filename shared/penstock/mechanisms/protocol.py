@@ -67,6 +67,14 @@ class Settings(Protocol):
         """What this study and schema ask that the mechanism cannot do."""
 
 
+@runtime_checkable
+class Following(Protocol):
+    """Settings of a mechanism that follows persons: whose tables hold them at times."""
+
+    def problems_over_time(self, schema: Schema, estimand: Estimand) -> list[Problem]:
+        """What an estimand of persons over time asks that the tables cannot tell."""
+
+
 class Plan(Protocol):
     """What a run is to do, and what is charged for it: from public numbers alone.
 

@@ -18,12 +18,26 @@ from penstock.questions.grammar import (
     read_regressor,
     read_where,
 )
-from penstock.questions.models import MODELS
+from penstock.questions.models import EVERY
+from penstock.questions.models.longitudinal import LongitudinalModel
 from penstock.questions.models.model import Model
+from penstock.questions.occasions import Time, check_occasions, keep_occasions, tell_time
+from penstock.questions.roles import find_role
 from penstock.schema import NUMBER_KINDS, Column
 
 COVARIATES = ("continuous", "integer", "binary", "ordered", "categorical")
 STRATA = ("binary", "ordered", "categorical")
+_LATER = (
+    "strata",
+    "where",
+    "exposure",
+    "outcome_level",
+    "at",
+    "until",
+    "probability",
+    "threshold",
+    "direction",
+)
 MOST_STRATA = 100
 """Combinations of levels, each with a baseline of its own."""
 MOST_PRODUCTS = 200
@@ -53,7 +67,11 @@ class Estimand:
         exposure: of a count, the column that says for how long, or of how many, it was counted:
             the regression has its logarithm with coefficient 1, and is of rates. Empty: none.
         outcome_level: of a multinomial model, the outcome's level that is asked about, against the
-            first one.
+            first one; of a transition, the level that persons go to, from ``level``.
+        at, until: of persons over time: when, in the time column's values; the first of two times,
+            and the second.
+        probability: of a quantile, between 0 and 1.
+        threshold, direction: of a share of persons: ``above`` it or ``below`` it.
 
     Whether its columns exist and suit the model is checked by the :class:`Study`
     (:func:`estimand_problems`).
@@ -84,15 +102,20 @@ class Estimand:
     where: str = ""
     exposure: str = ""
     outcome_level: str | None = None
+    at: Time | None = None
+    until: Time | None = None
+    probability: float | None = None
+    threshold: float | None = None
+    direction: str = ""
 
     def __post_init__(self) -> None:
         check = Checks(f"estimand {shown(self.name)}")
         check.pattern("name", self.name)
-        known = check.choice("model", self.model, MODELS.names)
+        known = check.choice("model", self.model, EVERY.names)
         check.pattern("outcome", self.outcome)
         if self.term != "":
             check.keep(self, term=_written(check, "term", self.term))
-        elif known is not None and not MODELS.of(known).compares:
+        elif known is not None and not EVERY.of(known).compares:
             check.keep(self, term=self.outcome)
         else:
             check.add("term", "is missing", remedy="Name the column whose coefficient is asked for")
@@ -115,12 +138,30 @@ class Estimand:
             check.pattern("exposure", self.exposure)
         if self.outcome_level is not None:
             check.text("outcome_level", self.outcome_level, 64)
+        keep_occasions(check, self)
         check.done()
 
     @property
     def regression(self) -> Model:
         """The model itself."""
-        return MODELS.of(self.model)
+        return EVERY.of(self.model)
+
+    @property
+    def over_time(self) -> bool:
+        """Whether it is of persons over time: of a table whose rows are persons at times."""
+        return self.at is not None or isinstance(self.regression, LongitudinalModel)
+
+    @property
+    def within(self) -> bool:
+        """Whether it needs rows of one person at several times."""
+        model = self.regression
+        repeated = isinstance(model, LongitudinalModel) and model.most == 0
+        return repeated or len(self.times) > 1
+
+    @property
+    def times(self) -> tuple[Time, ...]:
+        """The times that it names, none to two."""
+        return tuple(time for time in (self.at, self.until) if time is not None)
 
     @property
     def target(self) -> Regressor:
@@ -158,7 +199,9 @@ class Estimand:
         """Every column that is named, each once; the event of a duration is not."""
         compared = [comparison.column for comparison in self.subgroup]
         exposed = [self.exposure] if self.exposure else []
-        return tuple(dict.fromkeys([self.outcome, *self.covariates, *compared, *exposed]))
+        paired = () if self.regression.compares else self.target.columns
+        named = [self.outcome, *paired, *self.covariates, *compared, *exposed]
+        return tuple(dict.fromkeys(named))
 
     @property
     def formula(self) -> str:
@@ -171,18 +214,22 @@ class Estimand:
             parts.append(f"offset(log({self.exposure}))")
         where = f" where {self.where}" if self.where else ""
         of = f"[{self.outcome_level}]" if self.outcome_level is not None else ""
-        return f"{self.outcome}{of} ~ {' + '.join(parts)}{where}"
+        when = "".join(
+            f" {word} {tell_time(time)}"
+            for word, time in zip(("at", "until"), self.times, strict=False)
+        )
+        return f"{self.outcome}{of} ~ {' + '.join(parts)}{when}{where}"
 
     def to_dict(self) -> Json:
         """The canonical JSON form.
 
-        Without strata, a subgroup, an exposure and a level of the outcome it has no such fields:
-        the bytes of a study, and so its id and its signature, are those of a study from before
-        there were any.
+        What came later it has only where it is said (strata, a subgroup, an exposure, a level of
+        the outcome, times and thresholds): the bytes of a study, and so its id and its signature,
+        are those of a study from before there were any.
         """
         values = {f.name: getattr(self, f.name) for f in fields(self)}
-        for name in ("strata", "where", "exposure", "outcome_level"):
-            if not values[name]:
+        for name in _LATER:
+            if values[name] in (None, "", ()):
                 del values[name]
         return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
 
@@ -216,7 +263,7 @@ def estimand_problems(
     check = Checks(f"estimand {estimand.name!r}")
     known = {c.name: c for c in columns}
     model = estimand.regression
-    outcome = _role(check, "outcome", estimand.outcome, known, broken, model.outcomes)
+    outcome = find_role(check, "outcome", estimand.outcome, known, broken, model.outcomes)
     if outcome is not None:
         model.check_outcome(check, outcome)
         _check_outcome_level(check, estimand, outcome)
@@ -224,8 +271,9 @@ def estimand_problems(
         _check_alone(check, estimand)
     else:
         _check_regressors(check, estimand, known, broken)
+    check_occasions(check, estimand, known, broken)
     for comparison in estimand.subgroup:
-        column = _role(check, "where", comparison.column, known, broken, COVARIATES)
+        column = find_role(check, "where", comparison.column, known, broken, COVARIATES)
         if column is not None:
             _check_comparison(check, estimand, comparison, column)
     if estimand.exposure:
@@ -234,8 +282,10 @@ def estimand_problems(
 
 
 def _check_outcome_level(check: Checks, estimand: Estimand, outcome: Column) -> None:
-    level = estimand.outcome_level
-    if not estimand.regression.names_level:
+    level, model = estimand.outcome_level, estimand.regression
+    if isinstance(model, LongitudinalModel) and model.cells:
+        return  # two of its levels, of which each may be the first
+    if not model.names_level:
         if level is not None:
             what = f"has no meaning for a {estimand.model}"
             check.add("outcome_level", what, value=shown(level), remedy="Remove it")
@@ -256,7 +306,7 @@ def _check_exposure(
     if not estimand.regression.takes_exposure:
         check.add("exposure", f"has no meaning for a {estimand.model}", remedy="Remove it")
         return
-    column = _role(check, "exposure", name, known, broken, NUMBER_KINDS[:2])
+    column = find_role(check, "exposure", name, known, broken, NUMBER_KINDS[:2])
     if column is not None and not column.bounds[0] > 0:
         check.add(
             "exposure",
@@ -281,7 +331,7 @@ def _check_regressors(
     before = len(check.problems)
     for role, regressor in (("term", target), *(("adjust", r) for r in adjusted)):
         kinds = NUMBER_KINDS[:2] if isinstance(regressor, Spline) else COVARIATES
-        found = [_role(check, role, name, known, broken, kinds) for name in regressor.columns]
+        found = [find_role(check, role, name, known, broken, kinds) for name in regressor.columns]
         if estimand.outcome in regressor.columns and isinstance(regressor, Product):
             check.add(role, "has the outcome in it", value=shown(str(regressor)))
         sound = [column for column in found if column is not None]
@@ -296,7 +346,7 @@ def _check_regressors(
         else:
             _check_term(check, estimand, sound[0])
     for name in estimand.strata:
-        _role(check, "strata", name, known, broken, STRATA)
+        find_role(check, "strata", name, known, broken, STRATA)
     names = [estimand.outcome, target.key, *(r.key for r in adjusted)]
     check.distinct("adjust" if estimand.outcome != estimand.term else "term", names)
     mains = [name for name in names if ":" not in name]
@@ -308,8 +358,10 @@ def _check_regressors(
 
 def _check_alone(check: Checks, estimand: Estimand) -> None:
     """What compares nothing, a mean, has an outcome, and nothing else but a subgroup."""
-    what = f"has no meaning for a {estimand.model}"
-    if estimand.term != estimand.outcome:
+    what, model = f"has no meaning for a {estimand.model}", estimand.regression
+    over = model if isinstance(model, LongitudinalModel) else None
+    beside = over is not None and (over.pairs or over.slope)
+    if estimand.term != estimand.outcome and not beside:
         check.add(
             "term",
             what,
@@ -317,11 +369,11 @@ def _check_alone(check: Checks, estimand: Estimand) -> None:
             bound=f"{estimand.outcome}, or left out",
             remedy="Remove it",
         )
-    if estimand.per != 1:
+    if estimand.per != 1 and not (over is not None and over.slope):
         check.add("per", what, value=shown(estimand.per), bound="1")
     if estimand.adjust:
         check.add("adjust", what, remedy="Remove it")
-    if estimand.level is not None:
+    if estimand.level is not None and not (over is not None and over.cells):
         check.add("level", what, remedy="Remove it")
     if estimand.strata:
         check.add("strata", what, remedy="Remove it, or ask for a subgroup with where")
@@ -479,27 +531,3 @@ def _check_counts(check: Checks, estimand: Estimand, known: Mapping[str, Column]
     if count > MOST_PRODUCTS:
         bound = f"at most {MOST_PRODUCTS}"
         check.add("adjust", "has products of too many columns", value=str(count), bound=bound)
-
-
-def _role(
-    check: Checks,
-    role: str,
-    name: str,
-    known: Mapping[str, Column],
-    broken: Collection[str],
-    kinds: Sequence[str],
-) -> Column | None:
-    column = known.get(name)
-    if column is None:
-        if name not in broken:
-            remedy = nearest(name, known)
-            check.add(role, "is not a column of the study", value=shown(name), remedy=remedy)
-        return None
-    if column.kind not in kinds:
-        check.add(
-            role,
-            f"column {name!r} is of kind {column.kind!r}",
-            bound=f"one of {', '.join(kinds)}",
-        )
-        return None
-    return column

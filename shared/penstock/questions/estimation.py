@@ -74,9 +74,12 @@ def estimate(
         models: how each model is fitted.
 
     Raises:
-        PenstockError: an unknown model, or the estimand does not fit the schema. Never because of
-            the table.
+        PenstockError: an unknown model, one of persons over time
+            (:mod:`penstock.questions.persons`), or the estimand does not fit the schema. Never
+            because of the table.
     """
+    if estimand.over_time:
+        raise PenstockError("an estimand of persons over time", value=estimand.name)
     fitted = models.of(estimand.model)
     model = fitted.model
     event_column = _event_column(schema, estimand) if model.needs_event else None

@@ -17,7 +17,7 @@ from penstock.base.checks import SITE, SITE_BOUND, Checks, record, shown, unknow
 from penstock.base.documents import Json, JsonView
 from penstock.base.errors import InvalidInput, Problem
 from penstock.base.times import parse_time
-from penstock.mechanisms.protocol import Asked, Prospect, Settings, settings_to_dict
+from penstock.mechanisms.protocol import Asked, Following, Prospect, Settings, settings_to_dict
 from penstock.mechanisms.registry import MECHANISMS, Registry
 from penstock.privacy.request import PrivacyRequest
 from penstock.questions.estimands import Estimand, estimand_problems
@@ -90,8 +90,7 @@ class Study:
         if all(parts):
             numbered = list(enumerate(self.estimands, start=1))
             check.problems += _question_problems(numbered, self.schema.columns)
-            found = self.mechanism.problems(self.schema, self.estimands)
-            check.problems += within("mechanism", found)
+            check.problems += _mechanism_problems(self)
             found = planning_problems(self.planning, self.schema.columns, self.estimands)
             check.problems += within("planning", found)
         else:
@@ -251,6 +250,25 @@ def _question_problems(
                 remedy="Remove them from the study",
             )
     return check.problems
+
+
+def _mechanism_problems(study: Study) -> list[Problem]:
+    """What the mechanism cannot do of what is asked."""
+    over = [(i, e) for i, e in enumerate(study.estimands, start=1) if e.over_time]
+    if over and not isinstance(study.mechanism, Following):
+        what = f"is of persons over time, whom {study.mechanism.name} does not follow"
+        others = [m.name for m in MECHANISMS.values() if issubclass(m.settings, Following)]
+        remedy = f"Set mechanism.name to {' or '.join(others)}"
+        return [
+            Problem(f"estimands[{i}].model", what, value=e.model, remedy=remedy) for i, e in over
+        ]
+    plain = tuple(e for e in study.estimands if not e.over_time)
+    found = within("mechanism", study.mechanism.problems(study.schema, plain))
+    if over and not found and isinstance(study.mechanism, Following):
+        for i, estimand in over:
+            asked = study.mechanism.problems_over_time(study.schema, estimand)
+            found += within(f"estimands[{i}]", asked)
+    return found
 
 
 def _read_estimands(data: object, problems: list[Problem]) -> list[tuple[int, Estimand]]:

@@ -7,7 +7,7 @@ from typing import Any
 from penstock.mechanisms.registry import MECHANISMS
 from penstock.study.study import Study
 from penstock.wire.messages import Copies
-from penstock_server.mechanisms.writing import COPY, SITE, describe_column
+from penstock_server.mechanisms.writing import COPY, PERSON, SITE, describe_column
 
 Json = dict[str, Any]
 
@@ -61,6 +61,8 @@ INTERVALS: Json = {
     "rows of the refit and of a copy: (2 + 1/m) u where they are as many.",
 }
 
+WHOSE = "imagined person of the copy whose row it is, from 1; the same number elsewhere is another"
+
 HELD = (
     "What the tables hold of an effect. Into each site's released model effects of known size were "
     "planted, and the whole private procedure was repeated: slope says how much came back (1 is "
@@ -75,11 +77,14 @@ HELD = (
 """What :func:`describe_held` lists."""
 
 
-def describe_tables(study: Study, report: Json, *, copies: Copies, fresh: float = 1.0) -> Json:
+def describe_tables(
+    study: Study, report: Json, *, copies: Copies, fresh: float = 1.0, numbered: bool = False
+) -> Json:
     """What the columns of the pooled table mean, and how copies combine.
 
     Args:
         fresh: share of a table's sampling that is new in each table.
+        numbered: whether persons have several rows, and a number.
     """
     own = [
         {k: v for k, v in c.items() if v not in (None, "", [])}
@@ -88,6 +93,7 @@ def describe_tables(study: Study, report: Json, *, copies: Copies, fresh: float 
     columns = [
         describe_column(SITE, "categorical", "site that released the row"),
         describe_column(COPY, "integer", "synthetic copy, from 1"),
+        *([describe_column(PERSON, "integer", WHOSE)] if numbered else []),
         *own,
     ]
     found: Json = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,18 +14,24 @@ from penstock_server.mechanisms.writing import COPY, SITE, label_table, write_ta
 REFIT = "_refit"
 
 
-def write_pooled(uploads: Iterable[Upload], out: Path, *, all_copies: bool) -> list[Path]:
+Read = Callable[[Upload, str], pa.Table]
+"""A part of an upload, by its name, as it is to be written."""
+
+
+def write_pooled(
+    uploads: Iterable[Upload], out: Path, *, all_copies: bool, read: Read = Upload.part
+) -> list[Path]:
     """Stream the pooled table, site by site, to Parquet and CSV."""
 
     def tables() -> Iterator[pa.Table]:
         for upload in uploads:
             for index in range(1, upload.manifest.copies + 1 if all_copies else 2):
-                yield label_table(upload.part(name_copy(index)), {SITE: upload.site, COPY: index})
+                yield label_table(read(upload, name_copy(index)), {SITE: upload.site, COPY: index})
 
     return write_tables(tables(), out, "pooled")
 
 
-def write_refits(uploads: Iterable[Upload], out: Path) -> list[Path]:
+def write_refits(uploads: Iterable[Upload], out: Path, *, read: Read = Upload.part) -> list[Path]:
     """Stream all refits, site by site, to Parquet and CSV, each under its number (:data:`REFIT`)
     and that of the copy whose rows it was made from; 0 of older releases: rows of its own."""
 
@@ -36,6 +42,6 @@ def write_refits(uploads: Iterable[Upload], out: Path) -> list[Path]:
             for refit in range(1, manifest.refits + 1):
                 copy = refit_copy(refit, manifest.copies) if of_copies else 0
                 labels: dict[str, str | int] = {SITE: upload.site, REFIT: refit, COPY: copy}
-                yield label_table(upload.part(name_refit(refit)), labels)
+                yield label_table(read(upload, name_refit(refit)), labels)
 
     return write_tables(tables(), out, "refits")

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
 
+import pyarrow as pa
+
 from penstock.mechanisms.released import name_copy, name_refit, refits_of_copies
 from penstock.questions.estimands import Estimand
 from penstock.questions.estimation import Estimate, estimate
+from penstock.questions.persons import Courses, estimate_courses
 from penstock.schema import Coded, Schema
 from penstock.study.study import Study
 from penstock.wire.messages import Copies
@@ -24,11 +27,13 @@ from penstock_server.analysis.robust import check_variances
 from penstock_server.analysis.sliced_distance import measure_moved
 from penstock_server.analysis.survival_curves import measure_curves
 from penstock_server.analysis.tails import find_tails
+from penstock_server.analysis.transitions import SiteTransitions, measure_transitions
 from penstock_server.mechanisms.delivery import Upload
 from penstock_server.mechanisms.protocol import Json
 from penstock_server.mechanisms.tables.codebook import describe_held, describe_tables
 from penstock_server.mechanisms.tables.exports import write_pooled, write_refits
 from penstock_server.mechanisms.tables.held import measure_held
+from penstock_server.mechanisms.writing import PERSON
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +43,14 @@ class TableResults:
     Args:
         fresh: share of a table's sampling that is new in each table, in (0, 1]; below 1 where
             persons' own latents are the same in every table.
+        read_courses: whose a table's rows are and when, of a mechanism that follows persons.
+        numbered: whether persons have several rows, so that files say whose each is.
     """
 
     study: Study
     fresh: float = 1.0
+    read_courses: Callable[[Coded], Courses] | None = None
+    numbered: bool = False
 
     def measure(self, upload: Upload) -> dict[str, Measured]:
         """Every estimand, combined over copies, and what its refits show."""
@@ -51,7 +60,7 @@ class TableResults:
         # The fits are numpy and release the interpreter's lock for most of their time.
         with ThreadPool(os.cpu_count() or 1) as pool:
             for estimand in self.study.estimands:
-                one = partial(estimate_floored, schema, estimand)
+                one = partial(estimate_floored, schema, estimand, read_courses=self.read_courses)
                 fitted, again = pool.map(one, copies), pool.map(one, refits)
                 plain = combine(fitted)
                 made_of = fitted if refits_of_copies(manifest.wire) else None
@@ -61,8 +70,8 @@ class TableResults:
 
     def summarise(self, upload: Upload) -> tuple[object, ...]:
         """Where its numbers lie, which of them say the same or hang on few persons; what its
-        planted runs show, curves of durations, what robust variances say, and how far its tables
-        are from each other: as much of it as there is."""
+        planted runs show, curves of durations, tables of transitions, what robust variances say,
+        and how far its tables are from each other: as much of it as there is."""
         schema, estimands = self.study.schema, self.study.estimands
         copies, refits = self._read(upload)
         of_copies = refits_of_copies(upload.manifest.wire)
@@ -74,10 +83,21 @@ class TableResults:
             measure_curves(
                 schema, estimands, copies, refits, of_copies=of_copies, fresh=self.fresh
             ),
+            self._measure_transitions(copies, refits, of_copies=of_copies),
             check_variances(schema, estimands, copies),
             measure_moved(schema, copies, refits, of_copies=of_copies),
         )
         return tuple(one for one in found if one is not None)
+
+    def _measure_transitions(
+        self, copies: Sequence[Coded], refits: Sequence[Coded], *, of_copies: bool
+    ) -> SiteTransitions | None:
+        if self.read_courses is None:
+            return None
+        schema, estimands = self.study.schema, self.study.estimands
+        return measure_transitions(
+            schema, estimands, copies, refits, self.read_courses, of_copies=of_copies
+        )
 
     def _read(self, upload: Upload) -> tuple[list[Coded], list[Coded]]:
         """Its copies, and its refits."""
@@ -90,22 +110,45 @@ class TableResults:
         self, uploads: Callable[[], Iterator[Upload]], out: Path, copies: Copies
     ) -> list[Path]:
         """The pooled table, with one copy unless all are asked for; and the refits, if asked."""
-        files = write_pooled(uploads(), out, all_copies=copies != "one")
+        files = write_pooled(uploads(), out, all_copies=copies != "one", read=self._number)
         if copies == "refits" and self.study.mechanism.refits:
-            files += write_refits(uploads(), out)
+            files += write_refits(uploads(), out, read=self._number)
         return files
 
+    def _number(self, upload: Upload, name: str) -> pa.Table:
+        """A table behind the number of the person whose each row is, from 1; null where the
+        table does not say."""
+        table = upload.part(name)
+        if not self.numbered or self.read_courses is None:
+            return table
+        person = self.read_courses(upload.coded(name, self.study.schema)).person
+        numbers = [None] * len(table) if person is None else person + 1
+        return table.add_column(0, PERSON, pa.array(numbers, pa.int32()))
+
     def describe(self, report: Json, copies: Copies) -> Json:
-        found = describe_tables(self.study, report, copies=copies, fresh=self.fresh)
+        found = describe_tables(
+            self.study, report, copies=copies, fresh=self.fresh, numbered=self.numbered
+        )
         return found | describe_held(report)
 
 
-def estimate_floored(schema: Schema, estimand: Estimand, table: Coded) -> Estimate:
+def estimate_floored(
+    schema: Schema,
+    estimand: Estimand,
+    table: Coded,
+    read_courses: Callable[[Coded], Courses] | None = None,
+) -> Estimate:
     """An estimate of no smaller variance than any table of so many rows can have.
 
     No table of so many rows can know more: a hostile one must not buy weight.
+
+    Args:
+        read_courses: what an estimand of persons over time needs.
     """
-    found = estimate(table, schema, estimand)
+    if estimand.over_time and read_courses is not None:
+        found = estimate_courses(table, schema, estimand, read_courses(table))
+    else:
+        found = estimate(table, schema, estimand)
     if found.problem is not None:
         return found
     least = variance_floor(schema, estimand, len(table[estimand.outcome]))

@@ -28,7 +28,9 @@ PATHS = (
 )
 MEASURED_SNAPSHOTS = (
     " Of a trajectory whose dependence was measured every copy is a table of visits: those of an "
-    "imagined person stand one after the other, and rows are counts of visits, not of persons."
+    "imagined person stand one after the other, and rows are counts of visits, not of persons. "
+    "`_person` says whose a row is; fit models of repeated measurements to every copy, and to "
+    "every refit, on its own."
 )
 MEASURED_PATHS = (
     "Paths are persons that a model imagines, whose visits go together as those of the same person "

@@ -83,7 +83,8 @@ class TrajectoryKind(TableKind[Trajectory]):
         )
         if self.measured:
             snapshots = (
-                "Estimates are made from tables of visits, and take each row for a person of its "
-                "own. For changes within persons, and models of repeated measurements, use paths."
+                "Regressions, and means without a time, are of tables of visits, and take each row "
+                "for a person of its own. What is asked at a time, between times or along them is "
+                "of persons: of those who were there, each counted once."
             )
         return first, [*last, snapshots]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from penstock.mechanisms import Trajectory
 from penstock.mechanisms.released import PARTICLES, PATHS
+from penstock.mechanisms.trajectory.histories import read_courses
 from penstock.study.study import Study
 from penstock.wire.messages import Copies
 from penstock_server.analysis.refits import Measured
@@ -35,22 +37,31 @@ class TrajectoryResults:
     study: Study
     used: Trajectory
 
+    @property
+    def tables(self) -> TableResults:
+        """What is computed of its tables, as of any, and of the persons in them."""
+        return TableResults(
+            self.study,
+            read_courses=partial(read_courses, self.used, self.study.schema),
+            numbered=self.used.measures(self.study.schema),
+        )
+
     def measure(self, upload: Upload) -> dict[str, Measured]:
-        return TableResults(self.study).measure(upload)
+        return self.tables.measure(upload)
 
     def summarise(self, upload: Upload) -> tuple[object, ...]:
         """What a picture shows of the particles and paths, and what any tables show."""
         schema = self.study.schema
         particles, paths = (upload.coded(name, schema) for name in (PARTICLES, PATHS))
         marginals = summarise(self.used, schema, upload.manifest.rows, particles, paths)
-        return (marginals, *TableResults(self.study).summarise(upload))
+        return (marginals, *self.tables.summarise(upload))
 
     def export(
         self, uploads: Callable[[], Iterator[Upload]], out: Path, copies: Copies
     ) -> list[Path]:
         """Tables, paths and particles, and couplings where they can be made."""
         study, used = self.study, self.used
-        files = TableResults(study).export(uploads, out, copies)
+        files = self.tables.export(uploads, out, copies)
         files += write_paths(uploads(), study, used, out)
         files += write_particles(uploads(), study, used, out)
         if why_no_couplings(study, used) is None:
@@ -58,7 +69,7 @@ class TrajectoryResults:
         return files
 
     def describe(self, report: Json, copies: Copies) -> Json:
-        found = TableResults(self.study).describe(report, copies)
+        found = self.tables.describe(report, copies)
         measured = self.used.measures(self.study.schema)
         found["combining"] += MEASURED_SNAPSHOTS if measured else SNAPSHOTS
         return found | {"trajectory": describe_paths(self.study, self.used)}

@@ -4,7 +4,7 @@ Headline: DerSimonian–Laird with the Knapp–Hartung interval floored at 1, wh
 variances lack the mechanism's noise; the fixed effect with a warning; REML and Paule–Mandel beside
 it. Where refits show that noise, variances have degrees of freedom, and pooling counts with them.
 Estimates are on the coefficient scale under ``coefficient`` and on the reader's scale (a ratio
-where ``log``) under ``value``.
+where ``log``; ``scale`` names all of them) under ``value``.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ from penstock_server.analysis.robust import Checked
 from penstock_server.analysis.slopes import Held, Mark
 from penstock_server.mechanisms.registry import kind_of
 from penstock_server.report import phrases
-from penstock_server.report.axis import RATIO_DECIMALS, Scale, decimals_for, ratio
+from penstock_server.report.axis import RATIO_DECIMALS, Scale, decimals_for
 from penstock_server.report.inputs import ReportInputs, SiteInput
 from penstock_server.report.marks import tell_doubts, tell_held
 from penstock_server.report.sandwich import tell_robust
+from penstock_server.report.scales import LINKS, LOG, PLAIN, Link
 from penstock_server.report.section import Section
 
 LEVEL = 0.95
@@ -40,7 +41,7 @@ def _estimand(estimand: Estimand, inputs: ReportInputs) -> Json:
     """One estimand: what sites found, and what they find together."""
     schema = inputs.study.schema
     model, measure = estimand.regression, phrases.measure(estimand, schema)
-    log = model.ratio
+    link = LINKS[model.scale]
     found = {s.name: s.estimates.get(estimand.name) for s in inputs.delivered}
     good = {
         name: e
@@ -50,7 +51,7 @@ def _estimand(estimand: Estimand, inputs: ReportInputs) -> Json:
     results = _pooled(list(good.values()))
     head = results.get("random")
     truth = (inputs.truth or {}).get(estimand.name)
-    rows = _site_rows(found, good, results, log)
+    rows = _site_rows(found, good, results, link)
     counts = [e.n for e in good.values() if e.n is not None]
     total = sum(counts) if len(counts) == len(good) else None
     weights = {} if head is None else dict(zip(good, head.weights, strict=True))
@@ -65,7 +66,8 @@ def _estimand(estimand: Estimand, inputs: ReportInputs) -> Json:
         "axis_label": phrases.axis_label(estimand, schema),
         "measure": measure.name,
         "short": measure.short,
-        "log": log,
+        "log": link is LOG,
+        "scale": link.name,
         # A mean's 0 is no null value: nothing lies on either side of it.
         "sides": [measure.lower, measure.higher] if model.compares else [],
         "per": estimand.per,
@@ -73,7 +75,9 @@ def _estimand(estimand: Estimand, inputs: ReportInputs) -> Json:
         "n": total,
         "k": len(good),
         "sentence": _mark_sentence(
-            _sentence(estimand, inputs, head, log, _size(total, good, inputs.delivered), len(good)),
+            _sentence(
+                estimand, inputs, head, link, _size(total, good, inputs.delivered), len(good)
+            ),
             _subject(estimand, inputs, "for"),
             held,
             "answers" if MECHANISMS.of(inputs.study.mechanism).answers else "tables",
@@ -81,11 +85,11 @@ def _estimand(estimand: Estimand, inputs: ReportInputs) -> Json:
         "held": held,
         "robust": _robust(estimand, inputs, weights),
         "sites": rows,
-        "random": None if head is None else _result(head, log),
-        "fixed": None if head is None else _result(results["fixed"], log),
-        "sensitivity": [_result(results[m], log) for m in ("reml", "pm") if m in results],
+        "random": None if head is None else _result(head, link),
+        "fixed": None if head is None else _result(results["fixed"], link),
+        "sensitivity": [_result(results[m], link) for m in ("reml", "pm") if m in results],
         "heterogeneity": None if head is None or head.k == 1 else _heterogeneity(head),
-        "truth": None if truth is None else _truth(truth, head, log),
+        "truth": None if truth is None else _truth(truth, head, link),
     }
 
 
@@ -141,7 +145,7 @@ def _site_rows(
     found: Mapping[str, SiteEstimate | None],
     good: Mapping[str, SiteEstimate],
     results: Mapping[str, pooling.Pooled],
-    log: bool,
+    link: Link,
 ) -> list[Json]:
     """One row per site that delivered: its estimate, weight and influence, or its problem."""
     y, v = [e.estimate for e in good.values()], [e.variance for e in good.values()]
@@ -165,7 +169,7 @@ def _site_rows(
             i = positions[name]
             row |= {
                 "coefficient": _interval(e.estimate, e.estimate - half, e.estimate + half),
-                "value": _shown(e.estimate, e.estimate - half, e.estimate + half, log),
+                "value": _shown(e.estimate, e.estimate - half, e.estimate + half, link),
                 "variance": e.variance,
                 "df": e.df if math.isfinite(e.df) else None,
                 "within": e.within,
@@ -173,7 +177,7 @@ def _site_rows(
                 "mechanism_variance": e.mechanism_variance,
                 "weight": results["random"].weights[i],
                 "weight_fixed": results["fixed"].weights[i],
-                "influence": _influence(effects.get(name), log),
+                "influence": _influence(effects.get(name), link),
             }
         elif e is None:
             row["problem"] = "no estimate was made"
@@ -183,7 +187,7 @@ def _site_rows(
     return rows
 
 
-def _influence(effect: pooling.Influence | None, log: bool) -> Json | None:
+def _influence(effect: pooling.Influence | None, link: Link) -> Json | None:
     if effect is None:
         return None
     without = effect.without
@@ -191,16 +195,16 @@ def _influence(effect: pooling.Influence | None, log: bool) -> Json | None:
         "residual": effect.residual,
         "change": effect.change,
         "flagged": effect.flagged,
-        "without": _shown(without.estimate, without.ci_low, without.ci_high, log),
+        "without": _shown(without.estimate, without.ci_low, without.ci_high, link),
     }
 
 
-def _result(p: pooling.Pooled, log: bool) -> Json:
+def _result(p: pooling.Pooled, link: Link) -> Json:
     prediction = None
     if p.pi_low is not None and p.pi_high is not None:
         prediction = {
             "coefficient": {"low": p.pi_low, "high": p.pi_high},
-            "value": {"low": _show(p.pi_low, log), "high": _show(p.pi_high, log)},
+            "value": {"low": _show(p.pi_low, link), "high": _show(p.pi_high, link)},
         }
     return {
         "method": p.method,
@@ -208,7 +212,7 @@ def _result(p: pooling.Pooled, log: bool) -> Json:
         "k": p.k,
         "df": p.df,
         "coefficient": _interval(p.estimate, p.ci_low, p.ci_high),
-        "value": _shown(p.estimate, p.ci_low, p.ci_high, log),
+        "value": _shown(p.estimate, p.ci_low, p.ci_high, link),
         "se": p.se,
         "p": p.p_value,
         "tau2": p.tau2,
@@ -228,30 +232,30 @@ def _heterogeneity(p: pooling.Pooled) -> Json:
     }
 
 
-def _truth(truth: float, head: pooling.Pooled | None, log: bool) -> Json:
+def _truth(truth: float, head: pooling.Pooled | None, link: Link) -> Json:
     covered = None if head is None else head.ci_low <= truth <= head.ci_high
-    return {"coefficient": truth, "value": _show(truth, log), "covered": covered}
+    return {"coefficient": truth, "value": _show(truth, link), "covered": covered}
 
 
-def _sentence_scale(head: pooling.Pooled, log: bool) -> Scale:
+def _sentence_scale(head: pooling.Pooled, link: Link) -> Scale:
     """Number format that suits a pooled interval."""
-    half = (_show(head.ci_high, log) - _show(head.ci_low, log)) / 2
-    return Scale(0.0, 1.0, log, decimals_for(half, least=2 if log else 0))
+    half = (_show(head.ci_high, link) - _show(head.ci_low, link)) / 2
+    return Scale(0.0, 1.0, link, decimals_for(half, least=2 if link is LOG else 0))
 
 
 def _sentence(
     estimand: Estimand,
     inputs: ReportInputs,
     head: pooling.Pooled | None,
-    log: bool,
+    link: Link,
     size: str,
     k: int,
 ) -> str:
-    subject = _subject(estimand, inputs, "for" if log else "in")
+    subject = _subject(estimand, inputs, "for" if link is LOG else "in")
     if head is None:
         plain = _subject(estimand, inputs, "for")
         return f"No pooled {plain}: no site has an estimate."
-    scale = _sentence_scale(head, log)
+    scale = _sentence_scale(head, link)
     interval = scale.interval_text(head.ci_low, head.ci_high)
     sites = count_text(k, "site")
     kind = "one site only, nothing was pooled" if k == 1 else f"{sites}, random effects"
@@ -287,12 +291,12 @@ def _interval(estimate: float, low: float, high: float) -> Json:
     return {"estimate": estimate, "low": low, "high": high}
 
 
-def _shown(estimate: float, low: float, high: float, log: bool) -> Json:
-    return _interval(_show(estimate, log), _show(low, log), _show(high, log))
+def _shown(estimate: float, low: float, high: float, link: Link) -> Json:
+    return _interval(_show(estimate, link), _show(low, link), _show(high, link))
 
 
-def _show(coefficient: float, log: bool) -> float:
-    return ratio(coefficient) if log else coefficient
+def _show(coefficient: float, link: Link) -> float:
+    return link.show(coefficient)
 
 
 # -- the page ------------------------------------------------------------------------------------
@@ -302,7 +306,7 @@ def scale_of(estimand: Json) -> Scale:
     """Number format for values that are on the reader's scale already."""
     least, head = (RATIO_DECIMALS if estimand["log"] else 0), estimand["random"]
     half = 0.0 if head is None else (head["value"]["high"] - head["value"]["low"]) / 2
-    return Scale(0.0, 1.0, False, decimals_for(half, least=least), estimand["log"])
+    return Scale(0.0, 1.0, PLAIN, decimals_for(half, least=least), estimand["log"])
 
 
 def _present(report: Json) -> Json:

@@ -10,7 +10,7 @@ from typing import Any
 from markupsafe import Markup
 
 from penstock.base.documents import Json
-from penstock.questions.models import MODELS
+from penstock.questions.models import EVERY
 from penstock_server.report.forest import (
     ForestPlot,
     ForestRow,
@@ -20,6 +20,7 @@ from penstock_server.report.forest import (
 )
 from penstock_server.report.marks import tell_sites
 from penstock_server.report.sandwich import tell_ratios
+from penstock_server.report.scales import LINKS
 from penstock_server.report.section import Picture, Section
 from penstock_server.report.sections.answers import scale_of
 
@@ -60,7 +61,7 @@ def plot_of(estimand: Json) -> ForestPlot:
         title=f"Forest plot: {estimand['axis_label']}",
         axis_label=estimand["axis_label"],
         short=estimand["short"],
-        log=estimand["log"],
+        link=LINKS[estimand["scale"]],
         rows=tuple(rows),
         summaries=tuple(summaries),
         prediction=prediction,
@@ -106,7 +107,7 @@ def _present(report: Json) -> Json:
         "estimands": [
             {
                 "data": e,
-                "model": MODELS.of(e["model"]),
+                "model": EVERY.of(e["model"]),
                 "figure": _figure(e, position),
                 "scale": scale_of(e),
                 "held": {} if e["held"] is None else tell_sites(e["held"]),

@@ -173,7 +173,8 @@ def _explain_source(measured: bool, time: str) -> list[str]:
             "different times go together as those of the same person did. Between two time points "
             "it is the line from one to the other.",
             f"Estimates are made of tables of visits, each at one value of {time}; those of an "
-            "imagined person stand one after the other. Rows are counts of visits, not of persons.",
+            "imagined person stand one after the other, which is how persons are told apart. Rows "
+            "are counts of visits, not of persons.",
         ]
     return [
         "Who became what is inferred, by least motion. Between two time points a path is a random "

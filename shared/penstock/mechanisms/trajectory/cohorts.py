@@ -27,6 +27,7 @@ from penstock.mechanisms.parts import Part, Progress
 from penstock.mechanisms.released import PARTICLES, PATHS, name_copy, name_refit, refit_copy
 from penstock.mechanisms.trajectory.dependence import Dependence, Places, fit
 from penstock.mechanisms.trajectory.followed import Followed, follow
+from penstock.mechanisms.trajectory.histories import order_persons
 from penstock.mechanisms.trajectory.repeats import RepeatsPlan
 from penstock.privacy.noise.sources import NoiseSource, child, permutation
 from penstock.schema import NUMBER_KINDS, Coded, Schema
@@ -142,12 +143,15 @@ def _table(
     persons: Followed,
     rng: np.random.Generator,
 ) -> Coded:
-    """The visits of the first persons, one person after the other, as many as were counted."""
+    """The visits of the first persons, one person after the other, as many as were counted; those
+    who begin late first, so that persons can be told apart
+    (:mod:`penstock.mechanisms.trajectory.histories`)."""
     who, when = np.nonzero(persons.there)
     # Where persons of whom each was drawn have fewer visits than were counted, the first come
-    # again: a table's length is the model's.
-    chosen = np.arange(size(plan, model)) % len(who)
-    who, when = who[chosen], when[chosen]
+    # again, as others: a table's length is the model's.
+    turn, chosen = np.divmod(np.arange(size(plan, model)), len(who))
+    order = order_persons(turn * len(persons.there) + who[chosen], when[chosen])
+    who, when = who[chosen][order], when[chosen][order]
     found = {name: values[who, when] for name, values in persons.varying.items()}
     found |= {name: values[who] for name, values in persons.constants.items()}
     found[plan.times.column.name] = plan.times.within(when.astype(np.int64), rng)

@@ -8,6 +8,8 @@ from typing import ClassVar
 
 from penstock.base.checks import Checks, nearest, shown
 from penstock.base.errors import Problem
+from penstock.mechanisms.trajectory.asked_times import check_over_time
+from penstock.mechanisms.trajectory.time_points import times_of
 from penstock.questions.estimands import Estimand
 from penstock.schema import Column, Schema
 
@@ -161,6 +163,14 @@ class Trajectory:
                 value=f"{size} numbers",
                 bound=f"at most {MOST_NUMBERS}",
             )
+        return check.problems
+
+    def problems_over_time(self, schema: Schema, estimand: Estimand) -> list[Problem]:
+        """What an estimand of persons over time asks that the tables cannot tell; the study has no
+        other problems."""
+        check = Checks("mechanism")
+        times, measured = times_of(self, schema), self.measures(schema)
+        check_over_time(check, estimand, schema, times, measured=measured)
         return check.problems
 
     def measures(self, schema: Schema) -> bool:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.mechanisms.trajectory.settings import Trajectory
 from penstock.schema import Column, Schema
+
+if TYPE_CHECKING:
+    from penstock.mechanisms.trajectory.settings import Trajectory
 
 Array = NDArray[np.float64]
 Whole = NDArray[np.int64]
@@ -77,3 +79,10 @@ def times_of(mechanism: Trajectory, schema: Schema) -> Times:
         width = (upper - first) / count
     used = np.rint(np.linspace(0, count - 1, mechanism.subsample or count)).astype(int)
     return Times(column, first, width, count, tuple(used.tolist()))
+
+
+def find_point(times: Times, time: float | str) -> int:
+    """The number of the time point that a study's time is in, from 0: a value of the column, or of
+    an ordered one a level."""
+    value = times.column.levels.index(time) if isinstance(time, str) else time
+    return int(times.bins(np.array([float(value)]))[0])

@@ -1,7 +1,8 @@
-"""How each model of a study is fitted to a table, in one closed registry."""
+"""How each model of a study is fitted to a table, or to persons over time, in closed registries."""
 
 from __future__ import annotations
 
+from penstock.questions.fits.course_model import CourseModel
 from penstock.questions.fits.cox import CoxTable
 from penstock.questions.fits.linear import LinearTable
 from penstock.questions.fits.logistic import LogisticTable
@@ -9,9 +10,18 @@ from penstock.questions.fits.mean import MeanTable
 from penstock.questions.fits.multinomial import MultinomialTable
 from penstock.questions.fits.negative_binomial import NegativeBinomialTable
 from penstock.questions.fits.ordinal import OrdinalTable
+from penstock.questions.fits.over_time import (
+    ChangeCourse,
+    ChangeSdCourse,
+    CorrelationCourse,
+    QuantileCourse,
+    ShareCourse,
+    TransitionCourse,
+)
 from penstock.questions.fits.poisson import PoissonTable
+from penstock.questions.fits.random_intercept import MixedCourse
 from penstock.questions.fits.table_model import TableModel
-from penstock.questions.models import MODELS
+from penstock.questions.models import LONGITUDINAL, MODELS
 from penstock.questions.models.registry import ModelRegistry
 
 TABLE_MODELS: ModelRegistry[TableModel] = ModelRegistry(
@@ -28,3 +38,17 @@ TABLE_MODELS: ModelRegistry[TableModel] = ModelRegistry(
     MODELS.names,
 )
 """One for each model that a study may name."""
+
+COURSE_MODELS: ModelRegistry[CourseModel] = ModelRegistry(
+    (
+        QuantileCourse(),
+        ShareCourse(),
+        ChangeCourse(),
+        ChangeSdCourse(),
+        CorrelationCourse(),
+        TransitionCourse(),
+        MixedCourse(),
+    ),
+    LONGITUDINAL.names,
+)
+"""One for each model of persons over time."""

@@ -14,9 +14,24 @@ model                outcome                   scale     estimate
 `mean`               number or 0/1             as it is  mean; of a 0/1 column the share of 1
 ===================  ========================  ========  ====================================
 
+Models of persons over time are a registry of their own: they are asked of what a mechanism that
+follows persons releases, and fitted by :mod:`penstock.questions.persons`.
+
+===============  ====================  ==============  =============================================
+model            outcome               scale           estimate
+===============  ====================  ==============  =============================================
+`quantile`       number                as it is        of persons at a time
+`share`          number                logit           of persons above, or below, a threshold
+`change`         number                as it is        mean change of a person between two times
+`change-sd`      number                log             its standard deviation
+`correlation`    number                Fisher's z      over persons: of two times, or two columns
+`transition`     levels                logit           probability of a level, given one before
+`mixed`          number                as it is        slope over time, by a random-intercept model
+===============  ====================  ==============  =============================================
+
 A further model is an object here; its fit to a table, ``penstock.questions.fits``; and how
 a chain poses it, ``penstock.mechanisms.gibbs.models``. Each of the three registries is complete, or
-cannot be imported.
+cannot be imported; so are those of models over time, and their fits.
 """
 
 from __future__ import annotations
@@ -24,6 +39,16 @@ from __future__ import annotations
 from penstock.questions.models.cox import COX
 from penstock.questions.models.linear import LINEAR
 from penstock.questions.models.logistic import LOGISTIC
+from penstock.questions.models.longitudinal import (
+    CHANGE,
+    CHANGE_SD,
+    CORRELATION,
+    MIXED,
+    QUANTILE,
+    SHARE,
+    TRANSITION,
+    LongitudinalModel,
+)
 from penstock.questions.models.mean import MEAN
 from penstock.questions.models.model import Model
 from penstock.questions.models.multinomial import MULTINOMIAL
@@ -36,3 +61,11 @@ MODELS: ModelRegistry[Model] = ModelRegistry(
     (LINEAR, LOGISTIC, COX, POISSON, NEGATIVE_BINOMIAL, ORDINAL, MULTINOMIAL, MEAN)
 )
 """In the order in which people are told of them."""
+
+LONGITUDINAL: ModelRegistry[LongitudinalModel] = ModelRegistry(
+    (QUANTILE, SHARE, CHANGE, CHANGE_SD, CORRELATION, TRANSITION, MIXED)
+)
+"""Those of persons over time."""
+
+EVERY: ModelRegistry[Model] = ModelRegistry((*MODELS, *LONGITUDINAL))
+"""All that a study may name."""

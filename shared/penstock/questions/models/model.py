@@ -64,6 +64,17 @@ class Model:
         """Whether its estimate is of one level of the outcome, against the first."""
         return False
 
+    @property
+    def per_time(self) -> bool:
+        """Whether the estimate is per so many units of its term, which is the time."""
+        return False
+
+    @property
+    def scale(self) -> str:
+        """On which copies and sites are combined: ``plain``, ``log`` (of a ratio), ``logit`` (of a
+        share) or ``fisher`` (of a correlation)."""
+        return "log" if self.ratio else "plain"
+
     def is_share(self, outcome: Column) -> bool:
         """Whether the estimate is the share of the outcome's second level."""
         return self.share is not None and outcome.kind == "binary"

@@ -9,7 +9,7 @@ from penstock.mechanisms.protocol import Settings, settings_to_dict
 from penstock.mechanisms.registry import MECHANISMS, Registry
 from penstock.privacy.request import DELTA, PrivacyRequest
 from penstock.questions.estimands import Estimand
-from penstock.questions.models import MODELS
+from penstock.questions.models import EVERY, LONGITUDINAL, MODELS
 from penstock.schema import HOW_SUGGESTED, Column, Schema, suggest_for, suggest_modelling
 from penstock.study.planning import NOTHING, Planning
 from penstock.study.study import Study
@@ -35,8 +35,9 @@ _TIMED = ", ".join(model.name for model in MODELS if model.needs_event)
 _ALONE = ", ".join(model.name for model in MODELS if not model.compares)
 _EXPOSED = ", ".join(model.name for model in MODELS if model.takes_exposure)
 _OF_LEVEL = ", ".join(model.name for model in MODELS if model.names_level)
+_OVER_TIME = ", ".join(model.name for model in LONGITUDINAL)
 _ESTIMAND_NOTES = {
-    "model": " | ".join(MODELS.names),
+    "model": " | ".join(EVERY.names),
     "outcome": f"{_TIMED}: the duration; its event comes from the columns",
     "term": f"a column, or a product such as age:sex; of a {_ALONE} the outcome itself",
     "per": "the coefficient is reported per this many units",
@@ -45,6 +46,11 @@ _ESTIMAND_NOTES = {
     "where": "of a subgroup only",
     "exposure": f"{_EXPOSED}: the rate per unit of this column; its logarithm is an offset",
     "outcome_level": f"{_OF_LEVEL}: this level of the outcome, against the first",
+    "at": "of persons at a time: when; of two times the first",
+    "until": "the second of two times",
+    "probability": "of a quantile, such as 0.5",
+    "threshold": "of a share of persons: above or below what",
+    "direction": "of a share of persons: above | below, its threshold",
 }
 _EXAMPLE = f"""\
 # What the report estimates; repeat for each. For example:
@@ -59,6 +65,8 @@ _EXAMPLE = f"""\
 # where = "COLUMN >= 65 and COLUMN == 'LEVEL'"   # a subgroup; leave out for all
 # exposure = "COLUMN"  # {_EXPOSED}: a rate, per unit of this column; leave out for a count
 # outcome_level = "LEVEL"  # {_OF_LEVEL}: of the outcome, against its first one
+# Of persons over time, in a study of a mechanism that follows them ({_OVER_TIME}):
+# at, until, probability, threshold, direction: see the documentation.
 # Or outcome, adjust and strata at once: formula = "COLUMN ~ A + B + A:B + strata(C)", with
 # term = "A:B"; and exposure: + offset(log(D)).
 """

@@ -35,6 +35,7 @@ from penstock_server.report.composition import (
     report_schema,
 )
 from penstock_server.report.html import render
+from penstock_server.report.scales import FISHER, LINKS, LOG, LOGIT, PLAIN, Link
 from penstock_server.report.sections.estimands import plot_of
 
 HOSTILE = "<script>alert('x')</script>\"&$\\frac{1}{0}$\x00\x1b[31m"
@@ -480,7 +481,7 @@ PLOT = forest.ForestPlot(
     title=HOSTILE,
     axis_label="Hazard ratio " + HOSTILE * 9,
     short="HR",
-    log=True,
+    link=LOG,
     rows=(
         forest.ForestRow("a", 0.1, 0.0, 0.2, 0.5, "1,000"),
         forest.ForestRow("b", 0.2, 0.1, 0.3, 0.4, "900"),
@@ -541,20 +542,34 @@ def test_forest_plots_can_be_files(tmp_path: Path, suffix: str) -> None:
     assert path.read_bytes().startswith(start)
 
 
+@pytest.mark.parametrize("link", LINKS.values(), ids=LINKS)
+def test_what_is_shown_leads_back(link: Link) -> None:
+    for coefficient in (-3.0, -0.2, 0.0, 1.5):
+        assert link.back(link.show(coefficient)) == pytest.approx(coefficient)
+    for far in (-1e4, 1e4):  # a wild site's
+        assert math.isfinite(link.show(far))
+        assert link.ends[0] <= link.show(far) <= link.ends[1]
+
+
 @pytest.mark.parametrize(
-    ("low", "high", "log"),
+    ("low", "high", "link"),
     [
-        (0.9, 1.3, True),
-        (0.5, 4.0, True),
-        (0.01, 200.0, True),
-        (1e-9, 1e9, True),
-        (-3.0, 17.0, False),
-        (1.0001, 1.0002, False),
+        (0.9, 1.3, LOG),
+        (0.5, 4.0, LOG),
+        (0.01, 200.0, LOG),
+        (1e-9, 1e9, LOG),
+        (-3.0, 17.0, PLAIN),
+        (1.0001, 1.0002, PLAIN),
+        (0.001, 0.999, LOGIT),
+        (0.41, 0.43, LOGIT),
+        (1e-12, 1 - 1e-12, LOGIT),
+        (-0.99, 0.99, FISHER),
+        (0.7, 0.8, FISHER),
     ],
 )
-def test_ticks_are_few_round_and_inside(low: float, high: float, log: bool) -> None:
-    a, b = (math.log(low), math.log(high)) if log else (low, high)
-    ticks = axis.Scale(a, b, log, 2).ticks()
+def test_ticks_are_few_round_and_inside(low: float, high: float, link: Link) -> None:
+    a, b = link.back(low), link.back(high)
+    ticks = axis.Scale(a, b, link, 2).ticks()
     assert 2 <= len(ticks) <= 7
     assert all(a <= value <= b for value, _ in ticks)
     assert len({text for _, text in ticks}) == len(ticks)

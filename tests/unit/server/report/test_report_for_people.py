@@ -25,6 +25,7 @@ from penstock_server.report import forest
 from penstock_server.report.axis import Scale
 from penstock_server.report.composition import SiteInput
 from penstock_server.report.html import render
+from penstock_server.report.scales import LOG, PLAIN
 from penstock_server.report.sections.estimands import plot_of
 
 REASON = (
@@ -74,13 +75,13 @@ def test_reasons_were_cut_off(compact: bool) -> None:
 
 def test_numbers_were_written_for_machines() -> None:
     """−4.8e−02 beside −1.9 to 1.9, and <0.01 of a ratio as 1.7e−03."""
-    plain = Scale(0.0, 1.0, False, 1)
+    plain = Scale(0.0, 1.0, PLAIN, 1)
     assert plain.text(-0.048) == "0.0"
     assert plain.interval_text(-0.048, 1.9) == "0.0–1.9"
-    ratios = Scale(0.0, 1.0, True, 2)
+    ratios = Scale(0.0, 1.0, LOG, 2)
     assert ratios.text(math.log(0.0017)) == "<0.01"
     assert [ratios.text(math.log(x)) for x in (1.17, 36.63, 3850.92)] == ["1.17", "36.6", "3,851"]
-    assert Scale(0.0, 1.0, True, 3).text(math.log(12.151)) == "12.151"  # a narrow interval
+    assert Scale(0.0, 1.0, LOG, 3).text(math.log(12.151)) == "12.151"  # a narrow interval
     wild = [replace(site_estimate(0.004), variance=v) for v in (4.0, 5.0, 6.0)]
     sites = [
         SiteInput(n, "delivered", estimates={e.name: w for e in ESTIMANDS}, release=release())
@@ -95,7 +96,7 @@ def test_a_phones_last_tick_was_cut_in_two() -> None:
     rows = tuple(
         forest.ForestRow(n, x, x - 0.1, x + 0.1, 0.5) for n, x in (("a", 0.0), ("b", 6.55))
     )
-    plot = forest.ForestPlot("t", "HR", "HR", True, rows)
+    plot = forest.ForestPlot("t", "HR", "HR", LOG, rows)
     svg = forest.forest_svg(plot, compact=True)
     ticks = re.findall(r'<text class="fp-tick" x="([\d.]+)"[^>]*>([^<]*)<', svg)
     assert "1,000" in [text for _, text in ticks]

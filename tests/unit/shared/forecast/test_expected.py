@@ -14,7 +14,7 @@ import pytest
 
 from penstock.base.errors import InvalidInput
 from penstock.forecast.expected import AtSize, Expected, Forecast, forecast, pool, suggest
-from penstock.mechanisms import Gibbs, Maf
+from penstock.mechanisms import Gibbs, Maf, Trajectory
 from penstock.mechanisms.parts import Part
 from penstock.mechanisms.registry import MECHANISMS, Registry
 from penstock.mechanisms.released import name_copy
@@ -273,3 +273,20 @@ def test_every_class_of_guarantee_has_a_forecast(
     assert shown["epsilon"] == epsilon
     assert made.sites["a"].expected["ageing"].estimated
     assert suggest(one(0.1, 0.2), math.inf, 100) == {"epsilon": None, "persons": 400}
+
+
+def test_persons_over_time_are_not_forecast_and_named() -> None:
+    """Planning values say nothing of what a person's rows have in common."""
+    visit = Column("visit", "integer", 0, 2)
+    schema = replace(SCHEMA, columns=(visit, *SCHEMA.columns), person="id", max_rows_per_person=3)
+    change = Estimand("change", "change", "score", at=0, until=2)
+    paths = Trajectory("visit", copies=COPIES, refits=0, particles=4, paths=2, path_times=3)
+    asked = study(schema=schema, mechanism=paths, estimands=(ASKED, change))
+    found = forecast(asked, {"a": 200}, runs=4)
+    assert found.to_dict()["not_forecast"] == ["change"]
+    assert [*found.to_dict()["estimands"]] == ["ageing"]
+    assert "visit" in found.unneeded
+    assert "score" not in found.unneeded
+    alone = replace(asked, estimands=(change,), planning=Planning())
+    with pytest.raises(InvalidInput, match="all of persons over time"):
+        forecast(alone, {"a": 200}, runs=4)

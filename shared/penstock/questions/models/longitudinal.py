@@ -1,0 +1,142 @@
+"""Models of persons over time: a number at a time, between two times, or along all of them.
+
+They need rows of which is known when they were taken and, of two times or more, whose they are: a
+mechanism that follows persons. No regression is behind them, but for the random-intercept model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from penstock.questions.models.model import Measure, Model
+
+NUMBERS = ("continuous", "integer")
+DIRECTIONS = ("above", "below")
+"""Strictly: a value that is the threshold lies on neither side."""
+
+
+@dataclass(frozen=True, slots=True)
+class LongitudinalModel(Model):
+    """A model of persons over time.
+
+    Attributes:
+        least, most: how many times an estimand names, ``at`` and ``until``.
+        asks: which of ``probability``, ``threshold`` and ``direction`` it has to say.
+        pairs: the estimate is of two columns, or of one at two times; the term may be another one.
+        cells: it names two levels of its outcome: ``level``, and ``outcome_level``.
+        slope: the estimate is of all times.
+        link: the scale on which copies and sites are combined, as
+            :attr:`penstock.questions.models.model.Model.scale` has it.
+    """
+
+    least: int = 1
+    most: int = 1
+    asks: tuple[str, ...] = ()
+    pairs: bool = False
+    cells: bool = False
+    slope: bool = False
+    link: str = "plain"
+
+    @property
+    def per_time(self) -> bool:
+        return self.slope
+
+    @property
+    def scale(self) -> str:
+        return self.link
+
+
+def _model(
+    name: str,
+    title: str,
+    measure: Measure,
+    outcomes: tuple[str, ...] = NUMBERS,
+    *,
+    in_outcome_units: bool = True,
+    least: int = 1,
+    most: int = 1,
+    asks: tuple[str, ...] = (),
+    pairs: bool = False,
+    cells: bool = False,
+    slope: bool = False,
+    link: str = "plain",
+) -> LongitudinalModel:
+    return LongitudinalModel(
+        name=name,
+        title=title,
+        outcomes=outcomes,
+        measure=measure,
+        share=None,
+        ratio=link == "log",
+        compares=False,
+        intercept=True,
+        needs_event=False,
+        in_outcome_units=in_outcome_units,
+        draft=None,
+        least=least,
+        most=most,
+        asks=asks,
+        pairs=pairs,
+        cells=cells,
+        slope=slope,
+        link=link,
+    )
+
+
+QUANTILE = _model(
+    "quantile",
+    "Quantile of persons",
+    Measure("quantile", "Quantile", "lower", "higher"),
+    asks=("probability",),
+)
+SHARE = _model(
+    "share",
+    "Share of persons",
+    Measure("share", "Share", "lower", "higher"),
+    asks=("threshold", "direction"),
+    link="logit",
+)
+CHANGE = _model(
+    "change",
+    "Change within persons",
+    Measure("mean change", "Change", "lower", "higher"),
+    least=2,
+    most=2,
+)
+CHANGE_SD = _model(
+    "change-sd",
+    "Change within persons",
+    Measure("standard deviation of the change", "SD", "lower", "higher"),
+    least=2,
+    most=2,
+    link="log",
+)
+CORRELATION = _model(
+    "correlation",
+    "Correlation over persons",
+    Measure("correlation", "Correlation", "lower", "higher"),
+    in_outcome_units=False,
+    least=1,
+    most=2,
+    pairs=True,
+    link="fisher",
+)
+TRANSITION = _model(
+    "transition",
+    "Transition between levels",
+    Measure("probability", "Probability", "lower", "higher"),
+    ("binary", "ordered", "categorical"),
+    in_outcome_units=False,
+    least=2,
+    most=2,
+    cells=True,
+    link="logit",
+)
+MIXED = _model(
+    "mixed",
+    "Random-intercept model (REML)",
+    Measure("mean slope", "Slope", "lower", "higher"),
+    least=0,
+    most=0,
+    slope=True,
+)

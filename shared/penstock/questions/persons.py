@@ -1,0 +1,137 @@
+"""One estimand of persons over time, on one coded table whose rows are persons at times.
+
+As :mod:`penstock.questions.estimation` does for regressions: whatever a hostile table holds, an
+:class:`~penstock.questions.estimation.Estimate` comes back.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.questions.estimands import Estimand
+from penstock.questions.estimation import MIN_ROWS, Estimate
+from penstock.questions.fits import COURSE_MODELS, TABLE_MODELS
+from penstock.questions.fits.table_model import Array, Degenerate, Fit
+from penstock.questions.models.longitudinal import LongitudinalModel
+from penstock.questions.occasions import Time
+from penstock.questions.terms import find_subgroup
+from penstock.schema import Schema
+
+Bools = NDArray[np.bool_]
+Whole = NDArray[np.int64]
+
+NOT_TOLD_APART = "the tables do not say which rows are of one person: the site's version is older"
+
+
+@dataclass(frozen=True, slots=True)
+class Courses:
+    """Whose each row of a table is, and when it was taken.
+
+    Attributes:
+        person: (N,) from 0; None where the table does not say. Nobody has two rows at one point.
+        point: (N,) the number of its time point, from 0; middles: (T,) the time at each point.
+        find: the point of a time, as a study writes it.
+    """
+
+    person: Whole | None
+    point: Whole
+    middles: Array
+    find: Callable[[Time], int]
+
+
+def estimate_courses(
+    frame: Mapping[str, Array], schema: Schema, estimand: Estimand, courses: Courses
+) -> Estimate:
+    """An estimand of persons over time, on those of a table of whom all is known that it asks.
+
+    Rows outside the subgroup are as if they were not there: of two times, a person is to be in it
+    at both. n counts persons, of a transition those at the level from which they go; and of a model
+    of all times their rows.
+
+    Args:
+        frame: column name → coded values, (N,); courses: of the same rows.
+
+    Raises:
+        PenstockError: an unknown model, or an estimand that is none of persons over time. Never
+            because of the table.
+    """
+    n = 0
+    try:
+        values = _values(frame, schema, estimand, courses)
+        n = len(values[0])
+        if n < MIN_ROWS:
+            raise Degenerate(f"too few persons: {n}")
+        found = _checked_fit(values, estimand, schema)
+    except Degenerate as problem:
+        return Estimate(math.nan, math.nan, n, None, converged=False, problem=str(problem))
+    return Estimate(found.coefficient, found.variance, n, None, converged=True)
+
+
+def _values(
+    frame: Mapping[str, Array], schema: Schema, estimand: Estimand, courses: Courses
+) -> tuple[Array, ...]:
+    """What is fitted: (n,) each, of persons at the times that are named."""
+    absent = sorted({*estimand.columns} - frame.keys())
+    if absent:
+        raise Degenerate(f"the table lacks {', '.join(absent)}")
+    arrays = {name: np.asarray(frame[name], dtype=np.float64) for name in estimand.columns}
+    if {a.shape for a in arrays.values()} != {courses.point.shape}:
+        raise Degenerate("the table's columns differ in length")
+    kept = np.ones(len(courses.point), dtype=np.bool_)
+    if estimand.subgroup:
+        kept = find_subgroup({c.name: c for c in schema.columns}, estimand.subgroup, arrays)
+    person = courses.person
+    if person is None:
+        if estimand.within:
+            raise Degenerate(NOT_TOLD_APART)
+        person = np.arange(len(kept))
+    outcome = arrays[estimand.outcome]
+    if not estimand.times:
+        there = kept & np.isfinite(outcome)
+        owner = person[there].astype(np.float64)
+        return outcome[there], courses.middles[courses.point[there]], owner
+    points = [courses.find(time) for time in estimand.times]
+    first = kept & (courses.point == points[0]) & np.isfinite(outcome)
+    second = _second(estimand)
+    if second is None:
+        return (outcome[first],)
+    other = arrays[second]
+    last = kept & (courses.point == points[-1]) & np.isfinite(other)
+    model = estimand.regression
+    if isinstance(model, LongitudinalModel) and model.cells:
+        first &= outcome == schema[estimand.outcome].levels.index(estimand.level or "")
+    _, at, until = np.intersect1d(person[first], person[last], return_indices=True)
+    return outcome[first][at], other[last][until]
+
+
+def _second(estimand: Estimand) -> str | None:
+    """The column that stands beside the outcome; None where it stands alone, at one time."""
+    model = estimand.regression
+    if isinstance(model, LongitudinalModel) and model.pairs:
+        return estimand.term
+    return estimand.outcome if len(estimand.times) > 1 else None
+
+
+def _checked_fit(values: tuple[Array, ...], estimand: Estimand, schema: Schema) -> Fit:
+    """The fit, or Degenerate: numerical libraries may raise anything on a hostile table."""
+    try:
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
+            if isinstance(estimand.regression, LongitudinalModel):
+                found = COURSE_MODELS.of(estimand.model).fit(values, estimand, schema)
+            else:  # a mean, of those who are there
+                alone = np.ones((len(values[0]), 1))
+                found = TABLE_MODELS.of(estimand.model).fit(values[0], None, alone)
+    except Degenerate:
+        raise
+    except Exception as error:
+        raise Degenerate(f"the model could not be fitted ({type(error).__name__})") from error
+    if not (math.isfinite(found.coefficient) and 0 < found.variance < math.inf):
+        raise Degenerate("the estimate is not finite")
+    return found
