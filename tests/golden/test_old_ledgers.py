@@ -336,7 +336,9 @@ def test_a_coordinator_of_0_1_0_has_its_study_pulled_and_pools_it_as_before(tmp_
     assert known.pop("format_version") == "1.3"
     known |= {"effects": [], "holds": []}  # 1.4 has them; nothing was planted then
     known |= {"survival": [], "differences": []}  # 1.5 has them, of a report that is made anew
-    known["estimands"] = [{"held": None, "robust": None, **e} for e in known["estimands"]]
+    known |= {"transitions": []}  # and 1.6, which also says on what scale an answer is told
+    added = {"held": None, "robust": None, "scale": "plain"}
+    known["estimands"] = [{**added, **e} for e in known["estimands"]]
     assert pulled == known
     rows = {n: len(pq.read_table(tmp_path / "out" / f"{n}.parquet")) for n in ("pooled", "refits")}
     assert rows == {"pooled": 194, "refits": 113}
