@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -101,8 +101,25 @@ class Scale:
             step, values = _linear_ticks(low, high, most)
             decimals = max(0, -math.floor(math.log10(step) + 1e-9))
             ticks = [(v, number_text(v, decimals)) for v in values]
+            if self.link.round:
+                values = self._space(values, most)
+                ticks = [(v, number_text(v, max(decimals, _digits(v)))) for v in values]
         first, last = self.link.ends
         return [(self.link.back(v), text) for v, text in ticks if first < v < last]
+
+    def _space(self, values: Sequence[float], most: int) -> list[float]:
+        """Of round values and these, in order, those that leave room for their labels: even steps
+        crowd where the scale is bent."""
+        first, last = self.link.ends
+        room, kept = (self.high - self.low) / (most + 2), list[float]()
+        for value in (*self.link.round, *values):
+            if not first < value < last:
+                continue
+            at = self.link.back(value)
+            near = any(abs(at - self.link.back(other)) < room for other in kept)
+            if self.low <= at <= self.high and not near:
+                kept.append(value)
+        return sorted(kept)
 
 
 def scale_for(
@@ -158,6 +175,11 @@ def _round_text(value: float) -> str:
     if not 1e-3 <= value < 1e5:
         return power_text(value, 2)
     return f"{value:,.{max(0, -math.floor(math.log10(value) + 1e-9))}f}"
+
+
+def _digits(value: float) -> int:
+    """Decimals that a round value is written with."""
+    return len(f"{abs(value):.6f}".rstrip("0").partition(".")[2])
 
 
 def _linear_ticks(low: float, high: float, most: int) -> tuple[float, list[float]]:

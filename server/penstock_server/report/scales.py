@@ -31,18 +31,50 @@ class Link:
     Attributes:
         show: from coefficient to value; back: the inverse, of values inside ``ends``.
         ends: what values lie between, not at.
+        round: values at which an axis may have ticks, the best first; none: as its limits say.
     """
 
     name: str
     show: Callable[[float], float]
     back: Callable[[float], float]
     ends: tuple[float, float] = (-math.inf, math.inf)
+    round: tuple[float, ...] = ()
 
 
 PLAIN = Link("plain", float, float)
 LOG = Link("log", ratio, math.log, (0.0, math.inf))
-LOGIT = Link("logit", share, _logit, (0.0, 1.0))
-FISHER = Link("fisher", math.tanh, math.atanh, (-1.0, 1.0))
+LOGIT = Link(
+    "logit",
+    share,
+    _logit,
+    (0.0, 1.0),
+    (
+        0.5,
+        0.1,
+        0.9,
+        0.01,
+        0.99,
+        0.001,
+        0.999,
+        1e-5,
+        0.99999,
+        0.2,
+        0.8,
+        0.3,
+        0.7,
+        0.05,
+        0.95,
+        0.4,
+        0.6,
+    ),
+)
+FISHER = Link(
+    "fisher",
+    math.tanh,
+    math.atanh,
+    (-1.0, 1.0),
+    (0.0, 0.5, -0.5, 0.9, -0.9, 0.99, -0.99, 0.8, -0.8, 0.2, -0.2, 0.4, -0.4, 0.6, -0.6),
+)
 
 LINKS: Mapping[str, Link] = {link.name: link for link in (PLAIN, LOG, LOGIT, FISHER)}
 """As :attr:`penstock.questions.models.model.Model.scale` names them."""
