@@ -51,8 +51,7 @@ def estimate_courses(
     """An estimand of persons over time, on those of a table of whom all is known that it asks.
 
     Rows outside the subgroup are as if they were not there: of two times, a person is to be in it
-    at both. n counts persons, of a transition those at the level from which they go; and of a model
-    of all times their rows.
+    at both. n counts persons, of a transition those at the level from which they go.
 
     Args:
         frame: column name → coded values, (N,); courses: of the same rows.
@@ -64,7 +63,7 @@ def estimate_courses(
     n = 0
     try:
         values = _values(frame, schema, estimand, courses)
-        n = len(values[0])
+        n = len(values[0] if estimand.times else np.unique(values[-1]))
         if n < MIN_ROWS:
             raise Degenerate(f"too few persons: {n}")
         found = _checked_fit(values, estimand, schema)
