@@ -22,7 +22,7 @@ from penstock.mechanisms import (
     labelled,
 )
 from penstock.mechanisms.parts import Part
-from penstock.mechanisms.released import PARTICLES, PATHS, PartShape
+from penstock.mechanisms.released import DOUBT, PARTICLES, PATHS, PartShape
 from penstock.mechanisms.trajectory.time_points import times_of
 from penstock.privacy.request import PrivacyRequest
 from penstock.questions.estimands import Estimand
@@ -129,6 +129,14 @@ def columns(
         points = np.repeat(times.at(times.positions), mechanism.particles)
         visit = {PARTICLES: points, PATHS: np.tile(seen, mechanism.paths)}.get(part.name)
     return {n: v for n, v in rows(rng, count, visit).items() if n in of.schema.names}
+
+
+def forget_later(table: pa.Table) -> pa.Table:
+    """A part as it is read from under labels, which have no place for what came later."""
+    if DOUBT not in table.column_names:
+        return table
+    place = table.column_names.index(DOUBT)
+    return table.set_column(place, table.field(place), pa.nulls(len(table), pa.float64()))
 
 
 def table(

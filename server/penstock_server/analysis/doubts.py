@@ -13,6 +13,7 @@ Chosen on colon, mgus2, gbsg2, rossi, fair and heart of ``tests/studies/foreign_
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -27,12 +28,22 @@ class Doubts:
 
     estimands: Mapping[str, float]
 
+    @classmethod
+    def of(cls, shares: Mapping[str, float]) -> Doubts:
+        """Without those that the site does not tell, NaN."""
+        return cls({name: share for name, share in shares.items() if not math.isnan(share)})
+
 
 def mark_doubt(share: float) -> Mark:
     """What the share makes of an estimate."""
     if not share < HALF:
         return Mark.UNSUPPORTED
     return Mark.HELD if share < PART else Mark.ATTENUATED
+
+
+def word_doubt(share: float) -> str:
+    """The mark, of a coefficient in a file; nothing where the site does not tell the share."""
+    return "" if math.isnan(share) else mark_doubt(share)
 
 
 def pool_doubts(shares: Mapping[str, float], weights: Mapping[str, float]) -> float:

@@ -158,7 +158,7 @@ def pool(
     tau2 = 0.0 if k == 1 else _TAU2[method](y, v, nu)
     w = 1.0 / (v + tau2)
     total = float(w.sum())
-    mu = float(w @ y) / total
+    mu = _sum_products(w, y) / total
     se2, df = _mean_error(y, v, nu, tau2, mu, test)
     se = math.sqrt(se2)
     half = quantile(level, df) * se
@@ -201,7 +201,7 @@ def _mean_error(
     total, least = float(w.sum()), 1.0 + 4 * unknown.mean
     if test == "z":
         return least / total, unknown.df if math.isfinite(unknown.df) else None
-    spread = float(w @ (y - mu) ** 2) / (k - 1)
+    spread = _sum_products(w, (y - mu) ** 2) / (k - 1)
     spread *= max(least - 2 * unknown.homogeneity / (k - 1), 0.0)
     return (max(least, spread) if test == "knapp-hartung-floored" else spread) / total, k - 1
 
@@ -297,12 +297,23 @@ def _heterogeneity(
     if df == 0:
         return 0.0, 0.0, 1.0
     w = 1.0 / v
-    q = float(w @ (y - (w @ y) / w.sum()) ** 2)
+    q = _spread_about_mean(w, y)
     if method == "fixed":
         mean = unknown.expected_q(len(y))
         return q, max(0.0, 1.0 - mean / q) if q > 0 else 0.0, q / mean
     typical = df * float(w.sum()) / _cross(w)
     return q, tau2 / (tau2 + typical), tau2 / typical + 1.0
+
+
+def _spread_about_mean(w: Array, y: Array) -> float:
+    """Σ w (y − Σwy/Σw)²."""
+    return _sum_products(w, (y - _sum_products(w, y) / float(w.sum())) ** 2)
+
+
+def _sum_products(a: Array, b: Array) -> float:
+    """Σ a b, rounded as numpy's sums are: what a linear algebra library adds differs in the last
+    digit from one processor, and even from one process, to another."""
+    return float((a * b).sum())
 
 
 def _tau2_fixed(y: Array, v: Array, nu: Array) -> float:
@@ -312,7 +323,7 @@ def _tau2_fixed(y: Array, v: Array, nu: Array) -> float:
 def _tau2_dl(y: Array, v: Array, nu: Array) -> float:
     """DerSimonian & Laird 1986, eq. 8: (Q − E Q)/(Σw − Σw²/Σw), cut at 0; E Q = k − 1 if known."""
     w = 1.0 / v
-    q = float(w @ (y - (w @ y) / w.sum()) ** 2)
+    q = _spread_about_mean(w, y)
     mean = Uncertainty.of(v, 0.0, nu).expected_q(len(y))
     return max(0.0, (q - mean) * float(w.sum()) / _cross(w))
 
@@ -326,7 +337,7 @@ def _cross(w: Array) -> float:
 
 def _residual_q(tau2: float, y: Array, v: Array) -> float:
     w = 1.0 / (v + tau2)
-    return float(w @ (y - (w @ y) / w.sum()) ** 2)
+    return _spread_about_mean(w, y)
 
 
 def _tau2_pm(y: Array, v: Array, nu: Array) -> float:
@@ -352,13 +363,14 @@ def _reml_score(tau2: float, y: Array, v: Array) -> float:
     """d/dτ² of the restricted log likelihood, times 2: Σw²(y−μ̂)² − Σw + Σw²/Σw."""
     w = 1.0 / (v + tau2)
     total = float(w.sum())
-    return float((w * w) @ (y - (w @ y) / total) ** 2) - total + float(w @ w) / total
+    mean, squares = _sum_products(w, y) / total, _sum_products(w, w)
+    return _sum_products(w * w, (y - mean) ** 2) - total + squares / total
 
 
 def _reml_log_likelihood(tau2: float, y: Array, v: Array) -> float:
     w = 1.0 / (v + tau2)
     total = float(w.sum())
-    fit = float(w @ (y - (w @ y) / total) ** 2)
+    fit = _spread_about_mean(w, y)
     return 0.5 * (float(np.log(w).sum()) - math.log(total) - fit)
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 import numpy as np
 
 from penstock.base.errors import UploadRejected
@@ -58,8 +61,15 @@ def read_apart(upload: Upload) -> tuple[Floats, Floats, Floats]:
 
 
 def read_doubts(upload: Upload, *, apart: bool = False) -> Floats:
-    """(p,) what share of what rows tell of each coefficient hangs on few persons."""
+    """(p,) what share of what rows tell of each coefficient hangs on few persons; NaN: the site
+    does not say."""
     return upload.coded(ANSWER, answer_schema(len(upload.part(ANSWER)), apart=apart))[DOUBT]
+
+
+def name_doubts(terms: Sequence[str], doubts: Floats) -> Json:
+    """The same by the coefficients' names, None where the site does not say."""
+    known = [None if math.isnan(doubt) else doubt for doubt in doubts.tolist()]
+    return dict(zip(terms, known, strict=True))
 
 
 def check_answer(coded: Coded) -> None:
@@ -71,7 +81,9 @@ def check_answer(coded: Coded) -> None:
     terms = len(coded[TERM])
     if not np.array_equal(coded[TERM], np.arange(1, terms + 1)):
         raise UploadRejected("the answer's terms are not in order")
-    if not ((coded[DOUBT] >= 0) & (coded[DOUBT] <= 1)).all():
+    # An older version tells none of them.
+    doubts = coded[DOUBT]
+    if not (((doubts >= 0) & (doubts <= 1)).all() or np.isnan(doubts).all()):
         raise UploadRejected("the answer's doubts are not all within 0 and 1")
     _check_covariance(coded[ESTIMATE], _matrix(coded, COVARIANCE))
 

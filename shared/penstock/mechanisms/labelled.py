@@ -1,6 +1,7 @@
 """Releases before wire 1.2: all parts in one table, told apart by numbers before the columns.
 
-Nothing else knows of these labels. Kept releases and uploads of older versions are read by
+Nothing else knows of these labels, and of what columns came later: answers under labels lack them,
+and are read as if nothing were known of it. Kept releases and uploads of older versions are read by
 :func:`split_table`; a study that was signed for an older wire version is answered by
 :func:`join_parts`.
 
@@ -25,13 +26,14 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.mechanisms.parts import Part
-from penstock.mechanisms.released import PARTICLES, PATHS, Kind, PartShape, Shape
+from penstock.mechanisms.released import DOUBT, PARTICLES, PATHS, Kind, PartShape, Shape
 from penstock.schema import Floats
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 COPY, PATH = "_copy", "_path"
+_LATER = frozenset({DOUBT})
 _LABELLED = (Kind.COPY, Kind.REFIT, Kind.ONCE)
 _PARTICLE = -1
 
@@ -84,7 +86,7 @@ def split_table(shape: Shape, table: pa.Table) -> dict[str, pa.Table] | None:
     places = _find_parts(shape, table)
     if places is None:
         return None
-    plain = table.drop_columns(list(list_labels(shape)))
+    plain = _add_later(shape, table.drop_columns(list(list_labels(shape))))
     return {name: _take_rows(plain, rows) for name, rows in places.items()}
 
 
@@ -116,11 +118,22 @@ def _label_rows(shape: Shape, part: Part, first: int) -> pa.Table:
 
     form = shape.part(part.name)
     found = form.table(part.columns)
+    found = found.drop_columns(sorted(_LATER.intersection(found.column_names)))
     copy = np.full(part.rows, _number_parts(shape)[part.name], dtype=np.int32)
     labels = {COPY: copy, PATH: _number_paths(form, first, part.rows)}
     for place, name in enumerate(list_labels(shape)):
         found = found.add_column(place, name, pa.array(labels[name], pa.int32()))
     return found
+
+
+def _add_later(shape: Shape, table: pa.Table) -> pa.Table:
+    """With the columns that came later, all of them missing."""
+    import pyarrow as pa
+
+    for place, field in enumerate(shape.first.arrow()):
+        if field.name in _LATER:
+            table = table.add_column(place, field, pa.nulls(len(table), field.type))
+    return table
 
 
 def _find_parts(shape: Shape, labels: pa.Table) -> dict[str, Places] | None:

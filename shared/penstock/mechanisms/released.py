@@ -29,8 +29,8 @@ ANSWER, PARTICLES, PATHS = "answer", "particles", "paths"
 TERM, ESTIMATE, DOUBT, COVARIANCE, NOISE = "term", "estimate", "doubt", "cov_{}", "noise_{}"
 """Columns of an answer: the coefficient's number from 1, in the order that the mechanism gives its
 terms; its value; what share of all that rows tell of it hangs on a few who lie far out, whom a
-mechanism cuts to a bound; a column of the covariance matrix; and of that part of it which is the
-mechanism's own, where it is told apart."""
+mechanism cuts to a bound (missing: an older version told none); a column of the covariance matrix;
+and of that part of it which is the mechanism's own, where it is told apart."""
 
 _NAME = re.compile(r"[a-z0-9]+([-/][a-z0-9]+)*")
 LONGEST_NAME = 64
@@ -241,7 +241,7 @@ def answer_schema(terms: int, *, apart: bool = False) -> Schema:
         (
             Column(TERM, "integer", lower=0, upper=terms),
             Column(ESTIMATE, "continuous", lower=-LARGEST, upper=LARGEST),
-            Column(DOUBT, "continuous", lower=0, upper=1),
+            Column(DOUBT, "continuous", lower=0, upper=1, nullable=True),
             *(Column(name, "continuous", lower=-LARGEST, upper=LARGEST) for name in names),
         )
     )

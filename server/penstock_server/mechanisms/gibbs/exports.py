@@ -15,8 +15,8 @@ from penstock.base.files import replace_file
 from penstock.mechanisms import Gibbs
 from penstock.mechanisms.gibbs.settings import answer_terms
 from penstock.study.study import Study
-from penstock_server.analysis.doubts import mark_doubt
-from penstock_server.mechanisms.answered import read_answer, read_doubts
+from penstock_server.analysis.doubts import word_doubt
+from penstock_server.mechanisms.answered import name_doubts, read_answer, read_doubts
 from penstock_server.mechanisms.delivery import Upload
 from penstock_server.mechanisms.writing import SITE, csv_safe, write
 
@@ -35,7 +35,7 @@ def write_answers(
             {
                 "site": upload.site,
                 "estimates": dict(zip(terms, estimates.tolist(), strict=True)),
-                "doubts": dict(zip(terms, doubts.tolist(), strict=True)),
+                "doubts": name_doubts(terms, doubts),
                 "covariance": covariance.tolist(),
             }
         )
@@ -44,7 +44,7 @@ def write_answers(
             "term": pa.array(terms, pa.string()),
             "estimate": estimates,
             "doubt": doubts,
-            "mark": pa.array(map(mark_doubt, doubts), pa.string()),
+            "mark": pa.array(map(word_doubt, doubts), pa.string()),
             "se": np.sqrt(np.diagonal(covariance)),
         }
         columns |= {f"cov_{i + 1}": covariance[:, i] for i in range(len(terms))}

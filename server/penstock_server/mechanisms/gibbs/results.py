@@ -44,7 +44,7 @@ class GibbsResults:
 
     def summarise(self, upload: Upload) -> tuple[object, ...]:
         """What the estimand hangs on."""
-        return (Doubts({self.study.estimands[0].name: float(read_doubts(upload)[-1])}),)
+        return (Doubts.of({self.study.estimands[0].name: float(read_doubts(upload)[-1])}),)
 
     def export(
         self, uploads: Callable[[], Iterator[Upload]], out: Path, copies: Copies

@@ -13,8 +13,8 @@ import pyarrow.csv as pacsv
 from penstock.base.files import replace_file
 from penstock.mechanisms.scoring.regressions import list_regressions
 from penstock.study.study import Study
-from penstock_server.analysis.doubts import mark_doubt
-from penstock_server.mechanisms.answered import read_apart, read_doubts
+from penstock_server.analysis.doubts import word_doubt
+from penstock_server.mechanisms.answered import name_doubts, read_apart, read_doubts
 from penstock_server.mechanisms.delivery import Upload
 from penstock_server.mechanisms.protocol import Json
 from penstock_server.mechanisms.writing import SITE, csv_safe, write
@@ -44,7 +44,7 @@ def write_answers(uploads: Iterable[Upload], study: Study, out: Path) -> list[Pa
                     "formula": regression.formula,
                     "model": regression.model,
                     "estimates": dict(zip(names, estimates[mine].tolist(), strict=True)),
-                    "doubts": dict(zip(names, doubts[mine].tolist(), strict=True)),
+                    "doubts": name_doubts(names, doubts[mine]),
                     "covariance": covariance[mine, mine].tolist(),
                     "noise": noise[mine, mine].tolist(),
                 }
@@ -59,7 +59,7 @@ def write_answers(uploads: Iterable[Upload], study: Study, out: Path) -> list[Pa
                         "estimand": pa.array(asked.values(), pa.string()),
                         "estimate": estimates[mine],
                         "doubt": doubts[mine],
-                        "mark": pa.array(map(mark_doubt, doubts[mine]), pa.string()),
+                        "mark": pa.array(map(word_doubt, doubts[mine]), pa.string()),
                         "se": np.sqrt(np.diagonal(covariance[mine, mine])),
                         "se_noise": np.sqrt(np.diagonal(noise[mine, mine])),
                     }

@@ -59,7 +59,7 @@ class ScoringResults:
         """What each estimand hangs on."""
         doubts = read_doubts(upload, apart=True)
         places = find_places(self.study.schema, self.study.estimands)
-        return (Doubts({name: float(doubts[at]) for name, at in places.items()}),)
+        return (Doubts.of({name: float(doubts[at]) for name, at in places.items()}),)
 
     def export(
         self, uploads: Callable[[], Iterator[Upload]], out: Path, copies: Copies

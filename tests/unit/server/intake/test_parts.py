@@ -82,7 +82,8 @@ def test_parts_hold_what_a_labelled_table_held(name: str, tmp_path: Path) -> Non
     old = made.read(study, made.table(study), tmp_path, site="north")
     new = made.read_parts(study, made.streams(study, made.parts(study)), tmp_path, site="south")
     assert tuple(old.parts) == tuple(new.parts)
-    assert all(old.part(part).equals(new.part(part)) for part in old.parts)
+    for part in old.parts:
+        assert old.part(part).equals(made.forget_later(new.part(part)))
 
 
 def test_parts_of_a_frame_that_is_not_full_pass(tmp_path: Path) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from tests.support import made
 from tests.unit.server.report.test_report import SITES, Page, built, inputs
@@ -82,3 +84,19 @@ def test_a_share_beyond_0_and_1_is_refused(mechanism: Gibbs | Scoring, wrong: fl
     columns[DOUBT] = np.append(columns[DOUBT][:-1], wrong)
     with pytest.raises(UploadRejected, match="doubts"):
         kind_of(study).check({ANSWER: columns})
+
+
+@pytest.mark.parametrize("mechanism", [Gibbs(), Scoring()])
+def test_an_answer_that_tells_none_has_no_mark(mechanism: Gibbs | Scoring, tmp_path: Path) -> None:
+    """As those of an older version are read."""
+    study = made.study(mechanism)
+    upload = made.read(study, made.table(study), tmp_path)
+    results = kind_of(study).load_results()
+    [told] = results.summarise(upload)
+    assert isinstance(told, Doubts)
+    assert told.estimands == {}
+    results.export(lambda: iter([upload]), tmp_path, "all")
+    pulled = pd.read_csv(tmp_path / "coefficients.csv")
+    assert pulled["doubt"].isna().all()
+    assert pulled["mark"].isna().all()
+    assert "null" in (tmp_path / "coefficients.json").read_text()
