@@ -112,6 +112,14 @@ def assembly(builder):
     return until(running)
 
 
+def is_gone(process):
+    """Ended, whether or not its parent has heard of it yet."""
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
 def left_behind(coordinator):
     return [p.name for p in (coordinator.folder.root / "studies").glob(f"{MAKING}*")]
 
@@ -163,7 +171,7 @@ def test_kill_9_of_a_builder_ends_what_it_started_and_the_next_one_goes_on(coord
     with builders(coordinator, lease=1.0) as ((builder,), _):
         process = assembly(builder)
         builder.kill()
-        until(lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE)
+        until(lambda: is_gone(process))
     assert state(coordinator, study) is StudyState.POOLING
     assert len(left_behind(coordinator)) == 1
     with builders(coordinator, lease=1.0) as (_, (log,)):
@@ -185,7 +193,7 @@ def test_a_builder_that_is_held_up_loses_its_study_and_can_end_nothing(coordinat
         until(lambda: second.turn() is False and state(coordinator, study) is StudyState.FINISHED)
         made = coordinator.folder.results(study).stat()
         first.resume()
-        until(lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE)
+        until(lambda: is_gone(process))
         until(lambda: "pooled by another process" in log.read_text())
     assert coordinator.folder.results(study).stat() == made
     assert left_behind(coordinator) == []
@@ -206,7 +214,7 @@ def test_a_cancellation_ends_the_process_that_makes_results(coordinator):
         process = assembly(builder)
         process.suspend()
         coordinator.cancel(sign_cancel(study, ANALYST))
-        until(lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE)
+        until(lambda: is_gone(process))
         until(lambda: "was cancelled" in log.read_text())
         until(lambda: left_behind(coordinator) == [])
     assert state(coordinator, study) is StudyState.CANCELLED
