@@ -9,11 +9,8 @@ COX = Model(
     title="Cox model, Efron ties",
     outcomes=("duration",),
     measure=Measure("hazard ratio", "HR", "lower hazard", "higher hazard"),
-    share=None,
     ratio=True,
-    compares=True,
     intercept=False,
     needs_event=True,
-    in_outcome_units=False,
     draft=1,
 )

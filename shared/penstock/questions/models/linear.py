@@ -9,11 +9,7 @@ LINEAR = Model(
     title="Linear model",
     outcomes=("continuous", "integer"),
     measure=Measure("mean difference", "Difference", "lower", "higher"),
-    share=None,
     ratio=False,
-    compares=True,
-    intercept=True,
-    needs_event=False,
     in_outcome_units=True,
     draft=3,
 )

@@ -9,11 +9,6 @@ LOGISTIC = Model(
     title="Logistic model",
     outcomes=("binary", "event"),
     measure=Measure("odds ratio", "OR", "lower odds", "higher odds"),
-    share=None,
     ratio=True,
-    compares=True,
-    intercept=True,
-    needs_event=False,
-    in_outcome_units=False,
     draft=2,
 )

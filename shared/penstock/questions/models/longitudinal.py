@@ -15,7 +15,7 @@ DIRECTIONS = ("above", "below")
 """Strictly: a value that is the threshold lies on neither side."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LongitudinalModel(Model):
     """A model of persons over time.
 
@@ -29,6 +29,10 @@ class LongitudinalModel(Model):
             :attr:`penstock.questions.models.model.Model.scale` has it.
     """
 
+    outcomes: tuple[str, ...] = NUMBERS
+    ratio: bool = False
+    compares: bool = False
+    in_outcome_units: bool = True
     least: int = 1
     most: int = 1
     asks: tuple[str, ...] = ()
@@ -46,96 +50,59 @@ class LongitudinalModel(Model):
         return self.link
 
 
-def _model(
-    name: str,
-    title: str,
-    measure: Measure,
-    outcomes: tuple[str, ...] = NUMBERS,
-    *,
-    in_outcome_units: bool = True,
-    least: int = 1,
-    most: int = 1,
-    asks: tuple[str, ...] = (),
-    pairs: bool = False,
-    cells: bool = False,
-    slope: bool = False,
-    link: str = "plain",
-) -> LongitudinalModel:
-    return LongitudinalModel(
-        name=name,
-        title=title,
-        outcomes=outcomes,
-        measure=measure,
-        share=None,
-        ratio=link == "log",
-        compares=False,
-        intercept=True,
-        needs_event=False,
-        in_outcome_units=in_outcome_units,
-        draft=None,
-        least=least,
-        most=most,
-        asks=asks,
-        pairs=pairs,
-        cells=cells,
-        slope=slope,
-        link=link,
-    )
-
-
-QUANTILE = _model(
-    "quantile",
-    "Quantile of persons",
-    Measure("quantile", "Quantile", "lower", "higher"),
+QUANTILE = LongitudinalModel(
+    name="quantile",
+    title="Quantile of persons",
+    measure=Measure("quantile", "Quantile", "lower", "higher"),
     asks=("probability",),
 )
-SHARE = _model(
-    "share",
-    "Share of persons",
-    Measure("share", "Share", "lower", "higher"),
+SHARE = LongitudinalModel(
+    name="share",
+    title="Share of persons",
+    measure=Measure("share", "Share", "lower", "higher"),
     asks=("threshold", "direction"),
     link="logit",
 )
-CHANGE = _model(
-    "change",
-    "Change within persons",
-    Measure("mean change", "Change", "lower", "higher"),
+CHANGE = LongitudinalModel(
+    name="change",
+    title="Change within persons",
+    measure=Measure("mean change", "Change", "lower", "higher"),
     least=2,
     most=2,
 )
-CHANGE_SD = _model(
-    "change-sd",
-    "Change within persons",
-    Measure("standard deviation of the change", "SD", "lower", "higher"),
+CHANGE_SD = LongitudinalModel(
+    name="change-sd",
+    title="Change within persons",
+    measure=Measure("standard deviation of the change", "SD", "lower", "higher"),
     least=2,
     most=2,
+    ratio=True,
     link="log",
 )
-CORRELATION = _model(
-    "correlation",
-    "Correlation over persons",
-    Measure("correlation", "Correlation", "lower", "higher"),
+CORRELATION = LongitudinalModel(
+    name="correlation",
+    title="Correlation over persons",
+    measure=Measure("correlation", "Correlation", "lower", "higher"),
     in_outcome_units=False,
-    least=1,
     most=2,
     pairs=True,
     link="fisher",
 )
-TRANSITION = _model(
-    "transition",
-    "Transition between levels",
-    Measure("probability", "Probability", "lower", "higher"),
-    ("binary", "ordered", "categorical"),
+TRANSITION = LongitudinalModel(
+    name="transition",
+    title="Transition between levels",
+    measure=Measure("probability", "Probability", "lower", "higher"),
+    outcomes=("binary", "ordered", "categorical"),
     in_outcome_units=False,
     least=2,
     most=2,
     cells=True,
     link="logit",
 )
-MIXED = _model(
-    "mixed",
-    "Random-intercept model (REML)",
-    Measure("mean slope", "Slope", "lower", "higher"),
+MIXED = LongitudinalModel(
+    name="mixed",
+    title="Random-intercept model (REML)",
+    measure=Measure("mean slope", "Slope", "lower", "higher"),
     least=0,
     most=0,
     slope=True,

@@ -12,8 +12,6 @@ MEAN = Model(
     share=Measure("share", "Share", "lower", "higher"),
     ratio=False,
     compares=False,
-    intercept=True,
-    needs_event=False,
     in_outcome_units=True,
     draft=4,
 )

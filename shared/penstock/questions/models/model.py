@@ -19,9 +19,9 @@ class Measure:
     higher: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
-    """A model that a study may name.
+    """A model that a study may name; what is not said is as most regressions have it.
 
     Attributes:
         name: as a study calls it.
@@ -43,13 +43,13 @@ class Model:
     title: str
     outcomes: tuple[str, ...]
     measure: Measure
-    share: Measure | None
+    share: Measure | None = None
     ratio: bool
-    compares: bool
-    intercept: bool
-    needs_event: bool
-    in_outcome_units: bool
-    draft: int | None
+    compares: bool = True
+    intercept: bool = True
+    needs_event: bool = False
+    in_outcome_units: bool = False
+    draft: int | None = None
 
     def check_outcome(self, check: Checks, outcome: Column) -> None:
         """Add the problems of an outcome of a kind that suits: of its bounds."""

@@ -35,11 +35,5 @@ MULTINOMIAL = _LevelModel(
     title="Multinomial logistic model",
     outcomes=("categorical",),
     measure=Measure("relative risk ratio", "RRR", "lower relative risk", "higher relative risk"),
-    share=None,
     ratio=True,
-    compares=True,
-    intercept=True,
-    needs_event=False,
-    in_outcome_units=False,
-    draft=None,
 )

@@ -10,11 +10,5 @@ NEGATIVE_BINOMIAL = CountModel(
     title="Negative binomial model",
     outcomes=("integer",),
     measure=Measure("rate ratio", "RR", "lower rate", "higher rate"),
-    share=None,
     ratio=True,
-    compares=True,
-    intercept=True,
-    needs_event=False,
-    in_outcome_units=False,
-    draft=None,
 )

@@ -9,11 +9,5 @@ ORDINAL = Model(
     title="Proportional odds model",
     outcomes=("ordered",),
     measure=Measure("common odds ratio", "cOR", "lower levels", "higher levels"),
-    share=None,
     ratio=True,
-    compares=True,
-    intercept=True,
-    needs_event=False,
-    in_outcome_units=False,
-    draft=None,
 )

@@ -10,11 +10,5 @@ POISSON = CountModel(
     title="Poisson model",
     outcomes=("integer",),
     measure=Measure("rate ratio", "RR", "lower rate", "higher rate"),
-    share=None,
     ratio=True,
-    compares=True,
-    intercept=True,
-    needs_event=False,
-    in_outcome_units=False,
-    draft=None,
 )
