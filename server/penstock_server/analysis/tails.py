@@ -3,6 +3,8 @@
 A regression on a number with a long tail is decided by those who are far out: in creatinine, or
 light chains, one person in two hundred has half of all its variance. Privacy hides just these, and
 a model of them errs by more than its refits show, since a refit's rows have the model's own tail.
+Its errors go into what goes together with such a column, too: adjusted for creatinine, age may be
+further off than creatinine is.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.questions.estimands import Estimand
-from penstock.questions.grammar import Factor
+from penstock.questions.grammar import Factor, read_regressor
 from penstock.schema import NUMBER_KINDS, Coded, Schema
 
 FEW = 200
@@ -28,21 +30,25 @@ nearly all where they were not (tables and generators of `tests/studies/foreign_
 
 @dataclass(frozen=True, slots=True)
 class Tails:
-    """The asked column, and what share of its variance few rows have, by the estimand's name."""
+    """The asked column, or one that is adjusted for, of whose variance few rows have most, and what
+    share they have; by the estimand's name."""
 
     estimands: Mapping[str, tuple[str, float]]
 
 
 def find_tails(schema: Schema, estimands: Sequence[Estimand], table: Coded) -> Tails:
-    """Those of one table: of numbers that are asked about as they are."""
+    """Those of one table: of numbers that stand in a regression as they are."""
     numbers = {column.name for column in schema.columns if column.kind in NUMBER_KINDS}
     found = {}
     for estimand in estimands:
-        target = estimand.target
-        if not estimand.regression.compares or not isinstance(target, Factor):
+        if not estimand.regression.compares:
             continue
-        if target.column in numbers and (share := _weigh(table[target.column])) is not None:
-            found[estimand.name] = (target.column, share)
+        standing = (estimand.target, *map(read_regressor, estimand.adjust))
+        plain = [r.column for r in standing if isinstance(r, Factor) and r.column in numbers]
+        shares = [(share, name) for name in plain if (share := _weigh(table[name])) is not None]
+        if shares:
+            share, name = max(shares)
+            found[estimand.name] = (name, share)
     return Tails(found)
 
 

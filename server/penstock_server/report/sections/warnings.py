@@ -102,11 +102,15 @@ def list_warnings(inputs: ReportInputs, estimands: Sequence[Json]) -> list[Json]
             "same.",
             [*shares],
         )
+    terms = {estimand.name: estimand.term for estimand in inputs.study.estimands}
     for (name, column), shares in _far_out(delivered).items():
+        hangs = "hangs on few persons"
+        if column != terms[name]:
+            hangs = f"is adjusted for {column}, which {hangs}"
         warn(
             "few-persons",
             "caution",
-            f"{name} hangs on few persons: in the tables one row in {tails.FEW} has up to "
+            f"{name} {hangs}: in the tables one row in {tails.FEW} has up to "
             f"{max(shares.values()):.0%} of what {column} varies by. Privacy hides just these, and "
             "the answer can be off by several of its standard errors, beyond its interval. Ask for "
             "a spline of it, or give the column narrower bounds where values beyond make no sense.",

@@ -364,6 +364,9 @@ def test_a_number_that_hangs_on_few_persons_is_named() -> None:
     assert (found["code"], found["sites"]) == ("few-persons", ["a", "c"])
     assert found["text"].startswith("hr hangs on few persons: in the tables one row in 200 has up")
     assert "up to 62% of what sbp varies by" in found["text"]
+    beside = [replace(delivered(s), summaries=(Tails({"hr": ("age", 0.6)}),)) for s in "abc"]
+    (found,) = built(inputs(*beside))["warnings"]
+    assert found["text"].startswith("hr is adjusted for age, which hangs on few persons: in the")
     assert built(inputs(*sites[1:2], *(delivered(s) for s in "cd")))["warnings"] == []
 
 
@@ -381,6 +384,12 @@ def test_tails_are_what_one_row_in_two_hundred_has_of_the_variance() -> None:
     assert all(got == ("sbp", pytest.approx(share)) for got in found.values())
     few = {name: values[:150] for name, values in table.items()}
     assert find_tails(schema, asked, few).estimands == {}
+    # What is adjusted for such a column is off as well.
+    beside = Estimand("beside", "cox", "time", "smoker", adjust=("sbp",))
+    assert find_tails(schema, (beside,), table).estimands == {
+        "beside": ("sbp", pytest.approx(share))
+    }
+    assert find_tails(schema, (replace(beside, adjust=()),), table).estimands == {}
 
 
 def test_overlaps_are_r_squared_of_what_is_asked_as_it_is() -> None:
