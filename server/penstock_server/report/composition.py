@@ -17,7 +17,7 @@ from penstock_server.report.inputs import ReportInputs, SiteInput, SiteRelease
 __all__ = ["ReportInputs", "SiteInput", "SiteRelease", "build_report", "report_schema"]
 
 FORMAT = "penstock.report"
-FORMAT_VERSION = "1.6"
+FORMAT_VERSION = "1.7"
 
 
 def build_report(inputs: ReportInputs) -> Json:
@@ -40,14 +40,23 @@ def complete_report(report: Json) -> Json:
     for section in SECTIONS:
         absent |= section.absent
     estimands = [_complete_estimand(e) for e in report["estimands"]]
-    changed = {"format_version": FORMAT_VERSION, "estimands": estimands}
+    effects = [_complete_held(effect) for effect in report.get("effects", [])]
+    changed = {"format_version": FORMAT_VERSION, "estimands": estimands, "effects": effects}
     return _ordered({**absent, **report, **changed})
 
 
 def _complete_estimand(estimand: Json) -> Json:
     model = EVERY.of(estimand["model"])
     absent = {"fitted": model.title, "held": None, "robust": None, "scale": model.scale}
-    return {**absent, **estimand}
+    found = {**absent, **estimand}
+    if found["held"] is not None:
+        found["held"] = _complete_held(found["held"])
+    return found
+
+
+def _complete_held(held: Json) -> Json:
+    sites = [{"doubt": None, **site} for site in held["sites"]]
+    return {"doubt": None, **held, "sites": sites}
 
 
 def _ordered(part: Json) -> Json:

@@ -32,6 +32,8 @@ _MEANS = {
     "planted runs would tell.",
 }
 
+_GRAVITY = (Mark.HELD, Mark.UNRESOLVED, Mark.ATTENUATED, Mark.UNSUPPORTED)
+
 _DOUBTED = {
     Mark.HELD: "",
     Mark.ATTENUATED: " The estimate may be off by more than its interval says, to either side.",
@@ -71,18 +73,49 @@ def tell_doubts(found: Mapping[str, float], weights: Mapping[str, float]) -> Jso
     whole = pool_doubts(found, weights)
     mark = mark_doubt(whole)
     text = (
-        f"{_begin(_WORDS[mark])}: of all that rows tell of it {whole:.0%} hangs on few persons who "
-        f"lie far out, and each person's part is cut to a bound.{_DOUBTED[mark]}"
+        f"{_begin(_WORDS[mark])}: of all that rows tell of it, or of a number beside it, {whole:.0%} "
+        f"hangs on few persons who lie far out, and privacy hides just these.{_DOUBTED[mark]}"
     )
     marks = {site: mark_doubt(share) for site, share in found.items()}
-    nothing = Slope(math.nan, math.nan, math.nan, math.nan, math.nan, 0)
+    nothing = _numbers(Slope(math.nan, math.nan, math.nan, math.nan, math.nan, 0))
     return {
-        **_numbers(nothing),
+        **nothing,
         "mark": str(mark),
+        "doubt": whole,
         "text": text + (_list_others(marks) if len(found) > 1 else ""),
         "sites": [
-            {"site": site, **_numbers(nothing), "mark": str(one)} for site, one in marks.items()
+            {"site": site, **nothing, "mark": str(marks[site]), "doubt": share}
+            for site, share in found.items()
         ],
+    }
+
+
+def join_held(planted: Json | None, doubted: Json | None) -> Json | None:
+    """What tables hold of an effect, by planted runs and by what it hangs on: the graver mark of
+    both, for the whole and for each site. That little hangs on few says nothing by itself."""
+    if doubted is None or (planted is None and doubted["mark"] == Mark.HELD):
+        return planted
+    if planted is None:
+        return doubted
+    sites = {site["site"]: site for site in doubted["sites"]}
+    text = planted["text"] if doubted["mark"] == Mark.HELD else doubted["text"]
+    if Mark.HELD not in (planted["mark"], doubted["mark"]):
+        text = f"{planted['text']} {doubted['text']}"
+    return {
+        **_join(planted, doubted),
+        "text": text,
+        "sites": [_join(site, sites.get(site["site"])) for site in planted["sites"]],
+    }
+
+
+def _join(planted: Json, doubted: Json | None) -> Json:
+    if doubted is None:
+        return planted
+    marks = (Mark(one["mark"]) for one in (planted, doubted))
+    return {
+        **planted,
+        "mark": str(max(marks, key=_GRAVITY.index)),
+        "doubt": doubted["doubt"],
     }
 
 
@@ -114,6 +147,7 @@ def _numbers(slope: Slope) -> Json:
         "mark": str(slope.mark),
         **{name: getattr(slope, name) if known else None for name in names},
         "runs": slope.runs,
+        "doubt": None,
     }
 
 

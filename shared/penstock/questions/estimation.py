@@ -104,30 +104,41 @@ def estimate(
 
 @dataclass(frozen=True, slots=True)
 class Regression:
-    """A regression without strata as it is fitted: outcome (n,), and design (n, p) with an
-    intercept where the model has one, columns standardised, the term last; and what is added to
-    the linear predictor (n,), the logarithm of an exposure."""
+    """A regression as it is fitted: outcome (n,), and design (n, p) with an intercept where the
+    model has one, columns standardised, the term last; what is added to the linear predictor (n,),
+    the logarithm of an exposure; of a model with an event, that (n,), and a number for each row's
+    stratum (n,) where there are strata with baselines of their own."""
 
     outcome: Array
     design: Array
     offset: Array
+    event: Array | None = None
+    strata: Array | None = None
 
 
 def pose_regression(
     frame: Mapping[str, Array], schema: Schema, estimand: Estimand
 ) -> Regression | None:
-    """What :func:`estimate` fits of a model that needs no event, for whoever looks at the same
-    regression in another way; None where the table does not hold it."""
+    """What :func:`estimate` fits, for whoever looks at the same regression in another way; None
+    where the table does not hold it."""
+    model = estimand.regression
+    event = _event_column(schema, estimand) if model.needs_event else None
     try:
-        used = _complete_cases(frame, schema, estimand, None)
+        used = _complete_cases(frame, schema, estimand, event)
         if len(used[estimand.outcome]) < MIN_ROWS:
             return None
-        design, _, _ = _pose(used, schema, estimand)
+        design, strata, _ = _pose(used, schema, estimand)
         offset = _offset(used, estimand)
     except Degenerate:
         return None
     outcome = used[estimand.outcome]
-    return Regression(outcome, design, np.zeros(len(outcome)) if offset is None else offset)
+    return Regression(
+        outcome,
+        design,
+        np.zeros(len(outcome)) if offset is None else offset,
+        None if event is None else used[event],
+        None if model.intercept else strata,
+    )
 
 
 def _put_level_second(outcome: Array, schema: Schema, estimand: Estimand) -> Array:

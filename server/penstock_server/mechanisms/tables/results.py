@@ -26,7 +26,7 @@ from penstock_server.analysis.refits import Measured, spread
 from penstock_server.analysis.robust import check_variances
 from penstock_server.analysis.sliced_distance import measure_moved
 from penstock_server.analysis.survival_curves import measure_curves
-from penstock_server.analysis.tails import find_tails
+from penstock_server.analysis.tails import doubt_estimates
 from penstock_server.analysis.transitions import SiteTransitions, measure_transitions
 from penstock_server.mechanisms.delivery import Upload
 from penstock_server.mechanisms.protocol import Json
@@ -69,7 +69,7 @@ class TableResults:
         return found
 
     def summarise(self, upload: Upload) -> tuple[object, ...]:
-        """Where its numbers lie, which of them say the same or hang on few persons; what its
+        """Where its numbers lie, which of them say the same, what hangs on few persons; what its
         planted runs show, curves of durations, tables of transitions, what robust variances say,
         and how far its tables are from each other: as much of it as there is."""
         schema, estimands = self.study.schema, self.study.estimands
@@ -78,7 +78,7 @@ class TableResults:
         found = (
             find_ranges(schema, copies[0]),
             find_overlaps(schema, estimands, copies[0]),
-            find_tails(schema, estimands, copies[0]),
+            doubt_estimates(schema, estimands, copies),
             measure_held(self.study, upload),
             measure_curves(
                 schema, estimands, copies, refits, of_copies=of_copies, fresh=self.fresh

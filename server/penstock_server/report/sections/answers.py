@@ -25,7 +25,7 @@ from penstock_server.mechanisms.registry import kind_of
 from penstock_server.report import phrases
 from penstock_server.report.axis import RATIO_DECIMALS, Scale, decimals_for
 from penstock_server.report.inputs import ReportInputs, SiteInput
-from penstock_server.report.marks import tell_doubts, tell_held
+from penstock_server.report.marks import join_held, tell_doubts, tell_held
 from penstock_server.report.sandwich import tell_robust
 from penstock_server.report.scales import LINKS, LOG, PLAIN, Link
 from penstock_server.report.section import Section
@@ -105,7 +105,10 @@ def _held(estimand: Estimand, inputs: ReportInputs, weights: Mapping[str, float]
         for site in inputs.delivered
         if (told := site.summary(Doubts)) is not None and estimand.name in told.estimands
     }
-    return tell_held(slopes, weights) or tell_doubts(doubts, weights)
+    planted, doubted = tell_held(slopes, weights), tell_doubts(doubts, weights)
+    if MECHANISMS.of(inputs.study.mechanism).answers:
+        return doubted
+    return join_held(planted, doubted)
 
 
 def _robust(estimand: Estimand, inputs: ReportInputs, weights: Mapping[str, float]) -> Json | None:

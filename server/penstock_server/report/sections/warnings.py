@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from penstock.base.documents import Json
 from penstock.base.text import count_text
-from penstock.mechanisms.registry import MECHANISMS
-from penstock_server.analysis import overlap, pooling, tails
+from penstock_server.analysis import overlap, pooling
+from penstock_server.analysis.doubts import mark_doubt
 from penstock_server.analysis.overlap import Overlaps
 from penstock_server.analysis.ranges import Ranges, list_odd
 from penstock_server.analysis.slopes import Mark
-from penstock_server.analysis.tails import Tails
 from penstock_server.mechanisms.registry import kind_of
 from penstock_server.report.inputs import ReportInputs, SiteInput
 from penstock_server.report.section import Section
@@ -61,12 +60,10 @@ def list_warnings(inputs: ReportInputs, estimands: Sequence[Json]) -> list[Json]
     if delivered:
         for code, text in kind_of(inputs.study).list_warnings():
             warn(code, "caution", text)
-    if MECHANISMS.of(inputs.study.mechanism).answers:
-        code, texts = "few-persons", _DOUBTED
-    else:
-        code, texts = "not-held", _MARKED
-    for mark, (names, sites) in _marked(estimands).items():
-        warn(code, "caution", texts[mark].format(", ".join(names)), sites)
+    for mark, (names, sites) in _marked(estimands, _mark_planted).items():
+        warn("not-held", "caution", _MARKED[mark].format(", ".join(names)), sites)
+    for mark, (names, sites) in _marked(estimands, _mark_doubted).items():
+        warn("few-persons", "caution", _DOUBTED[mark].format(", ".join(names)), sites)
     narrow = [e for e in estimands if e["robust"] is not None and e["robust"]["warned"]]
     if narrow:
         warn("robust", "caution", _NARROW.format(", ".join(e["name"] for e in narrow)))
@@ -102,20 +99,6 @@ def list_warnings(inputs: ReportInputs, estimands: Sequence[Json]) -> list[Json]
             "same.",
             [*shares],
         )
-    terms = {estimand.name: estimand.term for estimand in inputs.study.estimands}
-    for (name, column), shares in _far_out(delivered).items():
-        hangs = "hangs on few persons"
-        if column != terms[name]:
-            hangs = f"is adjusted for {column}, which {hangs}"
-        warn(
-            "few-persons",
-            "caution",
-            f"{name} {hangs}: in the tables one row in {tails.FEW} has up to "
-            f"{max(shares.values()):.0%} of what {column} varies by. Privacy hides just these, and "
-            "the answer can be off by several of its standard errors, beyond its interval. Ask for "
-            "a spline of it, or give the column narrower bounds where values beyond make no sense.",
-            [*shares],
-        )
     failed: dict[str, list[str]] = {}
     for estimand in estimands:
         for site in estimand["sites"]:
@@ -141,9 +124,10 @@ _MARKED = {
 _DOUBTED = {
     Mark.UNSUPPORTED: "Hangs on few persons: {}. Half or more of what rows tell of it is of a few "
     "who lie far out. Privacy hides just these, and the answer is off by more than its interval "
-    "says about as often as not: the number is no answer.",
-    Mark.ATTENUATED: "Hangs on few persons in part: {}. The answer may be off by more than its "
-    "interval says.",
+    "says about as often as not: the number is no answer. Ask for a spline of the column, or give "
+    "it narrower bounds where values beyond make no sense.",
+    Mark.ATTENUATED: "Hangs on few persons in part, or is adjusted for a column that does: {}. The "
+    "answer may be off by more than its interval says.",
 }
 
 _NARROW = (
@@ -153,15 +137,29 @@ _NARROW = (
 )
 
 
-def _marked(estimands: Sequence[Json]) -> dict[Mark, tuple[list[str], list[str]]]:
+def _marked(
+    estimands: Sequence[Json], mark_of: Callable[[Json], Mark]
+) -> dict[Mark, tuple[list[str], list[str]]]:
     """Estimands of each mark but held, and the sites of which a mark is the same."""
     found: dict[Mark, tuple[list[str], list[str]]] = {}
-    for mark in _MARKED:
-        marked = [e for e in estimands if e["held"] is not None and e["held"]["mark"] == mark]
-        if marked:
-            sites = [s["site"] for e in marked for s in e["held"]["sites"] if s["mark"] == mark]
-            found[mark] = ([e["name"] for e in marked], list(dict.fromkeys(sites)))
+    marked = [e for e in estimands if e["held"] is not None]
+    for mark in (Mark.UNSUPPORTED, Mark.ATTENUATED, Mark.UNRESOLVED):
+        own = [e for e in marked if mark_of(e["held"]) is mark]
+        if own:
+            sites = [s["site"] for e in own for s in e["held"]["sites"] if mark_of(s) is mark]
+            found[mark] = ([e["name"] for e in own], list(dict.fromkeys(sites)))
     return found
+
+
+def _mark_planted(held: Json) -> Mark:
+    """The mark, where planted runs have a part in it."""
+    doubted = _mark_doubted(held)
+    return Mark.HELD if doubted is not Mark.HELD and doubted == held["mark"] else Mark(held["mark"])
+
+
+def _mark_doubted(held: Json) -> Mark:
+    """What it hangs on, where that is told."""
+    return Mark.HELD if held["doubt"] is None else mark_doubt(held["doubt"])
 
 
 def _overlapping(delivered: Sequence[SiteInput]) -> dict[str, dict[str, float]]:
@@ -172,17 +170,6 @@ def _overlapping(delivered: Sequence[SiteInput]) -> dict[str, dict[str, float]]:
         for name, share in overlaps.estimands.items() if overlaps else ():
             if share >= overlap.MUCH:
                 found.setdefault(name, {})[site.name] = share
-    return found
-
-
-def _far_out(delivered: Sequence[SiteInput]) -> dict[tuple[str, str], dict[str, float]]:
-    """Estimands and their column that hang on few persons, with how much at which site."""
-    found: dict[tuple[str, str], dict[str, float]] = {}
-    for site in delivered:
-        seen = site.summary(Tails)
-        for name, (column, share) in seen.estimands.items() if seen else ():
-            if share >= tails.MUCH:
-                found.setdefault((name, column), {})[site.name] = share
     return found
 
 

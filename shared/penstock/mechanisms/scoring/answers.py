@@ -20,11 +20,12 @@ outcome's spread depends on persons as its model says.
 
 .. math:: h_i = W_{ss}^{-1} u_i
 
-few persons of the world have: those furthest out, :data:`FEW` of all, or of as many fewer as have a
-rare event. It is a function of what was released. Where the few have much of it, clipping them
-moves the answer by more than its covariance guesses, and the released counts hardly know them:
-intervals held the truth in .95 where it was below .2, .91 up to .3, .7 up to .4 and .6 beyond
-(eleven tables of ``tests/studies/foreign_real.py``, 700 to 4 000 rows, ε = 1 and 3, eight seeds).
+few persons of the world have (:mod:`penstock.questions.outliers`); or, where it is larger, of what
+a number in the same regression varies by. It is a function of what was released. Where the few have
+much of it, clipping them moves the answer by more than its covariance guesses, and the released
+counts hardly know them: intervals held the truth in .95 where the first share was below .2, .91 up
+to .3, .7 up to .4 and .6 beyond (eleven tables of ``tests/studies/foreign_real.py``, 700 to 4 000
+rows, ε = 1 and 3, eight seeds).
 """
 
 from __future__ import annotations
@@ -41,14 +42,8 @@ from penstock.mechanisms.structured.interactions import Main
 from penstock.mechanisms.structured.matching import Matched
 from penstock.mechanisms.structured.outcomes.protocol import Imagined, OutcomeModel, Referred
 from penstock.mechanisms.structured.regressors import Design
-
-FEW = 1 / 200
-"""Of all persons, who are few."""
-
-_TELLING = 6.0
-"""Times what a person tells: below 1 where the event is rare, and fewer have all there is."""
-
-_LEAST_SQUARE = 1e-300
+from penstock.questions.outliers import join_doubts, share_few
+from penstock.schema import NUMBER_KINDS, Schema
 
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -74,12 +69,14 @@ def fit_regression(
     members: Array,
     matrix: Array,
     count: float,
+    numbers: Bools,
 ) -> Answer:
     """Sums of the coefficients of all linear columns of the design; what is not taken is 0.
 
     Args:
         taken: (linear,) columns that it has; members: (N,) 1 of quasi-random persons it is of.
         matrix: (q, linear) of the sums; count: rows, as released.
+        numbers: (linear,) columns that are numbers as they stand, which may have a tail.
 
     Raises:
         ValueError: rows were not asked for the declared coefficients.
@@ -108,21 +105,17 @@ def fit_regression(
     follows = matrix @ follows
     influences = matrix[:, taken] @ np.linalg.inv(known[within])
     weights = chances[:, 0] * np.tile(seen.world.complete, len(vectors) // len(members))
-    few = FEW * min(1.0, _TELLING * model.inform(theta))
+    telling, there = model.inform(theta), seen.world.complete
+    columns = seen.world.design[:, :linear][:, taken & numbers]
+    centred = columns - there @ columns / max(float(there.sum()), 1.0)
+    beside = [share_few(column, weights=there) for column in centred.T]
+    shares = [share_few(vectors @ each, telling, weights) for each in influences]
     return Answer(
         matrix @ reference.coefficients[:linear] + follows @ (matched.coefficients - whole),
         follows @ matched.covariance @ follows.T,
         matrix @ sampling @ matrix.T,
-        np.array([_share_few(vectors @ each, weights, few) for each in influences]),
+        np.array([join_doubts(share, beside) for share in shares]),
     )
-
-
-def _share_few(influence: Array, weights: Array, few: float) -> float:
-    """The share of the weighted sum of squares that the largest ones have, of so few of all."""
-    squares = influence**2
-    order = np.argsort(-squares)
-    upto, total = np.cumsum(weights[order]), np.cumsum((weights * squares)[order])
-    return float(np.interp(few * upto[-1], upto, total) / max(total[-1], _LEAST_SQUARE))
 
 
 def _see(model: OutcomeModel[R, F], taken: Bools, members: Array) -> OutcomeModel[R, F]:
@@ -166,6 +159,14 @@ def list_taken(design: Design, regression: Regression) -> Bools:
     for at, main in enumerate(design.columns):
         taken[at] |= main.name in regression.strata
     return taken
+
+
+def list_numbers(design: Design, schema: Schema) -> Bools:
+    """(linear,) the columns that are numbers as they stand."""
+    found = np.zeros(design.linear, dtype=np.bool_)
+    for at, main in enumerate(design.columns):
+        found[at] = not main.exposure and schema[main.name].kind in NUMBER_KINDS
+    return found
 
 
 def report_terms(design: Design, regression: Regression, unit: float) -> tuple[Array, Bools]:

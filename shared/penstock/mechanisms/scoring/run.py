@@ -22,6 +22,7 @@ from penstock.mechanisms.scoring.answers import (
     F,
     R,
     fit_regression,
+    list_numbers,
     list_taken,
     report_terms,
 )
@@ -43,8 +44,9 @@ UNTOLD, MOST = 1e5, 5e5
 """Sd of a coefficient that nobody can tell, and the most that one has: what is released ends at the
 square of twice as much."""
 
-Fit = Callable[[Bools, Array, Array], Answer]
-"""Of the columns that a regression has, its persons, and the sums of its coefficients."""
+Fit = Callable[[Bools, Array, Array, Bools], Answer]
+"""Of the columns that a regression has, its persons, the sums of its coefficients, and the columns
+that are numbers."""
 
 
 def run(
@@ -107,7 +109,8 @@ def _answer(
         columns = {column.name: column for column in schema.columns}
         members = find_subgroup(columns, subgroup, persons).astype(np.float64)
     matrix, untold = report_terms(outcome.design, regression, outcome.model.unit)
-    found = fit_one(list_taken(outcome.design, regression), members, matrix)
+    numbers = list_numbers(outcome.design, schema)
+    found = fit_one(list_taken(outcome.design, regression), members, matrix, numbers)
     return replace(found, noise=found.noise + np.diag(np.where(untold, UNTOLD**2, 0.0)))
 
 
@@ -121,8 +124,8 @@ class _Asking:
     def __call__(self, model: OutcomeModel[R, F], inquiry: Inquiry, noise: NoiseSource, /) -> Array:
         matched = ask_outcome(model, inquiry, noise, bent=True)
         self.fits.append(
-            lambda taken, members, matrix: fit_regression(
-                model, matched, taken, members, matrix, inquiry.count
+            lambda taken, members, matrix, numbers: fit_regression(
+                model, matched, taken, members, matrix, inquiry.count, numbers
             )
         )
         return matched.theta

@@ -98,10 +98,12 @@ _CURVED_APART = 0.35
 """The same of curvatures that are asked apart, of all declared columns."""
 
 _BENT = 0.3
-"""By how much of a step a straight line misses: a score is no straight line."""
+"""How much a straight line misses, of a step's square: a score is no straight line, and Newton's
+error is of second order. By a share of the step itself, a long way that was found would hardly
+count beside what the first rounds, whose model is wider, had said too firmly."""
 
 _BENT_ALONG = 0.15
-"""The same of a step that follows the information along its way."""
+"""The same of a step that follows the information along its way, of the step itself."""
 
 _REACHES = (
     *((reach, 1.0) for reach in (0.95, 0.98, 0.99, 0.998, 0.9995, 1.0)),
@@ -472,15 +474,15 @@ def _correct(
     """
     terms, of = question.terms, len(question.terms)
     step, turned, missed = go(tails, question, (told - seen)[:of])
-    covariance = (turned * error[:of] ** 2) @ turned.T + np.diag((missed * step) ** 2)
+    covariance = (turned * error[:of] ** 2) @ turned.T + np.diag(missed**2)
     mean, precision = reference.coefficients[: model.linear].copy(), np.zeros((model.linear,) * 2)
     mean[terms] += step
     precision[np.ix_(terms, terms)] = np.linalg.inv(covariance)
     return _Belief(mean, precision)
 
 
-_Step = tuple[Array, Array, float]
-"""(terms,), (terms, terms) that which it is of the score, and by how much of itself it may miss."""
+_Step = tuple[Array, Array, Array]
+"""(terms,), (terms, terms) that which it is of the score, and (terms,) by how much it may miss."""
 
 
 def _step(
@@ -488,7 +490,8 @@ def _step(
 ) -> _Step:
     """Newton's, from the score (terms,)."""
     turned = _turn_over(model, question, tails.turn(reference.information))
-    return np.clip(turned @ off, -_LONGEST, _LONGEST), turned, _BENT
+    step = np.clip(turned @ off, -_LONGEST, _LONGEST)
+    return step, turned, _BENT * step**2
 
 
 def _step_along(
@@ -511,7 +514,7 @@ def _step_along(
             passed += weight * model.refer(theta, at, narrow=True).information
         turned = _turn_over(model, question, tails.turn(passed))
         step = (step + np.clip(turned @ off, -_LONGEST, _LONGEST)) / 2
-    return step, turned, _BENT_ALONG
+    return step, turned, _BENT_ALONG * np.abs(step)
 
 
 def _turn_over(model: OutcomeModel[R, F], question: _Question, information: Array) -> Array:

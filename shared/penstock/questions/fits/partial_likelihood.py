@@ -44,12 +44,39 @@ def fit_cox(time: Array, event: Array, design: Array, strata: Array | None = Non
     return maximise(partial(_add, risks), np.zeros(design.shape[1]))
 
 
-def _split(time: Array, event: Array, design: Array, strata: Array | None) -> list[_Risk]:
-    """Of each stratum with an event: without one, nothing is learnt of it."""
+def find_residuals(
+    time: Array, event: Array, design: Array, strata: Array | None, coefficients: Array
+) -> tuple[Array, Array]:
+    r"""Martingale residuals :math:`δ - e^η c`, (n,), and the hazards :math:`e^η c` that rows have
+    met, (n,): what a row adds to the score of η, and to its information, as if nobody else's risk
+    set were changed by it.
+
+    The residuals add up to 0 in each stratum with an event, and at the maximum so do their products
+    with each column; elsewhere both are 0.
+
+    Args: as :func:`fit_cox`; coefficients: (p,), of its maximum.
+
+    Source: Barlow & Prentice 1988, Biometrika 75, 65–74.
+    """
+    met, known = np.zeros(len(time)), np.zeros(len(time), dtype=np.bool_)
+    for rows in _list_strata(time, event, strata):
+        risk = _Risk.of(time[rows], event[rows], design[rows])
+        met[rows[risk.order]] = risk.meet(coefficients)
+        known[rows] = True
+    return np.where(known, event - met, 0.0), met
+
+
+def _list_strata(time: Array, event: Array, strata: Array | None) -> list[Indices]:
+    """The rows of each stratum with an event: without one, nothing is learnt of it."""
     if strata is None:
-        return [_Risk.of(time, event, design)]
-    rows = [strata == number for number in np.unique(strata)]
-    return [_Risk.of(time[own], event[own], design[own]) for own in rows if event[own].any()]
+        return [np.arange(len(time))]
+    rows = [np.flatnonzero(strata == number) for number in np.unique(strata)]
+    return [own for own in rows if event[own].any()]
+
+
+def _split(time: Array, event: Array, design: Array, strata: Array | None) -> list[_Risk]:
+    found = _list_strata(time, event, strata)
+    return [_Risk.of(time[own], event[own], design[own]) for own in found]
 
 
 def _add(risks: Sequence[_Risk], beta: Array) -> tuple[float, Array, Array]:
@@ -66,13 +93,14 @@ class _Risk:
     """Rows from the longest time to the shortest, and where each event's time begins and ends.
 
     Args:
-        design, event: rows.
+        order: of the rows as they were given; design, event: in that order.
         events: which rows are events; group: of each, the last row of its time.
         starts: of each time, the first of its ``events``; when: of each event, which time is its;
             share: l/d.
         until: of each row, how many of ``events`` are later.
     """
 
+    order: Indices
     design: Array
     event: Array
     events: Indices
@@ -94,7 +122,7 @@ class _Risk:
         )
         share = (np.arange(len(events)) - starts[when]) / tied[when]
         until = np.searchsorted(falling, -time, side="left")
-        return cls(design, event, events, group, starts, when, share, until)
+        return cls(order, design, event, events, group, starts, when, share, until)
 
     def derivatives(self, beta: Array) -> tuple[float, Array, Array]:
         """The log likelihood, its gradient and its information at β."""
@@ -107,15 +135,27 @@ class _Risk:
         mean = np.cumsum(weighted, axis=0)[self.group]
         mean -= self.share[:, None] * self._tied(weighted[self.events])
         mean /= below[:, None]
+        cumulative = self._accumulate(below)
+        value = float((eta[self.events] - shift).sum() - np.log(below).sum())
+        score = self.design.T @ (self.event - weight * cumulative)
+        information = (weighted * cumulative[:, None]).T @ self.design - mean.T @ mean
+        return value, score, information
+
+    def meet(self, beta: Array) -> Array:
+        """(n,) e^η c of each row, in this order."""
+        eta = self.design @ beta
+        weight = np.exp(eta - float(eta.max()))
+        below = np.cumsum(weight)[self.group] - self.share * self._tied(weight[self.events])
+        return np.asarray(weight * self._accumulate(below))
+
+    def _accumulate(self, below: Array) -> Array:
+        """(n,) c of each row, from each event's φ."""
         inverse = 1 / below
         # Σ 1/φ over events that are no later, from the earliest on: late ones are the largest.
         total = np.append(np.cumsum(inverse[::-1])[::-1], 0.0)
         cumulative = total[self.until]
         cumulative[self.events] -= self._tied(self.share * inverse)
-        value = float((eta[self.events] - shift).sum() - np.log(below).sum())
-        score = self.design.T @ (self.event - weight * cumulative)
-        information = (weighted * cumulative[:, None]).T @ self.design - mean.T @ mean
-        return value, score, information
+        return np.asarray(cumulative)
 
     def _tied(self, values: Array) -> Array:
         """Of each event, the sum of the values of all events of its time."""

@@ -25,7 +25,6 @@ from penstock_server.analysis import pooling
 from penstock_server.analysis.combine import SiteEstimate
 from penstock_server.analysis.overlap import Overlaps, find_overlaps
 from penstock_server.analysis.ranges import Ranges, find_ranges, list_odd
-from penstock_server.analysis.tails import Tails, find_tails
 from penstock_server.report import axis, forest
 from penstock_server.report.composition import (
     ReportInputs,
@@ -352,44 +351,6 @@ def test_columns_that_say_the_same_are_named() -> None:
     assert (found["code"], found["sites"]) == ("collinear", ["a", "c"])
     assert found["text"].startswith("hr: what it is adjusted for explains up to 90% of")
     assert built(inputs(*sites[1:2], *(delivered(s) for s in "cd")))["warnings"] == []
-
-
-def test_a_number_that_hangs_on_few_persons_is_named() -> None:
-    """The tail of creatinine decides its coefficient, and is what privacy hides."""
-    sites = [
-        replace(delivered(s), summaries=(Tails({"hr": ("sbp", share)}),))
-        for s, share in (("a", 0.62), ("b", 0.39), ("c", 0.41))
-    ]
-    (found,) = built(inputs(*sites))["warnings"]
-    assert (found["code"], found["sites"]) == ("few-persons", ["a", "c"])
-    assert found["text"].startswith("hr hangs on few persons: in the tables one row in 200 has up")
-    assert "up to 62% of what sbp varies by" in found["text"]
-    beside = [replace(delivered(s), summaries=(Tails({"hr": ("age", 0.6)}),)) for s in "abc"]
-    (found,) = built(inputs(*beside))["warnings"]
-    assert found["text"].startswith("hr is adjusted for age, which hangs on few persons: in the")
-    assert built(inputs(*sites[1:2], *(delivered(s) for s in "cd")))["warnings"] == []
-
-
-def test_tails_are_what_one_row_in_two_hundred_has_of_the_variance() -> None:
-    schema, rng = study().schema, np.random.default_rng(1)
-    table = {c.name: np.zeros(4000) for c in schema.columns}
-    table["sbp"] = np.append(np.repeat([-1.0, 1.0], 1990), np.repeat([-14.0, 14.0], 10))
-    table["smoker"] = (rng.random(4000) < 0.002) * 1.0  # a level is no tail
-    asked = (*ESTIMANDS, Estimand("product", "cox", "time", "sbp:smoker"))
-    found = find_tails(schema, asked, table).estimands
-    own = {e.name for e in ESTIMANDS if e.term == "sbp" and e.regression.compares}
-    assert own
-    assert set(found) == own
-    share = 20 * 14**2 / (3980 + 20 * 14**2)
-    assert all(got == ("sbp", pytest.approx(share)) for got in found.values())
-    few = {name: values[:150] for name, values in table.items()}
-    assert find_tails(schema, asked, few).estimands == {}
-    # What is adjusted for such a column is off as well.
-    beside = Estimand("beside", "cox", "time", "smoker", adjust=("sbp",))
-    assert find_tails(schema, (beside,), table).estimands == {
-        "beside": ("sbp", pytest.approx(share))
-    }
-    assert find_tails(schema, (replace(beside, adjust=()),), table).estimands == {}
 
 
 def test_overlaps_are_r_squared_of_what_is_asked_as_it_is() -> None:

@@ -17,12 +17,12 @@ from penstock.mechanisms.parts import Part
 from penstock.questions.estimands import Estimand
 from penstock.schema import Coded, Schema
 from penstock.study.study import Study
+from penstock_server.analysis.doubts import Doubts
 from penstock_server.analysis.overlap import Overlaps
 from penstock_server.analysis.ranges import Ranges
 from penstock_server.analysis.robust import Checked, Robust
 from penstock_server.analysis.sliced_distance import Moved
 from penstock_server.analysis.survival_curves import SiteCurves
-from penstock_server.analysis.tails import Tails
 from penstock_server.mechanisms.registry import kind_of
 from penstock_server.report.composition import ReportInputs, complete_report
 from penstock_server.report.html import render
@@ -77,7 +77,7 @@ def report(given: ReportInputs) -> dict[str, Any]:
 def test_a_release_of_tables_has_all_that_is_summarised(given: ReportInputs) -> None:
     for site in given.sites:
         found = {type(summary) for summary in site.summaries}
-        assert found == {Ranges, Overlaps, Tails, SiteCurves, Checked, Moved}
+        assert found == {Ranges, Overlaps, Doubts, SiteCurves, Checked, Moved}
 
 
 def test_arms_have_a_curve_each(report: dict[str, Any]) -> None:
