@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from penstock.questions.estimands import Estimand
 from penstock.questions.estimation import Regression, pose_regression
 from penstock.questions.fits import TABLE_MODELS
-from penstock.questions.fits.partial_likelihood import fit_cox, find_residuals
+from penstock.questions.fits.partial_likelihood import find_residuals, fit_cox
 from penstock.questions.fits.table_model import TableModel
 from penstock.questions.grammar import Factor, read_regressor
 from penstock.questions.outliers import join_doubts, share_few

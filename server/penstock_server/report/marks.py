@@ -73,8 +73,9 @@ def tell_doubts(found: Mapping[str, float], weights: Mapping[str, float]) -> Jso
     whole = pool_doubts(found, weights)
     mark = mark_doubt(whole)
     text = (
-        f"{_begin(_WORDS[mark])}: of all that rows tell of it, or of a number beside it, {whole:.0%} "
-        f"hangs on few persons who lie far out, and privacy hides just these.{_DOUBTED[mark]}"
+        f"{_begin(_WORDS[mark])}: of all that rows tell of it, or of a number beside it, "
+        f"{whole:.0%} hangs on few persons who lie far out, and privacy hides just these."
+        f"{_DOUBTED[mark]}"
     )
     marks = {site: mark_doubt(share) for site, share in found.items()}
     nothing = _numbers(Slope(math.nan, math.nan, math.nan, math.nan, math.nan, 0))

@@ -43,7 +43,8 @@ def share_few(distances: Array, telling: float = 1.0, weights: Array | None = No
     squares = distances**2
     order = np.argsort(-squares)
     counts = np.ones(len(squares)) if weights is None else weights
-    upto, total = np.cumsum(counts[order]), np.cumsum((counts * squares)[order])
+    upto = np.append(0.0, np.cumsum(counts[order]))
+    total = np.append(0.0, np.cumsum((counts * squares)[order]))
     few = FEW * min(1.0, _TELLING * telling)
     return float(np.interp(few * upto[-1], upto, total) / max(total[-1], _LEAST_SQUARE))
 

@@ -58,10 +58,6 @@ reaches furthest, and few reach far; who is clipped is clipped alike in the worl
 _FIRST_TAILS, _LAST_TAILS = 0.99, 0.998
 """The same where declared columns have tails: what they tell is there, and worlds know it badly."""
 
-_FURTHER, _AFFORDABLE = (0.98, 0.99, 0.998, 0.9995, 1.0), 0.5
-"""Quantiles that the last rounds try beyond these, while the noise on a coefficient stays below so
-much of its standard error: where persons are many, hardly anybody need be clipped."""
-
 _TELLING = 6.0
 """Where the event is rare, fewer may be clipped: this times the share of persons who have it, where
 that is below 1. Else every event would lie beyond the clip."""
@@ -86,7 +82,7 @@ _DOUBT = 2.0
 _LEAST_PRIOR = 1e-3
 """Share of a prior that stays where rows alone are to speak: of what they say nothing of."""
 
-_MISFIT = 0.06
+_MISFIT = 0.12
 """By how much a wide model may be off in a declared coefficient, of a standardised column."""
 
 _CURVATURE_IMPORTANCE = 0.3
@@ -109,8 +105,7 @@ _REACHES = (
     *((reach, 1.0) for reach in (0.95, 0.98, 0.99, 0.998, 0.9995, 1.0)),
     *((1.0, further) for further in (1.5, 2.0, 3.0)),
 )
-"""Quantiles of the world that are tried where coefficients are what leaves, and so many times what
-lies there."""
+"""Quantiles of the world that the last rounds try, and so many times what lies there."""
 
 _UNSEEN = 1.0
 """What share of that which is clipped may be otherwise than in the world: an sd."""
@@ -290,10 +285,8 @@ def ask_outcome(
             found = model.imagine(reference, question.turn)
             weights = sizes.choose_weights(question.importance, reach)
         missed = np.zeros(weights.shape)
-        if last and bent and not curved:
+        if last and not curved:
             weights, missed = _weigh_reach(sizes, question, sd)
-        elif last and not curved:
-            weights = _reach_further(sizes, question, weights, reach, sd, count)
         scores = (model.scores(reference, design, coded) @ question.turn) * weights
         told = release_scores(scores, present, per_person, measurement, noise) / count
         found = found.shorten(weights)
@@ -578,22 +571,6 @@ class _Sizes:
         weights = importance / np.sqrt(np.maximum(self.quantiles(reach), _LEAST_REACH))
         length = _quantile(self.lengths(weights), self.chances, reach)
         return np.asarray(weights / max(length, 1e-9))
-
-
-def _reach_further(
-    sizes: _Sizes, question: _Question, weights: Array, reach: float, sd: float, count: float
-) -> Array:
-    """Weights by which fewer are clipped, as long as noise hardly counts beside who is there."""
-    asked = len(question.terms)
-    scale = np.sqrt(np.maximum(np.diag(question.information), LEAST_INFORMATION) / count)
-    for further in _FURTHER:
-        if further <= reach:
-            continue
-        tried = sizes.choose_weights(question.importance, further)
-        if np.max(sd / tried[:asked] / scale) > _AFFORDABLE:
-            break
-        weights = tried
-    return weights
 
 
 def _weigh_reach(sizes: _Sizes, question: _Question, sd: float) -> tuple[Array, Array]:

@@ -16,7 +16,7 @@ from penstock.base.errors import UploadRejected
 from penstock.mechanisms import Gibbs, Scoring
 from penstock.mechanisms.released import ANSWER, DOUBT
 from penstock_server.analysis.doubts import Doubts, mark_doubt, pool_doubts
-from penstock_server.analysis.slopes import Mark
+from penstock_server.analysis.slopes import Held, Mark, Slope
 from penstock_server.mechanisms.doubted import describe_doubts
 from penstock_server.mechanisms.registry import kind_of
 from penstock_server.report.composition import ReportInputs, complete_report
@@ -39,9 +39,21 @@ def doubted(*shares: float) -> ReportInputs:
 @pytest.mark.parametrize(
     ("share", "mark", "word"),
     [
-        (0.1, Mark.HELD, "Held: of all that rows tell of it 10% hangs on few persons"),
-        (0.4, Mark.ATTENUATED, "Attenuated: of all that rows tell of it 40% hangs"),
-        (0.8, Mark.UNSUPPORTED, "Not held: of all that rows tell of it 80% hangs"),
+        (
+            0.1,
+            Mark.HELD,
+            "Held: of all that rows tell of it, or of a number beside it, 10%",
+        ),
+        (
+            0.4,
+            Mark.ATTENUATED,
+            "Attenuated: of all that rows tell of it, or of a number beside it, 40%",
+        ),
+        (
+            0.8,
+            Mark.UNSUPPORTED,
+            "Not held: of all that rows tell of it, or of a number beside it, 80%",
+        ),
     ],
 )
 def test_a_doubt_stands_beside_the_estimate(share: float, mark: Mark, word: str) -> None:
@@ -60,6 +72,57 @@ def test_a_doubt_stands_beside_the_estimate(share: float, mark: Mark, word: str)
     complete_report(report)
     described: Any = describe_doubts(report)
     assert described["held"]["estimands"][0]["mark"] == mark
+
+
+def tables(share: float, slope: float | None = None) -> ReportInputs:
+    """Of tables: with planted runs of which so much came back, if there are any."""
+    given = inputs()
+    planted = () if slope is None else (Held({"hr": Slope(slope, 0.01, 0.0, 0.01, 8.0, 18)}, {}),)
+    sites = [replace(s, summaries=(Doubts({"hr": share}), *planted)) for s in given.sites]
+    return replace(given, sites=tuple(sites))
+
+
+@pytest.mark.parametrize(
+    ("share", "slope", "mark", "codes"),
+    [
+        (0.1, None, None, []),
+        (0.4, None, Mark.ATTENUATED, ["few-persons"]),
+        (0.8, None, Mark.UNSUPPORTED, ["few-persons"]),
+        (0.1, 1.0, Mark.HELD, []),
+        (0.1, 0.2, Mark.UNSUPPORTED, ["not-held"]),
+        (0.4, 1.0, Mark.ATTENUATED, ["few-persons"]),
+        (0.4, 0.2, Mark.UNSUPPORTED, ["not-held", "few-persons"]),
+        (0.8, 0.7, Mark.UNSUPPORTED, ["few-persons"]),
+    ],
+)
+def test_of_tables_the_graver_mark_of_both_stands(
+    share: float, slope: float | None, mark: Mark | None, codes: list[str]
+) -> None:
+    report = built(tables(share, slope))
+    hazard = report["estimands"][0]
+    if mark is None:  # nobody knows whether they hold it
+        assert hazard["held"] is None
+    else:
+        assert hazard["held"]["mark"] == mark
+        assert {s["mark"] for s in hazard["held"]["sites"]} == {mark}
+        assert hazard["held"]["doubt"] == pytest.approx(share)
+        assert hazard["held"]["slope"] == (None if slope is None else pytest.approx(slope))
+        assert ("No answer from these tables" in hazard["sentence"]) == (mark is Mark.UNSUPPORTED)
+        assert (f"{share:.0%} hangs on few persons" in hazard["held"]["text"]) == (share > 0.3)
+    assert [w["code"] for w in report["warnings"]] == codes
+    assert "hangs on few" in Page(render(report)).text or share < 0.3
+
+
+def test_a_report_of_before_tells_of_nobody_what_it_hangs_on() -> None:
+    report = built(tables(0.1, 1.0))
+    held = report["estimands"][0]["held"]
+    for part in (held, *held["sites"]):
+        del part["doubt"]
+    completed = complete_report({**report, "format_version": "1.6"})
+    found: Any = completed["estimands"]
+    assert found[0]["held"]["doubt"] is None
+    assert {site["doubt"] for site in found[0]["held"]["sites"]} == {None}
+    render(completed)
 
 
 def test_sites_count_as_much_as_in_what_is_pooled() -> None:
