@@ -34,7 +34,7 @@ from penstock.mechanisms.structured import matching
 from penstock.mechanisms.structured import run as structured
 from penstock.mechanisms.structured.outcomes import baselines
 from penstock.mechanisms.tables import fitting, margins, moments
-from penstock.mechanisms.trajectory import dependence
+from penstock.mechanisms.trajectory import moment_match
 from penstock.privacy import measurements
 from penstock.privacy.noise.sources import NOBODY, SeededNoise, batch_size, poisson_batch
 from penstock.privacy.request import PrivacyRequest
@@ -245,8 +245,8 @@ def few_public_rows() -> Iterator[None]:
         patched.setattr(densities, "_ROUNDS", 5)
         patched.setattr(population, "_MATCH_ROUNDS", 3)
         patched.setattr(matching, "_STEPS", 2)
-        patched.setattr(dependence, "_POWER", 6)
-        patched.setattr(dependence, "_ROUNDS", 2)
+        patched.setattr(moment_match, "_POWER", 6)
+        patched.setattr(moment_match, "_ROUNDS", 2)
         yield
 
 

@@ -11,8 +11,9 @@ import pytest
 from penstock.mechanisms.copula.grids import make_grid
 from penstock.mechanisms.plans import plan
 from penstock.mechanisms.tables.moments import whole_moments
-from penstock.mechanisms.trajectory.dependence import Places, count_persons
+from penstock.mechanisms.trajectory.coordinates import Places
 from penstock.mechanisms.trajectory.followed import Followed, follow
+from penstock.mechanisms.trajectory.headcounts import count_persons
 from penstock.mechanisms.trajectory.repeats import RepeatsPlan
 from penstock.mechanisms.trajectory.settings import Trajectory
 from penstock.privacy.request import PrivacyRequest

@@ -36,7 +36,7 @@ from penstock.mechanisms.structured import matching
 from penstock.mechanisms.structured import run as structured
 from penstock.mechanisms.structured.outcomes import baselines, hazards, tilted
 from penstock.mechanisms.tables import fitting, moments, outcome
-from penstock.mechanisms.trajectory import dependence
+from penstock.mechanisms.trajectory import moment_match
 from penstock.privacy.noise import discrete
 from penstock.privacy.noise.sources import NoiseSource
 from penstock.privacy.request import PrivacyRequest
@@ -545,8 +545,8 @@ COARSE = (
     (densities, "_ROUNDS", 5),
     (population, "_MATCH_ROUNDS", 3),
     (matching, "_STEPS", 2),
-    (dependence, "_POWER", 6),
-    (dependence, "_ROUNDS", 2),
+    (moment_match, "_POWER", 6),
+    (moment_match, "_ROUNDS", 2),
     (hazards, "_NEWTON_ROUNDS", 3),
     (tilted, "_NEWTON_ROUNDS", 3),
     (distribution, "_ROUNDS", 5),

@@ -17,8 +17,9 @@ from penstock.audit.releases import DELTA, repeated
 from penstock.audit.worlds import Target
 from penstock.mechanisms.copula.grids import make_grid
 from penstock.mechanisms.tables.moments import measure_moments
-from penstock.mechanisms.trajectory import dependence
+from penstock.mechanisms.trajectory import headcounts, visit_scores
 from penstock.mechanisms.trajectory import start as starts
+from penstock.mechanisms.trajectory.coordinates import Places
 from penstock.mechanisms.trajectory.drift import Rows
 from penstock.mechanisms.trajectory.dynamics import descend
 from penstock.mechanisms.trajectory.followed import Followed
@@ -69,7 +70,7 @@ def together(scale: float) -> Target:
     def scores(person: bool, runs: int, noise: NoiseSource) -> Array:
         seen = np.array([person])
         given = (far, seen, radius, measurement, noise)
-        return repeated(lambda: float(at @ dependence.release_together(*given) @ at), runs)
+        return repeated(lambda: float(at @ visit_scores.release_together(*given) @ at), runs)
 
     worst = "every visit of a person far outside the radius"
     return Target("trajectory-persons", worst, (measurement.event,), DELTA, 3_000, scores)
@@ -80,11 +81,11 @@ def attended(scale: float) -> Target:
     most, sigma = 3, 0.5 * scale
     grids = [make_grid(Column("x", "binary"))]
     fixed = [make_grid(Column("sex", "binary", varies=False))]
-    places = dependence.Places(fixed, grids, most)
+    places = Places(fixed, grids, most)
     measurement = measure_persons(sigma, grids, fixed, most, most)
 
     alone = Followed(np.ones((1, most), bool), {"x": np.ones((1, most))}, {"sex": np.ones(1)})
-    moved = np.concatenate(dependence.count_persons(places, alone))
+    moved = np.concatenate(headcounts.count_persons(places, alone))
 
     def scores(person: bool, runs: int, noise: NoiseSource) -> Array:
         there = np.zeros((2, most), dtype=np.bool_)
@@ -92,7 +93,7 @@ def attended(scale: float) -> Target:
         followed = Followed(there, {"x": np.ones((2, most))}, {"sex": np.ones(2)})
 
         def once() -> float:
-            counts = np.concatenate(dependence.count_persons(places, followed))
+            counts = np.concatenate(headcounts.count_persons(places, followed))
             return float(measurement(counts, noise) @ moved)
 
         return repeated(once, runs)

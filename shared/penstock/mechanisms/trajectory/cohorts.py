@@ -25,7 +25,8 @@ from penstock.base.errors import InvalidInput, Problem
 from penstock.mechanisms.copula.grids import make_grid
 from penstock.mechanisms.parts import Part, Progress
 from penstock.mechanisms.released import PARTICLES, PATHS, name_copy, name_refit, refit_copy
-from penstock.mechanisms.trajectory.dependence import Dependence, Places, fit
+from penstock.mechanisms.trajectory.coordinates import Places
+from penstock.mechanisms.trajectory.dependence import Dependence, fit
 from penstock.mechanisms.trajectory.followed import Followed, follow
 from penstock.mechanisms.trajectory.histories import order_persons
 from penstock.mechanisms.trajectory.repeats import RepeatsPlan
