@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from penstock.mechanisms.copula.grids import Grid
 from penstock.mechanisms.trajectory.attendance import LATENTS
+from penstock.mechanisms.trajectory.follow_up import ENDS, FollowUp
 
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -23,12 +24,18 @@ class Places:
     """Where the numbers of a person's vector are.
 
     Attributes:
-        constants, varying: grids; count: T.
+        constants, varying: grids; count: T; follow_up: what ends it, if anything does.
     """
 
     constants: Sequence[Grid]
     varying: Sequence[Grid]
     count: int
+    follow_up: FollowUp | None = None
+
+    @property
+    def ahead(self) -> int:
+        """How many numbers say how a person attends, and how follow-up ends."""
+        return LATENTS + (0 if self.follow_up is None else ENDS)
 
     @property
     def width(self) -> int:
@@ -38,7 +45,7 @@ class Places:
     @property
     def start(self) -> int:
         """Where time points begin."""
-        return LATENTS + sum(grid.latents for grid in self.constants)
+        return self.ahead + sum(grid.latents for grid in self.constants)
 
     @property
     def size(self) -> int:
@@ -46,7 +53,7 @@ class Places:
 
     def fixed(self) -> Iterator[tuple[int, Grid, Numbers]]:
         """Constants, by number, with their places."""
-        return self._laid(self.constants, LATENTS)
+        return self._laid(self.constants, self.ahead)
 
     def at(self, t: int) -> Iterator[tuple[int, Grid, Numbers]]:
         """Columns that vary, by number, with their places at a time point."""

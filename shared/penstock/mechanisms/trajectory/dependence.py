@@ -22,14 +22,14 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr
 
 from penstock.mechanisms.copula.grids import draw_values
 from penstock.mechanisms.copula.population import take_root
 from penstock.mechanisms.trajectory.attendance import LATENTS, Attendance, AttendanceScores
 from penstock.mechanisms.trajectory.coordinates import Places
+from penstock.mechanisms.trajectory.endings import Endings
 from penstock.mechanisms.trajectory.followed import Followed
-from penstock.mechanisms.trajectory.headcounts import release_persons
+from penstock.mechanisms.trajectory.headcounts import Counted, release_persons
 from penstock.mechanisms.trajectory.moment_match import Imagined, Match
 from penstock.mechanisms.trajectory.repeats import RepeatsPlan
 from penstock.mechanisms.trajectory.visit_scores import Scores, release_together
@@ -47,7 +47,7 @@ class Dependence:
     """Persons as released: latents to attendance and values.
 
     Attributes:
-        places: of a person's numbers; attendance: who is there when.
+        places: of a person's numbers; attendance: who is there when; ending: of follow-up.
         fixed: shares of each constant's cells; moving: of each time point, of each column's.
         root: (D, D) of the correlation.
         middle, spread: (D,) of each number among those who are there.
@@ -56,6 +56,7 @@ class Dependence:
 
     places: Places
     attendance: Attendance
+    ending: Endings | None
     fixed: Sequence[Array]
     moving: Sequence[Sequence[Array]]
     root: Array
@@ -75,7 +76,7 @@ class Dependence:
     def draw(self, latents: Array, uniforms: Array) -> Followed:
         """Persons of independent Gaussians (N, D) and uniforms (N, T)."""
         joined = self.join(latents)
-        there = self.attendance.draw(joined[:, :LATENTS], uniforms)
+        there = self.attendance.draw(joined[:, : self.places.ahead], uniforms)
         ranked = (joined - self.middle) / self.spread
         values = [self.draw_at(ranked, t) for t in range(self.places.count)]
         names = [grid.column.name for grid in self.places.varying]
@@ -84,10 +85,14 @@ class Dependence:
 
     def draw_fixed(self, joined: Array) -> dict[str, Array]:
         """Coded, (N,) each."""
-        return {
+        found = {
             grid.column.name: draw_values(grid, self.fixed[j], joined[:, at])
             for j, grid, at in self.places.fixed()
         }
+        if self.ending is not None and (read := self.places.follow_up) is not None:
+            stops = self.ending.draw(joined[:, LATENTS : self.places.ahead])
+            found |= {read.duration.name: stops.time, read.event: stops.event.astype(np.float64)}
+        return found
 
     def draw_at(self, ranked: Array, t: int) -> dict[str, Array]:
         """Coded columns at a time point, (N,) each, of numbers standardised among those there."""
@@ -101,17 +106,22 @@ def fit(plan: RepeatsPlan, places: Places, followed: Followed, noise: NoiseSourc
     """The model of persons: private as far as the plan's multipliers go."""
     counted = release_persons(places, followed, plan.margins, noise)
     imagined = Imagined.of(places)
+    ahead = imagined.latents[:, : places.ahead]
+    ending = _read_ending(places, counted)
     attendance = Attendance.read(
         counted.spans,
         counted.visits,
         counted.present,
         counted.persons,
         plan.visits,
-        np.column_stack([ndtr(imagined.latents[:, :LATENTS]), imagined.uniforms]),
+        ahead,
+        imagined.uniforms,
+        ending,
     )
     shares = Shares.read(places, counted)
-    there = attendance.draw(imagined.latents[:, :LATENTS], imagined.uniforms)
-    scores = Scores.of(places, shares, AttendanceScores.of(there), plan)
+    there = attendance.draw(ahead, imagined.uniforms)
+    stops = ending.draw(ahead[:, LATENTS:]) if ending else None
+    scores = Scores.of(places, shares, AttendanceScores.of(there, stops), ending, plan)
     released = release_together(scores(followed), followed.seen, plan.radius, plan.moments, noise)
     match = Match.of(plan, places, scores, attendance, imagined, counted, released)
     correlation = np.eye(places.size)
@@ -123,6 +133,12 @@ def fit(plan: RepeatsPlan, places: Places, followed: Followed, noise: NoiseSourc
     middle, spread, _ = match.rank(root)
     rows = float(np.clip(counted.present.sum(), 1.0, plan.persons * plan.rows))
     return Dependence(
-        places, attendance, shares.fixed, shares.moving, root, middle, spread,
+        places, attendance, ending, shares.fixed, shares.moving, root, middle, spread,
         counted.persons, rows,
     )  # fmt: skip
+
+
+def _read_ending(places: Places, counted: Counted) -> Endings | None:
+    if places.follow_up is None or counted.ends is None:
+        return None
+    return Endings.read(places.follow_up, *counted.ends, counted.persons, counted.sd)

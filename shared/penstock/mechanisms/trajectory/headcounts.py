@@ -29,19 +29,24 @@ class Counted:
     spans: Array
     visits: Array
     present: Array
+    ends: tuple[Array, Array] | None
     persons: float
     sd: float
 
 
 def count_persons(places: Places, followed: Followed) -> list[Whole]:
-    """Persons in the cells of each histogram: constants; columns by time point; attendance."""
+    """Persons in the cells of each histogram: constants; columns by time point; attendance; and how
+    follow-up ends."""
     seen, counts = followed.seen, []
     for _, grid, _ in places.fixed():
         counts.append(_count_cells(grid, followed.constants[grid.column.name], seen))
     for t in range(places.count):
         for (_, grid, _), (_, values) in zip(places.at(t), followed.at(t), strict=True):
             counts.append(_count_cells(grid, values, followed.there[:, t]))
-    return [*counts, *count_attendance(followed.there)]
+    counts += count_attendance(followed.there)
+    if places.follow_up is not None:
+        counts += places.follow_up.count(followed)
+    return counts
 
 
 def _count_cells(grid: Grid, values: Array, there: Bools) -> Whole:
@@ -61,6 +66,7 @@ def release_persons(
     histograms = count_persons(places, followed)
     noisy = measurement(np.concatenate(histograms), noise)
     parts = np.split(noisy, np.cumsum([len(h) for h in histograms])[:-1])
+    ends = None if places.follow_up is None else (parts.pop(-2), parts.pop())
     *cells, spans, visits, present, total = parts
     few, each = len(places.constants), len(places.varying)
     fixed, sd = cells[:few], measurement.sd
@@ -70,4 +76,4 @@ def release_persons(
         min(estimate_rows(float(present[t]), moving[t], sd, len(followed.there)), persons)
         for t in range(places.count)
     ]
-    return Counted(fixed, moving, spans, visits, np.array(seen), persons, sd)
+    return Counted(fixed, moving, spans, visits, np.array(seen), ends, persons, sd)

@@ -44,6 +44,8 @@ _NOTES = {
     "rate": "share of persons in a step",
     "temperature": "how rough paths are",
     "dependence": "measured | inferred; measured where persons may have several rows",
+    "end": "the duration, once a person, with which paths and visits end",
+    "visit_times": "when visits of each time point begin, as that duration counts",
 }
 
 

@@ -55,6 +55,7 @@ def repeats_memory(plan: RepeatsPlan, schema: Schema, dictionary: Schema, thread
     """The same where dependence is measured: without torch."""
     d, count, told = Encoding(schema).d, plan.times.count, plan.told
     columns = len(plan.varying) * count + len(plan.constants) + count
+    columns += 0 if plan.follow_up is None else 2
     drawn = NUMBER * (11 * plan.persons // 10 + 64) * columns
     # Scores of rows, floats and whole numbers, and of imagined persons; moments with exact noise.
     scores = NUMBER * 6 * (plan.persons + _IMAGINED) * (told + count)

@@ -18,7 +18,7 @@ from penstock.mechanisms.copula.population import (
     take_root,
 )
 from penstock.mechanisms.tables.moments import clip_rows
-from penstock.mechanisms.trajectory.attendance import LATENTS, Attendance
+from penstock.mechanisms.trajectory.attendance import Attendance
 from penstock.mechanisms.trajectory.coordinates import Places
 from penstock.mechanisms.trajectory.headcounts import Counted
 from penstock.mechanisms.trajectory.pairs import Pairs
@@ -96,7 +96,7 @@ class Match:
     def rank(self, root: Array) -> tuple[Array, Array, Bools]:
         """Mean and spread (D,) of each number among those who are there, and who is."""
         joined = self.imagined.latents @ root
-        there = self.attendance.draw(joined[:, :LATENTS], self.imagined.uniforms)
+        there = self.attendance.draw(joined[:, : self.places.ahead], self.imagined.uniforms)
         weight = self.places.attended(there)
         total = weight.sum(axis=0)
         safe = np.maximum(total, 1.0)

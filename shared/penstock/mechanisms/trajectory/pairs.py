@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.mechanisms.trajectory.attendance import LATENTS
 from penstock.mechanisms.trajectory.coordinates import Places
 
 Array = NDArray[np.float64]
@@ -32,7 +31,7 @@ class Pairs:
         families: of each kind, the number of its family: of the same numbers at whatever
             different times.
         apart: (D, D) pairs that are not correlated: levels of one column at one time, and how a
-            person attends with itself.
+            person attends, and is followed, with itself.
     """
 
     kinds: Whole
@@ -75,7 +74,7 @@ class Pairs:
 def _find_apart(places: Places) -> Bools:
     size = places.size
     owner = np.zeros(size, dtype=np.int64)
-    owner[:LATENTS] = -1
+    owner[: places.ahead] = -1
     for j, _, at in places.fixed():
         owner[at] = -2 - j
     for t in range(places.count):

@@ -9,9 +9,10 @@ from typing import ClassVar
 from penstock.base.checks import Checks, nearest, shown
 from penstock.base.errors import Problem
 from penstock.mechanisms.trajectory.asked_times import check_over_time
+from penstock.mechanisms.trajectory.follow_up import check_end
 from penstock.mechanisms.trajectory.time_points import times_of
 from penstock.questions.estimands import Estimand
-from penstock.schema import Column, Schema
+from penstock.schema import LARGEST, Column, Schema
 
 STARTS = ("gaussian", "k-means", "public")
 COUPLINGS = ("entropic", "exact")
@@ -61,6 +62,10 @@ class Trajectory:
             and nothing that is set is of particles alone (a start, or a subsample), unless there
             are more than :data:`MOST_MEASURED` numbers of a person; else inferred. Particles'
             settings (coupling to temperature) say nothing where it is measured.
+        end: the duration, of a person, with whose end paths and visits end; where dependence is
+            measured. None: none does.
+        visit_times: when the visits of each time point begin, in units of ``end``, from 0. None:
+            the column of time has these units itself, and begins at 0 or before.
 
     Raises:
         InvalidInput: with every problem.
@@ -83,6 +88,8 @@ class Trajectory:
     rate: float = 0.2
     temperature: float = 0.02
     dependence: str | None = field(default=None, metadata={"later": True})
+    end: str | None = field(default=None, metadata={"later": True})
+    visit_times: tuple[float, ...] | None = field(default=None, metadata={"later": True})
 
     def __post_init__(self) -> None:
         check = Checks("mechanism")
@@ -108,6 +115,10 @@ class Trajectory:
                 value=shown(self.modes),
                 remedy="Set start = 'k-means' and modes to at least 2, or neither",
             )
+        if self.end is not None:
+            check.pattern("end", self.end)
+        if self.visit_times is not None:
+            _check_visit_times(check, self)
         check.whole("steps", self.steps, 1, 10_000)
         share = check.number("start_share", self.start_share, "0 < share < 1", above=0, below=1)
         rate = check.number("rate", self.rate, "above 0, at most 1", above=0, most=1)
@@ -141,6 +152,8 @@ class Trajectory:
             return check.problems
         if self.dependence == "measured":
             self._check_measured(check, schema, points)
+        if not check.problems:
+            check_end(check, self, schema, measured=self.measures(schema))
         if self.subsample is not None and self.subsample > points:
             check.add(
                 "subsample",
@@ -250,6 +263,15 @@ class Trajectory:
             )
             return None
         return values
+
+
+def _check_visit_times(check: Checks, mechanism: Trajectory) -> None:
+    given = check.sequence("visit_times", mechanism.visit_times, 2, MOST_POINTS)
+    kept = [
+        check.number("visit_times", time, "numbers from 0", least=0, most=LARGEST)
+        for time in given or ()
+    ]
+    check.keep(mechanism, visit_times=tuple(time for time in kept if time is not None))
 
 
 def _numbers(column: Column) -> int:

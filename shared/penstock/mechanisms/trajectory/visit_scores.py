@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from penstock.mechanisms.copula.grids import Grid, draw_cells, middle_of, share_of
 from penstock.mechanisms.copula.population import Scale
 from penstock.mechanisms.tables.moments import release_moments
-from penstock.mechanisms.trajectory.attendance import LATENTS, AttendanceScores
+from penstock.mechanisms.trajectory.attendance import LATENTS, AttendanceScores, Stops
 from penstock.mechanisms.trajectory.coordinates import Places
+from penstock.mechanisms.trajectory.endings import Endings
 from penstock.mechanisms.trajectory.followed import Followed
 from penstock.mechanisms.trajectory.headcounts import some_value
 from penstock.mechanisms.trajectory.repeats import SCORES, RepeatsPlan
@@ -37,13 +38,19 @@ class Scores:
 
     places: Places
     attendance: AttendanceScores
+    ending: Endings | None
     fixed: list[Scale]
     moving: list[list[Scale]]
     weights: Array
 
     @classmethod
     def of(
-        cls, places: Places, shares: Shares, attendance: AttendanceScores, plan: RepeatsPlan
+        cls,
+        places: Places,
+        shares: Shares,
+        attendance: AttendanceScores,
+        ending: Endings | None,
+        plan: RepeatsPlan,
     ) -> Scores:
         fixed = [_scale(g, s) for g, s in zip(places.constants, shares.fixed, strict=True)]
         # Of numbers one scale for all time points, so that they have a place in time there.
@@ -55,16 +62,18 @@ class Scores:
             ]
             for each in shares.moving
         ]
-        parts = [np.full(LATENTS, attendance.reach), *(s.reach for s in fixed)]
+        ahead = [np.full(LATENTS, attendance.reach), *([] if ending is None else [ending.reach])]
+        parts = [*ahead, *(s.reach for s in fixed)]
         reach = np.concatenate([*parts, *(s.reach for each in moving for s in each)])
         # A score that reaches far, of a rare level, would be a whole person's length.
         most = places.start + plan.visits * places.width
         weights = np.sqrt(SCORES / most / np.maximum(reach / _REACH[1], 1.0))
-        return cls(places, attendance, fixed, moving, weights)
+        return cls(places, attendance, ending, fixed, moving, weights)
 
     def __call__(self, followed: Followed) -> Array:
         """(n, D) of rows."""
-        parts = [self.attendance(followed.there)]
+        read = self.places.follow_up
+        parts = self._ahead(followed.there, read.read(followed.constants) if read else None)
         for j, grid, _ in self.places.fixed():
             parts.append(self.fixed[j].score(grid, followed.constants[grid.column.name]))
         for t in range(self.places.count):
@@ -74,9 +83,17 @@ class Scores:
                 parts.append(self.moving[t][j].score(grid, known) * there[:, None])
         return np.asarray(np.concatenate(parts, axis=1) * self.weights)
 
+    def _ahead(self, there: Bools, stops: Stops | None) -> list[Array]:
+        """Of how persons attend, and how follow-up ends."""
+        parts = [self.attendance(there, stops)]
+        if self.ending is not None and stops is not None:
+            parts.append(self.ending.score(stops))
+        return parts
+
     def imagine(self, shares: Shares, joined: Array, ranked: Array, there: Bools) -> Array:
         """(N, D) of imagined persons, as if they had been rows, without the weights."""
-        parts = [self.attendance(there)]
+        ahead = joined[:, LATENTS : self.places.ahead]
+        parts = self._ahead(there, self.ending.draw(ahead) if self.ending else None)
         for j, grid, at in self.places.fixed():
             parts.append(
                 self.fixed[j].place(grid, draw_cells(grid, shares.fixed[j], joined[:, at]))
