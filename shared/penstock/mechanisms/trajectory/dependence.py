@@ -141,4 +141,6 @@ def fit(plan: RepeatsPlan, places: Places, followed: Followed, noise: NoiseSourc
 def _read_ending(places: Places, counted: Counted) -> Endings | None:
     if places.follow_up is None or counted.ends is None:
         return None
-    return Endings.read(places.follow_up, *counted.ends, counted.persons, counted.sd)
+    ends, lasts = counted.ends
+    given = (places.follow_up, ends, lasts, counted.spans, counted.persons, counted.sd)
+    return Endings.read(*given)

@@ -20,18 +20,22 @@ of the last cell by half; they are high where the time is late. All of it is pos
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from penstock.mechanisms.copula.densities import estimate_density
+from penstock.mechanisms.copula.population import quasi_random
 from penstock.mechanisms.trajectory.attendance import Stops, onto_simplex
-from penstock.mechanisms.trajectory.follow_up import FollowUp
+from penstock.mechanisms.trajectory.follow_up import ENDS, WEIGHT, FollowUp
 
 Array = NDArray[np.float64]
 Whole = NDArray[np.int64]
+
+_POWER, _ROUNDS = 11, 20
+"""2^11 imagined persons, and rounds, by which last visits are fitted to how many there are."""
 
 _LEAST = 1e-6
 """Of a share of persons."""
@@ -61,10 +65,21 @@ class Endings:
 
     @classmethod
     def read(
-        cls, follow_up: FollowUp, ends: Array, lasts: Array, persons: float, sd: float
+        cls,
+        follow_up: FollowUp,
+        ends: Array,
+        lasts: Array,
+        spans: Array,
+        persons: float,
+        sd: float,
     ) -> Endings:
-        """From the counts of :func:`~penstock.mechanisms.trajectory.follow_up.FollowUp.count`;
-        sd: of the noise on each."""
+        """From the counts of :meth:`~penstock.mechanisms.trajectory.follow_up.FollowUp.count`.
+
+        Args:
+            spans: persons by first and last visit; sd: of the noise on each of these, of which
+                those of ends have less by their weight.
+        """
+        sd /= WEIGHT
         cells, pairs = follow_up.cells, lasts.reshape(2, -1)
         totals = _share_out(ends, pairs, persons)
         halves = np.split(ends[: 2 * cells], 2)
@@ -78,7 +93,30 @@ class Endings:
         left = np.maximum(followed - events, _LEAST)
         hazards = np.clip(np.stack([events / followed, censored / left]), 0.0, 1.0)
         found = _read_lasts(pairs, np.array([1 - totals[0], totals[0]]) * persons, sd)
-        return cls(follow_up, hazards, found, _score_cells(hazards, shares))
+        points = _score_cells(hazards, shares)
+        made = cls(follow_up, hazards, found, points)
+        return replace(made, lasts=made._meet(onto_simplex(spans, persons) / persons))
+
+    def _meet(self, spans: Array) -> Array:
+        """(2, T, T) lasts by which as many are seen last at each visit as both histograms say, each
+        as far as its noise lets it, whatever time points are reached."""
+        count = len(self.follow_up.starts)
+        high, low = np.tril_indices(count)
+        square = np.zeros((count, count))
+        square[high, low] = spans
+        stops = self.draw(quasi_random(ENDS, _POWER))
+        reached = np.zeros((2, count))
+        np.add.at(reached, (stops.event.astype(np.int64), stops.point), 1 / len(stops.time))
+        lasts, at = self.lasts, np.arange(count)
+        mine = 2 * (count - at) / WEIGHT**2
+        trusted = mine / (mine + at + 1)
+        goal = np.einsum("he,hel->l", reached, lasts)
+        goal = goal + trusted * (square.sum(axis=1) - goal)
+        for _ in range(_ROUNDS):
+            now = np.einsum("he,hel->l", reached, lasts)
+            lasts = lasts * (goal / np.maximum(now, _LEAST)).clip(0.1, 10.0)
+            lasts = lasts / np.maximum(lasts.sum(axis=2, keepdims=True), 1e-300)
+        return lasts
 
     @property
     def reach(self) -> Array:

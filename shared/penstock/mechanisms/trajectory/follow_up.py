@@ -31,6 +31,10 @@ Whole = NDArray[np.int64]
 ENDS = 2
 """Numbers that say how a person's follow-up ends: the time of the event, and of being censored."""
 
+WEIGHT = 2
+"""Of a person in the counts of ends, so that these have half the noise: what is once a person costs
+little beside visits."""
+
 
 @dataclass(frozen=True, slots=True)
 class FollowUp:
@@ -73,14 +77,14 @@ class FollowUp:
 
     def count(self, followed: Followed) -> list[Whole]:
         """Persons by when and how follow-up ends; and by the last time point that it reaches, the
-        last visit, and how it ends."""
+        last visit, and how it ends. Whoever is counted counts as :data:`WEIGHT`."""
         seen, stops = followed.seen, self.read(followed.constants)
         _, last, _ = spans_of(followed.there)
         pairs = cells_of(len(self.starts))
         when = pair_cell(np.minimum(last, stops.point), stops.point) + pairs * stops.event
         places = (self.place(stops), when)
         return [
-            np.bincount(np.where(seen, place, size), minlength=size + 1)[:size]
+            WEIGHT * np.bincount(np.where(seen, place, size), minlength=size + 1)[:size]
             for place, size in zip(places, self.sizes, strict=True)
         ]
 

@@ -11,6 +11,7 @@ from penstock.mechanisms.copula.grids import Grid, place_of
 from penstock.mechanisms.tables.margins import estimate_rows
 from penstock.mechanisms.trajectory.attendance import count_attendance
 from penstock.mechanisms.trajectory.coordinates import Places
+from penstock.mechanisms.trajectory.follow_up import WEIGHT
 from penstock.mechanisms.trajectory.followed import Followed
 from penstock.privacy.measurements import WholeSum
 from penstock.privacy.noise.sources import NoiseSource
@@ -66,7 +67,7 @@ def release_persons(
     histograms = count_persons(places, followed)
     noisy = measurement(np.concatenate(histograms), noise)
     parts = np.split(noisy, np.cumsum([len(h) for h in histograms])[:-1])
-    ends = None if places.follow_up is None else (parts.pop(-2), parts.pop())
+    ends = None if places.follow_up is None else (parts.pop(-2) / WEIGHT, parts.pop() / WEIGHT)
     *cells, spans, visits, present, total = parts
     few, each = len(places.constants), len(places.varying)
     fixed, sd = cells[:few], measurement.sd

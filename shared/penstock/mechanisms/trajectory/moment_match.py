@@ -137,7 +137,7 @@ class Match:
             correlation = np.clip(correlation, -_MOST, _MOST)
             correlation[self.pairs.apart] = 0.0
             np.fill_diagonal(correlation, 1.0)
-            correlation = make_definite(correlation)
+            correlation = _part_ahead(make_definite(correlation), self.places.ahead)
         return correlation
 
     def recall(self, shares: Shares, counted: Counted, correlation: Array) -> Shares:
@@ -178,3 +178,15 @@ def _centred(moments: Array, both: Array, share: Array) -> Array:
     """Moments (D, D) less what means of those who are there add to them."""
     mean = moments[:-1, -1] / share
     return np.asarray(moments[:-1, :-1] - both * np.outer(mean, mean))
+
+
+def _part_ahead(correlation: Array, ahead: int) -> Array:
+    """The same with the first numbers uncorrelated: how persons attend, and how follow-up ends, is
+    drawn from what was counted as if they were; what they go with is turned with them."""
+    values, vectors = np.linalg.eigh(correlation[:ahead, :ahead])
+    turn = (vectors / np.sqrt(np.maximum(values, 1e-6))) @ vectors.T
+    found = correlation.copy()
+    found[:ahead] = turn @ found[:ahead]
+    found[:, :ahead] = found[:, :ahead] @ turn
+    found[:ahead, :ahead] = np.eye(ahead)
+    return found

@@ -15,9 +15,9 @@ moments      second moments of a person's whole clipped vector of scores  Discre
 Sensitivities (zero-out of one person, public n). A person is at v ≤ K = min(k, T) time points, in
 one cell of d columns and of who is there at each of them, in one of c columns that do not vary, and
 in one each of first and last, of how many visits, and of all persons: √(K(d + 1) + c + 3) in L2,
-attained. Where follow-up ends, it is in one cell of its time and event, and in one of its last time
-point, the last visit and the event: √(K(d + 1) + c + 5). Moments: R², of one vector a person,
-however many rows it is made of.
+attained. Where follow-up ends, it counts as 2 in one cell of its time and event, and in one of its
+last time point, the last visit and the event: √(K(d + 1) + c + 3 + 2·2²). Moments: R², of one
+vector a person, however many rows it is made of.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from penstock.mechanisms.copula.grids import Grid, make_grid
 from penstock.mechanisms.tables.margins import time_cells
 from penstock.mechanisms.tables.moments import measure_moments
 from penstock.mechanisms.trajectory.attendance import LATENTS, cells_of
-from penstock.mechanisms.trajectory.follow_up import ENDS, FollowUp, follow_up_of
+from penstock.mechanisms.trajectory.follow_up import ENDS, WEIGHT, FollowUp, follow_up_of
 from penstock.mechanisms.trajectory.settings import Trajectory
 from penstock.mechanisms.trajectory.time_points import Times, times_of
 from penstock.privacy.accounting.accountant import epsilon
@@ -122,7 +122,8 @@ def plan_repeats(
         radius, sigma = math.sqrt(1 + SCORES * ROOM), scale / math.sqrt(MARGINS)
         # In how many cells times are counted has no part in what a person moves.
         asked = (sigma, varying, constants, count, most)
-        cells = time_cells(persons, measure_persons(*asked, follow_up_of(mechanism, schema)).sd)
+        noise = measure_persons(*asked, follow_up_of(mechanism, schema)).sd
+        cells = time_cells(persons, noise / WEIGHT)
         follow_up = follow_up_of(mechanism, schema, cells)
         return RepeatsPlan(
             persons=persons,
@@ -171,7 +172,7 @@ def measure_persons(
     """All counts of persons at ``count`` time points, who are at ``most`` of them: the module's
     docstring has the sensitivity."""
     ends = follow_up.sizes if follow_up is not None else ()
-    squared = most * (len(varying) + 1) + len(constants) + 3 + len(ends)
+    squared = most * (len(varying) + 1) + len(constants) + 3 + WEIGHT**2 * len(ends)
     cells = sum(grid.count for grid in constants) + count * sum(grid.count for grid in varying)
     return WholeSum(
         label="margins",
