@@ -26,6 +26,13 @@ MEASURED_WARNING = (
 )
 
 
+ENDING_WARNING = (
+    "Paths are persons that a model imagines, each at all times until {} ends, as if nobody "
+    "dropped out before. What a person's visits, and their end, have in common was measured at the "
+    "sites, with noise; no path is a person's history."
+)
+
+
 class TrajectoryKind(TableKind[Trajectory]):
     """A trajectory's particles, paths and tables."""
 
@@ -73,6 +80,8 @@ class TrajectoryKind(TableKind[Trajectory]):
         )
 
     def list_warnings(self) -> list[tuple[str, str]]:
+        if self.used.end is not None:
+            return [("model-paths", ENDING_WARNING.format(self.used.end))]
         return [("model-paths", MEASURED_WARNING if self.measured else PATHS_WARNING)]
 
     def list_limits(self, *, mechanism_variance: bool) -> tuple[list[str], list[str]]:
@@ -85,6 +94,8 @@ class TrajectoryKind(TableKind[Trajectory]):
             snapshots = (
                 "Regressions, and means without a time, are of tables of visits, and take each row "
                 "for a person of its own. What is asked at a time, between times or along them is "
-                "of persons: of those who were there, each counted once."
+                "of persons: of those who were there, each counted once. So is what is asked of a "
+                "duration that does not vary: each person counts once, as they were when they were "
+                "first seen."
             )
         return first, [*last, snapshots]

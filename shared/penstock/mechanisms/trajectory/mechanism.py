@@ -145,8 +145,20 @@ class _Mechanism(Mechanism[Trajectory, "Plan | RepeatsPlan"]):
             f"  {used.particles} particles at each of {points} time points of {used.time}, and "
             f"{used.paths} paths at {used.path_times} times",
             how,
+            *_tell_ends(asked),
             f"pull writes {FILES}, paths, particles and couplings",
         ]
+
+
+def _tell_ends(asked: Asked[Trajectory]) -> list[str]:
+    """Where paths end, or that they do not where follow-up may."""
+    used, schema = asked.settings, asked.schema
+    if used.end is not None:
+        return [f"  paths and visits end with {used.end}"]
+    once = [c.name for c in schema.columns if c.kind == "duration" and not c.varies]
+    if not once or not used.measures(schema):
+        return []
+    return [f"  paths and visits do not end with {once[0]}: set end = {once[0]!r} if they are to"]
 
 
 TRAJECTORY = _Mechanism()
