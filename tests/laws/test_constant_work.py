@@ -56,8 +56,8 @@ SCHEMA = Schema(
         Column("site", "categorical", levels=("a", "b", "c")),
         Column("ldl", "continuous", 1.0, 9.0, nullable=True),
         Column("falls", "integer", 0, 20),
-        Column("years", "duration", 0.0, 10.0, event="died"),
-        Column("died", "event"),
+        Column("years", "duration", 0.0, 10.0, event="died", varies=False),
+        Column("died", "event", varies=False),
     ),
     "id",
     ROWS,
@@ -158,6 +158,12 @@ CASES = {
     ),
     "trajectory, measured": Case(
         Trajectory("stage", copies=1, refits=0, particles=8, paths=4), data=tuple(DATA)
+    ),
+    "trajectory, ended": Case(
+        Trajectory(
+            "stage", copies=1, refits=0, particles=8, paths=4, end="years", visit_times=(0, 2, 5)
+        ),
+        data=tuple(DATA),
     ),
     "trajectory, k-means": Case(
         Trajectory(

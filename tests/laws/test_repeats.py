@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -70,6 +71,43 @@ def test_a_persons_visits_move_the_counts_by_what_is_charged(k: int) -> None:
     assert charged.squared == min(k, TIMES) * 4 + 2 + 3
     if k == 9:  # of few rows some are often absent
         assert most == charged.squared
+
+
+ENDED = (
+    *COLUMNS,
+    Column("years", "duration", upper=6, decimals=1, event="died", varies=False),
+    Column("died", "event", varies=False),
+)
+
+
+def planned_end(k: int) -> RepeatsPlan:
+    asked = Trajectory("visit", end="years")
+    found = plan(asked, Schema(ENDED, "id", k), 100, PrivacyRequest(1.0, 1e-5))
+    assert isinstance(found, RepeatsPlan)
+    return found
+
+
+@pytest.mark.parametrize("k", [2, 9])
+def test_a_persons_end_moves_the_counts_by_what_is_charged(k: int) -> None:
+    """√(K(d + 1) + c + 3 + 2·2²), attained by whoever is followed to the last visit."""
+    rng, made, most = np.random.default_rng(4), planned_end(k), 0
+    assert made.follow_up is not None
+    laid = replace(places(), follow_up=made.follow_up)
+    for _ in range(60):
+        many = persons(20, k, rng)
+        many.constants["years"] = rng.integers(0, 61, 20) / 10
+        many.constants["died"] = rng.integers(0, 2, 20) * 1.0
+        many = made.follow_up.cut(many)
+        counts = np.concatenate(count_persons(laid, many))
+        many.there[0] = False
+        moved = counts - np.concatenate(count_persons(laid, many))
+        assert len(counts) == made.margins.size
+        most = max(most, int((moved**2).sum()))
+        assert most <= made.margins.squared
+    assert made.margins.squared == min(k, TIMES) * 4 + 2 + 3 + 8
+    if k == 9:
+        assert most == made.margins.squared
+    assert made.told == planned(k).told + 2
 
 
 @pytest.mark.parametrize("k", [2, 9])

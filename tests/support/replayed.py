@@ -212,6 +212,12 @@ def seen_again(k: int) -> Schema:
     )
 
 
+def followed(k: int) -> Schema:
+    """Visits, and how long a person is followed."""
+    end = Column("years", "duration", upper=5, decimals=1, event="died", varies=False)
+    return Schema((*visits(k).columns, end, Column("died", "event", varies=False)), "patient", k)
+
+
 def trial(k: int) -> Schema:
     """A column for every role in every model."""
     return Schema(
@@ -315,6 +321,11 @@ def _paths() -> Iterator[Study]:
     yield Study("measured, k = 4", again, seen_again(4))
     yield Study("measured, more rows than times, k = 9", again, seen_again(9))
     yield Study("measured, little budget", again, seen_again(4), epsilon=0.5)
+    for k in (2, 9):
+        yield Study(f"until an end, k = {k}", replace(again, end="years"), followed(k))
+    known = (0.0, 0.5, 1.0, 2.0, 4.0, 5.0)
+    other = replace(again, end="years", visit_times=known)
+    yield Study("until an end on another clock", other, followed(4))
 
 
 QUESTIONS = {
