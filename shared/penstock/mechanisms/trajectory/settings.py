@@ -8,8 +8,8 @@ from typing import ClassVar
 
 from penstock.base.checks import Checks, nearest, shown
 from penstock.base.errors import Problem
+from penstock.mechanisms.trajectory.asked_end import check_end
 from penstock.mechanisms.trajectory.asked_times import check_over_time
-from penstock.mechanisms.trajectory.follow_up import check_end
 from penstock.mechanisms.trajectory.time_points import times_of
 from penstock.questions.estimands import Estimand
 from penstock.schema import LARGEST, Column, Schema
