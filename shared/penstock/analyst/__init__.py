@@ -33,6 +33,7 @@ RESULT_FILES = (
     "particles.parquet",
     "particles.csv",
     "couplings.parquet",
+    "transitions.csv",
     "coefficients.csv",
     "coefficients.json",
 )
