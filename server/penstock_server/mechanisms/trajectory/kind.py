@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from penstock.base.text import count_text
 from penstock.mechanisms import Trajectory
@@ -35,6 +36,18 @@ ENDING_WARNING = (
 
 class TrajectoryKind(TableKind[Trajectory]):
     """A trajectory's particles, paths and tables."""
+
+    words = replace(
+        TableKind.words,
+        size=lambda site: f"{site['copies']} × {site['rows']:,} visits",
+        rows="; visits of a copy: about as many as the site has, by a noisy count, each a row, and "
+        "not persons where a person has several",
+        counts="n counts persons of synthetic copies where something is asked of persons at a "
+        "time, between times or along them, or of a duration that is once a person; else visits. ",
+        counts_by_site="n: persons of a synthetic table, not patients, where something is asked of "
+        "persons at a time, between times or along them, or of a duration that is once a person; "
+        "else complete visits, of which there are about as many as the site has. ",
+    )
 
     def check(self, parts: Mapping[str, Coded]) -> None:
         particles, paths = (parts[name][self.used.time] for name in (PARTICLES, PATHS))

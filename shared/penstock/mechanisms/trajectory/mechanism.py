@@ -141,7 +141,7 @@ class _Mechanism(Mechanism[Trajectory, "Plan | RepeatsPlan"]):
         else:
             how = "  paths are inferred by least motion through snapshots, not persons' histories"
         return [
-            tables_returned(asked, self.counts_rows(asked)),
+            tables_returned(asked, self.counts_rows(asked), followed=used.measures(asked.schema)),
             f"  {used.particles} particles at each of {points} time points of {used.time}, and "
             f"{used.paths} paths at {used.path_times} times",
             how,
