@@ -117,7 +117,8 @@ class Attendance:
         count = len(present)
         high, low = np.tril_indices(count)
         both = []
-        for counted, possible in ((spans, low <= high), (visits, low < most)):
+        once = low == high if most == 1 else low <= high
+        for counted, possible in ((spans, once), (visits, low < most)):
             square = np.zeros((count, count))
             kept = onto_simplex(np.where(possible, counted, -np.inf), persons)
             square[high, low] = kept

@@ -24,7 +24,7 @@ from penstock.mechanisms.trajectory.headcounts import Counted
 from penstock.mechanisms.trajectory.pairs import Pairs
 from penstock.mechanisms.trajectory.repeats import RepeatsPlan
 from penstock.mechanisms.trajectory.visit_scores import Scores
-from penstock.mechanisms.trajectory.visit_shares import Shares, even_spreads, move_shares
+from penstock.mechanisms.trajectory.visit_shares import Shares, even_spreads, move_shares, read_pooled
 
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -145,6 +145,7 @@ class Match:
         found, _, _, there = self.look(shares, take_root(correlation))
         gap, share = self.told - found, np.maximum(there.mean(axis=0), _FEWEST)
         fixed, moving = list(shares.fixed), [list(each) for each in shares.moving]
+        pooled = list(shares.pooled)
         for j, grid, at in self.places.fixed():
             if grid.numeric:
                 known = self._known(
@@ -162,12 +163,13 @@ class Match:
                 known_at.append(
                     self._known(points, shares.moving[t][j], place, gap, float(share[t]))
                 )
+            pooled[j] = read_pooled(grid, counted, j, known_at)
             for t, known in enumerate(even_spreads(known_at)):
-                moved = move_shares(grid, shares.pooled[j], known)
+                moved = move_shares(grid, pooled[j], known)
                 counts, rows = counted.moving[t][j], float(counted.present[t])
                 reference = Reference(moved, _STIFFNESS)
                 moving[t][j] = read_shares(grid, counts, counted.sd, rows, [known], reference)
-        return Shares(fixed, moving, shares.pooled)
+        return Shares(fixed, moving, pooled)
 
     def _known(self, points: Array, shares: Array, at: int, gap: Array, share: float) -> Known:
         mine, weight = gap[at, [-1, at]] / share, float(self.scores.weights[at])

@@ -67,7 +67,11 @@ class Scores:
         reach = np.concatenate([*parts, *(s.reach for each in moving for s in each)])
         # A score that reaches far, of a rare level, would be a whole person's length.
         most = places.start + plan.visits * places.width
-        weights = np.sqrt(SCORES / most / np.maximum(reach / _REACH[1], 1.0))
+        weights = 1 / np.maximum(reach / _REACH[1], 1.0)
+        if plan.visits == 1:  # that somebody is seen at a time is all there is to attend
+            most -= LATENTS
+            weights[:LATENTS] = 0.0
+        weights = np.sqrt(SCORES / most * weights)
         return cls(places, attendance, ending, fixed, moving, weights)
 
     def __call__(self, followed: Followed) -> Array:

@@ -39,15 +39,14 @@ class Shares:
     def read(cls, places: Places, counted: Counted) -> Shares:
         """Numbers at all time points as they are over all of them, to begin with; levels as they
         are counted."""
-        sd, count = counted.sd, places.count
+        sd = counted.sd
         fixed = [
             read_shares(grid, counts, sd, counted.persons)
             for grid, counts in zip(places.constants, counted.fixed, strict=True)
         ]
-        rows, pooled = float(counted.present.sum()), []
+        pooled = []
         for j, grid in enumerate(places.varying):
-            whole = sum((each[j] for each in counted.moving), np.zeros(grid.count))
-            pooled.append(read_shares(grid, whole, sd * math.sqrt(count), rows))
+            pooled.append(read_pooled(grid, counted, j))
         moving = [
             [
                 pooled[j] if grid.numeric else read_shares(grid, counts, sd, rows)
@@ -56,6 +55,30 @@ class Shares:
             for each, rows in zip(counted.moving, counted.present, strict=True)
         ]
         return cls(fixed, moving, pooled)
+
+
+def read_pooled(grid: Grid, counted: Counted, column: int, known: Sequence[Known] = ()) -> Array:
+    """Shares of a column's cells over all time points.
+
+    Args:
+        known: at each of them, by moments: without them what noise puts into empty cells is taken
+            for values that are far from all others.
+    """
+    whole = sum((each[column] for each in counted.moving), np.zeros(grid.count))
+    sd, rows = counted.sd * math.sqrt(len(counted.moving)), float(counted.present.sum())
+    told = []
+    if known:
+        weigh = counted.present / rows
+        mean, square = (
+            float(weigh @ [getattr(one, name) for one in known]) for name in ("mean", "square")
+        )
+        errors = (
+            math.sqrt(float(weigh**2 @ [getattr(one, name) ** 2 for one in known]))
+            for name in ("mean_sd", "square_sd")
+        )
+        mean_sd, square_sd = errors
+        told = [Known(known[0].points, mean, mean_sd, square, square_sd)]
+    return read_shares(grid, whole, sd, rows, told)
 
 
 def even_spreads(known: Sequence[Known]) -> list[Known]:
