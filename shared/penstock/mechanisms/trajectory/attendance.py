@@ -63,6 +63,14 @@ def count_attendance(there: Bools) -> list[Whole]:
     return [*found, there.sum(axis=0).astype(np.int64), np.array([np.count_nonzero(seen)])]
 
 
+def spans_once(present: Array) -> Array:
+    """Persons by (first, last), where everybody is at one time point."""
+    at = np.arange(len(present))
+    spans = np.zeros(cells_of(len(present)))
+    spans[pair_cell(at, at)] = present
+    return spans
+
+
 @dataclass(frozen=True, slots=True)
 class Stops:
     """When follow-up ends, (n,): the time; whether by the event; the last time point reached."""
@@ -118,6 +126,8 @@ class Attendance:
         high, low = np.tril_indices(count)
         both = []
         once = low == high if most == 1 else low <= high
+        if most == 1:
+            visits = spans_once(np.append(persons, np.zeros(count - 1)))
         for counted, possible in ((spans, once), (visits, low < most)):
             square = np.zeros((count, count))
             kept = onto_simplex(np.where(possible, counted, -np.inf), persons)

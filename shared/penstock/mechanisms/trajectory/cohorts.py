@@ -30,6 +30,7 @@ from penstock.mechanisms.trajectory.coordinates import Places
 from penstock.mechanisms.trajectory.dependence import Dependence, fit
 from penstock.mechanisms.trajectory.followed import Followed, follow
 from penstock.mechanisms.trajectory.histories import order_persons
+from penstock.mechanisms.trajectory.least_motion import walk_between
 from penstock.mechanisms.trajectory.repeats import RepeatsPlan
 from penstock.privacy.noise.sources import NoiseSource, child, permutation
 from penstock.schema import NUMBER_KINDS, Coded, Schema
@@ -79,8 +80,12 @@ def draw(
         if copy <= plan.refits:  # later ones have no refit made from them
             kept.append(persons)
         yield Part(name_copy(copy), _table(plan, schema, model, persons, noise.generator()))
-    yield _particles(plan, schema, model, noise.generator())
-    yield from _paths(plan, schema, model, noise.generator())
+    particles = _particles(plan, schema, model, noise.generator())
+    yield particles
+    if plan.coupling is None:
+        yield from _paths(plan, schema, model, noise.generator())
+    else:
+        yield from walk_between(plan, encoding, particles.columns, noise.generator())
     for refit in range(1, plan.refits + 1):
         source = child(noise)
         of = kept[refit_copy(refit, plan.copies) - 1]
@@ -95,7 +100,7 @@ def make_places(plan: RepeatsPlan, schema: Schema) -> Places:
     constants, varying = (
         [make_grid(schema[name]) for name in names] for names in (plan.constants, plan.varying)
     )
-    return Places(constants, varying, plan.times.count, plan.follow_up)
+    return Places(constants, varying, plan.times.count, plan.follow_up, plan.once)
 
 
 def lay_out(plan: RepeatsPlan, encoding: Encoding, rows: Array, present: Bools) -> Followed:

@@ -24,13 +24,15 @@ class Places:
     """Where the numbers of a person's vector are.
 
     Attributes:
-        constants, varying: grids; count: T; follow_up: what ends it, if anything does.
+        constants, varying: grids; count: T; follow_up: what ends it, if anything does;
+            once: everybody is at one time point.
     """
 
     constants: Sequence[Grid]
     varying: Sequence[Grid]
     count: int
     follow_up: FollowUp | None = None
+    once: bool = False
 
     @property
     def ahead(self) -> int:

@@ -38,8 +38,9 @@ from penstock.privacy.noise.sources import NoiseSource
 
 Array = NDArray[np.float64]
 
-_MATCHES = 2
-"""How often margins are read once more with what moments tell."""
+_MATCHES, _MATCHES_ONCE = 2, 4
+"""How often margins are read once more with what moments tell; and where everybody has one row,
+when that is nearly all there is to know."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +126,7 @@ def fit(plan: RepeatsPlan, places: Places, followed: Followed, noise: NoiseSourc
     released = release_together(scores(followed), followed.seen, plan.radius, plan.moments, noise)
     match = Match.of(plan, places, scores, attendance, imagined, counted, released)
     correlation = np.eye(places.size)
-    for _ in range(_MATCHES):
+    for _ in range(_MATCHES_ONCE if places.once else _MATCHES):
         correlation = match.correlate(shares, correlation)
         shares = match.recall(shares, counted, correlation)
     correlation = match.correlate(shares, correlation)

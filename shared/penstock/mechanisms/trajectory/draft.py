@@ -18,7 +18,8 @@ POINTS = 10
 
 
 def draft_settings(schema: Schema, time: str | None) -> Trajectory:
-    """Default settings, along a column of times; paths end with a duration that is once a person
+    """Default settings, along a column of times: a start by counts where everybody has one row and
+    there are few enough numbers; paths end with a duration that is once a person
     and counts as the times do, if there is one alone.
 
     Args:
@@ -45,6 +46,9 @@ def draft_settings(schema: Schema, time: str | None) -> Trajectory:
         problem = Problem("time", "is not a column", value=shown(time), remedy=remedy)
         raise InvalidInput("mechanism", [problem])
     found = Trajectory(time=time, points=_points(schema[time]))
+    counted = replace(found, start="counts")
+    if not counted.problems(schema, ()):
+        return counted
     ending = [
         replace(found, end=column.name)
         for column in schema.columns

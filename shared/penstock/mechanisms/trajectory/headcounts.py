@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from penstock.mechanisms.copula.grids import Grid, place_of
 from penstock.mechanisms.tables.margins import estimate_rows
-from penstock.mechanisms.trajectory.attendance import count_attendance
+from penstock.mechanisms.trajectory.attendance import count_attendance, spans_once
 from penstock.mechanisms.trajectory.coordinates import Places
 from penstock.mechanisms.trajectory.follow_up import WEIGHT
 from penstock.mechanisms.trajectory.followed import Followed
@@ -44,7 +44,7 @@ def count_persons(places: Places, followed: Followed) -> list[Whole]:
     for t in range(places.count):
         for (_, grid, _), (_, values) in zip(places.at(t), followed.at(t), strict=True):
             counts.append(_count_cells(grid, values, followed.there[:, t]))
-    counts += count_attendance(followed.there)
+    counts += count_attendance(followed.there)[2 if places.once else 0 :]
     if places.follow_up is not None:
         counts += places.follow_up.count(followed)
     return counts
@@ -68,11 +68,16 @@ def release_persons(
     noisy = measurement(np.concatenate(histograms), noise)
     parts = np.split(noisy, np.cumsum([len(h) for h in histograms])[:-1])
     ends = None if places.follow_up is None else (parts.pop(-2) / WEIGHT, parts.pop() / WEIGHT)
-    *cells, spans, visits, present, total = parts
+    if places.once:
+        *cells, present, total = parts
+        spans, visits = spans_once(present), np.zeros(0)
+    else:
+        *cells, spans, visits, present, total = parts
     few, each = len(places.constants), len(places.varying)
     fixed, sd = cells[:few], measurement.sd
     moving = [cells[few + t * each : few + (t + 1) * each] for t in range(places.count)]
-    persons = estimate_rows(float(total[0]), [*fixed, spans, visits], sd, len(followed.there))
+    whole = [*fixed, present] if places.once else [*fixed, spans, visits]
+    persons = estimate_rows(float(total[0]), whole, sd, len(followed.there))
     seen = [
         min(estimate_rows(float(present[t]), moving[t], sd, len(followed.there)), persons)
         for t in range(places.count)

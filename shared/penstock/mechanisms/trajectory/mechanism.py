@@ -37,7 +37,7 @@ _NOTES = {
     "paths": "sampled through the particles: a model's draws, not persons' histories",
     "path_times": "evenly spaced times of each path",
     "coupling": "entropic | exact",
-    "start": "gaussian | k-means | public",
+    "start": "counts | gaussian | k-means | public; counts: where everybody has one row",
     "modes": "k-means: clusters at each time point",
     "start_share": "of the budget, for the start",
     "steps": "of the particles",
@@ -63,7 +63,7 @@ class _Mechanism(Mechanism[Trajectory, "Plan | RepeatsPlan"]):
 
         given = (asked.settings, asked.schema, persons, asked.privacy)
         require_sound(*given)
-        if asked.settings.measures(asked.schema):
+        if asked.settings.start == "counts" or asked.settings.measures(asked.schema):
             return plan_repeats(*given)
         return plan(asked.settings, asked.schema, persons, asked.privacy)
 

@@ -24,7 +24,12 @@ from penstock.mechanisms.trajectory.headcounts import Counted
 from penstock.mechanisms.trajectory.pairs import Pairs
 from penstock.mechanisms.trajectory.repeats import RepeatsPlan
 from penstock.mechanisms.trajectory.visit_scores import Scores
-from penstock.mechanisms.trajectory.visit_shares import Shares, even_spreads, move_shares, read_pooled
+from penstock.mechanisms.trajectory.visit_shares import (
+    Shares,
+    even_spreads,
+    move_shares,
+    read_pooled,
+)
 
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]

@@ -16,8 +16,9 @@ Sensitivities (zero-out of one person, public n). A person is at v ≤ K = min(k
 one cell of d columns and of who is there at each of them, in one of c columns that do not vary, and
 in one each of first and last, of how many visits, and of all persons: √(K(d + 1) + c + 3) in L2,
 attained. Where follow-up ends, it counts as 2 in one cell of its time and event, and in one of its
-last time point, the last visit and the event: √(K(d + 1) + c + 3 + 2·2²). Moments: R², of one
-vector a person, however many rows it is made of.
+last time point, the last visit and the event: √(K(d + 1) + c + 3 + 2·2²). Where everybody has one
+row (a start by ``counts``) nothing is to be counted of first, last and how many: √(d + 2).
+Moments: R², of one vector a person, however many rows it is made of.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from penstock.mechanisms.tables.moments import measure_moments
 from penstock.mechanisms.trajectory.attendance import LATENTS, cells_of
 from penstock.mechanisms.trajectory.follow_up import ENDS, WEIGHT, FollowUp, follow_up_of
 from penstock.mechanisms.trajectory.settings import Trajectory
-from penstock.mechanisms.trajectory.time_points import Times, times_of
+from penstock.mechanisms.trajectory.time_points import Times, times_of, unit_temperature
 from penstock.privacy.accounting.accountant import epsilon
 from penstock.privacy.calibration import Accountant, smallest_scale
 from penstock.privacy.events import Event
@@ -63,6 +64,8 @@ class RepeatsPlan:
         times: the time points; varying, constants: names of the columns.
         radius: R, to which a person's vector (scores, 1) is clipped; told: its scores.
         follow_up: what ends a path, if anything does.
+        coupling: where everybody has one row, how particles are joined to those of the next time
+            point; temperature: τ of paths through them, in the unit space.
         epsilon: of the events at the requested δ.
     """
 
@@ -81,12 +84,19 @@ class RepeatsPlan:
     radius: float
     told: int
     follow_up: FollowUp | None = None
+    coupling: str | None = None
+    temperature: float = 0.0
     epsilon: float = math.inf
 
     @property
     def guarantee(self) -> str:
         """There is no other."""
         return "formal"
+
+    @property
+    def once(self) -> bool:
+        """Everybody has one row: no two time points are of the same persons."""
+        return self.rows == 1
 
     @property
     def visits(self) -> int:
@@ -141,6 +151,8 @@ def plan_repeats(
             radius=radius,
             told=told,
             follow_up=follow_up,
+            coupling=mechanism.coupling if most == 1 else None,
+            temperature=unit_temperature(mechanism),
         )
 
     scale = smallest_scale(
@@ -157,8 +169,10 @@ def list_grids(mechanism: Trajectory, schema: Schema) -> tuple[list[Grid], list[
     if mechanism.end is not None:
         apart |= {mechanism.end, str(schema[mechanism.end].event)}
     columns = [c for c in schema.columns if c.name not in apart]
-    varying = [make_grid(c) for c in columns if c.varies]
-    return varying, [make_grid(c) for c in columns if not c.varies]
+    # Where everybody has one row, other persons are seen at each time, and nothing stays the same.
+    each = schema.max_rows_per_person == 1
+    varying = [make_grid(c) for c in columns if c.varies or each]
+    return varying, [make_grid(c) for c in columns if not (c.varies or each)]
 
 
 def measure_persons(
@@ -172,7 +186,8 @@ def measure_persons(
     """All counts of persons at ``count`` time points, who are at ``most`` of them: the module's
     docstring has the sensitivity."""
     ends = follow_up.sizes if follow_up is not None else ()
-    squared = most * (len(varying) + 1) + len(constants) + 3 + WEIGHT**2 * len(ends)
+    attended = 3 if most > 1 else 1
+    squared = most * (len(varying) + 1) + len(constants) + attended + WEIGHT**2 * len(ends)
     cells = sum(grid.count for grid in constants) + count * sum(grid.count for grid in varying)
     return WholeSum(
         label="margins",
@@ -180,7 +195,7 @@ def measure_persons(
         sensitivity=math.sqrt(squared) * (1 + 1e-12),
         squared=Fraction(squared),
         unit=1.0,
-        size=cells + 2 * cells_of(count) + count + 1 + sum(ends),
+        size=cells + 2 * cells_of(count) * (most > 1) + count + 1 + sum(ends),
     )
 
 

@@ -68,7 +68,7 @@ class Scores:
         # A score that reaches far, of a rare level, would be a whole person's length.
         most = places.start + plan.visits * places.width
         weights = 1 / np.maximum(reach / _REACH[1], 1.0)
-        if plan.visits == 1:  # that somebody is seen at a time is all there is to attend
+        if places.once:  # that somebody is seen at a time is all there is to attend
             most -= LATENTS
             weights[:LATENTS] = 0.0
         weights = np.sqrt(SCORES / most * weights)
