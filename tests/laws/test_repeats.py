@@ -110,6 +110,25 @@ def test_a_persons_end_moves_the_counts_by_what_is_charged(k: int) -> None:
     assert made.told == planned(k).told + 2
 
 
+def test_who_has_one_row_moves_the_counts_by_what_is_charged() -> None:
+    """√(d + 2): one cell of each column, of the time point, and of all persons."""
+    schema = Schema(COLUMNS, "id", 1)
+    made = plan(Trajectory("visit", start="counts"), schema, 100, PrivacyRequest(1.0, 1e-5))
+    assert isinstance(made, RepeatsPlan)
+    grids = [make_grid(c) for c in COLUMNS[1:]]
+    laid, rng, most = Places([], grids, TIMES, once=True), np.random.default_rng(5), 0
+    for _ in range(20):
+        many = persons(20, 1, rng)
+        each = {n: np.repeat(x[:, None], TIMES, axis=1) for n, x in many.constants.items()}
+        many = Followed(many.there, {**many.varying, **each}, {})
+        counts = np.concatenate(count_persons(laid, many))
+        many.there[0] = False
+        moved = counts - np.concatenate(count_persons(laid, many))
+        assert len(counts) == made.margins.size
+        most = max(most, int((moved**2).sum()))
+    assert most == made.margins.squared == len(grids) + 2
+
+
 @pytest.mark.parametrize("k", [2, 9])
 def test_a_person_is_one_vector_however_many_rows_it_has(k: int) -> None:
     """R² in the Frobenius norm, reached to .01 %."""

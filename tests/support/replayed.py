@@ -316,6 +316,9 @@ def _paths() -> Iterator[Study]:
             yield Study(f"k-means, rate {rate}, k = {k}", means, visits(k))
         public = Trajectory("visit", start="public", coupling="exact", **small)
         yield Study(f"public start, k = {k}", public, visits(k))
+    for coupling in ("entropic", "exact"):
+        counted = Trajectory("visit", start="counts", coupling=coupling, **small)
+        yield Study(f"counts, {coupling}", counted, seen_again(1))
     again = Trajectory("visit", **small)
     yield Study("measured, k = 2", again, visits(2))
     yield Study("measured, k = 4", again, seen_again(4))

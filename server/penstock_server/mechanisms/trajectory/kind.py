@@ -71,6 +71,13 @@ class TrajectoryKind(TableKind[Trajectory]):
                 "when, and how all of these go together, within a visit and between visits "
                 "(trajectory: measured dependence). From that it imagined persons."
             )
+        if self.used.start == "counts":
+            return (
+                "Each site counted with noise how each column is distributed at each time, and "
+                "which columns go together (trajectory: start by counts). From that it imagined "
+                "persons at each time, and joined those at neighbouring times by short ways. Who "
+                "became what is inferred by least motion: nobody was measured twice."
+            )
         return (
             "Each site moved particles, imagined persons, until those at each time point look "
             "like the cohort at that time, and those at neighbouring times are joined by short "

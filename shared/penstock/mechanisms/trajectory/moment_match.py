@@ -43,8 +43,9 @@ _ROUNDS, _STEP, _MOST = 8, 0.8, 0.985
 _MISFIT, _SAMPLED = 0.01, 1.0
 """How far moments may be off; and the error of a correlation of rows over 1/√rows."""
 
-_STIFFNESS = 60.0
-"""How little a time point's density bends away from that of all, moved."""
+_STIFFNESS, _STIFFNESS_ONCE = 60.0, 600.0
+"""How little a time point's density bends away from that of all, moved; and where everybody has one
+row, so that there are few at each time."""
 
 _FEWEST = 0.02
 """Share of persons below which a mean of those who are there is a guess."""
@@ -172,7 +173,8 @@ class Match:
             for t, known in enumerate(even_spreads(known_at)):
                 moved = move_shares(grid, pooled[j], known)
                 counts, rows = counted.moving[t][j], float(counted.present[t])
-                reference = Reference(moved, _STIFFNESS)
+                stiffness = _STIFFNESS_ONCE if self.places.once else _STIFFNESS
+                reference = Reference(moved, stiffness)
                 moving[t][j] = read_shares(grid, counts, counted.sd, rows, [known], reference)
         return Shares(fixed, moving, pooled)
 

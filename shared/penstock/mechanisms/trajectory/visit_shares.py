@@ -22,6 +22,10 @@ _SPREADS_DIFFER, _LEAST_VARIANCE, _LEAST_KNOWN, _MOVES = 0.1, 0.05, 0.01, 12
 """How far spreads at different times differ, a priori; the least of one, and of its error; and how
 often shares are moved."""
 
+_CERTAIN, _FALL = 2.0, 0.5
+"""By how many sds of their noise counts from the bounds inwards stand out together; and how much of
+a cell's share the next one further out has at most."""
+
 
 @dataclass(frozen=True, slots=True)
 class Shares:
@@ -78,7 +82,21 @@ def read_pooled(grid: Grid, counted: Counted, column: int, known: Sequence[Known
         )
         mean_sd, square_sd = errors
         told = [Known(known[0].points, mean, mean_sd, square, square_sd)]
-    return read_shares(grid, whole, sd, rows, told)
+    return _let_fall(grid, read_shares(grid, whole, sd, rows, told), whole, sd)
+
+
+def _let_fall(grid: Grid, shares: Array, counts: Array, sd: float) -> Array:
+    """The same shares with tails that fall off, from where counts further out do not stand out of
+    their noise together: moments of clipped scores say little of who is how far out there."""
+    if not grid.numeric:
+        return shares
+    found = shares.copy()
+    for bins in (grid.bins, grid.bins[::-1]):
+        sums = np.cumsum(counts[bins])
+        certain = sums > _CERTAIN * sd * np.sqrt(np.arange(1, len(bins) + 1))
+        for k in reversed(range(int(certain.argmax()))):
+            found[bins[k]] = min(found[bins[k]], _FALL * found[bins[k + 1]])
+    return np.asarray(found / found.sum())
 
 
 def even_spreads(known: Sequence[Known]) -> list[Known]:
