@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 from penstock.mechanisms import Trajectory
-from penstock.mechanisms.protocol import settings_to_dict
+from penstock.mechanisms.protocol import Asked, settings_to_dict
 from penstock.mechanisms.registry import MECHANISMS
 from penstock.mechanisms.trajectory.draft import draft_settings
 from penstock.mechanisms.trajectory.endings import Endings
 from penstock.mechanisms.trajectory.follow_up import FollowUp, follow_up_of
 from penstock.mechanisms.trajectory.followed import Followed
 from penstock.mechanisms.trajectory.time_points import times_of
+from penstock.privacy.request import PrivacyRequest
 from penstock.schema import Column, Schema
 
 DAY = Column("day", "continuous", lower=0, upper=100, decimals=0, unit="d")
@@ -175,3 +176,23 @@ def test_a_draft_ends_paths_with_the_only_duration_that_can() -> None:
     assert draft_settings(schema(whole), None).end == "days"
     assert draft_settings(schema(whole, rows=1), None).end is None
     assert draft_settings(schema(Column("day", "integer", lower=0, upper=9)), None).end is None
+
+
+def test_what_comes_back_is_said_of_persons_and_of_their_ends() -> None:
+    def said(how: Trajectory, of: Schema) -> str:
+        asked = Asked(how, of, PrivacyRequest(1.0, 1e-5))
+        return "\n".join(MECHANISMS.of(how).returned(asked))
+
+    assert "about as many persons as the site has, of at most 5 rows each" in said(HOW, schema())
+    assert "paths and visits end with days" in said(HOW, schema())
+    assert "set end = 'days' if they are to" in said(Trajectory("day", points=5), schema())
+    once = said(Trajectory("day", points=5, start="counts"), schema(rows=1))
+    assert "about as many rows as the site has" in once
+    assert "paths and visits" not in once
+
+
+def test_a_draft_starts_by_counts_where_everybody_has_one_row() -> None:
+    few, many = (Column("day", "integer", lower=0, upper=most, unit="d") for most in (9, 150))
+    assert draft_settings(schema(few, rows=1), None).start == "counts"
+    assert draft_settings(schema(many, rows=1), None).start == "gaussian"
+    assert draft_settings(schema(few), None).start == "gaussian"
