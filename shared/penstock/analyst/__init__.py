@@ -28,12 +28,12 @@ RESULT_FILES = (
     "pooled.csv",
     "refits.parquet",
     "refits.csv",
+    "transitions.csv",
     "paths.parquet",
     "paths.csv",
     "particles.parquet",
     "particles.csv",
     "couplings.parquet",
-    "transitions.csv",
     "coefficients.csv",
     "coefficients.json",
 )

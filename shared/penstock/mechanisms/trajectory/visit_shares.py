@@ -73,14 +73,10 @@ def read_pooled(grid: Grid, counted: Counted, column: int, known: Sequence[Known
     told = []
     if known:
         weigh = counted.present / rows
-        mean, square = (
-            float(weigh @ [getattr(one, name) for one in known]) for name in ("mean", "square")
-        )
-        errors = (
-            math.sqrt(float(weigh**2 @ [getattr(one, name) ** 2 for one in known]))
-            for name in ("mean_sd", "square_sd")
-        )
-        mean_sd, square_sd = errors
+        mean = float(weigh @ [one.mean for one in known])
+        square = float(weigh @ [one.square for one in known])
+        mean_sd = math.sqrt(float(weigh**2 @ [one.mean_sd**2 for one in known]))
+        square_sd = math.sqrt(float(weigh**2 @ [one.square_sd**2 for one in known]))
         told = [Known(known[0].points, mean, mean_sd, square, square_sd)]
     return _let_fall(grid, read_shares(grid, whole, sd, rows, told), whole, sd)
 
