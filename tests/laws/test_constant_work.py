@@ -34,7 +34,7 @@ from penstock.mechanisms.structured import matching
 from penstock.mechanisms.structured import run as structured
 from penstock.mechanisms.structured.outcomes import baselines
 from penstock.mechanisms.tables import fitting, margins, moments
-from penstock.mechanisms.trajectory import dependence
+from penstock.mechanisms.trajectory import moment_match
 from penstock.privacy import measurements
 from penstock.privacy.noise.sources import NOBODY, SeededNoise, batch_size, poisson_batch
 from penstock.privacy.request import PrivacyRequest
@@ -56,8 +56,8 @@ SCHEMA = Schema(
         Column("site", "categorical", levels=("a", "b", "c")),
         Column("ldl", "continuous", 1.0, 9.0, nullable=True),
         Column("falls", "integer", 0, 20),
-        Column("years", "duration", 0.0, 10.0, event="died"),
-        Column("died", "event"),
+        Column("years", "duration", 0.0, 10.0, event="died", varies=False),
+        Column("died", "event", varies=False),
     ),
     "id",
     ROWS,
@@ -159,6 +159,12 @@ CASES = {
     "trajectory, measured": Case(
         Trajectory("stage", copies=1, refits=0, particles=8, paths=4), data=tuple(DATA)
     ),
+    "trajectory, ended": Case(
+        Trajectory(
+            "stage", copies=1, refits=0, particles=8, paths=4, end="years", visit_times=(0, 2, 5)
+        ),
+        data=tuple(DATA),
+    ),
     "trajectory, k-means": Case(
         Trajectory(
             "stage", copies=1, refits=0, particles=8, paths=4, steps=2, start="k-means", modes=2
@@ -245,8 +251,8 @@ def few_public_rows() -> Iterator[None]:
         patched.setattr(densities, "_ROUNDS", 5)
         patched.setattr(population, "_MATCH_ROUNDS", 3)
         patched.setattr(matching, "_STEPS", 2)
-        patched.setattr(dependence, "_POWER", 6)
-        patched.setattr(dependence, "_ROUNDS", 2)
+        patched.setattr(moment_match, "_POWER", 6)
+        patched.setattr(moment_match, "_ROUNDS", 2)
         yield
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -11,8 +12,9 @@ import pytest
 from penstock.mechanisms.copula.grids import make_grid
 from penstock.mechanisms.plans import plan
 from penstock.mechanisms.tables.moments import whole_moments
-from penstock.mechanisms.trajectory.dependence import Places, count_persons
+from penstock.mechanisms.trajectory.coordinates import Places
 from penstock.mechanisms.trajectory.followed import Followed, follow
+from penstock.mechanisms.trajectory.headcounts import count_persons
 from penstock.mechanisms.trajectory.repeats import RepeatsPlan
 from penstock.mechanisms.trajectory.settings import Trajectory
 from penstock.privacy.request import PrivacyRequest
@@ -69,6 +71,62 @@ def test_a_persons_visits_move_the_counts_by_what_is_charged(k: int) -> None:
     assert charged.squared == min(k, TIMES) * 4 + 2 + 3
     if k == 9:  # of few rows some are often absent
         assert most == charged.squared
+
+
+ENDED = (
+    *COLUMNS,
+    Column("years", "duration", upper=6, decimals=1, event="died", varies=False),
+    Column("died", "event", varies=False),
+)
+
+
+def planned_end(k: int) -> RepeatsPlan:
+    asked = Trajectory("visit", end="years")
+    found = plan(asked, Schema(ENDED, "id", k), 100, PrivacyRequest(1.0, 1e-5))
+    assert isinstance(found, RepeatsPlan)
+    return found
+
+
+@pytest.mark.parametrize("k", [2, 9])
+def test_a_persons_end_moves_the_counts_by_what_is_charged(k: int) -> None:
+    """√(K(d + 1) + c + 3 + 2·2²), attained by whoever is followed to the last visit."""
+    rng, made, most = np.random.default_rng(4), planned_end(k), 0
+    assert made.follow_up is not None
+    laid = replace(places(), follow_up=made.follow_up)
+    for _ in range(60):
+        many = persons(20, k, rng)
+        many.constants["years"] = rng.integers(0, 61, 20) / 10
+        many.constants["died"] = rng.integers(0, 2, 20) * 1.0
+        many = made.follow_up.cut(many)
+        counts = np.concatenate(count_persons(laid, many))
+        many.there[0] = False
+        moved = counts - np.concatenate(count_persons(laid, many))
+        assert len(counts) == made.margins.size
+        most = max(most, int((moved**2).sum()))
+        assert most <= made.margins.squared
+    assert made.margins.squared == min(k, TIMES) * 4 + 2 + 3 + 8
+    if k == 9:
+        assert most == made.margins.squared
+    assert made.told == planned(k).told + 2
+
+
+def test_who_has_one_row_moves_the_counts_by_what_is_charged() -> None:
+    """√(d + 2): one cell of each column, of the time point, and of all persons."""
+    schema = Schema(COLUMNS, "id", 1)
+    made = plan(Trajectory("visit", start="counts"), schema, 100, PrivacyRequest(1.0, 1e-5))
+    assert isinstance(made, RepeatsPlan)
+    grids = [make_grid(c) for c in COLUMNS[1:]]
+    laid, rng, most = Places([], grids, TIMES, once=True), np.random.default_rng(5), 0
+    for _ in range(20):
+        many = persons(20, 1, rng)
+        each = {n: np.repeat(x[:, None], TIMES, axis=1) for n, x in many.constants.items()}
+        many = Followed(many.there, {**many.varying, **each}, {})
+        counts = np.concatenate(count_persons(laid, many))
+        many.there[0] = False
+        moved = counts - np.concatenate(count_persons(laid, many))
+        assert len(counts) == made.margins.size
+        most = max(most, int((moved**2).sum()))
+    assert most == made.margins.squared == len(grids) + 2
 
 
 @pytest.mark.parametrize("k", [2, 9])

@@ -10,6 +10,7 @@ STUDIES = {
     "combining": "tests.studies.combining",
     "coverage": "tests.studies.coverage",
     "demos": "tests.studies.demos",
+    "ended": "tests.studies.ended",
     "forecast": "tests.studies.forecasts",
     "foreign": "tests.studies.foreign",
     "frame": "tests.studies.frame",

@@ -134,7 +134,7 @@ NAFLD_COLUMNS = (
     Column("male", "binary", varies=False),
     Column("age", "integer", 18, 100, varies=False),
 )
-_PBC_EDGES = (90, 270, 550, 1100, 1900)
+PBC_EDGES = (90, 270, 550, 1100, 1900)
 """Of days: entry, half a year, one year, two, three to five, and later."""
 
 
@@ -149,7 +149,7 @@ def real(name: str) -> tuple[Followed, Schema] | None:
     table = pd.read_csv(found[0])
     if name == "pbcseq":
         table = table.assign(female=(table["sex"] == "f") * 1.0, trt=(table["trt"] == 1) * 1.0)
-        table["visit"] = np.searchsorted(_PBC_EDGES, table["day"])
+        table["visit"] = np.searchsorted(PBC_EDGES, table["day"])
         columns = PBC_COLUMNS
     else:
         table["visit"], columns = table["year"], NAFLD_COLUMNS

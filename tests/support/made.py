@@ -96,6 +96,8 @@ def rows(
         "smoker": smoker,
         "ward": rng.integers(0, 3, count).astype(float),
         "falls": rng.poisson(np.exp(0.5 * smoker)).astype(float),
+        "years": 1.5 + 2 * smoker,
+        "died": smoker,
     }
 
 

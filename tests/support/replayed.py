@@ -36,7 +36,7 @@ from penstock.mechanisms.structured import matching
 from penstock.mechanisms.structured import run as structured
 from penstock.mechanisms.structured.outcomes import baselines, hazards, tilted
 from penstock.mechanisms.tables import fitting, moments, outcome
-from penstock.mechanisms.trajectory import dependence
+from penstock.mechanisms.trajectory import moment_match
 from penstock.privacy.noise import discrete
 from penstock.privacy.noise.sources import NoiseSource
 from penstock.privacy.request import PrivacyRequest
@@ -212,6 +212,12 @@ def seen_again(k: int) -> Schema:
     )
 
 
+def followed(k: int) -> Schema:
+    """Visits, and how long a person is followed."""
+    end = Column("years", "duration", upper=5, decimals=1, event="died", varies=False)
+    return Schema((*visits(k).columns, end, Column("died", "event", varies=False)), "patient", k)
+
+
 def trial(k: int) -> Schema:
     """A column for every role in every model."""
     return Schema(
@@ -310,11 +316,19 @@ def _paths() -> Iterator[Study]:
             yield Study(f"k-means, rate {rate}, k = {k}", means, visits(k))
         public = Trajectory("visit", start="public", coupling="exact", **small)
         yield Study(f"public start, k = {k}", public, visits(k))
+    for coupling in ("entropic", "exact"):
+        counted = Trajectory("visit", start="counts", coupling=coupling, **small)
+        yield Study(f"counts, {coupling}", counted, seen_again(1))
     again = Trajectory("visit", **small)
     yield Study("measured, k = 2", again, visits(2))
     yield Study("measured, k = 4", again, seen_again(4))
     yield Study("measured, more rows than times, k = 9", again, seen_again(9))
     yield Study("measured, little budget", again, seen_again(4), epsilon=0.5)
+    for k in (2, 9):
+        yield Study(f"until an end, k = {k}", replace(again, end="years"), followed(k))
+    known = (0.0, 0.5, 1.0, 2.0, 4.0, 5.0)
+    other = replace(again, end="years", visit_times=known)
+    yield Study("until an end on another clock", other, followed(4))
 
 
 QUESTIONS = {
@@ -545,8 +559,8 @@ COARSE = (
     (densities, "_ROUNDS", 5),
     (population, "_MATCH_ROUNDS", 3),
     (matching, "_STEPS", 2),
-    (dependence, "_POWER", 6),
-    (dependence, "_ROUNDS", 2),
+    (moment_match, "_POWER", 6),
+    (moment_match, "_ROUNDS", 2),
     (hazards, "_NEWTON_ROUNDS", 3),
     (tilted, "_NEWTON_ROUNDS", 3),
     (distribution, "_ROUNDS", 5),

@@ -45,7 +45,7 @@ from penstock.mechanisms.scoring.plan import SHARES
 from penstock.mechanisms.sliced_wasserstein import batches
 from penstock.mechanisms.structured import matching
 from penstock.mechanisms.tables import latent_noise, moments
-from penstock.mechanisms.trajectory import drift, start
+from penstock.mechanisms.trajectory import drift, follow_up, start
 from penstock.privacy.measurements import LatentNoise
 from penstock.privacy.noise import discrete
 from penstock.privacy.noise import sources as noises
@@ -334,6 +334,13 @@ TWINS: tuple[Twin, ...] = (
         lambda: particle_dynamics.attended(1.0),
         less_discrete_noise(),
         gaussian(4.0),
+        500,
+    ),
+    Twin(
+        "trajectory-margins: an end weighs three times what is charged",
+        lambda: particle_dynamics.attended(1.0),
+        replaced(follow_up, "WEIGHT", lambda real: 3 * real),
+        gaussian(2 * math.sqrt(82 / 18)),
         500,
     ),
     Twin(

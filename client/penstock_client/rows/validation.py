@@ -162,7 +162,7 @@ class _Reading:
                 complete &= known | column.nullable
                 without = counted - len(np.unique(person[known]))
                 findings += found.findings(without, counted, name in allow_empty)
-        coded = _cut_at_end(coded, self._dictionary, findings)
+        coded = _cut_at_end(coded, self._dictionary, person, findings)
         reads = {s for c in self._dictionary.names for s in self._recoding.rule(c).reads}
         unused = tuple(n for n in self._names if n not in reads | self._persons.reads)
         return Checked(
@@ -182,17 +182,25 @@ class _Reading:
 
 
 def _cut_at_end(
-    coded: dict[str, Codes], dictionary: Schema, findings: list[Finding]
+    coded: dict[str, Codes],
+    dictionary: Schema,
+    person: NDArray[np.int64],
+    findings: list[Finding],
 ) -> dict[str, Codes]:
-    """Rows as they are seen at the end of follow-up: later events have not happened yet."""
+    """Rows as they are seen at the end of follow-up: later events have not happened yet. What is
+    once a person counts once."""
     seen = end_follow_up(coded, dictionary)
     for column in dictionary.columns:
         event = column.event
         if event is None or event not in coded or column.name not in coded:
             continue
-        later = int(((coded[event] > 0) & (seen[event] == 0)).sum())
+        after = (coded[event] > 0) & (seen[event] == 0)
+        later = int(after.sum())
         if later:
-            message = f"{later} events after the follow-up; these rows are event-free at its end"
+            whose = "rows"
+            if not column.varies:
+                later, whose = len(np.unique(person[after])), "persons"
+            message = f"{later} events after the follow-up; these {whose} are event-free at its end"
             findings.append(Finding(column.name, message))
     ended = {
         c.name: np.clip(seen[c.name], *c.bounds)

@@ -19,7 +19,7 @@ Source: Kaplan & Meier 1958, JASA 53, 457–481.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -108,12 +108,14 @@ def measure_curves(
     *,
     of_copies: bool,
     fresh: float,
+    pick: Callable[[str, Coded], Coded] = lambda _, table: table,
 ) -> SiteCurves | None:
     """The curves of one site's tables; None where no question is about a duration.
 
     Args:
         of_copies: whether refit b was made from the rows of a copy; fresh: see
             :func:`penstock_server.analysis.refits.spread`.
+        pick: the rows of a table of which a duration is asked; all of them.
     """
     asked = list_curves(schema, estimands)
     if not asked:
@@ -125,8 +127,9 @@ def measure_curves(
         refits = [table for b, table in made if refit_copy(b, len(copies)) <= kept]
 
     def measure(one: CurveAsked, level: int | None) -> list[Measured]:
-        rows = [_read(schema, one, level, table) for table in copies[:kept]]
-        again = [_read(schema, one, level, table) for table in refits[:MOST_REFITS]]
+        rows = [_read(schema, one, level, pick(one.outcome, table)) for table in copies[:kept]]
+        made_again = refits[:MOST_REFITS]
+        again = [_read(schema, one, level, pick(one.outcome, table)) for table in made_again]
         found = []
         for place in range(TIMES):
             fitted, refitted = [r[place] for r in rows], [r[place] for r in again]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,11 +25,31 @@ class Picture:
     save: Callable[[Path], None]
 
 
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """A table of a report as a file of its own, for spreadsheets and scripts.
+
+    Attributes:
+        name: of the file; what: its rows are.
+        columns: of each name its kind (``categorical``, ``integer`` or ``continuous``) and meaning.
+        rows: of each column a value, or None.
+    """
+
+    name: str
+    what: str
+    columns: Mapping[str, tuple[str, str]]
+    rows: Sequence[Sequence[str | int | float | None]]
+
+
 def _nothing(*_: object) -> Json:
     return {}
 
 
 def _no_pictures(report: Json) -> Sequence[Picture]:
+    return ()
+
+
+def _no_sheets(report: Json) -> Sequence[Sheet]:
     return ()
 
 
@@ -47,7 +67,7 @@ class Section:
             The report's schema describes each key.
         show: what its template is given, from the report.
         absent: what stands for its keys in a report that was kept from before there were any.
-        draw: pictures of the report, for files of their own.
+        draw: pictures of the report, and tabulate: tables of it, for files of their own.
     """
 
     name: str
@@ -55,6 +75,7 @@ class Section:
     show: Callable[[Json], Json] = _nothing
     absent: Json = field(default_factory=dict)
     draw: Callable[[Json], Sequence[Picture]] = _no_pictures
+    tabulate: Callable[[Json], Sequence[Sheet]] = _no_sheets
 
 
 def write_epsilon(value: float | None) -> float | str | None:

@@ -13,8 +13,12 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.csv as pacsv
+
 from penstock.base.documents import Json
 from penstock.base.errors import CoordinatorError
+from penstock.base.files import replace_file
 from penstock.wire.manifest import Manifest, read_manifest
 from penstock.wire.messages import Copies, SiteState, StudyState, explain
 from penstock.wire.signatures import fingerprint
@@ -22,16 +26,19 @@ from penstock_server.analysis.refits import widen_sites
 from penstock_server.intake.uploads import read_upload
 from penstock_server.mechanisms.delivery import Upload
 from penstock_server.mechanisms.registry import kind_of
-from penstock_server.mechanisms.writing import write
+from penstock_server.mechanisms.writing import csv_safe, describe_column, write
 from penstock_server.report.composition import build_report, complete_report
+from penstock_server.report.contents import SECTIONS
 from penstock_server.report.html import render
 from penstock_server.report.inputs import ReportInputs, SiteInput, SiteRelease
+from penstock_server.report.section import Sheet
 from penstock_server.results.material import Material, gather
 from penstock_server.store.folder import table_path
 from penstock_server.store.register import SiteRow, StudyRow
 from penstock_server.studies.coordinator import Coordinator
 
 REPORT = "report.json"
+_TYPES = {"categorical": pa.string(), "integer": pa.int64(), "continuous": pa.float64()}
 
 
 def build_results(
@@ -125,7 +132,8 @@ def _describe_release(m: Manifest) -> SiteRelease:
 
 
 def pull_results(coordinator: Coordinator, prefix: str, out: Path, *, copies: Copies) -> list[Path]:
-    """Write report.html, report.json, dictionary.json, and what the study's mechanism exports.
+    """Write report.html, report.json, dictionary.json, the report's tables, and what the study's
+    mechanism exports.
 
     Raises:
         CoordinatorError: the study has not finished.
@@ -147,5 +155,27 @@ def pull_results(coordinator: Coordinator, prefix: str, out: Path, *, copies: Co
     write(files[0], render(report).encode())
     write(files[1], json.dumps(report, indent=1, allow_nan=False).encode() + b"\n")
     described = mechanism.describe(report, copies)
+    sheets = [sheet for section in SECTIONS for sheet in section.tabulate(report)]
+    if sheets:
+        described["tables"] = {sheet.name: _describe_sheet(sheet) for sheet in sheets}
+    files += [write_sheet(sheet, out) for sheet in sheets]
     write(files[2], json.dumps(described, indent=1, allow_nan=False).encode() + b"\n")
     return files + mechanism.export(partial(read_uploads, coordinator, row), out, copies)
+
+
+def _describe_sheet(sheet: Sheet) -> Json:
+    """What the data dictionary says of a table of the report."""
+    columns = [describe_column(name, *said) for name, said in sheet.columns.items()]
+    return {"rows": sheet.what, "columns": columns}
+
+
+def write_sheet(sheet: Sheet, out: Path) -> Path:
+    """A table of the report as CSV."""
+    columns = list(zip(*sheet.rows, strict=True))
+    kinds = [pa.field(name, _TYPES[kind]) for name, (kind, _) in sheet.columns.items()]
+    arrays = [pa.array(c, k.type) for c, k in zip(columns, kinds, strict=True)]
+    table = pa.Table.from_arrays(arrays, schema=pa.schema(kinds))
+    path = out / sheet.name
+    with replace_file(path) as name:
+        pacsv.write_csv(csv_safe(table), name)
+    return path

@@ -28,6 +28,7 @@ RESULT_FILES = (
     "pooled.csv",
     "refits.parquet",
     "refits.csv",
+    "transitions.csv",
     "paths.parquet",
     "paths.csv",
     "particles.parquet",

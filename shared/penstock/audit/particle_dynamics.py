@@ -17,10 +17,12 @@ from penstock.audit.releases import DELTA, repeated
 from penstock.audit.worlds import Target
 from penstock.mechanisms.copula.grids import make_grid
 from penstock.mechanisms.tables.moments import measure_moments
-from penstock.mechanisms.trajectory import dependence
+from penstock.mechanisms.trajectory import headcounts, visit_scores
 from penstock.mechanisms.trajectory import start as starts
+from penstock.mechanisms.trajectory.coordinates import Places
 from penstock.mechanisms.trajectory.drift import Rows
 from penstock.mechanisms.trajectory.dynamics import descend
+from penstock.mechanisms.trajectory.follow_up import FollowUp
 from penstock.mechanisms.trajectory.followed import Followed
 from penstock.mechanisms.trajectory.plan import Dynamics
 from penstock.mechanisms.trajectory.repeats import measure_persons
@@ -69,35 +71,41 @@ def together(scale: float) -> Target:
     def scores(person: bool, runs: int, noise: NoiseSource) -> Array:
         seen = np.array([person])
         given = (far, seen, radius, measurement, noise)
-        return repeated(lambda: float(at @ dependence.release_together(*given) @ at), runs)
+        return repeated(lambda: float(at @ visit_scores.release_together(*given) @ at), runs)
 
     worst = "every visit of a person far outside the radius"
     return Target("trajectory-persons", worst, (measurement.event,), DELTA, 3_000, scores)
 
 
 def attended(scale: float) -> Target:
-    """Counts of persons: all visits of one in cells where nobody else is."""
+    """Counts of persons: all visits of one, and the end, in cells where nobody else is."""
     most, sigma = 3, 0.5 * scale
     grids = [make_grid(Column("x", "binary"))]
     fixed = [make_grid(Column("sex", "binary", varies=False))]
-    places = dependence.Places(fixed, grids, most)
-    measurement = measure_persons(sigma, grids, fixed, most, most)
+    end = Column("years", "duration", upper=3, event="died", varies=False)
+    ending = FollowUp(end, "died", tuple(range(most)), same=True, cells=8)
+    places = Places(fixed, grids, most, ending)
+    measurement = measure_persons(sigma, grids, fixed, most, most, ending)
 
-    alone = Followed(np.ones((1, most), bool), {"x": np.ones((1, most))}, {"sex": np.ones(1)})
-    moved = np.concatenate(dependence.count_persons(places, alone))
+    def alike(count: int) -> Followed:
+        once = {"sex": 1.0, "years": 2.5, "died": 1.0}
+        constants = {name: np.full(count, value) for name, value in once.items()}
+        there = np.ones((count, most), dtype=np.bool_)
+        return Followed(there, {"x": np.ones((count, most))}, constants)
+
+    moved = np.concatenate(headcounts.count_persons(places, alike(1)))
 
     def scores(person: bool, runs: int, noise: NoiseSource) -> Array:
-        there = np.zeros((2, most), dtype=np.bool_)
-        there[0] = person
-        followed = Followed(there, {"x": np.ones((2, most))}, {"sex": np.ones(2)})
+        followed = alike(2)
+        followed.there[0], followed.there[1] = person, False
 
         def once() -> float:
-            counts = np.concatenate(dependence.count_persons(places, followed))
+            counts = np.concatenate(headcounts.count_persons(places, followed))
             return float(measurement(counts, noise) @ moved)
 
         return repeated(once, runs)
 
-    worst = "all visits of a person in cells of their own"
+    worst = "all visits of a person, and the end, in cells of their own"
     return Target("trajectory-margins", worst, (measurement.event,), DELTA, 3_000, scores)
 
 

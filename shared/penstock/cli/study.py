@@ -538,7 +538,8 @@ def pull(
 
     Synthetic tables are pooled.parquet and pooled.csv; with --refits there are refits.parquet and
     refits.csv beside them, and dictionary.json has the rule that makes intervals of your own
-    estimates from both. A mechanism may have paths and particles, too, or coefficients.csv and
+    estimates from both. Tables of transitions are in transitions.csv. A mechanism may have paths
+    and particles, too, or coefficients.csv and
     coefficients.json instead: `penstock study check` says what comes back.
     """
     if copies not in ("one", "all"):

@@ -21,7 +21,7 @@ from penstock.questions.fits.table_model import Array, Degenerate, Fit
 from penstock.questions.models.longitudinal import LongitudinalModel
 from penstock.questions.occasions import Time
 from penstock.questions.terms import find_subgroup
-from penstock.schema import Schema
+from penstock.schema import Coded, Schema
 
 Bools = NDArray[np.bool_]
 Whole = NDArray[np.int64]
@@ -43,6 +43,19 @@ class Courses:
     point: Whole
     middles: Array
     find: Callable[[Time], int]
+
+
+def keep_first(frame: Coded, courses: Courses) -> Coded:
+    """The first row of each person: what is once a person counts once. All rows where the table
+    does not say whose they are.
+
+    Args:
+        frame: column name → coded values, (N,); courses: of the same rows.
+    """
+    if courses.person is None:
+        return frame
+    _, first = np.unique(courses.person, return_index=True)
+    return {name: values[first] for name, values in frame.items()}
 
 
 def estimate_courses(

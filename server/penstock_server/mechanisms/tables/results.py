@@ -14,7 +14,7 @@ import pyarrow as pa
 from penstock.mechanisms.released import name_copy, name_refit, refits_of_copies
 from penstock.questions.estimands import Estimand
 from penstock.questions.estimation import Estimate, estimate
-from penstock.questions.persons import Courses, estimate_courses
+from penstock.questions.persons import Courses, estimate_courses, keep_first
 from penstock.schema import Coded, Schema
 from penstock.study.study import Study
 from penstock.wire.messages import Copies
@@ -81,7 +81,13 @@ class TableResults:
             doubt_estimates(schema, estimands, copies),
             measure_held(self.study, upload),
             measure_curves(
-                schema, estimands, copies, refits, of_copies=of_copies, fresh=self.fresh
+                schema,
+                estimands,
+                copies,
+                refits,
+                of_copies=of_copies,
+                fresh=self.fresh,
+                pick=partial(pick_rows, schema, self.read_courses),
             ),
             self._measure_transitions(copies, refits, of_copies=of_copies),
             check_variances(schema, estimands, copies),
@@ -143,13 +149,26 @@ def estimate_floored(
     No table of so many rows can know more: a hostile one must not buy weight.
 
     Args:
-        read_courses: what an estimand of persons over time needs.
+        read_courses: what an estimand of persons over time needs, and one of a duration that is
+            once a person.
     """
     if estimand.over_time and read_courses is not None:
         found = estimate_courses(table, schema, estimand, read_courses(table))
     else:
+        if estimand.regression.needs_event:
+            table = pick_rows(schema, read_courses, estimand.outcome, table)
         found = estimate(table, schema, estimand)
     if found.problem is not None:
         return found
     least = variance_floor(schema, estimand, len(table[estimand.outcome]))
     return replace(found, variance=max(found.variance, least))
+
+
+def pick_rows(
+    schema: Schema, read_courses: Callable[[Coded], Courses] | None, duration: str, table: Coded
+) -> Coded:
+    """The rows of which a duration is asked: where persons have several and it does not vary, the
+    first one of each, for nobody dies twice."""
+    if read_courses is None or schema[duration].varies:
+        return table
+    return keep_first(table, read_courses(table))

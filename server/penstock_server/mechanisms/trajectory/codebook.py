@@ -37,6 +37,12 @@ MEASURED_PATHS = (
     "did at the sites, as far as noise lets it be seen. No path is a person's history. Paths are "
     "complete: nobody drops out of them. Count them as persons of a model, not of the cohort."
 )
+ENDING_PATHS = (
+    "Paths are persons that a model imagines, whose visits go together as those of the same person "
+    "did at the sites, as far as noise lets it be seen. No path is a person's history. A path ends "
+    "at {}, which the model drew with it; nobody drops out of it before. Count paths as persons of "
+    "a model, not of the cohort."
+)
 MEASURED_COUPLINGS = "A particle goes on to that of the same number: they are the same person."
 COUPLINGS = (
     "Couplings say which particles of one time point the model joins to which of the next. They "
@@ -60,17 +66,22 @@ def describe_paths(study: Study, mechanism: Trajectory) -> Json:
         "paths": {
             "files": ["paths.parquet", "paths.csv"],
             "rows": f"{mechanism.paths} paths of each site, at {mechanism.path_times} evenly "
-            "spaced times, in order",
+            f"spaced times, in order{_none_after(mechanism)}",
             "columns": [
                 site,
                 describe_column(PATH, "integer", f"path within the site, 1 to {mechanism.paths}"),
                 describe_column(TIME, "continuous", exact),
             ],
-            "meaning": MEASURED_PATHS if measured else PATHS,
+            "meaning": PATHS
+            if not measured
+            else MEASURED_PATHS
+            if mechanism.end is None
+            else ENDING_PATHS.format(mechanism.end),
         },
         "particles": {
             "files": ["particles.parquet", "particles.csv"],
-            "rows": f"{count} particles at each of {points} time points, of each site",
+            "rows": f"{count} particles at each of {points} time points, of each site"
+            f"{_none_after(mechanism)}",
             "columns": [site, point, particle],
             "meaning": "Each particle stands for an equal share of the rows at its time point.",
         },
@@ -97,3 +108,7 @@ def describe_paths(study: Study, mechanism: Trajectory) -> Json:
     else:
         files["couplings"] = {"files": [], "missing": f"left out: {missing}", "meaning": COUPLINGS}
     return files
+
+
+def _none_after(mechanism: Trajectory) -> str:
+    return "" if mechanism.end is None else f"; none after its own {mechanism.end}"

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from penstock.base.files import replace_file
 from penstock.mechanisms import Trajectory
 from penstock.mechanisms.released import PARTICLES, PATHS
+from penstock.mechanisms.trajectory.follow_up import follow_up_of
 from penstock.mechanisms.trajectory.paths import couple
 from penstock.mechanisms.trajectory.time_points import times_of, unit_temperature
 from penstock.schema import Floats
@@ -22,6 +23,7 @@ from penstock.study.study import Study
 from penstock_server.mechanisms.delivery import Upload
 from penstock_server.mechanisms.writing import SITE, label_table, write_tables
 
+Bools = NDArray[np.bool_]
 Whole = NDArray[np.int64]
 PATH, TIME, POINT, PARTICLE = "_path", "_time", "_point", "_particle"
 LEAST_MASS = 1e-6
@@ -33,7 +35,8 @@ MOST_PAIRS = 20_000_000
 def write_paths(
     uploads: Iterable[Upload], study: Study, mechanism: Trajectory, out: Path
 ) -> list[Path]:
-    """``paths`` with each row's exact time; the time column itself is on the schema's grid."""
+    """``paths`` with each row's exact time; the time column itself is on the schema's grid. A path
+    has no rows after its end."""
     times = path_times(study, mechanism)
     each = pa.array(np.tile(times, mechanism.paths), pa.float64())
     number = pa.array(np.repeat(np.arange(1, mechanism.paths + 1), len(times)), pa.int32())
@@ -41,9 +44,35 @@ def write_paths(
     def tables() -> Iterator[pa.Table]:
         for upload in uploads:
             table = label_table(upload.part(PATHS), {SITE: upload.site})
-            yield table.add_column(1, PATH, number).add_column(2, TIME, each)
+            table = table.add_column(1, PATH, number).add_column(2, TIME, each)
+            yield _keep(table, _on_the_way(upload, study, mechanism))
 
     return write_tables(tables(), out, "paths")
+
+
+def _keep(table: pa.Table, kept: Bools | None) -> pa.Table:
+    return table if kept is None else table.filter(pa.array(kept))
+
+
+def _on_the_way(upload: Upload, study: Study, mechanism: Trajectory) -> Bools | None:
+    """(paths · path_times,) which rows are not after their path's end; None: no path ends."""
+    read = follow_up_of(mechanism, study.schema)
+    if read is None:
+        return None
+    times = times_of(mechanism, study.schema)
+    clock = read.clock(times, np.linspace(0.0, 1.0, mechanism.path_times))
+    ends = upload.coded(PATHS, study.schema)[read.duration.name]
+    return np.asarray(np.tile(clock, mechanism.paths) <= ends)
+
+
+def _followed(upload: Upload, study: Study, mechanism: Trajectory) -> Bools | None:
+    """(T, m) which particles' follow-up reaches their time point; None: no path ends."""
+    read = follow_up_of(mechanism, study.schema)
+    if read is None:
+        return None
+    shape = (mechanism.time_points(study.schema), mechanism.particles)
+    last = read.read(upload.coded(PARTICLES, study.schema)).point.reshape(shape)
+    return np.asarray(last >= np.arange(shape[0])[:, None])
 
 
 def path_times(study: Study, mechanism: Trajectory) -> Floats:
@@ -56,7 +85,8 @@ def path_times(study: Study, mechanism: Trajectory) -> Floats:
 def write_particles(
     uploads: Iterable[Upload], study: Study, mechanism: Trajectory, out: Path
 ) -> list[Path]:
-    """``particles``, ordered by time point, each with the numbers that the couplings name it by."""
+    """``particles``, ordered by time point, each with the numbers that the couplings name it by;
+    none after its end."""
     points, count = mechanism.time_points(study.schema), mechanism.particles
     point = pa.array(np.repeat(np.arange(1, points + 1), count), pa.int32())
     number = pa.array(np.tile(np.arange(1, count + 1), points), pa.int32())
@@ -64,7 +94,9 @@ def write_particles(
     def tables() -> Iterator[pa.Table]:
         for upload in uploads:
             table = label_table(upload.part(PARTICLES), {SITE: upload.site})
-            yield table.add_column(1, POINT, point).add_column(2, PARTICLE, number)
+            table = table.add_column(1, POINT, point).add_column(2, PARTICLE, number)
+            kept = _followed(upload, study, mechanism)
+            yield _keep(table, None if kept is None else kept.ravel())
 
     return write_tables(tables(), out, "particles")
 
@@ -114,9 +146,10 @@ def pairs(
     """Of each gap the pairs of particles that are joined, from 0, and the mass of each."""
     if mechanism.measures(study.schema):
         same = np.arange(mechanism.particles)
-        each = np.full(len(same), 1 / len(same))
-        for _ in range(mechanism.time_points(study.schema) - 1):
-            yield same, same, each
+        each, kept = np.full(len(same), 1 / len(same)), _followed(upload, study, mechanism)
+        for t in range(mechanism.time_points(study.schema) - 1):
+            on = same if kept is None else same[kept[t + 1]]
+            yield on, on, each[on]
         return
     for mass in couplings(upload, study, mechanism):
         i, j = np.nonzero(mass >= LEAST_MASS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from penstock.base.text import count_text
 from penstock.mechanisms import Trajectory
@@ -26,8 +27,27 @@ MEASURED_WARNING = (
 )
 
 
+ENDING_WARNING = (
+    "Paths are persons that a model imagines, each at all times until {} ends, as if nobody "
+    "dropped out before. What a person's visits, and their end, have in common was measured at the "
+    "sites, with noise; no path is a person's history."
+)
+
+
 class TrajectoryKind(TableKind[Trajectory]):
     """A trajectory's particles, paths and tables."""
+
+    words = replace(
+        TableKind.words,
+        size=lambda site: f"{site['copies']} × {site['rows']:,} visits",
+        rows="; visits of a copy: about as many as the site has, by a noisy count, each a row, and "
+        "not persons where a person has several",
+        counts="n counts persons of synthetic copies where something is asked of persons at a "
+        "time, between times or along them, or of a duration that is once a person; else visits. ",
+        counts_by_site="n: persons of a synthetic table, not patients, where something is asked of "
+        "persons at a time, between times or along them, or of a duration that is once a person; "
+        "else complete visits, of which there are about as many as the site has. ",
+    )
 
     def check(self, parts: Mapping[str, Coded]) -> None:
         particles, paths = (parts[name][self.used.time] for name in (PARTICLES, PATHS))
@@ -51,6 +71,13 @@ class TrajectoryKind(TableKind[Trajectory]):
                 "when, and how all of these go together, within a visit and between visits "
                 "(trajectory: measured dependence). From that it imagined persons."
             )
+        if self.used.start == "counts":
+            return (
+                "Each site counted with noise how each column is distributed at each time, and "
+                "which columns go together (trajectory: start by counts). From that it imagined "
+                "persons at each time, and joined those at neighbouring times by short ways. Who "
+                "became what is inferred by least motion: nobody was measured twice."
+            )
         return (
             "Each site moved particles, imagined persons, until those at each time point look "
             "like the cohort at that time, and those at neighbouring times are joined by short "
@@ -73,6 +100,8 @@ class TrajectoryKind(TableKind[Trajectory]):
         )
 
     def list_warnings(self) -> list[tuple[str, str]]:
+        if self.used.end is not None:
+            return [("model-paths", ENDING_WARNING.format(self.used.end))]
         return [("model-paths", MEASURED_WARNING if self.measured else PATHS_WARNING)]
 
     def list_limits(self, *, mechanism_variance: bool) -> tuple[list[str], list[str]]:
@@ -85,6 +114,8 @@ class TrajectoryKind(TableKind[Trajectory]):
             snapshots = (
                 "Regressions, and means without a time, are of tables of visits, and take each row "
                 "for a person of its own. What is asked at a time, between times or along them is "
-                "of persons: of those who were there, each counted once."
+                "of persons: of those who were there, each counted once. So is what is asked of a "
+                "duration that does not vary: each person counts once, as they were when they were "
+                "first seen."
             )
         return first, [*last, snapshots]

@@ -160,7 +160,8 @@ def explain_paths(study: Study, used: Trajectory) -> list[str]:
         "paths. Of columns with levels, marks are shares of particles, and lines shares of paths.",
         "The files paths.parquet and paths.csv hold one row for each time of each path: _site and "
         "_path say which path, _time exactly when, and then come the study's columns. Each of a "
-        f"site's {used.paths:,} paths has {used.path_times} rows, evenly spaced in time, in order.",
+        f"site's {used.paths:,} paths has {used.path_times} rows, evenly spaced in time, in order"
+        + ("." if used.end is None else f"; after its own {used.end} it has none."),
         *_explain_source(used.measures(study.schema), time),
     ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 
 from markupsafe import Markup
@@ -20,7 +21,7 @@ from penstock_server.report.draw import to_file
 from penstock_server.report.heat import HeatCell, HeatMap, heat_svg, lay_out_heat
 from penstock_server.report.inputs import ReportInputs
 from penstock_server.report.scales import share
-from penstock_server.report.section import Picture, Section
+from penstock_server.report.section import Picture, Section, Sheet
 
 
 def _write(inputs: ReportInputs, report: Json) -> Json:
@@ -133,4 +134,41 @@ def _draw(report: Json) -> list[Picture]:
     ]
 
 
-SECTION = Section("transitions", _write, _present, {"transitions": []}, _draw)
+COLUMNS = {
+    "outcome": ("categorical", "column of the study whose levels are compared"),
+    "where": ("categorical", "subgroup of persons; empty: all"),
+    "at": ("categorical", "time before"),
+    "until": ("categorical", "time after"),
+    "site": ("categorical", "site; empty: all sites together"),
+    "from_level": ("categorical", "level before"),
+    "to_level": ("categorical", "level after"),
+    "share": ("continuous", "of those at the level before, who are at the level after"),
+    "low": ("continuous", "lower end of the 95% interval; of all sites together"),
+    "high": ("continuous", "upper end of the same"),
+    "sites": ("integer", "how many sites it is of"),
+    "persons": ("integer", "at the level before, in a copy of each site; of all sites together"),
+}
+
+
+def _tabulate(report: Json) -> list[Sheet]:
+    """Every table of transitions in one file: a row for each cell of all sites, then of each."""
+    rows = [row for table in report["transitions"] for row in _list_cells(table)]
+    what = "a row for each pair of levels of each table of transitions in the report"
+    return [Sheet("transitions.csv", what, COLUMNS, rows)] if rows else []
+
+
+def _list_cells(table: Json) -> Iterator[tuple[str | int | float | None, ...]]:
+    head = (table["outcome"], table["where"] or None, table["at"], table["until"])
+    for row in table["rows"]:
+        for after, cell in zip(table["levels"], row["cells"], strict=True):
+            of_all = cell or {"estimate": None, "low": None, "high": None, "sites": 0}
+            numbers = (of_all[name] for name in ("estimate", "low", "high", "sites"))
+            yield (*head, None, row["level"], after, *numbers, row["persons"])
+    for site in table["sites"]:
+        for before, shares in zip(table["levels"], site["rows"], strict=True):
+            for after, alone in zip(table["levels"], shares, strict=True):
+                known = 0 if alone is None else 1
+                yield (*head, site["site"], before, after, alone, None, None, known, None)
+
+
+SECTION = Section("transitions", _write, _present, {"transitions": []}, _draw, _tabulate)

@@ -18,15 +18,18 @@ FILES = "pooled.parquet and pooled.csv"
 """What a pull writes of them."""
 
 
-def tables_returned(asked: Asked[S], counted: bool) -> str:
+def tables_returned(asked: Asked[S], counted: bool, *, followed: bool = False) -> str:
     """How many tables come back, and of how many rows.
 
     Args:
         counted: whether their rows are as many as were counted with noise.
+        followed: whether they hold persons with several rows each.
     """
     used, per_person = asked.settings, asked.schema.max_rows_per_person
     rows = "one row" if per_person == 1 else f"{per_person} rows"
-    if counted:
+    if followed:
+        rows = f"about as many persons as the site has, of at most {rows} each"
+    elif counted:
         rows = f"about as many rows as the site has, at most {rows} for each person of its frame"
     else:
         rows += " for each person of the site's frame"

@@ -12,6 +12,7 @@ between are kept.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,6 +63,30 @@ def count_attendance(there: Bools) -> list[Whole]:
     return [*found, there.sum(axis=0).astype(np.int64), np.array([np.count_nonzero(seen)])]
 
 
+def spans_once(present: Array) -> Array:
+    """Persons by (first, last), where everybody is at one time point."""
+    at = np.arange(len(present))
+    spans = np.zeros(cells_of(len(present)))
+    spans[pair_cell(at, at)] = present
+    return spans
+
+
+@dataclass(frozen=True, slots=True)
+class Stops:
+    """When follow-up ends, (n,): the time; whether by the event; the last time point reached."""
+
+    time: Array
+    event: Bools
+    point: Whole
+
+
+class Ending(Protocol):
+    """What says when persons' follow-up ends, and their last visit then."""
+
+    def draw(self, latents: Array) -> Stops: ...
+    def draw_last(self, stops: Stops, chances: Array) -> Whole: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Attendance:
     """As released.
@@ -69,47 +94,61 @@ class Attendance:
     Attributes:
         spans: (T, T) shares by [last, first]; visits: (T, T) shares by [width, visits - 1].
         odds: (T,), by which a visit between the first and the last is kept.
+        ending: of follow-up, which says which visit is the last; None: ``spans`` does.
     """
 
     spans: Array
     visits: Array
     odds: Array
+    ending: Ending | None = None
 
     @classmethod
     def read(
-        cls, spans: Array, visits: Array, present: Array, persons: float, most: int, uniforms: Array
+        cls,
+        spans: Array,
+        visits: Array,
+        present: Array,
+        persons: float,
+        most: int,
+        latents: Array,
+        uniforms: Array,
+        ending: Ending | None = None,
     ) -> Attendance:
         """From noisy counts.
 
         Args:
             spans, visits: cells of :func:`pair_cell`; present: (T,), at each time point.
             most: visits that a person can have.
-            uniforms: (N, T + 3), evenly spread, of persons on whom odds are fitted.
+            latents, uniforms: as of :meth:`draw`, evenly spread, of persons on whom odds are
+                fitted.
         """
         count = len(present)
         high, low = np.tril_indices(count)
         both = []
-        for counted, possible in ((spans, low <= high), (visits, low < most)):
+        once = low == high if most == 1 else low <= high
+        if most == 1:
+            visits = spans_once(np.append(persons, np.zeros(count - 1)))
+        for counted, possible in ((spans, once), (visits, low < most)):
             square = np.zeros((count, count))
-            kept = _onto_simplex(np.where(possible, counted, -np.inf), persons)
+            kept = onto_simplex(np.where(possible, counted, -np.inf), persons)
             square[high, low] = kept
             both.append(square)
-        found = cls(_smoothed(both[0]), _smoothed(both[1]), np.ones(count))
+        shares = _smoothed(both[0]), _smoothed(both[1])
         goal = np.clip(present / persons, 1e-4, 1.0)
         odds = np.ones(count)
         for _ in range(_ROUNDS):
-            there = cls(found.spans, found.visits, odds).place(uniforms[:, :3], uniforms[:, 3:])
+            there = cls(*shares, odds, ending).draw(latents, uniforms)
             odds = np.clip(odds * (goal / np.maximum(there.mean(axis=0), 1e-4)), 1e-3, 1e3)
-        return cls(found.spans, found.visits, odds)
+        return cls(*shares, odds, ending)
 
     def draw(self, latents: Array, uniforms: Array) -> Bools:
-        """(N, T) who is there; latents (N, 3) standard Gaussians, uniforms (N, T)."""
-        return self.place(ndtr(latents), uniforms)
-
-    def place(self, chances: Array, uniforms: Array) -> Bools:
-        """The same of uniforms (N, 3)."""
-        count = len(self.odds)
-        last = _invert(self.spans.sum(axis=1)[None, :], chances[:, 0])
+        """(N, T) who is there; uniforms (N, T), latents (N, 3) standard Gaussians, and behind them
+        those of the ending."""
+        count, chances = len(self.odds), ndtr(latents[:, :LATENTS])
+        if self.ending is None:
+            last = _invert(self.spans.sum(axis=1)[None, :], chances[:, 0])
+        else:
+            last = self.ending.draw_last(self.ending.draw(latents[:, LATENTS:]), chances[:, 0])
         first = _invert(self.spans[last], chances[:, 1])
         width = last - first
         visits = 1 + np.minimum(_invert(self.visits[width], chances[:, 2]), width)
@@ -125,20 +164,22 @@ class Attendance:
 
 @dataclass(frozen=True, slots=True)
 class AttendanceScores:
-    """Last and first visit and their number as numbers of mean 0 and spread 1, roughly."""
+    """Last and first visit and their number as numbers of mean 0 and spread 1, roughly.
+
+    Where follow-up ends, the last visit counts from the last time point that it reaches."""
 
     middle: Array
     spread: Array
 
     @classmethod
-    def of(cls, there: Bools) -> AttendanceScores:
+    def of(cls, there: Bools, stops: Stops | None = None) -> AttendanceScores:
         """Of imagined persons, all of whom are seen."""
-        raw = _raw_scores(there)
+        raw = _raw_scores(there, stops)
         return cls(raw.mean(axis=0), np.maximum(raw.std(axis=0), _LEAST_SPREAD))
 
-    def __call__(self, there: Bools) -> Array:
+    def __call__(self, there: Bools, stops: Stops | None = None) -> Array:
         """(n, 3)."""
-        return np.asarray((_raw_scores(there) - self.middle) / self.spread)
+        return np.asarray((_raw_scores(there, stops) - self.middle) / self.spread)
 
     @property
     def reach(self) -> float:
@@ -146,12 +187,13 @@ class AttendanceScores:
         return 3.0
 
 
-def _raw_scores(there: Bools) -> Array:
+def _raw_scores(there: Bools, stops: Stops | None) -> Array:
     first, last, visits = spans_of(there)
-    return np.column_stack([last, first, visits]).astype(np.float64)
+    late = last if stops is None else last - stops.point
+    return np.column_stack([late, first, visits]).astype(np.float64)
 
 
-def _onto_simplex(counts: Array, total: float) -> Array:
+def onto_simplex(counts: Array, total: float) -> Array:
     """The nearest counts ≥ 0 that add up to the total (Duchi et al. 2008).
 
     Of noisy counts that are cut off at 0 the sum would be too large, by noise alone.

@@ -4,8 +4,9 @@ Persons are laid out by time point (:mod:`~penstock.mechanisms.trajectory.follow
 two releases, and drawn again (:mod:`~penstock.mechanisms.trajectory.dependence`). All that leaves
 is of drawn persons: a table has the rows of as many persons as were counted with noise, each one's
 visits one after the other in time; a particle is a person at each time point; and a path is a
-person at evenly spaced times, as if there all the time. Between two time points a person's numbers
-go evenly from one to the other.
+person at evenly spaced times, as if there all the time until their follow-up ends, where the study
+says by which column it does. Between two time points a person's numbers go evenly from one to the
+other.
 
 A refit is the same procedure, with fresh noise, on the persons of a copy.
 """
@@ -25,9 +26,11 @@ from penstock.base.errors import InvalidInput, Problem
 from penstock.mechanisms.copula.grids import make_grid
 from penstock.mechanisms.parts import Part, Progress
 from penstock.mechanisms.released import PARTICLES, PATHS, name_copy, name_refit, refit_copy
-from penstock.mechanisms.trajectory.dependence import Dependence, Places, fit
+from penstock.mechanisms.trajectory.coordinates import Places
+from penstock.mechanisms.trajectory.dependence import Dependence, fit
 from penstock.mechanisms.trajectory.followed import Followed, follow
 from penstock.mechanisms.trajectory.histories import order_persons
+from penstock.mechanisms.trajectory.least_motion import walk_between
 from penstock.mechanisms.trajectory.repeats import RepeatsPlan
 from penstock.privacy.noise.sources import NoiseSource, child, permutation
 from penstock.schema import NUMBER_KINDS, Coded, Schema
@@ -41,6 +44,10 @@ _AT_ONCE = 1 << 19
 
 _SPARE, _LEAST_SPARE = 0.1, 64
 """How many persons more are drawn than the frame holds: tables of one model have one length."""
+
+
+_FEWEST, _LEAST_SPREAD = 5, 0.1
+"""Particles who are followed, of whom a mean and a spread are taken; and the least of that."""
 
 
 def draw(
@@ -73,8 +80,12 @@ def draw(
         if copy <= plan.refits:  # later ones have no refit made from them
             kept.append(persons)
         yield Part(name_copy(copy), _table(plan, schema, model, persons, noise.generator()))
-    yield _particles(plan, schema, model, noise.generator())
-    yield from _paths(plan, schema, model, noise.generator())
+    particles = _particles(plan, schema, model, noise.generator())
+    yield particles
+    if plan.coupling is None:
+        yield from _paths(plan, schema, model, noise.generator())
+    else:
+        yield from walk_between(plan, encoding, particles.columns, noise.generator())
     for refit in range(1, plan.refits + 1):
         source = child(noise)
         of = kept[refit_copy(refit, plan.copies) - 1]
@@ -89,7 +100,7 @@ def make_places(plan: RepeatsPlan, schema: Schema) -> Places:
     constants, varying = (
         [make_grid(schema[name]) for name in names] for names in (plan.constants, plan.varying)
     )
-    return Places(constants, varying, plan.times.count)
+    return Places(constants, varying, plan.times.count, plan.follow_up, plan.once)
 
 
 def lay_out(plan: RepeatsPlan, encoding: Encoding, rows: Array, present: Bools) -> Followed:
@@ -101,7 +112,11 @@ def lay_out(plan: RepeatsPlan, encoding: Encoding, rows: Array, present: Bools) 
         for name, values in encoding.decode(safe.reshape(n * k, d)).items()
     }
     bins = plan.times.bins(coded[plan.times.column.name])
-    return follow(coded, present, bins, plan.times.count, plan.varying, plan.constants)
+    once, read = plan.constants, plan.follow_up
+    if read is not None:
+        once = (*once, read.duration.name, read.event)
+    followed = follow(coded, present, bins, plan.times.count, plan.varying, once)
+    return followed if read is None else read.cut(followed)
 
 
 def _draw_persons(plan: RepeatsPlan, model: Dependence, rng: np.random.Generator) -> Followed:
@@ -154,8 +169,15 @@ def _table(
     who, when = who[chosen][order], when[chosen][order]
     found = {name: values[who, when] for name, values in persons.varying.items()}
     found |= {name: values[who] for name, values in persons.constants.items()}
-    found[plan.times.column.name] = plan.times.within(when.astype(np.int64), rng)
+    ends = _find_ends(plan, found)
+    found[plan.times.column.name] = plan.times.within(when.astype(np.int64), rng, ends)
     return _snapped(schema, found)
+
+
+def _find_ends(plan: RepeatsPlan, columns: Mapping[str, Array]) -> Array | None:
+    """When follow-up ends, where visits are on its clock."""
+    read = plan.follow_up
+    return columns[read.duration.name] if read is not None and read.same else None
 
 
 def _snapped(schema: Schema, found: Mapping[str, Array]) -> Coded:
@@ -185,11 +207,13 @@ def _particles(
     points = sobol.random_base2(math.ceil(math.log2(plan.particles)))[: plan.particles]
     joined = model.join(ndtri(np.clip(points, 1e-9, 1 - 1e-9)))
     fixed = model.draw_fixed(joined)
-    each = [
+    last = None if plan.follow_up is None else plan.follow_up.read(fixed).point
+    each = []
+    for t in range(plan.times.count):
         # Ranks of all alike: what is seen at a time point is those who are there.
-        fixed | model.draw_at(joined, t)
-        for t in range(plan.times.count)
-    ]
+        followed = np.ones(len(joined), dtype=np.bool_) if last is None else last >= t
+        seen = model.draw_at(_standardised(joined, followed), t)
+        each.append(fixed | {name: np.where(followed, x, np.nan) for name, x in seen.items()})
     found = {name: np.concatenate([one[name] for one in each]) for name in each[0]}
     times = plan.times.at(plan.times.positions)
     found[plan.times.column.name] = np.repeat(times, plan.particles)
@@ -213,6 +237,7 @@ def _paths(
         flat = {name: values.ravel() for name, values in found.items()}
         fixed = model.draw_fixed(joined)
         flat |= {name: np.repeat(values, plan.path_times) for name, values in fixed.items()}
+        _end_paths(plan, flat)
         flat[plan.times.column.name] = np.tile(times, few)
         yield Part(PATHS, _snapped(schema, flat))
 
@@ -236,6 +261,26 @@ def _between(
         known = ~np.isnan(line) & ~np.isnan(values)
         found[name] = np.where(known, line, values) if even else values
     return found
+
+
+def _end_paths(plan: RepeatsPlan, flat: dict[str, Array]) -> None:
+    """Nothing is known of what varies after a path's end. The rows stay: their number is public."""
+    read = plan.follow_up
+    if read is None:
+        return
+    clock = read.clock(plan.times, np.linspace(0.0, 1.0, plan.path_times))
+    ends = flat[read.duration.name]
+    gone = np.tile(clock, len(ends) // plan.path_times) > ends
+    for name in plan.varying:
+        flat[name] = np.where(gone, np.nan, flat[name])
+
+
+def _standardised(joined: Array, followed: Bools) -> Array:
+    """Numbers of mean 0 and spread 1 among those who are followed; where all are, as they are."""
+    if followed.all() or np.count_nonzero(followed) < _FEWEST:
+        return joined
+    few = joined[followed]
+    return np.asarray((joined - few.mean(axis=0)) / np.maximum(few.std(axis=0), _LEAST_SPREAD))
 
 
 def _tell(progress: Progress | None, plan: RepeatsPlan, fits: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from penstock.base.checks import nearest, shown
 from penstock.base.errors import InvalidInput, Problem
@@ -17,7 +18,9 @@ POINTS = 10
 
 
 def draft_settings(schema: Schema, time: str | None) -> Trajectory:
-    """Default settings, along a column of times.
+    """Default settings, along a column of times: a start by counts where everybody has one row and
+    there are few enough numbers; paths end with a duration that is once a person
+    and counts as the times do, if there is one alone.
 
     Args:
         time: if not given, the only column that can be one (ordered or integer, never missing) and
@@ -42,7 +45,17 @@ def draft_settings(schema: Schema, time: str | None) -> Trajectory:
         remedy = nearest(time, schema.names)
         problem = Problem("time", "is not a column", value=shown(time), remedy=remedy)
         raise InvalidInput("mechanism", [problem])
-    return Trajectory(time=time, points=_points(schema[time]))
+    found = Trajectory(time=time, points=_points(schema[time]))
+    counted = replace(found, start="counts")
+    if not counted.problems(schema, ()):
+        return counted
+    ending = [
+        replace(found, end=column.name)
+        for column in schema.columns
+        if column.kind == "duration" and not column.varies
+    ]
+    sound = [each for each in ending if not each.problems(schema, ())]
+    return sound[0] if len(sound) == 1 else found
 
 
 def _points(column: Column) -> int | None:

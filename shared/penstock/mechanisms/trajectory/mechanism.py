@@ -37,13 +37,15 @@ _NOTES = {
     "paths": "sampled through the particles: a model's draws, not persons' histories",
     "path_times": "evenly spaced times of each path",
     "coupling": "entropic | exact",
-    "start": "gaussian | k-means | public",
+    "start": "counts | gaussian | k-means | public; counts: where everybody has one row",
     "modes": "k-means: clusters at each time point",
     "start_share": "of the budget, for the start",
     "steps": "of the particles",
     "rate": "share of persons in a step",
     "temperature": "how rough paths are",
     "dependence": "measured | inferred; measured where persons may have several rows",
+    "end": "the duration, once a person, with which paths and visits end",
+    "visit_times": "when visits of each time point begin, as that duration counts",
 }
 
 
@@ -61,7 +63,7 @@ class _Mechanism(Mechanism[Trajectory, "Plan | RepeatsPlan"]):
 
         given = (asked.settings, asked.schema, persons, asked.privacy)
         require_sound(*given)
-        if asked.settings.measures(asked.schema):
+        if asked.settings.start == "counts" or asked.settings.measures(asked.schema):
             return plan_repeats(*given)
         return plan(asked.settings, asked.schema, persons, asked.privacy)
 
@@ -139,12 +141,24 @@ class _Mechanism(Mechanism[Trajectory, "Plan | RepeatsPlan"]):
         else:
             how = "  paths are inferred by least motion through snapshots, not persons' histories"
         return [
-            tables_returned(asked, self.counts_rows(asked)),
+            tables_returned(asked, self.counts_rows(asked), followed=used.measures(asked.schema)),
             f"  {used.particles} particles at each of {points} time points of {used.time}, and "
             f"{used.paths} paths at {used.path_times} times",
             how,
+            *_tell_ends(asked),
             f"pull writes {FILES}, paths, particles and couplings",
         ]
+
+
+def _tell_ends(asked: Asked[Trajectory]) -> list[str]:
+    """Where paths end, or that they do not where follow-up may."""
+    used, schema = asked.settings, asked.schema
+    if used.end is not None:
+        return [f"  paths and visits end with {used.end}"]
+    once = [c.name for c in schema.columns if c.kind == "duration" and not c.varies]
+    if not once or not used.measures(schema):
+        return []
+    return [f"  paths and visits do not end with {once[0]}: set end = {once[0]!r} if they are to"]
 
 
 TRAJECTORY = _Mechanism()

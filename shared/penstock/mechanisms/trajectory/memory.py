@@ -52,9 +52,11 @@ def _dynamics(plan: Plan) -> int:
 
 
 def repeats_memory(plan: RepeatsPlan, schema: Schema, dictionary: Schema, threads: int) -> Memory:
-    """The same where dependence is measured: without torch."""
+    """The same where dependence is measured: without torch, but for couplings of a start by
+    counts."""
     d, count, told = Encoding(schema).d, plan.times.count, plan.told
     columns = len(plan.varying) * count + len(plan.constants) + count
+    columns += 0 if plan.follow_up is None else 2
     drawn = NUMBER * (11 * plan.persons // 10 + 64) * columns
     # Scores of rows, floats and whole numbers, and of imagined persons; moments with exact noise.
     scores = NUMBER * 6 * (plan.persons + _IMAGINED) * (told + count)
@@ -62,8 +64,12 @@ def repeats_memory(plan: RepeatsPlan, schema: Schema, dictionary: Schema, thread
     laid = NUMBER * 3 * plan.persons * columns
     paths = NUMBER * 8 * max(_DRAWN, plan.path_times * len(schema.columns), told)
     kept = min(plan.copies, plan.refits) + 2
+    if plan.coupling is not None:
+        joined, m = plan.times.count, plan.particles
+        paths += NUMBER * 14 * (joined - 1) * m * m + NUMBER * 12 * joined * m * d
+    program = PROGRAM + (TORCH if plan.coupling == "entropic" else 0)
     return Memory(
-        program=PROGRAM + threads_memory(threads),
+        program=program + threads_memory(threads),
         rows=rows_memory(plan, schema, dictionary, d),
         released=tables_memory(plan, schema, d) + paths,
         work=laid + scores + moments + kept * drawn,

@@ -7,14 +7,18 @@ who is there when. Pure and public, as :mod:`penstock.mechanisms.trajectory.plan
 measurement  what is released                                             event
 ===========  ===========================================================  =================
 margins      counts: of each column's cells at each time point, of what   DiscreteGaussian
-             does not vary, and of who is there when
+             does not vary, of who is there when, and, where it ends a
+             path, of when and how follow-up ends
 moments      second moments of a person's whole clipped vector of scores  DiscreteGaussian
 ===========  ===========================================================  =================
 
 Sensitivities (zero-out of one person, public n). A person is at v ≤ K = min(k, T) time points, in
 one cell of d columns and of who is there at each of them, in one of c columns that do not vary, and
 in one each of first and last, of how many visits, and of all persons: √(K(d + 1) + c + 3) in L2,
-attained. Moments: R², of one vector a person, however many rows it is made of.
+attained. Where follow-up ends, it counts as 2 in one cell of its time and event, and in one of its
+last time point, the last visit and the event: √(K(d + 1) + c + 3 + 2·2²). Where everybody has one
+row (a start by ``counts``) nothing is to be counted of first, last and how many: √(d + 2).
+Moments: R², of one vector a person, however many rows it is made of.
 """
 
 from __future__ import annotations
@@ -24,10 +28,12 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from penstock.mechanisms.copula.grids import Grid, make_grid
+from penstock.mechanisms.tables.margins import time_cells
 from penstock.mechanisms.tables.moments import measure_moments
 from penstock.mechanisms.trajectory.attendance import LATENTS, cells_of
+from penstock.mechanisms.trajectory.follow_up import ENDS, WEIGHT, FollowUp, follow_up_of
 from penstock.mechanisms.trajectory.settings import Trajectory
-from penstock.mechanisms.trajectory.time_points import Times, times_of
+from penstock.mechanisms.trajectory.time_points import Times, times_of, unit_temperature
 from penstock.privacy.accounting.accountant import epsilon
 from penstock.privacy.calibration import Accountant, smallest_scale
 from penstock.privacy.events import Event
@@ -57,6 +63,9 @@ class RepeatsPlan:
         copies, refits, particles, paths, path_times: as in the study's settings.
         times: the time points; varying, constants: names of the columns.
         radius: R, to which a person's vector (scores, 1) is clipped; told: its scores.
+        follow_up: what ends a path, if anything does.
+        coupling: where everybody has one row, how particles are joined to those of the next time
+            point; temperature: τ of paths through them, in the unit space.
         epsilon: of the events at the requested δ.
     """
 
@@ -74,12 +83,20 @@ class RepeatsPlan:
     moments: WholeSum
     radius: float
     told: int
+    follow_up: FollowUp | None = None
+    coupling: str | None = None
+    temperature: float = 0.0
     epsilon: float = math.inf
 
     @property
     def guarantee(self) -> str:
         """There is no other."""
         return "formal"
+
+    @property
+    def once(self) -> bool:
+        """Everybody has one row: no two time points are of the same persons."""
+        return self.rows == 1
 
     @property
     def visits(self) -> int:
@@ -109,9 +126,15 @@ def plan_repeats(
     varying, constants = list_grids(mechanism, schema)
     most, count = min(schema.max_rows_per_person, times.count), times.count
     told = LATENTS + _latents(constants) + count * _latents(varying)
+    told += 0 if mechanism.end is None else ENDS
 
     def made(scale: float) -> RepeatsPlan:
-        radius = math.sqrt(1 + SCORES * ROOM)
+        radius, sigma = math.sqrt(1 + SCORES * ROOM), scale / math.sqrt(MARGINS)
+        # In how many cells times are counted has no part in what a person moves.
+        asked = (sigma, varying, constants, count, most)
+        noise = measure_persons(*asked, follow_up_of(mechanism, schema)).sd
+        cells = time_cells(persons, noise / WEIGHT)
+        follow_up = follow_up_of(mechanism, schema, cells)
         return RepeatsPlan(
             persons=persons,
             rows=schema.max_rows_per_person,
@@ -123,10 +146,13 @@ def plan_repeats(
             times=times,
             varying=tuple(grid.column.name for grid in varying),
             constants=tuple(grid.column.name for grid in constants),
-            margins=measure_persons(scale / math.sqrt(MARGINS), varying, constants, count, most),
+            margins=measure_persons(*asked, follow_up),
             moments=measure_moments(scale / math.sqrt(1 - MARGINS), radius, told, 1),
             radius=radius,
             told=told,
+            follow_up=follow_up,
+            coupling=mechanism.coupling if most == 1 else None,
+            temperature=unit_temperature(mechanism),
         )
 
     scale = smallest_scale(
@@ -137,18 +163,31 @@ def plan_repeats(
 
 
 def list_grids(mechanism: Trajectory, schema: Schema) -> tuple[list[Grid], list[Grid]]:
-    """The cells of columns that vary, and of those that do not; all but the time."""
-    columns = [c for c in schema.columns if c.name != mechanism.time]
-    varying = [make_grid(c) for c in columns if c.varies]
-    return varying, [make_grid(c) for c in columns if not c.varies]
+    """The cells of columns that vary, and of those that do not; all but the time, and what ends a
+    path."""
+    apart = {mechanism.time}
+    if mechanism.end is not None:
+        apart |= {mechanism.end, str(schema[mechanism.end].event)}
+    columns = [c for c in schema.columns if c.name not in apart]
+    # Where everybody has one row, other persons are seen at each time, and nothing stays the same.
+    each = schema.max_rows_per_person == 1
+    varying = [make_grid(c) for c in columns if c.varies or each]
+    return varying, [make_grid(c) for c in columns if not (c.varies or each)]
 
 
 def measure_persons(
-    sigma: float, varying: list[Grid], constants: list[Grid], count: int, most: int
+    sigma: float,
+    varying: list[Grid],
+    constants: list[Grid],
+    count: int,
+    most: int,
+    follow_up: FollowUp | None = None,
 ) -> WholeSum:
     """All counts of persons at ``count`` time points, who are at ``most`` of them: the module's
     docstring has the sensitivity."""
-    squared = most * (len(varying) + 1) + len(constants) + 3
+    ends = follow_up.sizes if follow_up is not None else ()
+    attended = 3 if most > 1 else 1
+    squared = most * (len(varying) + 1) + len(constants) + attended + WEIGHT**2 * len(ends)
     cells = sum(grid.count for grid in constants) + count * sum(grid.count for grid in varying)
     return WholeSum(
         label="margins",
@@ -156,7 +195,7 @@ def measure_persons(
         sensitivity=math.sqrt(squared) * (1 + 1e-12),
         squared=Fraction(squared),
         unit=1.0,
-        size=cells + 2 * cells_of(count) + count + 1,
+        size=cells + 2 * cells_of(count) * (most > 1) + count + 1 + sum(ends),
     )
 
 

@@ -35,6 +35,7 @@ from penstock.mechanisms.trajectory.dynamics import descend
 from penstock.mechanisms.trajectory.paths import couple, sample_paths
 from penstock.mechanisms.trajectory.plan import Plan
 from penstock.mechanisms.trajectory.start import Marginals, released
+from penstock.mechanisms.trajectory.unit_space import from_unit, hold_constants, to_unit
 from penstock.privacy.noise.sources import NoiseSource, child, permutation
 from penstock.schema.encoding import Encoding
 
@@ -189,9 +190,7 @@ def unit_rows(
     there = present & np.isfinite(rows).all(axis=2)
     safe = np.where(there[..., None], rows, 0.0)
     times = encoding.decode(safe.reshape(n * k, -1))[plan.times.column.name]
-    at = list(plan.space)
-    low, high = encoding.low[at], encoding.high[at]
-    z = (np.clip(safe[..., at], low, high) - (low + high) / 2) / 2
+    z = to_unit(encoding, plan.space, safe)
     return np.where(there[..., None], z, 0.0), plan.times.bins(times).reshape(n, k), there
 
 
@@ -286,7 +285,9 @@ def table(plan: Plan, encoding: Encoding, model: Model, noise: NoiseSource) -> d
     if len(skipped):
         z[skipped] = _between(plan, model, bins[skipped], rng)
     order = permutation(most, noise)
-    return _decoded(plan, encoding, z[order], plan.times.within(bins[order], rng))
+    return from_unit(
+        encoding, plan.space, z[order], plan.times.column, plan.times.within(bins[order], rng)
+    )
 
 
 def _bins(shares: Array, size: int, rng: np.random.Generator) -> Whole:
@@ -340,21 +341,12 @@ def _walk(plan: Plan, model: Model, times: Array, paths: int, rng: np.random.Gen
     )
 
 
-def _decoded(plan: Plan, encoding: Encoding, z: Array, times: Array) -> dict[str, Array]:
-    """Coded columns of points of the unit space at given values of the time column."""
-    at = list(plan.space)
-    low, high = encoding.low[at], encoding.high[at]
-    encoded = np.zeros((len(z), encoding.d))
-    encoded[:, at] = 2 * z + (low + high) / 2
-    coded = dict(encoding.decode(encoded))
-    coded[plan.times.column.name] = times
-    return coded
-
-
 def _particles(plan: Plan, encoding: Encoding, model: Model) -> Part:
     count, m, d = model.particles.shape
     times = np.repeat(plan.times.at(plan.times.positions), m)
-    columns = _decoded(plan, encoding, model.particles.reshape(count * m, d), times)
+    columns = from_unit(
+        encoding, plan.space, model.particles.reshape(count * m, d), plan.times.column, times
+    )
     return Part(PARTICLES, columns)
 
 
@@ -369,19 +361,14 @@ def _paths(plan: Plan, encoding: Encoding, model: Model, noise: NoiseSource) -> 
         few = max(1, _DECODED_AT_ONCE // (plan.path_times * len(plan.space)))
         for at in range(0, size, few):
             part = z[at : at + few]
-            columns = _decoded(
-                plan, encoding, part.reshape(-1, len(plan.space)), np.tile(times, len(part))
+            columns = from_unit(
+                encoding,
+                plan.space,
+                part.reshape(-1, len(plan.space)),
+                plan.times.column,
+                np.tile(times, len(part)),
             )
-            yield Part(PATHS, _hold_constants(plan, encoding, columns))
-
-
-def _hold_constants(plan: Plan, encoding: Encoding, columns: dict[str, Array]) -> dict[str, Array]:
-    """Columns of whole paths: what does not vary is all along a path as it is where it begins."""
-    for column in encoding.schema.columns:
-        if not column.varies:
-            first = columns[column.name][:: plan.path_times]
-            columns[column.name] = np.repeat(first, plan.path_times)
-    return columns
+            yield Part(PATHS, hold_constants(encoding, columns, plan.path_times))
 
 
 def _rows_of(

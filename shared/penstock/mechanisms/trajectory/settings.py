@@ -8,12 +8,13 @@ from typing import ClassVar
 
 from penstock.base.checks import Checks, nearest, shown
 from penstock.base.errors import Problem
+from penstock.mechanisms.trajectory.asked_end import check_end
 from penstock.mechanisms.trajectory.asked_times import check_over_time
 from penstock.mechanisms.trajectory.time_points import times_of
 from penstock.questions.estimands import Estimand
-from penstock.schema import Column, Schema
+from penstock.schema import LARGEST, Column, Schema
 
-STARTS = ("gaussian", "k-means", "public")
+STARTS = ("gaussian", "k-means", "public", "counts")
 COUPLINGS = ("entropic", "exact")
 DEPENDENCES = ("measured", "inferred")
 TIME_KINDS = ("ordered", "integer", "continuous", "duration")
@@ -51,7 +52,10 @@ class Trajectory:
         path_times: at how many evenly spaced times, 2 to 1000.
         coupling: ``entropic`` or ``exact`` optimal transport between neighbouring time points.
         start: ``gaussian``: private means and covariances; ``k-means``: private clusters;
-            ``public``: a fixed cloud around the middle of the bounds, without budget.
+            ``public``: a fixed cloud around the middle of the bounds, without budget;
+            ``counts``: private counts of each column at each time, and moments, as where dependence
+            is measured, with the whole budget: tables are drawn from them, and particles, which do
+            not move. Of persons with one row each.
         modes: clusters of a ``k-means`` start at each time point, 2 to 100.
         start_share: share of the budget that the start is given, between 0 and 1.
         steps, rate: of the dynamics, and the Poisson sampling rate of each.
@@ -61,6 +65,10 @@ class Trajectory:
             and nothing that is set is of particles alone (a start, or a subsample), unless there
             are more than :data:`MOST_MEASURED` numbers of a person; else inferred. Particles'
             settings (coupling to temperature) say nothing where it is measured.
+        end: the duration, of a person, with whose end paths and visits end; where dependence is
+            measured. None: none does.
+        visit_times: when the visits of each time point begin, in units of ``end``, from 0. None:
+            the column of time has these units itself, and begins at 0 or before.
 
     Raises:
         InvalidInput: with every problem.
@@ -83,6 +91,8 @@ class Trajectory:
     rate: float = 0.2
     temperature: float = 0.02
     dependence: str | None = field(default=None, metadata={"later": True})
+    end: str | None = field(default=None, metadata={"later": True})
+    visit_times: tuple[float, ...] | None = field(default=None, metadata={"later": True})
 
     def __post_init__(self) -> None:
         check = Checks("mechanism")
@@ -108,6 +118,10 @@ class Trajectory:
                 value=shown(self.modes),
                 remedy="Set start = 'k-means' and modes to at least 2, or neither",
             )
+        if self.end is not None:
+            check.pattern("end", self.end)
+        if self.visit_times is not None:
+            _check_visit_times(check, self)
         check.whole("steps", self.steps, 1, 10_000)
         share = check.number("start_share", self.start_share, "0 < share < 1", above=0, below=1)
         rate = check.number("rate", self.rate, "above 0, at most 1", above=0, most=1)
@@ -141,6 +155,10 @@ class Trajectory:
             return check.problems
         if self.dependence == "measured":
             self._check_measured(check, schema, points)
+        if self.start == "counts":
+            self._check_counts(check, schema, points)
+        if not check.problems:
+            check_end(check, self, schema, measured=self.measures(schema))
         if self.subsample is not None and self.subsample > points:
             check.add(
                 "subsample",
@@ -198,14 +216,17 @@ class Trajectory:
         if not any(c.varies for c in others):
             check.add("dependence", "is that of columns that vary, and there is none")
         size = sum(_numbers(c) * (points if c.varies else 1) for c in others)
-        if size > MOST_MEASURED:
-            check.add(
-                "dependence",
-                "would be that of too many numbers: columns that vary, times time points",
-                value=str(size),
-                bound=f"at most {MOST_MEASURED}",
-                remedy="Set points lower, or leave columns out",
-            )
+        _check_size(check, "dependence", size)
+
+    def _check_counts(self, check: Checks, schema: Schema, points: int) -> None:
+        """What keeps a start from being counted."""
+        if schema.max_rows_per_person > 1:
+            remedy = "Remove start: what a person's rows have in common is measured then"
+            check.add("start", "by counts is of persons with one row each", remedy=remedy)
+        if self.subsample is not None:
+            check.add("subsample", "has no meaning for a start by counts", remedy="Remove it")
+        size = sum(_numbers(c) * points for c in schema.columns if c.name != self.time)
+        _check_size(check, "start", size)
 
     def time_points(self, schema: Schema) -> int:
         """How many time points have particles, in a study without problems.
@@ -250,6 +271,26 @@ class Trajectory:
             )
             return None
         return values
+
+
+def _check_size(check: Checks, where: str, size: int) -> None:
+    if size > MOST_MEASURED:
+        check.add(
+            where,
+            "would be that of too many numbers: columns that vary, times time points",
+            value=str(size),
+            bound=f"at most {MOST_MEASURED}",
+            remedy="Set points lower, or leave columns out",
+        )
+
+
+def _check_visit_times(check: Checks, mechanism: Trajectory) -> None:
+    given = check.sequence("visit_times", mechanism.visit_times, 2, MOST_POINTS)
+    kept = [
+        check.number("visit_times", time, "numbers from 0", least=0, most=LARGEST)
+        for time in given or ()
+    ]
+    check.keep(mechanism, visit_times=tuple(time for time in kept if time is not None))
 
 
 def _numbers(column: Column) -> int:

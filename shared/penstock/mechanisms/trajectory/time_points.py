@@ -48,12 +48,35 @@ class Times:
         """Values of the column at shares of the way, snapped to the schema."""
         return self._snap(self.first + self.width * (0.5 + positions * (self.count - 1)))
 
-    def within(self, bins: Whole, rng: np.random.Generator) -> Array:
-        """A value of the column in each bin, uniform but for the column's own grid."""
-        drawn = self._snap(self.first + self.width * (bins + rng.random(bins.shape)))
+    def starts(self) -> Array:
+        """(T,) the least value of the column in each bin."""
+        edges = np.asarray(self.first + self.width * np.arange(self.count), dtype=np.float64)
+        if self.column.grid is None:
+            return edges
+        step = 10.0 ** -(self.column.decimals or 0)
+        nearest = self._snap(edges)
+        # An edge halfway between two values may be rounded down, into the bin before.
+        return self._snap(
+            np.where(self.bins(nearest) < np.arange(self.count), nearest + step, nearest)
+        )
+
+    def within(self, bins: Whole, rng: np.random.Generator, before: Array | None = None) -> Array:
+        """A value of the column in each bin, uniform but for the column's own grid.
+
+        Args:
+            before: what no value is to exceed, at least the bin's least value.
+        """
+        low, share = self.first + self.width * bins, rng.random(bins.shape)
+        width = self.width if before is None else np.clip(before - low, 0.0, self.width)
+        drawn = self._snap(low + width * share)
         middle = self._snap(self.first + self.width * (bins + 0.5))
+        if before is not None:
+            middle = np.where(middle > before, self.starts()[bins], middle)
         # Rounding to the grid may cross an edge; the bin's middle does not.
-        return np.where(self.bins(drawn) == bins, drawn, middle)
+        inside = self.bins(drawn) == bins
+        if before is not None:
+            inside &= drawn <= before
+        return np.where(inside, drawn, middle)
 
     def _snap(self, values: NDArray[np.floating[Any]]) -> Array:
         """Snapped; between two levels, to the nearer one."""

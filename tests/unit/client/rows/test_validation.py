@@ -475,6 +475,18 @@ def test_events_after_the_follow_up_are_event_free_at_its_end():
     assert not checked.fatal
 
 
+def test_events_after_the_follow_up_are_counted_once_a_person():
+    """Both rows of a person say the same; of a duration that varies each row is one."""
+    for varies, many, whose in ((False, N // 2, "persons"), (True, N, "rows")):
+        time = Column("time", "duration", upper=5, event="died", varies=varies)
+        schema = Schema((time, Column("died", "event", varies=varies)), "pid", 2)
+        ids = [str(i // 2) for i in range(N)]
+        cells = {"pid": ids, "time": ["7"] * N, "died": ["1"] * N}
+        frame = pd.DataFrame(cells, index=pd.RangeIndex(2, N + 2, name="line"), dtype=object)
+        said = [str(f) for f in check(frame, schema).findings]
+        assert any(f"{many} events after the follow-up; these {whose}" in text for text in said)
+
+
 def test_persons_whose_rows_differ_in_what_does_not_vary_are_counted():
     sex = Column("sex", "binary", varies=False)
     schema = Schema((VISITS, sex), "pid", 2)

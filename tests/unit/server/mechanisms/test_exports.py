@@ -6,6 +6,7 @@ import csv
 import json
 import math
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,11 +18,14 @@ from tests.support import made
 from tests.support.carried_out import shape_of
 from tests.support.made import PERSONS, SCHEMA, TRAJECTORY
 
-from penstock.mechanisms import Gibbs
+from penstock.mechanisms import Gibbs, Trajectory
 from penstock.mechanisms.gibbs.settings import answer_terms
 from penstock.mechanisms.labelled import COPY, join_parts
 from penstock.mechanisms.parts import Part
 from penstock.mechanisms.released import ANSWER, name_copy
+from penstock.mechanisms.trajectory.histories import read_courses
+from penstock.questions.estimands import Estimand
+from penstock.schema import Column, Schema
 from penstock_server.analysis.floor import variance_floor
 from penstock_server.mechanisms import writing
 from penstock_server.mechanisms.answered import read_answer
@@ -30,6 +34,7 @@ from penstock_server.mechanisms.registry import kind_of
 from penstock_server.mechanisms.scoring.exports import write_answers as write_all
 from penstock_server.mechanisms.tables.codebook import combining
 from penstock_server.mechanisms.tables.exports import write_pooled
+from penstock_server.mechanisms.tables.results import estimate_floored
 from penstock_server.mechanisms.trajectory import exports
 from penstock_server.mechanisms.trajectory.codebook import SNAPSHOTS
 
@@ -236,3 +241,59 @@ def test_estimates_come_from_copies(name: str, tmp_path: Path) -> None:
         abs=1,
     )
     assert all(math.isfinite(e.variance) for e in found.values())
+
+
+ENDED = made.study(
+    Trajectory("visit", copies=2, refits=1, particles=6, paths=5, path_times=9, end="years"),
+    schema=Schema(
+        (
+            *SCHEMA.columns,
+            Column("years", "duration", upper=5, event="died", unit="years", varies=False),
+            Column("died", "event", varies=False),
+        ),
+        "patient",
+        2,
+    ),
+    estimands=(Estimand("hazard", "cox", "years", "sbp"), Estimand("mean", "mean", "sbp")),
+)
+
+
+def test_nothing_of_paths_and_particles_is_written_after_an_end(tmp_path: Path) -> None:
+    """Ends are at 1.5 and 3.5 years, and particles at 0, 1, 2, 3 and 4."""
+    uploads, how = made.uploads(ENDED, tmp_path), ENDED.mechanism
+    assert isinstance(how, Trajectory)
+    [paths, _] = exports.write_paths(uploads, ENDED, how, tmp_path)
+    [particles, _] = exports.write_particles(uploads, ENDED, how, tmp_path)
+    [couplings] = exports.write_couplings(uploads, ENDED, how, tmp_path)
+    for path, rows in ((paths, 5 * 9), (particles, 6 * 5)):
+        table = pq.read_table(path).to_pandas()
+        assert (table["visit"] <= table["years"]).all()
+        assert {1.5, 3.5} == set(table["years"])
+        assert 0.3 * 3 * rows < len(table) < 0.9 * 3 * rows
+    gone = pq.read_table(particles).to_pandas().set_index(["_site", "_point", "_particle"]).index
+    joined = pq.read_table(couplings).to_pandas()
+    later = zip(joined["_site"], joined["_point"] + 1, joined["next_particle"], strict=True)
+    assert set(later) <= set(gone)
+    said = kind_of(ENDED).load_results().describe(REPORT, "one")["trajectory"]
+    assert "years" in said["paths"]["meaning"]
+    assert said["paths"]["rows"].endswith("none after its own years")
+
+
+def test_a_duration_that_does_not_vary_counts_each_person_once() -> None:
+    """As their first row has it; a mean of visits counts every row."""
+    table = {n: x for n, x in made.rows(np.random.default_rng(0), 400).items()}
+    table["visit"] = np.tile([1.0, 3.0], 200)
+    table["years"] = np.repeat(np.random.default_rng(1).exponential(2, 200).clip(0.1, 5), 2)
+    table["died"] = np.repeat((np.arange(200) % 3 > 0) * 1.0, 2)
+    how, schema = ENDED.mechanism, ENDED.schema
+    assert isinstance(how, Trajectory)
+    read = partial(read_courses, how, schema)
+    hazard, mean = ENDED.estimands
+    first = {name: values[::2] for name, values in table.items()}
+    found = estimate_floored(schema, hazard, table, read_courses=read)
+    assert found == estimate_floored(schema, hazard, first)
+    assert found.n == 200
+    assert estimate_floored(schema, mean, table, read_courses=read).n == 400
+    varying = replace(schema["years"], varies=True), replace(schema["died"], varies=True)
+    each = Schema((*SCHEMA.columns, *varying), "patient", 2)
+    assert estimate_floored(each, hazard, table, read_courses=read).n == 400

@@ -37,6 +37,7 @@ from penstock_server.report.composition import (
 )
 from penstock_server.report.heat import HeatCell, HeatMap, describe_heat, heat_svg
 from penstock_server.report.html import render
+from penstock_server.report.section import Sheet
 from penstock_server.report.sections.estimands import plot_of
 from penstock_server.report.sections.transitions import SECTION, title_of
 from penstock_server.results import production
@@ -258,6 +259,43 @@ def test_a_picture_is_a_file_of_its_own(report: dict[str, Any], tmp_path: Path) 
     assert picture.name == "transitions.png"
     picture.save(tmp_path / picture.name)
     assert (tmp_path / picture.name).read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_table_is_a_file_for_spreadsheets(report: dict[str, Any], tmp_path: Path) -> None:
+    [sheet] = SECTION.tabulate(report)
+    path = production.write_sheet(sheet, tmp_path)
+    assert path.name == "transitions.csv"
+    found = pd.read_csv(path, dtype={"at": str, "until": str})
+    assert list(found.columns) == list(sheet.columns)
+    [table], levels = report["transitions"], len(STAGES)
+    together = found[found["site"].isna()]
+    assert len(together) == levels**2
+    assert len(found) == levels**2 * (1 + len(table["sites"]))
+    for (_, row), cell in zip(
+        together.iterrows(), (c for r in table["rows"] for c in r["cells"]), strict=True
+    ):
+        assert (row["at"], row["until"]) == (table["at"], table["until"])
+        if cell is None:
+            assert np.isnan(row["share"])
+            continue
+        for name, key in (("share", "estimate"), ("low", "low"), ("high", "high")):
+            assert row[name] == pytest.approx(cell[key], rel=1e-12)
+        assert row["sites"] == cell["sites"]
+    alone = found[found["site"] == table["sites"][0]["site"]]
+    shares = np.array(table["sites"][0]["rows"], dtype=float).ravel()
+    assert np.allclose(alone["share"], shares, equal_nan=True)
+
+
+def test_a_level_is_no_formula_in_a_spreadsheet(tmp_path: Path) -> None:
+    columns = {"level": ("categorical", "a level"), "share": ("continuous", "a share")}
+    path = production.write_sheet(
+        Sheet("one.csv", "rows", columns, [("=1+1", 0.5), (None, None)]), tmp_path
+    )
+    assert path.read_text().splitlines() == ['"level","share"', '"\'=1+1",0.5', ","]
+
+
+def test_a_study_without_transitions_has_no_such_file(report: dict[str, Any]) -> None:
+    assert SECTION.tabulate(report | {"transitions": []}) == []
 
 
 def test_a_report_of_before_has_no_tables(report: dict[str, Any]) -> None:

@@ -11,7 +11,8 @@ from penstock.mechanisms.trajectory.attendance import (
     spans_of,
 )
 
-UNIFORMS = np.random.default_rng(0).random((4000, 3 + 5))
+LATENTS = np.random.default_rng(0).standard_normal((4000, 3))
+UNIFORMS = np.random.default_rng(1).random((4000, 5))
 
 
 def dropping_out(n: int, rng: np.random.Generator) -> np.ndarray:
@@ -30,7 +31,7 @@ def read(there: np.ndarray, noise: float = 0.0, most: int = 5) -> Attendance:
     spans, visits, present, total = (
         counts + noise * rng.standard_normal(len(counts)) for counts in count_attendance(there)
     )
-    return Attendance.read(spans, visits, present, float(total[0]), most, UNIFORMS)
+    return Attendance.read(spans, visits, present, float(total[0]), most, LATENTS, UNIFORMS)
 
 
 def test_spans_are_first_last_and_how_many() -> None:
@@ -72,7 +73,7 @@ def test_noise_alone_makes_no_attendance_that_adds_up_to_more() -> None:
     """Of counts that are all noise each is somebody's, and all are drawn somewhere."""
     made = read(np.zeros((50, 5), dtype=bool) | (np.arange(5) == 0), noise=40.0)
     assert np.allclose([made.spans.sum(), made.visits.sum()], 1)
-    assert made.place(UNIFORMS[:, :3], UNIFORMS[:, 3:]).any(axis=1).all()
+    assert made.draw(LATENTS, UNIFORMS).any(axis=1).all()
 
 
 def test_scores_are_of_mean_0_and_spread_1() -> None:

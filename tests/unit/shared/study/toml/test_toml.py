@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import fields, replace
+from functools import partial
 
 import pytest
 from tests.support.dictionaries import problems
@@ -314,14 +315,15 @@ def test_settings_of_another_mechanism_than_the_default_ask_for_its_name() -> No
 
 
 def test_a_trajectory_finds_its_time() -> None:
+    counted = partial(Trajectory, start="counts")  # where everybody has one row
     assert mechanism_for("trajectory", RICH, "stage") == Trajectory("stage")
     assert mechanism_for("trajectory", RICH, "time") == Trajectory("time", points=10)
     visit = Column("visit", "integer", 0, 5)
-    assert mechanism_for("trajectory", Schema((visit, RICH["x"]))) == Trajectory("visit")
+    assert mechanism_for("trajectory", Schema((visit, RICH["x"]))) == counted("visit")
     day = Column("day", "integer", 0, 3650)
-    assert mechanism_for("trajectory", Schema((day, RICH["x"]))) == Trajectory("day", points=10)
+    assert mechanism_for("trajectory", Schema((day, RICH["x"]))) == counted("day", points=10)
     rough = Column("rough", "continuous", 0, 3, 0)
-    wanted = Trajectory("rough", points=4)
+    wanted = counted("rough", points=4)
     assert mechanism_for("trajectory", Schema((rough, RICH["x"])), "rough") == wanted
 
 
