@@ -17,7 +17,7 @@ from penstock_server.report.inputs import ReportInputs, SiteInput, SiteRelease
 __all__ = ["ReportInputs", "SiteInput", "SiteRelease", "build_report", "report_schema"]
 
 FORMAT = "penstock.report"
-FORMAT_VERSION = "1.6"
+FORMAT_VERSION = "1.7"
 
 
 def build_report(inputs: ReportInputs) -> Json:
@@ -39,9 +39,13 @@ def complete_report(report: Json) -> Json:
     absent: Json = {}
     for section in SECTIONS:
         absent |= section.absent
-    estimands = [_complete_estimand(e) for e in report["estimands"]]
-    changed = {"format_version": FORMAT_VERSION, "estimands": estimands}
-    return _ordered({**absent, **report, **changed})
+    known = {**absent, **report}
+    changed = {
+        "format_version": FORMAT_VERSION,
+        "estimands": [_complete_estimand(e) for e in known["estimands"]],
+        "differences": [{"exact": None, **site} for site in known["differences"]],
+    }
+    return _ordered(known | changed)
 
 
 def _complete_estimand(estimand: Json) -> Json:
