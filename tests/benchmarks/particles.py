@@ -135,7 +135,9 @@ def couplings(m: int) -> Iterator[Row]:
     own, theirs = (np.asarray(work()) for work in entropic.values())
     told = f"loop of ot.sinkhorn: {what}, marginal error"
     errors = [works.margins_off(plans) for plans in (own, theirs)]
-    yield Row(told, errors[0], None, 1, peer=errors[1], target=errors[1], holds=errors[0] <= errors[1])
+    yield Row(
+        told, errors[0], None, 1, peer=errors[1], target=errors[1], holds=errors[0] <= errors[1]
+    )
     more = float((own * costs).sum() / (best * costs).sum())
     yield Row(f"{what}, cost over that of the exact ones", more, None, 1)
 
