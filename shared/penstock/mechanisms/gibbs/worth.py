@@ -27,14 +27,15 @@ differ by so much that the best widths in hindsight are within 25 % of .81. Coun
 spread than a Poisson variable's are the worst, and two columns that nearly say the same.
 
 What a study says of events, or of an outcome's levels, and of its frame
-(:mod:`penstock.study.planning`) stands in place of a fifth and of a full frame. Where W is above :data:`~penstock.mechanisms.widths.MOST_WIDE`,
-the answer is refused before anything is charged. What is planned depends on no row, so that the
-refusal tells of none.
+(:mod:`penstock.study.planning`) stands in place of a fifth and of a full frame. Where W is above
+:data:`~penstock.mechanisms.widths.MOST_WIDE`, the answer is refused before anything is charged.
+What is planned depends on no row, so that the refusal tells of none.
 """
 
 from __future__ import annotations
 
 import math
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr

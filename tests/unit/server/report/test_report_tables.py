@@ -20,8 +20,8 @@ from penstock.study.study import Study
 from penstock_server.analysis.overlap import Overlaps
 from penstock_server.analysis.ranges import Ranges
 from penstock_server.analysis.robust import Checked, Robust
-from penstock_server.analysis.table_distances import Moved
 from penstock_server.analysis.survival_curves import SiteCurves
+from penstock_server.analysis.table_distances import Moved
 from penstock_server.analysis.tails import Tails
 from penstock_server.mechanisms.registry import kind_of
 from penstock_server.report.composition import ReportInputs, complete_report
