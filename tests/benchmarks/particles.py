@@ -17,6 +17,12 @@ the median reaches it. A row begins with the peer that it is about.
   in the dynamics: from the potentials of points that have since moved by √reg / 10. A step of the
   dynamics itself stands beside: float32, warm, eight sweeps whatever the error. (Its
   own reg is the smallest of the three, or smaller.)
+- **Couplings** of a trajectory at its default temperature, whose reg is a fifth of the smallest
+  above: how long the T - 1 entropic ones take beside `ot.sinkhorn` in a loop (at most 3,000
+  iterations each; the worst marginal errors of both stand below), and the exact ones beside
+  `ot.emd`. Ours are a loop of scipy's `linear_sum_assignment`: between equally many particles of
+  equal weight a best plan is an assignment, and a site needs no POT for it. Both plans are the
+  same. Last, how much more an entropic plan's motion costs than an exact one's.
 - **Paths**: 500 paths at 91 times through ten time points of 50 particles, the target in seconds.
 """
 
@@ -33,10 +39,16 @@ from tests.benchmarks import particle_scaling as scaling
 from tests.benchmarks import particle_works as works
 from tests.support.results import RESULTS, Row, write
 
+from penstock.mechanisms import Trajectory
 from penstock.mechanisms.trajectory.paths import couple, sample_paths
+from penstock.mechanisms.trajectory.time_points import unit_temperature
 
 REPEATS = 9
 PATHS, PATH_TIMES, TEMPERATURE = 500, 91, 0.02
+DEFAULT = unit_temperature(Trajectory("visit"))
+"""In the space that particles are in."""
+ENTROPIC = 200
+"""Particles, beyond which POT's iteration takes minutes."""
 
 
 def run() -> Path:
@@ -46,6 +58,8 @@ def run() -> Path:
     for m in (50, 200):
         for reg in (0.1, 0.01, 0.003):
             rows += sinkhorns(m, reg)
+    for m in (50, 200, 800):
+        rows += couplings(m)
     rows += sampled_paths()
     scaling.picture(RESULTS / "particles.png")
     versions = ", ".join(f"{name} {version(name)}" for name in ("torch", "numpy", "pot"))
@@ -93,26 +107,56 @@ def sinkhorns(m: int, reg: float) -> Iterator[Row]:
     yield Row(told, reached["ours, cold"], None, 1, peer=reached["ot.solve_batch"])
 
 
+# -- couplings of a trajectory ---------------------------------------------------------------------
+
+
+def couplings(m: int) -> Iterator[Row]:
+    """Milliseconds for all T - 1 gaps between m particles, exact and, but for many, entropic."""
+    points, reg = works.clouds(m).numpy(), DEFAULT / (works.TIMES - 1)
+    costs = works.costs_of(works.clouds(m)).numpy()
+    exact: flow.Works = {
+        "ours": lambda: couple(points, reg, exact=True) / m,
+        "loop of ot.emd": lambda: works.solved(works.costs_of(works.clouds(m)).numpy()),
+    }
+    what = f"exact couplings, {works.TIMES} time points of {m} particles"
+    yield from compared(what, flow.interleaved(exact, REPEATS), {})
+    best, theirs = (np.asarray(work()) for work in exact.values())
+    told = f"loop of ot.emd: {what}, largest difference of the plans"
+    off = float(abs(best - theirs).max())
+    yield Row(told, off, None, 1, target=1e-12, holds=off <= 1e-12)
+    if m > ENTROPIC:
+        return
+    entropic: flow.Works = {
+        "ours": lambda: couple(points, reg) / m,
+        "loop of ot.sinkhorn": lambda: works.looped(costs, reg, 3_000),
+    }
+    what = f"entropic couplings, {works.TIMES} time points of {m} particles, reg = {reg:.1g}"
+    yield from compared(what, flow.interleaved(entropic, REPEATS), {"loop of ot.sinkhorn": 5.0})
+    own, theirs = (np.asarray(work()) for work in entropic.values())
+    told = f"loop of ot.sinkhorn: {what}, marginal error"
+    errors = [works.margins_off(plans) for plans in (own, theirs)]
+    yield Row(
+        told, errors[0], None, 1, peer=errors[1], target=errors[1], holds=errors[0] <= errors[1]
+    )
+    more = float((own * costs).sum() / (best * costs).sum())
+    yield Row(f"{what}, cost over that of the exact ones", more, None, 1)
+
+
 # -- paths -----------------------------------------------------------------------------------------
 
 
 def sampled_paths() -> Iterator[Row]:
-    """Seconds for all paths, couplings given; and the couplings'."""
+    """Seconds for all paths, couplings given."""
     points = works.clouds(50).numpy()
     nodes, when = np.linspace(0, 1, works.TIMES), np.linspace(0, 1, PATH_TIMES)
     reg = TEMPERATURE * np.diff(nodes)
     plans, rng = couple(points, reg), np.random.default_rng(0)
     contenders = {
-        "paths": lambda: sample_paths(points, plans, nodes, when, TEMPERATURE, PATHS, rng),
-        "entropic couplings": lambda: couple(points, reg),
-        "exact couplings": lambda: couple(points, reg, exact=True),
+        "paths": lambda: sample_paths(points, plans, nodes, when, TEMPERATURE, PATHS, rng)
     }
-    taken = flow.interleaved(contenders, REPEATS)
-    spent = taken["paths"]
+    spent = flow.interleaved(contenders, REPEATS)["paths"]
     told = f"{PATHS} paths at {PATH_TIMES} times (s)"
     yield flow.summary(told, spent, target=0.2, holds=flow.median(spent) <= 0.2)
-    for name in ("entropic couplings", "exact couplings"):
-        yield flow.summary(f"{name}, {works.TIMES} time points of 50 particles (s)", taken[name])
 
 
 def compared(what: str, taken: flow.Times, targets: dict[str, float]) -> Iterator[Row]:

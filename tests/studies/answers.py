@@ -16,7 +16,8 @@ answer as attenuated, and from .5 on as none. A site that would refuse is left o
 
 gbsg2, colon, rossi, fair and heart, and the generators of `foreign_tuning.py`, were looked at when
 shares and constants were chosen; rotterdam, flchain, adult, its hours of work (ols) and diabetes
-were not. A long tail is what an answer is worst at: nodes, creatinine, light chains.
+were not, but adult and its hours when the bound of `gibbs` was, beyond which rows count for less.
+A long tail is what an answer is worst at: nodes, creatinine, light chains.
 
 PENSTOCK_SEEDS says how many seeds (4), PENSTOCK_ONLY which tables (`rotterdam,adult`).
 """

@@ -39,10 +39,14 @@ def complete_report(report: Json) -> Json:
     absent: Json = {}
     for section in SECTIONS:
         absent |= section.absent
-    estimands = [_complete_estimand(e) for e in report["estimands"]]
-    effects = [_complete_held(effect) for effect in report.get("effects", [])]
-    changed = {"format_version": FORMAT_VERSION, "estimands": estimands, "effects": effects}
-    return _ordered({**absent, **report, **changed})
+    known = {**absent, **report}
+    changed = {
+        "format_version": FORMAT_VERSION,
+        "estimands": [_complete_estimand(e) for e in known["estimands"]],
+        "effects": [_complete_held(effect) for effect in known["effects"]],
+        "differences": [{"exact": None, **site} for site in known["differences"]],
+    }
+    return _ordered(known | changed)
 
 
 def _complete_estimand(estimand: Json) -> Json:

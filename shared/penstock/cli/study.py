@@ -217,7 +217,7 @@ def check(
     others = f", {', '.join(found.readers)}" if found.readers else ""
     say(f"  may be read by you{others} and the coordinator's admins")
     for e in found.estimands:
-        if not e.regression.compares:
+        if not (e.regression.compares or e.regression.per_time):
             where = f" where {e.where}" if e.where else ""
             when = f", {' to '.join(map(tell_time, e.times))}" if e.times else ""
             say(f"  {e.name}: {e.model} of {e.outcome}{when}{where}")

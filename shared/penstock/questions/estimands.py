@@ -173,9 +173,9 @@ class Estimand:
         """What stands in the regression: what is adjusted for, columns of products that are not
         listed, then the term; nothing of a mean.
 
-        A spline has its column in it, and strata have theirs.
+        A spline has its column in it, and strata have theirs. The term of a slope is the time.
         """
-        if not self.regression.compares:
+        if not (self.regression.compares or self.regression.per_time):
             return ()
         given, target = [read_regressor(text) for text in self.adjust], self.target
         held = {r.column for r in (*given, target) if not isinstance(r, Product)} | {*self.strata}
@@ -269,7 +269,7 @@ def estimand_problems(
         _check_outcome_level(check, estimand, outcome)
     if not model.compares:
         _check_alone(check, estimand)
-    else:
+    if model.compares or model.per_time:
         _check_regressors(check, estimand, known, broken)
     check_occasions(check, estimand, known, broken)
     for comparison in estimand.subgroup:
@@ -328,8 +328,10 @@ def _check_regressors(
     check: Checks, estimand: Estimand, known: Mapping[str, Column], broken: Collection[str]
 ) -> None:
     target, adjusted = estimand.target, [read_regressor(text) for text in estimand.adjust]
-    before = len(check.problems)
-    for role, regressor in (("term", target), *(("adjust", r) for r in adjusted)):
+    before, beside = len(check.problems), [("adjust", regressor) for regressor in adjusted]
+    # Which column is the time of a slope, the mechanism knows.
+    asked = [("term", target)] if estimand.regression.compares else []
+    for role, regressor in asked + beside:
         kinds = NUMBER_KINDS[:2] if isinstance(regressor, Spline) else COVARIATES
         found = [find_role(check, role, name, known, broken, kinds) for name in regressor.columns]
         if estimand.outcome in regressor.columns and isinstance(regressor, Product):
@@ -345,19 +347,22 @@ def _check_regressors(
             _check_product(check, estimand, regressor, sound)
         else:
             _check_term(check, estimand, sound[0])
-    for name in estimand.strata:
+    for name in estimand.strata if estimand.regression.compares else ():
         find_role(check, "strata", name, known, broken, STRATA)
-    names = [estimand.outcome, target.key, *(r.key for r in adjusted)]
+    names = [target.key, *(r.key for r in adjusted)]
+    if asked or estimand.outcome != estimand.term:
+        names.insert(0, estimand.outcome)
     check.distinct("adjust" if estimand.outcome != estimand.term else "term", names)
     mains = [name for name in names if ":" not in name]
     check.distinct("strata", [*dict.fromkeys(mains), *estimand.strata])
-    _check_marginal(check, target, adjusted)
+    _check_marginal(check, estimand, adjusted)
     if len(check.problems) == before:
         _check_counts(check, estimand, known)
 
 
 def _check_alone(check: Checks, estimand: Estimand) -> None:
-    """What compares nothing, a mean, has an outcome, and nothing else but a subgroup."""
+    """What compares nothing, a mean, has an outcome, and nothing else but a subgroup; a slope has
+    its time, and what it is adjusted for."""
     what, model = f"has no meaning for a {estimand.model}", estimand.regression
     over = model if isinstance(model, LongitudinalModel) else None
     beside = over is not None and (over.pairs or over.slope)
@@ -371,7 +376,7 @@ def _check_alone(check: Checks, estimand: Estimand) -> None:
         )
     if estimand.per != 1 and not (over is not None and over.slope):
         check.add("per", what, value=shown(estimand.per), bound="1")
-    if estimand.adjust:
+    if estimand.adjust and not (over is not None and over.slope):
         check.add("adjust", what, remedy="Remove it")
     if estimand.level is not None and not (over is not None and over.cells):
         check.add("level", what, remedy="Remove it")
@@ -468,8 +473,9 @@ def _check_spline(check: Checks, role: str, spline: Spline, column: Column) -> N
         )
 
 
-def _check_marginal(check: Checks, target: Regressor, adjusted: Sequence[Regressor]) -> None:
+def _check_marginal(check: Checks, estimand: Estimand, adjusted: Sequence[Regressor]) -> None:
     """Beside a product, a column's own coefficient is its effect where the other column is 0."""
+    target, product = estimand.target, estimand.regression.compares
     for regressor in adjusted:
         both = regressor.columns
         if not isinstance(regressor, Product) or target.key not in both:
@@ -479,7 +485,8 @@ def _check_marginal(check: Checks, target: Regressor, adjusted: Sequence[Regress
             "adjust",
             f"has a product with the term: its coefficient would be of rows where {other} is 0",
             value=shown(str(regressor)),
-            remedy=f"Ask for {regressor} itself, or for {target} in a subgroup, by where",
+            remedy=f"Ask for {f'{regressor} itself, or for ' if product else ''}{target} in a "
+            "subgroup, by where",
         )
 
 

@@ -167,7 +167,7 @@ def _pose(
     n = len(used[estimand.outcome])
     strata = _number_strata(used, schema, estimand) if estimand.strata else None
     terms = design_terms(schema, estimand)
-    design, scale = _design(used, terms, n, strata, intercept=estimand.regression.intercept)
+    design, scale = make_design(used, terms, n, strata, intercept=estimand.regression.intercept)
     if n < design.shape[1] + 2:
         raise Degenerate(f"too few complete rows: {n} for {design.shape[1]} columns")
     return design, strata, estimand.per / scale
@@ -242,17 +242,24 @@ def _number_strata(used: Mapping[str, Array], schema: Schema, estimand: Estimand
     return number
 
 
-def _design(
+def make_design(
     used: Mapping[str, Array],
     terms: tuple[DesignTerm, ...],
     n: int,
-    strata: Array | None,
+    strata: Array | None = None,
     *,
-    intercept: bool,
+    intercept: bool = True,
 ) -> tuple[Array, float]:
     """The design matrix, shape (n, p), standardised, the target last; and the target's sd.
 
     Without terms the target is the intercept, which is not scaled.
+
+    Args:
+        used: columns of complete rows, (n,) each; terms: of the design beside the intercept.
+        strata: (n,) a number for each row's stratum.
+
+    Raises:
+        Degenerate: the target is constant, or a linear combination of columns before it.
     """
     with np.errstate(all="ignore"):  # of a hostile table; what is not finite is left out below
         columns = [term.of(used) for term in terms]

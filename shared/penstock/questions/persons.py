@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.questions.estimands import Estimand
-from penstock.questions.estimation import MIN_ROWS, Estimate
+from penstock.questions.estimation import MIN_ROWS, Estimate, make_design
 from penstock.questions.fits import COURSE_MODELS, TABLE_MODELS
 from penstock.questions.fits.table_model import Array, Degenerate, Fit
 from penstock.questions.models.longitudinal import LongitudinalModel
 from penstock.questions.occasions import Time
-from penstock.questions.terms import find_subgroup
+from penstock.questions.terms import design_terms, find_subgroup
 from penstock.schema import Coded, Schema
 
 Bools = NDArray[np.bool_]
@@ -105,9 +105,7 @@ def _values(
         person = np.arange(len(kept))
     outcome = arrays[estimand.outcome]
     if not estimand.times:
-        there = kept & np.isfinite(outcome)
-        owner = person[there].astype(np.float64)
-        return outcome[there], courses.middles[courses.point[there]], owner
+        return _along(arrays, kept, person, schema, estimand, courses)
     points = [courses.find(time) for time in estimand.times]
     first = kept & (courses.point == points[0]) & np.isfinite(outcome)
     second = _second(estimand)
@@ -120,6 +118,27 @@ def _values(
         first &= outcome == schema[estimand.outcome].levels.index(estimand.level or "")
     _, at, until = np.intersect1d(person[first], person[last], return_indices=True)
     return outcome[first][at], other[last][until]
+
+
+def _along(
+    arrays: Mapping[str, Array],
+    kept: Bools,
+    person: Whole,
+    schema: Schema,
+    estimand: Estimand,
+    courses: Courses,
+) -> tuple[Array, ...]:
+    """Of all times: the outcome and the time (n,), the design (n, p) of complete rows, the time
+    last in it, and whose row each is (n,)."""
+    # A row's time is that of its point, and the time's own column is not looked at.
+    known = {name: values for name, values in arrays.items() if name != estimand.term}
+    there = np.logical_and.reduce([kept, *(np.isfinite(values) for values in known.values())])
+    time = courses.middles[courses.point[there]]
+    used = {name: values[there] for name, values in known.items()} | {estimand.term: time}
+    if not len(time):
+        raise Degenerate("too few persons: 0")
+    design, _ = make_design(used, design_terms(schema, estimand), len(time))
+    return used[estimand.outcome], time, design, person[there].astype(np.float64)
 
 
 def _second(estimand: Estimand) -> str | None:

@@ -24,8 +24,8 @@ from penstock_server.analysis.overlap import find_overlaps
 from penstock_server.analysis.ranges import find_ranges
 from penstock_server.analysis.refits import Measured, spread
 from penstock_server.analysis.robust import check_variances
-from penstock_server.analysis.sliced_distance import measure_moved
 from penstock_server.analysis.survival_curves import measure_curves
+from penstock_server.analysis.table_distances import measure_moved
 from penstock_server.analysis.tails import doubt_estimates
 from penstock_server.analysis.transitions import SiteTransitions, measure_transitions
 from penstock_server.mechanisms.delivery import Upload

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
 from penstock.base.documents import Json
-from penstock_server.analysis.sliced_distance import Moved, compare_site
+from penstock_server.analysis.table_distances import Apart, Moved, compare_site
 from penstock_server.report import phrases
 from penstock_server.report.axis import number_text
 from penstock_server.report.inputs import ReportInputs
@@ -31,6 +33,21 @@ def _site(name: str, inputs: ReportInputs, sites: dict[str, Moved]) -> Json:
             {"column": column, "label": phrases.column_name(schema[column]), "distance": distance}
             for column, distance in columns
         ],
+        "exact": _exact(own, apart),
+    }
+
+
+def _exact(own: Moved, apart: Apart | None) -> Json | None:
+    found = own.exact
+    if found is None:
+        return None
+    return {
+        "rows": found.rows,
+        "halves": found.halves,
+        "largest": found.largest,
+        "copies": found.copies,
+        "refits": found.refits,
+        "others": None if apart is None else apart.exact,
     }
 
 
@@ -48,8 +65,32 @@ def _present(report: Json) -> Json:
                 ),
             }
             for site in report["differences"]
-        ]
+        ],
+        "exact": [
+            {
+                "site": site["site"],
+                "rows": site["exact"]["rows"],
+                "halves": "{} ({})".format(
+                    *(number_text(site["exact"][name], 2) for name in ("halves", "largest"))
+                ),
+                **{name: _beyond(site["exact"], name) for name in ("copies", "refits", "others")},
+            }
+            for site in report["differences"]
+            if site["exact"] is not None
+        ],
     }
+
+
+def _beyond(exact: Json, name: str) -> str:
+    """A distance, and what of it is beyond chance: how long a shift would do the same."""
+    if exact[name] is None:
+        return "–"
+    distance, halves = exact[name], exact["halves"]
+    found = number_text(distance, 2)
+    if distance <= exact["largest"]:
+        return f"{found} (chance)"
+    shift = math.sqrt(distance**2 - halves**2)
+    return f"{found} (shift {number_text(shift, 2)})"
 
 
 SECTION = Section("differences", _write, _present, absent={"differences": []})

@@ -47,7 +47,7 @@ class _Mechanism(Mechanism[Gibbs, "Plan"]):
         """Refuse an answer that :mod:`penstock.mechanisms.gibbs.worth` plans to be noise."""
         from penstock.mechanisms.gibbs.worth import require_worth
 
-        require_worth(plan, asked.settings, asked.schema, asked.privacy, asked.estimands)
+        require_worth(plan, asked)
 
     def memory(
         self, plan: Plan, schema: Schema, dictionary: Schema | None = None, threads: int = 1

@@ -28,7 +28,7 @@ from penstock.base.errors import InvalidInput, Problem
 from penstock.mechanisms.gibbs import langevin, sums
 from penstock.mechanisms.gibbs.design import question
 from penstock.mechanisms.gibbs.langevin import Schedule
-from penstock.mechanisms.gibbs.posing import Question
+from penstock.mechanisms.gibbs.posing import SHARE, Question
 from penstock.mechanisms.gibbs.settings import Gibbs
 from penstock.mechanisms.refusals import list_informal
 from penstock.privacy.accounting.accountant import epsilon
@@ -50,6 +50,13 @@ of the chain's budget."""
 NOISE_ALLOWED = 0.5
 """The chain's noise, in sampling errors of a standardised column, up to which persons of a high
 hazard are followed on."""
+
+FARTHEST = 1.7
+"""How many times its least the bound X may be: where rows count for less, a model that does not
+quite hold, such as a straight line for an effect that bends, is another line."""
+CHAIN_BORNE, CURVATURE_BORNE = 0.8, 0.1
+"""The noise up to which X grows: the chain's in sampling errors of a standardised column, and the
+last released curvature's (its norm) in curvatures."""
 
 LEVEL_SIGNAL = 700.0
 """n·μ for each level of a baseline that θ may correct; in the summaries it has all intervals."""
@@ -190,25 +197,19 @@ def at_scale(
     """The plan whose releases together are as one Gaussian of noise multiplier ``scale``; its ε is
     left open."""
     asked = question(mechanism, schema, estimands[0])
-    rows, q = schema.max_rows_per_person, asked.columns
-    bound = mechanism.bound if mechanism.bound is not None else math.sqrt(max(q, 1)) + 0.4
-    return _planned(mechanism, asked, persons, rows, bound, scale)
+    return _planned(mechanism, asked, persons, schema.max_rows_per_person, scale)
 
 
-def _planned(
-    mechanism: Gibbs,
-    asked: Question,
-    persons: int,
-    rows: int,
-    bound: float,
-    scale: float,
-) -> Plan:
+def _planned(mechanism: Gibbs, asked: Question, persons: int, rows: int, scale: float) -> Plan:
     summary_share, curvature_share, chain_share, information_share = asked.posing.shares
     mu = math.sqrt(chain_share) / scale
     reach = asked.posing.reach(persons / scale)
     # What few persons or a small ε cannot tell apart is left as the summaries have it.
     levels = min(asked.pieces, max(1, round(persons / (LEVEL_SIGNAL * scale))))
     dimension = asked.posing.dimension(asked.columns, levels)
+    bound = mechanism.bound
+    if bound is None:
+        bound = _choose_bound(asked, persons, rows, scale, dimension)
 
     def sum_of(size: int, share: float, label: str) -> WholeSum:
         return sums.measure_sum(scale / math.sqrt(share), size, rows, label)
@@ -234,6 +235,27 @@ def _planned(
         information=sum_of(_information_size(asked, dimension), information_share, "information"),
         epsilon=math.inf,
     )
+
+
+def _choose_bound(asked: Question, persons: int, rows: int, scale: float, dimension: int) -> float:
+    """X: √q + .4, within which most rows of normal columns lie, or as much more as noise bears.
+
+    By planning values, as in :mod:`penstock.mechanisms.gibbs.worth`: with R² = f₀ + X² the chain's
+    noise grows with R, and that of a curvature with R². A survival model's persons are followed on
+    instead (:data:`NOISE_ALLOWED`): its baseline is slow to settle, and every noise grows by that.
+    """
+    least = math.sqrt(max(asked.columns, 1)) + 0.4
+    if not asked.columns or asked.posing.settles:
+        return least
+    posing, squared = asked.posing, asked.posing.fixed + least**2
+    expected = posing.expected(SHARE, squared, posing.reach(persons / scale))
+    _, start, chain, later = posing.shares
+    share, cap = (start, expected.cap) if posing.quadratic else (later, expected.cap_later)
+    v = expected.curvature
+    of_chain = (expected.gradient * scale) ** 2 * rows / (squared * chain * persons * v)
+    of_curvature = scale * cap * math.sqrt(2 * dimension) / (math.sqrt(share) * persons * v)
+    borne = min(CHAIN_BORNE**2 / of_chain, CURVATURE_BORNE / of_curvature)
+    return min(max(least, math.sqrt(max(borne - posing.fixed, 0.0))), FARTHEST * least)
 
 
 def narrowed(found: Plan, count: float) -> Plan:

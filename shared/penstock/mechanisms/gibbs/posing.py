@@ -244,12 +244,21 @@ class Posing(ABC):
 
     @abstractmethod
     def expected(
-        self, hazard: float, squared: float, reach: float, *, preconditioned: bool = True
+        self,
+        hazard: float,
+        squared: float,
+        reach: float,
+        *,
+        bears: float | None = None,
+        share: float = SHARE,
     ) -> Expected:
         """Planning values of :mod:`penstock.mechanisms.gibbs.worth`.
 
         Args:
             hazard: cumulative, as the noise of the summaries will make it on average.
+            bears: of a preconditioned chain: the bound on a person's hazard that noise bears, over
+                the root of the baseline's; None of a plain one.
+            share: of rows that have a logistic model's outcome, or the event.
         """
 
     # -- private rows

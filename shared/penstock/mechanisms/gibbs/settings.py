@@ -34,7 +34,8 @@ class Gibbs:
             event that is expected), above 0: strong convexity. What it shrinks is corrected
             afterwards.
         bound: L2 norm beyond which a person's standardised covariates lose weight; None: chosen
-            from the number of columns.
+            from the number of columns, and further out where noise bears it (but in survival
+            models).
         baseline: of a survival model: ``piecewise`` exponential or ``weibull``.
         pieces: intervals of a piecewise baseline, of equal length within the public follow-up.
 

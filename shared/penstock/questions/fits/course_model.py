@@ -31,8 +31,9 @@ class CourseModel(ABC):
 
         Args:
             values: (n,) each, complete: of persons at the times that are named, in order; of a pair
-                the outcome, then the term; of a model of all times the outcome, the time, and whose
-                row it is.
+                the outcome, then the term; of a model of all times the outcome, the time, the
+                design (n, p) as :func:`penstock.questions.estimation.make_design` has it, of which
+                the time is the last column, and whose row it is.
 
         Raises:
             Degenerate: they do not identify the estimand.

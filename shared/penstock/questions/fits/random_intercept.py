@@ -1,11 +1,13 @@
 r"""The slope of a number over time, by a linear model with an intercept of each person's own.
 
-.. math:: y_{ij} = α + β t_{ij} + b_i + e_{ij},\qquad b_i \sim N(0, λσ²),\ e_{ij} \sim N(0, σ²)
+.. math:: y_{ij} = α + γ^T x_{ij} + β t_{ij} + b_i + e_{ij},\qquad b_i \sim N(0, λσ²),\
+    e_{ij} \sim N(0, σ²)
 
-by restricted maximum likelihood. With one variance ratio λ everything else has a closed form from
-sums over persons, since :math:`(I + λ 11')^{-1} = I - \frac{λ}{1 + n_i λ} 11'`: a table of 4 000
-persons takes milliseconds, which as many refits as a report has need. The variance of β̂ is the
-sandwich over persons, which holds where persons differ in their slopes, too.
+with x what is adjusted for, which may vary within persons or not, by restricted maximum likelihood.
+With one variance ratio λ everything else has a closed form from sums over persons, since
+:math:`(I + λ 11')^{-1} = I - \frac{λ}{1 + n_i λ} 11'`: a table of 4 000 persons takes milliseconds,
+which as many refits as a report has need. The variance of β̂ is the sandwich over persons, which
+holds where persons differ in their slopes, too.
 
 Sources: Patterson & Thompson 1971, Biometrika 58, 545–554; Laird & Ware 1982, Biometrics 38,
 963–974; Liang & Zeger 1986, Biometrika 73, 13–22.
@@ -119,16 +121,15 @@ class MixedCourse(CourseModel):
     model = MIXED
 
     def fit(self, values: tuple[Array, ...], estimand: Estimand, schema: Schema) -> Fit:
-        outcome, time, person = values
+        outcome, time, design, person = values
         spread, scale = float(outcome.std()), float(time.std())
         require_spread(outcome, spread)
         require_spread(time, scale)
-        design = np.column_stack([np.ones(len(time)), (time - time.mean()) / scale])
         _, place = np.unique(person, return_inverse=True)
         found = fit_random_intercept(outcome / spread, design, place)
         factor = spread * estimand.per / scale
-        variance = float(found.sandwich[1, 1])
-        return Fit(float(found.coefficients[1]) * factor, variance * factor**2, True, None)
+        variance = float(found.sandwich[-1, -1])
+        return Fit(float(found.coefficients[-1]) * factor, variance * factor**2, True, None)
 
     def least_variance(self, schema: Schema, estimand: Estimand, rows: int) -> float:
         """As of a linear model, whose slope sees differences between persons, too."""

@@ -24,7 +24,7 @@ class LongitudinalModel(Model):
         asks: which of ``probability``, ``threshold`` and ``direction`` it has to say.
         pairs: the estimate is of two columns, or of one at two times; the term may be another one.
         cells: it names two levels of its outcome: ``level``, and ``outcome_level``.
-        slope: the estimate is of all times.
+        slope: the estimate is of all times, along its term, and may be adjusted for columns.
         link: the scale on which copies and sites are combined, as
             :attr:`penstock.questions.models.model.Model.scale` has it.
     """

@@ -28,6 +28,7 @@ from penstock_server.analysis.refits import Measured, widen_sites
 from penstock_server.analysis.transitions import list_tables
 from penstock_server.mechanisms.delivery import Upload
 from penstock_server.mechanisms.registry import kind_of
+from penstock_server.report import phrases
 from penstock_server.report.composition import (
     ReportInputs,
     SiteInput,
@@ -371,3 +372,12 @@ def test_the_dictionary_says_so(report: dict[str, Any]) -> None:
     apart = replace(STUDY, mechanism=replace(HOW, dependence="inferred"), estimands=())
     described = kind_of(apart).load_results().describe(report, "all")
     assert [c["name"] for c in described["columns"][:3]] == ["_site", "_copy", "visit"]
+
+
+def test_a_reader_sees_what_a_slope_is_adjusted_for() -> None:
+    slope = ESTIMANDS[-1]
+    assert phrases.adjusted_text(slope, SCHEMA) == "not adjusted"
+    adjusted = replace(slope, adjust=("stage", "spline(ldl, 3)"))
+    assert phrases.adjusted_text(adjusted, SCHEMA) == "adjusted for stage, a spline of ldl (3 df)"
+    assert phrases.contrast(adjusted, SCHEMA) == phrases.contrast(slope, SCHEMA)
+    assert adjusted.formula == "sbp ~ visit + stage + spline(ldl, 3)"

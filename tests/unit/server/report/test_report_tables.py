@@ -21,8 +21,8 @@ from penstock_server.analysis.doubts import Doubts
 from penstock_server.analysis.overlap import Overlaps
 from penstock_server.analysis.ranges import Ranges
 from penstock_server.analysis.robust import Checked, Robust
-from penstock_server.analysis.sliced_distance import Moved
 from penstock_server.analysis.survival_curves import SiteCurves
+from penstock_server.analysis.table_distances import Moved
 from penstock_server.mechanisms.registry import kind_of
 from penstock_server.report.composition import ReportInputs, complete_report
 from penstock_server.report.html import render
@@ -101,7 +101,24 @@ def test_a_site_of_other_persons_is_told(report: dict[str, Any]) -> None:
     assert found["e"]["columns"][0]["column"] == "smoker"
     assert all(d["copies"] > 0 and d["refits"] > 0 for d in found.values())
     assert max(found, key=lambda site: found[site]["others"] - found[site]["copies"]) == "e"
-    assert "How the tables differ" in Page(render(report)).text
+    exact = {site: d["exact"] for site, d in found.items()}
+    assert all(d["rows"] == PERSONS // 2 and d["halves"] <= d["largest"] for d in exact.values())
+    assert max(exact, key=lambda site: exact[site]["others"] - exact[site]["halves"]) == "e"
+    page = Page(render(report)).text
+    assert "How the tables differ" in page
+    assert "(shift" in page
+    assert "(chance)" in page
+
+
+def test_distances_of_the_last_format_are_completed(report: dict[str, Any]) -> None:
+    old = {**report, "format_version": "1.6"}
+    old["differences"] = [
+        {key: value for key, value in site.items() if key != "exact"}
+        for site in report["differences"]
+    ]
+    found = complete_report(old)
+    assert [d["exact"] for d in found["differences"]] == [None] * len(SITES)
+    assert "(shift" not in Page(render(found)).text
 
 
 def test_models_that_need_no_event_have_a_sandwich(report: dict[str, Any]) -> None:

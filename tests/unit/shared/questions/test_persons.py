@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import statsmodels.api as sm
+import statsmodels.formula.api as smf
 from numpy.typing import NDArray
 from scipy import stats
 from statsmodels.regression.mixed_linear_model import MixedLMParams
@@ -52,6 +53,9 @@ ASKED = {
         "e", "transition", "stage", level="I", outcome_level="II", at=0, until=2
     ),
     "mixed": Estimand("e", "mixed", "sbp", "visit", per=10),
+    "adjusted": Estimand(
+        "e", "mixed", "sbp", "visit", per=10, adjust=("male:stage", "spline(ldl, 3)")
+    ),
 }
 
 
@@ -203,6 +207,64 @@ def test_a_slope_is_statsmodels_mixed_model_with_a_sandwich() -> None:
     assert found.variance > 100 * exact.covariance[1, 1]  # persons differ in their slopes
 
 
+@pytest.mark.parametrize(
+    ("adjust", "columns"),
+    [
+        (("male",), "male"),  # the same in all rows of a person
+        (("ldl", "stage"), "ldl + stage"),  # from visit to visit
+        (("male", "ldl", "male:ldl"), "male * ldl"),
+        (("ward",), "C(ward)"),
+    ],
+)
+def test_an_adjusted_slope_is_that_of_statsmodels(adjust: tuple[str, ...], columns: str) -> None:
+    rng = np.random.default_rng(5)
+    column = Column("ward", "categorical", levels=("a", "b", "c"))
+    schema = replace(SCHEMA, columns=(*SCHEMA.columns, column))
+    n = len(TABLE["sbp"])
+    drift = TABLE["visit"] + rng.integers(0, 3, n)  # which goes with the time
+    table = TABLE | {"ward": np.minimum(drift // 2, 2.0), "ldl": TABLE["ldl"] + 0.3 * drift}
+    table["ldl"][rng.random(n) < 0.1] = np.nan
+    data = pd.DataFrame(table)
+    data["person"] = number_persons(_points(TABLE))
+    if "ldl" in adjust:
+        data = data.dropna()
+    fitted = smf.mixedlm(f"sbp ~ visit + {columns}", data, groups=data["person"])
+    theirs = fitted.fit(reml=True, method=["bfgs", "lbfgs"], gtol=1e-9)
+    estimand = replace(ASKED["mixed"], adjust=adjust)
+    assert estimand_problems(estimand, schema.columns) == []
+    found = estimate_courses(table, schema, estimand, read_courses(HOW, schema, table))
+    assert found.estimate == pytest.approx(10 * theirs.params["visit"], rel=1e-6)
+    assert found.n == data["person"].nunique()
+    plain = estimate_courses(table, schema, ASKED["mixed"], read_courses(HOW, schema, table))
+    assert plain.estimate != pytest.approx(found.estimate, rel=1e-4)
+    # The sandwich over persons, at their ratio of variances.
+    x = np.asarray(fitted.exog)
+    ratio = float(theirs.cov_re.iloc[0, 0] / theirs.scale)
+    at, first, meat = fitted.exog_names.index("visit"), 0.0, 0.0
+    for own in (np.flatnonzero(data["person"] == who) for who in data["person"].unique()):
+        inverse = np.linalg.inv(np.eye(len(own)) + ratio)
+        first = first + x[own].T @ inverse @ x[own]
+        rest = data["sbp"].to_numpy()[own] - x[own] @ theirs.fe_params.to_numpy()
+        part = x[own].T @ inverse @ rest
+        meat = meat + np.outer(part, part)
+    sandwich = np.linalg.inv(first) @ meat @ np.linalg.inv(first)
+    assert found.variance == pytest.approx(100 * sandwich[at, at], rel=1e-4)
+
+
+def test_a_slope_beside_what_is_the_time_itself_has_no_estimate() -> None:
+    schema = replace(SCHEMA, columns=(*SCHEMA.columns, Column("age", "integer", lower=0, upper=99)))
+    estimand = replace(ASKED["mixed"], adjust=("age",))
+    table = TABLE | {"age": 50 + 2 * TABLE["visit"]}
+    found = estimate_courses(table, schema, estimand, read_courses(HOW, schema, table))
+    assert found.problem == "the term is constant or a linear combination of other columns"
+
+
+def test_what_is_constant_is_left_out_of_what_is_adjusted_for() -> None:
+    table = TABLE | {"male": np.ones(len(TABLE["sbp"]))}
+    found = ask(replace(ASKED["mixed"], adjust=("male",)), table)
+    assert found == ask(ASKED["mixed"], table)
+
+
 def test_the_ratio_is_where_the_restricted_likelihood_is_largest() -> None:
     data = TABLE["sbp"], TABLE["visit"]
     person = number_persons(_points(TABLE))
@@ -343,6 +405,11 @@ WRONG = [
     ({"model": "correlation", "at": 0, "term": "stage"}, "term: column 'stage' is of kind"),
     ({"model": "transition", "outcome": "stage", "at": 0, "until": 1}, "level: must be a level"),
     ({"model": "mixed", "at": 0, "term": "visit"}, "at: has no meaning for a mixed"),
+    ({"model": "mixed", "term": "visit", "adjust": ("visit",)}, "adjust: appears twice"),
+    ({"model": "mixed", "term": "visit", "adjust": ("weight",)}, "adjust: is not a column"),
+    ({"model": "mixed", "term": "visit", "adjust": ("male:visit",)}, "a product with the term"),
+    ({"model": "mixed", "term": "visit", "strata": ("stage",)}, "strata: has no meaning"),
+    ({"model": "change", "at": 0, "until": 2, "adjust": ("male",)}, "adjust: has no meaning"),
     ({"model": "mean", "at": 0, "until": 2}, "until: has no meaning for a mean"),
     ({"model": "ols", "term": "ldl", "at": 0}, "at: has no meaning for a ols"),
     ({"model": "mean", "probability": 0.5}, "probability: has no meaning"),

@@ -10,6 +10,7 @@ import numpy as np
 from penstock.base.checks import Checks
 from penstock.mechanisms.gibbs.families import LINEAR_LOSS
 from penstock.mechanisms.gibbs.posing import (
+    SHARE,
     Array,
     Expected,
     Loss,
@@ -43,7 +44,13 @@ class LinearPosing(Posing):
         return squared
 
     def expected(
-        self, hazard: float, squared: float, reach: float, *, preconditioned: bool = True
+        self,
+        hazard: float,
+        squared: float,
+        reach: float,
+        *,
+        bears: float | None = None,
+        share: float = SHARE,
     ) -> Expected:
         """Errors have variance 1 in units of the outcome's spread: curvature 1."""
         return Expected(reach * math.sqrt(squared), 1.0, 1.0, 1.0)

@@ -43,10 +43,16 @@ class LogisticPosing(Posing):
         return 0.25 * squared
 
     def expected(
-        self, hazard: float, squared: float, reach: float, *, preconditioned: bool = True
+        self,
+        hazard: float,
+        squared: float,
+        reach: float,
+        *,
+        bears: float | None = None,
+        share: float = SHARE,
     ) -> Expected:
         """Every fifth row has it: curvature .16."""
-        bend = SHARE * (1 - SHARE)
+        bend = share * (1 - share)
         return Expected(math.sqrt(squared), bend, min(0.25, 3 * bend), bend)
 
     def read_outcome(

@@ -10,6 +10,7 @@ import numpy as np
 from penstock.base.checks import Checks
 from penstock.mechanisms.gibbs.families import POISSON_LOSS
 from penstock.mechanisms.gibbs.posing import (
+    SHARE,
     Array,
     Expected,
     Loss,
@@ -53,7 +54,13 @@ class PoissonPosing(Posing):
         return (1 + reach) * most * squared
 
     def expected(
-        self, hazard: float, squared: float, reach: float, *, preconditioned: bool = True
+        self,
+        hazard: float,
+        squared: float,
+        reach: float,
+        *,
+        bears: float | None = None,
+        share: float = SHARE,
     ) -> Expected:
         """The mean is 1; a width does not depend on it."""
         return Expected(reach * math.sqrt(squared), 1.0, max(1.5, reach - 1), 1.0)

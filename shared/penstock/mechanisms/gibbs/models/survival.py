@@ -124,14 +124,22 @@ class PiecewisePosing(_SurvivalPosing):
         return (1 + reach) * MOST_HAZARD * squared
 
     def expected(
-        self, hazard: float, squared: float, reach: float, *, preconditioned: bool = True
+        self,
+        hazard: float,
+        squared: float,
+        reach: float,
+        *,
+        bears: float | None = None,
+        share: float = SHARE,
     ) -> Expected:
         """Every fifth row has the event by the end of follow-up, at an even rate."""
         most = min(MOST_HAZARD, hazard)
-        a, x2 = 1.0 if preconditioned else most * (1 + reach), squared - 1
+        a, x2 = most * (1 + reach), squared - 1
+        if bears is not None:
+            a = _follow(a, bears * math.sqrt(most))
         gradient = math.sqrt(max(max(1.0, a * a) * (1 + x2), 1 + a * a + (a - 1) ** 2 * x2))
         later = min(max(1.5, reach - 1) * most, max(a, most))
-        return Expected(gradient, min(most, a), later, SHARE)
+        return Expected(gradient, min(most, a), later, share)
 
     def pose(self, plan: Planned, seen: Summaries, given: Standardised) -> Loss:
         """Follow-up ends where the baseline's cumulative hazard reaches a public bound: censoring
@@ -180,12 +188,18 @@ class WeibullPosing(_SurvivalPosing):
         return (1 + reach) * MOST_HAZARD * squared + self.own_bend
 
     def expected(
-        self, hazard: float, squared: float, reach: float, *, preconditioned: bool = True
+        self,
+        hazard: float,
+        squared: float,
+        reach: float,
+        *,
+        bears: float | None = None,
+        share: float = SHARE,
     ) -> Expected:
         """As with a piecewise baseline."""
         most = min(MOST_HAZARD, hazard)
         gradient = max(1.0, most * (1 + reach)) * math.sqrt(squared)
-        return Expected(gradient, most, max(1.5, reach - 1) * most, SHARE)
+        return Expected(gradient, most, max(1.5, reach - 1) * most, share)
 
     def pose(self, plan: Planned, seen: Summaries, given: Standardised) -> Loss:
         total = float(seen.hazard[0])
@@ -217,7 +231,10 @@ def _hazard_at_most(plan: Planned, seen: Summaries, squared: float, most: float)
     highest = (1 + plan.reach) * most
     if not plan.preconditioned:
         return highest
-    bears = plan.allowed * math.sqrt(seen.count * most / squared)
+    return _follow(highest, plan.allowed * math.sqrt(seen.count * most / squared))
+
+
+def _follow(highest: float, bears: float) -> float:
     return max(1.0, min(bears, highest))
 
 

@@ -25,7 +25,7 @@ from penstock.mechanisms.gibbs.design import read
 from penstock.mechanisms.gibbs.plan import plan
 from penstock.mechanisms.gibbs.run import answer
 from penstock.mechanisms.gibbs.worth import planned_width
-from penstock.mechanisms.protocol import Asked
+from penstock.mechanisms.protocol import Asked, Prospect
 from penstock.mechanisms.widths import MOST_WIDE
 from penstock.privacy.noise.sources import SeededNoise
 from penstock.privacy.request import PrivacyRequest
@@ -88,12 +88,35 @@ def test_what_is_hopeless_is_refused_with_the_epsilon_or_the_persons_that_would_
 
 @pytest.mark.parametrize("estimand", [HAZARD, *OTHERS], ids=lambda e: e.model)
 def test_a_planned_width_falls_with_persons_and_epsilon_to_one(estimand: Estimand) -> None:
-    by_persons = [width(n, 1.0, estimand) for n in (200, 800, 3200, 100_000)]
-    by_epsilon = [width(800, e, estimand) for e in (0.5, 1.0, 3.0, 20.0)]
+    by_persons = [width(n, 1.0, estimand) for n in (200, 800, 3200, 1_000_000)]
+    by_epsilon = [width(800, e, estimand) for e in (0.5, 1.0, 3.0, 40.0)]
     for widths in (by_persons, by_epsilon):
         assert widths == sorted(widths, reverse=True)
         assert 1 <= widths[-1] < 1.05
     assert width(20, 0.05, estimand) < math.inf
+
+
+@pytest.mark.parametrize("estimand", [HAZARD, OTHERS[1]], ids=lambda e: e.model)
+def test_what_a_study_says_of_events_and_of_its_frame_is_planned(estimand: Estimand) -> None:
+    def planned(persons: int, **said: object) -> float:
+        found = plan(Gibbs(), SCHEMA, persons, privacy(1.0), (estimand,))
+        return planned_width(found, Prospect(**said))  # type: ignore[arg-type]
+
+    shares = [planned(2000, shares=((estimand.outcome, s),)) for s in (0.4, 0.2, 0.05, 0.01)]
+    assert shares == sorted(shares)
+    assert shares[1] == planned(2000) == planned(2000, shares=(("x1", 0.01),))
+    # Of a half-filled frame, as of half the persons: their own chain would be another one.
+    half = planned(2000, filled=0.5)
+    assert half == pytest.approx(planned(1000), rel=0.15)
+    assert half > 1.2 * planned(2000)
+
+
+def test_rare_events_that_a_study_expects_are_refused() -> None:
+    planned = plan(Gibbs(), SCHEMA, 1500, privacy(1.0), (HAZARD,))
+    worth.require_worth(planned, Asked(Gibbs(), SCHEMA, privacy(1.0), (HAZARD,)))
+    rare = Prospect((("t", 0.005),))
+    with pytest.raises(Hopeless):
+        worth.require_worth(planned, Asked(Gibbs(), SCHEMA, privacy(1.0), (HAZARD,), rare))
 
 
 @pytest.mark.parametrize("settings", [{"steps": 60, "ridge": 1.0}, {"baseline": "weibull"}])

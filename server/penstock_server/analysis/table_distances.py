@@ -1,16 +1,24 @@
-r"""How far tables are from each other: the sliced Wasserstein distance, by POT.
+r"""How far tables are from each other: Wasserstein distances of order 2, by POT.
 
 Tables become points: a number is counted in standard deviations of the site's first copy (a quarter
 of its declared range where it does not vary), a level is a corner of a simplex of side 1, and where
-a value is missing it is the mean and a coordinate of its own says so. With D coordinates and
-directions θ that are uniform on the sphere,
+a value is missing it is the mean and a coordinate of its own says so. With D coordinates there are
+two distances, the exact one and one along directions θ that are uniform on the sphere,
 
-.. math:: d(P, Q)^2 = D \cdot \mathrm{E}_\theta W_2^2(\theta^\top P, \theta^\top Q).
+.. math:: W_2^2(P, Q) = \min_{X \sim P,\, Y \sim Q} \mathrm{E}\|X - Y\|^2,\qquad
+    d(P, Q)^2 = D \cdot \mathrm{E}_\theta W_2^2(\theta^\top P, \theta^\top Q).
 
-Two tables that differ by a shift alone are as far apart as the shift is long. Between two tables of
-one law d is not 0 but what chance makes of it, so that every number here stands beside another that
-is made of as many rows: two copies of a site differ by drawing alone; a copy and its refit by what
-the whole private procedure does, too; a site and the others by who their persons are.
+By both, tables that differ by a shift alone are as far apart as the shift is long. The exact one
+sees whatever two tables do not have in common; of few rows and many columns it sees chance most of
+all. d is small by chance, and sees a difference in how many columns go together the less the more
+columns there are. Between two tables of one law neither is 0, so that every number here stands
+beside another that is made of as many rows: two copies of a site differ by drawing alone; a copy
+and its refit by what the whole private procedure does, too; a site and the others by who their
+persons are.
+
+The exact distance has a yardstick of its own: between two halves of one copy. If P and Q have the
+same law but for a shift δ, :math:`\mathrm{E}W_2^2(\hat P, \hat Q)` is that of the halves plus
+:math:`\|δ\|^2`, so that the root of what is above it says how long a shift would do the same.
 
 What stands in a single column is W₁ between its values, in the same units; of levels, half the sum
 of what their shares differ by (which is W₁ where levels are 1 apart).
@@ -18,13 +26,14 @@ of what their shares differ by (which is W₁ where levels are 1 apart).
 Directions and rows are chosen by a fixed seed: the same tables give the same numbers.
 
 Sources: Rabin, Peyré, Delon & Bernot 2011, SSVM, LNCS 6667, 435–446; Bonneel et al. 2015, J. Math.
-Imaging Vision 51, 22–45; Flamary et al. 2021, JMLR 22(78) (POT).
+Imaging Vision 51, 22–45; exactly, by the network simplex: Bonneel, van de Panne, Paris & Heidrich
+2011, ACM Trans. Graphics 30(6), 158; Flamary et al. 2021, JMLR 22(78) (POT).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,14 +43,37 @@ from penstock.mechanisms.released import refit_copy
 from penstock.schema import Coded, Column, Schema
 
 Array = NDArray[np.float64]
+Measure = Callable[[Array, Array], float]
 
 MOST_ROWS = 500
 """Of a table, that are compared."""
 MOST_PAIRS = 2
 """Of copies with each other, and of copies with refits."""
+HALVINGS = 9
+"""Of copies in turn, for the yardstick: a tenth of distances that are chance alone exceed all."""
 
 _DIRECTIONS, _SEED = 50, 20261123
+_MOST_PIVOTS = 1_000_000
+"""Of the network simplex; tables of :data:`MOST_ROWS` rows need some ten thousand."""
 _UNORDERED = ("binary", "categorical", "event")
+
+
+@dataclass(frozen=True, slots=True)
+class Matched:
+    """The exact distance between one site's tables, of as many rows each.
+
+    Attributes:
+        rows: of each table, half of the first copy's at most.
+        halves: the root of the mean squared W₂ between two halves of a copy, of
+            :data:`HALVINGS`: what chance does; largest: the largest of these.
+        copies, refits: as in :class:`Moved`.
+    """
+
+    rows: int
+    halves: float
+    largest: float
+    copies: float | None
+    refits: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +84,14 @@ class Moved:
         rows: of its first copy; size: how many that has.
         copies: the root of the mean squared distance between copies; None of one copy.
         refits: the same between refits and the copies that they were made from; None without.
+        exact: the same by the exact distance; None of a copy without two rows.
     """
 
     rows: Coded
     size: int
     copies: float | None
     refits: float | None
+    exact: Matched | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +99,12 @@ class Apart:
     """How far a site is from the others together.
 
     Attributes:
-        distance: d; columns: the distance in each column, the largest first.
+        distance: d; exact: W₂, of :attr:`Matched.rows` rows, None without these.
+        columns: the distance in each column, the largest first.
     """
 
     distance: float
+    exact: float | None
     columns: Mapping[str, float]
 
 
@@ -81,18 +117,28 @@ def measure_moved(
         of_copies: whether refit b was made from the rows of a copy, by
             :func:`penstock.mechanisms.released.refit_copy`.
     """
-    chosen = [_choose(table) for table in copies]
-    if any(not _count(table) for table in chosen):
+    if any(not _count(table) for table in copies):
         return None
-    points = _Points.of(schema, chosen[0])
-    clouds = [points.place(table) for table in chosen[: MOST_PAIRS + 1]]
-    drawn = [(clouds[i], clouds[i + 1]) for i in range(len(clouds) - 1)]
-    again = []
-    for number, table in enumerate(refits[:MOST_PAIRS] if of_copies else (), start=1):
-        if _count(table):
-            start = points.place(chosen[refit_copy(number, len(copies)) - 1])
-            again.append((start, points.place(_choose(table))))
-    return Moved(chosen[0], _count(copies[0]), _root(drawn), _root(again))
+    points = _Points.of(schema, _choose(copies[0]))
+    drawn = [(copies[i], copies[i + 1]) for i in range(min(MOST_PAIRS, len(copies) - 1))]
+    again = [
+        (copies[refit_copy(number, len(copies)) - 1], table)
+        for number, table in enumerate(refits[:MOST_PAIRS] if of_copies else (), start=1)
+        if _count(table)
+    ]
+
+    def each(between: Measure, pairs: Sequence[tuple[Coded, Coded]], most: int) -> list[float]:
+        clouds = [[points.place(_choose(table, most)) for table in pair] for pair in pairs]
+        return [between(one, other) for one, other in clouds]
+
+    exact, rows = None, min(MOST_ROWS, min(map(_count, copies)) // 2)
+    if rows:
+        halves = [_halve(copies[i % len(copies)], rows, i) for i in range(HALVINGS)]
+        chance = each(measure_exact, halves, rows)
+        moved = [_root(each(measure_exact, pairs, rows)) for pairs in (drawn, again)]
+        exact = Matched(rows, _mean_root(chance), max(chance), moved[0], moved[1])
+    moved = [_root(each(measure_sliced, pairs, MOST_ROWS)) for pairs in (drawn, again)]
+    return Moved(_choose(copies[0]), _count(copies[0]), moved[0], moved[1], exact)
 
 
 def compare_site(schema: Schema, site: str, all_sites: Mapping[str, Moved]) -> Apart | None:
@@ -102,17 +148,30 @@ def compare_site(schema: Schema, site: str, all_sites: Mapping[str, Moved]) -> A
     if not others:
         return None
     total = sum(one.size for one in others)
-    parts = [
-        _choose(one.rows, max(1, round(_count(own.rows) * one.size / total))) for one in others
-    ]
-    rest = {name: np.concatenate([part[name] for part in parts]) for name in schema.names}
-    points = _Points.of(schema, own.rows)
+
+    def gather(rows: int) -> Coded:
+        parts = [_choose(one.rows, max(1, round(rows * one.size / total))) for one in others]
+        return {name: np.concatenate([part[name] for part in parts]) for name in schema.names}
+
+    rest, points = gather(_count(own.rows)), _Points.of(schema, own.rows)
     columns = {c.name: points.compare_column(c, own.rows, rest) for c in schema.columns}
     ordered = dict(sorted(columns.items(), key=lambda item: -item[1]))
-    return Apart(measure_distance(points.place(own.rows), points.place(rest)), ordered)
+    exact = None
+    if own.exact is not None:
+        rows = own.exact.rows
+        exact = measure_exact(points.place(_choose(own.rows, rows)), points.place(gather(rows)))
+    return Apart(measure_sliced(points.place(own.rows), points.place(rest)), exact, ordered)
 
 
-def measure_distance(one: Array, other: Array) -> float:
+def measure_exact(one: Array, other: Array) -> float:
+    """W₂ between points (n, D) and (m, D), each of equal weight."""
+    from ot import dist, emd2
+
+    found = emd2([], [], dist(one, other), numItermax=_MOST_PIVOTS)
+    return math.sqrt(max(float(found), 0.0))
+
+
+def measure_sliced(one: Array, other: Array) -> float:
     """d between points (n, D) and (m, D)."""
     # Slow to load where torch is installed, which it then loads.
     from ot import sliced_wasserstein_distance
@@ -121,9 +180,12 @@ def measure_distance(one: Array, other: Array) -> float:
     return math.sqrt(one.shape[1]) * float(found)
 
 
-def _root(pairs: Sequence[tuple[Array, Array]]) -> float | None:
-    squares = [measure_distance(one, other) ** 2 for one, other in pairs]
-    return math.sqrt(float(np.mean(squares))) if squares else None
+def _root(distances: Sequence[float]) -> float | None:
+    return _mean_root(distances) if distances else None
+
+
+def _mean_root(distances: Sequence[float]) -> float:
+    return math.sqrt(float(np.mean(np.square(distances))))
 
 
 def _count(table: Coded) -> int:
@@ -137,6 +199,16 @@ def _choose(table: Coded, most: int = MOST_ROWS) -> Coded:
         return table
     kept = np.random.default_rng(_SEED).choice(count, most, replace=False)
     return {name: values[kept] for name, values in table.items()}
+
+
+def _halve(table: Coded, rows: int, number: int) -> tuple[Coded, Coded]:
+    """Two tables of so many rows, none of them in both; each number has another choice."""
+    kept = np.random.default_rng([_SEED, number]).permutation(_count(table))
+    first, second = kept[:rows], kept[rows : 2 * rows]
+    return (
+        {name: values[first] for name, values in table.items()},
+        {name: values[second] for name, values in table.items()},
+    )
 
 
 @dataclass(frozen=True, slots=True)
