@@ -1,4 +1,4 @@
-"""Settings of ``scoring``: the coefficients of declared regressions, by noisy Fisher scoring."""
+"""Settings of ``scoring``: answers to declared questions, regressions' by noisy Fisher scoring."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MAX_TERMS = 60
 
 @dataclass(frozen=True, slots=True)
 class Scoring:
-    """The answers to a study's questions: coefficients and their covariance, no table.
+    """The answers to a study's questions: numbers and their covariance, no table.
 
     There is nothing to set: how often rows are asked, and with which part of the budget, is fixed.
 
@@ -51,14 +51,7 @@ class Scoring:
             if not set(e.columns) <= known:
                 return check.problems  # said by the study already
         for e in estimands:
-            if not e.regression.compares:
-                check.add(
-                    f"estimands.{e.name}",
-                    "asks for no comparison",
-                    value=e.model,
-                    remedy="Ask for it in a study of tables",
-                )
-            elif e.regression.names_level:
+            if e.regression.names_level:
                 check.add(
                     f"estimands.{e.name}",
                     "has coefficients of every level, which no answer holds",
@@ -94,7 +87,9 @@ def _check_size(check: Checks, schema: Schema, estimand: Estimand) -> None:
         column = schema[name]
         return (column.bounds[1] - column.bounds[0]) / 2 if column.kind in NUMBER_KINDS else 0.5
 
-    rise = half_width(estimand.outcome) if estimand.regression.in_outcome_units else 1.0
+    model = estimand.regression
+    carried = model.in_outcome_units and model.scale != "logit"
+    rise = half_width(estimand.outcome) if carried else 1.0
     runs = [math.prod(map(half_width, r.columns)) for r in estimand.regressors]
     largest = rise * max(estimand.per, 1.0) / min(runs, default=1.0)
     if not largest <= MOST_SLOPE:
@@ -109,6 +104,9 @@ def _check_size(check: Checks, schema: Schema, estimand: Estimand) -> None:
 
 def _check_outcomes(check: Checks, schema: Schema, estimands: Sequence[Estimand]) -> None:
     """Each outcome has one model, of its own."""
+    estimands = [e for e in estimands if e.regression.compares]
+    if not estimands:
+        return
     outcomes = list_outcomes(narrow_schema(schema, estimands), estimands)
     models: dict[str, Model] = {}
     for e in estimands:

@@ -15,7 +15,8 @@ from penstock.mechanisms import MECHANISMS, Scoring
 from penstock.mechanisms.protocol import Asked, Prospect
 from penstock.mechanisms.scoring.foresight import planned_width
 from penstock.mechanisms.scoring.plan import SHARES, ScoringPlan, plan
-from penstock.mechanisms.scoring.regressions import find_places, list_regressions
+from penstock.mechanisms.scoring.blocks import find_places
+from penstock.mechanisms.scoring.regressions import list_regressions
 from penstock.mechanisms.scoring.settings import narrow_schema
 from penstock.mechanisms.widths import MOST_WIDE
 from penstock.privacy.accounting.accountant import epsilon
