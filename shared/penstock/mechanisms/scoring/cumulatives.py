@@ -1,13 +1,14 @@
 r"""Quantiles and shares beyond thresholds, of one noisy distribution function.
 
-Bins are even on the column's scale over its public range; a threshold, and a spike, is where one
-begins and another ends, so that a share is a number of whole bins. With F̂ at the ends of bins, made
+Bins are even on the column's scale over its public range; a threshold, a bound and a spike have
+bins of their own, so that a share is a number of whole ones. With F̂ at the ends of bins, made
 to rise, a quantile is F̂⁻¹(p), linear within a bin, and errs by what Woodruff's interval says,
 
-.. math:: \frac{\hat F^{-1}(p + h) - \hat F^{-1}(p - h)}{2 × 1.96},\qquad
-          h = 1.96 \sqrt{\frac{p (1 - p)}{n} + τ^2},
+.. math:: \frac{\max\big(\hat F^{-1}(p + h) - \hat q,\ \hat q - \hat F^{-1}(p - h)\big)}{1.96},
+          \qquad h = 1.96 \sqrt{\frac{p (1 - p)}{n} + τ^2},
 
-with τ² the noise on F̂ there; and by as much as a value is unknown within its bin, w/√12.
+with τ² the noise on F̂ there; and by as much as a value is unknown within its bin, w/√12. (The
+larger side, not the mean of both: where many rows have one value, the other side is often 0.)
 
 Sources: Woodruff 1952, JASA 47, 635–646; of the strategy :mod:`penstock.privacy.factorisation`.
 """
@@ -23,7 +24,14 @@ from scipy.optimize import isotonic_regression
 
 from penstock.mechanisms.copula.grids import value_at
 from penstock.mechanisms.scoring.descriptions import Description
-from penstock.mechanisms.scoring.tallies import LEAST_SEEN, Tally, Told, keep_inside, rescale
+from penstock.mechanisms.scoring.tallies import (
+    LEAST_SEEN,
+    NORMAL,
+    Tally,
+    Told,
+    keep_inside,
+    rescale,
+)
 from penstock.privacy.factorisation import (
     UNIT,
     absolute,
@@ -37,11 +45,8 @@ Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 Whole = NDArray[np.int64]
 
-BINS = 256
+BINS = 1024
 """At most, beside those that thresholds make: noise grows with their number's logarithm."""
-
-_NORMAL = 1.959964
-"""Of a 95 % interval."""
 
 _LEAST = 1e-4
 """Of a column's range, a standard error at least: all rows may have one value."""
@@ -56,17 +61,15 @@ class DistributionTally(Tally):
         super().__init__(description)
         column = description.outcome
         asked = [e.threshold for e in description.estimands if e.threshold is not None]
-        if column.spike is not None:
-            asked.append(column.spike)
+        # Where many rows are likely to have one value it has a bin of its own.
+        asked += [*column.bounds, *(() if column.spike is None else (column.spike,))]
         even = value_at(column, np.linspace(0.0, 1.0, BINS + 1))
         # Above a value, and not at it, begins with the next number that there is.
         apart = [edge for value in asked for edge in (value, math.nextafter(value, math.inf))]
         low, high = column.bounds
         edges = np.unique([*even, *apart])
-        self._inner = edges[(edges > low) & (edges < high)]
-        if not len(self._inner):
-            self._inner = np.array([high])
-        self._begins = np.concatenate([[low], self._inner])
+        self._begins = edges[(edges >= low) & (edges <= high)]
+        self._inner = self._begins[1:]
         step = 0.0 if column.grid is None else 10.0 ** -(column.decimals or 0)
         ends = np.concatenate([self._inner - step, [high]])
         self._ends = np.maximum(ends, self._begins)
@@ -111,7 +114,7 @@ class DistributionTally(Tally):
         above = np.array([-1.0 if e.direction == "above" else 1.0 for e in estimands])
         beyond = np.where(above < 0, 1 - kept, kept)
         turn = np.outer(above, above)
-        told, noise, sampling = rescale(estimands, beyond, noise * turn, sampling * turn)
+        told, noise, sampling = rescale(estimands, beyond, rows, noise * turn, sampling * turn)
         for i, estimand in enumerate(estimands):
             if (p := estimand.probability) is None:
                 continue
@@ -152,12 +155,13 @@ class DistributionTally(Tally):
     ) -> tuple[float, float, float]:
         """The quantile, and the variances of noise and of sampling."""
 
+        value = self._value(risen, probability)
+
         def reach(variance: float) -> float:
             """Woodruff's variance."""
-            h = _NORMAL * math.sqrt(variance)
+            h = NORMAL * math.sqrt(variance)
             ends = [min(max(probability + way * h, 0.0), 1.0) for way in (-1, 1)]
-            low, high = (self._value(risen, end) for end in ends)
-            return ((high - low) / (2 * _NORMAL)) ** 2
+            return max((abs(self._value(risen, end) - value) / NORMAL) ** 2 for end in ends)
 
         top = self._find_bin(risen, probability)
         inside = (self._ends[top - 1] - self._begins[top - 1]) ** 2 / 12
@@ -165,7 +169,7 @@ class DistributionTally(Tally):
         low, high = self.description.outcome.bounds
         least = (_LEAST * (high - low)) ** 2
         return (
-            self._value(risen, probability),
+            value,
             max(whole - drawn, 0.0) + inside + least,
             drawn + least,
         )

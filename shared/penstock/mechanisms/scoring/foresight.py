@@ -92,11 +92,13 @@ def planned_width(of: ScoringPlan, prospect: Prospect = Prospect()) -> float:
 def _width_described(
     of: ScoringPlan, description: Description, sigma: float, prospect: Prospect
 ) -> float:
-    weight, share = DESCRIBED[description.way], _SHARE
+    weight = DESCRIBED[description.way]
     if description.way in (Way.LEVELS, Way.SURVIVAL):
         share = prospect.share(description.outcome.name, _SHARE)
-    share = min(max(share, _LEAST_SHARE), 1 - _LEAST_SHARE)
-    weight *= math.sqrt(_SHARE * (1 - _SHARE) / (share * (1 - share)))
+        share = min(max(share, _LEAST_SHARE), 1 - _LEAST_SHARE)
+        weight *= math.sqrt(_SHARE * (1 - _SHARE) / (share * (1 - share)))
+    asked = [e.probability for e in description.estimands if e.probability is not None]
+    weight *= 0.5 / math.sqrt(min((p * (1 - p) for p in asked), default=0.25))
     left = math.prod(prospect.share(c.name, _SUBGROUP) for c in description.compared)
     rows = of.persons * of.rows * prospect.filled * max(left, _LEAST_SHARE)
     return math.sqrt(1 + (sigma * weight) ** 2 / rows)

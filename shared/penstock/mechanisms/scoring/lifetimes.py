@@ -101,4 +101,4 @@ class SurvivalTally(Tally):
         known = np.maximum(greenwood[at], (1 - kept) / (rows * kept))
         known[order] = np.maximum.accumulate(known[order])
         sampling = np.minimum.outer(known, known) * np.outer(kept, kept)
-        return rescale(estimands, kept, noise, sampling)
+        return rescale(estimands, kept, rows, noise, sampling)

@@ -18,6 +18,9 @@ from penstock.schema import NUMBER_KINDS, Schema
 MOST_SLOPE = 1e4
 """Of a coefficient, by public bounds: released variances end at 1e12."""
 
+MOST_VALUE = 4e5
+"""Of a mean or a quantile, by public bounds."""
+
 MAX_TERMS = 60
 """Coefficients of one regression at most: noise grows with their number."""
 
@@ -87,9 +90,10 @@ def _check_size(check: Checks, schema: Schema, estimand: Estimand) -> None:
         column = schema[name]
         return (column.bounds[1] - column.bounds[0]) / 2 if column.kind in NUMBER_KINDS else 0.5
 
-    model = estimand.regression
-    carried = model.in_outcome_units and model.scale != "logit"
-    rise = half_width(estimand.outcome) if carried else 1.0
+    if not estimand.regression.compares:
+        _check_values(check, schema, estimand)
+        return
+    rise = half_width(estimand.outcome) if estimand.regression.in_outcome_units else 1.0
     runs = [math.prod(map(half_width, r.columns)) for r in estimand.regressors]
     largest = rise * max(estimand.per, 1.0) / min(runs, default=1.0)
     if not largest <= MOST_SLOPE:
@@ -99,6 +103,22 @@ def _check_size(check: Checks, schema: Schema, estimand: Estimand) -> None:
             value=f"{largest:.3g}",
             bound=f"{MOST_SLOPE:g} by the public bounds",
             remedy="Give the outcome or the covariates in other units, or ask per fewer of them",
+        )
+
+
+def _check_values(check: Checks, schema: Schema, estimand: Estimand) -> None:
+    """The same of a column's own values."""
+    column = schema[estimand.outcome]
+    if column.kind not in NUMBER_KINDS or estimand.regression.scale != "plain":
+        return
+    largest = max(map(abs, column.bounds))
+    if not largest <= MOST_VALUE:
+        check.add(
+            f"estimands.{estimand.name}",
+            "asks of values that may be too large numbers",
+            value=f"{largest:.3g}",
+            bound=f"{MOST_VALUE:g} by the public bounds",
+            remedy="Give the outcome in other units",
         )
 
 

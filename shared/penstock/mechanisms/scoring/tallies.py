@@ -26,6 +26,7 @@ from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtr
 
 from penstock.mechanisms.scoring.descriptions import Description
 from penstock.privacy.measurements import WholeSum
@@ -38,6 +39,9 @@ Bools = NDArray[np.bool_]
 Whole = NDArray[np.int64]
 Told = tuple[Array, Array, Array]
 """Numbers (q,), on the scale of their models, and the covariances (q, q) of noise and sampling."""
+
+NORMAL = 1.959964
+"""Of a 95 % interval."""
 
 LEAST_SEEN = 2.0
 """Rows are taken to be at least so many sds of the noise on their number."""
@@ -127,14 +131,22 @@ class MeanTally(Tally):
     def tell(self, noisy: Array, sd: float) -> Told:
         rows = max(float(noisy[2]) / self._COUNT, LEAST_SEEN * sd / self._COUNT, 1.0)
         mean = float(np.clip(noisy[0] / rows, -1.0, 1.0))
-        squares = float(noisy[1]) / rows + 0.5
-        least = (sd / rows) ** 2 / 12
-        variance = min(max(squares - mean**2, least), 1.0)
-        noise = (sd / rows) ** 2 * (1 + (mean / self._COUNT) ** 2)
+        squares, unit = float(noisy[1]) / rows, sd / rows
+        noise = unit**2 * (1 + (mean / self._COUNT) ** 2)
+        of_count = (2 * mean**2 - squares) / self._COUNT
+        off = unit * math.sqrt(1 + 4 * mean**2 + of_count**2)
+        variance = min(expect_positive(squares + 0.5 - mean**2, off), 1.0)
         low, high = self.description.outcome.bounds
         half, ones = (high - low) / 2, np.ones((len(self.description.estimands),) * 2)
         told = (low + high) / 2 + half * mean
         return ones[0] * told, ones * half**2 * noise, ones * half**2 * variance / rows
+
+
+def expect_positive(noisy: float, sd: float) -> float:
+    """E max(0, X), X normal about a noisy number with the sd of its noise: what may be above 0 is
+    not taken for nothing."""
+    a = noisy / sd
+    return sd * (a * float(ndtr(a)) + math.exp(-min(a * a, 700.0) / 2) / math.sqrt(2 * math.pi))
 
 
 class LevelTally(Tally):
@@ -186,7 +198,7 @@ def tell_shares(
     kept = keep_inside(shares, rows, noise)
     same = cells[:, None] == cells
     sampling = (np.where(same, kept[:, None], 0.0) - np.outer(kept, kept)) / rows
-    return rescale(estimands, kept, noise, sampling)
+    return rescale(estimands, kept, rows, noise, sampling)
 
 
 def keep_inside(shares: Array, rows: float, noise: Array) -> Array:
@@ -195,10 +207,27 @@ def keep_inside(shares: Array, rows: float, noise: Array) -> Array:
     return np.asarray(np.clip(shares, least, 1 - least))
 
 
-def rescale(estimands: Sequence[Estimand], shares: Array, noise: Array, sampling: Array) -> Told:
-    """From shares inside (0, 1) to the scale on which each is pooled: the logit, or as it is."""
+def rescale(
+    estimands: Sequence[Estimand], shares: Array, rows: float, noise: Array, sampling: Array
+) -> Told:
+    """From shares inside (0, 1) to the scale on which each is pooled: the logit, or as it is.
+
+    Noise is even on shares. On the logit it reaches further towards the nearer one of 0 and 1: its
+    sd there is so large that 1.96 of it end where 1.96 sds of the share do, or at a fifth of a row.
+    """
     logit = np.array([e.regression.scale == "logit" for e in estimands])
-    slope = np.where(logit, 1 / (shares * (1 - shares)), 1.0)
-    told = np.where(logit, np.log(shares / (1 - shares)), shares)
-    both = np.outer(slope, slope)
-    return told, noise * both, sampling * both
+    near, sd = np.minimum(shares, 1 - shares), np.sqrt(np.diag(noise))
+    end = np.maximum(near - NORMAL * sd, np.minimum(0.2 / rows, near / 2))
+    grown = (_logit(near) - _logit(end)) / (NORMAL * sd)
+    told = np.where(logit, _logit(shares), shares)
+    by_noise = np.where(logit, grown, 1.0)
+    by_sampling = np.where(logit, 1 / (shares * (1 - shares)), 1.0)
+    return (
+        told,
+        noise * np.outer(by_noise, by_noise),
+        sampling * np.outer(by_sampling, by_sampling),
+    )
+
+
+def _logit(shares: Array) -> Array:
+    return np.asarray(np.log(shares / (1 - shares)))

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from penstock.mechanisms.released import ANSWER, COVARIANCE, DOUBT, ESTIMATE, NOISE
-from penstock.mechanisms.scoring.plan import ScoringPlan, plan_at
 from penstock.mechanisms.scoring.blocks import count_told, find_places
+from penstock.mechanisms.scoring.plan import ScoringPlan, plan_at
 from penstock.mechanisms.scoring.run import answer, run
 from penstock.mechanisms.scoring.settings import Scoring
 from penstock.privacy.noise.sources import SeededNoise
