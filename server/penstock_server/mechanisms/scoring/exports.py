@@ -21,8 +21,8 @@ from penstock_server.mechanisms.writing import SITE, csv_safe, write
 
 
 def write_answers(uploads: Iterable[Upload], study: Study, out: Path) -> list[Path]:
-    """``coefficients.csv`` and ``.json``: each site's estimates, of each regression, with their
-    covariance; per one unit of each term."""
+    """``coefficients.csv`` and ``.json``: each site's estimates, of each regression and each column
+    that is described, with their covariance; per one unit of each term."""
     blocks = list_blocks(study.schema, study.estimands)
     records: list[Json] = []
     tables: list[pa.Table] = []
