@@ -11,6 +11,11 @@ from penstock.schema import Coded
 from penstock_server.mechanisms.answered import check_apart, name_release
 from penstock_server.mechanisms.protocol import MechanismKind, Results
 
+_OF_SUMS = [
+    "A quantile is known as well as the bin that it lies in; where many rows have one value its "
+    "interval is wider than it need be. Of survival nothing is known within an interval of time.",
+]
+
 
 class ScoringKind(MechanismKind[Scoring]):
     """Noisy scores' answers to what the study asks."""
@@ -24,6 +29,11 @@ class ScoringKind(MechanismKind[Scoring]):
     def check(self, parts: Mapping[str, Coded]) -> None:
         check_apart(parts[ANSWER])
 
+    @property
+    def _described(self) -> bool:
+        """Whether the study asks what no regression answers."""
+        return not all(e.regression.compares for e in self.study.estimands)
+
     def load_results(self) -> Results:
         from penstock_server.mechanisms.scoring.results import ScoringResults
 
@@ -31,7 +41,6 @@ class ScoringKind(MechanismKind[Scoring]):
 
     def explain(self) -> list[str]:
         comparing = any(e.regression.compares for e in self.study.estimands)
-        described = not all(e.regression.compares for e in self.study.estimands)
         how = [
             "Each site answered the declared questions itself (scoring): it counted the columns "
             "that they name with noise, and then asked its rows, in a few rounds, in which "
@@ -44,7 +53,7 @@ class ScoringKind(MechanismKind[Scoring]):
         ]
         return [
             *(how if comparing else []),
-            *(sums if described else []),
+            *(sums if self._described else []),
             "What left a site: the answers to the declared questions and their covariance, "
             "of which the mechanism's noise is told apart. There is no synthetic table, and "
             "another question costs privacy again.",
@@ -68,7 +77,5 @@ class ScoringKind(MechanismKind[Scoring]):
             "too, and is not marked for that. An estimand of fewer "
             "columns than another one of the same outcome, or of a subgroup, follows from the "
             "larger regression by what was released of the columns.",
-            "A quantile is known as well as the bin that it lies in; where many rows have one "
-            "value its interval is wider than it need be. Of survival nothing is known within an "
-            "interval of time.",
+            *(_OF_SUMS if self._described else []),
         ], []

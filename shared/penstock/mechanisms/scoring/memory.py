@@ -20,7 +20,7 @@ from penstock.schema.encoding import Encoding
 _LAID_OUT = 2 * (1 << 11) * (2 * INTERVALS + 1)
 """All quasi-random persons with all that may come of each, and the same weighted by chances."""
 
-_TALLIED = 12
+_TALLIED = 16
 """Numbers of a row that a tally holds at once."""
 
 
