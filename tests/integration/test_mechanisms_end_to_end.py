@@ -239,7 +239,10 @@ def test_the_same_request_gets_the_same_bytes_at_no_cost(made, name):
 @each
 def test_it_is_pooled_and_reported(made, name):
     report = made.report(name)
-    (estimand,) = report["estimands"]
+    estimand, *described = report["estimands"]
+    asked = DESCRIBED if name == "scoring" else ()
+    assert [each["name"] for each in described] == [each.name for each in asked]
+    assert all(np.isfinite(each["random"]["se"]) for each in described)
     assert {s["site"] for s in report["sites"]} == {s.name for s in made.sites(name)}
     found = {s["site"]: s for s in estimand["sites"]}
     assert set(found) == {s.name for s in made.sites(name)}
