@@ -1,8 +1,8 @@
-"""A study's coefficients by noisy Fisher scoring: an answer, and no table.
+"""A study's coefficients by noisy Fisher scoring, and what needs no model: answers, and no table.
 
-=============  ===================================================================================
+============== ====================================================================================
 file           holds
-=============  ===================================================================================
+============== ====================================================================================
 `settings`     what a study may ask of it
 `regressions`  the regressions that a study's estimands are of, each once
 `descriptions` what is asked beside them: means, shares, quantiles, survival
@@ -18,7 +18,7 @@ file           holds
 `foresight`    whether an answer will say anything, from public numbers alone
 `memory`       how much a run takes at most
 `mechanism`    what the rest of the package knows of all this
-=============  ===================================================================================
+============== ====================================================================================
 
-The sums of rows are those of :mod:`penstock.mechanisms.structured`.
+The sums of rows that regressions need are those of :mod:`penstock.mechanisms.structured`.
 """

@@ -1,4 +1,4 @@
-"""The ``scoring`` mechanism: from encoded rows to the coefficients of the declared regressions.
+"""The ``scoring`` mechanism: from encoded rows to the answers of the declared questions.
 
 Stages and charges are those of :mod:`penstock.mechanisms.structured.plan`. What a ``structured``
 release draws tables from is here the answer itself: all that follows the last sum's noise is
