@@ -49,7 +49,7 @@ _SCORING = "shared/penstock/mechanisms/scoring"
 BUILT_ON = {
     "structured": {
         f"{_SCORING}/{name}.py"
-        for name in ("answers", "foresight", "memory", "plan", "run", "settings")
+        for name in ("answers", "division", "foresight", "memory", "plan", "run", "settings")
     }
 }
 """Whose sums another mechanism asks of rows."""

@@ -48,6 +48,12 @@ SLOPE = visits.estimand()
 SWF = SlicedWasserstein(copies=2, refits=2, steps=4, bases=2, bins=8, batch=30)
 PATHS = Trajectory("visit", copies=2, refits=2, particles=6, paths=10, path_times=5, steps=4)
 
+DESCRIBED = (
+    Estimand("average", "mean", "sbp"),
+    Estimand("median", "quantile", "ldl", probability=0.5),
+)
+"""Asked beside it where answers hold more than a regression."""
+
 STUDIES = {
     "maf": FAST,
     "sketch": SWF,
@@ -69,7 +75,13 @@ LABELS = {
     "trajectory": ["start", "particles"],
     "gibbs": ["summaries", "curvature", "information", "Langevin chain"],
     "chain": ["summaries", "curvature", "information", "Langevin chain"],
-    "scoring": ["margins", "moments", *(f"outcome, round {i}" for i in range(1, 7))],
+    "scoring": [
+        "margins",
+        "moments",
+        *(f"outcome, round {i}" for i in range(1, 7)),
+        "mean",
+        "distribution",
+    ],
 }
 KINDS = {"resampled": "fixed-size-gaussian", "trajectory": "poisson-gaussian",
          "chain": "noisy-descent"}  # fmt: skip
@@ -105,7 +117,7 @@ class Made:
         values = {
             "name": name,
             "schema": SCHEMA,
-            "estimands": (SLOPE,),
+            "estimands": (SLOPE, *DESCRIBED) if name == "scoring" else (SLOPE,),
             "sites": sites,
             "quorum": len(sites),
             "mechanism": STUDIES.get(name, FAST),
@@ -227,7 +239,10 @@ def test_the_same_request_gets_the_same_bytes_at_no_cost(made, name):
 @each
 def test_it_is_pooled_and_reported(made, name):
     report = made.report(name)
-    (estimand,) = report["estimands"]
+    estimand, *described = report["estimands"]
+    asked = DESCRIBED if name == "scoring" else ()
+    assert [each["name"] for each in described] == [each.name for each in asked]
+    assert all(np.isfinite(each["random"]["se"]) for each in described)
     assert {s["site"] for s in report["sites"]} == {s.name for s in made.sites(name)}
     found = {s["site"]: s for s in estimand["sites"]}
     assert set(found) == {s.name for s in made.sites(name)}

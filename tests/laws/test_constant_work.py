@@ -117,6 +117,12 @@ OLS = Estimand("slope", "ols", "ldl", "age", adjust=("sex",))
 ORDINAL = Estimand("cor", "ordinal", "stage", "crp", adjust=("age",))
 MULTINOMIAL = Estimand("rrr", "multinomial", "site", "crp", adjust=("ldl",), outcome_level="c")
 LOGISTIC = Estimand("or", "logistic", "sex", "crp", adjust=("age",))
+DESCRIBED = (
+    Estimand("m", "mean", "ldl", where="falls > 2"),
+    Estimand("q", "quantile", "crp", probability=0.5),
+    Estimand("l", "share", "site", outcome_level="b"),
+    Estimand("t", "survival", "years", at=2.0),
+)
 RATE = Estimand("rr", "negative-binomial", "falls", "sex", adjust=("age",), exposure="ldl")
 
 
@@ -174,6 +180,7 @@ CASES = {
     "gibbs, ols": Case(Gibbs(steps=3), (OLS,)),
     "scoring": Case(Scoring(), (COX,), data=tuple(DATA)),
     "scoring, numbers": Case(Scoring(), (COX, OLS, LOGISTIC)),
+    "scoring, no regression": Case(Scoring(), DESCRIBED, data=tuple(DATA)),
 }
 
 NOISED = [

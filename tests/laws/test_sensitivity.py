@@ -59,6 +59,14 @@ def test_second_moments(rows, radius):
     assert moves(moments(y), moments(without(y)), claimed) <= 1 + CLOSE
 
 
+def test_a_clipped_sum_is_attained():
+    rows = np.full((N, K, D), 2.0 / math.sqrt(D))
+    claimed = sensitivity.clipped_sum(2.0, K)
+    assert moves(rows.sum(axis=(0, 1)), without(rows).sum(axis=(0, 1)), claimed) == pytest.approx(
+        1, abs=CLOSE
+    )
+
+
 def test_second_moments_attained():
     y = np.zeros((N, K, D))
     y[..., 1] = 2.5
@@ -250,6 +258,7 @@ def test_row_diameter(rows, radius):
 
 REFUSED = {
     "radius": lambda bad: sensitivity.row_diameter(bad),
+    "clipped": lambda bad: sensitivity.clipped_sum(bad),
     "moments": lambda bad: sensitivity.second_moments(bad),
     "orthonormal": lambda bad: sensitivity.orthonormal_projections(bad, 6, 3),
     "projections": lambda bad: sensitivity.projections(bad, np.eye(2)),
@@ -273,6 +282,7 @@ def test_counts_out_of_their_domain_are_refused(bad):
     for call in (
         lambda: sensitivity.histogram(bad),
         lambda: sensitivity.histogram(2, bad),
+        lambda: sensitivity.clipped_sum(1.0, bad),
         lambda: sensitivity.projected_cdfs(bad, np.eye(2)),
         lambda: sensitivity.orthonormal_projections(1.0, bad, 1),
     ):

@@ -17,15 +17,14 @@ from tests.support.early import before_noise, distance, wild
 from tests.support.measured import noisy_sketch
 
 from penstock.base.errors import InvalidEvent
-from penstock.mechanisms.sliced_wasserstein import sketch
 from penstock.mechanisms.sliced_wasserstein.distribution import LEVELS, REACH, predicted
 from penstock.mechanisms.sliced_wasserstein.sketch import (
     Directions,
     counts,
     measure_sketch,
-    strategy,
 )
 from penstock.privacy import measurements, sensitivity
+from penstock.privacy.factorisation import absolute, recovery, strategy
 from penstock.privacy.noise.discrete import grid_sd
 from penstock.privacy.noise.sources import SeededNoise
 from penstock.privacy.sensitivity import orthonormal_stack
@@ -53,7 +52,7 @@ def below(bins: int) -> Array:
 
 @pytest.mark.parametrize("bins", SIZES)
 def test_the_strategy_gives_back_what_is_wanted(bins: int) -> None:
-    back = sketch._back(bins)
+    back = recovery(bins)
     np.testing.assert_allclose(back @ strategy(bins), below(bins), atol=1e-12)
     assert np.array_equal(strategy(bins), strategy(bins).T)
     assert (strategy(bins) * 2**20 % 1 == 0).all()
@@ -64,14 +63,14 @@ def test_no_strategy_has_less_noise(bins: int) -> None:
     # Largest row norm times largest column norm of any factors is at least trace norm / B.
     least = np.linalg.svd(below(bins), compute_uv=False).sum() / bins
     columns = np.linalg.norm(strategy(bins), axis=0).max()
-    rows = np.linalg.norm(sketch._back(bins), axis=1).max()
+    rows = np.linalg.norm(recovery(bins), axis=1).max()
     assert least * (1 - 1e-9) <= columns * rows <= least * (1 + 1e-5)
-    np.testing.assert_allclose(np.diag(sketch.absolute(bins)), least, rtol=1e-5)
+    np.testing.assert_allclose(np.diag(absolute(bins)), least, rtol=1e-5)
 
 
 def test_the_square_root_of_the_triangle_of_ones_has_more_noise() -> None:
     f = np.cumprod([1.0, *(1 - 1 / (2 * np.arange(1, 32)))])
-    assert sketch.absolute(32)[5, 5] == pytest.approx(0.73 * (f @ f), rel=0.01)
+    assert absolute(32)[5, 5] == pytest.approx(0.73 * (f @ f), rel=0.01)
 
 
 @pytest.mark.parametrize("bins", [1, 0, 5000, 2.5])

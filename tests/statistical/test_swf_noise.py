@@ -16,14 +16,14 @@ from tests.support.early import has_unit_variance, scaled_variance
 from tests.support.measured import noisy_sketch, presampled, resampled
 
 from penstock.base.errors import InvalidEvent
-from penstock.mechanisms.sliced_wasserstein import sketch
 from penstock.mechanisms.sliced_wasserstein.batches import clipped, measure_all, measure_batches
 from penstock.mechanisms.sliced_wasserstein.flow import SlicedFlow
 from penstock.mechanisms.sliced_wasserstein.goals import Goal, Schedule
-from penstock.mechanisms.sliced_wasserstein.sketch import Directions, measure_sketch, strategy
+from penstock.mechanisms.sliced_wasserstein.sketch import Directions, measure_sketch
 from penstock.privacy import measurements
 from penstock.privacy.accounting.accountant import epsilon
 from penstock.privacy.events import FixedSizeGaussian, Gaussian
+from penstock.privacy.factorisation import recovery, strategy
 from penstock.privacy.noise.sources import NoiseSource, SeededNoise, add_gaussian
 from penstock.privacy.sensitivity import orthonormal_stack
 
@@ -48,7 +48,7 @@ def test_a_sketch_has_the_noise_that_is_charged(factor: float, right: bool) -> N
     with scaled_variance(factor):
         found = noisy_sketch(rows, absent, where, bins, sigma, SeededNoise(2))
     # From distribution functions back to what was released: L is half of one column more per row.
-    measured = np.linalg.solve(sketch._back(bins), found.halves[:, 1:].T)
+    measured = np.linalg.solve(recovery(bins), found.halves[:, 1:].T)
     charged = sigma * measure_sketch(sigma, bases * d, bins, k).sensitivity
     assert has_unit_variance(measured / charged) is right
     # And the covariance that post-processing goes by is that of the distribution functions.
@@ -62,7 +62,7 @@ def test_a_sketchs_noise_is_that_of_its_strategy_alone() -> None:
     bare = noisy_sketch(rows, here(rows), where, 16, None, SeededNoise(0)).halves
     found = noisy_sketch(rows, here(rows), where, 16, 0.8, SeededNoise(5))
     released = (found.halves - bare)[:, 1:].T
-    measured = np.linalg.solve(sketch._back(16), released) / (0.8 * math.sqrt(30))
+    measured = np.linalg.solve(recovery(16), released) / (0.8 * math.sqrt(30))
     assert has_unit_variance(measured / np.linalg.norm(strategy(16), axis=0).max())
 
 

@@ -44,7 +44,7 @@ from penstock.mechanisms import MECHANISMS, Gibbs, Scoring, Settings
 from penstock.mechanisms.gibbs.settings import answer_terms
 from penstock.mechanisms.protocol import Asked
 from penstock.mechanisms.released import COVARIANCE, DOUBT, ESTIMATE
-from penstock.mechanisms.scoring.regressions import find_places
+from penstock.mechanisms.scoring.blocks import find_places
 from penstock.privacy.noise.sources import SeededNoise
 from penstock.privacy.request import PrivacyRequest
 from penstock.questions.estimands import Estimand

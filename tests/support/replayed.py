@@ -70,7 +70,7 @@ class Study:
 
     @property
     def tight(self) -> bool:
-        return self.estimand is None or self.estimand.model == "mean"
+        return self.estimand is None or not self.estimand.regression.compares
 
     def __str__(self) -> str:
         return f"{self.mechanism.name}: {self.name}"
@@ -117,6 +117,11 @@ def _structured(plan: Any) -> list[Look]:
     return looks + [Look(each) for drawn in plan.outcomes for each in plan.rounds_of(drawn)]
 
 
+def _scoring(plan: Any) -> list[Look]:
+    looks = [] if plan.sums is None else _structured(plan.sums)
+    return looks + [Look(each) for each in plan.tallies]
+
+
 def _trajectory(plan: Any) -> list[Look]:
     asked = {each.label: each for each in plan.measurements}
     if "margins" in asked:
@@ -143,7 +148,7 @@ LOOKS: dict[str, Callable[[Any], list[Look]]] = {
     "structured": _structured,
     "trajectory": _trajectory,
     "gibbs": _gibbs,
-    "scoring": _structured,
+    "scoring": _scoring,
 }
 
 # -- schemas -----------------------------------------------------------------------------------
@@ -367,9 +372,22 @@ def _scores() -> Iterator[Study]:
         every = {"estimand": QUESTIONS["cox"], "further": asked}
         yield Study(f"every regression, k = {k}", Scoring(), trial(k), **every)
         yield Study(f"a product, k = {k}", Scoring(), trial(k), estimand=product)
+        first, *further = DESCRIBED
+        yield Study(f"no regression, k = {k}", Scoring(), trial(k), 30.0, "formal", first, 20,
+                    tuple(further))  # fmt: skip
+        both = {"estimand": QUESTIONS["ols"], "further": DESCRIBED}
+        yield Study(f"one of each, k = {k}", Scoring(), trial(k), **both)
     yield Study("little budget", Scoring(), gaps(3), epsilon=0.5, estimand=GAPS)
 
 
+DESCRIBED = (
+    Estimand("m", "mean", "y"),
+    Estimand("l", "share", "g", outcome_level="w", where="q <= 0.5"),
+    Estimand("q", "quantile", "a", probability=0.75),
+    Estimand("s", "share", "a", threshold=1.0, direction="above"),
+    Estimand("t", "survival", "t", at=5.0),
+    Estimand("u", "survival", "t", at=10.0),
+)
 LEVELS = Estimand("e", "ordinal", "o", "a", adjust=("b", "g", "q"))
 LEVEL = Estimand("f", "multinomial", "g", "a", adjust=("b", "q"), outcome_level="w")
 GAPS = Estimand("e", "cox", "t", "a", adjust=("q",))

@@ -379,6 +379,13 @@ TWINS: tuple[Twin, ...] = (
         1_000,
     ),
     Twin(
+        "scoring-tallies: noise halved",
+        lambda: structures.tallies(1.0),
+        less_discrete_noise(),
+        gaussian(4.0),
+        500,
+    ),
+    Twin(
         "gibbs-chain: every iterate seen, the last charged",
         lambda: chains.last_iterate(1.0, iterates=12),
         nothing,

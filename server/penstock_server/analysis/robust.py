@@ -94,23 +94,55 @@ def _check(schema: Schema, estimand: Estimand, copies: Sequence[Coded]) -> Robus
 
 def _fit(model: TableModel, posed: Regression) -> tuple[float, float, float] | None:
     """The ratio of the term's variances, Pearson's dispersion, and α; None without a fit."""
+    try:
+        found = fit_generalised(model, posed)
+    except Exception:  # any numerical library may raise anything on a hostile table
+        return None
+    ratio, dispersion = found.ratio, found.dispersion
+    known = found.converged and 0 < ratio < math.inf and 0 <= dispersion < math.inf
+    return (ratio, dispersion, found.alpha) if known else None
+
+
+@dataclass(frozen=True, slots=True)
+class Generalised:
+    """A generalised linear model's fit: means (n,), what each row tells of the linear predictor
+    (n,), the ratio of the term's variances, Pearson's dispersion, α, and whether it is at its end.
+    """
+
+    mean: Array
+    weight: Array
+    ratio: float
+    dispersion: float
+    alpha: float
+    converged: bool
+
+
+def fit_generalised(model: TableModel, posed: Regression) -> Generalised:
+    """statsmodels' fit of a model with an exponential family.
+
+    Raises:
+        Exception: any, of a hostile table.
+    """
     # A second to load, which a report without such a regression need not wait for.
     from statsmodels.genmod import families
     from statsmodels.genmod.generalized_linear_model import GLM
 
-    try:
-        with warnings.catch_warnings(), np.errstate(all="ignore"):
-            warnings.simplefilter("ignore")
-            alpha = model.dispersion(posed.outcome, posed.design, posed.offset)
-            # Without a dispersion the fit is a Poisson one.
-            name = "Poisson" if model.disperses and not alpha else model.family
-            family = getattr(families, name or "")(**({"alpha": alpha} if alpha else {}))
-            given = (posed.outcome, posed.design)
-            found = GLM(*given, family=family, offset=posed.offset).fit(cov_type="HC0")
-            own = float(found.scale * found.normalized_cov_params[-1, -1])
-            robust = float(np.asarray(found.cov_params())[-1, -1])
-            ratio, dispersion = robust / own, float(found.pearson_chi2 / found.df_resid)
-    except Exception:  # any numerical library may raise anything on a hostile table
-        return None
-    known = found.converged and 0 < ratio < math.inf and 0 <= dispersion < math.inf
-    return (ratio, dispersion, alpha) if known else None
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        alpha = model.dispersion(posed.outcome, posed.design, posed.offset)
+        # Without a dispersion the fit is a Poisson one.
+        name = "Poisson" if model.disperses and not alpha else model.family
+        family = getattr(families, name or "")(**({"alpha": alpha} if alpha else {}))
+        given = (posed.outcome, posed.design)
+        found = GLM(*given, family=family, offset=posed.offset).fit(cov_type="HC0")
+        own = float(found.scale * found.normalized_cov_params[-1, -1])
+        robust = float(np.asarray(found.cov_params())[-1, -1])
+        mean = np.asarray(found.fittedvalues)
+        return Generalised(
+            mean,
+            np.asarray(family.weights(mean)),
+            robust / own,
+            float(found.pearson_chi2 / found.df_resid),
+            alpha,
+            bool(found.converged),
+        )

@@ -35,6 +35,7 @@ from penstock.questions.grammar import Factor, read_regressor
 from penstock.questions.outliers import join_doubts, share_few
 from penstock.schema import NUMBER_KINDS, Coded, Schema
 from penstock_server.analysis.doubts import Doubts
+from penstock_server.analysis.robust import fit_generalised
 
 Array = NDArray[np.float64]
 
@@ -115,21 +116,9 @@ def _weigh_rows(model: TableModel, posed: Regression) -> tuple[Array, Array, flo
     if model.family is None:
         flat = np.ones(len(posed.outcome))
         return flat, flat, 1.0
-    # A second to load, which a report without such a regression need not wait for.
-    from statsmodels.genmod import families
-    from statsmodels.genmod.generalized_linear_model import GLM
-
-    # A dispersion is looked for elsewhere, and makes residuals smaller where they are many.
-    name = "Poisson" if model.disperses else model.family
-    family = getattr(families, name)()
-    found = GLM(posed.outcome, posed.design, family=family, offset=posed.offset).fit()
-    mean = np.asarray(found.fittedvalues)
-    weight = np.asarray(family.weights(mean))
-    residual = posed.outcome - mean
-    if model.disperses:
-        alpha = model.dispersion(posed.outcome, posed.design, posed.offset)
-        residual, weight = residual / (1 + alpha * mean), weight / (1 + alpha * mean)
-    return residual, weight, float(weight.mean())
+    found = fit_generalised(model, posed)
+    residual = (posed.outcome - found.mean) / (1 + found.alpha * found.mean)
+    return residual, found.weight, float(found.weight.mean())
 
 
 def _centre(design: Array, weight: Array, strata: Array | None) -> Array:

@@ -22,7 +22,7 @@ def contrast(estimand: Estimand, schema: Schema) -> str:
     if estimand.over_time:
         return f"{_contrast_over_time(estimand, schema)}{among}"
     if not estimand.regression.compares:
-        return f"of {outcome_text(estimand, schema)}{among}"
+        return f"{_contrast_alone(estimand, schema)}{among}"
     target = estimand.target
     if isinstance(target, Product):
         return _contrast_product(estimand, target, schema) + among
@@ -33,6 +33,18 @@ def contrast(estimand: Estimand, schema: Schema) -> str:
     if column.kind in ("binary", "event"):
         return f"{name}: {column.levels[1]} against {column.levels[0]}{among}"
     return f"{_per(estimand, column)}{among}"
+
+
+def _contrast_alone(estimand: Estimand, schema: Schema) -> str:
+    """Of what a number of rows is: "of pressure (mmHg)", "of rows with pressure (mmHg) above 140",
+    "without death at 5 years"."""
+    what = outcome_text(estimand, schema)
+    if estimand.threshold is not None:
+        return f"of rows with {what} {estimand.direction} {estimand.threshold:g}"
+    if estimand.at is not None:
+        unit = schema[estimand.outcome].unit
+        return f"without {what} at {tell_time(estimand.at)}{f' {unit}' if unit else ''}"
+    return f"of {what}"
 
 
 def _per(estimand: Estimand, column: Column) -> str:
@@ -119,6 +131,8 @@ def outcome_text(estimand: Estimand, schema: Schema) -> str:
         return column_name(schema[column.event])
     if model.is_share(column):
         return f"{column_name(column)}: {column.levels[1]}"
+    if isinstance(model, LongitudinalModel) and model.of_level(column):
+        return f"{column_name(column)}: {estimand.outcome_level}"
     if model.names_level:
         return f"{column_name(column)}: {estimand.outcome_level} against {column.levels[0]}"
     if estimand.exposure:

@@ -13,8 +13,8 @@ from penstock.mechanisms.sliced_wasserstein.sketch import (
     Directions,
     measure_sketch,
     release_sketch,
-    strategy,
 )
+from penstock.privacy.factorisation import strategy
 from penstock.privacy.noise.sources import NoiseSource
 from penstock.privacy.sensitivity import orthonormal_stack
 

@@ -1,5 +1,5 @@
 """Worst cases of the ``structured`` mechanism: what it counts, and its outcomes' scores; and of
-``scoring``, which asks rows alike, in more rounds."""
+``scoring``, which asks rows alike, in more rounds, and adds up what no regression answers."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from penstock.audit.worlds import Target
 from penstock.mechanisms.copula.grids import make_grid
 from penstock.mechanisms.scoring.plan import plan_at
 from penstock.mechanisms.scoring.settings import Scoring
+from penstock.mechanisms.scoring.ways import make_tally
 from penstock.mechanisms.structured import counting, matching
 from penstock.mechanisms.structured.plan import measure_outcome
 from penstock.privacy.measurements import charge
@@ -95,3 +96,49 @@ def rounds(scale: float) -> Target:
 
     worst = "all rows of a person far beyond the clip, in every entry and every round"
     return Target("scoring", worst, charge(measurements), DELTA, 3_000, run)
+
+
+def tallies(scale: float) -> Target:
+    """All that answers without a regression: a person's rows at the ends of every column."""
+    rows_each, others = 2, 40
+    schema = Schema(
+        (
+            Column("x", "continuous", lower=0, upper=1),
+            Column("z", "continuous", lower=0, upper=1),
+            Column("flag", "binary"),
+            Column("time", "duration", upper=8, event="died"),
+            Column("died", "event"),
+        ),
+        person="person",
+        max_rows_per_person=rows_each,
+    )
+    asked = (
+        Estimand("mean", "mean", "x"),
+        Estimand("median", "quantile", "z", probability=0.5),
+        Estimand("share", "share", "flag", outcome_level="1"),
+        Estimand("half", "survival", "time", at=4.0),
+    )
+    planned = plan_at(Scoring(), schema, others + 1, asked, 0.5 * scale)
+    here = np.zeros((others + 1) * rows_each)
+    here[-rows_each:] = 1.0
+    coded: Coded = {name: here * (8.0 if name == "time" else 1.0) for name in schema.names}
+    made = [make_tally(each) for each in planned.descriptions]
+    # The person alone: what the sums are told apart by.
+    far = [tally.add_up(coded, here > 0) * tally.unit for tally in made]
+
+    def run(person: bool, runs: int, noise: NoiseSource) -> Array:
+        present = np.ones(len(here), dtype=np.bool_)
+        present[-rows_each:] = person
+
+        def once() -> float:
+            told = 0.0
+            for tally, each, own in zip(made, planned.tallies, far, strict=True):
+                members = tally.description.find_members(coded, present)
+                noisy = each(tally.add_up(coded, members), noise)
+                told += float(noisy @ own) / each.sd**2
+            return told
+
+        return repeated(once, runs)
+
+    worst = "all rows of a person at the end of every column, where nobody else is"
+    return Target("scoring-tallies", worst, planned.events, DELTA, 1_000, run)

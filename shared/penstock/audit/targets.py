@@ -42,6 +42,7 @@ _RELEASES: dict[str, Builder] = {
     "structured": structures.scores,
     "structured-margins": structures.margins,
     "scoring": structures.rounds,
+    "scoring-tallies": structures.tallies,
     "gibbs-chain": chains.last_iterate,
     "gibbs": chains.answer,
     "distributed": releases.distributed,

@@ -8,7 +8,7 @@ mechanism             what leaves a site                          mathematics
 `structured`          synthetic tables                            `mechanisms.structured`
 `trajectory`          particles, paths, and tables of snapshots   `mechanisms.trajectory`
 `gibbs`               one question's coefficients                 `mechanisms.gibbs`
-`scoring`             the declared regressions' coefficients      `mechanisms.scoring`
+`scoring`             the declared questions' answers             `mechanisms.scoring`
 ====================  ==========================================  =========================
 
 Each is one package behind :mod:`~penstock.mechanisms.protocol`, and a line in

@@ -45,6 +45,11 @@ def row_diameter(radius: float) -> float:
     return _up(2 * positive("radius", radius))
 
 
+def clipped_sum(bound: float, rows_per_person: int = 1) -> float:
+    """k·C: a sum of rows of norm ≤ C each, zero-out."""
+    return _up(whole("rows per person", rows_per_person) * positive("bound", bound))
+
+
 def clip_jointly(contributions: ArrayLike, bound: float) -> Array:
     r"""Each person's contribution to *all* particles, clipped to one norm: v·min(1, C/‖v‖).
 

@@ -67,9 +67,10 @@ class Estimand:
         exposure: of a count, the column that says for how long, or of how many, it was counted:
             the regression has its logarithm with coefficient 1, and is of rates. Empty: none.
         outcome_level: of a multinomial model, the outcome's level that is asked about, against the
-            first one; of a transition, the level that persons go to, from ``level``.
+            first one; of a share, the level itself; of a transition, the level that persons go to,
+            from ``level``.
         at, until: of persons over time: when, in the time column's values; the first of two times,
-            and the second.
+            and the second. Of a survival, a time of its duration.
         probability: of a quantile, between 0 and 1.
         threshold, direction: of a share of persons: ``above`` it or ``below`` it.
 
@@ -149,13 +150,16 @@ class Estimand:
     @property
     def over_time(self) -> bool:
         """Whether it is of persons over time: of a table whose rows are persons at times."""
-        return self.at is not None or isinstance(self.regression, LongitudinalModel)
+        model = self.regression
+        if isinstance(model, LongitudinalModel) and model.of_rows:
+            return self.at is not None and not model.needs_event
+        return self.at is not None or isinstance(model, LongitudinalModel)
 
     @property
     def within(self) -> bool:
         """Whether it needs rows of one person at several times."""
         model = self.regression
-        repeated = isinstance(model, LongitudinalModel) and model.most == 0
+        repeated = isinstance(model, LongitudinalModel) and model.slope
         return repeated or len(self.times) > 1
 
     @property
@@ -283,8 +287,8 @@ def estimand_problems(
 
 def _check_outcome_level(check: Checks, estimand: Estimand, outcome: Column) -> None:
     level, model = estimand.outcome_level, estimand.regression
-    if isinstance(model, LongitudinalModel) and model.cells:
-        return  # two of its levels, of which each may be the first
+    if isinstance(model, LongitudinalModel) and (model.cells or model.of_level(outcome)):
+        return  # of which each may be the first
     if not model.names_level:
         if level is not None:
             what = f"has no meaning for a {estimand.model}"

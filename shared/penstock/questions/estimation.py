@@ -15,8 +15,9 @@ import numpy as np
 
 from penstock.base.errors import PenstockError
 from penstock.questions.estimands import Estimand
-from penstock.questions.fits import TABLE_MODELS
+from penstock.questions.fits import COURSE_MODELS, TABLE_MODELS
 from penstock.questions.fits.table_model import Array, Degenerate, Fit, TableModel
+from penstock.questions.models.longitudinal import LongitudinalModel
 from penstock.questions.models.registry import ModelRegistry
 from penstock.questions.terms import DesignTerm, design_terms, find_subgroup
 from penstock.schema import Schema
@@ -80,9 +81,11 @@ def estimate(
     """
     if estimand.over_time:
         raise PenstockError("an estimand of persons over time", value=estimand.name)
-    fitted = models.of(estimand.model)
-    model = fitted.model
+    model = estimand.regression
     event_column = _event_column(schema, estimand) if model.needs_event else None
+    if isinstance(model, LongitudinalModel):
+        return _describe(frame, schema, estimand, event_column)
+    fitted = models.of(estimand.model)
     n, events = 0, None
     try:
         used = _complete_cases(frame, schema, estimand, event_column)
@@ -100,6 +103,48 @@ def estimate(
     except Degenerate as problem:
         return Estimate(math.nan, math.nan, n, events, converged=False, problem=str(problem))
     return Estimate(value, variance, n, events, converged=True)
+
+
+def _describe(
+    frame: Mapping[str, Array], schema: Schema, estimand: Estimand, event_column: str | None
+) -> Estimate:
+    """A quantile, a share or a survival of complete rows; n counts them, events of a survival
+    those until its time."""
+    n, events = 0, None
+    try:
+        used = _complete_cases(frame, schema, estimand, event_column)
+        values = [used[estimand.outcome]]
+        n = len(values[0])
+        if n < MIN_ROWS:
+            raise Degenerate(f"too few complete rows: {n}")
+        if event_column is not None:
+            values.append(used[event_column])
+            until = values[0] <= float(estimand.at or 0)
+            events = int(((values[1] > 0) & until).sum())
+        found = fit_course(tuple(values), estimand, schema)
+    except Degenerate as problem:
+        return Estimate(math.nan, math.nan, n, events, converged=False, problem=str(problem))
+    return Estimate(found.coefficient, found.variance, n, events, converged=True)
+
+
+def fit_course(values: tuple[Array, ...], estimand: Estimand, schema: Schema) -> Fit:
+    """The fit of what is no regression, or Degenerate: numerical libraries may raise anything on a
+    hostile table."""
+    try:
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
+            if isinstance(estimand.regression, LongitudinalModel):
+                found = COURSE_MODELS.of(estimand.model).fit(values, estimand, schema)
+            else:  # a mean, of those who are there
+                alone = np.ones((len(values[0]), 1))
+                found = TABLE_MODELS.of(estimand.model).fit(values[0], None, alone)
+    except Degenerate:
+        raise
+    except Exception as error:
+        raise Degenerate(f"the model could not be fitted ({type(error).__name__})") from error
+    if not (math.isfinite(found.coefficient) and 0 < found.variance < math.inf):
+        raise Degenerate("the estimate is not finite")
+    return found
 
 
 @dataclass(frozen=True, slots=True)

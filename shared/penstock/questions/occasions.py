@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from typing import Protocol
 
 from penstock.base.checks import Checks, shown
-from penstock.questions.models.longitudinal import DIRECTIONS, LongitudinalModel
+from penstock.questions.models.longitudinal import DIRECTIONS, NUMBERS, LongitudinalModel
 from penstock.questions.models.model import Model
 from penstock.questions.roles import find_role
 from penstock.schema import Column
@@ -92,16 +92,20 @@ def check_occasions(
         check.add("until", "is the second of two times", remedy="Say at, the first one, too")
     elif not least <= len(estimand.times) <= most:
         _refuse_times(check, estimand, least, most)
-    asks = model.asks if isinstance(model, LongitudinalModel) else ()
+    outcome = known.get(estimand.outcome)
+    named = isinstance(model, LongitudinalModel) and outcome is not None and model.of_level(outcome)
+    asks = model.asks if isinstance(model, LongitudinalModel) and not named else ()
     for field in ("probability", "threshold", "direction"):
         given = getattr(estimand, field)
         if field in asks and given in (None, ""):
             check.add(field, f"is missing: a {estimand.model} needs it")
         elif field not in asks and given not in (None, ""):
-            what = f"has no meaning for a {estimand.model}"
+            what = f"has no meaning for a {estimand.model}{' of a level' if named else ''}"
             check.add(field, what, value=shown(given), remedy="Remove it")
-    outcome = known.get(estimand.outcome)
-    if estimand.threshold is not None and outcome is not None and outcome.kind in model.outcomes:
+    if named and outcome is not None:
+        _check_level(check, estimand, "outcome_level", outcome, "must be a level of the outcome")
+    numeric = outcome is not None and outcome.kind in NUMBERS
+    if estimand.threshold is not None and outcome is not None and numeric:
         lower, upper = outcome.bounds
         if not lower < estimand.threshold < upper:
             value, bound = shown(estimand.threshold), f"between {lower:g} and {upper:g}"
@@ -109,14 +113,29 @@ def check_occasions(
     if isinstance(model, LongitudinalModel) and model.pairs:
         _check_pair(check, estimand, known, broken)
     if isinstance(model, LongitudinalModel) and model.cells and outcome is not None:
+        message = "must be a level of the outcome: from level, to outcome_level"
         for field in ("level", "outcome_level"):
-            if getattr(estimand, field) not in outcome.levels:
-                check.add(
-                    field,
-                    "must be a level of the outcome: from level, to outcome_level",
-                    value=shown(getattr(estimand, field)),
-                    bound=f"one of {', '.join(outcome.levels)[:200]}",
-                )
+            _check_level(check, estimand, field, outcome, message)
+    if model.needs_event and not model.compares and outcome is not None:
+        _check_moment(check, estimand, outcome)
+
+
+def _check_level(check: Checks, estimand: Timed, field: str, outcome: Column, message: str) -> None:
+    given = getattr(estimand, field)
+    if given not in outcome.levels:
+        bound = f"one of {', '.join(outcome.levels)[:200]}"
+        check.add(field, message, value=shown(given), bound=bound)
+
+
+def _check_moment(check: Checks, estimand: Timed, duration: Column) -> None:
+    """A time of the duration itself, after its start."""
+    at = estimand.at
+    if at is None or duration.kind != "duration":
+        return  # said already
+    upper = duration.bounds[1]
+    if isinstance(at, str) or not 0 < at <= upper:
+        bound = f"above 0, at most {upper:g}"
+        check.add("at", "must be a time of the duration", value=shown(at), bound=bound)
 
 
 def count_times(model: Model) -> tuple[int, int]:

@@ -7,7 +7,6 @@ As :mod:`penstock.questions.estimation` does for regressions: whatever a hostile
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -15,9 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.questions.estimands import Estimand
-from penstock.questions.estimation import MIN_ROWS, Estimate, make_design
-from penstock.questions.fits import COURSE_MODELS, TABLE_MODELS
-from penstock.questions.fits.table_model import Array, Degenerate, Fit
+from penstock.questions.estimation import MIN_ROWS, Estimate, fit_course, make_design
+from penstock.questions.fits.table_model import Array, Degenerate
 from penstock.questions.models.longitudinal import LongitudinalModel
 from penstock.questions.occasions import Time
 from penstock.questions.terms import design_terms, find_subgroup
@@ -79,7 +77,7 @@ def estimate_courses(
         n = len(values[0] if estimand.times else np.unique(values[-1]))
         if n < MIN_ROWS:
             raise Degenerate(f"too few persons: {n}")
-        found = _checked_fit(values, estimand, schema)
+        found = fit_course(values, estimand, schema)
     except Degenerate as problem:
         return Estimate(math.nan, math.nan, n, None, converged=False, problem=str(problem))
     return Estimate(found.coefficient, found.variance, n, None, converged=True)
@@ -147,22 +145,3 @@ def _second(estimand: Estimand) -> str | None:
     if isinstance(model, LongitudinalModel) and model.pairs:
         return estimand.term
     return estimand.outcome if len(estimand.times) > 1 else None
-
-
-def _checked_fit(values: tuple[Array, ...], estimand: Estimand, schema: Schema) -> Fit:
-    """The fit, or Degenerate: numerical libraries may raise anything on a hostile table."""
-    try:
-        with warnings.catch_warnings(), np.errstate(all="ignore"):
-            warnings.simplefilter("ignore")
-            if isinstance(estimand.regression, LongitudinalModel):
-                found = COURSE_MODELS.of(estimand.model).fit(values, estimand, schema)
-            else:  # a mean, of those who are there
-                alone = np.ones((len(values[0]), 1))
-                found = TABLE_MODELS.of(estimand.model).fit(values[0], None, alone)
-    except Degenerate:
-        raise
-    except Exception as error:
-        raise Degenerate(f"the model could not be fitted ({type(error).__name__})") from error
-    if not (math.isfinite(found.coefficient) and 0 < found.variance < math.inf):
-        raise Degenerate("the estimate is not finite")
-    return found

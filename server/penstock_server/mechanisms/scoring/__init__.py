@@ -1,1 +1,2 @@
-"""Releases of a study's answers: coefficients of its regressions with their covariance."""
+"""Releases of a study's answers: coefficients of its regressions, and means, shares, quantiles and
+survival, with their covariance."""

@@ -30,10 +30,14 @@ def describe_answers(study: Study, report: Json) -> Json:
                 "term",
                 "categorical",
                 "coefficient, per one unit of the column; beside a product, in the middle of the "
-                "other column",
+                "other column; or the column that is described, and how",
             ),
             describe_column("estimand", "categorical", "what asks for it, by name"),
-            describe_column("estimate", "continuous", "coefficient scale"),
+            describe_column(
+                "estimate",
+                "continuous",
+                "coefficient scale; of a share and of survival the logit",
+            ),
             describe_column(
                 "doubt", "continuous", "share of what rows tell of it that hangs on few"
             ),
@@ -42,7 +46,7 @@ def describe_answers(study: Study, report: Json) -> Json:
             describe_column("se_noise", "continuous", "the mechanism's part of it"),
         ],
         "files": {
-            "coefficients.csv": "one row for each site, regression and term",
+            "coefficients.csv": "one row for each site, regression or column, and term",
             "coefficients.json": "the same, each covariance as a matrix",
         },
         "combining": _ANSWERS,

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 
 from penstock.base.files import replace_file
-from penstock.mechanisms.scoring.regressions import list_regressions
+from penstock.mechanisms.scoring.blocks import list_blocks
 from penstock.study.study import Study
 from penstock_server.analysis.doubts import word_doubt
 from penstock_server.mechanisms.answered import name_doubts, read_apart, read_doubts
@@ -21,28 +21,28 @@ from penstock_server.mechanisms.writing import SITE, csv_safe, write
 
 
 def write_answers(uploads: Iterable[Upload], study: Study, out: Path) -> list[Path]:
-    """``coefficients.csv`` and ``.json``: each site's estimates, of each regression, with their
-    covariance; per one unit of each term."""
-    regressions = list_regressions(study.schema, study.estimands)
+    """``coefficients.csv`` and ``.json``: each site's estimates, of each regression and each column
+    that is described, with their covariance; per one unit of each term."""
+    blocks = list_blocks(study.schema, study.estimands)
     records: list[Json] = []
     tables: list[pa.Table] = []
     for upload in uploads:
         estimates, covariance, noise = read_apart(upload)
         doubts = read_doubts(upload, apart=True)
-        blocks: list[Json] = []
+        told: list[Json] = []
         first = 0
-        for regression in regressions:
-            names = regression.names
+        for block in blocks:
+            names = block.names
             mine = slice(first, first + len(names))
             first += len(names)
             asked = dict.fromkeys(names, "") | {
-                names[at]: ", ".join(e for e, place in regression.asked.items() if place == at)
-                for at in regression.asked.values()
+                names[at]: ", ".join(e for e, place in block.asked.items() if place == at)
+                for at in block.asked.values()
             }
-            blocks.append(
+            told.append(
                 {
-                    "formula": regression.formula,
-                    "model": regression.model,
+                    "formula": block.formula,
+                    "model": block.model,
                     "estimates": dict(zip(names, estimates[mine].tolist(), strict=True)),
                     "doubts": name_doubts(names, doubts[mine]),
                     "covariance": covariance[mine, mine].tolist(),
@@ -53,8 +53,8 @@ def write_answers(uploads: Iterable[Upload], study: Study, out: Path) -> list[Pa
                 pa.table(
                     {
                         SITE: pa.array([upload.site] * len(names), pa.string()),
-                        "model": pa.array([regression.model] * len(names), pa.string()),
-                        "formula": pa.array([regression.formula] * len(names), pa.string()),
+                        "model": pa.array([block.model] * len(names), pa.string()),
+                        "formula": pa.array([block.formula] * len(names), pa.string()),
                         "term": pa.array(names, pa.string()),
                         "estimand": pa.array(asked.values(), pa.string()),
                         "estimate": estimates[mine],
@@ -65,7 +65,7 @@ def write_answers(uploads: Iterable[Upload], study: Study, out: Path) -> list[Pa
                     }
                 )
             )
-        records.append({"site": upload.site, "regressions": blocks})
+        records.append({"site": upload.site, "regressions": told})
     plain, exact = out / "coefficients.csv", out / "coefficients.json"
     with replace_file(plain) as name:
         pacsv.write_csv(csv_safe(pa.concat_tables(tables)), name)
@@ -73,12 +73,12 @@ def write_answers(uploads: Iterable[Upload], study: Study, out: Path) -> list[Pa
         "study": study.name,
         "regressions": [
             {
-                "formula": regression.formula,
-                "model": regression.model,
-                "terms": list(regression.names),
-                "estimands": {name: regression.names[at] for name, at in regression.asked.items()},
+                "formula": block.formula,
+                "model": block.model,
+                "terms": list(block.names),
+                "estimands": {name: block.names[at] for name, at in block.asked.items()},
             }
-            for regression in regressions
+            for block in blocks
         ],
         "sites": records,
     }

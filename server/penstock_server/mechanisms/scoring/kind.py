@@ -1,4 +1,4 @@
-"""One answer of each site: the coefficients of all declared regressions, and no table."""
+"""One answer of each site: the numbers of all declared questions, and no table."""
 
 from __future__ import annotations
 
@@ -10,6 +10,11 @@ from penstock.questions.estimands import Estimand
 from penstock.schema import Coded
 from penstock_server.mechanisms.answered import check_apart, name_release
 from penstock_server.mechanisms.protocol import MechanismKind, Results
+
+_OF_SUMS = [
+    "A quantile is known as well as the bin that it lies in; where many rows have one value its "
+    "interval is wider than it need be. Of survival nothing is known within an interval of time.",
+]
 
 
 class ScoringKind(MechanismKind[Scoring]):
@@ -24,28 +29,43 @@ class ScoringKind(MechanismKind[Scoring]):
     def check(self, parts: Mapping[str, Coded]) -> None:
         check_apart(parts[ANSWER])
 
+    @property
+    def _described(self) -> bool:
+        """Whether the study asks what no regression answers."""
+        return not all(e.regression.compares for e in self.study.estimands)
+
     def load_results(self) -> Results:
         from penstock_server.mechanisms.scoring.results import ScoringResults
 
         return ScoringResults(self.study, self.used)
 
     def explain(self) -> list[str]:
-        return [
+        comparing = any(e.regression.compares for e in self.study.estimands)
+        how = [
             "Each site answered the declared questions itself (scoring): it counted the columns "
             "that they name with noise, and then asked its rows, in a few rounds, in which "
             "direction the coefficients at hand fit badly; each person's part in all of these sums "
             "was cut to a bound.",
-            "What left a site: the coefficients of each declared regression and their covariance, "
+        ]
+        sums = [
+            "Means, shares, quantiles and survival are of noisy sums of their own: of values "
+            "within the public bounds, and of rows by level, by value and by time.",
+        ]
+        return [
+            *(how if comparing else []),
+            *(sums if self._described else []),
+            "What left a site: the answers to the declared questions and their covariance, "
             "of which the mechanism's noise is told apart. There is no synthetic table, and "
             "another question costs privacy again.",
         ]
 
     def name_fit(self, estimand: Estimand, model: str) -> str:
-        return f"{model}, by noisy scores at the sites"
+        by = "scores" if estimand.regression.compares else "sums"
+        return f"{model}, by noisy {by} at the sites"
 
     def list_limits(self, *, mechanism_variance: bool) -> tuple[list[str], list[str]]:
         return [
-            "No table was released. Each site answered the declared questions with coefficients "
+            "No table was released. Each site answered the declared questions with numbers "
             "and their covariance; nothing else can be computed from them.",
             "Intervals of sites include sampling error, with the dispersion that was counted, and "
             "the noise that the privacy mechanism added. A person's several rows count as if they "
@@ -57,4 +77,5 @@ class ScoringKind(MechanismKind[Scoring]):
             "too, and is not marked for that. An estimand of fewer "
             "columns than another one of the same outcome, or of a subgroup, follows from the "
             "larger regression by what was released of the columns.",
+            *(_OF_SUMS if self._described else []),
         ], []

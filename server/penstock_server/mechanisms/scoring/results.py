@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.mechanisms import Scoring
-from penstock.mechanisms.scoring.regressions import find_places
+from penstock.mechanisms.scoring.blocks import find_places
 from penstock.study.study import Study
 from penstock.wire.messages import Copies
 from penstock_server.analysis.combine import SiteEstimate

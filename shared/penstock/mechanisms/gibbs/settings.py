@@ -11,6 +11,7 @@ from penstock.base.errors import Problem
 from penstock.mechanisms.gibbs.models import BASELINES, POSINGS
 from penstock.questions.estimands import Estimand
 from penstock.questions.grammar import Factor
+from penstock.questions.models.longitudinal import LongitudinalModel
 from penstock.questions.terms import INTERCEPT, count_terms, design_terms
 from penstock.schema import NUMBER_KINDS, Column, Schema
 
@@ -107,7 +108,9 @@ class Gibbs:
 def _check_plain(check: Checks, estimand: Estimand) -> None:
     """A chain's design is of columns, each within its public bounds, and of all rows."""
     remedy = "Remove it, or use a mechanism that releases tables"
-    if refused := POSINGS.of(estimand.model).refused:
+    of_coefficients = not isinstance(estimand.regression, LongitudinalModel)
+    refused = POSINGS.of(estimand.model).refused if of_coefficients else "has no coefficient"
+    if refused:
         tables = "Use a mechanism that releases tables"
         check.add("estimand.model", refused, value=estimand.model, remedy=tables)
     if estimand.exposure:

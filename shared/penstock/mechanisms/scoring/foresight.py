@@ -40,19 +40,23 @@ from __future__ import annotations
 import math
 
 from penstock.mechanisms.protocol import Asked, Prospect
+from penstock.mechanisms.scoring.descriptions import Description, Way
+from penstock.mechanisms.scoring.division import (
+    DESCRIBED,
+    OTHERS,
+    PLANNED,
+    POWER,
+    count_asked,
+)
 from penstock.mechanisms.scoring.plan import ScoringPlan, plan_at
 from penstock.mechanisms.scoring.settings import Scoring
 from penstock.mechanisms.structured.declared import Drawn
-from penstock.mechanisms.structured.interactions import count_columns
 from penstock.mechanisms.structured.matching import EXPLORED
-from penstock.mechanisms.structured.plan import list_counted
 from penstock.mechanisms.widths import refuse_wide
 
-_PLANNED = {"ols": (1.0, 4.5), "poisson": (1.0, 5.2), "logistic": (0.16, 0.8), "cox": (0.2, 1.15)}
-_OTHERS = (0.16, 5.2)
-"""v and c; of a model that is not listed the worst of them."""
-
-_POWER, _SHARE, _REACHED, _LEAST_SHARE = 0.85, 0.2, 3.0, 1e-6
+_SHARE, _REACHED, _LEAST_SHARE = 0.2, 3.0, 1e-6
+_SUBGROUP = 0.5
+"""Of the rows, that one comparison is planned to leave."""
 
 
 def require_worth(found: ScoringPlan, asked: Asked[Scoring]) -> None:
@@ -71,16 +75,37 @@ def require_worth(found: ScoringPlan, asked: Asked[Scoring]) -> None:
     def width(of: ScoringPlan) -> float:
         return planned_width(of, asked.prospect)
 
-    refuse_wide(found, asked.privacy, width, made, also="ask for fewer coefficients")
+    refuse_wide(found, asked.privacy, width, made, also="ask for less")
 
 
 def planned_width(of: ScoringPlan, prospect: Prospect = Prospect()) -> float:
-    """The largest W of the formula above over outcomes; at least 1, and finite."""
-    return max(_width(of, outcome, prospect) for outcome in of.outcomes)
+    """The largest W of the formula above over outcomes, and of
+    :mod:`penstock.mechanisms.scoring.division` over descriptions; at least 1, and finite."""
+    widths = [_width(of, outcome, prospect) for outcome in of.outcomes]
+    widths += [
+        _width_described(of, description, asked.noise_multiplier, prospect)
+        for description, asked in zip(of.descriptions, of.tallies, strict=True)
+    ]
+    return max(widths)
+
+
+def _width_described(
+    of: ScoringPlan, description: Description, sigma: float, prospect: Prospect
+) -> float:
+    weight = DESCRIBED[description.way]
+    if description.way in (Way.LEVELS, Way.SURVIVAL):
+        share = prospect.share(description.outcome.name, _SHARE)
+        share = min(max(share, _LEAST_SHARE), 1 - _LEAST_SHARE)
+        weight *= math.sqrt(_SHARE * (1 - _SHARE) / (share * (1 - share)))
+    asked = [e.probability for e in description.estimands if e.probability is not None]
+    weight *= 0.5 / math.sqrt(min((p * (1 - p) for p in asked), default=0.25))
+    left = math.prod(prospect.share(c.name, _SUBGROUP) for c in description.compared)
+    rows = of.persons * of.rows * prospect.filled * max(left, _LEAST_SHARE)
+    return math.sqrt(1 + (sigma * weight) ** 2 / rows)
 
 
 def _width(of: ScoringPlan, outcome: Drawn, prospect: Prospect) -> float:
-    information, reach = _PLANNED.get(outcome.regression, _OTHERS)
+    information, reach = PLANNED.get(outcome.regression, OTHERS)
     share = min(max(prospect.share(outcome.column, _SHARE), _LEAST_SHARE), 1.0)
     if outcome.lasting:
         information *= share / _SHARE
@@ -93,14 +118,6 @@ def _width(of: ScoringPlan, outcome: Drawn, prospect: Prospect) -> float:
     shares = [prospect.share(name, 1.0) for name in outcome.terms]
     rarest = max(min(shares, default=1.0), _LEAST_SHARE)
     further = max(1.0, math.sqrt((1 - rarest) / rarest) / _REACHED)
-    longest = reach * further * (_count_asked(of, outcome) + 1) ** _POWER
+    longest = reach * further * (count_asked(of.schema, of.outcomes, outcome) + 1) ** POWER
     rows = of.persons * of.rows * prospect.filled
     return math.sqrt(1 + (sigma * longest) ** 2 / (rows * max(information, _LEAST_SHARE)))
-
-
-def _count_asked(of: ScoringPlan, outcome: Drawn) -> int:
-    """Columns of the design whose coefficients are asked for."""
-    grids = list_counted(of.schema, of.outcomes)
-    asked = [g.column for g in grids if g.column.name in outcome.terms]
-    mains = [len(c.levels) - 1 if c.kind == "categorical" else 1 for c in asked]
-    return sum(mains) + count_columns(grids, [e for e in outcome.extras if e.asked])

@@ -21,11 +21,7 @@ from penstock.mechanisms.released import (
     Shape,
     answer_schema,
 )
-from penstock.mechanisms.scoring.regressions import (
-    count_coefficients,
-    find_places,
-    list_regressions,
-)
+from penstock.mechanisms.scoring.blocks import count_told, find_places, list_blocks
 from penstock.mechanisms.scoring.settings import Scoring
 from penstock.schema import Schema
 
@@ -43,10 +39,10 @@ class _Mechanism(Mechanism[Scoring, "ScoringPlan"]):
     """Rounds are few, and all are needed: a rehearsal is of the whole."""
 
     settings = Scoring
-    head = "releases the coefficients of all that the estimands ask, and no table."
+    head = "releases the answers to all that the estimands ask, and no table."
     notes = _NOTES
-    leaves = "no rows: the coefficients of the declared regressions"
-    product = "the declared regressions' coefficients"
+    leaves = "no rows: the answers to the declared questions"
+    product = "the declared questions' answers"
     answers = True
     tells_estimates = True
 
@@ -73,7 +69,7 @@ class _Mechanism(Mechanism[Scoring, "ScoringPlan"]):
         return release_memory(plan, schema, dictionary or schema, threads)
 
     def shape(self, asked: Asked[Scoring], persons: int) -> Shape:
-        count = count_coefficients(asked.schema, asked.estimands)
+        count = count_told(asked.schema, asked.estimands)
         return Shape((PartShape(ANSWER, Kind.ONCE, answer_schema(count, apart=True), count),))
 
     def counts_rows(self, asked: Asked[Scoring]) -> bool:
@@ -105,11 +101,11 @@ class _Mechanism(Mechanism[Scoring, "ScoringPlan"]):
         yield from run.run(plan, encoding, rows, present, noise, progress)
 
     def returned(self, asked: Asked[Scoring]) -> list[str]:
-        found = list_regressions(asked.schema, asked.estimands)
+        found = list_blocks(asked.schema, asked.estimands)
         shown = [
-            f"of {r.formula}: {count_text(len(r.terms), 'coefficient')} with covariance; asked "
-            f"for: {', '.join(r.asked)}"
-            for r in found
+            f"of {block.formula}: {count_text(len(block.names), 'number')} with covariance; asked "
+            f"for: {', '.join(block.asked)}"
+            for block in found
         ]
         return [
             "comes back: no table, but",

@@ -20,16 +20,23 @@ from penstock.schema.encoding import Encoding
 _LAID_OUT = 2 * (1 << 11) * (2 * INTERVALS + 1)
 """All quasi-random persons with all that may come of each, and the same weighted by chances."""
 
+_TALLIED = 16
+"""Numbers of a row that a tally holds at once."""
+
 
 def release_memory(plan: ScoringPlan, schema: Schema, dictionary: Schema, threads: int) -> Memory:
-    """Of a worker that carries the plan out on a CPU: one fit, then the scores' variance."""
+    """Of a worker that carries the plan out on a CPU: one fit, then the scores' variance; or
+    the largest tally."""
     places = plan.persons * plan.rows
-    grids = list_counted(plan.schema, plan.outcomes)
-    linear = max(most_linear(grids, outcome.extras) for outcome in plan.outcomes)
-    laid_out = NUMBER * _LAID_OUT * linear
+    work = _TALLIED * NUMBER * places
+    if plan.sums is not None:
+        grids = list_counted(plan.schema, plan.outcomes)
+        linear = max(most_linear(grids, outcome.extras) for outcome in plan.outcomes)
+        fitted = fit_memory(plan.sums, plan.schema, columns=len(schema.columns))
+        work = max(work, fitted + NUMBER * _LAID_OUT * linear)
     return Memory(
         program=PROGRAM + threads_memory(threads),
         rows=rows_memory(plan, schema, dictionary, Encoding(schema).d),
         released=NUMBER * places * len(schema.columns) * 2,
-        work=fit_memory(plan.sums, plan.schema, columns=len(schema.columns)) + laid_out,
+        work=work,
     )

@@ -6,6 +6,10 @@ declared columns, and rounds of clipped score sums. The division of the budget i
 draws a table, so that more goes to the last rounds, and there are more of these. The first of them
 asks how much rows tell (:class:`~penstock.mechanisms.structured.matching.Tails`), the others for
 the coefficients alone, each from nearer to the rows' own.
+
+What no regression answers has a release of its own for each description
+(:mod:`penstock.mechanisms.scoring.tallies`), and the budget is divided among all of them by
+:mod:`penstock.mechanisms.scoring.division`.
 """
 
 from __future__ import annotations
@@ -16,15 +20,18 @@ from dataclasses import dataclass, replace
 
 from penstock.base.errors import InvalidInput
 from penstock.mechanisms.refusals import list_informal
+from penstock.mechanisms.scoring.descriptions import Description, list_descriptions
+from penstock.mechanisms.scoring.division import divide_budget, weigh_outcomes
 from penstock.mechanisms.scoring.regressions import Regression, list_regressions
 from penstock.mechanisms.scoring.settings import Scoring, narrow_schema
+from penstock.mechanisms.scoring.ways import make_tally
 from penstock.mechanisms.structured.declared import Drawn, list_outcomes
 from penstock.mechanisms.structured.plan import Shares, StructuredPlan, at_scale, make_grids
 from penstock.mechanisms.tables.plan import size_problems
 from penstock.privacy.accounting.accountant import epsilon
 from penstock.privacy.calibration import smallest_scale
 from penstock.privacy.events import Event
-from penstock.privacy.measurements import WholeSum
+from penstock.privacy.measurements import WholeSum, charge
 from penstock.privacy.request import PrivacyRequest
 from penstock.questions.estimands import Estimand
 from penstock.schema import Schema
@@ -38,59 +45,55 @@ class ScoringPlan:
     """All public parameters of one run.
 
     Args:
-        sums: what is asked of rows, and the noise with which it leaves.
-        schema: the columns that estimands name; regressions: those that are answered.
+        persons: public n; rows: k, rows per person at most.
+        sums: what regressions ask of rows, and the noise with which it leaves; None without any.
+        schema: the columns that regressions name; regressions: those that are answered.
+        descriptions: what is asked beside them; tallies: the release of each.
+        scale: noise multiplier of the one Gaussian that all releases together are as.
         epsilon: of the events at the requested δ.
     """
 
-    sums: StructuredPlan
+    persons: int
+    rows: int
+    sums: StructuredPlan | None
     schema: Schema
     regressions: tuple[Regression, ...]
-    epsilon: float
+    descriptions: tuple[Description, ...]
+    tallies: tuple[WholeSum, ...]
+    scale: float
+    epsilon: float = math.inf
 
     @property
     def guarantee(self) -> str:
-        return self.sums.guarantee
-
-    @property
-    def persons(self) -> int:
-        return self.sums.persons
-
-    @property
-    def rows(self) -> int:
-        return self.sums.rows
+        """There is no other."""
+        return "formal"
 
     @property
     def copies(self) -> int:
-        return self.sums.copies
+        return Scoring.copies
 
     @property
     def refits(self) -> int:
-        return self.sums.refits
+        return Scoring.refits
 
     @property
     def outcomes(self) -> tuple[Drawn, ...]:
-        """Of which rows are asked, in order."""
-        return self.sums.outcomes
+        """Of whose regressions rows are asked, in order."""
+        return () if self.sums is None else self.sums.outcomes
 
     @property
     def measurements(self) -> tuple[WholeSum, ...]:
         """All that is asked of rows, and the noise with which it leaves, in order."""
-        return self.sums.measurements
+        return (*(() if self.sums is None else self.sums.measurements), *self.tallies)
 
     @property
     def events(self) -> tuple[Event, ...]:
         """What the run is charged as."""
-        return self.sums.events
-
-    @property
-    def scale(self) -> float:
-        """Noise multiplier of the one Gaussian that all releases together are as."""
-        return self.sums.margins.noise_multiplier * math.sqrt(SHARES.margins)
+        return charge(self.measurements)
 
     def rounds_of(self, outcome: Drawn) -> tuple[WholeSum, ...]:
         """Those that an outcome has a release of."""
-        return self.sums.rounds_of(outcome)
+        return () if self.sums is None else self.sums.rounds_of(outcome)
 
 
 def plan(
@@ -124,11 +127,21 @@ def plan_at(
 ) -> ScoringPlan:
     """The plan whose releases together are as one Gaussian of noise multiplier ``scale``; its ε is
     left open."""
-    narrow = narrow_schema(schema, estimands)
-    outcomes = list_outcomes(narrow, estimands)
-    grids = make_grids(narrow, outcomes)
-    sums = at_scale(mechanism, narrow, grids, outcomes, persons, SHARES, scale)
-    return ScoringPlan(sums, narrow, list_regressions(schema, estimands), sums.epsilon)
+    comparing = [estimand for estimand in estimands if estimand.regression.compares]
+    narrow = narrow_schema(schema, comparing) if comparing else schema
+    outcomes = list_outcomes(narrow, comparing) if comparing else ()
+    descriptions = list_descriptions(schema, estimands)
+    whole, *parts = divide_budget(weigh_outcomes(narrow, outcomes), descriptions)
+    sums, rows = None, schema.max_rows_per_person
+    if outcomes:
+        grids, own = make_grids(narrow, outcomes), scale / math.sqrt(whole)
+        sums = at_scale(mechanism, narrow, grids, outcomes, persons, SHARES, own)
+    tallies = tuple(
+        make_tally(each).measure(scale / math.sqrt(part), rows)
+        for each, part in zip(descriptions, parts, strict=True)
+    )
+    regressions = list_regressions(schema, estimands)
+    return ScoringPlan(persons, rows, sums, narrow, regressions, descriptions, tallies, scale)
 
 
 def _check(

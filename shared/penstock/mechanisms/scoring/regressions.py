@@ -51,20 +51,6 @@ def list_regressions(schema: Schema, estimands: Sequence[Estimand]) -> tuple[Reg
     )
 
 
-def count_coefficients(schema: Schema, estimands: Sequence[Estimand]) -> int:
-    """Of all regressions together."""
-    return sum(len(regression.terms) for regression in list_regressions(schema, estimands))
-
-
-def find_places(schema: Schema, estimands: Sequence[Estimand]) -> dict[str, int]:
-    """Of each estimand, by name, the place of what it asks for among all coefficients."""
-    found, first = dict[str, int](), 0
-    for regression in list_regressions(schema, estimands):
-        found |= {name: first + at for name, at in regression.asked.items()}
-        first += len(regression.terms)
-    return found
-
-
 def term_key(term: DesignTerm) -> Key:
     """What a term is, whichever way it is written."""
     if isinstance(term, SplineTerm):

@@ -1,4 +1,4 @@
-"""The ``scoring`` mechanism: from encoded rows to the coefficients of the declared regressions.
+"""The ``scoring`` mechanism: from encoded rows to the answers of the declared questions.
 
 Stages and charges are those of :mod:`penstock.mechanisms.structured.plan`. What a ``structured``
 release draws tables from is here the answer itself: all that follows the last sum's noise is
@@ -26,11 +26,14 @@ from penstock.mechanisms.scoring.answers import (
     list_taken,
     report_terms,
 )
+from penstock.mechanisms.scoring.descriptions import Description
 from penstock.mechanisms.scoring.plan import ScoringPlan
 from penstock.mechanisms.scoring.regressions import Regression
+from penstock.mechanisms.scoring.ways import make_tally
 from penstock.mechanisms.structured.matching import Inquiry, ask_outcome
 from penstock.mechanisms.structured.outcomes.protocol import OutcomeModel
 from penstock.mechanisms.structured.run import Model, fit, make_persons
+from penstock.privacy.measurements import WholeSum
 from penstock.privacy.noise.sources import NoiseSource
 from penstock.questions.grammar import read_where
 from penstock.questions.terms import find_subgroup
@@ -59,10 +62,11 @@ def run(
 ) -> Iterator[Part]:
     """The answers, as one part: ``term``, ``estimate``, ``doubt``, ``cov_1`` …, ``noise_1`` ….
 
-    ``term`` numbers the coefficients from 1: of one regression after the other, in the order of
-    :attr:`penstock.mechanisms.scoring.regressions.Regression.terms`. The covariance is of all that
-    an estimate errs by, and ``noise`` that part of it which is the mechanism's; both are 0 between
-    regressions, where they are not told. Relation: zero-out with public n; charged as
+    ``term`` numbers what is told from 1: of one block after the other
+    (:mod:`penstock.mechanisms.scoring.blocks`), in the order of its names. The covariance is of all
+    that an estimate errs by, and ``noise`` that part of it which is the mechanism's; both are 0
+    between blocks, where they are not told. Nobody is cut where there is no regression: doubt is 0.
+    Relation: zero-out with public n; charged as
     ``plan.events``. Whatever the rows hold, the answer is finite.
 
     Args:
@@ -85,19 +89,35 @@ def run(
 
 
 def answer(plan: ScoringPlan, coded: Coded, present: Bools, noise: NoiseSource) -> list[Answer]:
-    """Of each regression, per one unit of each term.
+    """Of each regression, per one unit of each term; then of each description.
 
     Args:
         coded: columns of n·k rows, the k of a person one after the other; present: (n·k,).
     """
-    asking = _Asking()
-    model = fit(plan.sums, plan.schema, coded, present, noise, asking)
-    persons, places = _see_persons(model), [outcome.column for outcome in plan.outcomes]
     found = []
-    for regression in plan.regressions:
-        at = places.index(regression.outcome)
-        found.append(_answer(model, at, asking.fits[at], regression, plan.schema, persons))
+    if plan.sums is not None:
+        asking = _Asking()
+        model = fit(plan.sums, plan.schema, coded, present, noise, asking)
+        persons, places = _see_persons(model), [outcome.column for outcome in plan.outcomes]
+        for regression in plan.regressions:
+            at = places.index(regression.outcome)
+            found.append(_answer(model, at, asking.fits[at], regression, plan.schema, persons))
+    for description, measurement in zip(plan.descriptions, plan.tallies, strict=True):
+        found.append(_describe(description, measurement, coded, present, noise))
     return found
+
+
+def _describe(
+    description: Description,
+    measurement: WholeSum,
+    coded: Coded,
+    present: Bools,
+    noise: NoiseSource,
+) -> Answer:
+    tally = make_tally(description)
+    total = tally.add_up(coded, description.find_members(coded, present))
+    told, known, sampling = tally.tell(measurement(total, noise), measurement.sd)
+    return Answer(told, known, sampling, np.zeros(len(told)))
 
 
 def _answer(

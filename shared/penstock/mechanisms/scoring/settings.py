@@ -1,4 +1,4 @@
-"""Settings of ``scoring``: the coefficients of declared regressions, by noisy Fisher scoring."""
+"""Settings of ``scoring``: answers to declared questions, regressions' by noisy Fisher scoring."""
 
 from __future__ import annotations
 
@@ -18,13 +18,16 @@ from penstock.schema import NUMBER_KINDS, Schema
 MOST_SLOPE = 1e4
 """Of a coefficient, by public bounds: released variances end at 1e12."""
 
+MOST_VALUE = 4e5
+"""Of a mean or a quantile, by public bounds."""
+
 MAX_TERMS = 60
 """Coefficients of one regression at most: noise grows with their number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scoring:
-    """The answers to a study's questions: coefficients and their covariance, no table.
+    """The answers to a study's questions: numbers and their covariance, no table.
 
     There is nothing to set: how often rows are asked, and with which part of the budget, is fixed.
 
@@ -51,14 +54,7 @@ class Scoring:
             if not set(e.columns) <= known:
                 return check.problems  # said by the study already
         for e in estimands:
-            if not e.regression.compares:
-                check.add(
-                    f"estimands.{e.name}",
-                    "asks for no comparison",
-                    value=e.model,
-                    remedy="Ask for it in a study of tables",
-                )
-            elif e.regression.names_level:
+            if e.regression.names_level:
                 check.add(
                     f"estimands.{e.name}",
                     "has coefficients of every level, which no answer holds",
@@ -94,6 +90,9 @@ def _check_size(check: Checks, schema: Schema, estimand: Estimand) -> None:
         column = schema[name]
         return (column.bounds[1] - column.bounds[0]) / 2 if column.kind in NUMBER_KINDS else 0.5
 
+    if not estimand.regression.compares:
+        _check_values(check, schema, estimand)
+        return
     rise = half_width(estimand.outcome) if estimand.regression.in_outcome_units else 1.0
     runs = [math.prod(map(half_width, r.columns)) for r in estimand.regressors]
     largest = rise * max(estimand.per, 1.0) / min(runs, default=1.0)
@@ -107,8 +106,27 @@ def _check_size(check: Checks, schema: Schema, estimand: Estimand) -> None:
         )
 
 
+def _check_values(check: Checks, schema: Schema, estimand: Estimand) -> None:
+    """The same of a column's own values."""
+    column = schema[estimand.outcome]
+    if column.kind not in NUMBER_KINDS or estimand.regression.scale != "plain":
+        return
+    largest = max(map(abs, column.bounds))
+    if not largest <= MOST_VALUE:
+        check.add(
+            f"estimands.{estimand.name}",
+            "asks of values that may be too large numbers",
+            value=f"{largest:.3g}",
+            bound=f"{MOST_VALUE:g} by the public bounds",
+            remedy="Give the outcome in other units",
+        )
+
+
 def _check_outcomes(check: Checks, schema: Schema, estimands: Sequence[Estimand]) -> None:
     """Each outcome has one model, of its own."""
+    estimands = [e for e in estimands if e.regression.compares]
+    if not estimands:
+        return
     outcomes = list_outcomes(narrow_schema(schema, estimands), estimands)
     models: dict[str, Model] = {}
     for e in estimands:

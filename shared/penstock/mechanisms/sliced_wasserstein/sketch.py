@@ -6,32 +6,29 @@ the counts h of a direction, A·h is released with exact discrete Gaussian noise
 .. math:: W h = L (A h), \qquad W = L A, \quad
    W_{eb} = \tfrac12 \text{ if bin } b \text{ lies below edge } e, \text{ else } -\tfrac12
 
-is half the rows below each edge less half of those above. A and L are both ``|W|^½`` up to an
-orthogonal factor. W is skew-circulant (what leaves at the top comes in at the bottom with its sign
-changed), so that all columns of A have one norm, and all rows of L the same:
+is half the rows below each edge less half of those above: A and L are those of
+:mod:`penstock.privacy.factorisation`.
 
-.. math:: ‖A e_b‖² = ‖L^T e_e‖² = \frac1B \sum_{j<B} \frac{1}{2 \sin(π(2j+1)/2B)}
-   ≈ \frac1π \Bigl(\ln\frac{8B}{π} + γ\Bigr).
-
-This is the trace norm of W over B, below which the product of the two norms cannot be for any
-factorisation, so none has less noise. For B = 32 the noise's sd is .73 of what the square root of
-the lower triangle of ones gives (Fichtenberger, Henzinger & Upadhyay 2023, arXiv 2202.11205).
-
-Relation: zero-out with public n. Numbers of rows are whole, A is rounded to whole multiples of
-2⁻²⁰, and noise is drawn in whole numbers: nothing here rests on rounding.
+Relation: zero-out with public n. Numbers of rows and entries of A are whole numbers of a unit, and
+noise is drawn in whole numbers: nothing here rests on rounding.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from fractions import Fraction
-from functools import cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from penstock.base.errors import InvalidEvent
+from penstock.privacy.factorisation import (
+    UNIT,
+    absolute,
+    longest_column,
+    recovery,
+    strategy,
+    whole_strategy,
+)
 from penstock.privacy.measurements import WholeSum
 from penstock.privacy.noise.sources import NoiseSource
 from penstock.privacy.numbers import whole
@@ -40,9 +37,6 @@ from penstock.privacy.sensitivity import projected_cdfs
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 Whole = NDArray[np.int64]
-
-_BITS = 20
-"""Of the strategy's entries behind the point."""
 
 _HELD = 1 << 18
 """Bound on the numbers (rows · directions) that are computed at once; a row at least."""
@@ -123,14 +117,13 @@ def measure_sketch(sigma: float, directions: int, bins: int, rows_per_person: in
     Sensitivity: :func:`penstock.privacy.sensitivity.projected_cdfs` of :func:`strategy`, zero-out
     of one person; it holds exactly, by whole numbers: (k·√N·max ‖A e_b‖)².
     """
-    longest = int((_whole_strategy(bins) ** 2).sum(axis=0).max())
-    reach = Fraction(longest, 4**_BITS) * whole("directions", directions)
+    reach = longest_column(bins) * whole("directions", directions)
     return WholeSum(
         label="sketch",
         noise_multiplier=sigma,
         sensitivity=projected_cdfs(directions, strategy(bins), rows_per_person),
         squared=reach * whole("rows per person", rows_per_person) ** 2,
-        unit=_unit(),
+        unit=UNIT,
         size=directions * bins,
     )
 
@@ -157,14 +150,14 @@ def release_sketch(
         raise InvalidEvent("rows must be (n, k, d), present (n, k)", value=rows.shape)
     if rows.shape[2] != len(directions.matrix):
         raise InvalidEvent("rows and directions differ in dimension", value=rows.shape)
-    total = counts(rows, present, directions, bins) @ _whole_strategy(bins).T
+    total = counts(rows, present, directions, bins) @ whole_strategy(bins).T
     if measurement is None:
-        return _read_sketch(directions, bins, np.asarray(total * _unit()), 0.0)
+        return _read_sketch(directions, bins, np.asarray(total * UNIT), 0.0)
     return _read_sketch(directions, bins, measurement(total, noise), measurement.sd)
 
 
 def _read_sketch(directions: Directions, bins: int, released: Array, sd: float) -> Sketch:
-    upper = released @ _back(bins).T
+    upper = released @ recovery(bins).T
     # The bottom edge is the top's with its sign changed.
     halves = np.concatenate([-upper[:, -1:], upper], axis=1)
     return Sketch(directions, bins, halves, sd)
@@ -189,60 +182,3 @@ def counts(rows: Array, present: Bools, directions: Directions, bins: int) -> Wh
         inside = np.where(there[at : at + at_once], inside, len(found))
         found += np.bincount(inside.ravel(), minlength=len(found) + 1)[:-1]
     return found.reshape(n_directions, bins)
-
-
-def strategy(bins: int) -> Array:
-    """A, (B, B), symmetric: ``|W|^½`` rounded to whole multiples of 2⁻²⁰."""
-    return np.asarray(_whole_strategy(bins) * _unit())
-
-
-def absolute(bins: int) -> Array:
-    """``|W| = L Lᵀ``, (B, B): covariance of the noise at upper edges of bins, in units of sd²."""
-    back = _back(bins)
-    squared: Array = back @ back.T
-    return squared
-
-
-def _unit() -> float:
-    return math.ldexp(1.0, -_BITS)
-
-
-@cache
-def _whole_strategy(bins: int) -> Whole:
-    """A in units of 2⁻²⁰."""
-    most = 4096
-    if not 2 <= whole("bins", bins) <= most:
-        raise InvalidEvent("bins out of bounds", value=bins, bound=f"2 to {most}")
-    found: Whole = np.rint(_skew_circulant(np.sqrt(_sizes(bins))) / _unit()).astype(np.int64)
-    found.setflags(write=False)
-    return found
-
-
-@cache
-def _back(bins: int) -> Array:
-    """L = W A⁻¹ of A as rounded, so that L A = W."""
-    edge, bin_ = np.arange(1, bins + 1)[:, None], np.arange(bins)
-    half = np.where(bin_ < edge, 0.5, -0.5)
-    found = np.asarray(np.linalg.solve(strategy(bins).T, half.T).T)
-    found.setflags(write=False)
-    return found
-
-
-def _sizes(bins: int) -> Array:
-    """Moduli of W's eigenvalues, (B,)."""
-    sizes: Array = 0.5 / np.sin(math.pi * (2 * np.arange(bins) + 1) / (2 * bins))
-    return sizes
-
-
-def _skew_circulant(eigenvalues: Array) -> Array:
-    """The real symmetric skew-circulant matrix with these eigenvalues, (B, B).
-
-    Eigenvectors are exp(iπ(2j+1)b/B); the entries depend on the difference of row and column.
-    """
-    b = len(eigenvalues)
-    apart = np.arange(b)[:, None] - np.arange(b)
-    phases = math.pi * (2 * np.arange(b) + 1) / b
-    column = np.array([float(np.cos(phases * lag) @ eigenvalues) / b for lag in range(b)])
-    # cos(phase · -lag) is the same: symmetric.
-    matrix: Array = column[np.abs(apart)]
-    return matrix

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from penstock.questions.fits.course_model import CourseModel
 from penstock.questions.fits.cox import CoxTable
+from penstock.questions.fits.kaplan_meier import SurvivalCourse
 from penstock.questions.fits.linear import LinearTable
 from penstock.questions.fits.logistic import LogisticTable
 from penstock.questions.fits.mean import MeanTable
@@ -21,7 +22,7 @@ from penstock.questions.fits.over_time import (
 from penstock.questions.fits.poisson import PoissonTable
 from penstock.questions.fits.random_intercept import MixedCourse
 from penstock.questions.fits.table_model import TableModel
-from penstock.questions.models import LONGITUDINAL, MODELS
+from penstock.questions.models import DESCRIPTIVE, LONGITUDINAL, MODELS
 from penstock.questions.models.registry import ModelRegistry
 
 TABLE_MODELS: ModelRegistry[TableModel] = ModelRegistry(
@@ -48,7 +49,8 @@ COURSE_MODELS: ModelRegistry[CourseModel] = ModelRegistry(
         CorrelationCourse(),
         TransitionCourse(),
         MixedCourse(),
+        SurvivalCourse(),
     ),
-    LONGITUDINAL.names,
+    (*LONGITUDINAL.names, *DESCRIPTIVE.names),
 )
-"""One for each model of persons over time."""
+"""One for each model of persons over time, and of rows that is no regression."""

@@ -84,7 +84,11 @@ class ShareCourse(CourseModel):
     model = SHARE
 
     def fit(self, values: tuple[Array, ...], estimand: Estimand, schema: Schema) -> Fit:
-        y, threshold = values[0], estimand.threshold or 0.0
+        y, outcome = values[0], schema[estimand.outcome]
+        if estimand.outcome_level is not None:
+            there = y == outcome.levels.index(estimand.outcome_level)
+            return fit_logit(int(there.sum()), len(y))
+        threshold = estimand.threshold or 0.0
         beyond = y > threshold if estimand.direction == "above" else y < threshold
         return fit_logit(int(beyond.sum()), len(y))
 

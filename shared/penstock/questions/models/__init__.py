@@ -29,6 +29,10 @@ model            outcome               scale           estimate
 `mixed`          number                as it is        slope over time, by a random-intercept model
 ===============  ====================  ==============  =============================================
 
+A quantile and a share of which no time is said are of a table's rows, and of any mechanism; a share
+of levels is that of one of them. So is `survival`, of a duration with its event: Kaplan and Meier's
+share without the event at a time, on the scale of the logit.
+
 A further model is an object here; its fit to a table, ``penstock.questions.fits``; and how
 a chain poses it, ``penstock.mechanisms.gibbs.models``. Each of the three registries is complete, or
 cannot be imported; so are those of models over time, and their fits.
@@ -46,6 +50,7 @@ from penstock.questions.models.longitudinal import (
     MIXED,
     QUANTILE,
     SHARE,
+    SURVIVAL,
     TRANSITION,
     LongitudinalModel,
 )
@@ -67,5 +72,8 @@ LONGITUDINAL: ModelRegistry[LongitudinalModel] = ModelRegistry(
 )
 """Those of persons over time."""
 
-EVERY: ModelRegistry[Model] = ModelRegistry((*MODELS, *LONGITUDINAL))
+DESCRIPTIVE: ModelRegistry[LongitudinalModel] = ModelRegistry((SURVIVAL,))
+"""Those of rows alone."""
+
+EVERY: ModelRegistry[Model] = ModelRegistry((*MODELS, *LONGITUDINAL, *DESCRIPTIVE))
 """All that a study may name."""

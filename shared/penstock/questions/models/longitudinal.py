@@ -1,7 +1,8 @@
-"""Models of persons over time: a number at a time, between two times, or along all of them.
+"""Models that are no regressions: a number of persons at a time, between two times, or along all.
 
-They need rows of which is known when they were taken and, of two times or more, whose they are: a
-mechanism that follows persons. No regression is behind them, but for the random-intercept model.
+Most need rows of which is known when they were taken and, of two times or more, whose they are: a
+mechanism that follows persons. Where no time is said, quantiles and shares are of all rows, whoever
+releases them; and a survival's time is on its own duration, so that it always is.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from penstock.questions.models.model import Measure, Model
+from penstock.schema import LEVEL_KINDS, Column
 
 NUMBERS = ("continuous", "integer")
 DIRECTIONS = ("above", "below")
@@ -22,6 +24,7 @@ class LongitudinalModel(Model):
     Attributes:
         least, most: how many times an estimand names, ``at`` and ``until``.
         asks: which of ``probability``, ``threshold`` and ``direction`` it has to say.
+        level: of an outcome with levels it says one, by ``outcome_level``, in place of these.
         pairs: the estimate is of two columns, or of one at two times; the term may be another one.
         cells: it names two levels of its outcome: ``level``, and ``outcome_level``.
         slope: the estimate is of all times, along its term, and may be adjusted for columns.
@@ -36,10 +39,20 @@ class LongitudinalModel(Model):
     least: int = 1
     most: int = 1
     asks: tuple[str, ...] = ()
+    level: bool = False
     pairs: bool = False
     cells: bool = False
     slope: bool = False
     link: str = "plain"
+
+    @property
+    def of_rows(self) -> bool:
+        """Whether it can be asked of rows, whenever they were taken."""
+        return self.needs_event or (self.least == 0 and not self.slope)
+
+    def of_level(self, outcome: Column) -> bool:
+        """Whether it is of one level of this outcome."""
+        return self.level and outcome.kind in LEVEL_KINDS
 
     @property
     def per_time(self) -> bool:
@@ -54,13 +67,17 @@ QUANTILE = LongitudinalModel(
     name="quantile",
     title="Quantile of persons",
     measure=Measure("quantile", "Quantile", "lower", "higher"),
+    least=0,
     asks=("probability",),
 )
 SHARE = LongitudinalModel(
     name="share",
     title="Share of persons",
     measure=Measure("share", "Share", "lower", "higher"),
+    outcomes=(*NUMBERS, *LEVEL_KINDS),
+    least=0,
     asks=("threshold", "direction"),
+    level=True,
     link="logit",
 )
 CHANGE = LongitudinalModel(
@@ -107,3 +124,13 @@ MIXED = LongitudinalModel(
     most=0,
     slope=True,
 )
+SURVIVAL = LongitudinalModel(
+    name="survival",
+    title="Kaplan–Meier's survival",
+    outcomes=("duration",),
+    measure=Measure("survival", "Survival", "lower", "higher"),
+    in_outcome_units=False,
+    needs_event=True,
+    link="logit",
+)
+"""The share that is without the event at a time of the duration."""

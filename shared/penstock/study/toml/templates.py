@@ -9,7 +9,7 @@ from penstock.mechanisms.protocol import Settings, settings_to_dict
 from penstock.mechanisms.registry import MECHANISMS, Registry
 from penstock.privacy.request import DELTA, PrivacyRequest
 from penstock.questions.estimands import Estimand
-from penstock.questions.models import EVERY, LONGITUDINAL, MODELS
+from penstock.questions.models import DESCRIPTIVE, EVERY, LONGITUDINAL, MODELS
 from penstock.schema import HOW_SUGGESTED, Column, Schema, suggest_for, suggest_modelling
 from penstock.study.planning import NOTHING, Planning
 from penstock.study.study import Study
@@ -35,6 +35,7 @@ _TIMED = ", ".join(model.name for model in MODELS if model.needs_event)
 _ALONE = ", ".join(model.name for model in MODELS if not model.compares)
 _EXPOSED = ", ".join(model.name for model in MODELS if model.takes_exposure)
 _OF_LEVEL = ", ".join(model.name for model in MODELS if model.names_level)
+_MOMENT = ", ".join(model.name for model in DESCRIPTIVE)
 _OVER_TIME = ", ".join(model.name for model in LONGITUDINAL)
 _ESTIMAND_NOTES = {
     "model": " | ".join(EVERY.names),
@@ -45,12 +46,12 @@ _ESTIMAND_NOTES = {
     "strata": "each combination of their levels has a baseline of its own",
     "where": "of a subgroup only",
     "exposure": f"{_EXPOSED}: the rate per unit of this column; its logarithm is an offset",
-    "outcome_level": f"{_OF_LEVEL}: this level of the outcome, against the first",
-    "at": "of persons at a time: when; of two times the first",
+    "outcome_level": f"{_OF_LEVEL}: this level of the outcome, against the first; of a share, it",
+    "at": f"of persons at a time: when; of two times the first; {_MOMENT}: a time of the duration",
     "until": "the second of two times",
     "probability": "of a quantile, such as 0.5",
-    "threshold": "of a share of persons: above or below what",
-    "direction": "of a share of persons: above | below, its threshold",
+    "threshold": "of a share of a number: above or below what",
+    "direction": "of a share of a number: above | below, its threshold",
 }
 _EXAMPLE = f"""\
 # What the report estimates; repeat for each. For example:
@@ -65,6 +66,8 @@ _EXAMPLE = f"""\
 # where = "COLUMN >= 65 and COLUMN == 'LEVEL'"   # a subgroup; leave out for all
 # exposure = "COLUMN"  # {_EXPOSED}: a rate, per unit of this column; leave out for a count
 # outcome_level = "LEVEL"  # {_OF_LEVEL}: of the outcome, against its first one
+# Of rows, and no regression: quantile (probability), share (threshold and direction, or
+# outcome_level), {_MOMENT} (at).
 # Of persons over time, in a study of a mechanism that follows them ({_OVER_TIME}):
 # at, until, probability, threshold, direction: see the documentation.
 # Or outcome, adjust and strata at once: formula = "COLUMN ~ A + B + A:B + strata(C)", with

@@ -22,7 +22,7 @@ from penstock.questions.estimands import Estimand, estimand_problems
 from penstock.questions.estimation import Estimate, estimate
 from penstock.questions.fits import COURSE_MODELS
 from penstock.questions.fits.random_intercept import fit_random_intercept
-from penstock.questions.models import LONGITUDINAL
+from penstock.questions.models import DESCRIPTIVE, LONGITUDINAL
 from penstock.questions.persons import Courses, estimate_courses
 from penstock.schema import Coded, Column, Schema
 
@@ -104,7 +104,7 @@ def at(name: str, *visits: int) -> list[Array]:
 
 def test_every_model_is_asked() -> None:
     assert {e.model for e in ASKED.values()} == {*LONGITUDINAL.names, "mean"}
-    assert COURSE_MODELS.names == LONGITUDINAL.names
+    assert COURSE_MODELS.names == (*LONGITUDINAL.names, *DESCRIPTIVE.names)
 
 
 def test_a_mean_at_a_time_is_of_those_who_are_there() -> None:
@@ -391,7 +391,7 @@ def test_a_plain_fit_refuses_persons_over_time() -> None:
 
 WRONG = [
     ({"model": "quantile", "at": 1}, "probability: is missing"),
-    ({"model": "quantile", "probability": 0.5}, "at: is missing: a quantile is of a time"),
+    ({"model": "change"}, "at: is missing: a change is of a time"),
     ({"model": "quantile", "probability": 0.5, "at": 0, "until": 1}, "until: has no meaning"),
     ({"model": "share", "at": 1, "threshold": 140}, "direction: is missing"),
     ({"model": "share", "at": 1, "direction": "above"}, "threshold: is missing"),

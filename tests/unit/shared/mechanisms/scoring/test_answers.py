@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from penstock.mechanisms.released import ANSWER, COVARIANCE, DOUBT, ESTIMATE, NOISE
+from penstock.mechanisms.scoring.blocks import count_told, find_places
 from penstock.mechanisms.scoring.plan import ScoringPlan, plan_at
-from penstock.mechanisms.scoring.regressions import count_coefficients, find_places
 from penstock.mechanisms.scoring.run import answer, run
 from penstock.mechanisms.scoring.settings import Scoring
 from penstock.privacy.noise.sources import SeededNoise
@@ -139,7 +139,7 @@ def test_what_is_released_is_one_part_of_all_regressions() -> None:
     x, there = encoding.encode(rows(n), np.random.default_rng(0))
     plan = planned(asked, n, 2.0)
     [part] = run(plan, encoding, x[:, None], there[:, None], SeededNoise(1))
-    count = count_coefficients(SCHEMA, asked)
+    count = count_told(SCHEMA, asked)
     assert count == 4 + 2 + 2 + 4  # two estimands are of one regression
     assert part.name == ANSWER
     names = [f.format(i + 1) for f in (COVARIANCE, NOISE) for i in range(count)]

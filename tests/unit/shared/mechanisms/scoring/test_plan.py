@@ -13,9 +13,10 @@ from tests.unit.shared.mechanisms.scoring.test_answers import EACH, FEWER, PRODU
 from penstock.base.errors import Hopeless, InvalidInput
 from penstock.mechanisms import MECHANISMS, Scoring
 from penstock.mechanisms.protocol import Asked, Prospect
+from penstock.mechanisms.scoring.blocks import find_places
 from penstock.mechanisms.scoring.foresight import planned_width
 from penstock.mechanisms.scoring.plan import SHARES, ScoringPlan, plan
-from penstock.mechanisms.scoring.regressions import find_places, list_regressions
+from penstock.mechanisms.scoring.regressions import list_regressions
 from penstock.mechanisms.scoring.settings import narrow_schema
 from penstock.mechanisms.widths import MOST_WIDE
 from penstock.privacy.accounting.accountant import epsilon
@@ -76,7 +77,6 @@ def test_a_product_is_one_whichever_way_it_is_written() -> None:
     ("asked", "text"),
     [
         ((), "the study asks none"),
-        ((Estimand("m", "mean", "x"),), "asks for no comparison"),
         ((Estimand("r", "poisson", "count", "x", exposure="size"),), "sums of scores"),
         (
             (Estimand("l", "multinomial", "group", "x", outcome_level="b"),),

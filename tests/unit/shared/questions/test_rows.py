@@ -1,0 +1,169 @@
+"""What no regression answers, of rows: against numpy and lifelines, and on hostile tables."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from lifelines import KaplanMeierFitter
+from scipy import stats
+
+from penstock.mechanisms import Gibbs, Maf
+from penstock.questions.estimands import Estimand, estimand_problems
+from penstock.questions.estimation import Estimate, estimate
+from penstock.schema import Coded, Column, Schema
+
+EXACT = 1e-8
+SCHEMA = Schema(
+    (
+        Column("years", "duration", upper=10, decimals=1, event="died", nullable=True),
+        Column("died", "event"),
+        Column("sbp", "continuous", lower=60, upper=240),
+        Column("stage", "ordered", levels=("I", "II", "III")),
+        Column("ward", "categorical", levels=("a", "b", "c")),
+        Column("male", "binary"),
+    )
+)
+SURVIVAL = Estimand("s", "survival", "years", at=5)
+QUANTILE = Estimand("q", "quantile", "sbp", probability=0.9)
+SHARE = Estimand("h", "share", "sbp", threshold=140, direction="above")
+LEVEL = Estimand("l", "share", "ward", outcome_level="b")
+
+
+def rows(n: int = 400, seed: int = 0) -> Coded:
+    rng = np.random.default_rng(seed)
+    time, leaves = rng.exponential(8, n), rng.exponential(15, n)
+    ended = np.minimum(np.minimum(time, leaves), 10.0)
+    found = {
+        "years": ended,
+        "died": ((time <= leaves) & (time <= 10)).astype(float),
+        "sbp": np.clip(rng.normal(130, 20, n), 60, 240),
+        "stage": rng.integers(0, 3, n) * 1.0,
+        "ward": rng.integers(0, 3, n) * 1.0,
+        "male": rng.integers(0, 2, n) * 1.0,
+    }
+    found = {c.name: c.snap(found[c.name]) for c in SCHEMA.columns}
+    found["years"][rng.random(n) < 0.05] = np.nan
+    return found
+
+
+TABLE = rows()
+
+
+def ask(asked: Estimand, table: Coded = TABLE) -> Estimate:
+    assert estimand_problems(asked, SCHEMA.columns) == []
+    assert not asked.over_time
+    return estimate(table, SCHEMA, asked)
+
+
+@pytest.mark.parametrize("at", [0.7, 5.0, 9.9])
+@pytest.mark.parametrize("where", ["", "male == '1'"])
+def test_survival_agrees_with_lifelines(at: float, where: str) -> None:
+    found = ask(replace(SURVIVAL, at=at, where=where))
+    kept = np.isfinite(TABLE["years"]) & ((TABLE["male"] == 1) | (not where))
+    time, died = TABLE["years"][kept], TABLE["died"][kept]
+    fitted = KaplanMeierFitter().fit(time, died)
+    share = float(fitted.predict(at))
+    assert 1 / (1 + math.exp(-found.estimate)) == pytest.approx(share, abs=EXACT)
+    before = np.unique(time[(died > 0) & (time <= at)])
+    deaths = np.array([((time == t) & (died > 0)).sum() for t in before])
+    risk = np.array([(time >= t).sum() for t in before])
+    greenwood = share**2 * float((deaths / (risk * (risk - deaths))).sum())
+    assert found.variance == pytest.approx(greenwood / (share * (1 - share)) ** 2, rel=EXACT)
+    assert (found.n, found.events) == (kept.sum(), deaths.sum())
+
+
+@pytest.mark.parametrize("probability", [0.25, 0.5, 0.9])
+def test_a_quantile_and_woodruffs_error(probability: float) -> None:
+    y, found = TABLE["sbp"], ask(replace(QUANTILE, probability=probability))
+    assert found.estimate == pytest.approx(np.quantile(y, probability), abs=EXACT)
+    reach = stats.norm.ppf(0.975) * math.sqrt(probability * (1 - probability) / len(y))
+    low, high = np.quantile(y, [probability - reach, probability + reach])
+    assert math.sqrt(found.variance) == pytest.approx((high - low) / (2 * 1.959964), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("asked", "has"),
+    [
+        (SHARE, TABLE["sbp"] > 140),
+        (replace(SHARE, direction="below"), TABLE["sbp"] < 140),
+        (LEVEL, TABLE["ward"] == 1),
+        (replace(LEVEL, outcome="stage", term="stage", outcome_level="I"), TABLE["stage"] == 0),
+        (Estimand("e", "share", "died", outcome_level="1"), TABLE["died"] == 1),
+    ],
+)
+def test_a_share_is_on_the_empirical_logit(asked: Estimand, has: np.ndarray) -> None:
+    found, k, n = ask(asked), has.sum(), len(has)
+    assert found.estimate == pytest.approx(math.log((k + 0.5) / (n - k + 0.5)), abs=EXACT)
+    assert found.variance == pytest.approx(1 / (k + 0.5) + 1 / (n - k + 0.5), rel=EXACT)
+
+
+def test_of_a_subgroup_it_is_of_these_rows_alone() -> None:
+    inside = TABLE["ward"] == 2
+    found = ask(replace(QUANTILE, where="ward == 'c'"))
+    assert found.estimate == pytest.approx(np.quantile(TABLE["sbp"][inside], 0.9), abs=EXACT)
+    assert found.n == inside.sum()
+
+
+@pytest.mark.parametrize(
+    ("changed", "problem"),
+    [
+        ({"died": np.zeros(400)}, "nobody has the event until then"),
+        ({"died": np.ones(400), "years": np.full(400, 2.0)}, "everybody who was followed"),
+        ({"years": np.full(400, -1.0)}, "a duration is negative"),
+        ({"years": np.full(400, np.nan)}, "too few complete rows: 0"),
+    ],
+)
+def test_a_degenerate_table_has_a_problem_and_no_number(changed: Coded, problem: str) -> None:
+    found = ask(SURVIVAL, {**TABLE, **changed})
+    assert problem in str(found.problem)
+    assert math.isnan(found.estimate)
+
+
+@pytest.mark.parametrize("asked", [SURVIVAL, QUANTILE, SHARE, LEVEL])
+@pytest.mark.parametrize("seed", range(5))
+def test_no_table_raises(asked: Estimand, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    wild = np.array([-np.inf, -1e300, -1.0, 0.0, 0.5, 1.0, 7.0, 1e300, np.inf, np.nan])
+    table = {name: rng.choice(wild, 200) for name in SCHEMA.names}
+    found = ask(asked, table)
+    assert found.problem is not None or 0 < found.variance < math.inf
+
+
+WRONG = [
+    ({"model": "survival", "outcome": "years"}, "at: is missing: a survival is of a time"),
+    ({"model": "survival", "outcome": "years", "at": 11}, "at: must be a time of the duration"),
+    ({"model": "survival", "outcome": "years", "at": 0}, "at: must be a time of the duration"),
+    ({"model": "survival", "outcome": "years", "at": "m6"}, "at: must be a time of the duration"),
+    ({"model": "survival", "outcome": "sbp", "at": 5}, "outcome: column 'sbp' is of kind"),
+    ({"model": "quantile", "outcome": "sbp"}, "probability: is missing"),
+    ({"model": "quantile", "outcome": "ward", "probability": 0.5}, "outcome: column 'ward' is"),
+    ({"model": "share", "outcome": "sbp"}, "threshold: is missing"),
+    ({"model": "share", "outcome": "ward"}, "outcome_level: must be a level of the outcome"),
+    ({"model": "share", "outcome": "ward", "outcome_level": "d"}, "must be a level"),
+    (
+        {"model": "share", "outcome": "sbp", "threshold": 140, "direction": "above",
+         "outcome_level": "a"},
+        "outcome_level: has no meaning for a share",
+    ),
+    (
+        {"model": "share", "outcome": "ward", "outcome_level": "a", "threshold": 1},
+        "threshold: has no meaning for a share of a level",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("given", "message"), WRONG)
+def test_what_does_not_suit_is_said(given: dict[str, object], message: str) -> None:
+    asked = Estimand(**{"name": "e", **given})  # type: ignore[arg-type]
+    found = [f"{p.where}: {p.message}" for p in estimand_problems(asked, SCHEMA.columns)]
+    assert any(message in text for text in found), found
+
+
+def test_a_chain_refuses_them_and_tables_do_not() -> None:
+    for asked in (SURVIVAL, QUANTILE, SHARE, LEVEL):
+        refused = [p.message for p in Gibbs().problems(SCHEMA, [asked])]
+        assert "has no coefficient" in refused
+        assert not Maf().problems(SCHEMA, [asked])
