@@ -73,7 +73,9 @@ def test_a_step_in_the_odds_makes_no_coefficient_steeper(epsilon: float) -> None
 
 
 def test_a_bound_where_few_of_the_world_lie_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    def weigh(sizes: object, question: object, sd: float) -> tuple[np.ndarray, np.ndarray]:
+    def weigh(
+        sizes: object, question: object, sd: float, unseen: float
+    ) -> tuple[np.ndarray, np.ndarray]:
         weights = sizes.choose_weights(question.importance, 0.95)  # type: ignore[attr-defined]
         return weights, np.zeros(weights.shape)
 

@@ -82,7 +82,7 @@ _DOUBT = 2.0
 _LEAST_PRIOR = 1e-3
 """Share of a prior that stays where rows alone are to speak: of what they say nothing of."""
 
-_MISFIT = 0.12
+_MISFIT = 0.06
 """By how much a wide model may be off in a declared coefficient, of a standardised column."""
 
 _CURVATURE_IMPORTANCE = 0.3
@@ -107,8 +107,9 @@ _REACHES = (
 )
 """Quantiles of the world that the last rounds try, and so many times what lies there."""
 
-_UNSEEN = 1.0
-"""What share of that which is clipped may be otherwise than in the world: an sd."""
+_UNSEEN, _UNSEEN_TOLD = 0.3, 1.0
+"""What share of that which is clipped may be otherwise than in the world: an sd, of tables, whose
+refits show what else there is; and where it is part of a covariance that is released."""
 
 
 _FURTHER_OUT = 1.5
@@ -132,6 +133,19 @@ class _Belief:
 
     def slope(self, theta: Array) -> Array:
         return np.asarray(self.precision @ (theta - self.mean))
+
+    def yield_to(self, other: _Belief) -> _Belief:
+        """With a covariance that is larger by Birge's ratio, χ²/k of their difference in the k
+        coefficients that the other tells, where that is above 1: what is contradicted by more than
+        both allow was believed too firmly (Birge 1932, Physical Review 40, 207–227)."""
+        told = np.flatnonzero(np.diag(other.precision) > 0)
+        if not len(told):
+            return self
+        within = np.ix_(told, told)
+        spread = np.linalg.inv(self.precision)[within] + np.linalg.inv(other.precision[within])
+        off = (other.mean - self.mean)[told]
+        ratio = float(off @ np.linalg.solve(spread, off)) / len(told)
+        return _Belief(self.mean, self.precision / max(1.0, ratio))
 
     def join(self, other: _Belief) -> _Belief:
         """What both say."""
@@ -286,7 +300,8 @@ def ask_outcome(
             weights = sizes.choose_weights(question.importance, reach)
         missed = np.zeros(weights.shape)
         if last and not curved:
-            weights, missed = _weigh_reach(sizes, question, sd)
+            unseen = _UNSEEN_TOLD if bent else _UNSEEN
+            weights, missed = _weigh_reach(sizes, question, sd, unseen)
         scores = (model.scores(reference, design, coded) @ question.turn) * weights
         told = release_scores(scores, present, per_person, measurement, noise) / count
         found = found.shorten(weights)
@@ -304,7 +319,8 @@ def ask_outcome(
                 plain = _Belief(plain.mean, plain.precision / _DOUBT**2)
             go = partial(_step_along, theta) if bent else _step
             found_by = _correct(model, reference, tails, partial(go, model, reference), *given)
-            estimate, plain = estimate.join(found_by), plain.join(found_by)
+            estimate = estimate.yield_to(found_by).join(found_by)
+            plain = plain.yield_to(found_by).join(found_by)
             meetings = _MEETINGS if number + 1 == len(rounds) else 1
             theta = _meet(model, estimate.mean, theta, belief, count, meetings)
         else:
@@ -573,7 +589,9 @@ class _Sizes:
         return np.asarray(weights / max(length, 1e-9))
 
 
-def _weigh_reach(sizes: _Sizes, question: _Question, sd: float) -> tuple[Array, Array]:
+def _weigh_reach(
+    sizes: _Sizes, question: _Question, sd: float, unseen: float
+) -> tuple[Array, Array]:
     """Weights for which noise and what clipping may hide are least together; and the latter, an sd
     of each entry's mean: so much of what it takes of persons of the world as may be otherwise of
     rows, whose tails nobody has seen."""
@@ -587,7 +605,7 @@ def _weigh_reach(sizes: _Sizes, question: _Question, sd: float) -> tuple[Array, 
         longest = max(further * _quantile(lengths, chances, reach), 1e-9)
         weights = weights / longest
         taken = 1 - 1 / np.maximum(_FURTHER_OUT * lengths / longest, 1.0)
-        missed = _UNSEEN * (sizes.entries @ (chances * taken)) / chances.sum()
+        missed = unseen * (sizes.entries @ (chances * taken)) / chances.sum()
         error = np.hypot(sd / weights, missed)[:asked] / scale
         if (total := float(np.sum(error**2))) < least:
             least, best = total, (weights, missed)
