@@ -35,7 +35,7 @@ setup: $(VENV)/.ready ## install into .venv
 demo: setup ## four simulated hospitals, a coordinator, Flower and TLS between them, one report
 	$(BIN)/penstock demo --out penstock-demo
 
-test: setup ## all tests (under 15 minutes on two cores); JOBS=1 for one after the other
+test: setup ## all tests (about 20 minutes on two cores); JOBS=1 for one after the other
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m 'not soak' -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 soak: setup ## long fault runs
