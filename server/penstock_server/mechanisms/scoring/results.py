@@ -56,10 +56,12 @@ class ScoringResults:
         return found
 
     def summarise(self, upload: Upload) -> tuple[object, ...]:
-        """What each estimand hangs on."""
+        """What each coefficient hangs on; of what is no regression nobody is cut to a bound but the
+        dictionary's."""
         doubts = read_doubts(upload, apart=True)
         places = find_places(self.study.schema, self.study.estimands)
-        return (Doubts.of({name: float(doubts[at]) for name, at in places.items()}),)
+        compared = [e.name for e in self.study.estimands if e.regression.compares]
+        return (Doubts.of({name: float(doubts[places[name]]) for name in compared}),)
 
     def export(
         self, uploads: Callable[[], Iterator[Upload]], out: Path, copies: Copies

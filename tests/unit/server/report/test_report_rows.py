@@ -130,6 +130,13 @@ def test_each_is_said_in_words_and_holds_the_truth(
     assert str(escape(found["sentence"].split(":")[0])) in page
 
 
+def test_what_is_no_regression_hangs_on_nobody(
+    built: tuple[dict[str, Any], str, Path],
+) -> None:
+    held = {e["name"]: e["held"] for e in built[0]["estimands"]}
+    assert all(held[name] is None for name in SAID)
+
+
 def test_a_survival_is_between_0_and_1(built: tuple[dict[str, Any], str, Path]) -> None:
     found = next(e for e in built[0]["estimands"] if e["name"] == "alive")
     value = found["random"]["value"]
