@@ -71,6 +71,9 @@ HELD = (
     "corrected for it. unsupported: less than .9, and not shown to be half: the tables hold no "
     "answer, and an estimate near none is not evidence of none. unresolved: the runs cannot tell. "
     "What the released model lacks, such as the furthest tails of a column, no planted run shows. "
+    "doubt: how much of what the copies tell of an effect hangs on few rows far out, or of what a "
+    "number beside it varies by; from .35 on an effect is attenuated (off to either side), from .5 "
+    "on unsupported, whatever came back: the graver mark stands. "
     "classes: what the mechanism's model can hold at all, also of questions that nobody declared; "
     "of what it says `no` of, the tables show nothing, however large it is among the persons"
 )
