@@ -3,14 +3,14 @@ r"""Sums of rows that answer without a model: what a row adds to them, and what 
 Of each :class:`~penstock.mechanisms.scoring.descriptions.Description` one release, with exact
 discrete Gaussian noise on whole numbers; zero-out with public n. A person has k rows at most:
 
-=============  =============================================================  =====================
-way            what is added up                                               sensitivity
-=============  =============================================================  =====================
-mean           x̃, x̃² - ½ and √½, with x̃ in [-1, 1] by the public bounds     k·√(1 + ¼ + ½)
-levels         rows of each level that is asked for, and of the others        k
-distribution   A·h, h rows in bins of the public range                        k·max ‖A e_b‖
-survival       events, and rows that leave, in each interval of time          k
-=============  =============================================================  =====================
+============  ========================================================  ==============
+way           what is added up                                          sensitivity
+============  ========================================================  ==============
+mean          x̃, x̃² - ½ and √½, with x̃ in [-1, 1] by the public bounds  k·√(1 + ¼ + ½)
+levels        rows of each level that is asked for, and of the others   k
+distribution  A·h, h rows in bins of the public range                   k·max ‖A e_b‖
+survival      events, and rows that leave, in each interval of time     k
+============  ========================================================  ==============
 
 A is :mod:`penstock.privacy.factorisation`'s, so that any number of bins costs little. What a tally
 tells has two covariances: the noise's, which is known, carried on to first order; and that of
@@ -116,7 +116,7 @@ class MeanTally(Tally):
 
     @property
     def squared(self) -> Fraction:
-        """Of |x̃| = 1, where both the first two are largest."""
+        """Of x̃ = ±1, where both the first two are largest."""
         whole = [round(part / self.unit) for part in (1.0, 0.5, self._COUNT)]
         return Fraction(sum(part**2 for part in whole)) * Fraction(self.unit) ** 2
 
