@@ -12,12 +12,22 @@ import pyarrow.csv as pacsv
 
 from penstock.base.files import replace_file
 from penstock.mechanisms.scoring.blocks import list_blocks
+from penstock.mechanisms.scoring.regressions import list_regressions
+from penstock.schema import Floats
 from penstock.study.study import Study
 from penstock_server.analysis.doubts import word_doubt
 from penstock_server.mechanisms.answered import name_doubts, read_apart, read_doubts
 from penstock_server.mechanisms.delivery import Upload
 from penstock_server.mechanisms.protocol import Json
 from penstock_server.mechanisms.writing import SITE, csv_safe, write
+
+
+def read_coefficients_doubts(upload: Upload, study: Study) -> Floats:
+    """(p,) of each number that is told, NaN of what is no regression: nobody knows whether few
+    persons decide it, since nobody is cut there but by the dictionary's bounds."""
+    doubts = read_doubts(upload, apart=True)
+    count = sum(len(each.names) for each in list_regressions(study.schema, study.estimands))
+    return np.append(doubts[:count], np.full(len(doubts) - count, np.nan))
 
 
 def write_answers(uploads: Iterable[Upload], study: Study, out: Path) -> list[Path]:
@@ -28,7 +38,7 @@ def write_answers(uploads: Iterable[Upload], study: Study, out: Path) -> list[Pa
     tables: list[pa.Table] = []
     for upload in uploads:
         estimates, covariance, noise = read_apart(upload)
-        doubts = read_doubts(upload, apart=True)
+        doubts = read_coefficients_doubts(upload, study)
         told: list[Json] = []
         first = 0
         for block in blocks:

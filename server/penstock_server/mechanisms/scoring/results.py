@@ -14,11 +14,14 @@ from penstock_server.analysis.combine import SiteEstimate
 from penstock_server.analysis.doubts import Doubts
 from penstock_server.analysis.floor import variance_floor
 from penstock_server.analysis.refits import Measured
-from penstock_server.mechanisms.answered import read_apart, read_doubts
+from penstock_server.mechanisms.answered import read_apart
 from penstock_server.mechanisms.delivery import Upload
 from penstock_server.mechanisms.protocol import Json
 from penstock_server.mechanisms.scoring.codebook import describe_answers
-from penstock_server.mechanisms.scoring.exports import write_answers
+from penstock_server.mechanisms.scoring.exports import (
+    read_coefficients_doubts,
+    write_answers,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +59,10 @@ class ScoringResults:
         return found
 
     def summarise(self, upload: Upload) -> tuple[object, ...]:
-        """What each coefficient hangs on; of what is no regression nobody is cut to a bound but the
-        dictionary's."""
-        doubts = read_doubts(upload, apart=True)
+        """What each estimand hangs on."""
+        doubts = read_coefficients_doubts(upload, self.study)
         places = find_places(self.study.schema, self.study.estimands)
-        compared = [e.name for e in self.study.estimands if e.regression.compares]
-        return (Doubts.of({name: float(doubts[places[name]]) for name in compared}),)
+        return (Doubts.of({name: float(doubts[at]) for name, at in places.items()}),)
 
     def export(
         self, uploads: Callable[[], Iterator[Upload]], out: Path, copies: Copies

@@ -17,9 +17,11 @@ or too little information, and Newton's step from it would be too short or too l
 known noise, is an estimate; estimates are weighed by their precision, and θ is moved until tables
 drawn from it have exactly these coefficients.
 
-w is :math:`1/C√c_j`, c_j how far entry j reaches among those persons and C the norm few exceed: all
-of it released before. The sum is of whole numbers with exact noise
-(:class:`~penstock.privacy.measurements.WholeSum`); a person is one vector, of all their rows.
+w is :math:`1/C√c_j`, c_j how far entry j reaches among those persons and C a norm: in the first
+rounds one that few exceed, in the last ones that for which noise and what clipping may hide of rows
+further out are least together. All of it was released before. The sum is of whole numbers with
+exact noise (:class:`~penstock.privacy.measurements.WholeSum`); a person is one vector, of all their
+rows.
 """
 
 from __future__ import annotations

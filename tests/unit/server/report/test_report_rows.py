@@ -160,4 +160,6 @@ def test_an_analyst_pulls_them_beside_the_coefficients(tmp_path: Path) -> None:
     ]
     assert [line["estimand"] for line in lines[1:]] == [e.name for e in ESTIMANDS]
     assert lines[-1]["formula"] == "time ~ 1 where group == 'b'"
+    assert [line["mark"] != "" for line in lines] == [True] * 2 + [False] * 6
+    assert [line["doubt"] == "nan" for line in lines] == [False] * 2 + [True] * 6
     assert all(0 < float(line["se_noise"]) < float(line["se"]) for line in lines)

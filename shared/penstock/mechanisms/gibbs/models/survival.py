@@ -235,6 +235,7 @@ def _hazard_at_most(plan: Planned, seen: Summaries, squared: float, most: float)
 
 
 def _follow(highest: float, bears: float) -> float:
+    """Up to which hazard persons are followed: what noise bears, from 1 to the highest."""
     return max(1.0, min(bears, highest))
 
 
