@@ -34,7 +34,6 @@ from penstock.cli.forecasts import RUNS, Runs, make_forecast, show_forecast
 from penstock.mechanisms.memory import GB
 from penstock.mechanisms.registry import MECHANISMS
 from penstock.privacy.request import DELTA_TIMES_PERSONS, advised_delta
-from penstock.questions.occasions import tell_time
 from penstock.schema import Schema, suggest_for
 from penstock.study.study import Study, require_estimands
 from penstock.study.toml import (
@@ -219,8 +218,7 @@ def check(
     for e in found.estimands:
         if not (e.regression.compares or e.regression.per_time):
             where = f" where {e.where}" if e.where else ""
-            when = f", {' to '.join(map(tell_time, e.times))}" if e.times else ""
-            say(f"  {e.name}: {e.model} of {e.outcome}{when}{where}")
+            say(f"  {e.name}: {e.model} of {e.outcome}{e.when}{where}")
             continue
         say(f"  {e.name}: {e.model} {e.formula}, per {e.per:g}")
     if found.estimands:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 from penstock.base.checks import Checks, nearest, shown, within
 from penstock.base.documents import Json
 from penstock.base.errors import InvalidInput, Problem
+from penstock.questions.contingency import check_margins
 from penstock.questions.grammar import (
     Comparison,
     Factor,
@@ -67,10 +68,12 @@ class Estimand:
         exposure: of a count, the column that says for how long, or of how many, it was counted:
             the regression has its logarithm with coefficient 1, and is of rates. Empty: none.
         outcome_level: of a multinomial model, the outcome's level that is asked about, against the
-            first one; of a share, the level itself; of a transition, the level that persons go to,
-            from ``level``.
+            first one; of a share or a count, the level itself; of a transition, the level that
+            persons go to, from ``level``; of a table, the outcome's level in the cell that is asked
+            for (:mod:`penstock.questions.contingency`).
         at, until: of persons over time: when, in the time column's values; the first of two times,
-            and the second. Of a survival, a time of its duration.
+            and the second. Of a survival, a time of its duration; of a count of events and of a
+            rate ``until`` says up to which they count.
         probability: of a quantile, between 0 and 1.
         threshold, direction: of a share of persons: ``above`` it or ``below`` it.
 
@@ -168,6 +171,12 @@ class Estimand:
         return tuple(time for time in (self.at, self.until) if time is not None)
 
     @property
+    def factor(self) -> float:
+        """What a number of an answer is multiplied by, as coefficients are told per one unit of
+        their term; a rate has its ``per`` in it."""
+        return self.per if self.regression.compares else 1.0
+
+    @property
     def target(self) -> Regressor:
         """The term: a column, or a product."""
         return read_regressor(self.term)
@@ -218,11 +227,13 @@ class Estimand:
             parts.append(f"offset(log({self.exposure}))")
         where = f" where {self.where}" if self.where else ""
         of = f"[{self.outcome_level}]" if self.outcome_level is not None else ""
-        when = "".join(
-            f" {word} {tell_time(time)}"
-            for word, time in zip(("at", "until"), self.times, strict=False)
-        )
-        return f"{self.outcome}{of} ~ {' + '.join(parts)}{when}{where}"
+        return f"{self.outcome}{of} ~ {' + '.join(parts)}{self.when}{where}"
+
+    @property
+    def when(self) -> str:
+        """The times that it names, in words: " at 0 until 12"."""
+        said = [("at", self.at), ("until", self.until)]
+        return "".join(f" {word} {tell_time(time)}" for word, time in said if time is not None)
 
     def to_dict(self) -> Json:
         """The canonical JSON form.
@@ -273,6 +284,8 @@ def estimand_problems(
         _check_outcome_level(check, estimand, outcome)
     if not model.compares:
         _check_alone(check, estimand)
+    if isinstance(model, LongitudinalModel) and model.crossed:
+        check_margins(check, estimand, known, broken)
     if model.compares or model.per_time:
         _check_regressors(check, estimand, known, broken)
     check_occasions(check, estimand, known, broken)
@@ -287,7 +300,8 @@ def estimand_problems(
 
 def _check_outcome_level(check: Checks, estimand: Estimand, outcome: Column) -> None:
     level, model = estimand.outcome_level, estimand.regression
-    if isinstance(model, LongitudinalModel) and (model.cells or model.of_level(outcome)):
+    over = model if isinstance(model, LongitudinalModel) else None
+    if over is not None and (over.cells or over.crossed or over.of_level(outcome)):
         return  # of which each may be the first
     if not model.names_level:
         if level is not None:
@@ -369,7 +383,7 @@ def _check_alone(check: Checks, estimand: Estimand) -> None:
     its time, and what it is adjusted for."""
     what, model = f"has no meaning for a {estimand.model}", estimand.regression
     over = model if isinstance(model, LongitudinalModel) else None
-    beside = over is not None and (over.pairs or over.slope)
+    beside = over is not None and (over.pairs or over.slope or over.crossed)
     if estimand.term != estimand.outcome and not beside:
         check.add(
             "term",
@@ -378,11 +392,11 @@ def _check_alone(check: Checks, estimand: Estimand) -> None:
             bound=f"{estimand.outcome}, or left out",
             remedy="Remove it",
         )
-    if estimand.per != 1 and not (over is not None and over.slope):
+    if estimand.per != 1 and not (over is not None and (over.slope or over.rates)):
         check.add("per", what, value=shown(estimand.per), bound="1")
     if estimand.adjust and not (over is not None and over.slope):
         check.add("adjust", what, remedy="Remove it")
-    if estimand.level is not None and not (over is not None and over.cells):
+    if estimand.level is not None and not (over is not None and (over.cells or over.crossed)):
         check.add("level", what, remedy="Remove it")
     if estimand.strata:
         check.add("strata", what, remedy="Remove it, or ask for a subgroup with where")

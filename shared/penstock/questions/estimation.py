@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from penstock.base.errors import PenstockError
 from penstock.questions.estimands import Estimand
@@ -82,7 +83,7 @@ def estimate(
     if estimand.over_time:
         raise PenstockError("an estimand of persons over time", value=estimand.name)
     model = estimand.regression
-    event_column = _event_column(schema, estimand) if model.needs_event else None
+    event_column = _find_event(schema, estimand)
     if isinstance(model, LongitudinalModel):
         return _describe(frame, schema, estimand, event_column)
     fitted = models.of(estimand.model)
@@ -108,19 +109,22 @@ def estimate(
 def _describe(
     frame: Mapping[str, Array], schema: Schema, estimand: Estimand, event_column: str | None
 ) -> Estimate:
-    """A quantile, a share or a survival of complete rows; n counts them, events of a survival
-    those until its time."""
-    n, events = 0, None
+    """What is no regression, of complete rows: n counts them, events of a duration those until the
+    time that is asked for."""
+    n, events, model = 0, None, estimand.regression
     try:
-        used = _complete_cases(frame, schema, estimand, event_column)
-        values = [used[estimand.outcome]]
-        n = len(values[0])
-        if n < MIN_ROWS:
+        arrays, kept = _find_complete(frame, schema, estimand, event_column)
+        n = int(kept.sum())
+        if n < MIN_ROWS and not model.total:
             raise Degenerate(f"too few complete rows: {n}")
+        beside = () if event_column is None else (event_column,)
+        names = dict.fromkeys((estimand.outcome, *beside, *estimand.target.columns))
         if event_column is not None:
-            values.append(used[event_column])
-            until = values[0] <= float(estimand.at or 0)
-            events = int(((values[1] > 0) & until).sum())
+            end = next((float(t) for t in estimand.times), math.inf)
+            before = kept & (arrays[estimand.outcome] <= end)
+            events = int((before & (arrays[event_column] > 0)).sum())
+        # Of a total, rows that it is not of were drawn with the others.
+        values = [np.where(kept, arrays[x], math.nan) if model.total else arrays[x][kept] for x in names]
         found = fit_course(tuple(values), estimand, schema)
     except Degenerate as problem:
         return Estimate(math.nan, math.nan, n, events, converged=False, problem=str(problem))
@@ -167,7 +171,7 @@ def pose_regression(
     """What :func:`estimate` fits, for whoever looks at the same regression in another way; None
     where the table does not hold it."""
     model = estimand.regression
-    event = _event_column(schema, estimand) if model.needs_event else None
+    event = _find_event(schema, estimand)
     try:
         used = _complete_cases(frame, schema, estimand, event)
         if len(used[estimand.outcome]) < MIN_ROWS:
@@ -249,8 +253,12 @@ def _checked_fit(
     return found
 
 
-def _event_column(schema: Schema, estimand: Estimand) -> str:
-    name = schema[estimand.outcome].event
+def _find_event(schema: Schema, estimand: Estimand) -> str | None:
+    """The event of an outcome that is a duration; None of another one."""
+    outcome = schema[estimand.outcome]
+    if not (estimand.regression.needs_event or outcome.kind == "duration"):
+        return None
+    name = outcome.event
     if name is None:
         raise PenstockError(
             f"a {estimand.model} model needs a duration with an event column",
@@ -263,6 +271,14 @@ def _event_column(schema: Schema, estimand: Estimand) -> str:
 def _complete_cases(
     frame: Mapping[str, Array], schema: Schema, estimand: Estimand, event_column: str | None
 ) -> dict[str, Array]:
+    arrays, keep = _find_complete(frame, schema, estimand, event_column)
+    return {name: a[keep] for name, a in arrays.items()}
+
+
+def _find_complete(
+    frame: Mapping[str, Array], schema: Schema, estimand: Estimand, event_column: str | None
+) -> tuple[dict[str, Array], NDArray[np.bool_]]:
+    """The columns that are named, (n,) each, and the rows that are complete and in the subgroup."""
     subgroup = estimand.subgroup
     names = {*estimand.columns}
     if event_column is not None:
@@ -276,7 +292,7 @@ def _complete_cases(
     keep = np.logical_and.reduce([np.isfinite(a) for a in arrays.values()])
     if subgroup:
         keep &= find_subgroup({c.name: c for c in schema.columns}, subgroup, arrays)
-    return {name: a[keep] for name, a in arrays.items()}
+    return arrays, keep
 
 
 def _number_strata(used: Mapping[str, Array], schema: Schema, estimand: Estimand) -> Array:

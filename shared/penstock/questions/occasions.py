@@ -88,13 +88,18 @@ def check_occasions(
     """Whether what is said beside columns suits the model, and columns suit what is said."""
     model = estimand.regression
     least, most = count_times(model)
-    if estimand.until is not None and estimand.at is None:
+    ends = isinstance(model, LongitudinalModel) and model.ends
+    if ends and estimand.at is None:
+        _check_end(check, estimand, known)
+    elif estimand.until is not None and estimand.at is None:
         check.add("until", "is the second of two times", remedy="Say at, the first one, too")
     elif not least <= len(estimand.times) <= most:
         _refuse_times(check, estimand, least, most)
     outcome = known.get(estimand.outcome)
     named = isinstance(model, LongitudinalModel) and outcome is not None and model.of_level(outcome)
-    asks = model.asks if isinstance(model, LongitudinalModel) and not named else ()
+    asks: tuple[str, ...] = ()
+    if isinstance(model, LongitudinalModel):
+        asks = model.asks if outcome is None else model.asks_of(outcome)
     for field in ("probability", "threshold", "direction"):
         given = getattr(estimand, field)
         if field in asks and given in (None, ""):
@@ -116,8 +121,8 @@ def check_occasions(
         message = "must be a level of the outcome: from level, to outcome_level"
         for field in ("level", "outcome_level"):
             _check_level(check, estimand, field, outcome, message)
-    if model.needs_event and not model.compares and outcome is not None:
-        _check_moment(check, estimand, outcome)
+    if model.needs_event and not model.compares and outcome is not None and not ends:
+        _check_moment(check, "at", estimand.at, outcome)
 
 
 def _check_level(check: Checks, estimand: Timed, field: str, outcome: Column, message: str) -> None:
@@ -127,15 +132,26 @@ def _check_level(check: Checks, estimand: Timed, field: str, outcome: Column, me
         check.add(field, message, value=shown(given), bound=bound)
 
 
-def _check_moment(check: Checks, estimand: Timed, duration: Column) -> None:
+def _check_moment(check: Checks, field: str, at: Time | None, duration: Column) -> None:
     """A time of the duration itself, after its start."""
-    at = estimand.at
     if at is None or duration.kind != "duration":
         return  # said already
     upper = duration.bounds[1]
     if isinstance(at, str) or not 0 < at <= upper:
         bound = f"above 0, at most {upper:g}"
-        check.add("at", "must be a time of the duration", value=shown(at), bound=bound)
+        check.add(field, "must be a time of the duration", value=shown(at), bound=bound)
+
+
+def _check_end(check: Checks, estimand: Timed, known: Mapping[str, Column]) -> None:
+    """Up to which time of a duration events count; of other columns there is none."""
+    outcome = known.get(estimand.outcome)
+    if estimand.until is None or outcome is None:
+        return
+    if outcome.kind == "duration":
+        _check_moment(check, "until", estimand.until, outcome)
+    else:
+        what = f"has no meaning for a {estimand.model} of a column that is no duration"
+        check.add("until", what, value=shown(estimand.until), remedy="Remove it")
 
 
 def count_times(model: Model) -> tuple[int, int]:

@@ -155,7 +155,7 @@ def estimate_floored(
     if estimand.over_time and read_courses is not None:
         found = estimate_courses(table, schema, estimand, read_courses(table))
     else:
-        if estimand.regression.needs_event:
+        if schema[estimand.outcome].kind == "duration":
             table = pick_rows(schema, read_courses, estimand.outcome, table)
         found = estimate(table, schema, estimand)
     if found.problem is not None:

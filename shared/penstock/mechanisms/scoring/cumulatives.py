@@ -1,4 +1,4 @@
-r"""Quantiles and shares beyond thresholds, of one noisy distribution function.
+r"""Quantiles, and shares and counts beyond thresholds, of one noisy distribution function.
 
 Bins are even on the column's scale over its public range; a threshold, a bound and a spike have
 bins of their own, so that a share is a number of whole ones. With F̂ at the ends of bins, made
@@ -25,6 +25,7 @@ from scipy.optimize import isotonic_regression
 from penstock.mechanisms.copula.grids import value_at
 from penstock.mechanisms.scoring.descriptions import Description
 from penstock.mechanisms.scoring.tallies import (
+    COUNTED,
     LEAST_SEEN,
     NORMAL,
     Tally,
@@ -106,15 +107,20 @@ class DistributionTally(Tally):
                 for edge, e in zip(at, estimands, strict=True)
             ]
         )
-        # The number of rows is the top edge's, of which F has its part.
-        slopes[:, -1] += (1 - 2 * shares) / rows
+        scales = [e.regression.scale for e in estimands]
+        counted = np.array([scale == COUNTED for scale in scales])
+        above = np.array([-1.0 if e.direction == "above" else 1.0 for e in estimands])
+        # The number of rows is the top edge's, of which F has its part; a count is of both.
+        slopes[:, -1] += np.where(counted, above, 1 - 2 * shares) / rows
+        counts = rows * above * (slopes @ halves)
         noise = slopes @ spread @ slopes.T
         kept = keep_inside(shares, rows, noise)
         sampling = (np.minimum.outer(kept, kept) - np.outer(kept, kept)) / rows
-        above = np.array([-1.0 if e.direction == "above" else 1.0 for e in estimands])
         beyond = np.where(above < 0, 1 - kept, kept)
         turn = np.outer(above, above)
-        told, noise, sampling = rescale(estimands, beyond, rows, noise * turn, sampling * turn)
+        told, noise, sampling = rescale(
+            scales, beyond, rows, noise * turn, sampling * turn, counts
+        )
         for i, estimand in enumerate(estimands):
             if (p := estimand.probability) is None:
                 continue

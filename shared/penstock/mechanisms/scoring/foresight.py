@@ -93,10 +93,13 @@ def _width_described(
     of: ScoringPlan, description: Description, sigma: float, prospect: Prospect
 ) -> float:
     weight = DESCRIBED[description.way]
-    if description.way in (Way.LEVELS, Way.SURVIVAL):
+    if description.way in (Way.LEVELS, Way.SURVIVAL, Way.EVENTS):
         share = prospect.share(description.outcome.name, _SHARE)
         share = min(max(share, _LEAST_SHARE), 1 - _LEAST_SHARE)
         weight *= math.sqrt(_SHARE * (1 - _SHARE) / (share * (1 - share)))
+    if description.way is Way.RATE:
+        share = prospect.share(description.outcome.name, _SHARE)
+        weight *= math.sqrt(_SHARE / max(share, _LEAST_SHARE))
     asked = [e.probability for e in description.estimands if e.probability is not None]
     weight *= 0.5 / math.sqrt(min((p * (1 - p) for p in asked), default=0.25))
     left = math.prod(prospect.share(c.name, _SUBGROUP) for c in description.compared)

@@ -1,4 +1,5 @@
-r"""Survival at times, from noisy counts of who has the event and who leaves in each interval.
+r"""Survival at times, from noisy counts of who has the event and who leaves in each interval; and
+how many have the event until times.
 
 With d_j events and c_j rows that leave without one in interval j, r_j who come to it, and half of
 those who leave taken to be at risk,
@@ -101,4 +102,39 @@ class SurvivalTally(Tally):
         known = np.maximum(greenwood[at], (1 - kept) / (rows * kept))
         known[order] = np.maximum.accumulate(known[order])
         sampling = np.minimum.outer(known, known) * np.outer(kept, kept)
-        return rescale(estimands, kept, rows, noise, sampling)
+        return rescale([e.regression.scale for e in estimands], kept, rows, noise, sampling)
+
+
+class EventTally(Tally):
+    """Rows with the event, by the times until which is asked: each in the first that it is before.
+    """
+
+    def __init__(self, description: Description) -> None:
+        super().__init__(description)
+        last = description.outcome.bounds[1]
+        asked = [last if e.until is None else float(e.until) for e in description.estimands]
+        self._ends = np.unique(asked)
+        self._at = np.searchsorted(self._ends, asked)
+
+    @property
+    def size(self) -> int:
+        return len(self._ends)
+
+    @property
+    def squared(self) -> Fraction:
+        return Fraction(1)
+
+    def add_up(self, coded: Coded, members: Bools) -> Whole:
+        if self.description.event is None:
+            raise TypeError("events are of a duration with its event")
+        time = np.where(members, coded[self.description.outcome.name], 0.0)
+        happened = np.where(members, coded[self.description.event.name], 0.0) > 0
+        place = np.zeros(len(time), dtype=np.intp)
+        for end in self._ends:
+            place += time > end
+        place = np.where(members & happened, place, self.size)
+        return np.bincount(place, minlength=self.size + 1)[: self.size]
+
+    def tell(self, noisy: Array, sd: float) -> Told:
+        until = np.tri(self.size)[self._at]
+        return until @ noisy, sd**2 * until @ until.T, np.zeros((len(until),) * 2)

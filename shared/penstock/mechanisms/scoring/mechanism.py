@@ -81,7 +81,7 @@ class _Mechanism(Mechanism[Scoring, "ScoringPlan"]):
     ) -> Mapping[str, float]:
         places = find_places(asked.schema, asked.estimands)
         estimates = np.asarray(columns[ESTIMATE], dtype=np.float64)
-        return {e.name: float(estimates[places[e.name]]) * e.per for e in asked.estimands}
+        return {e.name: float(estimates[places[e.name]]) * e.factor for e in asked.estimands}
 
     def run(
         self,

@@ -18,12 +18,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from penstock.base.errors import InvalidInput
+from penstock.base.errors import InvalidInput, Problem
 from penstock.mechanisms.refusals import list_informal
 from penstock.mechanisms.scoring.descriptions import Description, list_descriptions
 from penstock.mechanisms.scoring.division import divide_budget, weigh_outcomes
 from penstock.mechanisms.scoring.regressions import Regression, list_regressions
-from penstock.mechanisms.scoring.settings import Scoring, narrow_schema
+from penstock.mechanisms.scoring.settings import MOST_VALUE, Scoring, narrow_schema
 from penstock.mechanisms.scoring.ways import make_tally
 from penstock.mechanisms.structured.declared import Drawn, list_outcomes
 from penstock.mechanisms.structured.plan import Shares, StructuredPlan, at_scale, make_grids
@@ -144,6 +144,19 @@ def plan_at(
     return ScoringPlan(persons, rows, sums, narrow, regressions, descriptions, tallies, scale)
 
 
+def _count_problems(
+    schema: Schema, persons: int, estimands: Sequence[Estimand]
+) -> list[Problem]:
+    """Counts of so many rows that what is released would not hold them."""
+    rows = persons * schema.max_rows_per_person
+    found = list_descriptions(schema, estimands)
+    counting = any(d.crossed or any(e.regression.total for e in d.estimands) for d in found)
+    if not counting or rows <= MOST_VALUE:
+        return []
+    bound = f"at most {MOST_VALUE:g} rows"
+    return [Problem("estimands", "count too many rows for an answer", str(rows), bound)]
+
+
 def _check(
     mechanism: Scoring,
     schema: Schema,
@@ -153,6 +166,7 @@ def _check(
 ) -> None:
     problems = size_problems(len(schema.columns), schema.max_rows_per_person, persons)
     problems += mechanism.problems(schema, estimands)
+    problems += _count_problems(schema, persons, estimands)
     problems += list_informal(privacy)
     if problems:
         raise InvalidInput("mechanism", problems)

@@ -10,11 +10,15 @@ mean          x̃, x̃² - ½ and √½, with x̃ in [-1, 1] by the public bound
 levels        rows of each level that is asked for, and of the others   k
 distribution  A·h, h rows in bins of the public range                   k·max ‖A e_b‖
 survival      events, and rows that leave, in each interval of time     k
+events        rows with the event, by the times until which is asked    k
+rate          events, ½ the time, ¼ that of events, ¼ its squares       k·√1.375
+table         rows of each combination of levels                        k
 ============  ========================================================  ==============
 
 A is :mod:`penstock.privacy.factorisation`'s, so that any number of bins costs little. What a tally
 tells has two covariances: the noise's, which is known, carried on to first order; and that of
-sampling rows from a population, by what the noisy sums say of it.
+sampling rows from a population, by what the noisy sums say of it. A count is of the rows
+themselves, and has the first alone.
 """
 
 from __future__ import annotations
@@ -31,7 +35,6 @@ from scipy.special import ndtr
 from penstock.mechanisms.scoring.descriptions import Description
 from penstock.privacy.measurements import WholeSum
 from penstock.privacy.sensitivity import clipped_sum
-from penstock.questions.estimands import Estimand
 from penstock.schema import Coded
 
 Array = NDArray[np.float64]
@@ -42,6 +45,9 @@ Told = tuple[Array, Array, Array]
 
 NORMAL = 1.959964
 """Of a 95 % interval."""
+
+COUNTED = "count"
+"""The scale of a number of rows."""
 
 LEAST_SEEN = 2.0
 """Rows are taken to be at least so many sds of the noise on their number."""
@@ -93,7 +99,7 @@ class Tally(ABC):
 
     @abstractmethod
     def tell(self, noisy: Array, sd: float) -> Told:
-        """What noisy sums say, whatever they are.
+        """What noisy sums say, whatever they are, of each name of the description.
 
         Args:
             sd: of the noise on each number.
@@ -150,7 +156,7 @@ def expect_positive(noisy: float, sd: float) -> float:
 
 
 class LevelTally(Tally):
-    """Rows of each level that is asked for, and of all others together."""
+    """Rows of each level that is asked for, and of all others together: shares, and counts."""
 
     def __init__(self, description: Description) -> None:
         super().__init__(description)
@@ -178,27 +184,27 @@ class LevelTally(Tally):
         return np.bincount(cell, minlength=self.size + 1)[:-1]
 
     def tell(self, noisy: Array, sd: float) -> Told:
-        rows = max(float(noisy.sum()), LEAST_SEEN * sd * math.sqrt(self.size), 1.0)
-        at = self._cell[self._places]
-        shares = noisy / rows
-        slopes = (np.eye(self.size)[at] - shares[at, None]) / rows
-        noise = sd**2 * slopes @ slopes.T
-        return tell_shares(self.description.estimands, shares[at], rows, noise, at)
+        scales = [e.regression.scale for e in self.description.estimands]
+        return tell_cells(noisy, sd, self._cell[self._places], scales)
 
 
-def tell_shares(
-    estimands: Sequence[Estimand], shares: Array, rows: float, noise: Array, cells: Array
-) -> Told:
-    """Shares of rows on the scale of each one's model; at least as far from 0 and 1 as half a row,
-    and as noise could hide.
+def tell_cells(noisy: Array, sd: float, cells: Whole, scales: Sequence[str]) -> Told:
+    """Shares of rows in cells, and counts, each on its scale; shares at least as far from 0 and 1
+    as half a row, and as noise could hide.
 
     Args:
-        noise: (q, q), of the shares; cells: of each, alike where two are of one level.
+        noisy: (c,) rows of each cell; sd: of the noise on each of them.
+        cells: (q,) of which something is told; scales: of each.
     """
-    kept = keep_inside(shares, rows, noise)
+    rows = max(float(noisy.sum()), LEAST_SEEN * sd * math.sqrt(len(noisy)), 1.0)
+    shares = noisy / rows
+    counted = np.array([scale == COUNTED for scale in scales])
+    slopes = (np.eye(len(noisy))[cells] - np.where(counted, 0.0, shares[cells])[:, None]) / rows
+    noise = sd**2 * slopes @ slopes.T
+    kept = keep_inside(shares[cells], rows, noise)
     same = cells[:, None] == cells
     sampling = (np.where(same, kept[:, None], 0.0) - np.outer(kept, kept)) / rows
-    return rescale(estimands, kept, rows, noise, sampling)
+    return rescale(scales, kept, rows, noise, sampling, noisy[cells])
 
 
 def keep_inside(shares: Array, rows: float, noise: Array) -> Array:
@@ -208,20 +214,32 @@ def keep_inside(shares: Array, rows: float, noise: Array) -> Array:
 
 
 def rescale(
-    estimands: Sequence[Estimand], shares: Array, rows: float, noise: Array, sampling: Array
+    scales: Sequence[str],
+    shares: Array,
+    rows: float,
+    noise: Array,
+    sampling: Array,
+    counts: Array | None = None,
 ) -> Told:
-    """From shares inside (0, 1) to the scale on which each is pooled: the logit, or as it is.
+    """From shares inside (0, 1) to the scale on which each is pooled: the logit, as it is, or the
+    count that stands in place of it, which is as it came: a total of cut ones would be too large.
 
     Noise is even on shares. On the logit it reaches further towards the nearer one of 0 and 1: its
     sd there is so large that 1.96 of it end where 1.96 sds of the share do, or at a fifth of a row.
+
+    Args:
+        noise: of shares; of a count of that over ``rows``. sampling: of shares.
+        counts: (q,) looked at where the scale is that of counts.
     """
-    logit = np.array([e.regression.scale == "logit" for e in estimands])
+    logit = np.array([scale == "logit" for scale in scales])
+    counted = np.array([scale == COUNTED for scale in scales])
     near, sd = np.minimum(shares, 1 - shares), np.sqrt(np.diag(noise))
     end = np.maximum(near - NORMAL * sd, np.minimum(0.2 / rows, near / 2))
     grown = (_logit(near) - _logit(end)) / (NORMAL * sd)
     told = np.where(logit, _logit(shares), shares)
-    by_noise = np.where(logit, grown, 1.0)
-    by_sampling = np.where(logit, 1 / (shares * (1 - shares)), 1.0)
+    told = told if counts is None else np.where(counted, counts, told)
+    by_noise = np.where(logit, grown, np.where(counted, rows, 1.0))
+    by_sampling = np.where(logit, 1 / (shares * (1 - shares)), np.where(counted, 0.0, 1.0))
     return (
         told,
         noise * np.outer(by_noise, by_noise),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from penstock.questions.fits.cells import CountCourse, TableCourse
 from penstock.questions.fits.course_model import CourseModel
 from penstock.questions.fits.cox import CoxTable
 from penstock.questions.fits.kaplan_meier import SurvivalCourse
@@ -19,6 +20,7 @@ from penstock.questions.fits.over_time import (
     ShareCourse,
     TransitionCourse,
 )
+from penstock.questions.fits.person_time import RateCourse
 from penstock.questions.fits.poisson import PoissonTable
 from penstock.questions.fits.random_intercept import MixedCourse
 from penstock.questions.fits.table_model import TableModel
@@ -50,6 +52,9 @@ COURSE_MODELS: ModelRegistry[CourseModel] = ModelRegistry(
         TransitionCourse(),
         MixedCourse(),
         SurvivalCourse(),
+        CountCourse(),
+        RateCourse(),
+        TableCourse(),
     ),
     (*LONGITUDINAL.names, *DESCRIPTIVE.names),
 )

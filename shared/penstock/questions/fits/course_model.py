@@ -33,7 +33,8 @@ class CourseModel(ABC):
             values: (n,) each, complete: of persons at the times that are named, in order; of a pair
                 the outcome, then the term; of a model of all times the outcome, the time, the
                 design (n, p) as :func:`penstock.questions.estimation.make_design` has it, of which
-                the time is the last column, and whose row it is.
+                the time is the last column, and whose row it is; of a duration that, then its
+                event. Of a model of totals not complete: NaN in rows that the estimand is not of.
 
         Raises:
             Degenerate: they do not identify the estimand.

@@ -33,6 +33,10 @@ A quantile and a share of which no time is said are of a table's rows, and of an
 of levels is that of one of them. So is `survival`, of a duration with its event: Kaplan and Meier's
 share without the event at a time, on the scale of the logit.
 
+Three are of rows alone: a `count` of those with a level, an event or a value beyond a threshold,
+of which sites are added up; a `rate`, events per time, on the scale of the logarithm; and one cell
+of a `table` of two or three columns with levels, its share of all rows, on that of the logit.
+
 A further model is an object here; its fit to a table, ``penstock.questions.fits``; and how
 a chain poses it, ``penstock.mechanisms.gibbs.models``. Each of the three registries is complete, or
 cannot be imported; so are those of models over time, and their fits.
@@ -47,10 +51,13 @@ from penstock.questions.models.longitudinal import (
     CHANGE,
     CHANGE_SD,
     CORRELATION,
+    COUNT,
     MIXED,
     QUANTILE,
+    RATE,
     SHARE,
     SURVIVAL,
+    TABLE,
     TRANSITION,
     LongitudinalModel,
 )
@@ -72,7 +79,9 @@ LONGITUDINAL: ModelRegistry[LongitudinalModel] = ModelRegistry(
 )
 """Those of persons over time."""
 
-DESCRIPTIVE: ModelRegistry[LongitudinalModel] = ModelRegistry((SURVIVAL,))
+DESCRIPTIVE: ModelRegistry[LongitudinalModel] = ModelRegistry(
+    (SURVIVAL, COUNT, RATE, TABLE)
+)
 """Those of rows alone."""
 
 EVERY: ModelRegistry[Model] = ModelRegistry((*MODELS, *LONGITUDINAL, *DESCRIPTIVE))

@@ -2,7 +2,8 @@
 
 Most need rows of which is known when they were taken and, of two times or more, whose they are: a
 mechanism that follows persons. Where no time is said, quantiles and shares are of all rows, whoever
-releases them; and a survival's time is on its own duration, so that it always is.
+releases them; and a survival's time is on its own duration, so that it always is. Counts, rates and
+tables are of rows alone.
 """
 
 from __future__ import annotations
@@ -28,6 +29,9 @@ class LongitudinalModel(Model):
         pairs: the estimate is of two columns, or of one at two times; the term may be another one.
         cells: it names two levels of its outcome: ``level``, and ``outcome_level``.
         slope: the estimate is of all times, along its term, and may be adjusted for columns.
+        ends: of a duration it may say, by ``until``, up to which time events and time count.
+        rates: it is per so many units of time, by ``per``.
+        crossed: it is of the levels of several columns together: of the outcome's and the term's.
         link: the scale on which copies and sites are combined, as
             :attr:`penstock.questions.models.model.Model.scale` has it.
     """
@@ -43,6 +47,9 @@ class LongitudinalModel(Model):
     pairs: bool = False
     cells: bool = False
     slope: bool = False
+    ends: bool = False
+    rates: bool = False
+    crossed: bool = False
     link: str = "plain"
 
     @property
@@ -53,6 +60,11 @@ class LongitudinalModel(Model):
     def of_level(self, outcome: Column) -> bool:
         """Whether it is of one level of this outcome."""
         return self.level and outcome.kind in LEVEL_KINDS
+
+    def asks_of(self, outcome: Column) -> tuple[str, ...]:
+        """Which of :attr:`asks` it has to say of this outcome: a level, or an event, is enough."""
+        told = self.of_level(outcome) or outcome.kind == "duration"
+        return () if told else self.asks
 
     @property
     def per_time(self) -> bool:
@@ -134,3 +146,43 @@ SURVIVAL = LongitudinalModel(
     link="logit",
 )
 """The share that is without the event at a time of the duration."""
+COUNT = LongitudinalModel(
+    name="count",
+    title="Count of rows",
+    outcomes=(*NUMBERS, *LEVEL_KINDS, "duration"),
+    measure=Measure("count", "Count", "fewer", "more"),
+    least=0,
+    most=0,
+    asks=("threshold", "direction"),
+    level=True,
+    ends=True,
+    total=True,
+    link="count",
+)
+"""Rows that have a level, a value beyond a threshold, or, of a duration, its event."""
+RATE = LongitudinalModel(
+    name="rate",
+    title="Events per time",
+    outcomes=("duration",),
+    measure=Measure("rate", "Rate", "lower", "higher"),
+    in_outcome_units=False,
+    needs_event=True,
+    ratio=True,
+    least=0,
+    most=0,
+    ends=True,
+    rates=True,
+    link="log",
+)
+TABLE = LongitudinalModel(
+    name="table",
+    title="Contingency table",
+    outcomes=LEVEL_KINDS,
+    measure=Measure("share", "Share", "lower", "higher"),
+    in_outcome_units=False,
+    least=0,
+    most=0,
+    crossed=True,
+    link="logit",
+)
+"""The share of rows that have one level of each of two or three columns."""

@@ -35,6 +35,8 @@ class Model:
         intercept: its coefficients have an intercept before those of the columns.
         needs_event: the outcome is a duration, and says what it ended in by its event column.
         in_outcome_units: the estimate carries the outcome's unit.
+        total: the estimate is a number of these very rows, of which sites are added up, and which
+            no sampling of rows makes uncertain; else it is of the persons they stand for.
         draft: place among the questions that a draft of a study begins with, the first that suits
             its columns; None: no draft begins with it.
     """
@@ -49,6 +51,7 @@ class Model:
     intercept: bool = True
     needs_event: bool = False
     in_outcome_units: bool = False
+    total: bool = False
     draft: int | None = None
 
     def check_outcome(self, check: Checks, outcome: Column) -> None:
@@ -72,7 +75,7 @@ class Model:
     @property
     def scale(self) -> str:
         """On which copies and sites are combined: ``plain``, ``log`` (of a ratio), ``logit`` (of a
-        share) or ``fisher`` (of a correlation)."""
+        share), ``fisher`` (of a correlation) or ``count`` (of a number of rows)."""
         return "log" if self.ratio else "plain"
 
     def is_share(self, outcome: Column) -> bool:
