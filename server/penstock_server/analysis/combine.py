@@ -29,6 +29,8 @@ class SiteEstimate:
         mechanism_variance: what was added for the mechanism's own noise.
         df: degrees of freedom of the variance, for Student's t: how well it is known. Infinite
             where nothing in it was estimated from refits.
+        total: it is a number of the site's own rows, of which sites are added up: their sampling is
+            no part of its variance.
         problem: why there is no estimate, or None.
     """
 
@@ -43,9 +45,10 @@ class SiteEstimate:
     mechanism_variance: float = 0.0
     problem: str | None = None
     df: float = math.inf
+    total: bool = False
 
 
-def combine(copies: Sequence[Estimate]) -> SiteEstimate:
+def combine(copies: Sequence[Estimate], *, total: bool = False) -> SiteEstimate:
     """Combine m copies of n rows each, all drawn from *one* fitted private model.
 
     q̄ = mean of the estimates, ū = mean of the variances (each at n rows, as many as the site has,
@@ -61,8 +64,13 @@ def combine(copies: Sequence[Estimate]) -> SiteEstimate:
     variance
     between copies, is kept for diagnosis: it estimates ū, and is not part of T.
 
+    A total is a number of the rows that the site has, which are not drawn from anything: of it
+
+        T = ū/m.
+
     Args:
         copies: the estimates of all released copies, failed ones (NaN) included.
+        total: whether it is one.
 
     Returns:
         The site's estimate; NaN with a problem if fewer than half of the copies have one.
@@ -87,16 +95,19 @@ def combine(copies: Sequence[Estimate]) -> SiteEstimate:
         if reasons:
             problem += f": {'; '.join(reasons)}"
         nan = math.nan
-        return SiteEstimate(nan, nan, nan, None, n, events, len(copies), m, problem=problem)
+        return SiteEstimate(
+            nan, nan, nan, None, n, events, len(copies), m, 0.0, problem, total=total
+        )
     estimates = np.array([c.estimate for c in good])
     within = float(np.mean([c.variance for c in good]))
     return SiteEstimate(
         estimate=float(estimates.mean()),
-        variance=within * (1.0 + 1.0 / m),
+        variance=within * ((0.0 if total else 1.0) + 1.0 / m),
         within=within,
         between=float(estimates.var(ddof=1)) if m > 1 else None,
         n=n,
         events=events,
         copies=len(copies),
         copies_used=m,
+        total=total,
     )

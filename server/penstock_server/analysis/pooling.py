@@ -34,7 +34,7 @@ from scipy import optimize, special
 from penstock.base.errors import InvalidInput, Problem
 from penstock_server.analysis.uncertain import Uncertainty
 
-Method = Literal["fixed", "dl", "pm", "reml"]
+Method = Literal["fixed", "dl", "pm", "reml", "total"]
 Test = Literal["z", "knapp-hartung", "knapp-hartung-floored"]
 Array = NDArray[np.float64]
 
@@ -49,7 +49,8 @@ FLAG_MIN_SITES = 4
 
 @dataclass(frozen=True, slots=True)
 class Pooled:
-    """One pooled estimate, on the coefficient scale.
+    """One pooled estimate, on the coefficient scale; ``total``: sites added up
+    (:mod:`penstock_server.analysis.totals`).
 
     ``test`` is the test that was used: with one site, Knapp–Hartung has no degrees of freedom and
     ``z`` takes its place. ``df`` is None for ``z`` with known variances; of estimated ones it is

@@ -162,19 +162,35 @@ def widened(plain: SiteEstimate, shown: Spread | None) -> SiteEstimate:
 
     .. math:: \mathrm{Var} \max(0, X) = s^2 [(a^2+1)Φ(a) + aφ(a) - (aΦ(a) + φ(a))^2].
 
+    Of a total T = ū/m + d, and nothing else hides that S − known was cut: where it is 0 by chance,
+    T would be far too small. There d is the mean of X above 0 given S − known, a uniform prior's,
+
+    .. math:: d = s\,(a + λ),\qquad \mathrm{Var} = s^2 (1 - a λ - λ^2),\qquad
+              λ = φ(a)/Φ(a),\qquad a = (S - \mathrm{known})/s.
+
     Source: Satterthwaite 1946, Biometrics Bulletin 2, 110–114; Tobin 1958 (censored moments).
     """
     if plain.problem is not None:
         return plain
     if shown is None:
         return replace(plain, estimate=math.nan, variance=math.nan, problem=UNKNOWN)
+    sd = max(shown.square, shown.known) * math.sqrt(2 / shown.df)
+    if plain.total:
+        return _widened_total(plain, (shown.square - shown.known) / sd, sd)
     added = max(shown.square - shown.known, 0.0)
     total = plain.variance + added
-    sd = max(shown.square, shown.known) * math.sqrt(2 / shown.df)
     a = min(added / sd, 40.0)
     below, density = float(ndtr(a)), math.exp(-a * a / 2) / math.sqrt(2 * math.pi)
     cut = (a * a + 1) * below + a * density - (a * below + density) ** 2
     df = 2 * (total / sd) ** 2 / max(cut, 1e-300)
+    return replace(plain, variance=total, mechanism_variance=added, df=df)
+
+
+def _widened_total(plain: SiteEstimate, a: float, sd: float) -> SiteEstimate:
+    ratio = math.exp(-a * a / 2) / math.sqrt(2 * math.pi) / max(float(ndtr(a)), 1e-300)
+    added, left = sd * (a + ratio), max(1 - a * ratio - ratio**2, 1e-3)
+    total = plain.variance + added
+    df = 2 * (total / sd) ** 2 / left
     return replace(plain, variance=total, mechanism_variance=added, df=df)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from penstock_server.report.scales import LOG, MAX_EXPONENT, PLAIN, Link
+from penstock_server.report.scales import COUNT, LOG, MAX_EXPONENT, PLAIN, Link
 
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 RATIO_DECIMALS = 2
@@ -163,7 +163,7 @@ def scale_for(
         high = min(high + span / 2, max(high, float(ends[:, 1].max())))
     pad = 0.04 * max(high - low, span)
     low, high = low - pad, high + pad
-    if link is not PLAIN:  # beyond these, ratios are not numbers any more
+    if link not in (PLAIN, COUNT):  # beyond these, ratios are not numbers any more
         low, high = (min(MAX_EXPONENT, max(-MAX_EXPONENT, edge)) for edge in (low, high))
     if not low < high:
         low, high = low - 1.0, high + 1.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from penstock_server.report.section import Section
 from penstock_server.report.sections import (
     answers,
+    crosstabs,
     differences,
     estimands,
     header,
@@ -27,6 +28,7 @@ SECTIONS: tuple[Section, ...] = (
     estimands.SECTION,
     survival.SECTION,
     transitions.SECTION,
+    crosstabs.SECTION,
     holds.SECTION,
     differences.SECTION,
     trajectory.SECTION,

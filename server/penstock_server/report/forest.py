@@ -35,13 +35,18 @@ class ForestRow:
 
 @dataclass(frozen=True, slots=True)
 class ForestSummary:
-    """A pooled estimate, drawn as a diamond: filled for random effects, hollow for the fixed."""
+    """A pooled estimate, drawn as a diamond: filled for random effects, hollow for the fixed. A
+    total lies far from its parts: it is written, and not drawn."""
 
     label: str
     estimate: float
     low: float
     high: float
-    kind: Literal["random", "fixed"]
+    kind: Literal["random", "fixed", "total"]
+
+    @property
+    def drawn(self) -> bool:
+        return self.kind != "total"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +87,7 @@ class ForestPlot:
     def scale(self) -> Scale:
         """Limits and number format. The null value is held if it is within reach."""
         drawn = [r for r in self.rows if math.isfinite(r.estimate)]
-        anchors = [x for s in self.summaries for x in (s.low, s.estimate, s.high)]
+        anchors = [x for s in self.summaries if s.drawn for x in (s.low, s.estimate, s.high)]
         if self.truth is not None:
             anchors.append(self.truth)
         near = [x for r in drawn for x in (r.low, r.high)] + anchors
@@ -237,7 +242,7 @@ def _heading(plot: ForestPlot, scale: Scale, g: _Geometry) -> Iterator[Mark]:
 def _guides(plot: ForestPlot, scale: Scale, g: _Geometry, bottom: float) -> Iterator[Mark]:
     """The vertical lines behind all rows: null value, pooled estimate, truth."""
     lines = [(0.0, "null")] if plot.sides is not None else []
-    lines += [(s.estimate, "pooled-line") for s in plot.summaries[:1]]
+    lines += [(s.estimate, "pooled-line") for s in plot.summaries[:1] if s.drawn]
     if plot.truth is not None:
         lines.append((plot.truth, "truth"))
     for value, style in lines:
@@ -290,10 +295,12 @@ def _site(
 
 def _summary(s: ForestSummary, scale: Scale, g: _Geometry, y: float) -> Iterator[Mark]:
     text_y, mark_y = y + g.text_dy, y + g.mark_dy - (g.site - g.row)
-    head = s.kind == "random"
+    head = s.kind != "fixed"
     yield Label(0, text_y, s.label, "strong" if head else "muted")
     numbers = f"{scale.text(s.estimate)} ({scale.interval_text(s.low, s.high)})"
     yield Label(g.number_x, text_y, numbers, "random-text" if head else "muted", "end")
+    if not s.drawn:
+        return
     half = 8.5 if head else 6.0
     x, x1, x2 = (_x(v, scale, g) for v in (s.estimate, s.low, s.high))
     yield Polygon(((x1, mark_y), (x, mark_y - half), (x2, mark_y), (x, mark_y + half)), s.kind)

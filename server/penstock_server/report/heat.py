@@ -29,13 +29,26 @@ class HeatCell:
 
 @dataclass(frozen=True, slots=True)
 class HeatMap:
-    """What is drawn: rows are levels before, columns levels after; None where nothing is known."""
+    """What is drawn: rows are levels before, columns levels after; None where nothing is known.
+
+    Attributes:
+        across: the columns' levels, where they are not those of the rows.
+        most: the share of which a cell is darkest.
+        lead: what stands before a row's level in words.
+    """
 
     title: str
     before: str
     after: str
     levels: tuple[str, ...]
     rows: tuple[tuple[HeatCell | None, ...], ...]
+    across: tuple[str, ...] = ()
+    most: float = 1.0
+    lead: str = "From "
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return self.across or self.levels
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +83,10 @@ def describe_heat(plot: HeatMap) -> str:
     for level, row in zip(plot.levels, plot.rows, strict=True):
         cells = [
             f"{after} {cell.text} ({cell.interval})"
-            for after, cell in zip(plot.levels, row, strict=True)
+            for after, cell in zip(plot.columns, row, strict=True)
             if cell is not None
         ]
-        said.append(f"From {level}: {', '.join(cells) or 'not known'}.")
+        said.append(f"{plot.lead}{level}: {', '.join(cells) or 'not known'}.")
     return " ".join(said)
 
 
@@ -84,29 +97,33 @@ def lay_out_heat(plot: HeatMap, *, compact: bool = False) -> Drawing:
 
 
 def _draw(plot: HeatMap, g: _Geometry) -> Iterator[Mark]:
-    wide = min(_WIDEST, (g.width - g.left) / len(plot.levels))
-    middle = g.left + wide * len(plot.levels) / 2
+    wide = min(_WIDEST, (g.width - g.left) / len(plot.columns))
+    middle = g.left + wide * len(plot.columns) / 2
     yield Label(0, g.head - 12, plot.before, "small")
     yield Label(middle, 16, plot.after, "small", "middle")
     letters = max(2, int(wide / 7.5))
+    for i, level in enumerate(plot.columns):
+        short = _cut(level, letters)
+        full = level if short != level else None
+        yield Label(g.left + wide * (i + 0.5), g.head - 12, short, "small", "middle", full)
     for i, level in enumerate(plot.levels):
-        x, y = g.left + wide * (i + 0.5), g.head + g.row * i
-        short, name = _cut(level, letters), _cut(level, g.chars)
-        yield Label(x, g.head - 12, short, "small", "middle", level if short != level else None)
+        y, name = g.head + g.row * i, _cut(level, g.chars)
         full = level if name != level else None
         yield Label(g.left - 10, y + g.row / 2 + 4, name, "text", "end", full)
         for j, cell in enumerate(plot.rows[i]):
-            yield from _cell(cell, g.left + wide * j, y, wide, g.row)
+            yield from _cell(cell, g.left + wide * j, y, wide, g.row, plot.most)
 
 
-def _cell(cell: HeatCell | None, x: float, y: float, wide: float, high: float) -> Iterator[Mark]:
+def _cell(
+    cell: HeatCell | None, x: float, y: float, wide: float, high: float, most: float
+) -> Iterator[Mark]:
     corners = ((x, y), (x + wide - 2, y), (x + wide - 2, y + high - 2), (x, y + high - 2))
     middle = x + wide / 2 - 1
     if cell is None:
         yield Polygon(corners, "heat-0")
         yield Label(middle, y + high / 2 + 4, "–", "heat-text", "middle")
         return
-    step = min(HEATS - 1, int(cell.share * HEATS))
+    step = min(HEATS - 1, int(cell.share / most * HEATS))
     yield Polygon(corners, f"heat-{step}")
     small, base = wide < _SMALLEST, y + high / 2
     yield Label(middle, base + (4 if small else -3), cell.text, "heat-text", "middle")

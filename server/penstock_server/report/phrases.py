@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from penstock.questions.contingency import list_margins
 from penstock.questions.estimands import Estimand
 from penstock.questions.grammar import Factor, Product, Regressor, Spline
 from penstock.questions.models.longitudinal import LongitudinalModel
@@ -37,14 +38,26 @@ def contrast(estimand: Estimand, schema: Schema) -> str:
 
 def _contrast_alone(estimand: Estimand, schema: Schema) -> str:
     """Of what a number of rows is: "of pressure (mmHg)", "of rows with pressure (mmHg) above 140",
-    "without death at 5 years"."""
-    what = outcome_text(estimand, schema)
+    "without death at 5 years", "of death per 100 years", "of rows with stage: II and ward: b"."""
+    what, model = outcome_text(estimand, schema), estimand.regression
+    over = model if isinstance(model, LongitudinalModel) else None
+    if over is not None and over.crossed:
+        cell = " and ".join(
+            f"{column_name(schema[name])}: {level}" for name, level in list_margins(estimand)
+        )
+        return f"of rows with {cell}"
+    if over is not None and over.ends and schema[estimand.outcome].kind == "duration":
+        unit = schema[estimand.outcome].unit
+        until = "" if estimand.until is None else f", until {tell_time(estimand.until)}"
+        until = f"{until} {unit}" if until and unit else until
+        time = f"{estimand.per:g} {unit}" if unit else _count(estimand.per, "unit")
+        return f"of {what} per {time}{until}" if over.rates else f"of rows with {what}{until}"
     if estimand.threshold is not None:
         return f"of rows with {what} {estimand.direction} {estimand.threshold:g}"
     if estimand.at is not None:
         unit = schema[estimand.outcome].unit
         return f"without {what} at {tell_time(estimand.at)}{f' {unit}' if unit else ''}"
-    return f"of {what}"
+    return f"of rows with {what}" if model.total else f"of {what}"
 
 
 def _per(estimand: Estimand, column: Column) -> str:
@@ -127,7 +140,8 @@ def outcome_text(estimand: Estimand, schema: Schema) -> str:
     """The outcome (of a duration its event), with its unit where the estimate carries one; of a
     rate "falls per years of follow-up", of one of its levels "discharge: ward against home"."""
     column, model = schema[estimand.outcome], estimand.regression
-    if model.needs_event and column.event is not None:
+    timed = model.needs_event or column.kind == "duration"
+    if timed and column.event is not None:
         return column_name(schema[column.event])
     if model.is_share(column):
         return f"{column_name(column)}: {column.levels[1]}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 MAX_EXPONENT = 690.0
 """exp() of more overflows a double."""
@@ -68,6 +69,8 @@ LOGIT = Link(
         0.6,
     ),
 )
+COUNT = Link("count", partial(max, 0.0), float)
+"""Of rows: an estimate below 0 is noise, and shown as 0."""
 FISHER = Link(
     "fisher",
     math.tanh,
@@ -76,5 +79,5 @@ FISHER = Link(
     (0.0, 0.5, -0.5, 0.9, -0.9, 0.99, -0.99, 0.8, -0.8, 0.2, -0.2, 0.4, -0.4, 0.6, -0.6),
 )
 
-LINKS: Mapping[str, Link] = {link.name: link for link in (PLAIN, LOG, LOGIT, FISHER)}
+LINKS: Mapping[str, Link] = {link.name: link for link in (PLAIN, LOG, LOGIT, FISHER, COUNT)}
 """As :attr:`penstock.questions.models.model.Model.scale` names them."""

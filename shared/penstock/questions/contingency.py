@@ -1,8 +1,8 @@
 """Which columns a contingency table crosses, and which of its cells an estimand asks for.
 
 A study names one cell: the outcome's level by ``outcome_level``, a further column as ``term`` with
-its ``level``, or two of them as a product that has both: ``ward[b]:sex[1]``. Any level may be named,
-the first one, too. All cells of a table follow from the same release, and the report shows them.
+its ``level``, or two of them as a product that has both: ``ward[b]:sex[1]``. Any level may be
+named, the first one, too. All cells follow from the same release, and the report shows them.
 """
 
 from __future__ import annotations
@@ -68,7 +68,9 @@ def check_margins(
     target = estimand.target
     if isinstance(target, Spline) or target.columns == (estimand.outcome,):
         remedy = "Name another column, or two of them as a product such as ward[b]:sex[1]"
-        check.add("term", "must be the table's other column", value=shown(str(target)), remedy=remedy)
+        check.add(
+            "term", "must be the table's other column", value=shown(str(target)), remedy=remedy
+        )
         return
     if not isinstance(target, Product) and target.level is not None:
         remedy = f"Write level = {shown(target.level)}"
@@ -94,5 +96,6 @@ def check_margins(
             check.add(field, message, value=shown(level), bound=bound)
     if math.prod(sizes) > MOST_CELLS:
         bound, remedy = f"at most {MOST_CELLS}", "Join rare levels in the dictionary"
-        check.add("term", "makes too many cells", value=str(math.prod(sizes)), bound=bound,
-                  remedy=remedy)
+        check.add(
+            "term", "makes too many cells", value=str(math.prod(sizes)), bound=bound, remedy=remedy
+        )

@@ -124,7 +124,9 @@ def _describe(
             before = kept & (arrays[estimand.outcome] <= end)
             events = int((before & (arrays[event_column] > 0)).sum())
         # Of a total, rows that it is not of were drawn with the others.
-        values = [np.where(kept, arrays[x], math.nan) if model.total else arrays[x][kept] for x in names]
+        values = [
+            np.where(kept, arrays[x], math.nan) if model.total else arrays[x][kept] for x in names
+        ]
         found = fit_course(tuple(values), estimand, schema)
     except Degenerate as problem:
         return Estimate(math.nan, math.nan, n, events, converged=False, problem=str(problem))

@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.mechanisms import Scoring
-from penstock.mechanisms.scoring.blocks import find_places
+from penstock.mechanisms.scoring.blocks import find_places, list_blocks
+from penstock.questions.contingency import Cell, list_cells
+from penstock.questions.estimands import Estimand
 from penstock.study.study import Study
 from penstock.wire.messages import Copies
 from penstock_server.analysis.combine import SiteEstimate
+from penstock_server.analysis.crosstabs import SiteCrosstabs, list_crossed, list_crosstabs
 from penstock_server.analysis.doubts import Doubts
 from penstock_server.analysis.floor import variance_floor
 from penstock_server.analysis.refits import Measured
@@ -38,31 +41,45 @@ class ScoringResults:
         estimates, covariance, noise = read_apart(upload)
         places, found = find_places(schema, estimands), {}
         for estimand in estimands:
-            at, per = places[estimand.name], estimand.per
+            at, per = places[estimand.name], estimand.factor
             floor = variance_floor(schema, estimand, most)
-            # As for tables: no answer from so many rows can know more.
-            variance = max(float(covariance[at, at]) * per**2, floor)
-            added = min(float(noise[at, at]) * per**2, variance)
-            # How many rows are behind it, within the frame, is not released.
-            one = SiteEstimate(
-                estimate=float(estimates[at]) * per,
-                variance=variance,
-                within=variance - added,
-                between=None,
-                n=None,
-                events=None,
-                copies=1,
-                copies_used=1,
-                mechanism_variance=added,
+            whole, own = float(covariance[at, at]) * per**2, float(noise[at, at]) * per**2
+            found[estimand.name] = _tell(
+                float(estimates[at]) * per, whole, own, floor, total=estimand.regression.total
             )
-            found[estimand.name] = Measured(one, 0, None)
         return found
 
     def summarise(self, upload: Upload) -> tuple[object, ...]:
-        """What each estimand hangs on."""
+        """What each estimand hangs on; and all cells of tables."""
         doubts = read_coefficients_doubts(upload, self.study)
         places = find_places(self.study.schema, self.study.estimands)
-        return (Doubts.of({name: float(doubts[at]) for name, at in places.items()}),)
+        hangs = Doubts.of({name: float(doubts[at]) for name, at in places.items()})
+        tables = {one.name: self._read_table(upload, one) for one in self._crosstabs}
+        return (hangs, SiteCrosstabs(tables)) if tables else (hangs,)
+
+    @property
+    def _crosstabs(self) -> tuple[Estimand, ...]:
+        return list_crosstabs(self.study.estimands)
+
+    def _read_table(self, upload: Upload, asked: Estimand) -> dict[Cell, tuple[Measured, Measured]]:
+        """Of each cell the count and the share, as the block of its table has them."""
+        schema, first = self.study.schema, 0
+        for block in list_blocks(schema, self.study.estimands):
+            if asked.name in block.asked:
+                break
+            first += len(block.names)
+        cells = list_cells(list_crossed(schema, asked))
+        floor = variance_floor(schema, asked, upload.manifest.persons * schema.max_rows_per_person)
+        estimates, covariance, noise = read_apart(upload)
+
+        def tell(at: int, *, total: bool) -> Measured:
+            whole, own = float(covariance[at, at]), float(noise[at, at])
+            return _tell(float(estimates[at]), whole, own, 0.0 if total else floor, total=total)
+
+        return {
+            cell: (tell(first + i, total=True), tell(first + len(cells) + i, total=False))
+            for i, cell in enumerate(cells)
+        }
 
     def export(
         self, uploads: Callable[[], Iterator[Upload]], out: Path, copies: Copies
@@ -72,3 +89,24 @@ class ScoringResults:
 
     def describe(self, report: Json, copies: Copies) -> Json:
         return describe_answers(self.study, report)
+
+
+def _tell(estimate: float, variance: float, noise: float, floor: float, *, total: bool) -> Measured:
+    """One number of an answer: no answer from so many rows can know more than the floor, as of
+    tables."""
+    variance = max(variance, floor)
+    added = min(noise, variance)
+    # How many rows are behind it, within the frame, is not released.
+    one = SiteEstimate(
+        estimate=estimate,
+        variance=variance,
+        within=variance - added,
+        between=None,
+        n=None,
+        events=None,
+        copies=1,
+        copies_used=1,
+        mechanism_variance=added,
+        total=total,
+    )
+    return Measured(one, 0, None)

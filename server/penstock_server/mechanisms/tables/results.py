@@ -19,6 +19,7 @@ from penstock.schema import Coded, Schema
 from penstock.study.study import Study
 from penstock.wire.messages import Copies
 from penstock_server.analysis.combine import combine
+from penstock_server.analysis.crosstabs import measure_crosstabs
 from penstock_server.analysis.floor import variance_floor
 from penstock_server.analysis.overlap import find_overlaps
 from penstock_server.analysis.ranges import find_ranges
@@ -62,7 +63,7 @@ class TableResults:
             for estimand in self.study.estimands:
                 one = partial(estimate_floored, schema, estimand, read_courses=self.read_courses)
                 fitted, again = pool.map(one, copies), pool.map(one, refits)
-                plain = combine(fitted)
+                plain = combine(fitted, total=estimand.regression.total)
                 made_of = fitted if refits_of_copies(manifest.wire) else None
                 shown = spread(plain, again, made_of, fresh=self.fresh) if refits else None
                 found[estimand.name] = Measured(plain, len(refits), shown)
@@ -70,8 +71,8 @@ class TableResults:
 
     def summarise(self, upload: Upload) -> tuple[object, ...]:
         """Where its numbers lie, which of them say the same, what hangs on few persons; what its
-        planted runs show, curves of durations, tables of transitions, what robust variances say,
-        and how far its tables are from each other: as much of it as there is."""
+        planted runs show, curves of durations, tables of transitions and of levels, what robust
+        variances say, and how far its tables are from each other: as much of it as there is."""
         schema, estimands = self.study.schema, self.study.estimands
         copies, refits = self._read(upload)
         of_copies = refits_of_copies(upload.manifest.wire)
@@ -90,6 +91,9 @@ class TableResults:
                 pick=partial(pick_rows, schema, self.read_courses),
             ),
             self._measure_transitions(copies, refits, of_copies=of_copies),
+            measure_crosstabs(
+                schema, estimands, copies, refits, of_copies=of_copies, fresh=self.fresh
+            ),
             check_variances(schema, estimands, copies),
             measure_moved(schema, copies, refits, of_copies=of_copies),
         )

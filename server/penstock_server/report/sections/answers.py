@@ -4,7 +4,8 @@ Headline: DerSimonian–Laird with the Knapp–Hartung interval floored at 1, wh
 variances lack the mechanism's noise; the fixed effect with a warning; REML and Paule–Mandel beside
 it. Where refits show that noise, variances have degrees of freedom, and pooling counts with them.
 Estimates are on the coefficient scale under ``coefficient`` and on the reader's scale (a ratio
-where ``log``; ``scale`` names all of them) under ``value``.
+where ``log``; ``scale`` names all of them) under ``value``. Counts are added up, and nothing else
+is made of them.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from penstock_server.analysis.combine import SiteEstimate
 from penstock_server.analysis.doubts import Doubts
 from penstock_server.analysis.robust import Checked
 from penstock_server.analysis.slopes import Held, Mark
+from penstock_server.analysis.totals import add_up
 from penstock_server.mechanisms.registry import kind_of
 from penstock_server.report import phrases
 from penstock_server.report.axis import RATIO_DECIMALS, Scale, decimals_for
@@ -48,7 +50,7 @@ def _estimand(estimand: Estimand, inputs: ReportInputs) -> Json:
         for name, e in found.items()
         if e is not None and e.problem is None and pooling.poolable(e.estimate, e.variance)
     }
-    results = _pooled(list(good.values()))
+    results = _pooled(list(good.values()), total=model.total)
     head = results.get("random")
     truth = (inputs.truth or {}).get(estimand.name)
     rows = _site_rows(found, good, results, link)
@@ -86,9 +88,11 @@ def _estimand(estimand: Estimand, inputs: ReportInputs) -> Json:
         "robust": _robust(estimand, inputs, weights),
         "sites": rows,
         "random": None if head is None else _result(head, link),
-        "fixed": None if head is None else _result(results["fixed"], link),
+        "fixed": _result(results["fixed"], link) if "fixed" in results else None,
         "sensitivity": [_result(results[m], link) for m in ("reml", "pm") if m in results],
-        "heterogeneity": None if head is None or head.k == 1 else _heterogeneity(head),
+        "heterogeneity": (
+            None if head is None or head.k == 1 or model.total else _heterogeneity(head)
+        ),
         "truth": None if truth is None else _truth(truth, head, link),
     }
 
@@ -131,9 +135,11 @@ def _mark_sentence(sentence: str, subject: str, held: Json | None, source: str) 
     return f"{sentence} {held['text']}"
 
 
-def _pooled(sites: Sequence[SiteEstimate]) -> dict[str, pooling.Pooled]:
+def _pooled(sites: Sequence[SiteEstimate], *, total: bool) -> dict[str, pooling.Pooled]:
     if not sites:
         return {}
+    if total:
+        return {"random": add_up(sites, LEVEL)}
     y, v, df = ([getattr(s, name) for s in sites] for name in ("estimate", "variance", "df"))
     methods: dict[str, pooling.Method] = {"random": "dl", "fixed": "fixed"}
     if len(sites) > 1:
@@ -153,7 +159,7 @@ def _site_rows(
     """One row per site that delivered: its estimate, weight and influence, or its problem."""
     y, v = [e.estimate for e in good.values()], [e.variance for e in good.values()]
     known = [e.df for e in good.values()]
-    moved = pooling.influence(y, v, degrees=known) if len(good) > 1 else ()
+    moved = pooling.influence(y, v, degrees=known) if "fixed" in results and len(good) > 1 else ()
     effects = dict(zip(good, moved, strict=False))
     positions = {name: i for i, name in enumerate(good)}
     rows = []
@@ -179,7 +185,7 @@ def _site_rows(
                 "between": e.between,
                 "mechanism_variance": e.mechanism_variance,
                 "weight": results["random"].weights[i],
-                "weight_fixed": results["fixed"].weights[i],
+                "weight_fixed": results["fixed"].weights[i] if "fixed" in results else None,
                 "influence": _influence(effects.get(name), link),
             }
         elif e is None:
@@ -262,6 +268,8 @@ def _sentence(
     interval = scale.interval_text(head.ci_low, head.ci_high)
     sites = count_text(k, "site")
     kind = "one site only, nothing was pooled" if k == 1 else f"{sites}, random effects"
+    if estimand.regression.total:
+        kind = f"of the number in the rows of {sites}"
     return (
         f"{subject[0].upper()}{subject[1:]}: "
         f"{scale.text(head.estimate)} "

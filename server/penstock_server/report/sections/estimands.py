@@ -10,6 +10,7 @@ from typing import Any
 from markupsafe import Markup
 
 from penstock.base.documents import Json
+from penstock.base.text import count_text
 from penstock.questions.models import EVERY
 from penstock_server.report.forest import (
     ForestPlot,
@@ -48,7 +49,9 @@ def plot_of(estimand: Json) -> ForestPlot:
     summaries = []
     prediction = None
     head = estimand["random"]
-    if head is not None and head["k"] > 1:
+    if head is not None and head["method"] == "total":
+        summaries = [_summary(count_text(head["k"], "site"), head, "total")]
+    elif head is not None and head["k"] > 1:
         summaries = [
             _summary("Random effects", head, "random"),
             _summary("Fixed effect", estimand["fixed"], "fixed"),

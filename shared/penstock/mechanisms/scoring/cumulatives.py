@@ -118,9 +118,7 @@ class DistributionTally(Tally):
         sampling = (np.minimum.outer(kept, kept) - np.outer(kept, kept)) / rows
         beyond = np.where(above < 0, 1 - kept, kept)
         turn = np.outer(above, above)
-        told, noise, sampling = rescale(
-            scales, beyond, rows, noise * turn, sampling * turn, counts
-        )
+        told, noise, sampling = rescale(scales, beyond, rows, noise * turn, sampling * turn, counts)
         for i, estimand in enumerate(estimands):
             if (p := estimand.probability) is None:
                 continue

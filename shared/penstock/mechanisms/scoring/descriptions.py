@@ -163,6 +163,6 @@ def _name_described(estimand: Estimand) -> str:
         return f"{outcome}: survival at {tell_time(estimand.at)}"
     model = estimand.regression
     if isinstance(model, LongitudinalModel) and model.ends:
-        rate = f": rate per {estimand.per:g}" if model.rates else ": events"
+        rate = f": rate per {estimand.per:g}" if model.rates else ""
         return f"{outcome}{rate}{estimand.when}"
     return f"{outcome}: mean"

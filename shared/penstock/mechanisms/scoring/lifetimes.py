@@ -106,8 +106,7 @@ class SurvivalTally(Tally):
 
 
 class EventTally(Tally):
-    """Rows with the event, by the times until which is asked: each in the first that it is before.
-    """
+    """Rows with the event, each in the first of the times asked for that it does not exceed."""
 
     def __init__(self, description: Description) -> None:
         super().__init__(description)

@@ -144,9 +144,7 @@ def plan_at(
     return ScoringPlan(persons, rows, sums, narrow, regressions, descriptions, tallies, scale)
 
 
-def _count_problems(
-    schema: Schema, persons: int, estimands: Sequence[Estimand]
-) -> list[Problem]:
+def _count_problems(schema: Schema, persons: int, estimands: Sequence[Estimand]) -> list[Problem]:
     """Counts of so many rows that what is released would not hold them."""
     rows = persons * schema.max_rows_per_person
     found = list_descriptions(schema, estimands)
@@ -154,7 +152,7 @@ def _count_problems(
     if not counting or rows <= MOST_VALUE:
         return []
     bound = f"at most {MOST_VALUE:g} rows"
-    return [Problem("estimands", "count too many rows for an answer", str(rows), bound)]
+    return [Problem("estimands", "count too many rows", value=str(rows), bound=bound)]
 
 
 def _check(

@@ -1,7 +1,7 @@
 r"""Rows that are counted: how many there are of a kind, and one cell's share of a table.
 
-A count is of the rows at hand, and no estimate of anything else: its variance is that of *drawing* a
-table of as many rows,
+A count is of the rows at hand, and no estimate of anything else: its variance is that of *drawing*
+a table of as many rows,
 
 .. math:: \mathrm{var} = \frac{(k + ½)(n - k + ½)}{n + 1},
 
@@ -39,12 +39,16 @@ class CountCourse(CourseModel):
         else:
             threshold = estimand.threshold or 0.0
             has = y > threshold if estimand.direction == "above" else y < threshold
-        count, rows = int(has.sum()), len(y)
-        return Fit(float(count), (count + 0.5) * (rows - count + 0.5) / (rows + 1), True, None)
+        return fit_count(int(has.sum()), len(y))
 
     def least_variance(self, schema: Schema, estimand: Estimand, rows: int) -> float:
         """None: sites are added up, so that no variance buys weight."""
         return 0.0
+
+
+def fit_count(count: int, rows: int) -> Fit:
+    """The count itself, and the variance of drawing as many rows; above 0 of none and of all."""
+    return Fit(float(count), (count + 0.5) * (rows - count + 0.5) / (rows + 1), True, None)
 
 
 class TableCourse(CourseModel):

@@ -79,9 +79,7 @@ LONGITUDINAL: ModelRegistry[LongitudinalModel] = ModelRegistry(
 )
 """Those of persons over time."""
 
-DESCRIPTIVE: ModelRegistry[LongitudinalModel] = ModelRegistry(
-    (SURVIVAL, COUNT, RATE, TABLE)
-)
+DESCRIPTIVE: ModelRegistry[LongitudinalModel] = ModelRegistry((SURVIVAL, COUNT, RATE, TABLE))
 """Those of rows alone."""
 
 EVERY: ModelRegistry[Model] = ModelRegistry((*MODELS, *LONGITUDINAL, *DESCRIPTIVE))

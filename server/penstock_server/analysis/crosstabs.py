@@ -1,0 +1,183 @@
+"""Contingency tables: of all rows, how many are in each cell, and which share of them.
+
+A study names one cell of such a table; the others cost nothing, and are read from the same release.
+Counts are of the sites' own rows, and are added up (:mod:`penstock_server.analysis.totals`). Shares
+are of persons such as these: copies, refits and sites are combined as of any other estimand, on the
+scale of the logit, each cell by itself, so that they add up to nearly 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.questions.contingency import Cell, list_cells, list_margins
+from penstock.questions.estimands import Estimand
+from penstock.questions.estimation import MIN_ROWS, Estimate
+from penstock.questions.fits.cells import fit_count
+from penstock.questions.fits.over_time import fit_logit
+from penstock.questions.fits.table_model import Fit
+from penstock.questions.models.longitudinal import LongitudinalModel
+from penstock.questions.terms import find_subgroup
+from penstock.schema import Coded, Column, Schema
+from penstock_server.analysis.combine import SiteEstimate, combine
+from penstock_server.analysis.pooling import Pooled, pool, poolable
+from penstock_server.analysis.refits import Measured, spread, widen_sites
+from penstock_server.analysis.totals import add_up
+
+LEVEL = 0.95
+
+Whole = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class SiteCrosstabs:
+    """One site's tables, by the first estimand that asks for a cell of each: of each cell the count
+    and the share."""
+
+    tables: Mapping[str, Mapping[Cell, tuple[Measured, Measured]]]
+
+
+@dataclass(frozen=True, slots=True)
+class PooledCell:
+    """A cell of all sites together: the count, and the logit of the share; None where no site can
+    be read. By site both alone."""
+
+    count: Pooled | None
+    share: Pooled | None
+    sites: Mapping[str, tuple[SiteEstimate, SiteEstimate]]
+
+
+def list_crosstabs(estimands: Sequence[Estimand]) -> tuple[Estimand, ...]:
+    """The first estimand of each table: of its columns, in whatever order, and a subgroup."""
+    found: dict[tuple[frozenset[str], str], Estimand] = {}
+    for estimand in estimands:
+        model = estimand.regression
+        if isinstance(model, LongitudinalModel) and model.crossed:
+            columns = frozenset(name for name, _ in list_margins(estimand))
+            found.setdefault((columns, estimand.where), estimand)
+    return tuple(found.values())
+
+
+def list_crossed(schema: Schema, asked: Estimand) -> list[Column]:
+    """Its columns, the outcome first."""
+    return [schema[name] for name, _ in list_margins(asked)]
+
+
+def measure_crosstabs(
+    schema: Schema,
+    estimands: Sequence[Estimand],
+    copies: Sequence[Coded],
+    refits: Sequence[Coded],
+    *,
+    of_copies: bool,
+    fresh: float = 1.0,
+) -> SiteCrosstabs | None:
+    """The tables of one site's copies and refits; None where none is asked for.
+
+    Args:
+        of_copies, fresh: see :func:`penstock_server.analysis.refits.spread`.
+    """
+    asked = list_crosstabs(estimands)
+    if not asked:
+        return None
+
+    def measure(read: Callable[[Whole, int], list[Estimate]], one: Estimand) -> list[Measured]:
+        of = [[read(*_count(schema, one, table)) for table in of] for of in (copies, refits)]
+        found = []
+        for at in range(len(list_cells(list_crossed(schema, one)))):
+            fitted, again = ([table[at] for table in tables] for tables in of)
+            plain = combine(fitted, total=read is _read_counts)
+            made_of = fitted if of_copies else None
+            shown = spread(plain, again, made_of, fresh=fresh) if again else None
+            found.append(Measured(plain, len(again), shown))
+        return found
+
+    return SiteCrosstabs(
+        {
+            one.name: dict(
+                zip(
+                    list_cells(list_crossed(schema, one)),
+                    zip(measure(_read_counts, one), measure(_read_shares, one), strict=True),
+                    strict=True,
+                )
+            )
+            for one in asked
+        }
+    )
+
+
+def _count(schema: Schema, asked: Estimand, table: Coded) -> tuple[Whole, int]:
+    """Rows of each cell (c,), and of the table."""
+    columns = list_crossed(schema, asked)
+    rows = len(table[asked.outcome])
+    kept, place = np.ones(rows, dtype=np.bool_), np.zeros(rows, dtype=np.intp)
+    for column in columns:
+        level = table[column.name]
+        kept &= np.isin(level, np.arange(len(column.levels)))
+        place = place * len(column.levels) + np.where(kept, level, 0.0).astype(np.intp)
+    if asked.subgroup:
+        kept &= find_subgroup({c.name: c for c in schema.columns}, asked.subgroup, table)
+    size = len(list_cells(columns))
+    return np.bincount(place[kept], minlength=size)[:size], rows
+
+
+def _read_counts(counts: Whole, rows: int) -> list[Estimate]:
+    return [_tell(fit_count(int(count), rows), rows) for count in counts]
+
+
+def _read_shares(counts: Whole, rows: int) -> list[Estimate]:
+    n = int(counts.sum())
+    if n < MIN_ROWS:
+        problem = f"too few complete rows: {n}"
+        return [Estimate(math.nan, math.nan, n, None, False, problem)] * len(counts)
+    return [_tell(fit_logit(int(count), n), n) for count in counts]
+
+
+def _tell(fit: Fit, n: int) -> Estimate:
+    return Estimate(fit.coefficient, fit.variance, n, None, converged=True)
+
+
+def pool_crosstabs(
+    schema: Schema, asked: Estimand, sites: Mapping[str, SiteCrosstabs]
+) -> dict[Cell, PooledCell]:
+    """One table of all sites together: each cell of the sites at which it can be read."""
+    cells = list_cells(list_crossed(schema, asked))
+    wide = widen_sites(
+        {
+            site: {
+                f"{what} {cell}": one
+                for cell in cells
+                for what, one in zip(
+                    ("count", "share"), found.tables[asked.name][cell], strict=True
+                )
+            }
+            for site, found in sites.items()
+        }
+    )
+    return {
+        cell: _pool_cell(
+            {site: (of[f"count {cell}"], of[f"share {cell}"]) for site, of in wide.items()}
+        )
+        for cell in cells
+    }
+
+
+def _pool_cell(sites: Mapping[str, tuple[SiteEstimate, SiteEstimate]]) -> PooledCell:
+    counts, shares = (
+        [e for e in of if e.problem is None and poolable(e.estimate, e.variance)]
+        for of in ([both[at] for both in sites.values()] for at in range(2))
+    )
+    share = None
+    if shares:
+        share = pool(
+            [e.estimate for e in shares],
+            [e.variance for e in shares],
+            degrees=[e.df for e in shares],
+            level=LEVEL,
+        )
+    return PooledCell(add_up(counts, LEVEL) if counts else None, share, sites)

@@ -1,0 +1,218 @@
+"""Contingency tables: all sites together, each cell with its count and its share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+
+from markupsafe import Markup
+
+from penstock.base.documents import Json
+from penstock.questions.contingency import list_cells
+from penstock.questions.estimands import Estimand
+from penstock_server.analysis.combine import SiteEstimate
+from penstock_server.analysis.crosstabs import (
+    PooledCell,
+    SiteCrosstabs,
+    list_crossed,
+    list_crosstabs,
+    pool_crosstabs,
+)
+from penstock_server.analysis.pooling import Pooled
+from penstock_server.report import phrases
+from penstock_server.report.axis import Scale, decimals_for
+from penstock_server.report.draw import to_file
+from penstock_server.report.heat import HeatCell, HeatMap, heat_svg, lay_out_heat
+from penstock_server.report.inputs import ReportInputs
+from penstock_server.report.scales import COUNT, LOGIT, PLAIN, Link
+from penstock_server.report.section import Picture, Section, Sheet
+
+
+def _write(inputs: ReportInputs, report: Json) -> Json:
+    found = {s.name: t for s in inputs.delivered if (t := s.summary(SiteCrosstabs)) is not None}
+    asked = list_crosstabs(inputs.study.estimands) if found else ()
+    return {"crosstabs": [_table(one, inputs, found) for one in asked]}
+
+
+def _table(asked: Estimand, inputs: ReportInputs, sites: Mapping[str, SiteCrosstabs]) -> Json:
+    schema = inputs.study.schema
+    columns = list_crossed(schema, asked)
+    pooled = pool_crosstabs(schema, asked, sites)
+    return {
+        "columns": [
+            {"column": c.name, "title": phrases.column_name(c), "levels": list(c.levels)}
+            for c in columns
+        ],
+        "where": asked.where,
+        "cells": [
+            {
+                "levels": [c.levels[at] for c, at in zip(columns, cell, strict=True)],
+                "count": _tell(pooled[cell].count, COUNT),
+                "share": _tell(pooled[cell].share, LOGIT),
+                "sites": list(_list_alone(pooled[cell])),
+            }
+            for cell in list_cells(columns)
+        ],
+    }
+
+
+def _tell(pooled: Pooled | None, link: Link) -> Json | None:
+    if pooled is None:
+        return None
+    return {
+        "sites": pooled.k,
+        "estimate": link.show(pooled.estimate),
+        "low": link.show(pooled.ci_low),
+        "high": link.show(pooled.ci_high),
+    }
+
+
+def _list_alone(cell: PooledCell) -> Iterator[Json]:
+    def show(one: SiteEstimate, link: Link) -> float | None:
+        return link.show(one.estimate) if one.problem is None else None
+
+    for site, (count, share) in cell.sites.items():
+        yield {"site": site, "count": show(count, COUNT), "share": show(share, LOGIT)}
+
+
+# -- the page ------------------------------------------------------------------------------------
+
+
+def title_of(table: Json) -> str:
+    """What a table shows: "Rows by stage and ward"."""
+    *first, last = (column["title"] for column in table["columns"])
+    where = f", where {table['where']}" if table["where"] else ""
+    return f"Rows by {', '.join(first)} and {last}{where}"
+
+
+def plots_of(table: Json) -> list[HeatMap]:
+    """One of the report's tables, to be drawn: of a third column one for each of its levels."""
+    rows, across, *more = table["columns"]
+    shares = {tuple(c["levels"]): c["share"] for c in table["cells"]}
+    most = max((s["estimate"] for s in shares.values() if s is not None), default=1.0)
+    plots = []
+    for level in more[0]["levels"] if more else [None]:
+        behind = () if level is None else (level,)
+        drawn = tuple(
+            tuple(
+                None
+                if (s := shares[r, c, *behind]) is None
+                else HeatCell(s["estimate"], s["low"], s["high"])
+                for c in across["levels"]
+            )
+            for r in rows["levels"]
+        )
+        title = title_of(table) + (f", {more[0]['title']}: {level}" if more else "")
+        plots.append(
+            HeatMap(
+                title,
+                rows["title"],
+                across["title"],
+                tuple(rows["levels"]),
+                drawn,
+                tuple(across["levels"]),
+                max(most, 1e-9),
+                "",
+            )
+        )
+    return plots
+
+
+def _present(report: Json) -> Json:
+    found = []
+    for position, table in enumerate(report["crosstabs"]):
+        figures = []
+        for i, plot in enumerate(plots_of(table)):
+            uid = f"crosstab-{position}-{i}"
+            # heat_svg escapes every label.
+            figures.append(
+                {
+                    "title": plot.title,
+                    "wide": Markup(heat_svg(plot, uid=f"{uid}-wide")),
+                    "compact": Markup(heat_svg(plot, uid=f"{uid}-compact", compact=True)),
+                }
+            )
+        found.append(
+            {
+                "title": title_of(table),
+                "columns": [column["title"] for column in table["columns"]],
+                "figures": figures,
+                "rows": [
+                    {
+                        "levels": cell["levels"],
+                        "count": _text(cell["count"], 1.0, ""),
+                        "share": _text(cell["share"], 100.0, "%"),
+                    }
+                    for cell in table["cells"]
+                ],
+            }
+        )
+    return {"crosstabs": found}
+
+
+def _text(told: Json | None, times: float, unit: str) -> str | None:
+    """ "412 (380–444)", "12% (10–14)"."""
+    if told is None:
+        return None
+    estimate, low, high = (times * told[name] for name in ("estimate", "low", "high"))
+    scale = Scale(0.0, 1.0, PLAIN, decimals_for((high - low) / 2, least=0))
+    return f"{scale.text(estimate)}{unit} ({scale.interval_text(low, high)})"
+
+
+def _draw(report: Json) -> list[Picture]:
+    plots = [plot for table in report["crosstabs"] for plot in plots_of(table)]
+    return [
+        Picture(
+            "crosstabs.png" if i == 0 else f"crosstabs-{i + 1}.png",
+            plot.title,
+            partial(to_file, lay_out_heat(plot), title=report["study"]["title"]),
+        )
+        for i, plot in enumerate(plots)
+    ]
+
+
+_PLACES = (1, 2, 3)
+COLUMNS = {
+    **{
+        name: ("categorical", said)
+        for at in _PLACES
+        for name, said in (
+            (f"column_{at}", f"column {at} of the table{'; empty: there are two' * (at == 3)}"),
+            (f"level_{at}", "its level in the cell"),
+        )
+    },
+    "where": ("categorical", "subgroup of rows; empty: all"),
+    "site": ("categorical", "site; empty: all sites together"),
+    "count": ("continuous", "rows in the cell; of all sites their total"),
+    "count_low": ("continuous", "lower end of the 95% interval of the number in the sites' rows"),
+    "count_high": ("continuous", "upper end of the same"),
+    "share": ("continuous", "of all rows with known levels; of all sites pooled"),
+    "low": ("continuous", "lower end of the share's 95% interval"),
+    "high": ("continuous", "upper end of the same"),
+    "sites": ("integer", "how many sites the count is of"),
+}
+
+
+def _tabulate(report: Json) -> list[Sheet]:
+    """Every table in one file: a row for each cell of all sites, then of each."""
+    rows = [row for table in report["crosstabs"] for row in _list_rows(table)]
+    what = "a row for each cell of each contingency table in the report"
+    return [Sheet("crosstabs.csv", what, COLUMNS, rows)] if rows else []
+
+
+def _list_rows(table: Json) -> Iterator[tuple[str | int | float | None, ...]]:
+    names = [column["column"] for column in table["columns"]]
+    nothing = {"estimate": None, "low": None, "high": None, "sites": 0}
+    for cell in table["cells"]:
+        pairs = [*zip(names, cell["levels"], strict=True), (None, None)][: len(_PLACES)]
+        head = (*(part for pair in pairs for part in pair), table["where"] or None)
+        count, share = cell["count"] or nothing, cell["share"] or nothing
+        told = [of[name] for of in (count, share) for name in ("estimate", "low", "high")]
+        yield (*head, None, *told, count["sites"])
+        for site in cell["sites"]:
+            known = 0 if site["count"] is None else 1
+            alone = (site["count"], None, None, site["share"], None, None)
+            yield (*head, site["site"], *alone, known)
+
+
+SECTION = Section("crosstabs", _write, _present, {"crosstabs": []}, _draw, _tabulate)
