@@ -15,7 +15,7 @@ from typing import Protocol
 from penstock.base.checks import Checks, shown
 from penstock.questions.grammar import Product, Regressor, Spline
 from penstock.questions.roles import find_role
-from penstock.schema import LEVEL_KINDS, Column, Schema
+from penstock.schema import LEVEL_KINDS, Column
 
 MOST_CELLS = 64
 """Of one table: each has its noise, and a page has to show them."""
@@ -51,9 +51,10 @@ def list_cells(columns: Sequence[Column]) -> list[Cell]:
     return list(product(*(range(len(column.levels)) for column in columns)))
 
 
-def find_cell(estimand: Crossed, schema: Schema) -> Cell:
-    """The cell that is asked for."""
-    return tuple(schema[name].levels.index(level or "") for name, level in list_margins(estimand))
+def find_cell(estimand: Crossed, columns: Sequence[Column]) -> Cell:
+    """The cell that is asked for, of the table's columns in this order."""
+    asked = dict(list_margins(estimand))
+    return tuple(column.levels.index(asked[column.name] or "") for column in columns)
 
 
 def name_cell(columns: Sequence[Column], cell: Cell) -> str:

@@ -15,7 +15,7 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.questions.contingency import find_cell, list_cells, list_margins, name_cell
+from penstock.questions.contingency import find_cell, list_cells, name_cell
 from penstock.questions.estimands import Estimand
 from penstock.questions.grammar import read_where
 from penstock.questions.models.longitudinal import LongitudinalModel
@@ -88,14 +88,9 @@ class Description:
         if not self.crossed:
             return {e.name: at for at, e in enumerate(self.estimands)}
         cells = list_cells(self.columns)
-        return {e.name: len(cells) + cells.index(self._find_cell(e)) for e in self.estimands}
-
-    def _find_cell(self, estimand: Estimand) -> tuple[int, ...]:
-        """As these columns are ordered: another estimand may name them in another order."""
-        names = [name for name, _ in list_margins(estimand)]
-        schema = Schema(self.columns)
-        found = dict(zip(names, find_cell(estimand, schema), strict=True))
-        return tuple(found[column.name] for column in self.columns)
+        # Another estimand may name the columns in another order.
+        places = {e.name: cells.index(find_cell(e, self.columns)) for e in self.estimands}
+        return {name: len(cells) + at for name, at in places.items()}
 
     def find_members(self, coded: Coded, present: Bools) -> Bools:
         """(N,) rows of which all is known that is asked, and that are in the subgroup."""

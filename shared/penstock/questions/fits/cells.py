@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock.questions.contingency import find_cell
+from penstock.questions.contingency import find_cell, list_margins
 from penstock.questions.estimands import Estimand
 from penstock.questions.fits.course_model import CourseModel
 from penstock.questions.fits.over_time import fit_logit, logit_floor
@@ -57,7 +57,7 @@ class TableCourse(CourseModel):
     model = TABLE
 
     def fit(self, values: tuple[Array, ...], estimand: Estimand, schema: Schema) -> Fit:
-        cell = find_cell(estimand, schema)
+        cell = find_cell(estimand, [schema[name] for name, _ in list_margins(estimand)])
         inside = [y == at for y, at in zip(values, cell, strict=True)]
         return fit_logit(int(np.logical_and.reduce(inside).sum()), len(values[0]))
 

@@ -63,22 +63,27 @@ MECHANISMS: dict[str, Settings] = {
 }
 
 
-def build(name: str, folder: Path) -> tuple[dict[str, Any], str]:
+def build(
+    name: str,
+    folder: Path,
+    estimands: tuple[Estimand, ...] = ESTIMANDS,
+    schema: Schema = SCHEMA,
+) -> tuple[dict[str, Any], str]:
     """The report and its page; and in the folder the files that an analyst pulls."""
     mechanism = MECHANISMS[name]
     study = made.study(
         mechanism,
-        schema=SCHEMA,
-        estimands=ESTIMANDS,
+        schema=schema,
+        estimands=estimands,
         sites=("north", "south"),
         privacy=PrivacyRequest(4, 1e-5),
     )
     results, uploads = kind_of(study).load_results(), []
     for seed, site in enumerate(study.sites):
-        table, encoding = rows(N, seed), Encoding(SCHEMA)
-        columns = {n: table[n] for n in SCHEMA.names}
+        table, encoding = rows(N, seed), Encoding(schema)
+        columns = {n: table[n] for n in schema.names}
         encoded, present = encoding.encode(columns, np.random.default_rng(seed))
-        asked = plan(mechanism, SCHEMA, N, study.privacy, ESTIMANDS)
+        asked = plan(mechanism, schema, N, study.privacy, estimands)
         given = (encoded[:, None], present[:, None])
         parts = release(mechanism, asked, encoding, *given, SeededNoise(seed))
         (folder / site).mkdir()
