@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from markupsafe import escape
-from tests.unit.server.report.test_report_rows import MECHANISMS, N, SCHEMA, build
+from tests.unit.server.report.test_report_rows import MECHANISMS, SCHEMA, N, build
 from tests.unit.shared.mechanisms.scoring.test_answers import rows
 
 from penstock.questions.estimands import Estimand
@@ -80,8 +80,10 @@ def test_counts_are_added_up_and_nothing_is_made_of_how_sites_differ(
         sum(site["coefficient"]["estimate"] for site in sites), rel=1e-12
     )
     assert head["se"] ** 2 == pytest.approx(sum(site["variance"] for site in sites), rel=1e-12)
-    assert found["fixed"] is None and found["heterogeneity"] is None
-    assert found["sensitivity"] == [] and head["prediction"] is None
+    assert found["fixed"] is None
+    assert found["heterogeneity"] is None
+    assert found["sensitivity"] == []
+    assert head["prediction"] is None
     assert all(site["influence"] is None for site in sites)
     assert sum(site["weight"] for site in sites) == pytest.approx(1)
     assert "of the number in the rows of 2 sites" in found["sentence"]
