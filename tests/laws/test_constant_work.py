@@ -122,6 +122,10 @@ DESCRIBED = (
     Estimand("q", "quantile", "crp", probability=0.5),
     Estimand("l", "share", "site", outcome_level="b"),
     Estimand("t", "survival", "years", at=2.0),
+    Estimand("n", "count", "site", outcome_level="b"),
+    Estimand("d", "count", "years", until=2.0, where="falls > 2"),
+    Estimand("v", "rate", "years", until=2.0),
+    Estimand("c", "table", "site", term="stage", level="ii", outcome_level="b"),
 )
 RATE = Estimand("rr", "negative-binomial", "falls", "sex", adjust=("age",), exposure="ldl")
 

@@ -18,6 +18,7 @@ from tests.unit.shared.mechanisms.scoring.test_answers import SCHEMA, rows
 
 from penstock.mechanisms import Scoring
 from penstock.mechanisms.scoring import cumulatives
+from penstock.mechanisms.scoring.blocks import find_places
 from penstock.mechanisms.scoring.plan import ScoringPlan, plan, plan_at
 from penstock.mechanisms.scoring.run import answer
 from penstock.privacy.noise.sources import SeededNoise
@@ -35,7 +36,17 @@ ASKED = (
     Estimand("half", "survival", "time", at=2.5),
     Estimand("end", "survival", "time", at=5),
     Estimand("they", "survival", "time", at=3, where="x > 0"),
+    Estimand("rate", "rate", "time", per=10),
+    Estimand("early", "rate", "time", until=2, where="x > 0"),
+    Estimand("cell", "table", "group", term="flag", level="1", outcome_level="b"),
 )
+COUNTED = (
+    Estimand("level", "count", "group", outcome_level="c"),
+    Estimand("above", "count", "x", threshold=0.5, direction="above", where="flag == '1'"),
+    Estimand("died", "count", "time"),
+    Estimand("soon", "count", "time", until=2),
+)
+"""Of these very rows: what they err by is the noise alone."""
 RELEASES, LOW, HIGH = 150, 0.35, 1.65
 N, TABLES = 800, 150
 
@@ -58,10 +69,10 @@ def told(planned: ScoringPlan, table: Coded, seed: int) -> tuple[np.ndarray, ...
 
 
 def squares() -> np.ndarray:
-    """Mean squares of each answer's noise over what it says of it."""
-    table = rows(4000)
-    exact, *_ = told(plan_at(Scoring(), SCHEMA, 4000, ASKED, 1e-3), table, 0)
-    planned = plan_at(Scoring(), SCHEMA, 4000, ASKED, 3.0)
+    """Mean squares of each answer's noise over what it says of it; of a table all its cells."""
+    table, asked = rows(4000), (*ASKED, *COUNTED)
+    exact, *_ = told(plan_at(Scoring(), SCHEMA, 4000, asked, 1e-3), table, 0)
+    planned = plan_at(Scoring(), SCHEMA, 4000, asked, 3.0)
     drawn = [told(planned, table, seed) for seed in range(RELEASES)]
     return np.mean([(value - exact) ** 2 / noise for value, noise, _ in drawn], axis=0)
 
@@ -82,13 +93,28 @@ def test_intervals_hold_the_truth_and_without_noise_they_do_not() -> None:
     population = rows(40_000, 7)
     truth = np.array([estimate(population, SCHEMA, each).estimate for each in ASKED])
     planned = plan(Scoring(), SCHEMA, N, PrivacyRequest(1.0, 1e-5), ASKED)
+    places = [find_places(SCHEMA, ASKED)[each.name] for each in ASKED]
     held, held_alone = [], []
     for seed in range(TABLES):
         chosen = np.random.default_rng(seed).integers(0, 40_000, N)
         table = {name: values[chosen] for name, values in population.items()}
-        value, noise, sampling = told(planned, table, seed)
+        value, noise, sampling = (part[places] for part in told(planned, table, seed))
         held.append(np.abs(value - truth) < 1.959964 * np.sqrt(noise + sampling))
         held_alone.append(np.abs(value - truth) < 1.959964 * np.sqrt(sampling))
     assert 0.92 < np.mean(held) < 0.985
     assert np.mean(held, axis=0).min() > 0.95 - 5.6 * math.sqrt(0.95 * 0.05 / TABLES)
     assert np.mean(held_alone) < 0.85
+
+
+def test_a_counts_interval_holds_the_number_of_these_rows() -> None:
+    """Whatever rows they are: nothing is said of those that they were drawn from."""
+    table = rows(N, 3)
+    truth = np.array([estimate(table, SCHEMA, each).estimate for each in COUNTED])
+    planned = plan(Scoring(), SCHEMA, N, PrivacyRequest(1.0, 1e-5), COUNTED)
+    places = [find_places(SCHEMA, COUNTED)[each.name] for each in COUNTED]
+    held = []
+    for seed in range(RELEASES):
+        value, noise, sampling = (part[places] for part in told(planned, table, seed))
+        assert not sampling.any()
+        held.append(np.abs(value - truth) < 1.959964 * np.sqrt(noise))
+    assert np.mean(held, axis=0).min() > 0.95 - 5.6 * math.sqrt(0.95 * 0.05 / RELEASES)

@@ -375,7 +375,10 @@ def _scores() -> Iterator[Study]:
         first, *further = DESCRIBED
         yield Study(f"no regression, k = {k}", Scoring(), trial(k), 30.0, "formal", first, 20,
                     tuple(further))  # fmt: skip
-        both = {"estimand": QUESTIONS["ols"], "further": DESCRIBED}
+        first, *further = COUNTED
+        yield Study(f"counts, k = {k}", Scoring(), trial(k), 30.0, "formal", first, 20,
+                    tuple(further))  # fmt: skip
+        both = {"estimand": QUESTIONS["ols"], "further": (*DESCRIBED, *AMONG)}
         yield Study(f"one of each, k = {k}", Scoring(), trial(k), **both)
     yield Study("little budget", Scoring(), gaps(3), epsilon=0.5, estimand=GAPS)
 
@@ -387,6 +390,18 @@ DESCRIBED = (
     Estimand("s", "share", "a", threshold=1.0, direction="above"),
     Estimand("t", "survival", "t", at=5.0),
     Estimand("u", "survival", "t", at=10.0),
+)
+COUNTED = (
+    Estimand("l", "count", "g", outcome_level="w"),
+    Estimand("n", "count", "a", threshold=1.0, direction="above", where="q <= 0.5"),
+    Estimand("d", "count", "t"),
+    Estimand("e", "count", "t", until=5.0),
+    Estimand("r", "rate", "t", per=10.0),
+    Estimand("c", "table", "g", term="o", level="p", outcome_level="w"),
+)
+AMONG = (
+    Estimand("v", "rate", "t", until=5.0, where="b == '1'"),
+    Estimand("x", "table", "g", term="o[r]:b[1]", outcome_level="u", where="a < 2"),
 )
 LEVELS = Estimand("e", "ordinal", "o", "a", adjust=("b", "g", "q"))
 LEVEL = Estimand("f", "multinomial", "g", "a", adjust=("b", "q"), outcome_level="w")

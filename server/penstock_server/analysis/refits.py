@@ -80,21 +80,23 @@ def spread(
         for refit, place in zip(refits, places, strict=True)
         if _good(refit) and (place is None or _good(place))
     ]
-    if not pairs or 2 * len(pairs) < len(refits) or not released.n:
+    # Of a total there may be no row at all.
+    rows = max(released.n, 1) if released.n is not None and released.total else released.n
+    if not pairs or 2 * len(pairs) < len(refits) or not rows:
         return None
     count, own = len(pairs), float(np.mean([refit.variance for refit, _ in pairs]))
     centres = [released.estimate if place is None else place.estimate for _, place in pairs]
     errors = np.array([refit.estimate for refit, _ in pairs]) - centres
     square = float(np.mean(errors**2))
     if copies is not None:
-        return Spread(square, fresh * own, float(count), released.n)
+        return Spread(square, fresh * own, float(count), rows)
     # All of them share q̄, whose own error is the copies' sampling.
     shared = released.within / released.copies_used
-    pseudo = float(np.mean([r.variance * r.n / released.n for r, _ in pairs]))
+    pseudo = float(np.mean([r.variance * r.n / rows for r, _ in pairs]))
     known = fresh * own + pseudo + shared
     each = max(square, known) - shared
     variance = 2 * (count - 1) * (each / count) ** 2 + 2 * (each / count + shared) ** 2
-    return Spread(square, known, 2 * (each + shared) ** 2 / variance, released.n)
+    return Spread(square, known, 2 * (each + shared) ** 2 / variance, rows)
 
 
 def shrunk(found: Mapping[str, Mapping[str, Spread]]) -> dict[str, dict[str, Spread]]:
