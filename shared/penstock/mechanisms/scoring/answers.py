@@ -138,10 +138,11 @@ Places = dict[frozenset[object], int]
 
 
 def find_columns(design: Design) -> Places:
-    """Where each term's column is in a design."""
+    """Where each term's column is in a design; an exposure is no term."""
     found: Places = {}
     for at, main in enumerate(design.columns):
-        found[frozenset([_key(main)])] = at
+        if not main.exposure:
+            found[frozenset([_key(main)])] = at
     for at, further in enumerate(design.further, start=len(design.columns)):
         if further.bend is not None:
             found[frozenset([further.bend])] = at

@@ -9,7 +9,11 @@ from typing import ClassVar
 
 from penstock.base.checks import Checks
 from penstock.base.errors import Problem
-from penstock.mechanisms.structured.declared import has_model, list_outcomes
+from penstock.mechanisms.structured.declared import (
+    has_model,
+    list_exposure_problems,
+    list_outcomes,
+)
 from penstock.questions.estimands import Estimand
 from penstock.questions.models.model import Model
 from penstock.questions.terms import count_terms
@@ -61,13 +65,6 @@ class Scoring:
                     value=e.model,
                     remedy="Ask for it in a study of tables",
                 )
-            elif e.exposure:
-                check.add(
-                    f"estimands.{e.name}.exposure",
-                    "is not answered by sums of scores",
-                    value=e.exposure,
-                    remedy="Ask for it in a study of tables",
-                )
             elif (terms := count_terms(schema, e)) > MAX_TERMS:
                 check.add(
                     f"estimands.{e.name}.adjust",
@@ -78,6 +75,7 @@ class Scoring:
                 )
             if schema[e.outcome].kind in e.regression.outcomes:
                 _check_size(check, schema, e)
+        check.problems += list_exposure_problems(estimands)
         if not check.problems:
             _check_outcomes(check, schema, estimands)
         return check.problems

@@ -203,7 +203,11 @@ def tell_cells(noisy: Array, sd: float, cells: Whole, scales: Sequence[str]) -> 
     noise = sd**2 * slopes @ slopes.T
     kept = keep_inside(shares[cells], rows, noise)
     same = cells[:, None] == cells
-    sampling = (np.where(same, kept[:, None], 0.0) - np.outer(kept, kept)) / rows
+    # Shares that are kept away from 0 may add up to more than 1, as no covariance has them.
+    shown = np.flatnonzero(~counted)
+    once = shown[np.unique(cells[shown], return_index=True)[1]]
+    whole = max(1.0, float(kept[once].sum()))
+    sampling = (np.where(same, kept[:, None], 0.0) - np.outer(kept, kept) / whole) / rows
     return rescale(scales, kept, rows, noise, sampling, noisy[cells])
 
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from penstock.base.checks import Checks
+from penstock.base.errors import Problem
 from penstock.mechanisms.structured.extras import Extra, list_extras
 from penstock.questions.estimands import Estimand
 from penstock.questions.grammar import Factor
@@ -164,3 +166,21 @@ def _in_circle(waiting: dict[str, Drawn]) -> str:
         at = next(name for name in waiting if name in waiting[at].follows)
     circle = passed[passed.index(at) :]
     return next(name for name in waiting if name in circle)
+
+
+def list_exposure_problems(estimands: Sequence[Estimand]) -> list[Problem]:
+    """A count is scored by one regression, of a rate or of the count itself."""
+    check, found = Checks("estimands"), dict[str, str]()
+    for estimand in estimands:
+        if not estimand.regression.takes_exposure:
+            continue
+        first = found.setdefault(estimand.outcome, estimand.exposure)
+        if first != estimand.exposure:
+            check.add(
+                "exposure",
+                f"estimands of {estimand.outcome!r} differ in it, and one model is made of them",
+                value=estimand.exposure or "none",
+                bound=first or "none, as of the first one",
+                remedy="Ask one of them in a study of its own",
+            )
+    return check.problems

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from penstock.base.checks import Checks, within
 from penstock.base.errors import InvalidInput, Problem
-from penstock.mechanisms.structured.declared import list_outcomes
+from penstock.mechanisms.structured.declared import list_exposure_problems, list_outcomes
 from penstock.questions.effects import Effect, effect_of, find_effect_problems, read_effect
 from penstock.questions.estimands import Estimand
 from penstock.schema import Schema
@@ -91,7 +91,7 @@ class Structured:
             else:
                 found = find_effect_problems(effect, schema.columns, estimands)
                 check.problems += within("effects", found)
-        check.problems += _exposure_problems(estimands)
+        check.problems += list_exposure_problems(estimands)
         if len(schema.columns) == 2 * len(durations):
             check.add(
                 "name",
@@ -100,24 +100,6 @@ class Structured:
                 remedy="Add one, or choose another mechanism",
             )
         return check.problems
-
-
-def _exposure_problems(estimands: Sequence[Estimand]) -> list[Problem]:
-    """A count is scored by one regression, of a rate or of the count itself."""
-    check, found = Checks("estimands"), dict[str, str]()
-    for estimand in estimands:
-        if not estimand.regression.takes_exposure:
-            continue
-        first = found.setdefault(estimand.outcome, estimand.exposure)
-        if first != estimand.exposure:
-            check.add(
-                "exposure",
-                f"estimands of {estimand.outcome!r} differ in it, and one model is made of them",
-                value=estimand.exposure or "none",
-                bound=first or "none, as of the first one",
-                remedy="Ask one of them in a study of its own",
-            )
-    return check.problems
 
 
 def _name_outcomes(schema: Schema, estimands: Sequence[Estimand]) -> set[str]:
