@@ -184,6 +184,7 @@ CASES = {
     "gibbs, ols": Case(Gibbs(steps=3), (OLS,)),
     "scoring": Case(Scoring(), (COX,), data=tuple(DATA)),
     "scoring, numbers": Case(Scoring(), (COX, OLS, LOGISTIC)),
+    "scoring, a rate": Case(Scoring(), (RATE,)),
     "scoring, no regression": Case(Scoring(), DESCRIBED, data=tuple(DATA)),
 }
 

@@ -375,6 +375,7 @@ def _scores() -> Iterator[Study]:
         first, *further = DESCRIBED
         yield Study(f"no regression, k = {k}", Scoring(), trial(k), 30.0, "formal", first, 20,
                     tuple(further))  # fmt: skip
+        yield Study(f"a rate, k = {k}", Scoring(), rates(k), estimand=RATE)
         first, *further = COUNTED
         yield Study(f"counts, k = {k}", Scoring(), trial(k), 30.0, "formal", first, 20,
                     tuple(further))  # fmt: skip

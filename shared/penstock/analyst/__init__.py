@@ -29,6 +29,7 @@ RESULT_FILES = (
     "refits.parquet",
     "refits.csv",
     "transitions.csv",
+    "crosstabs.csv",
     "paths.parquet",
     "paths.csv",
     "particles.parquet",

@@ -218,7 +218,8 @@ def check(
     for e in found.estimands:
         if not (e.regression.compares or e.regression.per_time):
             where = f" where {e.where}" if e.where else ""
-            say(f"  {e.name}: {e.model} of {e.outcome}{e.when}{where}")
+            of = ":".join(dict.fromkeys((e.outcome, *e.target.columns)))
+            say(f"  {e.name}: {e.model} of {of}{e.when}{where}")
             continue
         say(f"  {e.name}: {e.model} {e.formula}, per {e.per:g}")
     if found.estimands:

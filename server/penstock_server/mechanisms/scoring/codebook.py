@@ -12,8 +12,9 @@ _ANSWERS = (
     "contains the sampling error and the noise of the private mechanism. Pool a coefficient that "
     "is asked for over the sites, weighing by its variance; the report does so, per the "
     "estimand's units. Other terms adjust: they were asked for less, and have more noise. Between "
-    "two regressions no covariance is told. Another question needs another study, and costs "
-    "privacy again."
+    "two regressions no covariance is told. Counts are of the site's own rows, and their errors of "
+    "noise alone: add them up, and their variances. Another question needs another study, and "
+    "costs privacy again."
 )
 
 
@@ -36,7 +37,8 @@ def describe_answers(study: Study, report: Json) -> Json:
             describe_column(
                 "estimate",
                 "continuous",
-                "coefficient scale; of a share and of survival the logit",
+                "coefficient scale; of a share and of survival the logit, of a rate the logarithm; "
+                "a count as it is",
             ),
             describe_column(
                 "doubt", "continuous", "share of what rows tell of it that hangs on few"

@@ -14,6 +14,8 @@ from penstock_server.mechanisms.protocol import MechanismKind, Results
 _OF_SUMS = [
     "A quantile is known as well as the bin that it lies in; where many rows have one value its "
     "interval is wider than it need be. Of survival nothing is known within an interval of time.",
+    "A count is of rows whose values are known, among those that the site has; no interval of a "
+    "count says anything of other persons.",
 ]
 
 
@@ -48,8 +50,9 @@ class ScoringKind(MechanismKind[Scoring]):
             "was cut to a bound.",
         ]
         sums = [
-            "Means, shares, quantiles and survival are of noisy sums of their own: of values "
-            "within the public bounds, and of rows by level, by value and by time.",
+            "Means, shares, quantiles, survival, counts, rates and tables are of noisy sums of "
+            "their own: of values within the public bounds, and of rows by level, by value and by "
+            "time.",
         ]
         return [
             *(how if comparing else []),

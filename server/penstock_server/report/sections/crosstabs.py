@@ -102,7 +102,7 @@ def plots_of(table: Json) -> list[HeatMap]:
             )
             for r in rows["levels"]
         )
-        title = title_of(table) + (f", {more[0]['title']}: {level}" if more else "")
+        title = f"{more[0]['title']}: {level}" if more else title_of(table)
         plots.append(
             HeatMap(
                 title,

@@ -35,7 +35,7 @@ _TIMED = ", ".join(model.name for model in MODELS if model.needs_event)
 _ALONE = ", ".join(model.name for model in MODELS if not model.compares)
 _EXPOSED = ", ".join(model.name for model in MODELS if model.takes_exposure)
 _OF_LEVEL = ", ".join(model.name for model in MODELS if model.names_level)
-_MOMENT = ", ".join(model.name for model in DESCRIPTIVE)
+_MOMENT = ", ".join(model.name for model in DESCRIPTIVE if model.least)
 _OVER_TIME = ", ".join(model.name for model in LONGITUDINAL)
 _ESTIMAND_NOTES = {
     "model": " | ".join(EVERY.names),
@@ -48,10 +48,10 @@ _ESTIMAND_NOTES = {
     "exposure": f"{_EXPOSED}: the rate per unit of this column; its logarithm is an offset",
     "outcome_level": f"{_OF_LEVEL}: this level of the outcome, against the first; of a share, it",
     "at": f"of persons at a time: when; of two times the first; {_MOMENT}: a time of the duration",
-    "until": "the second of two times",
+    "until": "the second of two times; of a count of events and of a rate: up to when they count",
     "probability": "of a quantile, such as 0.5",
-    "threshold": "of a share of a number: above or below what",
-    "direction": "of a share of a number: above | below, its threshold",
+    "threshold": "of a share or a count of a number: above or below what",
+    "direction": "of a share or a count of a number: above | below, its threshold",
 }
 _EXAMPLE = f"""\
 # What the report estimates; repeat for each. For example:
@@ -66,8 +66,9 @@ _EXAMPLE = f"""\
 # where = "COLUMN >= 65 and COLUMN == 'LEVEL'"   # a subgroup; leave out for all
 # exposure = "COLUMN"  # {_EXPOSED}: a rate, per unit of this column; leave out for a count
 # outcome_level = "LEVEL"  # {_OF_LEVEL}: of the outcome, against its first one
-# Of rows, and no regression: quantile (probability), share (threshold and direction, or
-# outcome_level), {_MOMENT} (at).
+# Of rows, and no regression: quantile (probability), share and count (threshold and direction, or
+# outcome_level; of a duration a count is of its events), survival (at), rate (per), table
+# (outcome_level, and term with its level).
 # Of persons over time, in a study of a mechanism that follows them ({_OVER_TIME}):
 # at, until, probability, threshold, direction: see the documentation.
 # Or outcome, adjust and strata at once: formula = "COLUMN ~ A + B + A:B + strata(C)", with

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import statsmodels.api as sm
 from lifelines import KaplanMeierFitter
 from scipy import stats
 
@@ -30,6 +31,10 @@ SURVIVAL = Estimand("s", "survival", "years", at=5)
 QUANTILE = Estimand("q", "quantile", "sbp", probability=0.9)
 SHARE = Estimand("h", "share", "sbp", threshold=140, direction="above")
 LEVEL = Estimand("l", "share", "ward", outcome_level="b")
+COUNT = Estimand("n", "count", "years", until=5)
+RATE = Estimand("r", "rate", "years", per=100)
+CELL = Estimand("c", "table", "ward", term="stage", level="I", outcome_level="b")
+CUBE = Estimand("d", "table", "ward", term="stage[III]:male[0]", outcome_level="a")
 
 
 def rows(n: int = 400, seed: int = 0) -> Coded:
@@ -122,7 +127,82 @@ def test_a_degenerate_table_has_a_problem_and_no_number(changed: Coded, problem:
     assert math.isnan(found.estimate)
 
 
-@pytest.mark.parametrize("asked", [SURVIVAL, QUANTILE, SHARE, LEVEL])
+KNOWN = np.isfinite(TABLE["years"])
+COUNTS = [
+    (COUNT, KNOWN & (TABLE["died"] == 1) & (TABLE["years"] <= 5)),
+    (replace(COUNT, until=None), KNOWN & (TABLE["died"] == 1)),
+    (Estimand("n", "count", "ward", outcome_level="a"), TABLE["ward"] == 0),
+    (Estimand("n", "count", "died", outcome_level="0"), TABLE["died"] == 0),
+    (
+        Estimand("n", "count", "sbp", threshold=140, direction="below", where="male == '1'"),
+        (TABLE["sbp"] < 140) & (TABLE["male"] == 1),
+    ),
+]
+
+
+@pytest.mark.parametrize(("asked", "has"), COUNTS)
+def test_a_count_is_of_rows_and_varies_as_tables_that_are_drawn(
+    asked: Estimand, has: np.ndarray
+) -> None:
+    found, k, n = ask(asked), has.sum(), len(has)
+    assert found.estimate == k
+    assert found.variance == pytest.approx((k + 0.5) * (n - k + 0.5) / (n + 1), rel=EXACT)
+
+
+def test_a_count_of_few_rows_is_a_count() -> None:
+    """Nine rows, or none: of other estimands that is too few."""
+    few = {name: values[:9] for name, values in TABLE.items()}
+    assert ask(COUNTS[2][0], few).estimate == (few["ward"] == 0).sum()
+    none = ask(replace(COUNTS[2][0], where="male == '1' and stage == 'I' and sbp > 239"))
+    assert (none.estimate, none.n, none.problem) == (0.0, 0, None)
+    assert ask(COUNTS[2][0], {name: values[:0] for name, values in TABLE.items()}).problem
+
+
+@pytest.mark.parametrize("until", [None, 3.0])
+@pytest.mark.parametrize("where", ["", "male == '1'"])
+def test_a_rate_and_its_sandwich_agree_with_statsmodels(until: float | None, where: str) -> None:
+    # Of no time there is no logarithm.
+    table = {**TABLE, "years": np.maximum(TABLE["years"], 0.1)}
+    found = ask(replace(RATE, until=until, where=where), table)
+    kept = KNOWN & ((TABLE["male"] == 1) | (not where))
+    end = 10.0 if until is None else until
+    time = np.minimum(table["years"][kept], end)
+    event = TABLE["died"][kept] * (TABLE["years"][kept] <= end)
+    model = sm.GLM(event, np.ones(len(time)), sm.families.Poisson(), offset=np.log(time))
+    fitted = model.fit(cov_type="HC0")
+    assert found.estimate == pytest.approx(fitted.params[0] + math.log(100), abs=EXACT)
+    assert found.variance == pytest.approx(fitted.bse[0] ** 2, rel=1e-7)
+    assert (found.n, found.events) == (kept.sum(), event.sum())
+
+
+@pytest.mark.parametrize(
+    ("asked", "has"),
+    [
+        (CELL, (TABLE["ward"] == 1) & (TABLE["stage"] == 0)),
+        (replace(CELL, where="male == '1'"), (TABLE["ward"] == 1) & (TABLE["stage"] == 0)),
+        (CUBE, (TABLE["ward"] == 0) & (TABLE["stage"] == 2) & (TABLE["male"] == 0)),
+    ],
+)
+def test_a_cell_is_a_share_of_all_rows(asked: Estimand, has: np.ndarray) -> None:
+    inside = TABLE["male"] == 1 if asked.where else np.ones(len(has), dtype=np.bool_)
+    found, k, n = ask(asked), (has & inside).sum(), inside.sum()
+    assert found.estimate == pytest.approx(math.log((k + 0.5) / (n - k + 0.5)), abs=EXACT)
+    assert found.variance == pytest.approx(1 / (k + 0.5) + 1 / (n - k + 0.5), rel=EXACT)
+
+
+@pytest.mark.parametrize(
+    ("changed", "problem"),
+    [
+        ({"died": np.zeros(400)}, "nobody has the event"),
+        ({"years": np.zeros(400), "died": np.ones(400)}, "nobody is followed"),
+        ({"years": np.full(400, -1.0)}, "a duration is negative"),
+    ],
+)
+def test_a_table_without_a_rate_has_a_problem(changed: Coded, problem: str) -> None:
+    assert problem in str(ask(RATE, {**TABLE, **changed}).problem)
+
+
+@pytest.mark.parametrize("asked", [SURVIVAL, QUANTILE, SHARE, LEVEL, COUNT, RATE, CELL, CUBE])
 @pytest.mark.parametrize("seed", range(5))
 def test_no_table_raises(asked: Estimand, seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -133,6 +213,48 @@ def test_no_table_raises(asked: Estimand, seed: int) -> None:
 
 
 WRONG = [
+    ({"model": "count", "outcome": "sbp"}, "threshold: is missing"),
+    ({"model": "count", "outcome": "ward"}, "outcome_level: must be a level of the outcome"),
+    ({"model": "count", "outcome": "years", "at": 3}, "at: has no meaning for a count"),
+    ({"model": "count", "outcome": "years", "until": 11}, "until: must be a time of the duration"),
+    (
+        {"model": "count", "outcome": "ward", "outcome_level": "a", "until": 3},
+        "until: has no meaning for a count of a column that is no duration",
+    ),
+    (
+        {"model": "count", "outcome": "years", "threshold": 3, "direction": "above"},
+        "threshold: has no meaning for a count",
+    ),
+    ({"model": "count", "outcome": "years", "per": 10}, "per: has no meaning for a count"),
+    ({"model": "rate", "outcome": "sbp"}, "outcome: column 'sbp' is of kind"),
+    ({"model": "rate", "outcome": "years", "at": 3}, "at: has no meaning for a rate"),
+    ({"model": "rate", "outcome": "years", "until": 0}, "until: must be a time of the duration"),
+    ({"model": "survival", "outcome": "years", "until": 3}, "until: is the second of two times"),
+    (
+        {"model": "table", "outcome": "ward", "outcome_level": "a"},
+        "term: must be the table's other column",
+    ),
+    (
+        {"model": "table", "outcome": "ward", "outcome_level": "a", "term": "stage"},
+        "level: must say a level of 'stage'",
+    ),
+    (
+        {"model": "table", "outcome": "ward", "outcome_level": "z", "term": "stage",
+         "level": "I"},
+        "outcome_level: must say a level of 'ward'",
+    ),
+    (
+        {"model": "table", "outcome": "ward", "outcome_level": "a", "term": "sbp", "level": "I"},
+        "term: column 'sbp' is of kind",
+    ),
+    (
+        {"model": "table", "outcome": "ward", "outcome_level": "a", "term": "stage[I]:male"},
+        "term: must say a level of 'male'",
+    ),
+    (
+        {"model": "table", "outcome": "ward", "outcome_level": "a", "term": "ward[b]:male[1]"},
+        "term: ",
+    ),
     ({"model": "survival", "outcome": "years"}, "at: is missing: a survival is of a time"),
     ({"model": "survival", "outcome": "years", "at": 11}, "at: must be a time of the duration"),
     ({"model": "survival", "outcome": "years", "at": 0}, "at: must be a time of the duration"),
@@ -163,7 +285,14 @@ def test_what_does_not_suit_is_said(given: dict[str, object], message: str) -> N
 
 
 def test_a_chain_refuses_them_and_tables_do_not() -> None:
-    for asked in (SURVIVAL, QUANTILE, SHARE, LEVEL):
+    for asked in (SURVIVAL, QUANTILE, SHARE, LEVEL, COUNT, RATE, CELL):
         refused = [p.message for p in Gibbs().problems(SCHEMA, [asked])]
         assert "has no coefficient" in refused
         assert not Maf().problems(SCHEMA, [asked])
+
+
+def test_a_table_has_so_many_cells_and_no_more() -> None:
+    many = Column("many", "categorical", levels=tuple(f"l{i}" for i in range(33)))
+    asked = Estimand("c", "table", "many", term="male", level="1", outcome_level="l0")
+    [found] = estimand_problems(asked, (*SCHEMA.columns, many))
+    assert (found.message, found.value) == ("makes too many cells", "66")

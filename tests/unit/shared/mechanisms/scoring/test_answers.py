@@ -204,3 +204,30 @@ def test_of_nothing_there_is_no_doubt() -> None:
     found = answer(planned(EACH, n, 2.0), rows(n), np.zeros(n, dtype=np.bool_), SeededNoise(0))
     for told in found:
         assert ((told.doubt >= 0) & (told.doubt <= 1)).all()
+
+
+@pytest.mark.parametrize("model", ["poisson", "negative-binomial"])
+def test_a_rates_answer_is_that_of_the_offset(model: str) -> None:
+    """The exposure is missing in some rows, and goes along with what is asked."""
+    years = Column("years", "continuous", lower=0.25, upper=10, decimals=2, nullable=True)
+    schema = replace(SCHEMA, columns=(*SCHEMA.columns, years))
+    n, rng, table = 3000, np.random.default_rng(4), rows(3000)
+    followed = np.clip(rng.gamma(2, 1.5, n) * np.exp(0.3 * table["x"]), 0.25, 10).round(2)
+    rate = np.exp(0.3 * table["x"] - 0.5 + 0.1 * (table["group"] == 2))
+    table["count"] = np.minimum(rng.poisson(rate * followed), 30) * 1.0
+    table["years"] = np.where(rng.random(n) < 0.1, np.nan, followed)
+    of = {"model": model, "outcome": "count", "term": "x", "exposure": "years"}
+    asked = (
+        Estimand("all", adjust=("z", "group"), **of),  # type: ignore[arg-type]
+        Estimand("some", adjust=("z",), where="group == 'a'", **of),  # type: ignore[arg-type]
+    )
+    assert Scoring().problems(schema, asked) == []
+    planned = plan_at(Scoring(), schema, n, asked, SILENT)
+    found = answer(planned, table, np.ones(n, dtype=np.bool_), SeededNoise(1))
+    told = np.concatenate([each.coefficients for each in found])
+    places = find_places(schema, asked)
+    for each in asked:
+        own = estimate(table, schema, each)
+        plain = estimate(table, schema, replace(each, exposure=""))
+        assert abs(told[places[each.name]] - own.estimate) < 0.3 * math.sqrt(own.variance)
+        assert abs(plain.estimate - own.estimate) > 5 * math.sqrt(own.variance)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from tests.unit.shared.mechanisms.scoring.test_answers import EACH, SCHEMA, rows
 
-from penstock.base.errors import Hopeless
+from penstock.base.errors import Hopeless, InvalidInput
 from penstock.mechanisms import MECHANISMS, Scoring
 from penstock.mechanisms.protocol import Asked, Prospect
 from penstock.mechanisms.scoring.blocks import find_places, list_blocks
@@ -93,6 +93,106 @@ def test_estimands_that_one_histogram_answers_share_it() -> None:
     assert [make_tally(each).size for each in found[2:4]] == [2, 3]
 
 
+COUNTED = (
+    Estimand("level", "count", "group", outcome_level="c"),
+    Estimand("third", "share", "group", outcome_level="c"),
+    Estimand("beyond", "count", "x", threshold=1, direction="above"),
+    Estimand("under", "count", "x", threshold=-1, direction="below"),
+    Estimand("median", "quantile", "x", probability=0.5),
+    Estimand("died", "count", "time"),
+    Estimand("soon", "count", "time", until=2),
+    Estimand("among", "count", "time", until=2, where="x > 0"),
+    Estimand("rate", "rate", "time", per=100),
+    Estimand("daily", "rate", "time", per=1),
+    Estimand("early", "rate", "time", per=100, until=2),
+    Estimand("cell", "table", "group", term="flag", level="1", outcome_level="b"),
+    Estimand("turned", "table", "flag", term="group", level="a", outcome_level="0"),
+    Estimand("cube", "table", "group", term="flag[0]:died[1]", outcome_level="c"),
+)
+
+
+def told_of(
+    planned: ScoringPlan, table: Coded, asked: tuple[Estimand, ...], seed: int = 0
+) -> dict[str, tuple[float, float, float]]:
+    """Of each estimand its estimate, and the variances of noise and of sampling."""
+    present = np.ones(len(table["x"]), dtype=np.bool_)
+    found = answer(planned, table, present, SeededNoise(seed))
+    values = np.concatenate([each.coefficients for each in found])
+    noise, sampling = (
+        np.concatenate([np.diag(getattr(each, of)) for each in found])
+        for of in ("noise", "sampling")
+    )
+    places = find_places(SCHEMA, asked)
+    return {name: (values[at], noise[at], sampling[at]) for name, at in places.items()}
+
+
+def test_without_noise_counts_rates_and_cells_are_the_rows_own() -> None:
+    table = rows(3000)
+    found = told_of(plan_at(Scoring(), SCHEMA, 3000, COUNTED, SILENT), table, COUNTED)
+    for asked in COUNTED:
+        value, noise, sampling = found[asked.name]
+        own = estimate(table, SCHEMA, asked)
+        if asked.regression.total:
+            assert value == pytest.approx(own.estimate, abs=6 * math.sqrt(noise)), asked.name
+            assert math.sqrt(noise) < 0.1
+            assert sampling == 0
+        elif asked.probability is None:
+            assert value == pytest.approx(own.estimate, abs=3e-3), asked.name
+            assert sampling == pytest.approx(own.variance, rel=0.02), asked.name
+
+
+def test_what_one_release_tells_of_counts_rates_and_tables() -> None:
+    found = list_descriptions(SCHEMA, COUNTED)
+    assert [(d.way, [e.name for e in d.estimands]) for d in found] == [
+        (Way.LEVELS, ["level", "third"]),
+        (Way.DISTRIBUTION, ["beyond", "under", "median"]),
+        (Way.EVENTS, ["died", "soon"]),
+        (Way.EVENTS, ["among"]),
+        (Way.RATE, ["rate", "daily"]),
+        (Way.RATE, ["early"]),
+        (Way.TABLE, ["cell", "turned"]),
+        (Way.TABLE, ["cube"]),
+    ]
+    assert found[0].names == ("group=c: count", "group=c")
+    assert found[2].names == ("time: count", "time until 2: count")
+    assert found[4].names == ("time: rate per 100", "time: rate per 1")
+    assert found[6].names[3] == "group=b, flag=1: count"
+    assert found[6].names[6 + 3] == "group=b, flag=1: share"
+    assert found[6].asked == {"cell": 9, "turned": 6}
+    assert found[7].formula == "group:flag:died ~ 1"
+
+
+@pytest.mark.parametrize("n", [30, 300])
+@pytest.mark.parametrize("seed", range(6))
+def test_what_is_told_of_a_sparse_table_is_a_covariance(n: int, seed: int) -> None:
+    """Cells that are kept away from 0 have more than all rows together."""
+    planned = plan(Scoring(), SCHEMA, n, PrivacyRequest(1.0, 1e-5), COUNTED[-3:])
+    present = np.ones(n, dtype=np.bool_)
+    for each in answer(planned, rows(n, seed), present, SeededNoise(seed)):
+        for matrix in (each.noise, each.noise + each.sampling):
+            size = np.sqrt(np.diag(matrix))
+            assert np.linalg.eigvalsh(matrix / np.outer(size, size)).min() > -1e-9
+
+
+def test_a_rate_of_many_rows_of_noise_is_drawn_to_that_of_a_constant_hazard() -> None:
+    """What events and times have to do with each other is hidden: then variance is 1/events."""
+    table, asked = rows(60), (COUNTED[8],)
+    [(_, noise, sampling)] = told_of(
+        plan_at(Scoring(), SCHEMA, 60, asked, 12.0), table, asked, 3
+    ).values()
+    assert noise > sampling
+    least = 2 * 12.0 * math.sqrt(1.375)  # of events, as many as noise hides
+    assert 0.5 / least < sampling < 2 / least
+
+
+def test_counts_that_no_answer_would_hold_are_refused() -> None:
+    privacy = PrivacyRequest(1.0, 1e-7)
+    for asked in (COUNTED[0], COUNTED[11]):
+        with pytest.raises(InvalidInput, match="count too many rows"):
+            plan(Scoring(), SCHEMA, 500_000, privacy, (asked,))
+    plan(Scoring(), SCHEMA, 500_000, privacy, (COUNTED[1],))
+
+
 def test_each_release_is_a_charge_of_its_own_and_together_they_are_the_budget() -> None:
     privacy = PrivacyRequest(1.0, 1e-5)
     alone = plan(Scoring(), SCHEMA, 1000, privacy, ASKED)
@@ -113,7 +213,8 @@ def test_each_release_is_a_charge_of_its_own_and_together_they_are_the_budget() 
 
 def test_rows_of_a_person_are_charged_together() -> None:
     often = replace(SCHEMA, person="who", max_rows_per_person=3)
-    once, thrice = (plan_at(Scoring(), s, 100, ASKED, 2.0).tallies for s in (SCHEMA, often))
+    asked = (*ASKED, *COUNTED)
+    once, thrice = (plan_at(Scoring(), s, 100, asked, 2.0).tallies for s in (SCHEMA, often))
     for one, other in zip(once, thrice, strict=True):
         assert other.sensitivity == pytest.approx(3 * one.sensitivity)
 

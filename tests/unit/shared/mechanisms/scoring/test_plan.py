@@ -77,7 +77,13 @@ def test_a_product_is_one_whichever_way_it_is_written() -> None:
     ("asked", "text"),
     [
         ((), "the study asks none"),
-        ((Estimand("r", "poisson", "count", "x", exposure="size"),), "sums of scores"),
+        (
+            (
+                Estimand("r", "poisson", "count", "x", exposure="size"),
+                Estimand("c", "poisson", "count", "z"),
+            ),
+            "differ in it, and one model is made of them",
+        ),
         (
             (Estimand("l", "multinomial", "group", "x", outcome_level="b"),),
             "coefficients of every level",
