@@ -8,7 +8,7 @@ STUDIES = {
     "answers": "tests.studies.answers",
     "audits": "tests.studies.audits",
     "combining": "tests.studies.combining",
-    "counts": "tests.studies.counts",
+    "counts": "tests.studies.tallied",
     "coverage": "tests.studies.coverage",
     "demos": "tests.studies.demos",
     "ended": "tests.studies.ended",

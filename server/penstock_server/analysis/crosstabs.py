@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from penstock.questions.contingency import Cell, list_cells, list_margins
 from penstock.questions.estimands import Estimand
 from penstock.questions.estimation import MIN_ROWS, Estimate
-from penstock.questions.fits.cells import fit_count
 from penstock.questions.fits.over_time import fit_logit
+from penstock.questions.fits.row_counts import fit_count
 from penstock.questions.fits.table_model import Fit
 from penstock.questions.models.longitudinal import LongitudinalModel
 from penstock.questions.terms import find_subgroup

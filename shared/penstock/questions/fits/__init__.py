@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from penstock.questions.fits.cells import CountCourse, TableCourse
 from penstock.questions.fits.course_model import CourseModel
 from penstock.questions.fits.cox import CoxTable
 from penstock.questions.fits.kaplan_meier import SurvivalCourse
@@ -23,6 +22,7 @@ from penstock.questions.fits.over_time import (
 from penstock.questions.fits.person_time import RateCourse
 from penstock.questions.fits.poisson import PoissonTable
 from penstock.questions.fits.random_intercept import MixedCourse
+from penstock.questions.fits.row_counts import CountCourse, TableCourse
 from penstock.questions.fits.table_model import TableModel
 from penstock.questions.models import DESCRIPTIVE, LONGITUDINAL, MODELS
 from penstock.questions.models.registry import ModelRegistry
