@@ -214,7 +214,7 @@ def test_names_from_a_server_are_no_paths(serve, tmp_path):
 
 def test_without_names_all_files_of_a_study_come(serve, tmp_path):
     """Which files there are depends on the mechanism; the report's are always there."""
-    others = ("pooled", "refits", "transitions", "pa", "coup")
+    others = ("pooled", "refits", "transitions", "crosstabs", "pa", "coup")
     answered = {n: c for n, c in CONTENT.items() if not n.startswith(others)}
     server = serve(lambda h: files(h, listed=listing(answered)))
     with Remote(server.url, TOKEN) as client:
