@@ -11,8 +11,8 @@ does not have it.
 Of 20 000 drawn persons against the cohort itself: the largest error of Kaplan and Meier's curve at
 seven times, of the share of persons at each visit, and of the share who died; visits at time points
 that begin after the end; and the error of the log hazard ratio of `bnp` (of `bili`), as first
-measured, over its standard error in the cohort, and signed, as a share of it. As measures of `panels` has them, those of the
-visits. PENSTOCK_SEEDS says how many seeds (10).
+measured, over its standard error in the cohort, and signed, as a share of it. As `panels` has
+them, errors of the visits. PENSTOCK_SEEDS says how many seeds (10).
 """
 
 from __future__ import annotations

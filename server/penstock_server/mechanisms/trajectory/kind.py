@@ -37,7 +37,7 @@ ENDING_WARNING = (
 HAZARDS_LIMIT = (
     "Hazard ratios of a duration that ends paths are drawn towards 1, and no interval says by how "
     "much: a person's end goes with what was measured by one correlation for each visit. Effects "
-    "of up to 2 per standard deviation came back 3 to 5% smaller in simulated cohorts; one of "
+    "of up to 2 per standard deviation came back up to 5% smaller in simulated cohorts; one of "
     "nearly 3, in a real cohort, by a fifth to two fifths, however many persons there were. Ask "
     "for such a hazard ratio by a mechanism that declares it: scoring, or structured."
 )
