@@ -30,7 +30,7 @@ from penstock.mechanisms.flow.architecture import Architecture, active
 from penstock.mechanisms.flow.engine import make_flow
 from penstock.mechanisms.plans import plan
 from penstock.mechanisms.sliced_wasserstein import flow as sliced_flow
-from penstock.mechanisms.structured import matching
+from penstock.mechanisms.structured import beliefs
 from penstock.mechanisms.structured import run as structured
 from penstock.mechanisms.structured.outcomes import baselines
 from penstock.mechanisms.tables import fitting, margins, moments
@@ -262,7 +262,7 @@ def few_public_rows() -> Iterator[None]:
         patched.setattr(baselines, "_LEAST_PERSONS", 0.0)
         patched.setattr(densities, "_ROUNDS", 5)
         patched.setattr(population, "_MATCH_ROUNDS", 3)
-        patched.setattr(matching, "_STEPS", 2)
+        patched.setattr(beliefs, "_STEPS", 2)
         patched.setattr(moment_match, "_POWER", 6)
         patched.setattr(moment_match, "_ROUNDS", 2)
         yield

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from penstock.mechanisms.copula.grids import make_grid
-from penstock.mechanisms.structured import matching
+from penstock.mechanisms.structured import score_clipping
 from penstock.mechanisms.structured.counting import count_margins, measure_margins
 from penstock.mechanisms.structured.plan import StructuredPlan, make_grids, plan
 from penstock.mechanisms.structured.settings import Structured
@@ -106,7 +106,7 @@ class Kept:
 @pytest.mark.parametrize("k", [1, 3])
 def test_a_persons_rows_move_an_outcomes_scores_by_one(k: int) -> None:
     """All rows of a person together, whatever their scores are: 1 exactly, reached to .01 %."""
-    rng, unit, most = np.random.default_rng(3), Fraction(matching.UNIT), Fraction(0)
+    rng, unit, most = np.random.default_rng(3), Fraction(score_clipping.UNIT), Fraction(0)
     kept: Any = Kept()
     for spread in (1e-3, 1.0, 1e6):
         for _ in range(10):
@@ -114,9 +114,9 @@ def test_a_persons_rows_move_an_outcomes_scores_by_one(k: int) -> None:
             present = rng.random(40 * k) < 0.7
             present[:k] = True
             given = (k, kept, SeededNoise(0))
-            with_person = matching.release_scores(scores, present, *given)
+            with_person = score_clipping.release_scores(scores, present, *given)
             present[:k] = False
-            apart = with_person - matching.release_scores(scores, present, *given)
+            apart = with_person - score_clipping.release_scores(scores, present, *given)
             moved = sum(int(v) ** 2 for v in apart) * unit**2
             assert moved <= 1
             most = max(most, moved)

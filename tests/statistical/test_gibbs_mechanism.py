@@ -19,6 +19,7 @@ from tests.studies.questions import ESTIMANDS, SCHEMA, simulate, truth
 from penstock.base.errors import InvalidEvent, InvalidInput
 from penstock.mechanisms.gibbs.design import read
 from penstock.mechanisms.gibbs.models import POSINGS
+from penstock.mechanisms.gibbs.models.poisson import PoissonPosing
 from penstock.mechanisms.gibbs.models.survival import PiecewisePosing
 from penstock.mechanisms.gibbs.plan import Plan, plan
 from penstock.mechanisms.gibbs.preparation import pose_posterior
@@ -78,6 +79,50 @@ def test_without_noise_the_answer_is_the_usual_fit(model: str) -> None:
     assert np.abs((estimate - found.params) / found.bse).max() < LIMITS[model]
     # Model-based variances, but for degrees of freedom and residuals that are cut off.
     assert np.sqrt(np.diag(covariance)) == pytest.approx(found.bse, rel=0.01)
+
+
+def varied_counts(n: int, rng: np.random.Generator) -> dict[str, Array]:
+    """Counts with a variance of μ + .6 μ²; truth as of `visits`."""
+    table = simulate(n, rng)
+    linear = 0.02 * (table["sbp"] - 122) + 0.04 * (table["age"] - 55)
+    linear += -0.4 * (table["sex"] - 0.45) + 0.3 * (table["area"] == 1)
+    mean = np.exp(0.7 + 0.5 * linear) * rng.gamma(1 / 0.6, 0.6, n)
+    return table | {"visits": np.clip(rng.poisson(mean), 0, 30).astype(np.float64)}
+
+
+def test_without_noise_an_interval_is_as_wide_as_counts_vary() -> None:
+    """Quasi-Poisson, φ = Σ(y - μ)²/Σμ, which is near the sandwich."""
+    table = varied_counts(4000, np.random.default_rng(1))
+    covariance = answered(planned("poisson", 4000, 1e11, ridge=1e-7, bound=20.0), table)[1]
+    x, y = design(table), table["visits"]
+    found = sm.GLM(y, x, family=sm.families.Poisson()).fit(tol=1e-12)
+    dispersion = float(((y - found.mu) ** 2).sum() / found.mu.sum())
+    assert dispersion > 2
+    # A few residuals are cut off even so.
+    assert np.sqrt(np.diag(covariance)) == pytest.approx(
+        found.bse * math.sqrt(dispersion), rel=0.02
+    )
+    robust = sm.GLM(y, x, family=sm.families.Poisson()).fit(cov_type="HC0").bse
+    assert np.sqrt(np.diag(covariance))[1:] == pytest.approx(robust[1:], rel=0.12)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_counts_that_vary_more_than_their_model_says_are_doubted(seed: int) -> None:
+    """And have wider intervals; a twin that takes them for a Poisson variable's is seen."""
+    how = planned("poisson", 4000, 3.0)
+    table = varied_counts(4000, np.random.default_rng(seed))
+    rows = read(how.asked, table, np.ones(4000, dtype=bool))
+    _, covariance, doubts = answer(how, rows, SeededNoise(seed))
+    own = sm.GLM(table["visits"], design(table), family=sm.families.Poisson())
+    sandwich = own.fit(cov_type="HC0").bse[-1]
+    assert math.sqrt(covariance[-1, -1]) > 0.9 * sandwich
+    assert 0.35 < doubts[-1] < 0.5
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(PoissonPosing, "disperses", False)
+        twin = planned("poisson", 4000, 3.0)
+        _, narrow, none = answer(twin, rows, SeededNoise(seed))
+    assert math.sqrt(narrow[-1, -1]) < 0.9 * sandwich
+    assert none[-1] < 0.35
 
 
 def test_without_noise_a_piecewise_answer_is_poissons_with_an_offset() -> None:

@@ -79,5 +79,5 @@ def test_a_bound_where_few_of_the_world_lie_is_seen(monkeypatch: pytest.MonkeyPa
         weights = sizes.choose_weights(question.importance, 0.95)  # type: ignore[attr-defined]
         return weights, np.zeros(weights.shape)
 
-    monkeypatch.setattr(matching, "_weigh_reach", weigh)
+    monkeypatch.setattr(matching, "weigh_reach", weigh)
     assert min(errors(seed, 3.0)[0] for seed in (0, 1)) > 2

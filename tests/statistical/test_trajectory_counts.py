@@ -74,16 +74,20 @@ def compare(start: str, runs: int) -> tuple[np.ndarray, np.ndarray]:
 
 def test_spreads_are_not_inflated() -> None:
     """At n = 1 000, five times, six columns and ε = 2: by .025 in 16 runs, of which each is off by
-    .024 (by .39 with particles)."""
+    .024."""
     ratios, shifts = compare("counts", RUNS)
     assert abs(ratios.mean() - 1) < 0.07
     assert np.abs(ratios.mean(axis=(0, 1)) - 1).max() < 0.15
     assert np.abs(shifts).mean() < 0.12
 
 
-def test_particles_spread_further() -> None:
-    """What counts are for: the same of noisy moments within the bounds' box."""
-    assert compare("gaussian", 2)[0].mean() > 1.2
+def test_spreads_of_moments_are_not_inflated_either_but_less_sure() -> None:
+    """Of noisy moments within the bounds' box. Before, by .39: noise that made eigenvalues negative
+    was cut off, narrow columns were drawn to the mean of wide ones, and particles drifted apart."""
+    ratios = compare("gaussian", RUNS)[0]
+    assert abs(ratios.mean() - 1) < 0.2
+    sure = np.abs(compare("counts", RUNS)[0] - 1).mean()
+    assert np.abs(ratios - 1).mean() > 1.5 * sure
 
 
 def test_parts_are_those_of_every_trajectory_and_paths_hold_what_does_not_vary() -> None:

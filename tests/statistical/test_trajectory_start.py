@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
+from scipy.integrate import quad
 from tests.support.early import before_noise, distance, has_unit_variance, scaled_variance, wild
 from tests.support.measured import noisy_sums
 
@@ -194,15 +195,37 @@ def test_a_slope_along_time_is_not_smoothed_away() -> None:
 
 
 def test_noise_alone_makes_no_shape_of_a_covariance() -> None:
-    """Shrunk to the identity's multiple where noise explains all, left alone where it is none."""
+    """Correlations of noise alone are drawn to 0; what is certain is left alone."""
     rng = np.random.default_rng(0)
     noise = rng.normal(0, 0.3 / np.sqrt(2), (200, 1, 4, 4))
     noise = (noise + np.swapaxes(noise, -1, -2)) / np.sqrt(2) + np.zeros((200, 1, 4, 4))
     noise[..., range(4), range(4)] = rng.normal(0, 0.3, (200, 1, 4))
     plain = np.eye(4) + noise
-    shrunk = rounded(plain, np.full((200, 1), 0.09))
-    worst = np.linalg.eigvalsh(plain).min(), np.linalg.eigvalsh(shrunk).min()
+    found = rounded(plain, np.full((200, 1), 0.09), widest=3.0)
+    worst = np.linalg.eigvalsh(plain).min(), np.linalg.eigvalsh(found).min()
     assert worst[0] < 0 < worst[1]
-    assert np.mean((shrunk - np.eye(4)) ** 2) < np.mean(noise**2) / 3
-    shape = np.diag([4.0, 1.0, 1.0, 0.5])[None, None]
-    np.testing.assert_allclose(rounded(shape, np.full((1, 1), 1e-9)), shape, atol=1e-6)
+    off = ~np.eye(4, dtype=bool)
+    assert np.mean(found[..., off] ** 2) < np.mean(noise[..., off] ** 2) / 3
+    assert np.diagonal(found, axis1=-2, axis2=-1).mean() == pytest.approx(1.0, abs=0.1)
+    shape = (np.diag([4.0, 1.0, 1.0, 0.5]) + 0.2)[None, None]
+    np.testing.assert_allclose(rounded(shape, np.full((1, 1), 1e-9), 3.0), shape, atol=1e-6)
+
+
+def test_a_spread_that_noise_hides_is_not_what_noise_made_of_it() -> None:
+    """E[σ | x] by another quadrature; a variance of .01 under noise of .02 is not doubled."""
+
+    def chance(sd: float, x: float) -> float:
+        return math.exp(-(((sd**2 - x) / 0.02) ** 2) / 2)
+
+    for seen in (-0.03, 0.0, 0.01, 0.08):
+        above, below = (
+            quad(lambda s, x=seen, k=k: s**k * chance(s, x), 0, 1, points=[max(seen, 0) ** 0.5])[0]
+            for k in (1, 0)
+        )
+        found = rounded(np.eye(2)[None, None] * seen, np.full((1, 1), 4e-4), 1.0)
+        assert np.sqrt(found[0, 0, 0, 0]) == pytest.approx(above / below, rel=0.01)
+    seen = 0.01 + 0.02 * np.random.default_rng(1).standard_normal((2000, 1, 1, 1)) * np.eye(3)
+    spreads = np.sqrt(np.diagonal(rounded(seen, np.full((2000, 1), 4e-4), 1.0)[:, 0], 0, 1, 2))
+    assert spreads.mean() == pytest.approx(0.1, rel=0.15)
+    cut = np.sqrt(np.maximum(np.diagonal(seen[:, 0], 0, 1, 2), 0.0) + 0.02)
+    assert cut.mean() > 0.15  # the twin that adds what noise may hide

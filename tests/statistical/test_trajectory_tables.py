@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.mechanisms import Trajectory
+from penstock.mechanisms.trajectory.particle_tables import Model, table
 from penstock.mechanisms.trajectory.plan import plan
-from penstock.mechanisms.trajectory.run import Model, table
 from penstock.privacy.noise.sources import SeededNoise
 from penstock.privacy.request import PrivacyRequest
 from penstock.schema import Column, Schema
@@ -26,7 +26,7 @@ def test_rows_of_a_table_are_independent_draws() -> None:
     places = np.linspace(-0.4, 0.4, 5)[None, :, None] * np.ones((3, 1, 1))
     kernels = np.full((3, 1, 1), 0.001)
     couplings = np.full((2, 5, 5), 1 / 5)
-    model = Model(places, np.full(3, 1 / 3), float(PERSONS), kernels, couplings)
+    model = Model(places, np.full(3, 1 / 3), float(PERSONS), places, kernels, couplings)
     noise, encoding = SeededNoise(0), Encoding(SCHEMA)
     tables = [table(planned, encoding, model, noise) for _ in range(TABLES)]
     means = np.array([t["x"].mean() for t in tables])

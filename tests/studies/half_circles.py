@@ -57,6 +57,9 @@ BOX, VARIANCE, BRANCH = 1.3, 0.005, 0.35
 WIDTH = 2 * BOX
 """Of the box; the mechanism's unit space is 1 wide."""
 
+ALONE = "k-means, start alone"
+"""What the first one's start is before its particles move."""
+
 GRIDS = {"DP histogram": (14, False), "DP histogram, stratified": (12, True)}
 """Cells per side, and whether draws are stratified."""
 
@@ -79,7 +82,7 @@ FOLLOWED = ("k-means", f"annealed, ε = {EPSILON:g}", "not private")
 
 ARMS = (
     "k-means",
-    "k-means, start alone",
+    ALONE,
     f"annealed, ε = {EPSILON:g}",
     f"annealed, ε = {PAPER_EPSILON:g}",
     "DP histogram",
@@ -112,7 +115,7 @@ def plans() -> dict[str, Plan]:
     private = planned("k-means", EPSILON)
     return {
         "k-means": private,
-        "k-means, start alone": replace(private, dynamics=replace(private.dynamics, steps=0)),
+        ALONE: private,
         f"annealed, ε = {EPSILON:g}": planned("annealed", EPSILON),
         f"annealed, ε = {PAPER_EPSILON:g}": planned("annealed", PAPER_EPSILON),
         "not private": replace(
@@ -123,13 +126,22 @@ def plans() -> dict[str, Plan]:
     }
 
 
-def fitted(how: Plan, clouds: Array, rng: np.random.Generator) -> Array:
-    """(T, m, 2) particles in the plane, from clouds (T, N, 2)."""
+def fitted(how: Plan, clouds: Array, rng: np.random.Generator, *, alone: bool = False) -> Array:
+    """(T, m, 2) particles in the plane, from clouds (T, N, 2).
+
+    Args:
+        alone: as the start draws them, without dynamics.
+    """
     encoding, flat = Encoding(SCHEMA), clouds.reshape(-1, 2)
     when = np.repeat(np.arange(TIMES), PERSONS).astype(np.float64)
     coded = {"time": when, "x": flat[:, 0], "y": flat[:, 1]}
     rows, present = encoding.encode(coded, rng)
     noise = SeededNoise(int(rng.integers(2**32)))
+    if alone:
+        box = mechanism.half_widths(how, encoding)
+        given = mechanism.unit_rows(how, encoding, rows[:, None], present[:, None])
+        found = mechanism.begin(how, *given, box, noise)
+        return WIDTH * mechanism.draw(found, how.particles, box, noise.generator())
     model = mechanism.fit(how, encoding, rows[:, None], present[:, None], noise)
     return WIDTH * model.particles
 
@@ -188,7 +200,7 @@ def one(job: tuple[dict[str, Plan], float, int]) -> dict[str, float]:
     made, seconds = {}, 0.0
     for arm, each in how.items():
         begun = time.perf_counter()
-        made[arm] = fitted(each, clouds, rng)
+        made[arm] = fitted(each, clouds, rng, alone=arm == ALONE)
         if arm == "k-means":
             seconds = time.perf_counter() - begun
     for arm, (cells, stratified) in GRIDS.items():

@@ -37,9 +37,10 @@ from tests.studies.lni import COLOURS, GREY, INK, RULE, over_runs
 from tests.support.results import RESULTS, Row, at_most, write
 
 from penstock.mechanisms import Trajectory
+from penstock.mechanisms.trajectory.particle_tables import Model
 from penstock.mechanisms.trajectory.paths import sample_paths
 from penstock.mechanisms.trajectory.plan import Plan, plan
-from penstock.mechanisms.trajectory.run import Model, draw, fit, half_widths, unit_rows
+from penstock.mechanisms.trajectory.run import draw, fit, half_widths, unit_rows
 from penstock.mechanisms.trajectory.start import released
 from penstock.privacy.accounting.accountant import epsilon, epsilon_pld
 from penstock.privacy.calibration import smallest_scale

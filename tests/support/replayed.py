@@ -32,7 +32,7 @@ from penstock.mechanisms.gibbs.langevin import LABEL
 from penstock.mechanisms.plans import plan
 from penstock.mechanisms.protocol import Plan
 from penstock.mechanisms.sliced_wasserstein import distribution, flow
-from penstock.mechanisms.structured import matching
+from penstock.mechanisms.structured import beliefs
 from penstock.mechanisms.structured import run as structured
 from penstock.mechanisms.structured.outcomes import baselines, hazards, tilted
 from penstock.mechanisms.tables import fitting, moments, outcome
@@ -592,7 +592,7 @@ COARSE = (
     (baselines, "_LEAST_PERSONS", 0.0),
     (densities, "_ROUNDS", 5),
     (population, "_MATCH_ROUNDS", 3),
-    (matching, "_STEPS", 2),
+    (beliefs, "_STEPS", 2),
     (moment_match, "_POWER", 6),
     (moment_match, "_ROUNDS", 2),
     (hazards, "_NEWTON_ROUNDS", 3),

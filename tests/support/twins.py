@@ -43,7 +43,7 @@ from penstock.audit.worlds import Target
 from penstock.mechanisms.gibbs import families, posterior
 from penstock.mechanisms.scoring.plan import SHARES
 from penstock.mechanisms.sliced_wasserstein import batches
-from penstock.mechanisms.structured import matching
+from penstock.mechanisms.structured import score_clipping
 from penstock.mechanisms.tables import latent_noise, moments
 from penstock.mechanisms.trajectory import drift, follow_up, start
 from penstock.privacy.measurements import LatentNoise
@@ -213,21 +213,21 @@ TWINS: tuple[Twin, ...] = (
     Twin(
         "structured: clipping off",
         lambda: structures.scores(1.0),
-        lambda: unclipped_score(math.inf, matching),
+        lambda: unclipped_score(math.inf, score_clipping),
         gaussian(600.0),
         1_000,
     ),
     Twin(
         "structured: entries clipped in place of norms",
         lambda: structures.scores(1.0),
-        lambda: unclipped_score(1.0, matching),
+        lambda: unclipped_score(1.0, score_clipping),
         gaussian(2 * math.sqrt(3)),
         2_000,
     ),
     Twin(
         "structured: rows clipped in place of persons",
         lambda: structures.scores(1.0),
-        replaced(matching, "release_scores", each_score_a_person),
+        replaced(score_clipping, "release_scores", each_score_a_person),
         gaussian(4.0),
         1_000,
     ),

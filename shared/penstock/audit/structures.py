@@ -12,7 +12,7 @@ from penstock.mechanisms.copula.grids import make_grid
 from penstock.mechanisms.scoring.plan import plan_at
 from penstock.mechanisms.scoring.settings import Scoring
 from penstock.mechanisms.scoring.ways import make_tally
-from penstock.mechanisms.structured import counting, matching
+from penstock.mechanisms.structured import counting, score_clipping
 from penstock.mechanisms.structured.plan import measure_outcome
 from penstock.privacy.measurements import charge
 from penstock.privacy.noise.sources import NoiseSource
@@ -32,7 +32,7 @@ def scores(scale: float) -> Target:
         present = np.full(rows_each, person)
 
         def once() -> float:
-            released = matching.release_scores(far, present, rows_each, measurement, noise)
+            released = score_clipping.release_scores(far, present, rows_each, measurement, noise)
             return float(released.sum())
 
         return repeated(once, runs)
@@ -87,7 +87,8 @@ def rounds(scale: float) -> Target:
         def once() -> float:
             # Each round tells as much as its noise lets it.
             told = (
-                matching.release_scores(far, present, rows_each, each, noise).sum() / each.sd**2
+                score_clipping.release_scores(far, present, rows_each, each, noise).sum()
+                / each.sd**2
                 for each in measurements
             )
             return float(sum(told))

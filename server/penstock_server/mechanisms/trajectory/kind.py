@@ -34,6 +34,15 @@ ENDING_WARNING = (
 )
 
 
+HAZARDS_LIMIT = (
+    "Hazard ratios of a duration that ends paths are drawn towards 1, and no interval says by how "
+    "much: a person's end goes with what was measured by one correlation for each visit. Effects "
+    "of up to 2 per standard deviation came back up to 5% smaller in simulated cohorts; one of "
+    "nearly 3, in a real cohort, by a fifth to two fifths, however many persons there were. Ask "
+    "for such a hazard ratio by a mechanism that declares it: scoring, or structured."
+)
+
+
 class TrajectoryKind(TableKind[Trajectory]):
     """A trajectory's particles, paths and tables."""
 
@@ -118,4 +127,5 @@ class TrajectoryKind(TableKind[Trajectory]):
                 "duration that does not vary: each person counts once, as they were when they were "
                 "first seen."
             )
-        return first, [*last, snapshots]
+        kept = [HAZARDS_LIMIT] if self.used.end is not None else []
+        return first, [*last, snapshots, *kept]

@@ -14,7 +14,7 @@ chain         one iterate                                       Gaussian, or
 information   the Hessian at that iterate; of a survival        DiscreteGaussian
               model, on the way there, for the steps that
               remain; of a linear model, its mean squared
-              residual
+              residual; of counts, that beside the Hessian
 ============  ================================================  =====================
 """
 
@@ -63,7 +63,8 @@ LEVEL_SIGNAL = 700.0
 PLAIN_MOMENTUM = 0.9
 
 EXTRA = 0.5
-"""A Weibull model's weighted event count, in units of the other curvatures' norm."""
+"""What is released beside a curvature, in units of its norm: a Weibull model's weighted events at
+the start, a Poisson model's squared residuals at the end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +160,14 @@ def _curvature_size(asked: Question, dimension: int) -> int:
 
 def _information_size(asked: Question, dimension: int) -> int:
     """Two numbers where the curvature is known: squared residuals, and weights."""
-    return 2 if asked.posing.quadratic else dimension * (dimension + 1) // 2
+    if asked.posing.quadratic:
+        return 2
+    return dimension * (dimension + 1) // 2 + asked.posing.disperses
+
+
+def curvature_norm(*, beside: bool) -> float:
+    """Bound on the norm of a row's curvature and, where there is, of what is released beside it."""
+    return math.sqrt(1 + EXTRA**2) if beside else 1.0
 
 
 def summary_norm(asked: Question) -> float:

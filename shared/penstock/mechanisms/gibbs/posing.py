@@ -176,6 +176,8 @@ class Posing(ABC):
         fixed: f₀, the squared norm of a design row beside the covariates: 1 of an intercept.
         own_bend: bound on the curvature of the posterior's public term beside the ridge.
         counts_events: the weighted number of events is released beside the first curvature.
+        disperses: outcomes may vary more than the model says; their residuals' mean square is
+            released beside the last curvature, and widens the sampling error.
         refused: why no chain answers it, in words; empty: one does.
         settles: the curvature changes so much with θ that it is released again on the way, and the
             chain's last steps go by that.
@@ -188,6 +190,7 @@ class Posing(ABC):
     fixed: ClassVar[float] = 1.0
     own_bend: ClassVar[float] = 0.0
     counts_events: ClassVar[bool] = False
+    disperses: ClassVar[bool] = False
     refused: ClassVar[str] = ""
     settles: ClassVar[bool] = False
 

@@ -178,10 +178,13 @@ class Regression:
         return found
 
     def residuals(self, theta: Array, part: slice) -> Array:
-        """Of a linear model: clip(y - z, ±L), (rows,)."""
-        z = _numpy(self.design[part] @ self._like(theta))
-        found: Array = np.clip(_numpy(self.outcome[part]) - z, -self.limit, self.limit)
+        """-φ', (rows,): of a linear model clip(y - z, ±L)."""
+        z = self.family.cut_off(self.design[part] @ self._like(theta))
+        found: Array = -_numpy(self.family.slope(z, self.outcome[part], self.limit))
         return found
+
+    def outcomes(self, part: slice) -> Array:
+        return _numpy(self.outcome[part])
 
     def weights(self, part: slice) -> Array:
         return _numpy(self.weight[part])

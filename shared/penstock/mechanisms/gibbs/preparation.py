@@ -10,7 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.mechanisms.gibbs.curvature import shrunk, symmetric
-from penstock.mechanisms.gibbs.plan import EXTRA, Plan, squared_bound, summary_norm
+from penstock.mechanisms.gibbs.plan import (
+    EXTRA,
+    Plan,
+    curvature_norm,
+    squared_bound,
+    summary_norm,
+)
 from penstock.mechanisms.gibbs.posing import Loss, Rows, Standardised, Summaries
 from penstock.mechanisms.gibbs.posterior import Piecewise, Regression, weights
 from penstock.mechanisms.gibbs.sums import add_up
@@ -64,7 +70,7 @@ def pose_posterior(
     if isinstance(posterior, Regression) and asked.posing.counts_events:
         posterior = _with_events(posterior, events)
     sd = plan.curvature.sd * cap * squared / plan.persons
-    sd *= math.sqrt(1 + EXTRA**2) if asked.posing.counts_events else 1.0
+    sd *= curvature_norm(beside=asked.posing.counts_events)
     doubts = find_doubts(plan, posterior, seen, matrix)
     matrix = drawn(plan, posterior, seen, matrix, sd)
     return Posed(_on(posterior, device), matrix, sd * math.sqrt(2 * p), doubts)
@@ -141,25 +147,30 @@ def release_curvature(
     *,
     start: bool,
 ) -> tuple[Array, float]:
-    """The mean Hessian over persons (p, p), and the weighted count of events (weibull)."""
-    p = plan.dimension
-    extra = plan.asked.posing.counts_events and start
-    size = p * (p + 1) // 2 + extra
-    norm = math.sqrt(1 + EXTRA**2) if extra else 1.0
+    """The mean Hessian over persons (p, p), and what is released beside it: at the start the
+    weighted count of events (weibull); later the weighted sum of squared residuals in units of
+    their bound's square (poisson); else 0."""
+    p, posing = plan.dimension, plan.asked.posing
+    extra = posing.counts_events if start else posing.disperses
+    size, norm = p * (p + 1) // 2 + extra, curvature_norm(beside=extra)
 
     def contributions(part: slice) -> Array:
         found = posterior.information(theta, cap, part)
         if extra and isinstance(posterior, Regression):
-            events = EXTRA * posterior.weight[part] * posterior.outcome[part]
-            found = np.column_stack([found, events])
+            beside = posterior.weights(part) * (
+                posterior.outcomes(part)
+                if start
+                else (posterior.residuals(theta, part) / posterior.limit) ** 2
+            )
+            found = np.column_stack([found, EXTRA * beside])
         return found / norm
 
     rows = plan.persons * plan.rows
     total = norm * measurement(add_up(rows, size, contributions), noise)
-    events = float(total[-1]) / EXTRA if extra else 0.0
+    beside = float(total[-1]) / EXTRA if extra else 0.0
     triangular = total[:-1] if extra else total
     unit = cap * posterior.squared / plan.persons
-    return symmetric(triangular, p) * unit, events
+    return symmetric(triangular, p) * unit, beside
 
 
 def _with_events(posterior: Regression, events: float) -> Regression:

@@ -29,6 +29,7 @@ from penstock.mechanisms.gibbs.langevin import (
 )
 from penstock.mechanisms.gibbs.plan import (
     Plan,
+    curvature_norm,
     largest_bend,
     narrowed,
 )
@@ -51,6 +52,9 @@ Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
 
+MOST_DISPERSED = 0.49
+"""Doubt of counts that vary more than a Poisson variable's: of each effect, and of none alone."""
+
 LONGEST = 0.3
 """Of a step of the approach: from afar, a Newton step on exponentials goes too far."""
 
@@ -61,7 +65,8 @@ class Known:
 
     Attributes:
         curvature: (p, p) of the data, the mean over persons; spread: norm of the noise on it;
-            dispersion: variance of a linear model's residuals, 1 for others.
+            dispersion: variance of a linear model's residuals; of a count's beside its mean, at
+            least 1; 1 for others.
     """
 
     curvature: Array
@@ -119,7 +124,8 @@ def answer(
     device: str = "cpu",
 ) -> tuple[Array, Array, Array]:
     """Coefficients (p,) and covariance (p, p) on the reporting scale; and what share of all that
-    rows tell of each, in [0, 1], lies too far out to count."""
+    rows tell of each, in [0, 1], lies too far out to count: in its column, or, of counts that vary
+    more than a Poisson variable's, in the outcome."""
     seen = summarise(plan, rows, noise)
     plan = narrowed(plan, seen.count)
     posed = pose_posterior(plan, rows, seen, noise, device)
@@ -156,7 +162,11 @@ def answer(
         block[1:, 1:] = covariance[first:, first:]
         covariance = block
     matrix, shift = reporting(plan.asked, seen.centre, seen.scale, seen.outcome)
-    doubts = np.append(np.zeros(len(matrix) - plan.asked.columns), posed.doubts)
+    columns = posed.doubts
+    if plan.asked.posing.disperses:
+        # Residuals' bound was made for what a Poisson variable spreads by.
+        columns = np.maximum(columns, min(1 - 1 / known.dispersion, MOST_DISPERSED))
+    doubts = np.append(np.zeros(len(matrix) - plan.asked.columns), columns)
     return matrix @ estimate + shift, matrix @ covariance @ matrix.T, doubts
 
 
@@ -220,16 +230,23 @@ def _information(
     """The data's part of the mean Hessian at the iterate, and the dispersion."""
     if not plan.asked.posing.quadratic or not isinstance(posterior, Regression):
         cap = curvature_cap(plan, posterior, seen, start=False)
-        matrix, _ = release_curvature(
+        matrix, squares = release_curvature(
             plan, posterior, theta, cap, plan.information, noise, start=False
         )
         sd = plan.information.noise_multiplier * plan.rows * cap * posterior.squared / plan.persons
+        sd *= curvature_norm(beside=plan.asked.posing.disperses)
         raw = matrix
         matrix = drawn(plan, posterior, seen, matrix, sd)
         other = sd * math.sqrt(2 * plan.dimension)
         share = share_of_start(curvature, spread, other, raw)
         blended = share * curvature + (1 - share) * matrix
-        return Known(blended, math.hypot(share * spread, (1 - share) * other), 1.0)
+        dispersion = 1.0
+        if plan.asked.posing.disperses and isinstance(posterior, Regression):
+            varied = squares * posterior.limit**2 / plan.persons
+            # The intercept's curvature is the weighted mean of counts, which a Poisson variable's
+            # variance is (McCullagh & Nelder 1989, 6.2.4).
+            dispersion = max(1.0, varied / float(definite(blended)[0, 0]))
+        return Known(blended, math.hypot(share * spread, (1 - share) * other), dispersion)
 
     def contributions(part: slice) -> Array:
         found = posterior.residuals(theta, part) / posterior.limit

@@ -43,9 +43,9 @@ from scipy.special import ndtr
 from penstock.mechanisms.gibbs.curvature import definite, share_of_start
 from penstock.mechanisms.gibbs.langevin import Ended, carried
 from penstock.mechanisms.gibbs.plan import (
-    EXTRA,
     Plan,
     at_scale,
+    curvature_norm,
     squared_bound,
     summary_norm,
 )
@@ -97,10 +97,11 @@ def planned_width(of: Plan, prospect: Prospect = Prospect()) -> float:
     start = 0.0
     if of.curvature is not None:
         start = spread(of.curvature, best.cap)
-        start *= math.sqrt(1 + EXTRA**2) if asked.posing.counts_events else 1.0
+        start *= curvature_norm(beside=asked.posing.counts_events)
     known = start
     if not asked.posing.quadratic:
         other = spread(of.information, best.cap_later)
+        other *= curvature_norm(beside=asked.posing.disperses)
         share = share_of_start(free, start, other)
         known = math.hypot(share * start, (1 - share) * other)
     step: Array = np.eye(p)

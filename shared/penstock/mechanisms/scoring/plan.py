@@ -4,7 +4,7 @@ Pure and public: no row is read, and no torch is imported. What is released is w
 :mod:`penstock.mechanisms.structured.plan` lists, and charged alike: margins and moments of the
 declared columns, and rounds of clipped score sums. The division of the budget is another: nobody
 draws a table, so that more goes to the last rounds, and there are more of these. The first of them
-asks how much rows tell (:class:`~penstock.mechanisms.structured.matching.Tails`), the others for
+asks how much rows tell (:class:`~penstock.mechanisms.structured.corrections.Tails`), the others for
 the coefficients alone, each from nearer to the rows' own.
 
 What no regression answers has a release of its own for each description

@@ -34,11 +34,12 @@ from penstock.mechanisms.structured.declared import (
     list_durations,
     list_outcomes,
 )
-from penstock.mechanisms.structured.matching import EXPLORED, UNIT
+from penstock.mechanisms.structured.matching import EXPLORED
 from penstock.mechanisms.structured.outcomes.baselines import count_deviations
 from penstock.mechanisms.structured.outcomes.hazards import BLOCKS
 from penstock.mechanisms.structured.outcomes.links import count_own
 from penstock.mechanisms.structured.regressors import most_columns, most_linear, most_pairs
+from penstock.mechanisms.structured.score_clipping import UNIT
 from penstock.mechanisms.structured.settings import Structured
 from penstock.mechanisms.structured.strata import count_strata
 from penstock.mechanisms.tables.moments import measure_moments

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,11 +32,12 @@ from penstock.mechanisms.parts import Part, Progress
 from penstock.mechanisms.released import PARTICLES, PATHS, name_copy, name_refit, refit_copy
 from penstock.mechanisms.trajectory.drift import Rows
 from penstock.mechanisms.trajectory.dynamics import descend
-from penstock.mechanisms.trajectory.paths import couple, sample_paths
+from penstock.mechanisms.trajectory.particle_tables import Model, table, walk
+from penstock.mechanisms.trajectory.paths import couple
 from penstock.mechanisms.trajectory.plan import Plan
 from penstock.mechanisms.trajectory.start import Marginals, released
 from penstock.mechanisms.trajectory.unit_space import from_unit, hold_constants, to_unit
-from penstock.privacy.noise.sources import NoiseSource, child, permutation
+from penstock.privacy.noise.sources import NoiseSource, child
 from penstock.schema.encoding import Encoding
 
 Array = NDArray[np.float64]
@@ -46,26 +47,11 @@ Whole = NDArray[np.int64]
 _PUBLIC_SPREAD = 0.2
 """Of a public start, in half widths of the box."""
 
+_LEAST_OWN = 1e-8
+"""Of a variance of particles: all of them may be in one place."""
+
 _PATHS_AT_ONCE, _DECODED_AT_ONCE = 1 << 20, 1 << 17
 """Numbers of paths that are drawn together, evenly from the particles; and that are decoded."""
-
-
-@dataclass(frozen=True, slots=True)
-class Model:
-    """What is released, and nothing else.
-
-    Attributes:
-        particles: (U, m, d) in the unit space, of the time points in use.
-        shares: (T,) of rows by time point, adding up to 1; rows: how many were present.
-        kernels: (U, d, d) covariance of what a table adds to a particle.
-        couplings: (U - 1, m, m).
-    """
-
-    particles: Array
-    shares: Array
-    rows: float
-    kernels: Array
-    couplings: Array
 
 
 def run(
@@ -176,10 +162,10 @@ def fit(
     if plan.start.sigma is None:
         # Nothing is known of the covariances; in theory the fit's own kernel is what is missing.
         widths = (plan.dynamics.bandwidth * spread) ** 2
-        kernels = widths[:, None, None] * np.eye(len(box))
+        sources, kernels = moved, widths[:, None, None] * np.eye(len(box))
     else:
-        kernels = _kernels(moved, covariance)
-    return Model(moved, shares, found.rows, kernels, couple(moved, reg, plan.exact))
+        sources, kernels = _match(moved, covariance)
+    return Model(moved, shares, found.rows, sources, kernels, couple(moved, reg, plan.exact))
 
 
 def unit_rows(
@@ -263,82 +249,23 @@ def _shares(found: Marginals) -> Array:
     return counts / total if total > 0 else even
 
 
-def _kernels(particles: Array, covariances: Array) -> Array:
-    """(T, d, d): what the particles' covariances lack of the released ones, made semidefinite."""
-    apart = particles - particles.mean(axis=1, keepdims=True)
+def _match(particles: Array, covariances: Array) -> tuple[Array, Array]:
+    """Particles (T, m, d) drawn together where they spread further than was released, as noise in
+    the steps makes them in columns that are narrow; and kernels (T, d, d), what they lack of the
+    released covariances."""
+    mean = particles.mean(axis=1, keepdims=True)
+    apart = particles - mean
     own = np.einsum("tmi,tmj->tij", apart, apart) / particles.shape[1]
-    values, vectors = np.linalg.eigh(covariances - own)
-    positive: Array = (vectors * np.maximum(values, 0.0)[:, None, :]) @ np.swapaxes(vectors, 1, 2)
-    return positive
-
-
-def table(plan: Plan, encoding: Encoding, model: Model, noise: NoiseSource) -> dict[str, Array]:
-    """Snapshots, n·k rows in a random order."""
-    most, rng = plan.persons * plan.rows, noise.generator()
-    bins = _bins(model.shares, most, rng)
-    z = np.empty((most, len(plan.space)))
-    used = np.asarray(plan.times.used)
-    for place, t in enumerate(used):
-        own = np.flatnonzero(bins == t)
-        z[own] = _near(model, place, len(own), rng)
-    skipped = np.flatnonzero(~np.isin(bins, used))
-    if len(skipped):
-        z[skipped] = _between(plan, model, bins[skipped], rng)
-    order = permutation(most, noise)
-    return from_unit(
-        encoding, plan.space, z[order], plan.times.column, plan.times.within(bins[order], rng)
-    )
-
-
-def _bins(shares: Array, size: int, rng: np.random.Generator) -> Whole:
-    """(size,) time points, each drawn by its share."""
-    edges = np.cumsum(shares)
-    drawn: Whole = np.searchsorted(edges, rng.random(size) * edges[-1], side="right")
-    return np.minimum(drawn, len(shares) - 1)
-
-
-def _near(model: Model, place: int, size: int, rng: np.random.Generator) -> Array:
-    """(size, d): a particle each, with the kernel's noise.
-
-    Drawn independently, not in turn: what combines copies, and what refits show, counts on rows
-    that vary as a sample does.
-    """
-    which = rng.integers(model.particles.shape[1], size=size)
-    near: Array = model.particles[place, which] + _kernel_noise(model, place, size, rng)
-    return near
-
-
-def _kernel_noise(model: Model, place: int, size: int, rng: np.random.Generator) -> Array:
-    values, vectors = np.linalg.eigh(model.kernels[place])
-    root = vectors * np.sqrt(np.maximum(values, 0.0))
-    noise: Array = rng.standard_normal((size, len(values))) @ root.T
-    return noise
-
-
-def _between(plan: Plan, model: Model, bins: Whole, rng: np.random.Generator) -> Array:
-    """(size, d): where paths are at time points without particles; noise is the nearest's."""
-    z = np.empty((len(bins), len(plan.space)))
-    used = np.asarray(plan.times.used)
-    for t in np.unique(bins):
-        own = np.flatnonzero(bins == t)
-        at = np.array([t / (plan.times.count - 1)])
-        nearest = int(np.abs(used - t).argmin())
-        noise = _kernel_noise(model, nearest, len(own), rng)
-        z[own] = _walk(plan, model, at, len(own), rng)[:, 0] + noise
-    return z
-
-
-def _walk(plan: Plan, model: Model, times: Array, paths: int, rng: np.random.Generator) -> Array:
-    """(paths, times, d) of paths through the particles."""
-    return sample_paths(
-        model.particles,
-        model.couplings,
-        plan.times.positions,
-        times,
-        plan.dynamics.temperature,
-        paths,
-        rng,
-    )
+    values, vectors = np.linalg.eigh(own)
+    size = np.sqrt(np.maximum(values, _LEAST_OWN))[:, None, :]
+    root = (vectors * size) @ np.swapaxes(vectors, 1, 2)
+    inverse = (vectors / size) @ np.swapaxes(vectors, 1, 2)
+    ratios, axes = np.linalg.eigh(inverse @ covariances @ inverse)
+    along = root @ axes
+    drawn = (axes * np.sqrt(np.clip(ratios, 0.0, 1.0))[:, None, :]) @ np.swapaxes(axes, 1, 2)
+    less = np.einsum("tij,tmj->tmi", root @ drawn @ inverse, apart)
+    kernels = (along * np.maximum(ratios - 1, 0.0)[:, None, :]) @ np.swapaxes(along, 1, 2)
+    return mean + less, np.asarray(kernels)
 
 
 def _particles(plan: Plan, encoding: Encoding, model: Model) -> Part:
@@ -357,7 +284,7 @@ def _paths(plan: Plan, encoding: Encoding, model: Model, noise: NoiseSource) -> 
     at_once = max(1, _PATHS_AT_ONCE // (plan.path_times * len(plan.space)))
     for first in range(0, plan.paths, at_once):
         size = min(at_once, plan.paths - first)
-        z = _walk(plan, model, positions, size, rng)
+        z = walk(plan, model, positions, size, rng)
         few = max(1, _DECODED_AT_ONCE // (plan.path_times * len(plan.space)))
         for at in range(0, size, few):
             part = z[at : at + few]

@@ -43,6 +43,12 @@ which float64 adds up 2²⁸ exactly."""
 _LEAST_VARIANCE = 4e-4
 """Of a released covariance, in any direction: noise may have made it negative."""
 
+_LEAST_TIED = 0.02
+"""Least eigenvalue of a correlation: below, noise has made it."""
+
+_FAR, _NODES = 4.0, 64
+"""Over how many sds, and in how many steps, a spread is expected."""
+
 _LEAST_STEP = 0.01
 """Of a random walk along time, over the least noise variance: differences alone may show none."""
 
@@ -210,29 +216,56 @@ def marginals(start: Start, sums: Array) -> Marginals:
     second = sums[..., :d, :d] / safe[..., None, None]
     raw = second - means[..., :, None] * means[..., None, :]
     flat, variance = smooth(raw.reshape(*raw.shape[:2], d * d), sd / safe)
-    covariances = rounded(flat.reshape(raw.shape), variance)
+    covariances = rounded(flat.reshape(raw.shape), variance, start.radius)
     return Marginals(counts, means, _definite(covariances, start), count_sd, rows)
 
 
-def rounded(covariances: Array, variance: Array) -> Array:
-    """Covariances (T, G, d, d) with noise on them, shrunk towards a multiple of the identity.
+def rounded(covariances: Array, variance: Array, widest: float) -> Array:
+    r"""Covariances (T, G, d, d) with noise on them, as likely ones as they may come of.
 
-    By as much as noise explains of how far they are from it (James & Stein 1961, positive part;
-    Ledoit & Wolf 2004 for covariances): eigenvalues of noise spread to both sides, and only the
-    negative ones would be found out.
+    A variance that noise hides is not none, nor what noise made of it: its root is the mean of σ
+    given what was seen, if beforehand every σ up to ``widest`` is alike,
+
+    .. math:: p(σ | x) ∝ \exp(-(σ^2 - x)^2 / 2v).
+
+    Correlations are drawn to 0, each by what noise explains of it (James & Stein 1961; Efron &
+    Morris 1975 for noise that differs): of noise alone large ones would be made, and eigenvalues
+    below 0, which turn into spread when they are found out.
 
     Args:
-        variance: (T, G) of the noise on a diagonal entry; half of it beside the diagonal.
+        variance: (T, G) v of the noise on a diagonal entry; half of it beside the diagonal.
+        widest: no column has a larger σ.
     """
-    d = covariances.shape[-1]
-    level = np.trace(covariances, axis1=-2, axis2=-1) / d
-    off = covariances - level[..., None, None] * np.eye(d)
-    noise = variance * (d * (d + 1) / 2 - 1)
-    keep = np.maximum(1 - noise / np.maximum((off**2).sum(axis=(-2, -1)), 1e-300), 0.0)
-    # A spread that noise hides is not none: rows that are all alike are the least likely.
-    level = np.maximum(level, np.sqrt(variance / d))
-    shrunk: Array = level[..., None, None] * np.eye(d) + keep[..., None, None] * off
-    return shrunk
+    d, sd = covariances.shape[-1], np.sqrt(variance)[..., None]
+    spread = _expect_spread(np.diagonal(covariances, axis1=-2, axis2=-1), sd, widest)
+    size = spread[..., :, None] * spread[..., None, :]
+    first, second = np.triu_indices(d, 1)
+    seen = (covariances / size)[..., first, second]
+    noise = (variance[..., None] / 2) / size[..., first, second] ** 2
+    weight = 1 / noise**2
+    common = (weight * (seen**2 - noise)).sum(axis=-1) / np.maximum(weight.sum(axis=-1), 1e-300)
+    common = np.clip(common, 0.0, 1.0)[..., None]
+    kept = np.zeros_like(covariances)
+    kept[..., first, second] = kept[..., second, first] = seen * common / (common + noise)
+    values, vectors = np.linalg.eigh(kept + np.eye(d))
+    definite = (vectors * np.maximum(values, _LEAST_TIED)[..., None, :]) @ np.swapaxes(
+        vectors, -1, -2
+    )
+    own = np.sqrt(np.diagonal(definite, axis1=-2, axis2=-1))
+    return np.asarray(definite / (own[..., :, None] * own[..., None, :]) * size)
+
+
+def _expect_spread(seen: Array, sd: Array, widest: float) -> Array:
+    """(..., d) E[σ | x] of :func:`rounded`, by quadrature over where it is likely."""
+    middle = np.sqrt(np.clip(seen, 0.0, widest**2))
+    # Where σ is far from 0 it is known to sd/2σ; near 0 to the root of sd.
+    about = _FAR * sd / np.sqrt(np.maximum(middle**2, sd / 2))
+    low, high = np.maximum(middle - about, 0.0), np.minimum(middle + about, widest)
+    share = (np.arange(_NODES) + 0.5) / _NODES
+    at = low[..., None] + (high - low)[..., None] * share
+    exponent = -(((at**2 - seen[..., None]) / sd[..., None]) ** 2) / 2
+    chances = np.exp(exponent - exponent.max(axis=-1, keepdims=True))
+    return np.asarray((at * chances).sum(axis=-1) / chances.sum(axis=-1))
 
 
 def smooth(seen: Array, sd: Array, *, trend: bool = False) -> tuple[Array, Array]:

@@ -34,6 +34,7 @@ class PoissonPosing(Posing):
     title = f"{POISSON.title}, fitted"
     shares = (0.1, 0.15, 0.55, 0.2)
     quadratic = False
+    disperses = True
 
     def check_outcome(self, check: Checks, outcome: Column) -> None:
         lower, upper = outcome.bounds

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from penstock.mechanisms.structured import matching
+from penstock.mechanisms.structured import score_clipping
 from penstock.mechanisms.structured.outcomes import hazards
 from penstock.mechanisms.structured.outcomes.courses import sum_after, sum_before
 
@@ -50,7 +50,7 @@ def test_few_are_beyond_a_quantile(size: int, reach: float) -> None:
     rng = np.random.default_rng(size)
     for values in (rng.gamma(0.3, size=size), rng.integers(0, 4, size) * 1.0, np.zeros(size)):
         chances = rng.random(size) ** 4
-        found = matching._quantile(values, chances, reach)
+        found = score_clipping._quantile(values, chances, reach)
         most = (1 - reach) * chances.sum() + 1e-9
         assert found in values
         assert chances[values > found].sum() <= most

@@ -10,7 +10,7 @@ from scipy.special import gammaln, logit
 from tests.unit.shared.mechanisms.conftest import Setting
 
 from penstock.mechanisms.copula.grids import make_grid, middle_of
-from penstock.mechanisms.structured import matching
+from penstock.mechanisms.structured import matching, score_clipping
 from penstock.mechanisms.structured.counting import TimeCounts
 from penstock.mechanisms.structured.outcomes.baselines import Stratified
 from penstock.mechanisms.structured.outcomes.contrasts import Contrasts
@@ -243,7 +243,7 @@ def test_an_effect_returns_through_clipped_noisy_rounds(setting: Setting, make: 
 
 
 def _measure(sigma: float, size: int) -> WholeSum:
-    return WholeSum("outcome", sigma, 1.0, Fraction(1), matching.UNIT, size)
+    return WholeSum("outcome", sigma, 1.0, Fraction(1), score_clipping.UNIT, size)
 
 
 @MODELS
@@ -263,7 +263,7 @@ def test_one_person_moves_a_released_sum_by_at_most_one(setting: Setting, make: 
     rows = model.draw(model.start(), z, np.random.default_rng(8).random((n, 2)))
     for values in rows.values():
         values[9] = np.nan
-    recorder = Recorder("outcome", 1.0, 1.0, Fraction(1), matching.UNIT, model.entries)
+    recorder = Recorder("outcome", 1.0, 1.0, Fraction(1), score_clipping.UNIT, model.entries)
     for absent in (None, 7, 3, 9):
         present = np.ones(n, dtype=np.bool_)
         if absent is not None:

@@ -1,0 +1,148 @@
+"""What is believed of an outcome's parameters, what rows add to it, and where both are met."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.mechanisms.structured.outcomes.protocol import Imagined, OutcomeModel, Referred
+
+Array = NDArray[np.float64]
+R = TypeVar("R", bound=Referred)
+F = TypeVar("F", bound=Imagined)
+
+_STEPS, _FRESH, _FIRST_DAMPING = 14, 2, 1e-3
+_EASED, _STIFFENED, _SMALL = 0.2, 8.0, 1e-3
+_EXACT = 0.03
+
+DOUBT = 2.0
+"""How much worse what the first rounds say is of a column with tails."""
+
+_LEAST_PRIOR = 1e-3
+"""Share of a prior that stays where rows alone are to speak: of what they say nothing of."""
+
+_MISFIT = 0.06
+"""By how much a wide model may be off in a declared coefficient, of a standardised column."""
+
+
+@dataclass(frozen=True, slots=True)
+class Belief:
+    """Gaussian, of parameters: a mean and a precision."""
+
+    mean: Array
+    precision: Array
+
+    def value(self, theta: Array) -> float:
+        off = theta - self.mean
+        return 0.5 * float(off @ self.precision @ off)
+
+    def slope(self, theta: Array) -> Array:
+        return np.asarray(self.precision @ (theta - self.mean))
+
+    def yield_to(self, other: Belief) -> Belief:
+        """With a covariance that is larger by Birge's ratio, χ²/k of their difference in the k
+        coefficients that the other tells, where that is above 1: what is contradicted by more than
+        both allow was believed too firmly (Birge 1932, Physical Review 40, 207–227)."""
+        told = np.flatnonzero(np.diag(other.precision) > 0)
+        if not len(told):
+            return self
+        within = np.ix_(told, told)
+        spread = np.linalg.inv(self.precision)[within] + np.linalg.inv(other.precision[within])
+        off = (other.mean - self.mean)[told]
+        ratio = float(off @ np.linalg.solve(spread, off)) / len(told)
+        return Belief(self.mean, self.precision / max(1.0, ratio))
+
+    def join(self, other: Belief) -> Belief:
+        """What both say."""
+        total = self.precision + other.precision
+        weighed = self.precision @ self.mean + other.precision @ other.mean
+        return Belief(np.asarray(np.linalg.solve(total, weighed)), total)
+
+
+def drop_prior(model: OutcomeModel[R, F], belief: Belief) -> Belief:
+    """What rows alone have said of the linear coefficients: a prior of no effect would shrink them
+    by little at each site, and by as much when many are pooled."""
+    prior = np.diag(model.prior()).copy()
+    prior[model.linear :] = 0.0
+    precision = belief.precision - np.diag(prior * (1 - _LEAST_PRIOR))
+    return Belief(np.asarray(np.linalg.solve(precision, belief.precision @ belief.mean)), precision)
+
+
+def recall(
+    model: OutcomeModel[R, F],
+    reference: R,
+    belief: Belief,
+    informed: float,
+    moved: Array | None = None,
+) -> Belief:
+    """The declared coefficients as far as θ tells them: of a world that may have other tails.
+
+    Args:
+        moved: (size,) how far θ is to be from that of the reference.
+    """
+    linear = model.linear
+    doubt = np.ones(linear)
+    doubt[[j for pair in model.pairs for j in pair]] = DOUBT
+    covariance = np.linalg.inv(belief.precision)[:linear, :linear] * np.outer(doubt, doubt)
+    covariance = covariance + _MISFIT**2 * informed * np.linalg.inv(reference.information)
+    mean = reference.coefficients[:linear]
+    mean = mean if moved is None else mean + np.where(model.world.declared, moved[:linear], 0.0)
+    return Belief(mean, np.asarray(np.linalg.inv(covariance)))
+
+
+def meet(
+    model: OutcomeModel[R, F],
+    estimate: Array,
+    theta: Array,
+    belief: Belief,
+    count: float,
+    meetings: int,
+) -> Array:
+    """θ near by whose world has the declared coefficients of the rows."""
+    for _ in range(meetings):
+        reference = model.refer(theta, estimate, narrow=True)
+        turn = np.eye(model.entries)[:, : model.linear][:, model.world.declared]
+        found = model.imagine(reference, turn, bounded=False)
+        sd = _EXACT * np.sqrt(np.diag(reference.information)[model.world.declared] / count)
+        theta, _ = solve(model, found, np.zeros(len(sd)), sd, theta, belief)
+    return theta
+
+
+def solve(
+    model: OutcomeModel[R, F],
+    found: F,
+    goal: Array,
+    sd: Array,
+    theta: Array,
+    belief: Belief,
+) -> tuple[Array, Array]:
+    """θ where noise and belief have their mode, by Levenberg and Marquardt's damped steps; and
+    the precision that the goal adds."""
+
+    def value(mean: Array, at: Array) -> float:
+        off = (goal - mean) / sd
+        return 0.5 * float(off @ off) + belief.value(at)
+
+    mean, slopes = model.look(theta, found), model.slopes(theta, found)
+    now, damping, accepted = value(mean, theta), _FIRST_DAMPING, 0
+    for _ in range(_STEPS):
+        weighed = slopes / sd[:, None] ** 2
+        curvature = slopes.T @ weighed + belief.precision
+        pull = weighed.T @ (goal - mean) - belief.slope(theta)
+        step = np.linalg.solve(curvature + damping * np.diag(np.diag(curvature)), pull)
+        there = theta + step
+        seen = model.look(there, found)
+        if (then := value(seen, there)) < now:
+            small = now - then < _SMALL
+            theta, mean, now, damping = there, seen, then, damping * _EASED
+            if small:
+                break
+            if accepted % _FRESH == 0:
+                slopes = model.slopes(theta, found)
+            accepted += 1
+        else:
+            damping *= _STIFFENED
+    return theta, slopes.T @ (slopes / sd[:, None] ** 2)

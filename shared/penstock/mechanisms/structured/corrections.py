@@ -1,0 +1,157 @@
+"""From what rows told of the declared coefficients to these: one step from those of the world.
+
+The information of the step is the rows' own, as far as their curvatures show it: a world whose
+tails are a little off has too much or too little, and Newton's step would be too short or too long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.mechanisms.structured.beliefs import Belief
+from penstock.mechanisms.structured.outcomes.protocol import Imagined, OutcomeModel, Referred
+from penstock.mechanisms.structured.score_questions import Question
+
+Array = NDArray[np.float64]
+R = TypeVar("R", bound=Referred)
+F = TypeVar("F", bound=Imagined)
+
+_LEAST_CURVED, _LEAST_SEEN = 0.2, 1e-9
+_MOST_TIED, _LEAST_TIED = 0.95, 0.05
+_LONGEST = 1.5
+
+_BENT = 0.3
+"""How much a straight line misses, of a step's square: a score is no straight line, and Newton's
+error is of second order. By a share of the step itself, a long way that was found would hardly
+count beside what the first rounds, whose model is wider, had said too firmly."""
+
+_BENT_ALONG = 0.15
+"""The same of a step that follows the information along its way, of the step itself."""
+
+_TURNS, _SIMPSON = 6, ((0.0, 1 / 6), (0.5, 4 / 6), (1.0, 1 / 6))
+
+
+@dataclass(frozen=True, slots=True)
+class Tails:
+    """How the rows' information differs from the world's, in columns with tails.
+
+    Attributes:
+        ratio: (linear,) of the diagonal; correlation: (linear, linear), NaN: as the world's.
+    """
+
+    ratio: Array
+    correlation: Array
+
+    def learn(
+        self,
+        information: Array,
+        question: Question,
+        told: Array,
+        seen: Array,
+        error: Array,
+        trusted: float,
+    ) -> Tails:
+        """From rows' curvatures and the world's, clipped alike; a noisy one counts for little.
+
+        Args:
+            trusted: the sd of noise, as a share, of one that counts half.
+        """
+        ratio, correlation = self.ratio.copy(), self.correlation.copy()
+        first = len(told) - len(question.pairs)
+        size = np.sqrt(np.diag(information))
+        for at, (i, j) in enumerate(question.pairs, first):
+            # Where nothing happens in the world, there is no curvature at all.
+            scale = max(float(seen[at]), _LEAST_SEEN) if i == j else size[i] * size[j]
+            off = (told[at] - seen[at]) / scale / (1 + (error[at] / scale / trusted) ** 2)
+            if i == j:
+                ratio[i] = np.clip(1 + off, _LEAST_CURVED, 1 / _LEAST_CURVED)
+            else:
+                correlation[i, j] = correlation[j, i] = information[i, j] / scale + off
+        root = np.sqrt(ratio)
+        correlation = np.clip(correlation / np.outer(root, root), -_MOST_TIED, _MOST_TIED)
+        return Tails(ratio, correlation)
+
+    def turn(self, information: Array) -> Array:
+        """The rows' information, from the world's."""
+        size = np.sqrt(np.diag(information))
+        world = information / np.outer(size, size)
+        found = np.where(np.isnan(self.correlation), world, self.correlation)
+        values, vectors = np.linalg.eigh(found)
+        found = (vectors * np.maximum(values, _LEAST_TIED)) @ vectors.T
+        size = size * np.sqrt(self.ratio)
+        return np.asarray(found * np.outer(size, size))
+
+
+Step = tuple[Array, Array, Array]
+"""(terms,), (terms, terms) that which it is of the score, and (terms,) by how much it may miss."""
+
+
+def correct(
+    model: OutcomeModel[R, F],
+    reference: R,
+    tails: Tails,
+    go: Callable[[Tails, Question, Array], Step],
+    question: Question,
+    told: Array,
+    seen: Array,
+    error: Array,
+) -> Belief:
+    """The declared coefficients of the rows, one step from those of the world.
+
+    What clipping takes is what it takes of the world.
+
+    Args:
+        told, seen: (q,) mean scores of rows and of the world, clipped; error: sds.
+    """
+    terms, of = question.terms, len(question.terms)
+    step, turned, missed = go(tails, question, (told - seen)[:of])
+    covariance = (turned * error[:of] ** 2) @ turned.T + np.diag(missed**2)
+    mean, precision = reference.coefficients[: model.linear].copy(), np.zeros((model.linear,) * 2)
+    mean[terms] += step
+    precision[np.ix_(terms, terms)] = np.linalg.inv(covariance)
+    return Belief(mean, precision)
+
+
+def take_step(
+    model: OutcomeModel[R, F], reference: R, tails: Tails, question: Question, off: Array
+) -> Step:
+    """Newton's, from the score (terms,)."""
+    turned = _turn_over(model, question, tails.turn(reference.information))
+    step = np.clip(turned @ off, -_LONGEST, _LONGEST)
+    return step, turned, _BENT * step**2
+
+
+def take_step_along(
+    theta: Array,
+    model: OutcomeModel[R, F],
+    reference: R,
+    tails: Tails,
+    question: Question,
+    off: Array,
+) -> Step:
+    r"""b with :math:`\int I = u`, along the line from the reference: where risks rise with a
+    column's tail, so does the information, and Newton's step down is far too short."""
+    step, turned, _ = take_step(model, reference, tails, question, off)
+    mean, terms = reference.coefficients[: model.linear], question.terms
+    for _ in range(_TURNS):
+        passed = np.zeros_like(reference.information)
+        for share, weight in _SIMPSON:
+            at = mean.copy()
+            at[terms] += share * step
+            passed += weight * model.refer(theta, at, narrow=True).information
+        turned = _turn_over(model, question, tails.turn(passed))
+        step = (step + np.clip(turned @ off, -_LONGEST, _LONGEST)) / 2
+    return step, turned, _BENT_ALONG * np.abs(step)
+
+
+def _turn_over(model: OutcomeModel[R, F], question: Question, information: Array) -> Array:
+    """(terms, terms) what a step is of the score, by the information along it."""
+    terms, of = question.terms, len(question.terms)
+    slopes = question.turn[: model.linear, :of].T @ information
+    own = slopes[:, terms]
+    return np.asarray(np.linalg.inv(own + 1e-3 * np.diag(np.diag(own))))
