@@ -10,6 +10,7 @@ from penstock.base.checks import Checks, nearest, shown
 from penstock.base.errors import Problem
 from penstock.mechanisms.trajectory.asked_end import check_end
 from penstock.mechanisms.trajectory.asked_times import check_over_time
+from penstock.mechanisms.trajectory.follow_up import follow_up_of
 from penstock.mechanisms.trajectory.time_points import times_of
 from penstock.questions.estimands import Estimand
 from penstock.schema import LARGEST, Column, Schema
@@ -188,7 +189,9 @@ class Trajectory:
         other problems."""
         check = Checks("mechanism")
         times, measured = times_of(self, schema), self.measures(schema)
-        check_over_time(check, estimand, schema, times, measured=measured)
+        check_over_time(
+            check, estimand, schema, times, measured=measured, read=follow_up_of(self, schema)
+        )
         return check.problems
 
     def measures(self, schema: Schema) -> bool:

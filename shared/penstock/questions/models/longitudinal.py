@@ -131,6 +131,8 @@ SURVIVAL = LongitudinalModel(
     measure=Measure("survival", "Survival", "lower", "higher"),
     in_outcome_units=False,
     needs_event=True,
+    most=2,
     link="logit",
 )
-"""The share that is without the event at a time of the duration."""
+"""The share that is without the event at a time of the duration; where two are said, at the second,
+of those who are followed at the first."""
