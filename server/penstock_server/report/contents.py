@@ -5,6 +5,7 @@ from __future__ import annotations
 from penstock_server.report.section import Section
 from penstock_server.report.sections import (
     answers,
+    changes,
     differences,
     estimands,
     header,
@@ -26,6 +27,7 @@ SECTIONS: tuple[Section, ...] = (
     warnings.SECTION,
     estimands.SECTION,
     survival.SECTION,
+    changes.SECTION,
     transitions.SECTION,
     holds.SECTION,
     differences.SECTION,

@@ -20,6 +20,7 @@ from penstock.questions.persons import Courses, choose_persons, estimate_courses
 from penstock.schema import Coded, Schema
 from penstock.study.study import Study
 from penstock.wire.messages import Copies
+from penstock_server.analysis.changes import SiteChanges, measure_changes
 from penstock_server.analysis.combine import combine
 from penstock_server.analysis.floor import variance_floor
 from penstock_server.analysis.overlap import find_overlaps
@@ -92,20 +93,23 @@ class TableResults:
                 fresh=self.fresh,
                 pick=partial(pick_rows, schema, self.read_courses),
             ),
-            self._measure_transitions(copies, refits, of_copies=of_copies),
+            *self._measure_courses(copies, refits, of_copies=of_copies),
             check_variances(schema, estimands, copies, choose),
             measure_moved(schema, copies, refits, of_copies=of_copies),
         )
         return tuple(one for one in found if one is not None)
 
-    def _measure_transitions(
+    def _measure_courses(
         self, copies: Sequence[Coded], refits: Sequence[Coded], *, of_copies: bool
-    ) -> SiteTransitions | None:
-        if self.read_courses is None:
-            return None
-        schema, estimands = self.study.schema, self.study.estimands
-        return measure_transitions(
-            schema, estimands, copies, refits, self.read_courses, of_copies=of_copies
+    ) -> tuple[SiteTransitions | SiteChanges | None, ...]:
+        """What is drawn of persons over time beside what is asked."""
+        read = self.read_courses
+        if read is None:
+            return ()
+        given = (self.study.schema, self.study.estimands, copies, refits, read)
+        return tuple(
+            measure(*given, of_copies=of_copies)
+            for measure in (measure_transitions, measure_changes)
         )
 
     def _read(self, upload: Upload) -> tuple[list[Coded], list[Coded]]:
