@@ -8,8 +8,9 @@ refits, one site. The truth is that of 400 000 simulated persons, or of `pbcseq`
 Of each question: the share of 95 % intervals that miss the truth (beside it, as peer, of those that
 cohorts have without privacy); the bias, in standard errors that cohorts have; the share of releases
 at which the report marks the answer as attenuated or not held; and the width of the interval over
-that without privacy (median). A hazard and a survival are of those in follow-up at the landmark, by covariates as last
-seen; a logistic model is of the outcome at a later visit. PENSTOCK_SEEDS says how many seeds (40).
+that without privacy (median). A hazard and a survival are of those in follow-up at the landmark, by
+covariates as last seen; a logistic model is of the outcome at a later visit. PENSTOCK_SEEDS says
+how many seeds (40).
 """
 
 from __future__ import annotations

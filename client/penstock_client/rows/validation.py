@@ -219,7 +219,8 @@ def _find_stray_visits(
     findings = []
     for column in dictionary.columns:
         ends = [
-            c for c in dictionary.columns
+            c
+            for c in dictionary.columns
             if c.kind == "duration" and not c.varies and c.unit and c.unit == column.unit
         ]
         clock = column.kind in ("continuous", "integer") and column.varies

@@ -33,9 +33,9 @@ _MEANS = {
 }
 
 _UNTRIED = (
-    "Not known: sites plant no effects in a model of paths. Of how a hazard goes with a column that "
-    "changes until the end, tables may show less than there is: of a real table's as little as two "
-    "thirds came back. An estimate near none is not evidence of none."
+    "Not known: sites plant no effects in a model of paths. Of how a hazard goes with a column "
+    "that changes until the end, tables may show less than there is: of a real table's as little "
+    "as two thirds came back. An estimate near none is not evidence of none."
 )
 
 _GRAVITY = (Mark.HELD, Mark.UNRESOLVED, Mark.ATTENUATED, Mark.UNSUPPORTED)

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +28,9 @@ import numpy.typing as npt
 from penstock.mechanisms import Trajectory
 from penstock.mechanisms.trajectory.histories import order_persons, read_courses
 from penstock.questions.estimands import Estimand
+from penstock.questions.estimation import estimate
+from penstock.questions.persons import estimate_courses, keep_first
 from penstock.schema import Column, Schema
-from penstock_server.mechanisms.tables.results import estimate_floored
 from penstock_server.simulate.cohort_files import write_rows
 
 Array = npt.NDArray[np.float64]
@@ -115,7 +115,9 @@ def simulate(
         ``patient_id`` (rows,) text; the columns of :func:`schema`, as recorded: levels as text.
     """
     drawn = _draw(n, pressure, rng)
-    levels = {c.name: np.array(c.levels) for c in schema().columns if c.levels}
+    levels = {
+        c.name: np.array(c.levels) for c in schema().columns if c.kind in ("ordered", "binary")
+    }
     found: dict[str, npt.NDArray[Any]] = {
         "patient_id": np.array([f"{name}-{i + 1:06d}" for i in drawn.pop("patient").astype(int)])
     }
@@ -166,8 +168,14 @@ def truths() -> dict[str, float]:
     patient, year = (drawn[name].astype(np.int64) for name in ("patient", "year"))
     order = order_persons(patient, year)
     table = {name: values[order] for name, values in drawn.items()}
-    read = partial(read_courses, mechanism(), schema())
-    return {e.name: estimate_floored(schema(), e, table, read).estimate for e in estimands()}
+    courses = read_courses(mechanism(), schema(), table)
+    found = {}
+    for asked in estimands():
+        if asked.over_time:
+            found[asked.name] = estimate_courses(table, schema(), asked, courses)
+        else:  # of a duration, once a person
+            found[asked.name] = estimate(keep_first(table, courses), schema(), asked)
+    return {name: one.estimate for name, one in found.items()}
 
 
 def write_site(practice: Practice, directory: Path, rng: np.random.Generator) -> None:

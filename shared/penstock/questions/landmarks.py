@@ -1,12 +1,12 @@
 """One row for each person, as of a time: what a regression that names a time is fitted to.
 
-From a *landmark* s on, those count who are still in follow-up at it, T > s; each column is what was
-last seen of it by s, and the duration is T − s, whatever comes of the columns later. So nothing that
-is only known after s is in a covariate, as it would be if those who lived longer were described by
-what was measured of them later (immortal time).
+From a *landmark* s on, those count who are still in follow-up at it, T > s; each column is what
+was last seen of it by s, and the duration is T − s, whatever comes of the columns later. So nothing
+that is only known after s is in a covariate, as it would be if those who lived longer were
+described by what was measured of them later (immortal time).
 
-Sources: Anderson, Cain & Gelber 1983, Journal of Clinical Oncology 1, 710–719; van Houwelingen 2007,
-Scandinavian Journal of Statistics 34, 70–85.
+Sources: Anderson, Cain & Gelber 1983, Journal of Clinical Oncology 1, 710–719; van Houwelingen
+2007, Scandinavian Journal of Statistics 34, 70–85.
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ from penstock_server.analysis.changes import (
     pool_changes,
 )
 from penstock_server.report import phrases
-from penstock_server.report.drift import Drift, Step, drift_svg, lay_out_drift
 from penstock_server.report.draw import to_file
+from penstock_server.report.drift import Drift, Step, drift_svg, lay_out_drift
 from penstock_server.report.inputs import ReportInputs
 from penstock_server.report.section import Picture, Section
 

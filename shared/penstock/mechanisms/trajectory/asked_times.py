@@ -59,9 +59,7 @@ def check_over_time(
     _check_varies(check, estimand, schema)
 
 
-def _check_landmark(
-    check: Checks, estimand: Estimand, times: Times, read: FollowUp | None
-) -> None:
+def _check_landmark(check: Checks, estimand: Estimand, times: Times, read: FollowUp | None) -> None:
     """Of a duration from a time on: of that which ends follow-up, once somebody has been seen."""
     if read is None or read.duration.name != estimand.outcome:
         check.add(

@@ -92,12 +92,16 @@ def from_two() -> pd.DataFrame:
 def test_a_hazard_from_a_landmark_is_lifelines() -> None:
     """Efron's ties, of which there are many."""
     given = from_two()[["years", "died", "male", "oedema", "sbp"]].dropna()
-    fitted = CoxPHFitter().fit(given, "years", "died", fit_options={"precision": 1e-16, "r_precision": 1e-16})
+    fitted = CoxPHFitter().fit(
+        given, "years", "died", fit_options={"precision": 1e-16, "r_precision": 1e-16}
+    )
     found = ask(HAZARD)
     assert found.n == len(given)
     assert found.events == given["died"].sum() > len(given["years"].unique())
     assert found.estimate == pytest.approx(10 * fitted.params_["sbp"], abs=EXACT)
-    assert found.variance == pytest.approx(100 * fitted.variance_matrix_.loc["sbp", "sbp"], rel=1e-6)
+    assert found.variance == pytest.approx(
+        100 * fitted.variance_matrix_.loc["sbp", "sbp"], rel=1e-6
+    )
 
 
 def test_what_is_seen_after_the_landmark_makes_no_difference() -> None:
@@ -113,7 +117,9 @@ def test_what_is_seen_after_the_landmark_makes_no_difference() -> None:
 def test_a_landmark_at_zero_is_of_those_who_were_there_first() -> None:
     first = ROWS[(ROWS["visit"] == 0) & (ROWS["years"] > 0)].dropna()
     given = first[["years", "died", "male", "oedema", "sbp"]]
-    fitted = CoxPHFitter().fit(given, "years", "died", fit_options={"precision": 1e-16, "r_precision": 1e-16})
+    fitted = CoxPHFitter().fit(
+        given, "years", "died", fit_options={"precision": 1e-16, "r_precision": 1e-16}
+    )
     found = ask(replace(HAZARD, at=0))
     assert found.n == len(given)
     assert found.estimate == pytest.approx(10 * fitted.params_["sbp"], abs=EXACT)
@@ -131,7 +137,9 @@ def test_survival_from_a_landmark_is_kaplan_and_meiers() -> None:
 def test_a_subgroup_is_as_last_seen() -> None:
     given = from_two()
     given = given[given["oedema"] == 1][["years", "died", "sbp"]].dropna()
-    fitted = CoxPHFitter().fit(given, "years", "died", fit_options={"precision": 1e-16, "r_precision": 1e-16})
+    fitted = CoxPHFitter().fit(
+        given, "years", "died", fit_options={"precision": 1e-16, "r_precision": 1e-16}
+    )
     found = ask(replace(HAZARD, adjust=(), where="oedema == '1'"))
     assert found.n == len(given)
     assert found.estimate == pytest.approx(10 * fitted.params_["sbp"], abs=EXACT)
