@@ -12,8 +12,8 @@ from tests.support.carried_out import release
 
 from penstock.mechanisms.parts import Part
 from penstock.mechanisms.plans import plan
-from penstock.mechanisms.released import PARTICLES, PATHS
 from penstock.mechanisms.protocol import Asked
+from penstock.mechanisms.released import PARTICLES, PATHS
 from penstock.mechanisms.trajectory.histories import read_courses
 from penstock.mechanisms.trajectory.mechanism import TRAJECTORY
 from penstock.mechanisms.trajectory.repeats import RepeatsPlan

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from penstock.questions.estimands import Estimand
-from penstock.questions.models.longitudinal import CHANGE, CHANGE_SD, MIXED
+from penstock.questions.models.longitudinal import CHANGE, LongitudinalModel
 from penstock.questions.persons import Courses, estimate_courses
 from penstock.schema import Coded, Schema
 from penstock_server.analysis.combine import combine
@@ -47,8 +47,9 @@ class PooledChange:
 
 def list_changes(estimands: Sequence[Estimand]) -> tuple[Asked, ...]:
     """Of each number whose change, or slope, a question is about."""
-    models = (CHANGE.name, CHANGE_SD.name, MIXED.name)
-    return tuple(dict.fromkeys((e.outcome, e.where) for e in estimands if e.model in models))
+    models = [(e, e.regression) for e in estimands]
+    changing = [e for e, m in models if isinstance(m, LongitudinalModel) and m.changing]
+    return tuple(dict.fromkeys((e.outcome, e.where) for e in changing))
 
 
 def measure_changes(

@@ -70,16 +70,17 @@ PRACTICES: tuple[Practice, ...] = (
 def schema() -> Schema:
     """The one dictionary of all clinics."""
     columns = (
-        Column("year", "integer", 0, VISITS - 1, unit="years", label="year of the visit"),
+        Column("year", "integer", 0, VISITS - 1, unit="years", label="time"),
         Column("sbp", "continuous", 70, 230, 0, unit="mmHg", label="systolic blood pressure"),
         Column("ldl", "continuous", 10, 300, 0, unit="mg/dL", label="LDL cholesterol"),
         Column("severity", "ordered", levels=LEVELS),
         Column("treated", "binary", levels=("no", "yes"), varies=False),
         Column(
-            "years", "duration", upper=VISITS, decimals=2, unit="years", event="died", varies=False
+            "years", "duration", upper=VISITS, decimals=2, unit="years", event="died",
+            label="follow-up", varies=False,
         ),
         Column("died", "event", label="death", varies=False),
-    )
+    )  # fmt: skip
     return Schema(columns, person="patient_id", max_rows_per_person=VISITS)
 
 

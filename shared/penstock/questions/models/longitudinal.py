@@ -55,6 +55,11 @@ class LongitudinalModel(Model):
         return self.level and outcome.kind in LEVEL_KINDS
 
     @property
+    def changing(self) -> bool:
+        """Whether it is of how a number changes within persons."""
+        return self.slope or (self.least > 1 and not self.cells)
+
+    @property
     def per_time(self) -> bool:
         return self.slope
 

@@ -396,7 +396,7 @@ def test_a_change_is_drawn_of_every_later_time_and_is_the_answer_where_it_is_ask
     assert [step["label"] for step in part["steps"]] == ["1", "2"]
     asked = next(e for e in report["estimands"] if e["name"] == "change")["random"]
     last = part["steps"][-1]
-    # Refits of all that is widened together are drawn to each other: the estimate has their weights.
+    # What refits show is drawn to what others of the same course do, and weights with it.
     assert last["estimate"] == pytest.approx(asked["value"]["estimate"], abs=0.3)
     width = asked["value"]["high"] - asked["value"]["low"]
     assert last["high"] - last["low"] == pytest.approx(width, rel=0.5)
