@@ -2,10 +2,10 @@
 
 As `penstock demo` does for four: for each site the daemon that a hospital runs, with keys, ledger
 and certified rows of its own; the coordinator's daemon; Flower and TLS between them on the loopback
-interface. Sites have 450 to 6 300 persons, in even steps of the logarithm: the simulated cohorts (`maf`,
-`sliced-wasserstein` and `gibbs`, one federation), and clinics whose patients come once a year until
-they die or are lost (`trajectory`, another). ε = 3. Settings are the defaults, but for the demo's
-dozen of refits in place of forty.
+interface. Sites have 450 to 6 300 persons, in even steps of the logarithm: the simulated cohorts
+(`maf`, `sliced-wasserstein` and `gibbs`, one federation), and clinics whose patients come once a
+year until they die or are lost (`trajectory`, another). ε = 3. Settings are the defaults, but for
+the demo's dozen of refits in place of forty.
 
 Memory is that of all processes that the daemons and commands started, looked at in `/proc` twice a
 second. *Together* is their proportional share (`Pss`), which counts what several of them share
