@@ -110,6 +110,10 @@ def _check_time(check: Checks, field: str, estimand: Estimand, times: Times) -> 
         bound = f"{lower:g} to {upper:g}"
         check.add(field, f"lies outside {column.name!r}", value=f"{given:g}", bound=bound)
         return False
+    if column.kind == "integer" and not times.spread and given != round(given):
+        what = f"is between two values of {column.name!r}, at which nobody was seen"
+        check.add(field, what, value=f"{given:g}", bound="a whole number")
+        return False
     return True
 
 

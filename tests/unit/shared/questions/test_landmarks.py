@@ -247,6 +247,7 @@ OF_DAYS = Estimand("e", "cox", "days", "sbp", at=300)
         (replace(HOW, end=None), SCHEMA, HAZARD, "does not end visits"),
         (replace(HOW, end=None), SCHEMA, SURVIVAL, "does not end visits"),
         (BINNED, DAYS, replace(OF_DAYS, at=100), "is within the first time point"),
+        (HOW, SCHEMA, Estimand("e", "mean", "sbp", at=1.5), "at which nobody was seen"),
         (HOW, SCHEMA, Estimand("e", "ols", "sbp", "visit", at=1), "is the time"),
         (HOW, SCHEMA, Estimand("e", "logistic", "died", "sbp", at=1), "is an event"),
         (HOW, SCHEMA, replace(LATER, until=1), "is at the same time point"),
