@@ -31,8 +31,10 @@ Asked = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class SiteChanges:
-    """One site's: the time at each time point, and of each question the later ones' changes."""
+    """One site's: the column of time, its value at each time point, and of each question the
+    later ones' changes."""
 
+    time: str
     times: Sequence[float]
     changes: Mapping[Asked, Sequence[Measured]]
 
@@ -85,7 +87,10 @@ def measure_changes(
         made_of = fitted if of_copies else None
         return Measured(plain, len(again), spread(plain, refitted, made_of) if again else None)
 
-    return SiteChanges(times, {one: [measure(one, time) for time in times[1:]] for one in asked})
+    clock = read[0][1].time
+    return SiteChanges(
+        clock, times, {one: [measure(one, time) for time in times[1:]] for one in asked}
+    )
 
 
 def pool_changes(asked: Asked, sites: Mapping[str, SiteChanges]) -> list[PooledChange]:

@@ -37,6 +37,7 @@ class Courses:
         person: (N,) from 0; None where the table does not say. Nobody has two rows at one point.
         point: (N,) the number of its time point, from 0; middles: (T,) the time at each point.
         find: the point of a time, as a study writes it.
+        time: the column of it.
         clock: (N,) when it was taken, as the duration counts with which follow-up ends; None where
             none ends it.
     """
@@ -45,6 +46,7 @@ class Courses:
     point: Whole
     middles: Array
     find: Callable[[Time], int]
+    time: str = ""
     clock: Array | None = None
 
 

@@ -20,6 +20,7 @@ from penstock.questions.persons import Courses, choose_persons, estimate_courses
 from penstock.schema import Coded, Schema
 from penstock.study.study import Study
 from penstock.wire.messages import Copies
+from penstock_server.analysis.attendees import Attendees, count_attendees
 from penstock_server.analysis.changes import SiteChanges, measure_changes
 from penstock_server.analysis.combine import combine
 from penstock_server.analysis.floor import variance_floor
@@ -101,15 +102,17 @@ class TableResults:
 
     def _measure_courses(
         self, copies: Sequence[Coded], refits: Sequence[Coded], *, of_copies: bool
-    ) -> tuple[SiteTransitions | SiteChanges | None, ...]:
-        """What is drawn of persons over time beside what is asked."""
+    ) -> tuple[SiteTransitions | SiteChanges | Attendees | None, ...]:
+        """What is shown of persons over time beside what is asked."""
         read = self.read_courses
         if read is None:
             return ()
+        whose = count_attendees(read(copies[0])) if self.numbered else None
         given = (self.study.schema, self.study.estimands, copies, refits, read)
-        return tuple(
-            measure(*given, of_copies=of_copies)
-            for measure in (measure_transitions, measure_changes)
+        return (
+            measure_transitions(*given, of_copies=of_copies),
+            measure_changes(*given, of_copies=of_copies),
+            whose,
         )
 
     def _read(self, upload: Upload) -> tuple[list[Coded], list[Coded]]:

@@ -32,14 +32,12 @@ class Marginals:
         particles: of each column (T, m), coded; NaN where missing.
         paths: of each column of numbers (p, k); seen at k of the path's times.
         shares: of each column with levels (k, L): how many of all paths are on each level.
-        persons: whose the first copy's rows are; None where tables do not say.
     """
 
     rows: int
     particles: Mapping[str, Array]
     paths: Mapping[str, Array]
     shares: Mapping[str, Array]
-    persons: int | None = None
 
 
 def drawn(mechanism: Trajectory, schema: Schema) -> tuple[Column, ...]:
@@ -61,7 +59,6 @@ def summarise(
     rows: int,
     particles: Coded,
     paths: Coded,
-    persons: int | None = None,
 ) -> Marginals:
     """One site's marginals.
 
@@ -82,7 +79,7 @@ def summarise(
             shares[column.name] = level_shares(values.T, len(column.levels))
         else:
             lines[column.name] = values[:MOST_PATHS]
-    return Marginals(rows, clouds, lines, shares, persons)
+    return Marginals(rows, clouds, lines, shares)
 
 
 def level_shares(values: Array, levels: int) -> Array:

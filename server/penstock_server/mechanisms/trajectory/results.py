@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from penstock.mechanisms import Trajectory
-from penstock.mechanisms.released import PARTICLES, PATHS, name_copy
+from penstock.mechanisms.released import PARTICLES, PATHS
 from penstock.mechanisms.trajectory.histories import read_courses
 from penstock.study.study import Study
 from penstock.wire.messages import Copies
@@ -53,17 +53,8 @@ class TrajectoryResults:
         """What a picture shows of the particles and paths, and what any tables show."""
         schema = self.study.schema
         particles, paths = (upload.coded(name, schema) for name in (PARTICLES, PATHS))
-        rows, persons = upload.manifest.rows, self._count_persons(upload)
-        marginals = summarise(self.used, schema, rows, particles, paths, persons)
+        marginals = summarise(self.used, schema, upload.manifest.rows, particles, paths)
         return (marginals, *self.tables.summarise(upload))
-
-    def _count_persons(self, upload: Upload) -> int | None:
-        """In the first copy, where persons may have several rows."""
-        schema = self.study.schema
-        if not self.used.measures(schema):
-            return None
-        person = read_courses(self.used, schema, upload.coded(name_copy(1), schema)).person
-        return None if person is None else int(person.max()) + 1
 
     def export(
         self, uploads: Callable[[], Iterator[Upload]], out: Path, copies: Copies

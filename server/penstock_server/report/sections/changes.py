@@ -7,7 +7,6 @@ from functools import partial
 from markupsafe import Markup
 
 from penstock.base.documents import Json
-from penstock.mechanisms import Trajectory
 from penstock_server.analysis.changes import (
     Asked,
     PooledChange,
@@ -17,24 +16,20 @@ from penstock_server.analysis.changes import (
 )
 from penstock_server.report import phrases
 from penstock_server.report.draw import to_file
-from penstock_server.report.drift import Drift, Step, drift_svg, lay_out_drift
 from penstock_server.report.inputs import ReportInputs
 from penstock_server.report.section import Picture, Section
+from penstock_server.report.tracks import Step, Track, lay_out_track, track_svg
 
 
 def _write(inputs: ReportInputs, report: Json) -> Json:
-    used = inputs.study.mechanism
     found = {s.name: c for s in inputs.delivered if (c := s.summary(SiteChanges)) is not None}
-    if not (found and isinstance(used, Trajectory)):
-        return {"changes": []}
-    asked = list_changes(inputs.study.estimands)
-    return {"changes": [_change(one, inputs, used.time, found) for one in asked]}
+    asked = list_changes(inputs.study.estimands) if found else ()
+    return {"changes": [_change(one, inputs, found) for one in asked]}
 
 
-def _change(asked: Asked, inputs: ReportInputs, time: str, sites: dict[str, SiteChanges]) -> Json:
-    schema = inputs.study.schema
-    column, clock = schema[asked[0]], schema[time]
-    times = list(next(iter(sites.values())).times)
+def _change(asked: Asked, inputs: ReportInputs, sites: dict[str, SiteChanges]) -> Json:
+    schema, first = inputs.study.schema, next(iter(sites.values()))
+    column, clock, times = schema[asked[0]], schema[first.time], first.times
     steps = pool_changes(asked, sites)
     levels = clock.levels if clock.kind == "ordered" else ()
     unit, of = (f" ({each.unit})" if each.unit else "" for each in (column, clock))
@@ -74,7 +69,7 @@ def title_of(part: Json) -> str:
     return f"Change of {part['title']} since {part['begin']}{where}"
 
 
-def plot_of(part: Json) -> Drift:
+def plot_of(part: Json) -> Track:
     """One of the report's courses, to be drawn."""
     steps = tuple(
         Step(s["time"], s["label"], s["estimate"], s["low"], s["high"])
@@ -83,7 +78,7 @@ def plot_of(part: Json) -> Drift:
     )
     known = [i for i, s in enumerate(part["steps"]) if s["estimate"] is not None]
     sites = {s["site"]: tuple(s["estimates"][i] for i in known) for s in part["sites"]}
-    return Drift(title_of(part), part["time"], part["begin"], steps, sites)
+    return Track(title_of(part), part["time"], part["begin"], steps, sites)
 
 
 def _present(report: Json) -> Json:
@@ -92,9 +87,9 @@ def _present(report: Json) -> Json:
         plot, uid = plot_of(part), f"changes-{position}"
         if not plot.steps:
             continue
-        # drift_svg escapes every label.
-        wide = drift_svg(plot, uid=f"{uid}-wide")
-        compact = drift_svg(plot, uid=f"{uid}-compact", compact=True)
+        # track_svg escapes every label.
+        wide = track_svg(plot, uid=f"{uid}-wide")
+        compact = track_svg(plot, uid=f"{uid}-compact", compact=True)
         found.append(
             {
                 "title": title_of(part),
@@ -117,7 +112,7 @@ def _draw(report: Json) -> list[Picture]:
         Picture(
             "changes.png" if i == 0 else f"changes-{i + 1}.png",
             plot.title,
-            partial(to_file, lay_out_drift(plot), title=report["study"]["title"]),
+            partial(to_file, lay_out_track(plot), title=report["study"]["title"]),
         )
         for i, plot in enumerate(plots)
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from penstock.base.documents import Json
-from penstock_server.mechanisms.trajectory.marginals import Marginals
+from penstock_server.analysis.attendees import Attendees
 from penstock_server.report.inputs import ReportInputs, SiteInput, SiteRelease
 from penstock_server.report.section import Section, write_epsilon
 
@@ -18,13 +18,13 @@ def _write(inputs: ReportInputs, report: Json) -> Json:
 
 
 def _release(site: SiteInput, release: SiteRelease) -> Json:
-    shown = site.summary(Marginals)
+    whose = site.summary(Attendees)
     return {
         "site": site.name,
         "state": site.state,
         "n_persons": release.n_persons,
         "rows": release.rows,
-        "persons": None if shown is None else shown.persons,
+        "persons": None if whose is None else whose.persons,
         "copies": release.copies,
         "guarantee": release.guarantee,
         "mechanism": release.mechanism,

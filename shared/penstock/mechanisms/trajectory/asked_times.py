@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from penstock.base.checks import Checks, nearest, shown
-from penstock.mechanisms.trajectory.follow_up import FollowUp
 from penstock.mechanisms.trajectory.time_points import Times, find_point
 from penstock.questions.estimands import Estimand
 from penstock.schema import NUMBER_KINDS, Schema
+
+if TYPE_CHECKING:
+    from penstock.mechanisms.trajectory.follow_up import FollowUp
 
 
 def check_over_time(

@@ -29,7 +29,9 @@ def read_courses(mechanism: Trajectory, schema: Schema, table: Coded) -> Courses
     middles = times.at(np.arange(times.count) / (times.count - 1))
     read = follow_up_of(mechanism, schema)
     clock = None if read is None else read.when(point, table[mechanism.time])
-    return Courses(person, point, middles, lambda time: find_point(times, time), clock)
+    return Courses(
+        person, point, middles, lambda time: find_point(times, time), mechanism.time, clock
+    )
 
 
 def number_persons(point: Whole) -> Whole | None:

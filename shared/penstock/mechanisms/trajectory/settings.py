@@ -10,7 +10,6 @@ from penstock.base.checks import Checks, nearest, shown
 from penstock.base.errors import Problem
 from penstock.mechanisms.trajectory.asked_end import check_end
 from penstock.mechanisms.trajectory.asked_times import check_over_time
-from penstock.mechanisms.trajectory.follow_up import follow_up_of
 from penstock.mechanisms.trajectory.time_points import times_of
 from penstock.questions.estimands import Estimand
 from penstock.schema import LARGEST, Column, Schema
@@ -187,6 +186,9 @@ class Trajectory:
     def problems_over_time(self, schema: Schema, estimand: Estimand) -> list[Problem]:
         """What an estimand of persons over time asks that the tables cannot tell; the study has no
         other problems."""
+        # Which loads scipy, and a study without such estimands need not.
+        from penstock.mechanisms.trajectory.follow_up import follow_up_of
+
         check = Checks("mechanism")
         times, measured = times_of(self, schema), self.measures(schema)
         check_over_time(

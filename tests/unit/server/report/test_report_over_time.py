@@ -36,13 +36,13 @@ from penstock_server.report.composition import (
     complete_report,
     report_schema,
 )
-from penstock_server.report.drift import describe_drift, lay_out_drift
 from penstock_server.report.heat import HeatCell, HeatMap, describe_heat, heat_svg
 from penstock_server.report.html import render
 from penstock_server.report.section import Sheet
 from penstock_server.report.sections import changes
 from penstock_server.report.sections.estimands import plot_of
 from penstock_server.report.sections.transitions import SECTION, title_of
+from penstock_server.report.tracks import describe_track, lay_out_track
 from penstock_server.results import production
 
 N, VISITS, STAGES = 400, 3, ("I", "II", "<III>")
@@ -410,12 +410,12 @@ def test_a_change_is_on_the_page_and_in_words(report: dict[str, Any]) -> None:
     assert "Change of pressure (mmHg) since 0" in page
     assert "Mean change" in page
     plot = changes.plot_of(report["changes"][0])
-    said = describe_drift(plot)
+    said = describe_track(plot)
     assert "at 2 " in said
     [picture] = changes.SECTION.draw(report)
     assert picture.name == "changes.png"
     for compact in (False, True):
-        drawing = lay_out_drift(plot, compact=compact)
+        drawing = lay_out_track(plot, compact=compact)
         assert all(
             -1 <= y <= drawing.height
             for mark in drawing.marks

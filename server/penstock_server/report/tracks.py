@@ -22,7 +22,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Drift:
+class Track:
     """What is drawn: at least one step; of each site its own, None where there is none."""
 
     title: str
@@ -56,13 +56,13 @@ class _Geometry:
 _WIDE, _COMPACT = _Geometry(880, 320), _Geometry(380, 260, labels=6)
 
 
-def drift_svg(plot: Drift, *, uid: str, compact: bool = False) -> str:
+def track_svg(plot: Track, *, uid: str, compact: bool = False) -> str:
     """The plot as an ``<svg>`` element, described for screen readers; labels may be any text."""
-    drawing = lay_out_drift(plot, compact=compact)
-    return to_svg(drawing, title=plot.title, description=describe_drift(plot), uid=uid)
+    drawing = lay_out_track(plot, compact=compact)
+    return to_svg(drawing, title=plot.title, description=describe_track(plot), uid=uid)
 
 
-def describe_drift(plot: Drift) -> str:
+def describe_track(plot: Track) -> str:
     """Every time in words."""
     scale = plot.scale
     said = (
@@ -72,13 +72,13 @@ def describe_drift(plot: Drift) -> str:
     return f"{plot.title}: {'; '.join(said)}."
 
 
-def lay_out_drift(plot: Drift, *, compact: bool = False) -> Drawing:
+def lay_out_track(plot: Track, *, compact: bool = False) -> Drawing:
     """Times across, change up."""
     g = _COMPACT if compact else _WIDE
     return Drawing(g.width, g.height, tuple(_draw(plot, g)))
 
 
-def _draw(plot: Drift, g: _Geometry) -> Iterator[Mark]:
+def _draw(plot: Track, g: _Geometry) -> Iterator[Mark]:
     left, right, top, bottom = g.left, g.width - g.right, g.head, g.height - g.foot
     scale, last = plot.scale, len(plot.steps)
 
