@@ -93,8 +93,8 @@ def demo(
 
     Does blood pressure raise the hazard of cardiovascular disease, after age and cholesterol?
     Each site answers with synthetic rows at the ε you name (or, with gibbs and scoring, with
-    coefficients only); the report shows the truth beside. With trajectory: how does blood pressure
-    go on from visit to visit, and how do two groups of patients part?
+    coefficients only); the report shows the truth beside. With trajectory: what becomes of patients
+    who are seen once a year until they die or are lost, in eight questions of different kinds?
     """
     check = Checks("demo")
     check.choice("--mechanism", mechanism, tuple(SCENARIOS))
@@ -245,7 +245,7 @@ class Demo:
             expires=stamp_seconds(moment + timedelta(days=1)),
             epsilon=self.epsilon,
             delta=advised_delta(persons),
-            estimands=(asked.estimand,),
+            estimands=asked.estimands,
             mechanism=asked.mechanism,
             planning=asked.planning,
         )
@@ -254,8 +254,7 @@ class Demo:
         report = json.loads((self.out / "report.json").read_text())
         for estimand in report["estimands"]:
             done(estimand["sentence"])
-        truth = json.loads((self.work / "data" / "truth.json").read_text())
-        say(f"  the truth that was simulated: {self.scenario.shown(truth)}")
+            say(f"  the truth that was simulated: {estimand['truth']['value']:.3f}")
         for section in SECTIONS:
             for picture in section.draw(report):
                 picture.save(self.out / picture.name)

@@ -3,9 +3,9 @@
 As `penstock demo` does for four: for each site the daemon that a hospital runs, with keys, ledger
 and certified rows of its own; the coordinator's daemon; Flower and TLS between them on the loopback
 interface. Sites have 450 to 6 300 persons, in even steps of the logarithm: the simulated cohorts
-(`maf`, `sliced-wasserstein` and `gibbs`, one federation), and clinics whose patients come up to
-three times (`trajectory`, another). ε = 3. Settings are the defaults, but for the demo's dozen of
-refits in place of forty.
+(`maf`, `sliced-wasserstein` and `gibbs`, one federation), and clinics whose patients come once a
+year until they die or are lost (`trajectory`, another). ε = 3. Settings are the defaults, but for
+the demo's dozen of refits in place of forty.
 
 Memory is that of all processes that the daemons and commands started, looked at in `/proc` twice a
 second. *Together* is their proportional share (`Pss`), which counts what several of them share
@@ -54,12 +54,12 @@ from penstock_client.ledger.state import Charge
 from penstock_client.site.site_paths import SitePaths
 from penstock_server.demo import SCENARIOS, Demo, Scenario
 from penstock_server.install.founding import open_coordinator
-from penstock_server.simulate import cvd, visits
+from penstock_server.simulate import cvd, patients
 from penstock_server.simulate.cohort_files import frame
 
 SITES = 12
 PERSONS = tuple(round(float(n)) for n in np.geomspace(450, 6300, SITES))
-EPSILON, VISITS, SEED = 3.0, 3, 1
+EPSILON, SEED = 3.0, 1
 IDLE_SECONDS, SETTLE_SECONDS = 60.0, 60.0
 """Sites look for messages every second for a while after they came, and then every three."""
 
@@ -119,15 +119,15 @@ class Hospitals(Twelve):
 
 
 class Clinics(Twelve):
-    """Simulated clinics whose patients come up to three times: four of them, thrice each."""
+    """Simulated clinics whose patients come once a year: four of them, thrice each."""
 
     def write_site(self, place: int, folder: Path, persons: int) -> None:
-        like = visits.CLINICS[place % len(visits.CLINICS)]
-        clinic = replace(like, name=folder.name, n=persons)
-        visits.write_site(clinic, folder, np.random.default_rng([SEED, place]), most=VISITS)
+        like = patients.PRACTICES[place % len(patients.PRACTICES)]
+        practice = replace(like, name=folder.name, n=persons)
+        patients.write_site(practice, folder, np.random.default_rng([SEED, place]))
 
     def write_truth(self, folder: Path) -> None:
-        visits.write_truth(folder)
+        patients.write_truth(folder)
 
 
 def run() -> Path:
@@ -137,7 +137,6 @@ def run() -> Path:
         SCENARIOS["trajectory"](),
         study="trajectory",
         sites=tuple(f"clinic-{place + 1:02}" for place in range(SITES)),
-        schema=visits.schema(VISITS),
     )
     rows = []
     for row in chain(_federation(Hospitals, hospitals), _federation(Clinics, [clinics])):
@@ -222,7 +221,7 @@ def _study(made: Twelve, asked: Scenario) -> Iterator[Row]:
 def _planned(asked: Scenario, persons: int) -> float:
     """MB of a worker at most."""
     privacy = PrivacyRequest(EPSILON, advised_delta(frame(max(PERSONS))))
-    planned = plan(asked.mechanism, asked.schema, persons, privacy, (asked.estimand,))
+    planned = plan(asked.mechanism, asked.schema, persons, privacy, asked.estimands)
     return MECHANISMS.of(asked.mechanism).memory(planned, asked.schema).total / MB
 
 

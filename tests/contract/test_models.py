@@ -258,6 +258,7 @@ OWN = {
 ALLOWED = {
     # a cohort for tests and demonstrations asks a question of its own
     "server/penstock_server/simulate/cvd.py": {"cox"},
+    "server/penstock_server/simulate/patients.py": {"cox"},
     "server/penstock_server/simulate/visits.py": {"ols"},
     "shared/penstock/audit/chains.py": {"mean"},
     "shared/penstock/audit/structures.py": {"ols", "mean"},

@@ -12,8 +12,10 @@ from tests.support.carried_out import release
 
 from penstock.mechanisms.parts import Part
 from penstock.mechanisms.plans import plan
+from penstock.mechanisms.protocol import Asked
 from penstock.mechanisms.released import PARTICLES, PATHS
 from penstock.mechanisms.trajectory.histories import read_courses
+from penstock.mechanisms.trajectory.mechanism import TRAJECTORY
 from penstock.mechanisms.trajectory.repeats import RepeatsPlan
 from penstock.privacy.noise.sources import SeededNoise
 from penstock.privacy.request import PrivacyRequest
@@ -81,3 +83,20 @@ def test_paths_and_particles_say_nothing_after_their_end() -> None:
             if column.varies and column.name != "visit":
                 assert np.isnan(table[column.name][after]).all()
                 assert not np.isnan(table[column.name][~after]).any()
+
+
+def test_a_release_is_as_its_shape_promises() -> None:
+    """What a column says after the end is missing, and only there: a gate refuses it elsewhere."""
+    _, schema, parts = released()
+    how = replace(ended.simulate(10, np.random.default_rng(0))[2], copies=1, refits=1)
+    how = replace(how, particles=60, paths=300, path_times=9)
+    shape = TRAJECTORY.shape(Asked(how, schema, PrivacyRequest(6.0, 1e-5)), N)
+    assert {part.name for part in shape.parts} == set(parts)
+    missing = {}
+    for part in shape.parts:
+        for column in part.schema.columns:
+            gone = np.isnan(np.asarray(parts[part.name].columns[column.name], dtype=float)).any()
+            assert column.nullable or not gone, (part.name, column.name)
+            missing[part.name, column.name] = gone
+    assert missing[PATHS, "sbp"]
+    assert not missing["tables/copy-1", "sbp"]

@@ -17,6 +17,7 @@ STUDIES = {
     "frame": "tests.studies.frame",
     "half-circles": "tests.studies.half_circles",
     "hazard-ratio": "tests.studies.hazard_ratio",
+    "landmarks": "tests.studies.landmarks",
     "langevin": "tests.studies.langevin",
     "lni-cohorts": "tests.studies.lni_cohorts",
     "lni-correlation": "tests.studies.lni_correlation",

@@ -58,7 +58,7 @@ def pose_demo() -> Study:
         name=asked.study,
         sites=sites,
         schema=asked.schema,
-        estimands=(asked.estimand,),
+        estimands=asked.estimands,
         privacy=PrivacyRequest(EPSILON, advised_delta(largest)),
     )
 

@@ -163,6 +163,7 @@ class _Reading:
                 without = counted - len(np.unique(person[known]))
                 findings += found.findings(without, counted, name in allow_empty)
         coded = _cut_at_end(coded, self._dictionary, person, findings)
+        findings += _find_stray_visits(coded, self._dictionary, person)
         reads = {s for c in self._dictionary.names for s in self._recoding.rule(c).reads}
         unused = tuple(n for n in self._names if n not in reads | self._persons.reads)
         return Checked(
@@ -208,6 +209,37 @@ def _cut_at_end(
         if c.kind == "duration" and c.name in seen
     }
     return dict(seen) | ended
+
+
+def _find_stray_visits(
+    coded: Mapping[str, Codes], dictionary: Schema, person: NDArray[np.int64]
+) -> list[Finding]:
+    """Rows that no visit can be of, where a column is on the clock of a duration that is once a
+    person: after its end, or before its beginning. Which column is the time, a study says."""
+    findings = []
+    for column in dictionary.columns:
+        ends = [
+            c
+            for c in dictionary.columns
+            if c.kind == "duration" and not c.varies and c.unit and c.unit == column.unit
+        ]
+        clock = column.kind in ("continuous", "integer") and column.varies
+        if not (clock and column.bounds[0] <= 0 and column.name in coded):
+            continue
+        time = coded[column.name]
+        for end in (each for each in ends if each.name in coded):
+            stray = (("after", time > coded[end.name]), ("before the beginning of", time < 0))
+            said = [
+                f"{int(where.sum())} rows of {len(np.unique(person[where]))} persons are {side} "
+                f"their {end.name}"
+                for side, where in stray
+                if where.any()
+            ]
+            if said:
+                message = " and ".join(said)
+                remedy = f"A study whose visits end with {end.name} leaves out what is after it."
+                findings.append(Finding(column.name, message, remedy=remedy, note=True))
+    return findings
 
 
 def _find_first_rows(person: NDArray[np.int64], most: int) -> NDArray[np.bool_]:

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,6 +34,7 @@ from penstock.questions.fits.table_model import TableModel
 from penstock.schema import Coded, Schema
 
 Array = NDArray[np.float64]
+Choose = Callable[[Estimand, Coded], tuple[Estimand, Coded]]
 
 LARGE = 1.2
 """The ratio from which a reader is warned."""
@@ -66,10 +67,22 @@ class Checked:
 
 
 def check_variances(
-    schema: Schema, estimands: Sequence[Estimand], copies: Sequence[Coded]
+    schema: Schema,
+    estimands: Sequence[Estimand],
+    copies: Sequence[Coded],
+    choose: Choose = lambda estimand, table: (estimand, table),
 ) -> Checked | None:
-    """Every regression's, over copies of one site; None where no estimand has one."""
-    found = {e.name: _check(schema, e, copies[:MOST_COPIES]) for e in estimands}
+    """Every regression's, over copies of one site; None where no estimand has one.
+
+    Args:
+        choose: what is fitted, and the rows of a table that it is fitted to; all of them.
+    """
+    posed = {e.name: [choose(e, table) for table in copies[:MOST_COPIES]] for e in estimands}
+    found = {
+        name: _check(schema, fitted[0][0], [rows for _, rows in fitted])
+        for name, fitted in posed.items()
+        if fitted
+    }
     known = {name: one for name, one in found.items() if one is not None}
     return Checked(known) if known else None
 

@@ -35,7 +35,7 @@ from penstock.questions.grammar import Factor, read_regressor
 from penstock.questions.outliers import join_doubts, share_few
 from penstock.schema import NUMBER_KINDS, Coded, Schema
 from penstock_server.analysis.doubts import Doubts
-from penstock_server.analysis.robust import fit_generalised
+from penstock_server.analysis.robust import Choose, fit_generalised
 
 Array = NDArray[np.float64]
 
@@ -47,13 +47,24 @@ _FEWEST = 200
 
 
 def doubt_estimates(
-    schema: Schema, estimands: Sequence[Estimand], copies: Sequence[Coded]
+    schema: Schema,
+    estimands: Sequence[Estimand],
+    copies: Sequence[Coded],
+    choose: Choose = lambda estimand, table: (estimand, table),
 ) -> Doubts:
     """Those of one site's regressions; without what too few rows, or none that can be fitted,
-    tell of."""
-    looked = copies[:MOST_COPIES]
-    compared = [e for e in estimands if e.regression.compares and not e.over_time]
-    found = {e.name: _doubt(schema, e, looked) for e in compared}
+    tell of.
+
+    Args:
+        choose: what is fitted, and the rows of a table that it is fitted to; all of them.
+    """
+    compared = [e for e in estimands if e.regression.compares]
+    posed = {e.name: [choose(e, table) for table in copies[:MOST_COPIES]] for e in compared}
+    found = {
+        name: _doubt(schema, fitted[0][0], [rows for _, rows in fitted])
+        for name, fitted in posed.items()
+        if fitted
+    }
     return Doubts({name: doubt for name, doubt in found.items() if doubt is not None})
 
 

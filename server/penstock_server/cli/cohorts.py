@@ -92,3 +92,34 @@ def visits(
             done(f"{out / clinic.name}: {clinic.n} patients")
     engine.write_truth(out)
     done(f"{out / 'truth.json'}: {engine.slope():.3f} mmHg per visit")
+
+
+@app.command()
+@friendly
+def patients(
+    out: Annotated[Path, typer.Option("--out", "-o", help="The folder to write into.")],
+    site: Annotated[
+        list[str] | None, typer.Option("--site", help="A clinic, such as clinic-east; repeat it.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of the simulation; the data are not private.")] = 1,
+) -> None:
+    """Four clinics whose patients are seen once a year until they die or are lost.
+
+    Writes FOLDER/<clinic>/data.csv and dictionary.toml, and FOLDER/truth.json.
+    """
+    from penstock_server.simulate import patients as engine
+
+    known = [practice.name for practice in engine.PRACTICES]
+    problems = [
+        Problem("--site", "unknown clinic", value=name, bound=", ".join(known))
+        for name in site or []
+        if name not in known
+    ]
+    if problems:
+        raise InvalidInput("simulate patients", problems)
+    for index, practice in enumerate(engine.PRACTICES):
+        if not site or practice.name in site:
+            engine.write_site(practice, out / practice.name, np.random.default_rng([seed, index]))
+            done(f"{out / practice.name}: {practice.n} patients")
+    count = len(engine.write_truth(out))
+    done(f"{out / 'truth.json'}: the answers to {count} questions")

@@ -91,10 +91,13 @@ def _read_own(
 def _read_truth(path: Path) -> dict[str, float]:
     record = read_json(path.read_bytes(), what=str(path), limit=100_000)
     try:
+        if "estimands" in record:
+            return {str(name): float(value) for name, value in record["estimands"].items()}
         name = "log_hazard_ratio" if "log_hazard_ratio" in record else "coefficient"
         return {str(record["estimand"]): float(record[name])}
-    except (KeyError, TypeError, ValueError):
-        problem = Problem("", "needs estimand, and coefficient or log_hazard_ratio")
+    except (AttributeError, KeyError, TypeError, ValueError):
+        what = "needs estimands by name, or estimand, and coefficient or log_hazard_ratio"
+        problem = Problem("", what)
         raise InvalidInput(str(path), [problem]) from None
 
 

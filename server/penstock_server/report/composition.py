@@ -45,6 +45,7 @@ def complete_report(report: Json) -> Json:
         "estimands": [_complete_estimand(e) for e in known["estimands"]],
         "effects": [_complete_held(effect) for effect in known["effects"]],
         "differences": [{"exact": None, **site} for site in known["differences"]],
+        "sites": [{"persons": None, **site} for site in known["sites"]],
     }
     return _ordered(known | changed)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from penstock_server.report.section import Section
 from penstock_server.report.sections import (
     answers,
+    changes,
     crosstabs,
     differences,
     estimands,
@@ -27,6 +28,7 @@ SECTIONS: tuple[Section, ...] = (
     warnings.SECTION,
     estimands.SECTION,
     survival.SECTION,
+    changes.SECTION,
     transitions.SECTION,
     crosstabs.SECTION,
     holds.SECTION,

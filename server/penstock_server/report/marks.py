@@ -4,7 +4,7 @@ together."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from penstock.base.documents import Json
 from penstock_server.analysis.doubts import mark_doubt, pool_doubts
@@ -31,6 +31,12 @@ _MEANS = {
     Mark.UNRESOLVED: " That is too uncertain to say whether the tables hold such an effect: more "
     "planted runs would tell.",
 }
+
+_UNTRIED = (
+    "Not known: sites plant no effects in a model of paths. Of how a hazard goes with a column "
+    "that changes until the end, tables may show less than there is: of a real table's as little "
+    "as two thirds came back. An estimate near none is not evidence of none."
+)
 
 _GRAVITY = (Mark.HELD, Mark.UNRESOLVED, Mark.ATTENUATED, Mark.UNSUPPORTED)
 
@@ -89,6 +95,13 @@ def tell_doubts(found: Mapping[str, float], weights: Mapping[str, float]) -> Jso
             for site, share in found.items()
         ],
     }
+
+
+def tell_untried(sites: Sequence[str]) -> Json:
+    """Of a hazard by a column that changes until the end, where sites plant no effects."""
+    nothing = _numbers(Slope(math.nan, math.nan, math.nan, math.nan, math.nan, 0))
+    each = [{"site": site, **nothing} for site in sites]
+    return {**nothing, "text": _UNTRIED, "sites": each}
 
 
 def join_held(planted: Json | None, doubted: Json | None) -> Json | None:

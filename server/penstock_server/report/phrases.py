@@ -20,8 +20,9 @@ def contrast(estimand: Estimand, schema: Schema) -> str:
     A mean compares nothing, and is of its outcome.
     """
     among = f", where {estimand.where}" if estimand.where else ""
-    if estimand.over_time:
+    if estimand.over_time and not estimand.regression.compares:
         return f"{_contrast_over_time(estimand, schema)}{among}"
+    among = f"{_when(estimand, schema)}{among}"
     if not estimand.regression.compares:
         return f"{_contrast_alone(estimand, schema)}{among}"
     target = estimand.target
@@ -34,6 +35,19 @@ def contrast(estimand: Estimand, schema: Schema) -> str:
     if column.kind in ("binary", "event"):
         return f"{name}: {column.levels[1]} against {column.levels[0]}{among}"
     return f"{_per(estimand, column)}{among}"
+
+
+def _when(estimand: Estimand, schema: Schema) -> str:
+    """Of which time a regression is: ", from 2 years on", ", at m6",
+    ", at m0, for pressure at m6"."""
+    times = [tell_time(time) for time in estimand.times]
+    if not (estimand.regression.compares and times):
+        return ""
+    if estimand.landmark:
+        unit = schema[estimand.outcome].unit
+        return f", from {times[0]}{f' {unit}' if unit else ''} on"
+    later = f", for {column_name(schema[estimand.outcome])} at {times[1]}" if times[1:] else ""
+    return f", at {times[0]}{later}"
 
 
 def _contrast_alone(estimand: Estimand, schema: Schema) -> str:
@@ -74,6 +88,10 @@ def _contrast_over_time(estimand: Estimand, schema: Schema) -> str:
     above 140 at m6"."""
     model = estimand.regression
     what, times = outcome_text(estimand, schema), [tell_time(time) for time in estimand.times]
+    if model.needs_event:
+        unit = schema[estimand.outcome].unit
+        first, last = (f"{time} {unit}" if unit else time for time in times)
+        return f"without {what} at {last}, of those followed at {first}"
     if model.per_time:
         return f"of {what} {_per(estimand, schema[estimand.term])}"
     if isinstance(model, LongitudinalModel) and model.cells:

@@ -32,12 +32,12 @@ def write_rows(
 
     Args:
         table: columns of one length, the person's column first; numbers are written with their
-            column's decimals.
+            column's decimals, text as it is.
         persons: how many are simulated.
     """
     decimals = {c.name: c.decimals or 0 for c in schema.columns}
     columns = [
-        [f"{value:.{decimals[name]}f}" for value in values] if name in decimals else values
+        [f"{value:.{decimals[name]}f}" for value in values] if values.dtype.kind == "f" else values
         for name, values in table.items()
     ]
     directory.mkdir(parents=True, exist_ok=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -20,7 +19,7 @@ from penstock.mechanisms import (
 from penstock.questions.estimands import Estimand
 from penstock.schema import Schema
 from penstock.study.planning import NOTHING, Planning
-from penstock_server.simulate import cvd, visits
+from penstock_server.simulate import cvd, patients
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +28,7 @@ class Scenario:
 
     Attributes:
         simulate: the command that writes rows and truth; sites: its sites, the demo's first.
-        known: what is known of the truth; shown: how its number in truth.json is shown.
+        known: what is known of the truth.
         expected: what an analyst expects of some of the sites; nothing where no forecast is made.
     """
 
@@ -39,9 +38,8 @@ class Scenario:
     sites: tuple[str, ...]
     known: str
     schema: Schema
-    estimand: Estimand
+    estimands: tuple[Estimand, ...]
     mechanism: Settings
-    shown: Callable[[Mapping[str, float]], str]
     expected: Callable[[Sequence[str]], Planning]
 
     @property
@@ -61,26 +59,24 @@ def _hazard(mechanism: Settings) -> Scenario:
         sites=(*first, *(c.name for c in cvd.COHORTS if c.name not in first)),
         known="hazard ratio",
         schema=cvd.schema(),
-        estimand=cvd.estimand(),
+        estimands=(cvd.estimand(),),
         mechanism=mechanism,
-        shown=lambda truth: f"{math.exp(truth['log_hazard_ratio']):.3f}",
         # An answer in closed form has no tables that a forecast could be made with.
         expected=_expect_nothing if answers else _expect_cohorts,
     )
 
 
-def _slope(mechanism: Settings) -> Scenario:
-    """How does blood pressure change from visit to visit, when only some respond to treatment?"""
+def _visits() -> Scenario:
+    """What becomes of patients who are seen once a year, until they die or are lost?"""
     return Scenario(
-        study="sbp-visits",
-        title="Blood pressure and LDL over nine visits",
-        simulate="visits",
-        sites=tuple(c.name for c in visits.CLINICS),
+        study="clinic-visits",
+        title="Pressure, LDL and severity over five years",
+        simulate="patients",
+        sites=tuple(practice.name for practice in patients.PRACTICES),
         known="course",
-        schema=visits.schema(),
-        estimand=visits.estimand(),
-        mechanism=mechanism,
-        shown=lambda truth: f"{truth['coefficient']:.3f}",
+        schema=patients.schema(),
+        estimands=patients.estimands(),
+        mechanism=patients.mechanism(),
         expected=_expect_nothing,
     )
 
@@ -103,7 +99,7 @@ SCENARIOS: Mapping[str, Callable[[], Scenario]] = MappingProxyType(
         Structured.name: lambda: _hazard(Structured(refits=REFITS)),
         Maf.name: lambda: _hazard(Maf(refits=REFITS)),
         SlicedWasserstein.name: lambda: _hazard(SlicedWasserstein(refits=REFITS)),
-        Trajectory.name: lambda: _slope(Trajectory(time="visit")),
+        Trajectory.name: _visits,
         Gibbs.name: lambda: _hazard(Gibbs()),
         Scoring.name: lambda: _hazard(Scoring()),
     }

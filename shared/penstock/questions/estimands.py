@@ -72,8 +72,9 @@ class Estimand:
             persons go to, from ``level``; of a table, the outcome's level in the cell that is asked
             for (:mod:`penstock.questions.contingency`).
         at, until: of persons over time: when, in the time column's values; the first of two times,
-            and the second. Of a survival, a time of its duration; of a count of events and of a
-            rate ``until`` says up to which they count.
+            and the second. Of a duration, times of its own: a landmark, from which a hazard is
+            asked; of a survival its time, or a landmark and then its time; of a count of events
+            and of a rate ``until`` says up to which they count.
         probability: of a quantile, between 0 and 1.
         threshold, direction: of a share of persons: ``above`` it or ``below`` it.
 
@@ -154,8 +155,10 @@ class Estimand:
     def over_time(self) -> bool:
         """Whether it is of persons over time: of a table whose rows are persons at times."""
         model = self.regression
+        if model.needs_event and not model.compares:
+            return self.until is not None  # else it is of all rows, until one time
         if isinstance(model, LongitudinalModel) and model.of_rows:
-            return self.at is not None and not model.needs_event
+            return self.at is not None
         return self.at is not None or isinstance(model, LongitudinalModel)
 
     @property
@@ -163,7 +166,12 @@ class Estimand:
         """Whether it needs rows of one person at several times."""
         model = self.regression
         repeated = isinstance(model, LongitudinalModel) and model.slope
-        return repeated or len(self.times) > 1
+        return repeated or self.landmark or len(self.times) > 1
+
+    @property
+    def landmark(self) -> bool:
+        """Whether it is of a duration from a time on, of those who are in follow-up at it."""
+        return self.regression.needs_event and self.over_time
 
     @property
     def times(self) -> tuple[Time, ...]:

@@ -121,8 +121,8 @@ def check_occasions(
         message = "must be a level of the outcome: from level, to outcome_level"
         for field in ("level", "outcome_level"):
             _check_level(check, estimand, field, outcome, message)
-    if model.needs_event and not model.compares and outcome is not None and not ends:
-        _check_moment(check, "at", estimand.at, outcome)
+    if model.needs_event and outcome is not None and not ends:
+        _check_moments(check, estimand, outcome)
 
 
 def _check_level(check: Checks, estimand: Timed, field: str, outcome: Column, message: str) -> None:
@@ -154,11 +154,36 @@ def _check_end(check: Checks, estimand: Timed, known: Mapping[str, Column]) -> N
         check.add("until", what, value=shown(estimand.until), remedy="Remove it")
 
 
+def _check_moments(check: Checks, estimand: Timed, duration: Column) -> None:
+    """Times of the duration itself: a landmark before its end, any other after its start."""
+    if duration.kind != "duration":
+        return  # said already
+    upper, begins = duration.bounds[1], estimand.regression.compares or estimand.until is not None
+    for field, given in (("at", estimand.at), ("until", estimand.until)):
+        if given is None:
+            continue  # said already, where it is to be there
+        landmark = begins and field == "at"
+        fits = not isinstance(given, str) and (
+            0 <= given < upper if landmark else 0 < given <= upper
+        )
+        if not fits:
+            bound = f"from 0, below {upper:g}" if landmark else f"above 0, at most {upper:g}"
+            check.add(field, "must be a time of the duration", value=shown(given), bound=bound)
+            return
+    first, last = estimand.at, estimand.until
+    if isinstance(first, float) and isinstance(last, float) and not first < last:
+        check.add("until", "is not after at", value=shown(last), bound=f"above {first:g}")
+
+
 def count_times(model: Model) -> tuple[int, int]:
-    """How many times an estimand of this model names, at least and at most."""
+    """How many times an estimand of this model names, at least and at most.
+
+    A regression may be of a time, or of columns at one with its outcome at a later one; that of a
+    duration is from a landmark on.
+    """
     if isinstance(model, LongitudinalModel):
         return model.least, model.most
-    return 0, 0 if model.compares else 1
+    return 0, 2 if model.compares and not model.needs_event else 1
 
 
 def _refuse_times(check: Checks, estimand: Timed, least: int, most: int) -> None:

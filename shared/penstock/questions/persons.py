@@ -7,15 +7,16 @@ As :mod:`penstock.questions.estimation` does for regressions: whatever a hostile
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.questions.estimands import Estimand
-from penstock.questions.estimation import MIN_ROWS, Estimate, fit_course, make_design
+from penstock.questions.estimation import MIN_ROWS, Estimate, estimate, fit_course, make_design
 from penstock.questions.fits.table_model import Array, Degenerate
+from penstock.questions.landmarks import begin_again, leave_times, take_rows
 from penstock.questions.models.longitudinal import LongitudinalModel
 from penstock.questions.occasions import Time
 from penstock.questions.terms import design_terms, find_subgroup
@@ -25,6 +26,7 @@ Bools = NDArray[np.bool_]
 Whole = NDArray[np.int64]
 
 NOT_TOLD_APART = "the tables do not say which rows are of one person: the site's version is older"
+NO_CLOCK = "the tables do not say when a visit was taken, as the duration counts"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +37,17 @@ class Courses:
         person: (N,) from 0; None where the table does not say. Nobody has two rows at one point.
         point: (N,) the number of its time point, from 0; middles: (T,) the time at each point.
         find: the point of a time, as a study writes it.
+        time: the column of it.
+        clock: (N,) when it was taken, as the duration counts with which follow-up ends; None where
+            none ends it.
     """
 
     person: Whole | None
     point: Whole
     middles: Array
     find: Callable[[Time], int]
+    time: str = ""
+    clock: Array | None = None
 
 
 def keep_first(frame: Coded, courses: Courses) -> Coded:
@@ -73,6 +80,9 @@ def estimate_courses(
     """
     n = 0
     try:
+        if estimand.regression.compares or estimand.landmark:
+            rows = choose_persons(frame, schema, estimand, courses)
+            return estimate(rows, schema, leave_times(estimand))
         values = _values(frame, schema, estimand, courses)
         n = len(values[0] if estimand.times else np.unique(values[-1]))
         if n < MIN_ROWS:
@@ -83,16 +93,48 @@ def estimate_courses(
     return Estimate(found.coefficient, found.variance, n, None, converged=True)
 
 
+def choose_persons(
+    frame: Mapping[str, Array], schema: Schema, estimand: Estimand, courses: Courses
+) -> dict[str, Array]:
+    """The rows to which a regression at a time, or anything from a landmark on, is fitted: one for
+    each person, as :func:`penstock.questions.landmarks.leave_times` asks of them.
+
+    Raises:
+        Degenerate: the table does not hold them.
+    """
+    event = schema[estimand.outcome].event if estimand.landmark else None
+    named = [*estimand.columns, *([] if event is None else [event])]
+    arrays = _read(frame, named, len(courses.point))
+    person = courses.person
+    if person is None:
+        if estimand.within:
+            raise Degenerate(NOT_TOLD_APART)
+        person = np.arange(len(courses.point))
+    if not estimand.landmark:
+        points = tuple(courses.find(time) for time in estimand.times)
+        return take_rows(arrays, person, courses.point, estimand.outcome, points)
+    if courses.clock is None:
+        raise Degenerate(NO_CLOCK)
+    landmark = float(estimand.at or 0.0)
+    return begin_again(arrays, person, courses.clock, estimand.outcome, landmark)
+
+
+def _read(frame: Mapping[str, Array], names: Sequence[str], rows: int) -> dict[str, Array]:
+    """The columns that are named, (N,) each."""
+    absent = sorted({*names} - frame.keys())
+    if absent:
+        raise Degenerate(f"the table lacks {', '.join(absent)}")
+    arrays = {name: np.asarray(frame[name], dtype=np.float64) for name in names}
+    if {values.shape for values in arrays.values()} != {(rows,)}:
+        raise Degenerate("the table's columns differ in length")
+    return arrays
+
+
 def _values(
     frame: Mapping[str, Array], schema: Schema, estimand: Estimand, courses: Courses
 ) -> tuple[Array, ...]:
     """What is fitted: (n,) each, of persons at the times that are named."""
-    absent = sorted({*estimand.columns} - frame.keys())
-    if absent:
-        raise Degenerate(f"the table lacks {', '.join(absent)}")
-    arrays = {name: np.asarray(frame[name], dtype=np.float64) for name in estimand.columns}
-    if {a.shape for a in arrays.values()} != {courses.point.shape}:
-        raise Degenerate("the table's columns differ in length")
+    arrays = _read(frame, estimand.columns, len(courses.point))
     kept = np.ones(len(courses.point), dtype=np.bool_)
     if estimand.subgroup:
         kept = find_subgroup({c.name: c for c in schema.columns}, estimand.subgroup, arrays)

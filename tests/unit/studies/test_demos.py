@@ -21,7 +21,7 @@ from penstock_server.simulate.scenarios import SCENARIOS
 def test_a_demo_is_that_of_the_command() -> None:
     study, scenario = pose_demo(), SCENARIOS[Structured.name]()
     assert study.sites == tuple(cohort.name for cohort in cvd.DEMO_SITES)
-    assert study.estimands == (scenario.estimand,)
+    assert study.estimands == scenario.estimands
     assert study.schema == scenario.schema
     assert study.mechanism == replace(scenario.mechanism, planted=0)
     assert study.privacy.epsilon == 3.0

@@ -14,10 +14,14 @@ import pyarrow as pa
 from penstock.mechanisms.released import name_copy, name_refit, refits_of_copies
 from penstock.questions.estimands import Estimand
 from penstock.questions.estimation import Estimate, estimate
-from penstock.questions.persons import Courses, estimate_courses, keep_first
+from penstock.questions.fits.table_model import Degenerate
+from penstock.questions.landmarks import leave_times
+from penstock.questions.persons import Courses, choose_persons, estimate_courses, keep_first
 from penstock.schema import Coded, Schema
 from penstock.study.study import Study
 from penstock.wire.messages import Copies
+from penstock_server.analysis.attendees import Attendees, count_attendees
+from penstock_server.analysis.changes import SiteChanges, measure_changes
 from penstock_server.analysis.combine import combine
 from penstock_server.analysis.crosstabs import measure_crosstabs
 from penstock_server.analysis.floor import variance_floor
@@ -76,10 +80,11 @@ class TableResults:
         schema, estimands = self.study.schema, self.study.estimands
         copies, refits = self._read(upload)
         of_copies = refits_of_copies(upload.manifest.wire)
+        choose = partial(choose_rows, schema, self.read_courses)
         found = (
             find_ranges(schema, copies[0]),
             find_overlaps(schema, estimands, copies[0]),
-            doubt_estimates(schema, estimands, copies),
+            doubt_estimates(schema, estimands, copies, choose),
             measure_held(self.study, upload),
             measure_curves(
                 schema,
@@ -90,23 +95,28 @@ class TableResults:
                 fresh=self.fresh,
                 pick=partial(pick_rows, schema, self.read_courses),
             ),
-            self._measure_transitions(copies, refits, of_copies=of_copies),
+            *self._measure_courses(copies, refits, of_copies=of_copies),
             measure_crosstabs(
                 schema, estimands, copies, refits, of_copies=of_copies, fresh=self.fresh
             ),
-            check_variances(schema, estimands, copies),
+            check_variances(schema, estimands, copies, choose),
             measure_moved(schema, copies, refits, of_copies=of_copies),
         )
         return tuple(one for one in found if one is not None)
 
-    def _measure_transitions(
+    def _measure_courses(
         self, copies: Sequence[Coded], refits: Sequence[Coded], *, of_copies: bool
-    ) -> SiteTransitions | None:
-        if self.read_courses is None:
-            return None
-        schema, estimands = self.study.schema, self.study.estimands
-        return measure_transitions(
-            schema, estimands, copies, refits, self.read_courses, of_copies=of_copies
+    ) -> tuple[SiteTransitions | SiteChanges | Attendees | None, ...]:
+        """What is shown of persons over time beside what is asked."""
+        read = self.read_courses
+        if read is None:
+            return ()
+        whose = count_attendees(read(copies[0])) if self.numbered else None
+        given = (self.study.schema, self.study.estimands, copies, refits, read)
+        return (
+            measure_transitions(*given, of_copies=of_copies),
+            measure_changes(*given, of_copies=of_copies),
+            whose,
         )
 
     def _read(self, upload: Upload) -> tuple[list[Coded], list[Coded]]:
@@ -159,13 +169,31 @@ def estimate_floored(
     if estimand.over_time and read_courses is not None:
         found = estimate_courses(table, schema, estimand, read_courses(table))
     else:
-        if schema[estimand.outcome].kind == "duration":
-            table = pick_rows(schema, read_courses, estimand.outcome, table)
-        found = estimate(table, schema, estimand)
+        asked, table = choose_rows(schema, read_courses, estimand, table)
+        found = estimate(table, schema, asked)
     if found.problem is not None:
         return found
     least = variance_floor(schema, estimand, len(table[estimand.outcome]))
     return replace(found, variance=max(found.variance, least))
+
+
+def choose_rows(
+    schema: Schema,
+    read_courses: Callable[[Coded], Courses] | None,
+    estimand: Estimand,
+    table: Coded,
+) -> tuple[Estimand, Coded]:
+    """What is fitted for a regression, and the rows of a table that it is fitted to: none, where
+    the table does not hold them."""
+    if estimand.over_time and estimand.regression.compares and read_courses is not None:
+        try:
+            rows = choose_persons(table, schema, estimand, read_courses(table))
+        except Degenerate:
+            rows = {name: values[:0] for name, values in table.items()}
+        return leave_times(estimand), rows
+    if schema[estimand.outcome].kind == "duration":
+        table = pick_rows(schema, read_courses, estimand.outcome, table)
+    return estimand, table
 
 
 def pick_rows(

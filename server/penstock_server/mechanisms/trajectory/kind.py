@@ -9,7 +9,7 @@ from penstock.base.text import count_text
 from penstock.mechanisms import Trajectory
 from penstock.mechanisms.released import PARTICLES, PATHS
 from penstock.schema import Coded
-from penstock_server.mechanisms.protocol import Results
+from penstock_server.mechanisms.protocol import Json, Results
 from penstock_server.mechanisms.tables.kind import TableKind
 from penstock_server.mechanisms.trajectory.uploaded import check_times
 
@@ -43,12 +43,18 @@ HAZARDS_LIMIT = (
 )
 
 
+def _tell_size(site: Json) -> str:
+    """Copies of so many visits, and of how many persons, where persons have several."""
+    visits = f"{site['copies']} × {site['rows']:,} visits"
+    return visits if site["persons"] is None else f"{visits} of {site['persons']:,} persons"
+
+
 class TrajectoryKind(TableKind[Trajectory]):
     """A trajectory's particles, paths and tables."""
 
     words = replace(
         TableKind.words,
-        size=lambda site: f"{site['copies']} × {site['rows']:,} visits",
+        size=_tell_size,
         rows="; visits of a copy: about as many as the site has, by a noisy count, each a row, and "
         "not persons where a person has several",
         counts="n counts persons of synthetic copies where something is asked of persons at a "

@@ -41,8 +41,10 @@ class Marginals:
 
 
 def drawn(mechanism: Trajectory, schema: Schema) -> tuple[Column, ...]:
-    """The columns that a picture shows: the first ones but for the time."""
-    return tuple(c for c in schema.columns if c.name != mechanism.time)[:MOST_COLUMNS]
+    """The columns that a picture shows: the first ones but for the time; of those that vary, if
+    there are any, since the others are flat lines."""
+    others = [c for c in schema.columns if c.name != mechanism.time]
+    return tuple([c for c in others if c.varies] or others)[:MOST_COLUMNS]
 
 
 def seen(mechanism: Trajectory) -> NDArray[np.int64]:
@@ -52,7 +54,11 @@ def seen(mechanism: Trajectory) -> NDArray[np.int64]:
 
 
 def summarise(
-    mechanism: Trajectory, schema: Schema, rows: int, particles: Coded, paths: Coded
+    mechanism: Trajectory,
+    schema: Schema,
+    rows: int,
+    particles: Coded,
+    paths: Coded,
 ) -> Marginals:
     """One site's marginals.
 

@@ -27,7 +27,7 @@ from penstock_server.mechanisms.registry import kind_of
 from penstock_server.report import phrases
 from penstock_server.report.axis import RATIO_DECIMALS, Scale, decimals_for
 from penstock_server.report.inputs import ReportInputs, SiteInput
-from penstock_server.report.marks import join_held, tell_doubts, tell_held
+from penstock_server.report.marks import join_held, tell_doubts, tell_held, tell_untried
 from penstock_server.report.sandwich import tell_robust
 from penstock_server.report.scales import LINKS, LOG, PLAIN, Link
 from penstock_server.report.section import Section
@@ -112,7 +112,18 @@ def _held(estimand: Estimand, inputs: ReportInputs, weights: Mapping[str, float]
     planted, doubted = tell_held(slopes, weights), tell_doubts(doubts, weights)
     if MECHANISMS.of(inputs.study.mechanism).answers:
         return doubted
+    if planted is None and weights and _is_untried(estimand, inputs):
+        graver = doubted is not None and doubted["mark"] != Mark.HELD
+        return doubted if graver else tell_untried(list(weights))
     return join_held(planted, doubted)
+
+
+def _is_untried(estimand: Estimand, inputs: ReportInputs) -> bool:
+    """Whether it is a hazard by a column that changes until the end, in tables of paths."""
+    schema, model = inputs.study.schema, estimand.regression
+    changes = any(schema[name].varies for name in estimand.target.columns)
+    follows = MECHANISMS.of(inputs.study.mechanism).takes_time and schema.max_rows_per_person > 1
+    return follows and model.needs_event and model.compares and changes
 
 
 def _robust(estimand: Estimand, inputs: ReportInputs, weights: Mapping[str, float]) -> Json | None:

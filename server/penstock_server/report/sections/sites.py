@@ -5,23 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from penstock.base.documents import Json
+from penstock_server.analysis.attendees import Attendees
 from penstock_server.report.inputs import ReportInputs, SiteInput, SiteRelease
 from penstock_server.report.section import Section, write_epsilon
 
 
 def _write(inputs: ReportInputs, report: Json) -> Json:
     return {
-        "sites": [_release(s.name, s.state, s.release) for s in inputs.sites if s.release],
+        "sites": [_release(s, s.release) for s in inputs.sites if s.release],
         "composed": _composed(inputs.study.max_sites_per_person, inputs.delivered),
     }
 
 
-def _release(name: str, state: str, release: SiteRelease) -> Json:
+def _release(site: SiteInput, release: SiteRelease) -> Json:
+    whose = site.summary(Attendees)
     return {
-        "site": name,
-        "state": state,
+        "site": site.name,
+        "state": site.state,
         "n_persons": release.n_persons,
         "rows": release.rows,
+        "persons": None if whose is None else whose.persons,
         "copies": release.copies,
         "guarantee": release.guarantee,
         "mechanism": release.mechanism,

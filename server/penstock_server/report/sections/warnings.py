@@ -118,7 +118,7 @@ _MARKED = {
     Mark.ATTENUATED: "Attenuated in the tables: {}. Effects that were planted into the released "
     "models came back smaller; the pooled number is not corrected for that.",
     Mark.UNRESOLVED: "Not known to be held by the tables: {}. What came back of effects that were "
-    "planted into the released models is too uncertain to say.",
+    "planted into the released models is too uncertain to say, or none were planted.",
 }
 
 _DOUBTED = {

@@ -99,6 +99,11 @@ class FollowUp:
         """(n,) times at a share of the way through their cell."""
         return value_at(self.duration, (place + within) / self.cells)
 
+    def when(self, point: Whole, time: Array) -> Array:
+        """(N,) when visits were taken, in the duration's units: by the column of time where it has
+        them, else when their time points begin."""
+        return time if self.same else np.asarray(self.starts)[point]
+
     def clock(self, times: Times, positions: Array) -> Array:
         """Times in the duration's units, at shares of the way from the first to the last point."""
         if self.same:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.mechanisms.trajectory.follow_up import follow_up_of
 from penstock.mechanisms.trajectory.settings import Trajectory
 from penstock.mechanisms.trajectory.time_points import find_point, times_of
 from penstock.questions.persons import Courses
@@ -26,7 +27,11 @@ def read_courses(mechanism: Trajectory, schema: Schema, table: Coded) -> Courses
     measured = mechanism.measures(schema)
     person = number_persons(point) if measured else np.arange(len(point))
     middles = times.at(np.arange(times.count) / (times.count - 1))
-    return Courses(person, point, middles, lambda time: find_point(times, time))
+    read = follow_up_of(mechanism, schema)
+    clock = None if read is None else read.when(point, table[mechanism.time])
+    return Courses(
+        person, point, middles, lambda time: find_point(times, time), mechanism.time, clock
+    )
 
 
 def number_persons(point: Whole) -> Whole | None:

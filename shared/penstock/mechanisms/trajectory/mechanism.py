@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.mechanisms.memory import Memory
@@ -83,12 +84,13 @@ class _Mechanism(Mechanism[Trajectory, "Plan | RepeatsPlan"]):
 
     def shape(self, asked: Asked[Trajectory], persons: int) -> Shape:
         used, schema, counted = asked.settings, asked.schema, self.counts_rows(asked)
+        followed = _until_the_end(used, schema)
         count, each = used.particles * used.time_points(schema), used.path_times
         return Shape(
             (
                 *shape_copies(used, schema, persons, counted=counted),
-                PartShape(PARTICLES, Kind.ONCE, schema, count),
-                PartShape(PATHS, Kind.ONCE, schema, used.paths * each, each=each),
+                PartShape(PARTICLES, Kind.ONCE, followed, count),
+                PartShape(PATHS, Kind.ONCE, followed, used.paths * each, each=each),
                 *shape_refits(used, schema, persons, counted=counted),
             )
         )
@@ -148,6 +150,17 @@ class _Mechanism(Mechanism[Trajectory, "Plan | RepeatsPlan"]):
             *_tell_ends(asked),
             f"pull writes {FILES}, paths, particles and couplings",
         ]
+
+
+def _until_the_end(used: Trajectory, schema: Schema) -> Schema:
+    """Columns of particles and paths: where follow-up ends, nothing is known of what varies after
+    it."""
+    if used.end is None:
+        return schema
+    columns = (
+        replace(c, nullable=True) if c.varies and c.name != used.time else c for c in schema.columns
+    )
+    return replace(schema, columns=tuple(columns))
 
 
 def _tell_ends(asked: Asked[Trajectory]) -> list[str]:

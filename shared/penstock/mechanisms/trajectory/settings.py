@@ -186,9 +186,14 @@ class Trajectory:
     def problems_over_time(self, schema: Schema, estimand: Estimand) -> list[Problem]:
         """What an estimand of persons over time asks that the tables cannot tell; the study has no
         other problems."""
+        # Which loads scipy, and a study without such estimands need not.
+        from penstock.mechanisms.trajectory.follow_up import follow_up_of
+
         check = Checks("mechanism")
         times, measured = times_of(self, schema), self.measures(schema)
-        check_over_time(check, estimand, schema, times, measured=measured)
+        check_over_time(
+            check, estimand, schema, times, measured=measured, read=follow_up_of(self, schema)
+        )
         return check.problems
 
     def measures(self, schema: Schema) -> bool:

@@ -39,6 +39,14 @@ class Times:
         """(U,) of the bins in use, in shares of the way from the first to the last bin."""
         return np.asarray(self.used) / (self.count - 1)
 
+    @property
+    def spread(self) -> bool:
+        """Whether a time point has more than one value of the column."""
+        grid = self.column.grid
+        if self.column.kind == "ordered":
+            return False
+        return grid is None or grid[1] - grid[0] + 1 > self.count
+
     def bins(self, values: Array) -> Whole:
         """Which bin each value is in; what lies outside is in the nearest."""
         at = np.floor((np.nan_to_num(values) - self.first) / self.width)

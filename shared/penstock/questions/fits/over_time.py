@@ -58,8 +58,11 @@ class QuantileCourse(CourseModel):
         .. math:: \frac{\hat Q(p + h) - \hat Q(p - h)}{2 × 1.96},\qquad
                   h = 1.96 \sqrt{p (1 - p)/n}.
 
-        On a grid many values may be equal, all of that interval: then it is the step's own,
-        step/√12.
+        On a grid the quantile often stands at one end of that interval, and half of its length does
+        not reach the other: there the standard error is the longer side's, over 1.96, so that what
+        is symmetric about the quantile holds all of the interval. Where all of that is one value,
+        it is the step's own, step/√12. (With halves, intervals of ages, counts of nodes and
+        creatinine of real tables held the quantile in as few as .60; so in .97 and more.)
 
         Source: Woodruff 1952, JASA 47, 635–646.
         """
@@ -67,13 +70,13 @@ class QuantileCourse(CourseModel):
         reach = NORMAL * math.sqrt(p * (1 - p) / len(y))
         if not reach < min(p, 1 - p):
             raise Degenerate(f"too few persons for so small a share: {len(y)}")
-        low, value, high = np.quantile(y, [p - reach, p, p + reach])
-        variance = max(
-            (float(high - low) / (2 * NORMAL)) ** 2, rounding_variance(schema[estimand.outcome])
-        )
+        value, step = float(np.quantile(y, p)), rounding_variance(schema[estimand.outcome])
+        low, high = (float(end) for end in np.quantile(y, [p - reach, p + reach]))
+        half = max(high - value, value - low) if step > 0 else (high - low) / 2
+        variance = max((half / NORMAL) ** 2, step)
         if not variance > 0:
             raise Degenerate("many values are equal around the quantile")
-        return Fit(float(value), variance, True, None)
+        return Fit(value, variance, True, None)
 
     def least_variance(self, schema: Schema, estimand: Estimand, rows: int) -> float:
         """A quantile on a grid is not known better than its step."""

@@ -67,6 +67,11 @@ class LongitudinalModel(Model):
         return () if told else self.asks
 
     @property
+    def changing(self) -> bool:
+        """Whether it is of how a number changes within persons."""
+        return self.slope or (self.least > 1 and not self.cells)
+
+    @property
     def per_time(self) -> bool:
         return self.slope
 
@@ -143,6 +148,7 @@ SURVIVAL = LongitudinalModel(
     measure=Measure("survival", "Survival", "lower", "higher"),
     in_outcome_units=False,
     needs_event=True,
+    most=2,
     link="logit",
 )
 """The share that is without the event at a time of the duration."""
@@ -186,3 +192,5 @@ TABLE = LongitudinalModel(
     link="logit",
 )
 """The share of rows that have one level of each of two or three columns."""
+"""The share that is without the event at a time of the duration; where two are said, at the second,
+of those who are followed at the first."""

@@ -499,3 +499,37 @@ def test_persons_whose_rows_differ_in_what_does_not_vary_are_counted():
     assert any("rows of 1 person differ in a column that does not vary" in f for f in found)
     # One row of a person tells it of all: nobody is lost by the value that is missing.
     assert check(frame, schema).without == 0
+
+
+def stray(unit: str = "days", begins: float = -10) -> list[Finding]:
+    """Persons of two rows each, followed for 100 days; the second row of every third is later, and
+    the first of one lies before the beginning."""
+    schema = Schema(
+        (
+            Column("day", "continuous", begins, 400, unit=unit),
+            Column("days", "duration", upper=400, unit="days", event="died", varies=False),
+            Column("died", "event", varies=False),
+        ),
+        person="id",
+        max_rows_per_person=2,
+    )
+    person = [i // 2 for i in range(2 * N)]
+    day = [("5" if i % 2 == 0 else "150" if i % 6 == 1 else "90") for i in range(2 * N)]
+    day[0] = "-3" if begins < 0 else "0"
+    columns = {"id": [str(i) for i in person], "day": day}
+    columns |= {"days": ["100"] * 2 * N, "died": ["0"] * 2 * N}
+    index = pd.RangeIndex(2, 2 * N + 2, name="line")
+    return list(check(pd.DataFrame(columns, index=index, dtype=object), schema).findings)
+
+
+def test_visits_after_a_persons_end_and_before_its_beginning_are_told_in_one_line():
+    [found] = stray()
+    assert found.note
+    assert not found.fatal
+    assert found.column == "day"
+    assert f"{N // 3} rows of {N // 3} persons are after their days" in str(found)
+    assert "1 rows of 1 persons are before the beginning of their days" in str(found)
+
+
+def test_what_is_on_another_clock_is_no_stray_visit():
+    assert stray(unit="years") == []

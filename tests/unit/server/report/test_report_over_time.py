@@ -39,8 +39,10 @@ from penstock_server.report.composition import (
 from penstock_server.report.heat import HeatCell, HeatMap, describe_heat, heat_svg
 from penstock_server.report.html import render
 from penstock_server.report.section import Sheet
+from penstock_server.report.sections import changes
 from penstock_server.report.sections.estimands import plot_of
 from penstock_server.report.sections.transitions import SECTION, title_of
+from penstock_server.report.tracks import describe_track, lay_out_track
 from penstock_server.results import production
 
 N, VISITS, STAGES = 400, 3, ("I", "II", "<III>")
@@ -381,3 +383,59 @@ def test_a_reader_sees_what_a_slope_is_adjusted_for() -> None:
     assert phrases.adjusted_text(adjusted, SCHEMA) == "adjusted for stage, a spline of ldl (3 df)"
     assert phrases.contrast(adjusted, SCHEMA) == phrases.contrast(slope, SCHEMA)
     assert adjusted.formula == "sbp ~ visit + stage + spline(ldl, 3)"
+
+
+# Changes ---------------------------------------------------------------------------------------
+
+
+def test_a_change_is_drawn_of_every_later_time_and_is_the_answer_where_it_is_asked(
+    report: dict[str, Any],
+) -> None:
+    [part] = report["changes"]
+    assert (part["outcome"], part["begin"]) == ("sbp", "0")
+    assert [step["label"] for step in part["steps"]] == ["1", "2"]
+    asked = next(e for e in report["estimands"] if e["name"] == "change")["random"]
+    last = part["steps"][-1]
+    # What refits show is drawn to what others of the same course do, and weights with it.
+    assert last["estimate"] == pytest.approx(asked["value"]["estimate"], abs=0.3)
+    width = asked["value"]["high"] - asked["value"]["low"]
+    assert last["high"] - last["low"] == pytest.approx(width, rel=0.5)
+    assert [len(site["estimates"]) for site in part["sites"]] == [2, 2]
+    one = next(e for e in report["estimands"] if e["name"] == "change")["sites"][0]
+    assert part["sites"][0]["estimates"][-1] == pytest.approx(one["value"]["estimate"], rel=1e-12)
+
+
+def test_a_change_is_on_the_page_and_in_words(report: dict[str, Any]) -> None:
+    page = render(report)
+    assert "Change of pressure (mmHg) since 0" in page
+    assert "Mean change" in page
+    plot = changes.plot_of(report["changes"][0])
+    said = describe_track(plot)
+    assert "at 2 " in said
+    [picture] = changes.SECTION.draw(report)
+    assert picture.name == "changes.png"
+    for compact in (False, True):
+        drawing = lay_out_track(plot, compact=compact)
+        assert all(
+            -1 <= y <= drawing.height
+            for mark in drawing.marks
+            if hasattr(mark, "points")
+            for _, y in mark.points
+        )
+
+
+def test_the_sites_table_tells_of_persons_and_visits(report: dict[str, Any]) -> None:
+    for site in report["sites"]:
+        assert 0.9 * N < site["persons"] < 1.1 * N < site["rows"]
+    assert re.search(r"3 × 1,\d{3} visits of 3\d\d persons|visits of 4\d\d persons", render(report))
+
+
+def test_an_older_report_has_no_changes_and_no_persons(report: dict[str, Any]) -> None:
+    old = {key: value for key, value in report.items() if key != "changes"}
+    old["format_version"] = "1.7"
+    old["sites"] = [{k: v for k, v in s.items() if k != "persons"} for s in report["sites"]]
+    found = complete_report(old)
+    assert found["changes"] == []
+    assert found["sites"][0]["persons"] is None
+    jsonschema.Draft202012Validator(report_schema()).validate(found)
+    assert "visits" in render(found)

@@ -411,7 +411,7 @@ WRONG = [
     ({"model": "mixed", "term": "visit", "strata": ("stage",)}, "strata: has no meaning"),
     ({"model": "change", "at": 0, "until": 2, "adjust": ("male",)}, "adjust: has no meaning"),
     ({"model": "mean", "at": 0, "until": 2}, "until: has no meaning for a mean"),
-    ({"model": "ols", "term": "ldl", "at": 0}, "at: has no meaning for a ols"),
+    ({"model": "ols", "term": "ldl", "until": 1}, "until: is the second of two times"),
     ({"model": "mean", "probability": 0.5}, "probability: has no meaning"),
 ]
 
