@@ -337,7 +337,11 @@ def test_a_coordinator_of_0_1_0_has_its_study_pulled_and_pools_it_as_before(tmp_
     known |= {"effects": [], "holds": []}  # 1.4 has them; nothing was planted then
     known |= {"survival": [], "differences": []}  # 1.5 has them, of a report that is made anew
     known |= {"transitions": []}  # and 1.6, which also says on what scale an answer is told
-    known |= {"changes": [], "sites": [{**site, "persons": None} for site in known["sites"]]}  # 1.8
+    known |= {
+        "changes": [],
+        "crosstabs": [],
+        "sites": [{**site, "persons": None} for site in known["sites"]],
+    }  # 1.8
     added = {"held": None, "robust": None, "scale": "plain"}
     known["estimands"] = [{**added, **e} for e in known["estimands"]]
     assert pulled == known

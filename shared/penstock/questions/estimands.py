@@ -156,7 +156,7 @@ class Estimand:
         """Whether it is of persons over time: of a table whose rows are persons at times."""
         model = self.regression
         if model.needs_event and not model.compares:
-            return self.until is not None  # else it is of all rows, until one time
+            return None not in (self.at, self.until)  # else it is of all rows, until one time
         if isinstance(model, LongitudinalModel) and model.of_rows:
             return self.at is not None
         return self.at is not None or isinstance(model, LongitudinalModel)
