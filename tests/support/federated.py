@@ -43,7 +43,8 @@ def ask_sites(
 def add_up(contributions: Sequence[Contribution], noise: NoiseSource) -> list[int]:
     """One round: each site's numbers with its own noise, added."""
     many = len(contributions)
-    return [sum(each) for each in zip(*(c.add_noise(many, noise) for c in contributions))]
+    noisy = [contribution.add_noise(many, noise) for contribution in contributions]
+    return [sum(each) for each in zip(*noisy, strict=True)]
 
 
 def gather_sums(
