@@ -21,12 +21,12 @@ a seed takes m: at most t·H / m < t + 1 seeds can be learnt. (2T > S + c is not
 t = 3, c = 1, T = 7 lets a coordinator learn five of them, and then a sum of six honest sites where
 eight are promised.)
 
-*Rosters.* A round's roster is part of every pair mask's key. So what is learnt is a sum over sites
-that were shown one roster R: over all honest ones of R but those whose seed is learnt. Say R lacks
-e sites, then those who were shown it may call d = t - e lost, and others t. If ℓ > d of the honest
-ones were to be learnt, ℓ·m shares are needed, and there are at most (H - e - ℓ)·min(d, ℓ) of those
-whose sum it is, ℓ·min(t, ℓ - 1) of the ℓ, who never call themselves lost, and e·min(t, ℓ) of the
-rest. That is always less: ``tests/laws/test_sum_roster.py`` counts, for every S up to 60.
+*Rosters.* A round's roster is part of every pair mask's key. So a sum that is learnt is over sites
+that were shown one roster R: all honest ones of R but those whose seed is learnt. Say R lacks e
+honest sites; then those who were shown it may call d = t - e lost at most, and others t. For the
+seeds of ℓ > d honest sites of R, ℓ·m shares are needed, and there are at most (H - e - ℓ)·min(d, ℓ)
+of those whose sum it is, ℓ·min(t, ℓ - 1) of the ℓ, who never call themselves lost, and e·min(t, ℓ)
+of the rest. That is less, always: ``tests/laws/test_sum_rosters.py`` counts for every S up to 60.
 
 T ≤ S - t can be met where S ≥ t·(t + 1) + c + 1: with c = 1 four sites for t = 1, eight for t = 2,
 fourteen for t = 3, thirty-two for t = 5. For t ≤ 1 the rule is 2T > S + c.
