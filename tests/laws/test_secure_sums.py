@@ -70,7 +70,7 @@ def test_a_sum_wraps_at_its_bits_and_nowhere_else(tmp_path: Path) -> None:
     world = Summing(tmp_path, 4, 1, 1)
     world.meet()
     terms = make_terms(size=2, bits=16)
-    vectors = dict.fromkeys(world.roster.sites, [8191, -8192])
+    vectors = {name: [8191, -8192] for name in world.roster.sites}
     collector = world.gather(terms)
     world.mask(collector, terms, vectors)
     collector.ask_survivors()

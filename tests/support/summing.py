@@ -12,7 +12,7 @@ from penstock.wire.canonical import digest
 from penstock.wire.signatures import generate_key, public_hex
 from penstock_client.ledger.sqlite_file import Database
 from penstock_client.masking.member import Member
-from penstock_server.sums.attendance import Attendance
+from penstock_server.sums.arrivals import Arrivals
 from penstock_server.sums.collector import Collector
 
 Vectors = Mapping[str, list[int]]
@@ -44,11 +44,11 @@ class Summing:
         self.members[name] = Member(self.databases[name], self.roster, name, self.keys[name])
 
     def meet(self, absent: Collection[str] = ()) -> bytes:
-        attendance = Attendance(self.roster)
+        arrivals = Arrivals(self.roster)
         for name, member in self.members.items():
             if name not in absent:
-                assert attendance.take_introduction(name, member.introduce())
-        meeting = attendance.write_meeting()
+                assert arrivals.take_introduction(name, member.introduce())
+        meeting = arrivals.write_meeting()
         for name, member in self.members.items():
             if name not in absent:
                 member.meet(meeting)

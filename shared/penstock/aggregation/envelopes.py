@@ -9,6 +9,7 @@ refused, and so are bytes behind the last part.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -23,6 +24,7 @@ from penstock.wire.canonical import canonical, read_json
 from penstock.wire.signatures import sign, verify
 
 _LENGTH = 4
+_SIGNATURE = re.compile(r"(?:[0-9a-f]{128})?")
 MAX_HEADER_BYTES = 2**18
 MAX_PARTS = 2048
 
@@ -80,6 +82,7 @@ def unpack_parts(data: bytes, what: str, limit: int) -> Envelope:
         and len(sizes) <= MAX_PARTS
         and all(type(size) is int and 0 <= size <= limit for size in sizes)
         and isinstance(signature, str)
+        and _SIGNATURE.fullmatch(signature)  # hexadecimal digits have two cases
         and canonical(record) == header
         and end + sum(sizes) == len(data)
     ):

@@ -74,9 +74,7 @@ def test_another_transcript_roster_size_or_opening_is_refused(world: Summing) ->
     _, opening = open_round(world)
     first = member.contribute(opening, TERMS, make_draw([1, 2, 3], TERMS))
     found = read_opening(opening, world.roster, 0)
-    fewer = write_opening(
-        found.adverts[:3], {name: found.letters[name] for name in ("s02", "s03")}
-    )
+    fewer = write_opening(found.adverts[:3], {name: found.letters[name] for name in ("s02", "s03")})
     again = make_draw([4, 5, 6], TERMS)
     for other, terms in [
         (opening, make_terms(told="another plan")),
@@ -113,9 +111,7 @@ def test_survivors_are_of_the_round(world: Summing) -> None:
         member.reveal(write_asking(["s01", "s02", "s04"]), 0)
 
 
-def change_adverts(
-    world: Summing, change: Callable[[dict[str, bytes]], dict[str, bytes]]
-) -> bytes:
+def change_adverts(world: Summing, change: Callable[[dict[str, bytes]], dict[str, bytes]]) -> bytes:
     """An opening of round 0 to s01 with other adverts, as a coordinator would write it."""
     _, opening = open_round(world)
     found = read_opening(opening, world.roster, 0)
@@ -195,7 +191,7 @@ def test_a_study_keeps_its_roster_and_a_site_its_key(world: Summing, tmp_path: P
     other = Summing(tmp_path / "other", 5, 1, 1)
     with pytest.raises(MaskingRefused, match="not in the roster"):
         Member(world.databases["s01"], other.roster, "s01", world.keys["s01"])
-    with pytest.raises(MaskingRefused, match="has other sites|have other sites"):
+    with pytest.raises(MaskingRefused, match="have other sites"):
         Member(world.databases["s01"], other.roster, "s01", other.keys["s01"])
 
 
@@ -218,9 +214,7 @@ def read_secrets(path: Path) -> list[bytes]:
         return [value for row in [*rows, *letters] for value in row if value is not None]
 
 
-def test_secrets_are_gone_from_the_file_when_they_were_used(
-    world: Summing, tmp_path: Path
-) -> None:
+def test_secrets_are_gone_from_the_file_when_they_were_used(world: Summing, tmp_path: Path) -> None:
     path, member = tmp_path / "s01.db", world.members["s01"]
     collector, opening = open_round(world)
     *used, letter = read_secrets(path)

@@ -7,7 +7,7 @@ from penstock.aggregation.roster import Roster
 from penstock.base.errors import PenstockError, SumSpoiled, UploadRejected
 
 
-class Attendance:
+class Arrivals:
     """Collects introductions. All of its state follows from the messages that it took.
 
     Attributes:
