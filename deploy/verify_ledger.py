@@ -160,8 +160,10 @@ FIELDS = {
     "distributed-gaussian": {
         **NOISE,
         "sites": whole,
-        "colluders": whole,
+        "colluders": lambda value: whole(value, 0),
         "dropouts": lambda value: whole(value, 0),
+        "grid_sd": number,
+        "size": whole,
     },
     "pure": {"epsilon": number, **MORE},
     "approximate": {"epsilon": number, "delta": share, **MORE},
@@ -188,6 +190,8 @@ def read_event(record):
     alone = kind == "distributed-gaussian"
     if alone and not event["sites"] - event["dropouts"] - event["colluders"] >= 1:
         raise Wrong("no site is left that adds noise")
+    if alone and event["grid_sd"] < 1024:
+        raise Wrong("a distributed sum on a coarse grid")
     return None, event
 
 

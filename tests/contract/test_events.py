@@ -45,7 +45,11 @@ def wrong_values():
             else:
                 continue
             for value in wrong:
-                if field.name == "dropouts" and value == 0 and not isinstance(value, bool):
+                if (
+                    field.name in ("dropouts", "colluders")
+                    and value == 0
+                    and not isinstance(value, bool)
+                ):
                     continue
                 yield pytest.param(kind, {**given, field.name: value}, id=f"{kind}-{field.name}")
 
@@ -72,6 +76,10 @@ def test_what_is_no_parameter_is_refused(kind, fields):
         (
             events.DistributedGaussian,
             {"noise_multiplier": 1.0, "sites": 3, "dropouts": 2, "colluders": 1},
+        ),
+        (
+            events.DistributedGaussian,
+            {"noise_multiplier": 1.0, "sites": 3, "dropouts": 0, "colluders": 1, "grid_sd": 1e3},
         ),
         (OnStratum, {"stratum": "", "event": Gaussian(1.0)}),
         (OnStratum, {"stratum": "a", "event": OnStratum("b", Gaussian(1.0))}),

@@ -57,7 +57,7 @@ def margins(scale: float) -> Target:
         given = (grids, [duration], coded, present)
 
         def once() -> float:
-            counts = counting.release_margins(*given, measurement, noise)
+            counts = counting.release_margins(*given, len(given[-1]), measurement, noise)
             events = [level[-1] for level in counts.times[0].events]
             return float(counts.cells[0][-1] + sum(events))
 

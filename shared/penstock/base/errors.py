@@ -8,7 +8,8 @@
     │   ├── InvalidEvent                       an event that must not be accounted (NaN, zero, ...)
     │   ├── BudgetExceeded                     more ε than is left
     │   ├── Hopeless                           an answer that would be noise, whatever the rows
-    │   └── ClaimBroken                        an attack shows more ε than is claimed
+    │   ├── ClaimBroken                        an attack shows more ε than is claimed
+    │   └── MaskingRefused                     a step that could unmask more than a sum
     ├── Refused                       exit 4   a site's public refusal of a study; has a code
     ├── SignatureError                exit 5
     ├── UploadRejected                exit 6   what a site sent is not what was asked for
@@ -18,6 +19,7 @@
     │   └── LedgerUnwritable                   a full disk, a read-only file
     ├── GateUnavailable               exit 8   nobody answers on the socket
     ├── CoordinatorError              exit 9
+    │   └── SumSpoiled                         a sum of many sites that cannot be had any more
     ├── JobFailed                     exit 10
     │   └── Unfinished                         the time to wait was over first
     ├── Unreachable                   exit 11  no Penstock coordinator answers at an address
@@ -163,6 +165,12 @@ class ClaimBroken(PrivacyError):
     code = "claim-broken"
 
 
+class MaskingRefused(PrivacyError):
+    """What a gate does not say in a sum of many sites: it could unmask more than the sum."""
+
+    code = "masking-refused"
+
+
 class Refused(PenstockError):
     """A site's refusal for a public reason (study, schema, public n, ledger, policy).
 
@@ -232,6 +240,12 @@ class CoordinatorError(PenstockError):
 
     code = "coordinator"
     exit_code = 9
+
+
+class SumSpoiled(CoordinatorError):
+    """A sum of many sites that cannot be had: too few take part, or what they sent does not fit."""
+
+    code = "sum-spoiled"
 
 
 class JobFailed(PenstockError):

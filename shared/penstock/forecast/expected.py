@@ -43,7 +43,7 @@ from penstock.mechanisms.parts import Progress
 from penstock.mechanisms.protocol import AnyMechanism, Bools, Plan
 from penstock.mechanisms.registry import MECHANISMS, Registry
 from penstock.mechanisms.released import Kind
-from penstock.privacy.noise.sources import NoiseSource, SeededNoise, child
+from penstock.privacy.noise.sources import NoiseSource, SeededNoise
 from penstock.questions.effects import Effect
 from penstock.questions.estimands import Estimand
 from penstock.questions.estimation import estimate
@@ -357,7 +357,7 @@ def _expect(
     noise = SeededNoise(_SEED)
     seen: list[dict[str, _Seen]] = []
     for _ in range(runs):
-        seen.append(made.run(child(noise)))
+        seen.append(made.run(noise.child()))
         done()
     names = [e.name for e in study.estimands]
     # Nobody draws the rows of an answer.

@@ -38,6 +38,7 @@ from penstock.schema import Coded, Schema
 
 if TYPE_CHECKING:
     from penstock.privacy.events import Event
+    from penstock.privacy.measurements import WholeSum
     from penstock.privacy.noise.sources import NoiseSource
     from penstock.schema.encoding import Encoding
 
@@ -103,6 +104,17 @@ class Plan(Protocol):
 
     @property
     def epsilon(self) -> float: ...
+
+
+@runtime_checkable
+class SummedPlan(Plan, Protocol):
+    """A plan that asks rows for sums of whole numbers, and for nothing else."""
+
+    @property
+    def measurements(self) -> tuple[WholeSum, ...]: ...
+
+    def with_noise(self, factor: float) -> SummedPlan:
+        """The same with so many times the noise."""
 
 
 S = TypeVar("S", bound=Settings)

@@ -16,7 +16,7 @@ FixedSizeGaussian    ... on a sample of fixed size                 sd / L2 *diam
 Laplace              Laplace noise                                 (scale / L1 sensitivity)
 NoisyDescent         last iterate of noisy gradient descent        sd / gradient's sensitivity
 ShuffledGaussian     rows with Gaussian noise in random order      sd / L2 *diameter* of a row
-DistributedGaussian  a sum to which several sites add noise        sd of all / L2 sensitivity
+DistributedGaussian  a sum on a grid, noise of several sites    sd of all / L2 sensitivity
 Pure, Approximate    anything with a proven ε, or (ε, δ)           --
 OnStratum            an event on one declared stratum alone        --
 Unbounded            no guarantee                                  --
@@ -312,17 +312,33 @@ class ShuffledGaussian(_Event):
         return self.count * self.delta
 
 
+FINE = 1024.0
+"""How fine a grid is to which several sites add noise: so many widths make one site's sd."""
+
+
 @dataclass(frozen=True, slots=True)
 class DistributedGaussian(_Event):
-    r"""``count`` sums over several sites, of which only the noisy total is seen.
+    r"""``count`` sums over several sites on one grid, of which only the noisy total is seen.
 
-    With S sites enrolled, at most t dropped out and at most c colluding, each site adds noise of
-    σ/√(S-t-c), so that what is not known to the colluders is at least σ in total: Rényi divergence
-    α/(2σ²) as in :class:`Gaussian`. :func:`alone` gives what holds if all others collude.
+    With S sites enrolled, at most t dropped out and at most c colluding, each site adds discrete
+    Gaussian noise of σ/√(S-t-c), so that what is not known to the colluders is at least σ in total:
+    Rényi divergence α/(2σ²) as in :class:`DiscreteGaussian`. A sum of h discrete Gaussians is not
+    quite one. Of two, of sds a and b, the mass at k is ρ_σ(k), σ² = a² + b², times the sum of
+    ρ_τ(x - kτ²/b²) over all whole x, τ = ab/σ, which differs between any k by a factor within
+    e^{±7 exp(-2π²τ²)} for τ ≥ 1 (Poisson summation). Adding them up one by one τ² is at least half
+    of one site's variance s², so that all chances of a number lie within e^{±7 h exp(-π²s²)} of
+    those of one discrete Gaussian (compare Kairouz, Liu & Steinke 2021, arXiv 2102.06387, Thm 1 and
+    Cor. 12). From s = 1024 on that is exp(-10⁷): far less than accountants round up by.
+
+    :func:`alone` gives what holds if all others collude.
 
     Args:
         noise_multiplier: σ, the sd of S-t-c sites' noise together over the L2 sensitivity.
-        sites, dropouts, colluders: S, t ≥ 0, c ≥ 1 with S - t - c ≥ 1.
+        sites, dropouts, colluders: S, t ≥ 0, c ≥ 0 with S - t - c ≥ 1; with c = 0 it holds against
+            who sees the sum alone, and against no site.
+        grid_sd: s, the smallest sd of one site's noise over the grid's width, of all coordinates:
+            at least 1024.
+        size: how many numbers one release has.
     """
 
     kind: ClassVar[str] = "distributed-gaussian"
@@ -333,17 +349,27 @@ class DistributedGaussian(_Event):
     count: int = 1
     label: str = ""
     sensitivity: float = 1.0
+    grid_sd: float = FINE
+    size: int = 1
 
     def __post_init__(self) -> None:
         _check_noise(self)
         whole("sites", self.sites)
-        whole("colluders", self.colluders)
-        if self.dropouts != 0 or isinstance(self.dropouts, bool):
-            whole("drop-outs", self.dropouts)
+        for name, value in (("drop-outs", self.dropouts), ("colluders", self.colluders)):
+            if value != 0 or isinstance(value, bool):
+                whole(name, value)
+        positive("grid_sd", self.grid_sd)
+        whole("size", self.size)
         if not self.honest >= 1:
             raise InvalidEvent(
                 "no site is left that adds noise",
                 value=f"{self.sites} sites, {self.dropouts} drop-outs, {self.colluders} colluders",
+            )
+        if self.grid_sd < FINE:
+            raise InvalidEvent(
+                "the grid of a distributed sum is too coarse",
+                value=self.grid_sd,
+                bound=f"at least {FINE:g} widths to one site's sd",
             )
 
     @property
@@ -492,10 +518,12 @@ def is_unbounded(event: Event) -> bool:
     return isinstance(event.event if isinstance(event, OnStratum) else event, Unbounded)
 
 
-def alone(event: DistributedGaussian) -> Gaussian:
-    """What a site's own noise gives if all other sites collude: σ/√(S-t-c)."""
+def alone(event: DistributedGaussian) -> DiscreteGaussian:
+    """What holds of a distributed sum if all other sites collude: one site's own noise."""
     own = event.noise_multiplier / math.sqrt(event.honest)
-    return Gaussian(own, event.count, event.label, event.sensitivity)
+    return DiscreteGaussian(
+        own, event.count, event.label, event.sensitivity, event.grid_sd, event.size
+    )
 
 
 def injections(events: Iterable[Event]) -> tuple[Gaussian, ...]:

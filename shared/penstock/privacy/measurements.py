@@ -30,10 +30,10 @@ computes the contributions, and the measurement adds the noise. The session sees
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -49,11 +49,19 @@ from penstock.privacy.events import (
     NoisyDescent,
     PoissonGaussian,
 )
-from penstock.privacy.noise.discrete import add_discrete_gaussian, exact_positive, grid_sd
+from penstock.privacy.noise.discrete import (
+    add_discrete_gaussian,
+    exact_positive,
+    from_grid,
+    grid_exponent,
+    grid_sd,
+    to_grid,
+)
 from penstock.privacy.noise.sources import NoiseSource, add_gaussian
 from penstock.privacy.numbers import positive, whole
 
 Array = NDArray[np.float64]
+Whole = NDArray[np.int64] | NDArray[np.object_]
 State = TypeVar("State")
 
 _ROUNDING = Fraction(1, 10**9)
@@ -99,6 +107,27 @@ class LastIterate:
 
     contraction: float
     steps: int
+
+
+@dataclass(frozen=True, slots=True)
+class Addend:
+    """Numbers that one site adds to a sum of many, on a grid, without their noise.
+
+    Args:
+        whole: multiples of the grid's width; variance: that the sum's noise is to have, in squares
+            of that width.
+    """
+
+    whole: Sequence[int]
+    variance: Fraction
+
+
+@runtime_checkable
+class Exchange(NoiseSource, Protocol):
+    """A source of noise by which a sum is one of many sites: each adds noise of its own."""
+
+    def exchange(self, asked: WholeSum, addends: Sequence[Addend], /) -> Sequence[Sequence[int]]:
+        """The noisy sums of all sites' addends, on the same grids."""
 
 
 Credit = PoissonSample | FixedSample | LastIterate
@@ -236,25 +265,57 @@ class WholeSum:
 
         Args:
             total: whole numbers, of any size, in units; (…, q, q) if symmetric.
+            noise: or the :class:`Exchange` by which it is a sum of many sites.
 
         Raises:
             InvalidEvent: numbers that are not whole, or more of them than are charged for.
         """
         given = np.asarray(total)
+        parts = self._part(given)
+        self._check_size(sum(part.size for part, _ in parts))
+        if isinstance(noise, Exchange):
+            return self._join(given.shape, self._exchange(parts, noise))
+        noisy = [add_discrete_gaussian(p, v, noise, unit=self.unit) for p, v in parts]
+        return self._join(given.shape, noisy)
+
+    def with_noise(self, factor: float) -> WholeSum:
+        """The same with so many times the noise."""
+        return replace(self, noise_multiplier=self.noise_multiplier * factor)
+
+    def _part(self, total: Whole) -> list[tuple[Whole, Fraction]]:
+        """The numbers that say all, by the variance of their noise."""
         if not self.symmetric:
-            self._check_size(given.size)
-            return add_discrete_gaussian(given, self.variance, noise, unit=self.unit)
-        size = given.shape[-1]
+            return [(total, self.variance)]
+        size = total.shape[-1]
         place, (i, j) = np.arange(size), np.triu_indices(size, 1)
-        diagonal, upper = given[..., place, place], given[..., i, j]
-        self._check_size(diagonal.size + upper.size)
-        noisy = np.zeros(given.shape)
-        noisy[..., place, place] = add_discrete_gaussian(
-            diagonal, self.variance, noise, unit=self.unit
-        )
-        noisy[..., i, j] = add_discrete_gaussian(upper, self.variance / 2, noise, unit=self.unit)
-        noisy[..., j, i] = noisy[..., i, j]
-        return noisy
+        return [
+            (total[..., place, place], self.variance),
+            (total[..., i, j], self.variance / 2),
+        ]
+
+    def _join(self, shape: tuple[int, ...], parts: Sequence[Array]) -> Array:
+        """Inverse of :meth:`_part`."""
+        if not self.symmetric:
+            return parts[0]
+        size = shape[-1]
+        place, (i, j) = np.arange(size), np.triu_indices(size, 1)
+        whole = np.zeros(shape)
+        whole[..., place, place] = parts[0]
+        whole[..., i, j] = whole[..., j, i] = parts[1]
+        return whole
+
+    def _exchange(self, parts: Sequence[tuple[Whole, Fraction]], noise: Exchange) -> list[Array]:
+        """The noisy sums of all sites."""
+        grids = [grid_exponent(variance, self.unit) for _, variance in parts]
+        asked = [
+            Addend(to_grid(part, grid, self.unit), variance / Fraction(4) ** grid)
+            for (part, variance), grid in zip(parts, grids, strict=True)
+        ]
+        given = noise.exchange(self, asked)
+        return [
+            from_grid(sums, grid, part.shape)
+            for sums, grid, (part, _) in zip(given, grids, parts, strict=True)
+        ]
 
     def _check_size(self, found: int) -> None:
         if not found * self.parts <= self.size:

@@ -91,6 +91,15 @@ class ScoringPlan:
         """What the run is charged as."""
         return charge(self.measurements)
 
+    def with_noise(self, factor: float) -> ScoringPlan:
+        """The same with so many times the noise."""
+        return replace(
+            self,
+            sums=None if self.sums is None else self.sums.with_noise(factor),
+            tallies=tuple(each.with_noise(factor) for each in self.tallies),
+            scale=self.scale * factor,
+        )
+
     def rounds_of(self, outcome: Drawn) -> tuple[WholeSum, ...]:
         """Those that an outcome has a release of."""
         return () if self.sums is None else self.sums.rounds_of(outcome)

@@ -33,7 +33,7 @@ from penstock.mechanisms.scoring.ways import make_tally
 from penstock.mechanisms.structured.matching import Inquiry, ask_outcome
 from penstock.mechanisms.structured.outcomes.protocol import OutcomeModel
 from penstock.mechanisms.structured.run import Model, fit, make_persons
-from penstock.privacy.measurements import WholeSum
+from penstock.privacy.measurements import Exchange, WholeSum
 from penstock.privacy.noise.sources import NoiseSource
 from penstock.questions.grammar import read_where
 from penstock.questions.terms import find_subgroup
@@ -75,7 +75,9 @@ def run(
     Raises:
         InvalidInput: shapes that are not the plan's.
     """
-    shape = (plan.persons, plan.rows, encoding.d)
+    # Of many sites' frame each has its part.
+    own = min(len(rows), plan.persons) if isinstance(noise, Exchange) else plan.persons
+    shape = (own, plan.rows, encoding.d)
     if rows.shape != shape or present.shape != shape[:2]:
         problem = Problem(
             "rows", "not of the plan's shape", value=str(rows.shape), bound=str(shape)

@@ -104,13 +104,14 @@ def release_margins(
     durations: Sequence[Column],
     coded: Coded,
     present: Bools,
+    most: int,
     measurement: WholeSum,
     noise: NoiseSource,
 ) -> Counts:
     """The counts, with noise.
 
     Args:
-        coded: columns of length n·k; present: the same.
+        coded: columns of length n·k; present: the same; most: rows that there may be, publicly.
         measurement: of :func:`measure_margins`.
     """
     histograms = count_margins(grids, durations, coded, present)
@@ -121,7 +122,7 @@ def release_margins(
     return Counts(
         cells=parts[: len(grids)],
         times=[TimeCounts.of(parts[at : at + levels]) for at in starts],
-        rows=estimate_rows(float(total[0]), parts, sd, len(present)),
+        rows=estimate_rows(float(total[0]), parts, sd, most),
         sd=sd,
     )
 

@@ -121,6 +121,15 @@ class StructuredPlan:
         """What the run is charged as."""
         return charge(self.measurements)
 
+    def with_noise(self, factor: float) -> StructuredPlan:
+        """The same with so many times the noise."""
+        return replace(
+            self,
+            margins=self.margins.with_noise(factor),
+            moments=self.moments.with_noise(factor),
+            rounds=tuple(each.with_noise(factor) for each in self.rounds),
+        )
+
 
 def plan(
     mechanism: Structured,

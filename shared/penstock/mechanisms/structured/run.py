@@ -64,7 +64,8 @@ from penstock.mechanisms.structured.plan import (
 )
 from penstock.mechanisms.structured.planting import Planting, make_planting
 from penstock.mechanisms.structured.regressors import Design, make_design
-from penstock.privacy.noise.sources import NoiseSource, child, make_twins, permutation
+from penstock.privacy.measurements import Exchange
+from penstock.privacy.noise.sources import NoiseSource, make_twins, permutation
 from penstock.schema import Coded, Column, Schema
 from penstock.schema.encoding import Encoding
 
@@ -220,7 +221,7 @@ def draw(
     Raises:
         InvalidInput: shapes that are not the plan's.
     """
-    _check_shapes(plan, encoding, rows, present)
+    _check_shapes(plan, encoding, rows, present, noise)
     schema = encoding.schema
     coded = encoding.decode(rows.reshape(-1, encoding.d))
     model = fit(plan, schema, coded, present.ravel(), noise)
@@ -234,7 +235,7 @@ def draw(
         # A thread of its own has its own arena of memory, so that one alone is not worth it.
         carry_out = map if min(threads, plan.refits) == 1 else pool.map
         for numbers in _in_turn(plan.refits, threads):
-            sources = [child(noise) for _ in numbers]
+            sources = [noise.child() for _ in numbers]
             of = [kept[refit_copy(number, plan.copies) - 1] for number in numbers]
             tables = list(carry_out(partial(_refit, plan, schema), of, sources))
             for number, table in zip(numbers, tables, strict=True):
@@ -275,7 +276,9 @@ def fit(
     """
     grids = make_grids(schema, plan.outcomes)
     counted, durations = list_counted(schema, plan.outcomes), list_durations(schema)
-    counts = release_margins(counted, durations, coded, present, plan.margins, noise)
+    counts = release_margins(
+        counted, durations, coded, present, plan.persons * plan.rows, plan.margins, noise
+    )
     population = fit_population(
         grids,
         counts.cells[: len(grids)],
@@ -420,8 +423,12 @@ def _tell(progress: Progress | None, plan: StructuredPlan, fits: int) -> None:
         progress(1 + fits, 1 + plan.refits + plan.planted)
 
 
-def _check_shapes(plan: StructuredPlan, encoding: Encoding, rows: Array, present: Bools) -> None:
-    shape = (plan.persons, plan.rows, encoding.d)
+def _check_shapes(
+    plan: StructuredPlan, encoding: Encoding, rows: Array, present: Bools, noise: NoiseSource
+) -> None:
+    # Of many sites' frame each has its part.
+    persons = min(len(rows), plan.persons) if isinstance(noise, Exchange) else plan.persons
+    shape = (persons, plan.rows, encoding.d)
     problems = []
     # Shapes are public: n is the frame's, k and d the schema's.
     if rows.shape != shape or present.shape != shape[:2]:

@@ -41,7 +41,7 @@ from penstock.mechanisms.released import name_copy, name_refit, refit_copy
 from penstock.mechanisms.tables.fitting import Encoding, Model, fit, fit_many
 from penstock.mechanisms.tables.latent_noise import inject, likely_present, thinned
 from penstock.mechanisms.tables.plan import Plan
-from penstock.privacy.noise.sources import NoiseSource, child, permutation
+from penstock.privacy.noise.sources import NoiseSource, permutation
 
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -198,7 +198,7 @@ def _refits(
     # A GPU computes many fits as one; on a CPU each thread has one, and memory holds no more.
     at_once = threads if device == "cpu" else max(1, _HELD // (plan.persons * plan.rows))
     while made < plan.refits:
-        sources = [child(noise) for _ in range(min(at_once, plan.refits - made))]
+        sources = [noise.child() for _ in range(min(at_once, plan.refits - made))]
         of = [copies[refit_copy(made + i + 1, plan.copies) - 1] for i in range(len(sources))]
         drawn = [_rows_of(plan, encoding, *one) for one in zip(of, sources, strict=True)]
         models = [model] * len(drawn)

@@ -32,7 +32,7 @@ from penstock.mechanisms.trajectory.followed import Followed, follow
 from penstock.mechanisms.trajectory.histories import order_persons
 from penstock.mechanisms.trajectory.least_motion import walk_between
 from penstock.mechanisms.trajectory.repeats import RepeatsPlan
-from penstock.privacy.noise.sources import NoiseSource, child, permutation
+from penstock.privacy.noise.sources import NoiseSource, permutation
 from penstock.schema import NUMBER_KINDS, Coded, Schema
 from penstock.schema.encoding import Encoding
 
@@ -87,7 +87,7 @@ def draw(
     else:
         yield from walk_between(plan, encoding, particles.columns, noise.generator())
     for refit in range(1, plan.refits + 1):
-        source = child(noise)
+        source = noise.child()
         of = kept[refit_copy(refit, plan.copies) - 1]
         again = fit(plan, places, _place(plan, model, of, source), source)
         persons = _draw_persons(plan, again, source.generator())

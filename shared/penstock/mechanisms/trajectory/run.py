@@ -37,7 +37,7 @@ from penstock.mechanisms.trajectory.paths import couple
 from penstock.mechanisms.trajectory.plan import Plan
 from penstock.mechanisms.trajectory.start import Marginals, released
 from penstock.mechanisms.trajectory.unit_space import from_unit, hold_constants, to_unit
-from penstock.privacy.noise.sources import NoiseSource, child
+from penstock.privacy.noise.sources import NoiseSource
 from penstock.schema.encoding import Encoding
 
 Array = NDArray[np.float64]
@@ -94,7 +94,7 @@ def run(
     yield _particles(plan, encoding, model)
     yield from _paths(plan, encoding, model, noise)
     for refit in range(1, plan.refits + 1):
-        source = child(noise)
+        source = noise.child()
         made_of = kept[refit_copy(refit, plan.copies) - 1]
         pseudo, there = _rows_of(plan, encoding, model, made_of, source)
         again = fit(plan, encoding, pseudo, there, source, tick, *where)

@@ -38,7 +38,7 @@ _ROUNDING = 1e-11
 def mu_squared(event: Release) -> float | None:
     """μ² of one event, with its count, rounded up; None if it is not exactly Gaussian-DP."""
     match event:
-        case Gaussian() | DistributedGaussian():
+        case Gaussian():
             return event.count * gaussian_squared(event.noise_multiplier)
         case NoisyDescent():
             once = descent_squared(event.noise_multiplier, event.contraction, event.steps)
@@ -118,7 +118,7 @@ def epsilon(mu: float, delta_: float) -> float:
     return high
 
 
-def indistinct(event: DiscreteGaussian) -> tuple[float, float]:
+def indistinct(event: DiscreteGaussian | DistributedGaussian) -> tuple[float, float]:
     r"""η₁, η₂: how little exact discrete noise differs from rounded continuous noise.
 
     Let s be the sd over the grid's width, p the discrete Gaussian's mass at a whole number k, and
@@ -148,14 +148,20 @@ def indistinct(event: DiscreteGaussian) -> tuple[float, float]:
 
     So δ_W(ε + Ση₁ + Ση₂) ≤ e^{Ση₁}(δ_V(ε) + e^ε Στ). Whole-valued queries only move both laws, and
     the event's σ is the same for both.
+
+    A distributed sum has chances within e^{±κ} of one discrete Gaussian's, κ as
+    :class:`~penstock.privacy.events.DistributedGaussian` says: both η are larger by κ.
     """
-    s, size = event.grid_sd, event.size
+    s, size, apart = event.grid_sd, event.size, 0.0
+    if isinstance(event, DistributedGaussian):
+        apart = 7 * event.honest * size * math.exp(-((math.pi * s) ** 2))
+        s *= math.sqrt(event.honest)
     if not s >= 1:
         return math.inf, math.inf
     norm = math.sqrt(size) * (1 + 1 / (2 * s)) + math.sqrt(2 * TAIL)
     below = size / (24 * s * s)
     above = norm * norm / (24 * s * s) + 3 * size * math.exp(-2 * math.pi**2 * s * s)
-    return below * (1 + 1e-12), above * (1 + 1e-12)
+    return (below + apart) * (1 + 1e-12), (above + apart) * (1 + 1e-12)
 
 
 def _mills(x: float) -> float:

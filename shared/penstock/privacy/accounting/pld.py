@@ -12,8 +12,8 @@ distribution is needed (:mod:`penstock.privacy.accounting.gaussian`). Relations:
 
 ==================== ======================================================================
 Gaussian-DP events   one Gaussian of μ = √Σμ²
-DiscreteGaussian     on a fine grid the same with a small, proven correction
-                     (:func:`~penstock.privacy.accounting.gaussian.indistinct`); on a coarse one
+DiscreteGaussian,    on a fine grid the same with a small, proven correction
+DistributedGaussian  (:func:`~penstock.privacy.accounting.gaussian.indistinct`); on a coarse one
                      its Rényi curve, turned into a profile
 PoissonGaussian      dp-accounting's own
 FixedSizeGaussian    its privacy profile (:mod:`~penstock.privacy.accounting.sampling`), both ways
@@ -57,6 +57,7 @@ from penstock.privacy.accounting.renyi import (
 from penstock.privacy.events import (
     Approximate,
     DiscreteGaussian,
+    DistributedGaussian,
     Event,
     FixedSizeGaussian,
     Gaussian,
@@ -234,7 +235,7 @@ def compose(events: Sequence[Release], delta: float, replaced: bool) -> Whole | 
     others: dict[Release, int] = {}
     for event, count in times.items():
         square = gaussian.mu_squared(event)
-        if square is None and isinstance(event, DiscreteGaussian):
+        if square is None and isinstance(event, DiscreteGaussian | DistributedGaussian):
             once = gaussian.indistinct(event)
             if count * sum(once) <= _MOST_SHIFT:
                 square = gaussian_squared(event.noise_multiplier)
@@ -268,7 +269,7 @@ def compose(events: Sequence[Release], delta: float, replaced: bool) -> Whole | 
 
 
 def _only_by_renyi(events: Iterable[Release]) -> bool:
-    return all(isinstance(event, DiscreteGaussian) for event in events)
+    return all(isinstance(event, DiscreteGaussian | DistributedGaussian) for event in events)
 
 
 def _interval(rough: float, squared: float, others: Mapping[Release, int]) -> float:
@@ -321,7 +322,7 @@ def _distributions(
                     profile_fixed_size, event.batch, event.population, event.noise_multiplier
                 )
                 once = _of_profile(profile, interval)
-            case DiscreteGaussian():
+            case DiscreteGaussian() | DistributedGaussian():
                 more = count * closed_form(event)
                 curve = more if curve is None else curve + more
                 continue

@@ -20,6 +20,7 @@ in 6 ms and 0.6 s.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from fractions import Fraction
 
 import numpy as np
@@ -105,12 +106,26 @@ def add_discrete_gaussian(
     exact = exact_positive("variance", variance)
     exponent = grid_exponent(exact, unit)
     array = np.asarray(value)
-    whole = _on_grid(array, exponent) if unit is None else _multiples(array, unit, exponent)
+    whole = to_grid(array, exponent, unit)
     draws = discrete_gaussian(exact / Fraction(2) ** (2 * exponent), array.size, noise)
+    return from_grid([v + z for v, z in zip(whole, draws, strict=True)], exponent, array.shape)
+
+
+def to_grid(value: ArrayLike, exponent: int, unit: float | None = None) -> list[int]:
+    """Values as whole multiples of 2^exponent, in one row: the nearest of floats, and exactly of
+    whole numbers of a ``unit`` of which 2^exponent is a part.
+
+    Raises:
+        InvalidEvent: a value is not finite (not whole, with a unit).
+    """
+    array = np.asarray(value)
+    return _on_grid(array, exponent) if unit is None else _multiples(array, unit, exponent)
+
+
+def from_grid(whole: Sequence[int], exponent: int, shape: tuple[int, ...]) -> Array:
+    """Multiples of 2^exponent as float64 of this shape, each rounded once, to the nearest."""
     over, under = (Fraction(2) ** exponent).as_integer_ratio()
-    # Of whole numbers the quotient is rounded once, to the nearest float64.
-    noisy = [(v + z) * over / under for v, z in zip(whole, draws, strict=True)]
-    return np.array(noisy, dtype=np.float64).reshape(array.shape)
+    return np.array([v * over / under for v in whole], dtype=np.float64).reshape(shape)
 
 
 def grid_exponent(variance: Rational, unit: float | None = None) -> int:

@@ -56,6 +56,9 @@ class NoiseSource(Protocol):
     def generator(self) -> np.random.Generator:
         """A numpy generator, freshly keyed, for randomness that no guarantee rests on."""
 
+    def child(self) -> NoiseSource:
+        """A source beside this one, for work that goes on at the same time; independent of it."""
+
 
 class SecureNoise:
     """ChaCha20 keyed by the operating system, afresh for every draw.
@@ -88,6 +91,9 @@ class SecureNoise:
     def generator(self) -> np.random.Generator:
         return np.random.default_rng(int.from_bytes(os.urandom(16), "big"))
 
+    def child(self) -> SecureNoise:
+        return self  # it keeps nothing between draws
+
     def _words(self, count: int) -> NDArray[np.uint64]:
         return np.frombuffer(self.random_bytes(8 * count), dtype=np.uint64)
 
@@ -114,12 +120,8 @@ class SeededNoise:
     def generator(self) -> np.random.Generator:
         return np.random.default_rng(self._rng.integers(0, 2**63))
 
-
-def child(noise: NoiseSource) -> NoiseSource:
-    """A source beside this one, for work that goes on at the same time; independent of it."""
-    if isinstance(noise, SeededNoise):
-        return SeededNoise(int(noise.generator().integers(2**63)))
-    return noise  # SecureNoise keeps nothing between draws.
+    def child(self) -> SeededNoise:
+        return SeededNoise(int(self.generator().integers(2**63)))
 
 
 def make_twins(noise: NoiseSource) -> tuple[NoiseSource, NoiseSource]:

@@ -1,0 +1,1 @@
+"""Sums of many sites, collected: the coordinator's part."""

@@ -1,0 +1,138 @@
+r"""Who takes part in one release of many sites, and whose noise counts.
+
+Of S sites at most t may drop out and at most c may collude with whoever sees the sums. Each adds
+noise of variance σ²Δ²/(S - t - c), so that at least σ²Δ² of a sum's noise is unknown to them. With
+all sites there the sum has S/(S - t - c) times as much: its sd is √(S/(S - t - c)) times that which
+ε asks for, the price of not having to trust t + c of the others.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from penstock.base.checks import Checks
+from penstock.base.errors import InvalidInput
+from penstock.mechanisms.protocol import Asked, S
+from penstock.privacy.events import DiscreteGaussian, DistributedGaussian, Event
+from penstock.privacy.thresholds import count_sites
+from penstock.questions.estimands import Estimand
+from penstock.schema import Column
+
+SITE = "site"
+"""The column that says of which site a row is: each regression has strata of it."""
+
+_ROUNDED_UP = 1 + 1e-12
+
+
+@dataclass(frozen=True, slots=True)
+class Consortium:
+    """The sites of one release, all of them public facts of a signed study.
+
+    Args:
+        sites: names, in order; persons: of each, the frame that it declared.
+        dropouts: t; colluders: c.
+
+    Raises:
+        InvalidInput: with every problem.
+
+    Example:
+        >>> four = Consortium(("a", "b", "c", "d"), (500, 800, 400, 900), dropouts=1, colluders=1)
+        >>> four.honest, round(four.swell, 2)
+        (2, 1.41)
+    """
+
+    sites: tuple[str, ...]
+    persons: tuple[int, ...]
+    dropouts: int = 0
+    colluders: int = 0
+
+    def __post_init__(self) -> None:
+        check = Checks("consortium")
+        count = len(self.sites)
+        check.distinct("sites", self.sites)
+        check.whole("sites", count, 2, 1000)
+        if len(self.persons) != count:
+            check.add(
+                "persons", "is not of every site", value=str(len(self.persons)), bound=str(count)
+            )
+        for persons in self.persons:
+            check.whole("persons", persons, 1, 10**9)
+        check.whole("dropouts", self.dropouts, 0, count)
+        check.whole("colluders", self.colluders, 0, count)
+        least = count_sites(self.dropouts, self.colluders) if not check.problems else 0
+        if count < least:
+            check.add(
+                "sites",
+                f"too few for {self.dropouts} that drop out and {self.colluders} that collude",
+                value=str(count),
+                bound=f"at least {least}",
+                remedy="Allow for fewer drop-outs or colluders, or ask more sites",
+            )
+        check.done()
+
+    @property
+    def total(self) -> int:
+        """Persons in all frames together: public n."""
+        return sum(self.persons)
+
+    @property
+    def honest(self) -> int:
+        """S - t - c: how many sites' noise counts."""
+        return len(self.sites) - self.dropouts - self.colluders
+
+    @property
+    def swell(self) -> float:
+        """√(S/(S - t - c)), rounded up: the sd of a sum's noise over that which is charged."""
+        return math.sqrt(len(self.sites) / self.honest) * _ROUNDED_UP
+
+    def charge(self, asked: Sequence[Event], carried: Sequence[Event]) -> tuple[Event, ...]:
+        """What each site is charged for its part in sums.
+
+        Args:
+            asked: events of one place that has all rows, with noise as ε asks for it.
+            carried: the same with the noise of all sites.
+
+        Raises:
+            InvalidInput: a release that is no sum of whole numbers.
+        """
+        return tuple(self._share(*pair) for pair in zip(asked, carried, strict=True))
+
+    def _share(self, asked: Event, carried: Event) -> DistributedGaussian:
+        if not (isinstance(asked, DiscreteGaussian) and isinstance(carried, DiscreteGaussian)):
+            check = Checks("mechanism")
+            check.add("name", "asks for more than sums of whole numbers", value=asked.kind)
+            raise InvalidInput("mechanism", check.problems)
+        return DistributedGaussian(
+            asked.noise_multiplier,
+            len(self.sites),
+            self.dropouts,
+            self.colluders,
+            asked.count,
+            asked.label,
+            asked.sensitivity,
+            carried.grid_sd / math.sqrt(len(self.sites)),
+            asked.size,
+        )
+
+    def join(self, asked: Asked[S]) -> Asked[S]:
+        """The same questions of the rows of all sites, each within strata of sites.
+
+        Raises:
+            InvalidInput: a column has the name that says of which site a row is.
+        """
+        if SITE in asked.schema.names:
+            check = Checks("schema")
+            check.add(SITE, "is what says of which site a row is", remedy="Give it another name")
+            raise InvalidInput("schema", check.problems)
+        column = Column(SITE, "categorical", levels=self.sites, label="Site")
+        schema = replace(asked.schema, columns=(*asked.schema.columns, column))
+        return replace(asked, schema=schema, estimands=tuple(map(_stratify, asked.estimands)))
+
+
+def _stratify(estimand: Estimand) -> Estimand:
+    """A regression within sites; what has no regression is of all rows."""
+    if not estimand.regression.compares:
+        return estimand
+    return replace(estimand, strata=(*estimand.strata, SITE))
