@@ -15,6 +15,7 @@ STUDIES = {
     "forecast": "tests.studies.forecasts",
     "foreign": "tests.studies.foreign",
     "frame": "tests.studies.frame",
+    "global": "tests.studies.joint_sites",
     "half-circles": "tests.studies.half_circles",
     "hazard-ratio": "tests.studies.hazard_ratio",
     "landmarks": "tests.studies.landmarks",
