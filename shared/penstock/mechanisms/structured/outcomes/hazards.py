@@ -44,7 +44,10 @@ from penstock.schema import Coded, Column
 Array = NDArray[np.float64]
 
 INTERVALS, BLOCKS = 16, 4
-"""Intervals of the baseline, with about as many events each; blocks of them that scores correct."""
+"""Intervals of the baseline; blocks of them that scores correct."""
+
+_LOSSES = 0.3
+"""What share of the intervals is where rows are lost, and not where events are."""
 
 _MOST_HAZARD, _UNBOUNDED = 4.0, 1e3
 """L, and none."""
@@ -107,6 +110,16 @@ def _read_times(levels: Sequence[Array], sd: float) -> Array:
     return np.asarray(estimate_density(counts, sd, rows, known) * rows)
 
 
+def _part_evenly(events: Array, censored: Array) -> Array:
+    """(c + 1,) rising from 0 to 1: by how many events there are until each edge, and how many
+    losses: where persons go on to be lost after the last events, hazards of that are no constant.
+    """
+    parts = [counts / max(float(counts.sum()), 1e-12) for counts in (events, censored)]
+    even = np.full(len(events), 1e-6)
+    risen = np.cumsum((1 - _LOSSES) * parts[0] + _LOSSES * parts[1] + even)
+    return np.append(0.0, risen / risen[-1])
+
+
 @dataclass(frozen=True, slots=True)
 class Reference:
     """b and censoring's γ (width,) with zeros for bends, hazards (k,), and means of those at risk,
@@ -158,7 +171,8 @@ class Survival(OutcomeModel[Reference, Courses | Divided]):
         cells = len(times.events)
         edges = np.linspace(0.0, 1.0, cells + 1)
         risen = np.append(0.0, np.cumsum(times.events)) + 1e-9 * np.arange(cells + 1)
-        cuts = np.interp(np.linspace(risen[0], risen[-1], INTERVALS + 1), risen, edges)
+        parted = _part_evenly(times.events, times.censored)
+        cuts = np.interp(np.linspace(0.0, 1.0, INTERVALS + 1), parted, edges)
         # From the start to the end, and each interval at least a sliver wide.
         cuts[0], cuts[-1] = 0.0, 1.0
         cuts = np.maximum.accumulate(cuts) + 1e-6 * np.arange(INTERVALS + 1)
