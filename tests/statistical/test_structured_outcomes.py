@@ -132,3 +132,31 @@ def test_with_noise_outcomes_have_the_cohorts_shapes_and_what_they_share() -> No
         # Nobody asked of it; it is held since one outcome is drawn given the other.
         both = [np.corrcoef(t["age"], t["sbp"])[0, 1] for t in (table, real)]
         assert abs(both[0] - both[1]) < 0.15
+
+
+def test_who_is_lost_after_the_last_events_is_lost_when_rows_are() -> None:
+    """Events end early, and one of two groups is lost evenly over the years after: in the tables,
+    too, and not all at once."""
+    schema = Schema(
+        (
+            Column("t", "duration", upper=10, decimals=2, event="d"),
+            Column("d", "event"),
+            Column("g", "binary"),
+        )
+    )
+    rng, count = np.random.default_rng(3), 4000
+    g = (rng.random(count) < 0.5).astype(float)
+    event = np.where(rng.random(count) < 0.14, rng.uniform(0, 2, count), np.inf)
+    lost = np.where((g > 0) | (rng.random(count) < 0.1), rng.uniform(2, 8, count), np.inf)
+    time = np.minimum(np.minimum(event, lost), 10).round(2)
+    rows = {"t": time, "d": (event <= lost).astype(float) * (event < 10), "g": g}
+    asked = (Estimand("hazard", "cox", "t", "g"),)
+    settings = Structured(copies=4, refits=0, planted=0)
+    made = plan(settings, schema, count, PrivacyRequest(20.0, 1e-5), asked)
+    encoding = Encoding(schema)
+    encoded, present = encoding.encode(rows, rng)
+    parts = release(settings, made, encoding, encoded[:, None], present[:, None], SeededNoise(4))
+    found = np.concatenate([np.asarray(part.columns["t"]) for part in parts])
+    assert found.mean() == pytest.approx(time.mean(), rel=0.03)
+    for at in (3.0, 4.0, 5.0, 6.0, 7.0):
+        assert np.mean(found > at) == pytest.approx(np.mean(time > at), abs=0.03)
