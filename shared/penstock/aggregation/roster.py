@@ -39,6 +39,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from penstock.base.checks import SITE, SITE_BOUND, Checks
+from penstock.mechanisms.joint.consortium import count_sites, find_threshold
 from penstock.wire.canonical import digest
 
 MAX_SITES = 500
@@ -137,14 +138,3 @@ class Roster:
     def sort(self, sites: set[str]) -> tuple[str, ...]:
         """Those of them that are in the roster, in its order."""
         return tuple(site for site in self.sites if site in sites)
-
-
-def find_threshold(sites: int, dropouts: int, colluders: int) -> int:
-    """T: the least whole number with (u + 1)·(T - c) > u·(S - c), u = max(t, 1)."""
-    lost = max(dropouts, 1)
-    return colluders + lost * (sites - colluders) // (lost + 1) + 1
-
-
-def count_sites(dropouts: int, colluders: int) -> int:
-    """The least S with T ≤ S - t: t·(t + 1) + c + 1."""
-    return dropouts * (dropouts + 1) + colluders + 1

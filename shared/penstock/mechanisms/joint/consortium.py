@@ -38,8 +38,8 @@ class Consortium:
 
     Example:
         >>> four = Consortium(("a", "b", "c", "d"), (500, 800, 400, 900), dropouts=1, colluders=1)
-        >>> four.honest, round(four.swell, 2), four.threshold
-        (2, 1.41, 3)
+        >>> four.honest, round(four.swell, 2)
+        (2, 1.41)
     """
 
     sites: tuple[str, ...]
@@ -60,7 +60,7 @@ class Consortium:
             check.whole("persons", persons, 1, 10**9)
         check.whole("dropouts", self.dropouts, 0, count)
         check.whole("colluders", self.colluders, 0, count)
-        if not check.problems and count < (least := 2 * self.dropouts + self.colluders + 1):
+        if not check.problems and count < (least := count_sites(self.dropouts, self.colluders)):
             check.add(
                 "sites",
                 f"too few for {self.dropouts} that drop out and {self.colluders} that collude",
@@ -79,12 +79,6 @@ class Consortium:
     def honest(self) -> int:
         """S - t - c: how many sites' noise counts."""
         return len(self.sites) - self.dropouts - self.colluders
-
-    @property
-    def threshold(self) -> int:
-        """How many sites must answer before a sum is seen: the least T with 2T > S + c, so that no
-        two sets of survivors can both be answered (:mod:`penstock.aggregation`)."""
-        return (len(self.sites) + self.colluders) // 2 + 1
 
     @property
     def swell(self) -> float:
@@ -133,6 +127,18 @@ class Consortium:
         column = Column(SITE, "categorical", levels=self.sites, label="Site")
         schema = replace(asked.schema, columns=(*asked.schema.columns, column))
         return replace(asked, schema=schema, estimands=tuple(map(_stratify, asked.estimands)))
+
+
+def find_threshold(sites: int, dropouts: int, colluders: int) -> int:
+    """T, how many sites must answer before a sum is seen: the least whole number with
+    (u + 1)·(T - c) > u·(S - c), u = max(t, 1) (proof: :mod:`penstock.aggregation.roster`)."""
+    lost = max(dropouts, 1)
+    return colluders + lost * (sites - colluders) // (lost + 1) + 1
+
+
+def count_sites(dropouts: int, colluders: int) -> int:
+    """The least S with T ≤ S - t: t·(t + 1) + c + 1."""
+    return dropouts * (dropouts + 1) + colluders + 1
 
 
 def _stratify(estimand: Estimand) -> Estimand:
