@@ -24,6 +24,7 @@ from penstock_client.gate.jobs import SILENT, Job
 from penstock_client.gate.outside import PublicJob
 from penstock_client.gate.recovery import STOPPED
 from penstock_client.gate.running import Runner
+from penstock_client.gate.steps import Steps
 from penstock_client.gate.stores import ROLLED_BACK, Stores
 from penstock_client.ledger.decisions import Who
 from penstock_client.site.signers import read_trust
@@ -41,6 +42,7 @@ class Gate:
     def __init__(self, stores: Stores, runner: Runner) -> None:
         self.stores = stores
         self.runner = runner
+        self.steps = Steps(stores, runner.settlement, runner.wake)
 
     # -- facts ---------------------------------------------------------------------------------
 
