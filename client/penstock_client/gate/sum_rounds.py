@@ -99,7 +99,8 @@ class RoundRunner(Runner):
                 if refusal.reason in ("misconfigured", ROLLED_BACK):
                     raise  # the round waits until the steward has put it right
                 code, why = refusal.reason, str(refusal)
-                break
+                if refusal.reason != "rehearsal":  # a worker that dies there is begun again, too
+                    break
             except BudgetExceeded as error:
                 code, why = "budget", str(error)
                 break

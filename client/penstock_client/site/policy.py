@@ -39,8 +39,6 @@ study_delta = 1e-5
 total_epsilon = 10.0     # the most the data set may ever cost, over all studies and signers
 total_delta = 1e-5       # well below 1/n: 1/(10 n) is a common choice
 # yearly_epsilon = 5.0   # the most it may cost in one calendar year (UTC), within the total
-# alone_epsilon = 15.0   # of a release of many sites: the most it may cost if all others collude;
-#                          five times study_epsilon where it is not said
 least_epsilon = 0.05     # the least one release may cost: many cheap ones are many looks
 # The most that δ times the number of persons may be, for any study: δ is at most 1/(10 n).
 # delta_times_persons = 0.1
