@@ -80,6 +80,12 @@ def test_a_coordinator_that_breaks_its_word_gets_the_first_answer_or_none(world:
     assert refused(lambda: adding.open(name, first, [b"x" * 12])) == "malformed"  # a sum too many
     adding.mask(collector)
     assert adding.open(name, first) == adding.masked[0, name]
+    # The same in a message of the network: the same bytes, and the same refusals.
+    told = gate_pb2.Opening(opening=first)
+    assert adding.forward(name, round=0, open=told).stepped.message == adding.masked[0, name]
+    assert adding.forward(name).failure.code == "wire-version"
+    other_opening = gate_pb2.Opening(opening=collector.next_messages().get(other, first[:-1]))
+    assert adding.forward(name, round=0, open=other_opening).failure.code == "conflict"
     # Of three of the four, as if one had sent no advert: another input of the same round.
     fewer = Adding(world, adding.signed, adding.requests).gather(absent=[NAMES[3]])
     assert refused(lambda: adding.open(name, fewer.next_messages()[name])) == "conflict"

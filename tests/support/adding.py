@@ -7,7 +7,8 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.conftest import TestSite, World
+import numpy as np
+from tests.conftest import World
 
 from penstock.aggregation.exchanges import SUM_BITS, SumTerms, find_transcript, write_sum
 from penstock.mechanisms.joint.plan import JointPlan
@@ -20,7 +21,8 @@ from penstock.study.scope import GLOBAL, LEAST_WIRE, Scope, choose_tolerance
 from penstock.wire import gate_pb2
 from penstock.wire.signed import SignedStudy
 from penstock_client.gate.steps import make_roster
-from penstock_client.site.peer_keys import Peer, Peers, write_peers
+from penstock_client.operate.flower.forwarding import answer
+from penstock_client.site.peer_keys import Peers, write_peers
 from penstock_server.sums.arrivals import Arrivals
 from penstock_server.sums.collector import Collector
 
@@ -48,10 +50,6 @@ def sign_joint(world: World, settings: Any, **changes: Any) -> SignedStudy:
     return world.signed(**{**said, **changes})
 
 
-def pin(site: TestSite, name: str, key: str) -> None:
-    write_peers(site.paths.peers, Peers({**{name: key}}).add(Peer(name, key)))
-
-
 @dataclass
 class Adding:
     """The coordinator of one study's sums, over running gates."""
@@ -76,6 +74,14 @@ class Adding:
         request = gate_pb2.StepRequest(request_id=self.requests[name], **stage)
         return self.sites[name].call("Step", request)
 
+    def forward(self, name: str, **stage: Any) -> gate_pb2.Answer:
+        """The same step in a message between coordinator and site."""
+        request = gate_pb2.StepRequest(request_id=self.requests[name], **stage)
+        batch = gate_pb2.Batch(calls=[gate_pb2.Call(id=7, step=request)])
+        data = answer(batch.SerializeToString(), self.sites[name].paths.gate_socket)
+        [found] = gate_pb2.Answers.FromString(data).answers
+        return found
+
     def submit(self) -> None:
         for name, site in self.sites.items():
             self.requests[name] = site.submit(self.signed).request_id
@@ -91,8 +97,6 @@ class Adding:
 
     def count_numbers(self) -> int:
         """The next sum's size, from the plan and the sums before."""
-        import numpy as np
-
         nobody = np.zeros((1, self.plan.carried.rows, self.encoding.d))
         absent = np.zeros(nobody.shape[:2], dtype=np.bool_)
         asked = (self.mechanism, self.plan, self.encoding, nobody, absent, self.sums)

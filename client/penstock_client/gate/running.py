@@ -217,9 +217,13 @@ class Runner:
             yield rows
 
     def _reserve(
-        self, job: Job, signed: SignedStudy, planned: float
+        self, job: Job, signed: SignedStudy, planned: float | None = None
     ) -> tuple[Admission, SiteFacts]:
-        """The worst case is charged, durably, before the worker gets to the rows."""
+        """The worst case is charged, durably, before the worker gets to the rows.
+
+        Args:
+            planned: seconds of the run; None of one whose rounds have slots of their own.
+        """
         with self._stores.lock, self._stores.database.transaction():
             if self._stores.job(job.request_id).state is not JobState.QUEUED:
                 raise refuse("cancelled")
@@ -232,7 +236,7 @@ class Runner:
             charge = replace(
                 admission.charge,
                 events=(*admission.charge.events, *told),
-                ready_at=schedule.add_seconds(facts.now, planned),
+                ready_at="" if planned is None else schedule.add_seconds(facts.now, planned),
                 decisions=self._stores.decisions.head,
             )
             after = self._stores.ledger.reserve(

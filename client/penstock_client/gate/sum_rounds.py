@@ -135,7 +135,7 @@ class RoundRunner(Runner):
         if self._is_over(job):
             return True
         if self._stores.job(job.request_id).state is JobState.QUEUED:
-            self._reserve(job, signed, 0.0)
+            self._reserve(job, signed)
         made = worker.run(rows, lambda step, of: None, VECTOR)
         slot = schedule.plan_seconds(seconds + START_SECONDS, facts.policy.round_seconds)
         ready = schedule.add_seconds(order.opened, slot)

@@ -15,7 +15,7 @@ from penstock.aggregation.exchanges import read_sum
 from penstock.base.errors import InvalidEvent
 from penstock.mechanisms import MECHANISMS, Scoring, Structured
 from penstock.mechanisms.joint.plan import JointPlan
-from penstock.mechanisms.joint.rounds import conclude
+from penstock.mechanisms.joint.rounds import Contribution, conclude
 from penstock.privacy.events import to_dict
 from penstock.privacy.noise.sources import SeededNoise
 from penstock.study.charges import plan_study
@@ -80,6 +80,24 @@ def test_rounds_of_workers_make_the_release_of_one_process(settings: Any, tmp_pa
         assert len(add_up(asked, SeededNoise(1))) == len(sent[0])
         sums.append([sum(each) for each in zip(*sent, strict=True)])
     assert list(conclude(mechanism, plan, tasks[0].encoding, sums, SeededNoise(2)))
+
+
+def test_a_worker_that_adds_less_noise_is_found_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The planted fault's twin: a share of the variance as if there were more sites."""
+    [spec, *_], plan = make_specs(Scoring())
+    data = synthetic_rows(SCHEMA, spec.persons, 1)
+    task = prepare(spec, data, np.random.default_rng(0))
+    apart = [(task.rows, task.present)]
+    [asked] = ask_sites(task.mechanism, plan, task.encoding, apart, [], SeededNoise(1))
+    right = asked.add_noise(len(SITES), SeededNoise(10))
+    assert contribute_round(spec, data, tmp_path / "vector") == right
+    honest = Contribution.add_noise
+    monkeypatch.setattr(
+        Contribution, "add_noise", lambda self, sites, noise: honest(self, 4 * sites, noise)
+    )
+    assert contribute_round(spec, data, tmp_path / "vector") != right
 
 
 def test_a_round_is_of_the_plan_that_was_charged(tmp_path: Path) -> None:
