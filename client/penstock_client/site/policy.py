@@ -52,9 +52,9 @@ slot_seconds = 60
 DEFAULT_SLOT = 60.0
 DEFAULT_ROUND = 5.0
 ALONE = 5.0
-"""``alone_epsilon`` over ``study_epsilon``, where the steward does not say it. Twelve sites of ε = 3
-come to 10.8 if all others collude, thirty to 21.6, which is refused: there a study's promise rests
-on the other sites almost alone."""
+"""``alone_epsilon`` over ``study_epsilon`` where it is not said. Of ε = 3, twelve sites come to
+10.8 if all others collude, and thirty to 21.6, which is refused: there a promise rests on the
+other sites almost alone."""
 
 
 @dataclass(frozen=True, slots=True)
