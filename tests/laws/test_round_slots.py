@@ -21,9 +21,9 @@ from penstock.mechanisms import Scoring
 from penstock.wire.messages import JobState
 from penstock.wire.signed import SignedStudy
 from penstock_client.gate.gate import Gate
-from penstock_client.gate.steps import make_roster
 from penstock_client.gate.stores import Stores
 from penstock_client.gate.sum_rounds import RoundRunner
+from penstock_client.gate.sum_steps import make_roster
 from penstock_client.masking.round_orders import RoundOrders
 from penstock_client.site.site_settings import read_settings
 from penstock_client.work.launcher import Worker

@@ -20,7 +20,7 @@ from penstock.study.charges import plan_study
 from penstock.study.scope import GLOBAL, LEAST_WIRE, Scope, choose_tolerance
 from penstock.wire import gate_pb2
 from penstock.wire.signed import SignedStudy
-from penstock_client.gate.steps import make_roster
+from penstock_client.gate.sum_steps import make_roster
 from penstock_client.operate.flower.forwarding import answer
 from penstock_client.site.peer_keys import Peers, write_peers
 from penstock_server.sums.arrivals import Arrivals

@@ -37,9 +37,9 @@ from penstock_client.gate.gate import Gate
 from penstock_client.gate.jobs import Job
 from penstock_client.gate.outside import PublicJob
 from penstock_client.gate.recovery import STOPPED
-from penstock_client.gate.steps import Steps
 from penstock_client.gate.stores import Stores
 from penstock_client.gate.sum_rounds import RoundRunner
+from penstock_client.gate.sum_steps import Steps
 from penstock_client.ledger.decisions import LOST, Who
 from penstock_client.ledger.sqlite_file import hold_exclusively
 from penstock_client.site.site_paths import SitePaths

@@ -29,8 +29,8 @@ from penstock.wire.signed import SignedStudy
 from penstock_client.gate import schedule
 from penstock_client.gate.jobs import Job
 from penstock_client.gate.running import Runner
-from penstock_client.gate.steps import make_roster, make_terms
 from penstock_client.gate.stores import ROLLED_BACK
+from penstock_client.gate.sum_steps import make_roster, make_terms
 from penstock_client.masking.member import Member
 from penstock_client.masking.round_orders import Order, RoundOrders
 from penstock_client.masking.sum_record import SumRecord, list_open_sums
