@@ -38,9 +38,9 @@ MASKED = "masked vector of a sum"
 REVEAL = "reveal of a sum"
 MAX_ROUND = 2**31
 SUM_BITS = 96
-"""Of every number of a joint release's sums. A sum of 10^9 persons' parts, at the largest ε that a
-study can ask for, and its noise are below 2^80 widths of a grid; more bits cost a few bytes each,
-and a choice by the plan would be one thing more that all sides have to agree on."""
+"""Of every number of a joint release's sums. A person's part is some 2^47 widths of a grid, at any
+ε, so that the sum of a hundred sites of 10^9 persons each is below 2^84; its noise is far less. A
+choice by the plan would be one thing more that all sides have to agree on."""
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _FIXED = 8192
 
