@@ -275,6 +275,7 @@ TESTS = Path(__file__).parent
 LONGEST = (
     "integration/test_processes.py",
     "integration/test_cli.py",
+    "integration/test_sum_gates.py",
     "integration/test_gate.py",
     "integration/test_rollback.py",
     "integration/test_demo.py",

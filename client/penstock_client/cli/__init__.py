@@ -1,14 +1,14 @@
 """`penstock site`: everything a data steward does.
 
 The commands live in rooms: :mod:`setup`, :mod:`daemon`, :mod:`steward`, :mod:`trust`,
-:mod:`ledger`.
+:mod:`pinning`, :mod:`ledger`.
 """
 
 from __future__ import annotations
 
 import typer
 
-from penstock_client.cli import daemon, ledger, setup, steward, trust
+from penstock_client.cli import daemon, ledger, pinning, setup, steward, trust
 from penstock_client.operate.site_doctor import doctor
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False)
@@ -36,6 +36,8 @@ app.command()(steward.preview)
 app.command()(steward.approve)
 app.command()(steward.reject)
 app.add_typer(trust.app, name="trust")
+# Hidden while no coordinator adds up.
+app.add_typer(pinning.app, name="peers", hidden=True)
 app.add_typer(ledger.app, name="ledger")
 app.command()(daemon.gate)
 app.command()(daemon.network)

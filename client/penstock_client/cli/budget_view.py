@@ -169,6 +169,8 @@ _DETAILED = ("request", "by", "ε so far", "odometer")
 
 def _charge(charge: Json) -> tuple[str, ...]:
     why = f": {charge['reason']}" if charge["reason"] else ""
+    if alone := charge.get("alone_epsilon"):
+        why += f" (distributed; ε {float(alone):.3g} if all other sites collude)"
     return (
         (charge.get("name") or charge["study"])[:24],
         charge["time"][:10],

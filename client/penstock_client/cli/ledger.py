@@ -187,7 +187,11 @@ def _name_subject(one: JsonView) -> str:
         return f"{one['signer']['label']}, ε {one['signer']['epsilon']:g}"
     if kind == "trust-revoke":
         return ", ".join(signer["label"] for signer in one["signers"])
-    if kind in ("policy", "trust"):
+    if kind == "peer-add":
+        return str(one["peer"]["site"])
+    if kind == "peer-remove":
+        return ", ".join(peer["site"] for peer in one["peers"])
+    if kind in ("policy", "trust", "peers"):
         return f"as found, {one['digest'][:12]}"
     return ""
 

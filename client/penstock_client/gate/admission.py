@@ -10,31 +10,40 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from penstock import __version__
+from penstock.aggregation.exchanges import SUM_BITS
 from penstock.base.errors import InvalidInput, PrivacyError, Problem, Refused
+from penstock.mechanisms.joint.plan import JointPlan
 from penstock.mechanisms.labelled import has_labels
 from penstock.mechanisms.protocol import Plan
 from penstock.mechanisms.refusals import refusals
 from penstock.mechanisms.registry import MECHANISMS, Registry
 from penstock.mechanisms.released import Shape
 from penstock.schema import Schema, compare
+from penstock.study.charges import carry, plan_study
 from penstock.study.study import Study
 from penstock.wire.canonical import digest
 from penstock.wire.messages import SERVED_MAJORS, Code, explain, names_parts
 from penstock.wire.signed import SignedStudy
 from penstock_client.ledger.allowances import AllowanceExceeded
+from penstock_client.ledger.budget import write_alone
 from penstock_client.ledger.reservation import admit_charge
 from penstock_client.ledger.state import Charge, Lineage, State
+from penstock_client.site.peer_keys import Peers
 from penstock_client.site.policy import Breach, Policy
 from penstock_client.site.signers import Signer, Trust
 
 MAX_CELLS = 200_000_000
 """A release of more cells than this is refused; it would outgrow a coordinator's memory."""
 
+MAX_ROUNDS, MAX_SUM_BYTES = 500, 3_000_000
+"""Of one release of many sites; an opening of a round has all sums before it in one message."""
+
 
 @dataclass(frozen=True, slots=True)
 class SiteFacts:
     """What a decision may depend on.
 
+    ``peers``: other sites' gates, as the steward pinned them; ``gate_key``: this one's public key.
     ``memory_gb``, ``threads``: what the site lets a run have; ``mechanisms``: all there are.
     """
 
@@ -44,6 +53,8 @@ class SiteFacts:
     dictionary: Schema
     policy: Policy
     trust: Trust
+    peers: Peers
+    gate_key: str
     state: State
     now: str
     has_public_data: bool
@@ -57,7 +68,7 @@ class Admission:
     """A study that fits: its plan, what it releases, its worst-case charge, and its signer."""
 
     request_id: str
-    plan: Plan
+    plan: Plan | JointPlan
     shape: Shape
     charge: Charge
     signer: Signer
@@ -82,10 +93,13 @@ def request_id(signed: SignedStudy, site: str, lineage: str, version: int) -> st
 def plan_digest(study: Study, persons: int, software: str = __version__) -> str:
     """SHA-256 of the canonical public inputs of a plan: the same inputs give the same events.
 
-    ``{mechanism, schema, privacy, estimands, persons, software}``, the first four as in the study.
+    ``{mechanism, schema, privacy, estimands, persons, software}``, the first four as in the study;
+    of one release of many sites also ``aggregation`` and ``sites``.
     """
     asked = study.to_dict()
-    parts = {name: asked[name] for name in ("mechanism", "schema", "privacy", "estimands")}
+    named = ["mechanism", "schema", "privacy", "estimands"]
+    named += ["aggregation", "sites"] if study.aggregation.joint else []
+    parts = {name: asked[name] for name in named}
     return digest({**parts, "persons": persons, "software": software})
 
 
@@ -137,6 +151,7 @@ def consider(signed: SignedStudy, facts: SiteFacts) -> Admission:
     signer = _find_signer(signed, facts)
     lineage = _find_lineage(facts)
     persons = lineage.versions[-1].persons
+    _require_peers(study, facts, persons)
     asked = study.privacy
     for breach in policy.find_budget_breaches(asked.epsilon, asked.delta, asked.guarantee, persons):
         raise _refuse_breach(breach)
@@ -147,12 +162,14 @@ def consider(signed: SignedStudy, facts: SiteFacts) -> Admission:
     if shape.cells > MAX_CELLS:
         raise refuse("wire-limit")
     try:
-        planned = mechanism.plan(study.asked, persons)
+        planned = plan_study(study, persons, facts.mechanisms)
     except (PrivacyError, InvalidInput) as error:
         raise refuse("plan", str(error)) from error
     if not planned.events:
         raise refuse("plan", "nothing would be charged")
     _require_worth_and_memory(planned, study, facts)
+    if isinstance(planned, JointPlan):
+        _require_alone(planned, policy)
     charge = Charge(
         id=identity,
         lineage=lineage.name,
@@ -165,6 +182,7 @@ def consider(signed: SignedStudy, facts: SiteFacts) -> Admission:
         study=study.name,
         study_digest=digest(study.to_dict()),
         plan_digest=plan_digest(study, persons),
+        alone_epsilon=write_alone(planned.events, study.privacy.delta),
     )
     _require_room(charge, signer, facts)
     return Admission(identity, planned, shape, charge, signer)
@@ -174,6 +192,33 @@ def _refuse_breach(breach: Breach) -> Refused:
     if breach.code == "mechanism":
         return refuse(breach.code, f"it allows {breach.allowed}")
     return refuse(breach.code, "" if breach.code == "guarantee" else breach.allowed)
+
+
+def _require_peers(study: Study, facts: SiteFacts, persons: int) -> None:
+    """Of one release of many sites: what it says of this one is so, and the others are pinned."""
+    if not study.aggregation.joint:
+        return
+    said, keys = dict(study.aggregation.persons), dict(study.aggregation.keys)
+    if said[facts.name] != persons:
+        raise refuse("frame", f"{said[facts.name]}, and it is {persons}")
+    if keys.pop(facts.name) != facts.gate_key:
+        raise refuse("gate-key")
+    if unknown := facts.peers.find_unknown(keys):
+        raise refuse("peers", ", ".join(unknown))
+
+
+def _require_alone(planned: JointPlan, policy: Policy) -> None:
+    if planned.rounds > MAX_ROUNDS or count_bytes(planned) > MAX_SUM_BYTES:
+        raise refuse("wire-limit", "its sums are too many or too large")
+    found, most = planned.epsilon_alone, policy.largest_alone
+    if not found <= most:
+        raise refuse("alone", f"{found:.3g}, and it allows {most:.3g}")
+
+
+def count_bytes(planned: JointPlan) -> int:
+    """Bytes of all sums together, which each opening of a round may have to carry."""
+    numbers = sum(m.calls * m.size for m in planned.carried.measurements)
+    return numbers * SUM_BITS // 8
 
 
 def _find_signer(signed: SignedStudy, facts: SiteFacts) -> Signer:
@@ -204,12 +249,13 @@ def _find_unit_problems(study: Study, lineage: Lineage) -> list[Problem]:
     return [Problem("person", "another unit than the data set protects", None, asked, str(unit))]
 
 
-def _require_worth_and_memory(planned: Plan, study: Study, facts: SiteFacts) -> None:
+def _require_worth_and_memory(planned: Plan | JointPlan, study: Study, facts: SiteFacts) -> None:
     """What would be noise, or could not fit, is refused before it is charged."""
+    asked, carried = carry(study.asked, planned)
     for code, detail in refusals(
         facts.mechanisms.of(study.mechanism),
-        study.asked,
-        planned,
+        asked,
+        carried,
         dictionary=facts.dictionary,
         memory_gb=facts.memory_gb,
         threads=facts.threads,

@@ -14,6 +14,7 @@ from penstock.study.toml import parse_dictionary, read_file
 from penstock.wire.messages import SERVED_MAJORS, WIRE_VERSION
 from penstock_client.gate.admission import SiteFacts, refuse
 from penstock_client.ledger.state import State
+from penstock_client.site.peer_keys import read_peers
 from penstock_client.site.policy import Policy, read_policy
 from penstock_client.site.signers import read_trust
 from penstock_client.site.site_paths import SitePaths
@@ -40,7 +41,7 @@ def read_facts(
     """
     policy = read_current_policy(paths, mechanisms)
     try:
-        trust = read_trust(paths.trust)
+        trust, peers = read_trust(paths.trust), read_peers(paths.peers)
     except InvalidInput as error:
         log.error("%s", error)
         raise refuse("misconfigured") from None
@@ -51,6 +52,8 @@ def read_facts(
         dictionary=_read_dictionary(paths),
         policy=policy,
         trust=trust,
+        peers=peers,
+        gate_key=paths.gate_public(),
         state=state,
         now=max(now, state.time),
         has_public_data=find_public_snapshot(paths) is not None,

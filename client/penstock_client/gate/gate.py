@@ -25,6 +25,7 @@ from penstock_client.gate.outside import PublicJob
 from penstock_client.gate.recovery import STOPPED
 from penstock_client.gate.running import Runner
 from penstock_client.gate.stores import ROLLED_BACK, Stores
+from penstock_client.gate.sum_steps import Steps
 from penstock_client.ledger.decisions import Who
 from penstock_client.site.signers import read_trust
 from penstock_client.site.site_settings import SEEDED
@@ -41,6 +42,7 @@ class Gate:
     def __init__(self, stores: Stores, runner: Runner) -> None:
         self.stores = stores
         self.runner = runner
+        self.steps = Steps(stores, runner.settlement, runner.wake)
 
     # -- facts ---------------------------------------------------------------------------------
 

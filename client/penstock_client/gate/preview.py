@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from penstock.base.documents import Json
 from penstock.base.errors import Refused
+from penstock.mechanisms.joint.plan import JointPlan
 from penstock.mechanisms.protocol import settings_to_dict
 from penstock.privacy.accounting.accountant import epsilon, epsilon_pld
 from penstock.privacy.events import to_dict
@@ -93,6 +94,8 @@ def preview_request(job: Job, signed: SignedStudy, facts: SiteFacts, note: str) 
         shown["warning"] = "This release has NO formal guarantee and ends the data set's budget."
         return shown
     after = (*lineage.events(), *events)
+    if isinstance(admission.plan, JointPlan):
+        shown |= _describe_joint(admission.plan, facts)
     return {
         **shown,
         "epsilon_autodp": cost,
@@ -103,6 +106,25 @@ def preview_request(job: Job, signed: SignedStudy, facts: SiteFacts, note: str) 
         "share_of_life": lineage.filter.share(events),
         "left_after": lineage.filter.left(after),
         "events": [to_dict(e) for e in events],
+    }
+
+
+def _describe_joint(planned: JointPlan, facts: SiteFacts) -> Json:
+    """What a release of many sites promises, against whom, in a steward's words."""
+    group = planned.consortium
+    others = [site for site in group.sites if site != facts.name]
+    ask = f"ε = {planned.epsilon:.3g}"
+    promised = f"against the coordinator and whoever reads the release: {ask}"
+    if group.colluders:
+        promised += (
+            f"; the same if up to {group.colluders} of the other sites tell it all they know"
+        )
+    return {
+        "guarantee": "formal (distributed)",
+        "together_with": others,
+        "promise": f"{promised}. It rests on at least {group.honest} sites that add their noise.",
+        "alone_epsilon": planned.epsilon_alone,
+        "rounds": planned.rounds,
     }
 
 

@@ -108,9 +108,8 @@ class Runner:
         Returns:
             Seconds after which it is worth another try; 0 after a run.
         """
-        if self._stores.watch.stopped or not (
-            queued := self._stores.jobs.in_state(JobState.QUEUED)
-        ):
+        queued = [job for job in self._stores.jobs.in_state(JobState.QUEUED) if self._is_own(job)]
+        if self._stores.watch.stopped or not queued:
             return 1.0
         # Not at the true end of the run before, which may depend on rows.
         free = self._stores.outside().count_seconds_until_free()
@@ -121,6 +120,11 @@ class Runner:
             return free
         self._run_one(queued[0])
         return 0.0
+
+    def _is_own(self, job: Job) -> bool:
+        """Whether it is a release of this site's rows: parts in sums of many sites are asked for
+        round by round."""
+        return not self._stores.read_job(job).study.aggregation.joint
 
     def stop(self) -> None:
         """Finish nothing, lose nothing: a running worker is killed, its charge burnt."""
@@ -213,9 +217,13 @@ class Runner:
             yield rows
 
     def _reserve(
-        self, job: Job, signed: SignedStudy, planned: float
+        self, job: Job, signed: SignedStudy, planned: float | None = None
     ) -> tuple[Admission, SiteFacts]:
-        """The worst case is charged, durably, before the worker gets to the rows."""
+        """The worst case is charged, durably, before the worker gets to the rows.
+
+        Args:
+            planned: seconds of the run; None of one whose rounds have slots of their own.
+        """
         with self._stores.lock, self._stores.database.transaction():
             if self._stores.job(job.request_id).state is not JobState.QUEUED:
                 raise refuse("cancelled")
@@ -228,7 +236,7 @@ class Runner:
             charge = replace(
                 admission.charge,
                 events=(*admission.charge.events, *told),
-                ready_at=schedule.add_seconds(facts.now, planned),
+                ready_at="" if planned is None else schedule.add_seconds(facts.now, planned),
                 decisions=self._stores.decisions.head,
             )
             after = self._stores.ledger.reserve(

@@ -21,16 +21,25 @@ from typing import TypeVar
 import grpc
 
 from penstock.base.documents import Json
-from penstock.base.errors import InvalidInput, PenstockError, Refused, SignatureError
+from penstock.base.errors import (
+    InvalidInput,
+    MaskingRefused,
+    PenstockError,
+    Refused,
+    SignatureError,
+    UploadRejected,
+)
 from penstock.processes.confinement import forbid_dumps
 from penstock.wire import gate_pb2, gate_pb2_grpc
 from penstock.wire.canonical import canonical
+from penstock_client.gate.admission import refuse
 from penstock_client.gate.gate import Gate
 from penstock_client.gate.jobs import Job
 from penstock_client.gate.outside import PublicJob
 from penstock_client.gate.recovery import STOPPED
-from penstock_client.gate.running import Runner
 from penstock_client.gate.stores import Stores
+from penstock_client.gate.sum_rounds import RoundRunner
+from penstock_client.gate.sum_steps import Steps
 from penstock_client.ledger.decisions import LOST, Who
 from penstock_client.ledger.sqlite_file import hold_exclusively
 from penstock_client.site.site_paths import SitePaths
@@ -38,7 +47,7 @@ from penstock_client.site.site_settings import SEEDED, SiteSettings
 
 log = logging.getLogger("penstock.gate")
 
-MAX_REQUEST = 2_000_000
+MAX_REQUEST = 4_000_000
 T = TypeVar("T")
 
 
@@ -50,8 +59,10 @@ def _translate_errors(context: grpc.ServicerContext, call: Callable[[], T]) -> T
         code, detail = refusal.reason, str(refusal)
     except SignatureError:
         code, detail = "signature", ""
-    except InvalidInput:
+    except (InvalidInput, UploadRejected):
         code, detail = "malformed", ""
+    except MaskingRefused:
+        code, detail = "conflict", ""
     except PenstockError as error:
         code, detail = ("ledger" if error.code.startswith("ledger") else "internal"), ""
         log.error("%s", type(error).__name__)
@@ -95,6 +106,11 @@ class GateService(gate_pb2_grpc.GateServicer):  # type: ignore[misc]
         return _translate_errors(
             context, lambda: _make_public_job(self._gate.cancel(request.signed_cancel))
         )
+
+    def Step(
+        self, request: gate_pb2.StepRequest, context: grpc.ServicerContext
+    ) -> gate_pb2.StepReply:
+        return _translate_errors(context, lambda: _take_step(self._gate.steps, request))
 
     def Collect(
         self, request: gate_pb2.CollectRequest, context: grpc.ServicerContext
@@ -152,6 +168,24 @@ class StewardService(gate_pb2_grpc.StewardServicer):  # type: ignore[misc]
     def Stop(self, request: gate_pb2.Nothing, context: grpc.ServicerContext) -> gate_pb2.Document:
         self._stop()
         return _make_document({"stopping": True})
+
+
+def _take_step(steps: Steps, request: gate_pb2.StepRequest) -> gate_pb2.StepReply:
+    asked, number = request.request_id, request.round
+    match request.WhichOneof("stage"):
+        case "introduce":
+            found: bytes | None = steps.introduce(asked)
+        case "meeting":
+            found = steps.meet(asked, request.meeting)
+        case "advertise":
+            found = steps.advertise(asked, number)
+        case "open":
+            found = steps.open(asked, number, request.open.opening, list(request.open.sums))
+        case "asking":
+            found = steps.reveal(asked, number, request.asking)
+        case _:
+            raise refuse("wire-version")
+    return gate_pb2.StepReply(message=found or b"", working=found is None)
 
 
 def _make_document(value: Json) -> gate_pb2.Document:
@@ -242,7 +276,7 @@ def serve_gate(
                 path.unlink()
                 notes.append(f"removed {path.name}, left behind by a gate that was killed")
         stores = Stores(paths, settings)
-        runner = Runner(stores)
+        runner = RoundRunner(stores)
         runner.settlement.recover()
         if stores.watch.stopped:
             notes.append(STOPPED)

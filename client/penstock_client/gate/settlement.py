@@ -11,7 +11,7 @@ import shutil
 
 from penstock.base.errors import PenstockError
 from penstock.wire.messages import JobState
-from penstock_client.gate import release
+from penstock_client.gate import release, schedule
 from penstock_client.gate.jobs import Job
 from penstock_client.gate.stores import ROLLED_BACK, Stores
 from penstock_client.ledger.decisions import LOST
@@ -45,7 +45,7 @@ class Settlement:
             if not cancelled and release.is_whole(folder, self._stores.public_key):
                 self.settle(request_id, JobState.DELIVERED)
                 log.warning("request %s was kept before the gate ended", request_id[:12])
-            else:
+            elif job is None or not self._goes_on(job, request_id):
                 shutil.rmtree(folder, ignore_errors=True)
                 code = (job.code if job is not None else "") or "interrupted"
                 self.settle(request_id, JobState.FAILED, code)
@@ -61,6 +61,28 @@ class Settlement:
         if not self.decisions_hold:
             log.error("%s", LOST)
         self._stores.decisions.notice(self._stores.paths)
+
+    def _goes_on(self, job: Job, request_id: str) -> bool:
+        """Whether a job is a part in sums of many sites, whose rounds may still come: it outlives
+        the process, and ends with its study or when that would close."""
+        study = self._stores.read_job(job).study
+        if not study.aggregation.joint or job.state is not JobState.RUNNING:
+            return False
+        begun = self._stores.ledger.state().charges[request_id].time
+        closes = schedule.add_seconds(begun, 3600 * study.deadline_hours)
+        return self._stores.now() < min(closes, study.expires)
+
+    def end_overdue(self) -> None:
+        """Burn what is left of sums whose time is over; those that never began cost nothing."""
+        for job in self._stores.jobs.in_state(JobState.RUNNING):
+            study = self._stores.read_job(job).study
+            if study.aggregation.joint and not self._goes_on(job, job.request_id):
+                self.burn(job, "its rounds did not come in time", stopping=False)
+        for job in self._stores.jobs.in_state(JobState.QUEUED):
+            study = self._stores.read_job(job).study
+            if study.aggregation.joint and self._stores.now() >= study.expires:
+                now = self._stores.now()
+                self._stores.jobs.move(job.request_id, JobState.FAILED, now, "expired")
 
     def burn(self, job: Job, why: str, *, stopping: bool) -> None:
         """Burn the charge of a run that made nothing to keep, and note why for the steward."""

@@ -12,6 +12,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
+from penstock.aggregation.exchanges import read_sum
 from penstock.base.errors import JobFailed, PenstockError
 from penstock.privacy.events import Event, to_dict
 from penstock.schema import Schema
@@ -33,6 +34,10 @@ from penstock_client.work.spec import Spec
 log = logging.getLogger("penstock.gate")
 
 
+_REHEARSED = ("schema", "estimands", "privacy", "mechanism", "aggregation")
+"""Parts of a study by which its runs differ."""
+
+
 class WorkerSetup:
     """Starts the workers of one site, and remembers what was rehearsed already."""
 
@@ -48,8 +53,13 @@ class WorkerSetup:
         facts: SiteFacts,
         worker: Worker,
         held: contextlib.ExitStack,
+        sums: Sequence[bytes] = (),
     ) -> float:
-        """Start the worker, and let it run the study on synthetic rows; seconds of a whole run.
+        """Start the worker, and let it run the study on synthetic rows; seconds of a whole run, or
+        of the longest round of a release of many sites.
+
+        Args:
+            sums: of the rounds before, of such a release.
 
         Raises:
             Refused: it cannot be carried out here.
@@ -65,12 +75,18 @@ class WorkerSetup:
             self._stores.settings,
             held,
         )
-        about = {k: study.to_dict()[k] for k in ("schema", "estimands", "privacy", "mechanism")}
+        if study.aggregation.joint:
+            told = [read_sum(each) for each in sums]
+            spec = replace(spec, site=facts.name, sums=told)
+        about = {k: v for k, v in study.to_dict().items() if k in _REHEARSED}
         known = digest({**about, "dictionary": spec.dictionary, "persons": persons})
         try:
             if not worker.prepare(spec, rehearse=known not in self._rehearsed):
                 raise JobFailed("the worker did not come so far", value=worker.why())
-            if known not in self._rehearsed:
+            if known not in self._rehearsed and study.aggregation.joint:
+                measured = worker.measured()
+                self._rehearsed[known] = measured.first * measured.pace
+            elif known not in self._rehearsed:
                 mechanism = self._stores.mechanisms.of(study.mechanism)
                 shape = mechanism.shape(rehearsal.shortened(study, mechanism).asked, persons)
                 began = time.perf_counter()

@@ -8,11 +8,12 @@ Nothing here decides. What gates is the lineage's own filter
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, partial
 
 from penstock.base.documents import Json
 from penstock.base.errors import InvalidEvent
+from penstock.mechanisms.joint.plan import find_alone
 from penstock.privacy.accounting.accountant import epsilon, epsilon_pld
 from penstock.privacy.accounting.renyi import renyi, to_epsilon
 from penstock.privacy.events import Event, OnStratum, to_dict
@@ -146,6 +147,7 @@ def _list_charges(lineage: Lineage) -> Iterator[Json]:
             "time": charge.time,
             "delta": charge.delta,
             "epsilon": hide_infinity(_measure_cost(charge.events, charge.delta)),
+            **({"alone_epsilon": charge.alone_epsilon} if charge.alone_epsilon else {}),
             "share_of_life": min(lineage.filter.share(charge.events), 1.0),
             "events": [to_dict(e) for e in charge.events],
             "spent_after": hide_infinity(after),
@@ -247,6 +249,12 @@ def _measure_replace_one(events: tuple[Event, ...], delta: float) -> float:
 @lru_cache(maxsize=4096)
 def _measure_cost(events: tuple[Event, ...], delta: float) -> float:
     return epsilon(events, delta)
+
+
+def write_alone(events: Sequence[Event], delta: float) -> str:
+    """ε if all other sites collude, as a ledger holds it: rounded up; empty of a site's own."""
+    found = find_alone(events, delta)
+    return f"{math.ceil(found * 1e6) / 1e6:.6f}" if found else ""
 
 
 def hide_infinity(value: float) -> float | None:

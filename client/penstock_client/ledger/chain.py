@@ -54,7 +54,7 @@ FORMAT = 2
 """Of the records that this version writes; it reads every one up to it."""
 _HASH = re.compile(r"[0-9a-f]{64}")
 _SALT = re.compile(r"[0-9a-f]{32}")
-OPTIONAL_TEXTS = ("study", "study_digest", "plan_digest", "ready_at", "decisions")
+OPTIONAL_TEXTS = ("study", "study_digest", "plan_digest", "ready_at", "decisions", "alone_epsilon")
 """Fields of a reservation that it leaves out where they are empty."""
 
 

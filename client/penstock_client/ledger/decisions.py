@@ -16,8 +16,11 @@ approve       a waiting request may run
 reject        it may not; ``silent`` where the network is not told
 trust-add     an analyst's key was pinned: its label, ε and last day
 trust-revoke  one was taken back
+peer-add      another site's gate key was pinned
+peer-remove   one was unpinned
 policy        ``policy.toml`` as it was found: at first, and whenever it had changed
 trust         ``trust.json`` as it was found, where no command had written it so
+peers         ``peers.json`` likewise
 recover       the ledger was taken back into use after records of it were lost
 lost          the ledger names decisions that this chain does not hold
 ============  ==================================================================================
@@ -57,6 +60,7 @@ LOST = (
 )
 _CLAIMS = ("SUDO_UID", "SUDO_USER")
 _TRUST = ("trust", "trust-add", "trust-revoke")
+_PEERS = ("peers", "peer-add", "peer-remove")
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +228,7 @@ class Decisions:
         for kind, kinds, path in (
             ("policy", ("policy",), paths.policy),
             ("trust", _TRUST, paths.trust),
+            ("peers", _PEERS, paths.peers),
         ):
             found = path.read_bytes() if path.exists() else b""
             with self._file.transaction():

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from penstock.base.checks import shown
 from penstock.base.errors import InvalidInput, Problem
+from penstock.mechanisms.joint.consortium import Consortium
 from penstock.mechanisms.protocol import Asked, Settings
 from penstock.mechanisms.refusals import refusals
 from penstock.mechanisms.registry import MECHANISMS
@@ -14,6 +15,7 @@ from penstock.privacy.accounting.renyi import check_budget
 from penstock.privacy.calibration import smallest_scale
 from penstock.privacy.events import Event, Gaussian
 from penstock.schema import Schema
+from penstock.study.charges import carry, plan_release
 from penstock.study.study import Study
 from penstock.wire.messages import RefusalCode
 from penstock_client.site.signers import Signer, Trust
@@ -94,19 +96,21 @@ def price_release(
     *,
     study: str = "",
     signer: Signer | None = None,
+    consortium: Consortium | None = None,
 ) -> Prospect:
     """A release by one of Penstock's mechanisms, priced as an admission prices it."""
     mechanism, privacy = MECHANISMS.of(asked.settings), asked.privacy
 
     def price(at: float) -> Priced:
         changed = replace(asked, privacy=replace(privacy, epsilon=at))
-        planned = mechanism.plan(changed, persons)
+        planned = plan_release(mechanism, changed, persons, consortium)
+        run, carried = carry(changed, planned)
 
         def refused() -> list[tuple[RefusalCode, str]]:
             found = refusals(
                 mechanism,
-                changed,
-                planned,
+                run,
+                carried,
                 dictionary=machine.dictionary,
                 memory_gb=machine.memory_gb,
                 threads=machine.threads,
@@ -130,7 +134,14 @@ def price_study(
     study: Study, persons: int, machine: Machine, signer: Signer | None = None
 ) -> Prospect:
     """What a study would ask of a site with so many persons."""
-    return price_release(study.asked, persons, machine, study=study.name, signer=signer)
+    return price_release(
+        study.asked,
+        persons,
+        machine,
+        study=study.name,
+        signer=signer,
+        consortium=study.consortium,
+    )
 
 
 def find_signer(trust: Trust, text: str) -> Signer:

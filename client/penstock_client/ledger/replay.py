@@ -15,6 +15,7 @@ from pathlib import Path
 from penstock.base.documents import Json, JsonView
 from penstock.base.errors import BudgetExceeded, LedgerError, PrivacyError
 from penstock.privacy.events import RELATION
+from penstock_client.ledger.budget import write_alone
 from penstock_client.ledger.chain import apply_record
 from penstock_client.ledger.records import EXPORT_FORMAT, verify_records
 from penstock_client.ledger.state import GENESIS, Charge, State
@@ -73,6 +74,8 @@ def _find_mismatch(before: State, charge: Charge, record: Json) -> str:
         return f"charged to version {charge.version}, which was not certified"
     if not charge.events:
         return "it charges nothing"
+    if charge.alone_epsilon != write_alone(charge.events, charge.delta):
+        return f"another ε if all other sites collude: {charge.alone_epsilon[:80] or 'none'}"
     try:
         before.check(charge.lineage, charge.events)
     except PrivacyError as error:

@@ -69,6 +69,7 @@ class Charge:
         ready_at: when the end of its run may show outside, at the earliest; planned from public
             numbers before the run.
         decisions: the head of the site's chain of decisions when this was reserved.
+        alone_epsilon: of a part in many sites' sums, ε at ``delta`` if all other sites collude.
         settled_at, settled_seq: when the run truly ended, and the record that says so; nothing of
             either shows outside before its time.
     """
@@ -89,6 +90,7 @@ class Charge:
     plan_digest: str = ""
     ready_at: str = ""
     decisions: str = ""
+    alone_epsilon: str = ""
     settled_at: str = ""
     settled_seq: int = 0
 

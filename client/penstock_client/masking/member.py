@@ -201,6 +201,11 @@ class Member:
             )
         return found.masked
 
+    def check_opening(self, opening: bytes, round_: int) -> None:
+        """Whether a round may be opened so, before anything is made for it."""
+        given = read_opening(opening, self._roster, round_)
+        self._check_opening(given, self._round(round_))
+
     def _check_opening(self, given: Opening, found: RoundRow) -> None:
         own = read_posting(found.posting, self._roster, given.adverts[0].round).advert
         if own not in given.adverts:

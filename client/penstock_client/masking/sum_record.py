@@ -25,6 +25,15 @@ _TABLES = (
 )
 
 
+def list_open_sums(database: Database) -> list[str]:
+    """Studies of which secrets are still kept."""
+    there = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'sum_study'"
+    if not database.query(there):
+        return []
+    rows = database.query("SELECT study FROM sum_study WHERE letter_seed IS NOT NULL")
+    return [str(study) for (study,) in rows]
+
+
 @dataclass(frozen=True, slots=True)
 class StudyRow:
     """A study's key for letters: ``letter_seed`` and ``meeting`` are None once it is over."""

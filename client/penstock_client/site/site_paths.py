@@ -48,6 +48,10 @@ class SitePaths:
         return self.root / "trust.json"
 
     @property
+    def peers(self) -> Path:
+        return self.root / "peers.json"
+
+    @property
     def join(self) -> Path:
         return self.root / "join.json"
 

@@ -83,11 +83,13 @@ class Worker:
         """How long the rehearsal took."""
         return Measured(**json.loads((self._folder / MEASURED).read_text()))
 
-    def run(self, rows: int, progress: Callable[[int, int], None]) -> Path | None:
+    def run(
+        self, rows: int, progress: Callable[[int, int], None], name: str = TABLE
+    ) -> Path | None:
         """Hand the sealed rows over, and wait for the end of what was prepared.
 
         Returns:
-            The table's path, or None if the worker died or failed.
+            The path of what it made, its table or what is named, or None if it died or failed.
         """
         process, channel = self._process, self._channel
         if process is None or channel is None:
@@ -99,8 +101,8 @@ class Worker:
             if step.isdigit() and of.strip().isdigit():
                 progress(int(step), int(of))
         code = process.wait()
-        table = self._folder / TABLE
-        return table if code == 0 and table.exists() else None
+        made = self._folder / name
+        return made if code == 0 and made.exists() else None
 
     def _lines(self) -> Iterator[str]:
         process = self._process

@@ -12,6 +12,7 @@ from penstock.base.documents import Json
 
 SPEC = "spec.json"
 TABLE = "table.arrow"
+VECTOR = "vector.bin"
 OUTCOME = "outcome.json"
 REHEARSED = "rehearsed.arrow"
 MEASURED = "measured.json"
@@ -25,7 +26,8 @@ class Spec:
     """What the gate asks of a worker; all of it is public.
 
     ``events`` are what was charged: the worker runs nothing else. ``public`` is the descriptor of
-    the public table, where the guarantee asks for one; the worker inherits it.
+    the public table, where the guarantee asks for one; the worker inherits it. ``sums`` are those
+    of the rounds before, of a round of a release of many sites; ``site`` is this one of them.
     """
 
     study: Json
@@ -37,3 +39,5 @@ class Spec:
     threads: int
     memory_gb: float
     insecure_seed: int | None
+    site: str = ""
+    sums: list[list[int]] | None = None

@@ -26,8 +26,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.aggregation.exchanges import write_sum
 from penstock.base.errors import InvalidEvent
 from penstock.mechanisms.flow.engine import why_no_kernel
+from penstock.mechanisms.joint.consortium import SITE
+from penstock.mechanisms.joint.plan import JointPlan
+from penstock.mechanisms.joint.rounds import contribute
 from penstock.mechanisms.parts import Part
 from penstock.mechanisms.protocol import AnyMechanism, Plan
 from penstock.mechanisms.registry import MECHANISMS, Registry
@@ -37,14 +41,16 @@ from penstock.privacy.noise.sources import NoiseSource, SecureNoise, SeededNoise
 from penstock.processes.confinement import forbid_dumps, forbid_network
 from penstock.schema import Schema
 from penstock.schema.encoding import Encoding
+from penstock.study.charges import carry, plan_study
 from penstock.study.study import Study
+from penstock.wire.canonical import digest
 from penstock.wire.messages import choose_version
 from penstock_client.rows import snapshot
 from penstock_client.rows.sealed import map_rows
 from penstock_client.work import rehearsal
 from penstock_client.work.ends import describe_failure
 from penstock_client.work.release_file import write_release
-from penstock_client.work.spec import MEASURED, OUTCOME, READY, REHEARSED, SPEC, TABLE, Spec
+from penstock_client.work.spec import MEASURED, OUTCOME, READY, REHEARSED, SPEC, TABLE, VECTOR, Spec
 
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -73,6 +79,7 @@ class Task:
     rows: Array
     present: Bools
     public: tuple[Array, Bools] | None
+    joint: JointPlan | None = None
 
 
 def noise_of(spec: Spec) -> NoiseSource:
@@ -99,18 +106,24 @@ def prepare(
     mechanism = mechanisms.of(study.mechanism)
     dictionary = Schema.from_dict(spec.dictionary)
 
+    planned = plan_study(study, spec.persons, mechanisms)
+    asked, carried = carry(study.asked, planned)
+    joint = planned if isinstance(planned, JointPlan) else None
+
     def load(data: snapshot.Bytes, persons: int | None) -> tuple[Array, Bools]:
         coded, person = snapshot.load_rows(data)
         recoded = snapshot.recode_levels(coded, dictionary, study.schema)
+        if joint is not None:  # the rows know of which site they are
+            recoded[SITE] = np.full(len(person), float(study.sites.index(spec.site)))
         count = persons if persons is not None else int(person.max()) + 1
-        return snapshot.arrange_by_person(recoded, person, count, study.schema, rng)
+        return snapshot.arrange_by_person(recoded, person, count, asked.schema, rng)
 
     rows, present = load(data, spec.persons)
     public = load(map_rows(spec.public), None) if spec.public is not None else None
-    planned = mechanism.plan(study.asked, spec.persons)
     if [to_dict(e) for e in planned.events] != spec.events:
         raise InvalidEvent("the plan is not the one that was charged")
-    return Task(study, mechanism, Encoding(study.schema), planned, rows, present, public)
+    encoding = Encoding(asked.schema)
+    return Task(study, mechanism, encoding, carried, rows, present, public, joint)
 
 
 def produce(
@@ -148,12 +161,58 @@ def produce(
     write_release(path, shape, told(), choose_version(task.study.wire))
 
 
+def contribute_round(
+    spec: Spec, data: snapshot.Bytes, path: Path, mechanisms: Registry = MECHANISMS
+) -> list[int]:
+    """Write what this site adds to the next sum of many sites, with its share of the noise.
+
+    Raises:
+        InvalidEvent: the plan is another one than was charged.
+        JobFailed: no sum is asked for any more.
+    """
+    sums, noise = spec.sums or [], noise_of(spec)
+    for _ in sums:
+        noise = noise.child()  # a test's seed gives each round its own
+    # Rows are laid out alike in every round: what is random in it hides nobody, and nothing rests
+    # on it, but sums of different rounds are of the same numbers.
+    seed = int(digest({"study": spec.study, "site": spec.site}), 16)
+    task = prepare(spec, data, np.random.default_rng(seed), mechanisms)
+    if task.joint is None:
+        raise InvalidEvent("a round of a release that has none")
+    found = contribute(
+        task.mechanism, task.joint, task.encoding, task.rows, task.present, sums, noise
+    )
+    noisy = found.add_noise(len(task.study.sites), noise)
+    path.write_bytes(write_sum(noisy))
+    return noisy
+
+
+def _rehearse_rounds(spec: Spec, folder: Path, mechanisms: Registry) -> rehearsal.Measured:
+    """All rounds on synthetic rows, as if it were one site alone; the longest counts."""
+    study = Study.from_dict(spec.study, mechanisms)
+    k = study.schema.max_rows_per_person
+    rows = rehearsal.synthetic_rows(Schema.from_dict(spec.dictionary), spec.persons, k)
+    planned = plan_study(study, spec.persons, mechanisms)
+    sums: list[list[int]] = []
+    longest, began = 0.0, _clocks()
+    for _ in range(planned.rounds if isinstance(planned, JointPlan) else 0):
+        before = time.process_time()
+        sums.append(
+            contribute_round(replace(spec, sums=sums), rows, folder / REHEARSED, mechanisms)
+        )
+        longest = max(longest, time.process_time() - before)
+    wall, processor = (now - then for now, then in zip(_clocks(), began, strict=True))
+    return rehearsal.Measured(longest, pace=wall / processor)
+
+
 def rehearse(spec: Spec, folder: Path, mechanisms: Registry = MECHANISMS) -> rehearsal.Measured:
     """Run short forms of the study on synthetic rows, leave a table, and say how long they took.
 
     Everything that a release does, with the public n: only steps, copies and refits are fewer.
     """
     study = Study.from_dict(spec.study, mechanisms)
+    if study.aggregation.joint:
+        return _rehearse_rounds(spec, folder, mechanisms)
     mechanism = mechanisms.of(study.mechanism)
     dictionary, k = Schema.from_dict(spec.dictionary), study.schema.max_rows_per_person
 
@@ -253,7 +312,10 @@ def main(folder: Path, channel: socket.socket, rehearsed: bool) -> int:
         rows = _receive(channel)
         if rows is None:
             return 1
-        produce(spec, map_rows(rows), progress, folder / TABLE)
+        if spec.sums is None:
+            produce(spec, map_rows(rows), progress, folder / TABLE)
+        else:
+            contribute_round(spec, map_rows(rows), folder / VECTOR)
     except Exception as error:
         (folder / OUTCOME).write_text(json.dumps(describe_failure(error)))
         return 1

@@ -146,6 +146,12 @@ class Coordinator:
                 bound=f"up to {WIRE_VERSION}",
                 remedy="ask who runs it to upgrade it, or sign the study for an older one",
             )
+        if study.aggregation.joint:
+            raise CoordinatorError(
+                "this coordinator does not add up sums of sites",
+                value="aggregation.scope = global",
+                remedy="leave [aggregation] out: each site makes a release",
+            )
         if moment >= parse_time(study.expires):
             raise CoordinatorError(
                 "the study has expired", value=study.expires, remedy="renew it and sign again"

@@ -37,6 +37,10 @@ from penstock.wire.canonical import digest
 MASKED = "masked vector of a sum"
 REVEAL = "reveal of a sum"
 MAX_ROUND = 2**31
+SUM_BITS = 96
+"""Of every number of a joint release's sums. A person's part is some 2^47 widths of a grid, at any
+ε, so that the sum of a hundred sites of 10^9 persons each is below 2^84; its noise is far less. A
+choice by the plan would be one thing more that all sides have to agree on."""
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _FIXED = 8192
 
@@ -67,6 +71,25 @@ class SumTerms:
         check.pattern("transcript", self.transcript, _DIGEST, "SHA-256 in hexadecimal digits")
         check.done()
         check_shape(self.size, self.bits)
+
+
+def find_transcript(study: str, sums: Sequence[bytes]) -> str:
+    """SHA-256 of the signed study's id and of all sums that are public: what a round follows on."""
+    return digest({"study": study, "sums": [hashlib.sha256(each).hexdigest() for each in sums]})
+
+
+def write_sum(numbers: Sequence[int]) -> bytes:
+    """A public sum, as sites are told of it: its numbers modulo 2^:data:`SUM_BITS`."""
+    return Residues.from_numbers(numbers, SUM_BITS).to_bytes()
+
+
+def read_sum(data: bytes) -> list[int]:
+    """Inverse of :func:`write_sum`.
+
+    Raises:
+        UploadRejected: not whole numbers of that size.
+    """
+    return Residues.from_bytes(data, SUM_BITS).to_numbers()
 
 
 def find_context(roster: Roster, terms: SumTerms, adverts: Sequence[Advert]) -> str:

@@ -35,6 +35,7 @@ from penstock.mechanisms.memory import GB
 from penstock.mechanisms.registry import MECHANISMS
 from penstock.privacy.request import DELTA_TIMES_PERSONS, advised_delta
 from penstock.schema import Schema, suggest_for
+from penstock.study.scope import EACH, GLOBAL, Scope, choose_tolerance
 from penstock.study.study import Study, require_estimands
 from penstock.study.toml import (
     draft_study,
@@ -114,6 +115,10 @@ def new(
             help="How many days sites have; where stewards approve by hand, more than a week."
         ),
     ] = DEADLINE_HOURS / 24,
+    together: Annotated[
+        list[Path] | None,
+        typer.Option("--global", help="Each site's join.json: one release of all.", hidden=True),
+    ] = None,
 ) -> None:
     """Draft a study from a dictionary: a commented file to edit."""
     if out.exists():
@@ -126,6 +131,7 @@ def new(
     chosen = mechanism_for(mechanism, schema, time)
     used = MECHANISMS.of(chosen)
     persons = _persons([source]) if source.suffix == ".json" else {}
+    aggregation = _gather(together) if together else EACH
     text = draft_study(
         schema,
         name=name,
@@ -139,6 +145,7 @@ def new(
         mechanism=chosen,
         # Only a study with a question can ask for an answer instead of tables.
         estimands=(question_for(schema),) if used.answers else (),
+        aggregation=aggregation,
     )
     out.write_text(text, encoding="utf-8")
     done(f"{out}: edit the estimands and the privacy asked for, then `penstock study check`")
@@ -224,6 +231,16 @@ def check(
         say(f"  {e.name}: {e.model} {e.formula}, per {e.per:g}")
     if found.estimands:
         say(f"  what each answer will be worth: `penstock study plan {path}`")
+
+
+def _gather(joins: list[Path]) -> Scope:
+    """One release of the sites whose join.json files these are."""
+    persons, keys = _persons(joins), {}
+    for path in joins:
+        record = read_json(path.read_bytes(), what=str(path), limit=10_000_000)
+        keys[str(record.get("site", path.name))] = str(record.get("gate_key"))
+    dropouts, colluders = choose_tolerance(len(persons))
+    return Scope(GLOBAL, dropouts, colluders, tuple(persons.items()), tuple(keys.items()))
 
 
 def _persons(joins: list[Path]) -> dict[str, int]:

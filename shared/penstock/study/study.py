@@ -17,17 +17,19 @@ from penstock.base.checks import SITE, SITE_BOUND, Checks, record, shown, unknow
 from penstock.base.documents import Json, JsonView
 from penstock.base.errors import InvalidInput, Problem
 from penstock.base.times import parse_time
+from penstock.mechanisms.joint.consortium import Consortium
 from penstock.mechanisms.protocol import Asked, Following, Prospect, Settings, settings_to_dict
 from penstock.mechanisms.registry import MECHANISMS, Registry
 from penstock.privacy.request import PrivacyRequest
 from penstock.questions.estimands import Estimand, estimand_problems
 from penstock.schema import Column, Schema, read_columns
 from penstock.study.planning import NOTHING, Planning, planning_problems
+from penstock.study.scope import EACH, EACH_WIRE, LEAST_WIRE, Scope
 
 MAX_SITES = 1000
 MAX_ESTIMANDS = 50
 MAX_READERS = 100
-_PARTS = ("schema", "estimands", "privacy", "mechanism", "planning")
+_PARTS = ("schema", "estimands", "privacy", "mechanism", "planning", "aggregation")
 _WIRE = re.compile(r"(0|[1-9][0-9]{0,3})\.(0|[1-9][0-9]{0,3})")
 T = TypeVar("T")
 
@@ -52,6 +54,7 @@ class Study:
         readers: accounts at the coordinator that may read the study and its results, besides the
             account that hands it in; distinct names.
         planning: what is expected of the sites' rows, for forecasts alone.
+        aggregation: whether each site makes a release, or all of them one together.
 
     Raises:
         InvalidInput: with every problem.
@@ -71,9 +74,10 @@ class Study:
     expires: str
     release: int = 1
     max_sites_per_person: int = 1
-    wire: str = "1.2"
+    wire: str = EACH_WIRE
     readers: tuple[str, ...] = ()
     planning: Planning = NOTHING
+    aggregation: Scope = EACH
 
     def __post_init__(self) -> None:
         head = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _PARTS}
@@ -84,6 +88,7 @@ class Study:
             isinstance(self.privacy, PrivacyRequest),
             isinstance(self.mechanism, Settings),
             isinstance(self.planning, Planning),
+            isinstance(self.aggregation, Scope),
             isinstance(self.estimands, tuple)
             and all(isinstance(e, Estimand) for e in self.estimands),
         )
@@ -93,11 +98,18 @@ class Study:
             check.problems += _mechanism_problems(self)
             found = planning_problems(self.planning, self.schema.columns, self.estimands)
             check.problems += within("planning", found)
+            check.problems += _scope_problems(self.aggregation, head)
         else:
-            text = "schema, estimands, privacy, mechanism or planning is of the wrong type"
+            text = "schema, estimands, privacy, mechanism, planning or aggregation is of the "
+            text += "wrong type"
             check.add("", text)
         check.done()
         check.keep(self, deadline_hours=float(self.deadline_hours))
+
+    @property
+    def consortium(self) -> Consortium | None:
+        """Of one release of all sites: who they are. None where each site makes its own."""
+        return self.aggregation.gather(self.sites) if self.aggregation.joint else None
 
     @property
     def asked(self) -> Asked[Settings]:
@@ -108,8 +120,8 @@ class Study:
     def to_dict(self) -> Json:
         """The canonical JSON form; ε = ∞ (guarantee ``empirical``) is null.
 
-        A study without readers, or without planning values, has no such field: its bytes, and so
-        its id and its signature, are those of a study from before there were any.
+        A study without readers, planning values or aggregation has no such field: its bytes, and
+        so its id and its signature, are those of a study from before there were any.
         """
         data: Json = {f.name: getattr(self, f.name) for f in fields(self)}
         data["sites"] = list(self.sites)
@@ -119,6 +131,9 @@ class Study:
         data["planning"] = self.planning.to_dict()
         if not data["planning"]:
             del data["planning"]
+        data["aggregation"] = self.aggregation.to_dict()
+        if not data["aggregation"]:
+            del data["aggregation"]
         data["schema"] = self.schema.to_dict()
         data["estimands"] = [e.to_dict() for e in self.estimands]
         data["mechanism"] = settings_to_dict(self.mechanism)
@@ -155,6 +170,7 @@ class Study:
         privacy = _read("privacy", PrivacyRequest, data, problems)
         mechanism = _read_mechanism(data, mechanisms, problems)
         planning = _read_planning(data, columns, broken, [e for _, e in estimands], problems)
+        aggregation = _read_scope(data, head, problems)
         if problems or privacy is None or mechanism is None:  # None: its problems are listed
             raise InvalidInput(f"study {shown(data.get('name'))}", problems)
         return cls(
@@ -164,6 +180,7 @@ class Study:
             privacy=privacy,
             mechanism=mechanism,
             planning=planning,
+            aggregation=aggregation,
         )
 
 
@@ -320,6 +337,30 @@ def _read_planning(
         return NOTHING
     if not broken:  # else what is said of a broken column would be called unknown
         problems += within("planning", planning_problems(found, columns, estimands))
+    return found
+
+
+def _read_scope(data: JsonView, head: JsonView, problems: list[Problem]) -> Scope:
+    sites = head["sites"] if isinstance(head["sites"], tuple) else ()
+    try:
+        found = Scope.from_dict(data.get("aggregation", {}), sites)
+    except InvalidInput as error:
+        problems += within("aggregation", error.problems)
+        return EACH
+    problems += _scope_problems(found, head)
+    return found
+
+
+def _scope_problems(scope: Scope, head: JsonView) -> list[Problem]:
+    """Whether a scope suits the study's sites and its wire version."""
+    sites, wire = head["sites"], head["wire"]
+    named = isinstance(sites, tuple) and all(isinstance(site, str) for site in sites)
+    found = within("aggregation", scope.find_problems(sites) if named else [])
+    if scope.joint and isinstance(wire, str) and _WIRE.fullmatch(wire):
+        number = tuple(map(int, wire.split(".")))
+        if number < tuple(map(int, LEAST_WIRE.split("."))):
+            bound = f"{LEAST_WIRE} or newer, for sites that add up"
+            found.append(Problem("wire", "is too old", value=wire, bound=bound))
     return found
 
 

@@ -111,6 +111,40 @@ class Part(_message.Message):
     size: int
     def __init__(self, manifest: _Optional[bytes] = ..., table: _Optional[bytes] = ..., size: _Optional[int] = ...) -> None: ...
 
+class StepRequest(_message.Message):
+    __slots__ = ("request_id", "round", "introduce", "meeting", "advertise", "open", "asking")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    INTRODUCE_FIELD_NUMBER: _ClassVar[int]
+    MEETING_FIELD_NUMBER: _ClassVar[int]
+    ADVERTISE_FIELD_NUMBER: _ClassVar[int]
+    OPEN_FIELD_NUMBER: _ClassVar[int]
+    ASKING_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    round: int
+    introduce: Nothing
+    meeting: bytes
+    advertise: Nothing
+    open: Opening
+    asking: bytes
+    def __init__(self, request_id: _Optional[str] = ..., round: _Optional[int] = ..., introduce: _Optional[_Union[Nothing, _Mapping]] = ..., meeting: _Optional[bytes] = ..., advertise: _Optional[_Union[Nothing, _Mapping]] = ..., open: _Optional[_Union[Opening, _Mapping]] = ..., asking: _Optional[bytes] = ...) -> None: ...
+
+class Opening(_message.Message):
+    __slots__ = ("opening", "sums")
+    OPENING_FIELD_NUMBER: _ClassVar[int]
+    SUMS_FIELD_NUMBER: _ClassVar[int]
+    opening: bytes
+    sums: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, opening: _Optional[bytes] = ..., sums: _Optional[_Iterable[bytes]] = ...) -> None: ...
+
+class StepReply(_message.Message):
+    __slots__ = ("message", "working")
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    WORKING_FIELD_NUMBER: _ClassVar[int]
+    message: bytes
+    working: bool
+    def __init__(self, message: _Optional[bytes] = ..., working: _Optional[bool] = ...) -> None: ...
+
 class Batch(_message.Message):
     __slots__ = ("calls",)
     CALLS_FIELD_NUMBER: _ClassVar[int]
@@ -118,20 +152,22 @@ class Batch(_message.Message):
     def __init__(self, calls: _Optional[_Iterable[_Union[Call, _Mapping]]] = ...) -> None: ...
 
 class Call(_message.Message):
-    __slots__ = ("id", "describe", "submit", "poll", "collect", "cancel")
+    __slots__ = ("id", "describe", "submit", "poll", "collect", "cancel", "step")
     ID_FIELD_NUMBER: _ClassVar[int]
     DESCRIBE_FIELD_NUMBER: _ClassVar[int]
     SUBMIT_FIELD_NUMBER: _ClassVar[int]
     POLL_FIELD_NUMBER: _ClassVar[int]
     COLLECT_FIELD_NUMBER: _ClassVar[int]
     CANCEL_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
     id: int
     describe: DescribeRequest
     submit: SubmitRequest
     poll: JobRequest
     collect: CollectRequest
     cancel: CancelRequest
-    def __init__(self, id: _Optional[int] = ..., describe: _Optional[_Union[DescribeRequest, _Mapping]] = ..., submit: _Optional[_Union[SubmitRequest, _Mapping]] = ..., poll: _Optional[_Union[JobRequest, _Mapping]] = ..., collect: _Optional[_Union[CollectRequest, _Mapping]] = ..., cancel: _Optional[_Union[CancelRequest, _Mapping]] = ...) -> None: ...
+    step: StepRequest
+    def __init__(self, id: _Optional[int] = ..., describe: _Optional[_Union[DescribeRequest, _Mapping]] = ..., submit: _Optional[_Union[SubmitRequest, _Mapping]] = ..., poll: _Optional[_Union[JobRequest, _Mapping]] = ..., collect: _Optional[_Union[CollectRequest, _Mapping]] = ..., cancel: _Optional[_Union[CancelRequest, _Mapping]] = ..., step: _Optional[_Union[StepRequest, _Mapping]] = ...) -> None: ...
 
 class Answers(_message.Message):
     __slots__ = ("answers",)
@@ -140,18 +176,20 @@ class Answers(_message.Message):
     def __init__(self, answers: _Optional[_Iterable[_Union[Answer, _Mapping]]] = ...) -> None: ...
 
 class Answer(_message.Message):
-    __slots__ = ("id", "described", "job", "piece", "failure")
+    __slots__ = ("id", "described", "job", "piece", "failure", "stepped")
     ID_FIELD_NUMBER: _ClassVar[int]
     DESCRIBED_FIELD_NUMBER: _ClassVar[int]
     JOB_FIELD_NUMBER: _ClassVar[int]
     PIECE_FIELD_NUMBER: _ClassVar[int]
     FAILURE_FIELD_NUMBER: _ClassVar[int]
+    STEPPED_FIELD_NUMBER: _ClassVar[int]
     id: int
     described: Document
     job: Job
     piece: Piece
     failure: Failure
-    def __init__(self, id: _Optional[int] = ..., described: _Optional[_Union[Document, _Mapping]] = ..., job: _Optional[_Union[Job, _Mapping]] = ..., piece: _Optional[_Union[Piece, _Mapping]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ...) -> None: ...
+    stepped: StepReply
+    def __init__(self, id: _Optional[int] = ..., described: _Optional[_Union[Document, _Mapping]] = ..., job: _Optional[_Union[Job, _Mapping]] = ..., piece: _Optional[_Union[Piece, _Mapping]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., stepped: _Optional[_Union[StepReply, _Mapping]] = ...) -> None: ...
 
 class Piece(_message.Message):
     __slots__ = ("manifest", "size", "offset", "table")

@@ -60,6 +60,11 @@ class GateStub:
                 request_serializer=penstock_dot_wire_dot_gate__pb2.CancelRequest.SerializeToString,
                 response_deserializer=penstock_dot_wire_dot_gate__pb2.Job.FromString,
                 _registered_method=True)
+        self.Step = channel.unary_unary(
+                '/penstock.v1.Gate/Step',
+                request_serializer=penstock_dot_wire_dot_gate__pb2.StepRequest.SerializeToString,
+                response_deserializer=penstock_dot_wire_dot_gate__pb2.StepReply.FromString,
+                _registered_method=True)
 
 
 class GateServicer:
@@ -100,6 +105,13 @@ class GateServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Step(self, request, context):
+        """of a sum of many sites (wire 1.3)
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_GateServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -127,6 +139,11 @@ def add_GateServicer_to_server(servicer, server):
                     servicer.Cancel,
                     request_deserializer=penstock_dot_wire_dot_gate__pb2.CancelRequest.FromString,
                     response_serializer=penstock_dot_wire_dot_gate__pb2.Job.SerializeToString,
+            ),
+            'Step': grpc.unary_unary_rpc_method_handler(
+                    servicer.Step,
+                    request_deserializer=penstock_dot_wire_dot_gate__pb2.StepRequest.FromString,
+                    response_serializer=penstock_dot_wire_dot_gate__pb2.StepReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -265,6 +282,33 @@ class Gate:
             '/penstock.v1.Gate/Cancel',
             penstock_dot_wire_dot_gate__pb2.CancelRequest.SerializeToString,
             penstock_dot_wire_dot_gate__pb2.Job.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Step(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/penstock.v1.Gate/Step',
+            penstock_dot_wire_dot_gate__pb2.StepRequest.SerializeToString,
+            penstock_dot_wire_dot_gate__pb2.StepReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -7,9 +7,10 @@ from enum import StrEnum
 from itertools import chain
 from typing import Literal, get_args
 
-WIRE_VERSION = "1.2"
+WIRE_VERSION = "1.3"
 """major.minor; 1.1: the refits of a release are made from the rows of its copies, in turn; 1.2: a
-release is named parts, one after the other, and its manifest tells of each."""
+release is named parts, one after the other, and its manifest tells of each; 1.3: sites add to the
+sums of one release, step by step. A study is signed with the oldest version that can say it."""
 LABELLED_VERSION = "1.1"
 """The last one whose releases are one table, in which labels tell the parts apart."""
 SERVED_MAJORS = (1,)
@@ -97,6 +98,10 @@ RefusalCode = Literal[
     "closed",
     "no-public-data",
     "plan",
+    "frame",
+    "gate-key",
+    "peers",
+    "alone",
     "hopeless",
     "wire-limit",
     "memory",
@@ -127,6 +132,8 @@ GateCode = Literal[
     "rolled-back",
     "bundle",
     "busy",
+    "no-round",
+    "conflict",
     "internal",
 ]
 """What else a gate may answer."""
@@ -156,7 +163,9 @@ def choose_version(asked: str) -> str:
     A study of before 1.2 may have come through a coordinator that reads labels only: sites are
     upgraded first, and what such a coordinator rejected would have been charged all the same.
     """
-    return WIRE_VERSION if names_parts(asked) else LABELLED_VERSION
+    if not names_parts(asked):
+        return LABELLED_VERSION
+    return WIRE_VERSION if is_newer(asked, WIRE_VERSION) else asked
 
 
 REFUSAL_WORDS: dict[RefusalCode, tuple[str, str]] = {
@@ -195,6 +204,22 @@ REFUSAL_WORDS: dict[RefusalCode, tuple[str, str]] = {
     "closed": ("the data set's formal budget has ended", "leave this site out"),
     "no-public-data": ("the site holds no public table for this flow", "ask for `formal`"),
     "plan": ("the mechanism cannot meet this ε with these settings", "raise ε or lower w"),
+    "frame": (
+        "the study says another number of persons of this site than it declared",
+        "take it from the site's newest join.json",
+    ),
+    "gate-key": (
+        "the study names another key of this site's gate than it has",
+        "take it from the site's newest join.json",
+    ),
+    "peers": (
+        "the site's steward has not pinned the keys that the study names of these sites",
+        "ask the steward to compare their fingerprints and `penstock site peers add` them",
+    ),
+    "alone": (
+        "ε if all other sites collude is above what the site allows",
+        "ask for less ε, or fewer sites; or ask its steward for more `alone_epsilon`",
+    ),
     "hopeless": (
         "the answer would be noise whatever the rows are",
         "raise ε, ask about fewer columns, or leave this site out",
@@ -259,6 +284,11 @@ GATE_WORDS: dict[GateCode, tuple[str, str]] = {
         "upgrade the older side",
     ),
     "busy": ("the gate is stopping", "try again"),
+    "no-round": ("the request takes part in no sum now", "poll it"),
+    "conflict": (
+        "this was asked before, and answered for something else",
+        "send what was sent first; a round has one input, and one set of survivors",
+    ),
     "internal": ("the gate met an error of its own", "ask the steward to look at its log"),
 }
 

@@ -95,4 +95,5 @@ _FORWARD: dict[str | None, Callable[[gate_pb2_grpc.GateStub, Message], dict[str,
     "poll": lambda stub, r: {"job": stub.Poll(r, timeout=CALL_SECONDS)},
     "cancel": lambda stub, r: {"job": stub.Cancel(r, timeout=CALL_SECONDS)},
     "collect": _collect,
+    "step": lambda stub, r: {"stepped": stub.Step(r, timeout=CALL_SECONDS)},
 }

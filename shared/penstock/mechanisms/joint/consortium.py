@@ -61,8 +61,7 @@ class Consortium:
             check.whole("persons", persons, 1, 10**9)
         check.whole("dropouts", self.dropouts, 0, count)
         check.whole("colluders", self.colluders, 0, count)
-        least = count_sites(self.dropouts, self.colluders) if not check.problems else 0
-        if count < least:
+        if not check.problems and count < (least := count_sites(self.dropouts, self.colluders)):
             check.add(
                 "sites",
                 f"too few for {self.dropouts} that drop out and {self.colluders} that collude",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from penstock.base.checks import Checks
@@ -58,8 +59,12 @@ def plan_jointly(
         raise InvalidInput("mechanism", check.problems)
     carried = planned.with_noise(consortium.swell)
     events = consortium.charge(planned.events, carried.events)
-    own = [alone(event) for event in events if isinstance(event, DistributedGaussian)]
     delta = asked.privacy.delta
-    return JointPlan(
-        consortium, joined, carried, events, epsilon(events, delta), epsilon(own, delta)
-    )
+    own = find_alone(events, delta)
+    return JointPlan(consortium, joined, carried, events, epsilon(events, delta), own)
+
+
+def find_alone(events: Sequence[Event], delta: float) -> float:
+    """ε of a charge if all other sites collude; 0 of one that is no part of many sites' sums."""
+    own = [alone(event) for event in events if isinstance(event, DistributedGaussian)]
+    return epsilon(own, delta) if own else 0.0

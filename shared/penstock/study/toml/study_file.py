@@ -8,18 +8,19 @@ from datetime import datetime
 
 from penstock.base.checks import shown, unknown_keys, within
 from penstock.base.documents import Json, JsonView
-from penstock.base.errors import InvalidInput, Problem
+from penstock.base.errors import BudgetExceeded, InvalidInput, Problem
 from penstock.base.times import stamp_seconds
 from penstock.mechanisms.registry import MECHANISMS, Registry
+from penstock.study.charges import plan_study
 from penstock.study.study import Study
 from penstock.study.toml.dictionary import read_column_tables
 from penstock.study.toml.formula import expand_formulas
 from penstock.study.toml.reader import read_toml
 
 _TABLE = ("person", "max_rows_per_person")
-_PARTS = ("privacy", "mechanism", "estimands", "planning")
+_PARTS = ("privacy", "mechanism", "estimands", "planning", "aggregation")
 _HEAD = tuple(f.name for f in fields(Study) if f.name not in ("schema", "wire", *_PARTS))
-_TOP = ("wire", "study", "table", "privacy", "mechanism", "columns", "estimands", "planning")
+_TOP = ("wire", "study", "table", "columns", *_PARTS)
 
 
 def parse_study(text: str, mechanisms: Registry = MECHANISMS) -> Study:
@@ -29,7 +30,8 @@ def parse_study(text: str, mechanisms: Registry = MECHANISMS) -> Study:
     ``person`` and ``max_rows_per_person``; ``[columns.NAME]`` the columns as in a dictionary,
     without codes for missing values; ``[[estimands]]``, ``[privacy]`` and ``[mechanism]`` (all
     optional keys have defaults) are as in :mod:`penstock.study.study`; ``[planning.columns.NAME]``
-    and ``[planning.effects]`` (optional) as in :mod:`penstock.study.planning`. An estimand may say
+    and ``[planning.effects]`` (optional) as in :mod:`penstock.study.planning`; ``[aggregation]``
+    (optional) as in :mod:`penstock.study.scope`. An estimand may say
     its outcome, ``adjust``, ``strata`` and ``exposure`` by a ``formula``
     (:mod:`penstock.study.toml.formula`). Times may be written as text or as TOML times.
     ``mechanisms``: those that it may name.
@@ -93,6 +95,7 @@ def parse_study(text: str, mechanisms: Registry = MECHANISMS) -> Study:
                 problems.append(replace(problem, where=where))
         raise InvalidInput("study", lines.locate(problems)) from None
     problems += _find_guarantee_problems(study, mechanisms)
+    problems += _find_scope_problems(study, mechanisms)
     if problems:
         raise InvalidInput("study", lines.locate(problems))
     return study
@@ -125,6 +128,21 @@ def _find_guarantee_problems(study: Study, mechanisms: Registry) -> list[Problem
     bound = f"one of {', '.join(used.guarantees)}"
     remedy = f"Or name another mechanism: {others}" if others else None
     return [Problem("privacy.guarantee", message, value=asked, bound=bound, remedy=remedy)]
+
+
+def _find_scope_problems(study: Study, mechanisms: Registry) -> list[Problem]:
+    """Sites add up sums of whole numbers alone: every site would refuse another mechanism."""
+    if not study.aggregation.joint:
+        return []
+    try:
+        plan_study(study, 1, mechanisms)
+    except BudgetExceeded:
+        return []  # ε is the sites' to judge
+    except InvalidInput as error:
+        return [replace(p, where=f"mechanism.{p.where}") for p in error.problems]
+    except ModuleNotFoundError:
+        return []  # no accountant is installed here; sites have one
+    return []
 
 
 def _section(values: JsonView, name: str, known: tuple[str, ...], problems: list[Problem]) -> Json:

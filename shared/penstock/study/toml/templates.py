@@ -12,6 +12,7 @@ from penstock.questions.estimands import Estimand
 from penstock.questions.models import DESCRIPTIVE, EVERY, LONGITUDINAL, MODELS
 from penstock.schema import HOW_SUGGESTED, Column, Schema, suggest_for, suggest_modelling
 from penstock.study.planning import NOTHING, Planning
+from penstock.study.scope import EACH, EACH_WIRE, LEAST_WIRE, Scope
 from penstock.study.study import Study
 from penstock.study.toml.writer import key, table, value
 
@@ -30,6 +31,11 @@ _PRIVACY_NOTES = {
     "epsilon": "per person, at each site",
     "delta": "at most 1/(10 n), n the largest site's number of persons",
     "guarantee": "formal | public-flow | empirical",
+}
+_SCOPE_NOTES = {
+    "scope": "site | global",
+    "dropouts": "how many sites may drop out",
+    "colluders": "how many may tell the coordinator all they know",
 }
 _TIMED = ", ".join(model.name for model in MODELS if model.needs_event)
 _ALONE = ", ".join(model.name for model in MODELS if not model.compares)
@@ -116,7 +122,8 @@ def write_study(study: Study, mechanisms: Registry = MECHANISMS) -> str:
     head = {
         f.name: getattr(study, f.name)
         for f in fields(study)
-        if f.name not in ("schema", "estimands", "privacy", "mechanism", "planning", "wire")
+        if f.name
+        not in ("schema", "estimands", "privacy", "mechanism", "planning", "aggregation", "wire")
     }
     estimands = [
         table("[[estimands]]", _set(e, keep=("per", "adjust")), _ESTIMAND_NOTES if i == 0 else {})
@@ -131,6 +138,7 @@ def write_study(study: Study, mechanisms: Registry = MECHANISMS) -> str:
             _mechanism(study.mechanism, mechanisms),
             *(estimands or [_EXAMPLE]),
             _planning(study.planning),
+            *_scope(study.aggregation),
             "# Whose rows: person names the column that identifies a person, if there is one.\n"
             + table("table", _person(study.schema)),
             "# The columns, as in the sites' dictionaries; bounds may be narrower.\n"
@@ -156,6 +164,7 @@ def draft_study(
     estimands: Sequence[Estimand] = (),
     mechanism: Settings | None = None,
     planning: Planning = NOTHING,
+    aggregation: Scope = EACH,
 ) -> str:
     """A study to edit, over a dictionary's columns (without its codes for missing values).
 
@@ -180,6 +189,8 @@ def draft_study(
         not_before=not_before,
         expires=expires,
         planning=planning,
+        aggregation=aggregation,
+        wire=LEAST_WIRE if aggregation.joint else EACH_WIRE,
     )
     return write_study(study)
 
@@ -199,6 +210,17 @@ def _planning(planning: Planning) -> str:
         if correlations:
             written.append(table(f"{place}.correlations", correlations))
     return _PLANNED + "\n".join(written)
+
+
+def _scope(scope: Scope) -> list[str]:
+    """The tables of a release of all sites; nothing where each makes its own."""
+    said = scope.to_dict()
+    if not said:
+        return []
+    facts = {name: said.pop(name) for name in ("persons", "keys")}
+    written = [table("aggregation", said, _SCOPE_NOTES)]
+    written += [table(f"aggregation.{name}", facts[name]) for name in facts]
+    return ["# One release of all sites; from their join.json files.\n" + "\n".join(written)]
 
 
 def _pairs(pairs: Mapping[str, object]) -> str:

@@ -35,6 +35,7 @@ from penstock_client.ledger.chain import fold_records
 from penstock_client.ledger.ledger import Ledger
 from penstock_client.ledger.sqlite_file import Database
 from penstock_client.ledger.state import Charge
+from penstock_client.site.peer_keys import Peers
 from penstock_client.site.policy import Policy
 from penstock_client.site.signers import Signer, Trust
 
@@ -231,7 +232,7 @@ def test_each_allowance_is_refused_by_a_code_of_its_own(ledger, code, policy, si
         state = ledger.state()
         public = ("a", "main", "main", SCHEMA)
         machine = {"has_public_data": False, "memory_gb": 8.0, "threads": 1}
-        return SiteFacts(*public, policy, trust, state, state.time, **machine)
+        return SiteFacts(*public, policy, trust, Peers(), PUBLIC, state, state.time, **machine)
 
     def asked(**changes) -> SignedStudy:
         return sign_study(World(Path(), KEY).study(sites=("a",), **changes), KEY)

@@ -13,6 +13,7 @@ from penstock.base.errors import (
     SignatureError,
 )
 from penstock.schema import Schema
+from penstock.study.scope import GLOBAL, Scope
 from penstock.wire.messages import StudyState
 from penstock.wire.signed import read_signed_study, sign_cancel
 from penstock_server.store.folder import Folder
@@ -40,13 +41,18 @@ def test_the_same_study_again_after_its_end_changes_nothing(world):
 
 
 WIDER = Schema(columns=(replace(SCHEMA.columns[0], upper=120.0),))
+JOINT = signed_bytes(
+    wire="1.3",
+    aggregation=Scope(GLOBAL, 0, 1, (("a", 20), ("b", 20)), (("a", "1" * 64), ("b", "2" * 64))),
+)
 BAD = {
     "unknown site": (signed_bytes(sites=("a", "c")), CoordinatorError, "not enrolled"),
     "other federation": (signed_bytes(federation="other"), CoordinatorError, "federation"),
     "schema not carried": (signed_bytes(schema=WIDER), CoordinatorError, "schema"),
     "expired": (signed_bytes(expires="2026-11-21T00:00:00Z"), CoordinatorError, "expired"),
     "wire version": (signed_bytes(wire="2.0"), CoordinatorError, "wire"),
-    "newer wire version": (signed_bytes(wire="1.3"), CoordinatorError, "newer than this coord"),
+    "newer wire version": (signed_bytes(wire="1.4"), CoordinatorError, "newer than this coord"),
+    "one release of all": (JOINT, CoordinatorError, "does not add up"),
     "unsigned": (b'{"study":{}}', SignatureError, "not signed"),
     "tampered": (signed_bytes().replace(b"A trial", b"A trick"), SignatureError, "signature"),
     "not JSON": (b"\xff", InvalidInput, "signed study"),

@@ -6,6 +6,7 @@ from dataclasses import fields
 
 import pytest
 
+from penstock.study.scope import EACH_WIRE, LEAST_WIRE
 from penstock.study.study import Study
 from penstock.wire.messages import (
     LABELLED_VERSION,
@@ -18,9 +19,10 @@ from penstock.wire.messages import (
 )
 
 
-def test_studies_are_written_for_this_version() -> None:
+def test_studies_are_written_for_the_oldest_version_that_can_say_them() -> None:
     (wire,) = (field.default for field in fields(Study) if field.name == "wire")
-    assert wire == WIRE_VERSION
+    assert wire == EACH_WIRE == "1.2"
+    assert LEAST_WIRE == WIRE_VERSION
     version = read_version(WIRE_VERSION)
     assert version is not None
     assert version[0] == max(SERVED_MAJORS)
@@ -41,7 +43,7 @@ def test_minor_versions_are_numbers() -> None:
 
 @pytest.mark.parametrize(
     ("asked", "answered"),
-    [("1.0", "1.1"), ("1.1", "1.1"), ("1.2", "1.2"), ("1.3", "1.2"), ("1.10", "1.2")],
+    [("1.0", "1.1"), ("1.1", "1.1"), ("1.2", "1.2"), ("1.3", "1.3"), ("1.10", "1.3")],
 )
 def test_a_study_is_answered_in_no_newer_form(asked: str, answered: str) -> None:
     """But that 1.1 differs from 1.0 in how refits are made, and not in how they are read."""
