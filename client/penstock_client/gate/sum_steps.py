@@ -61,10 +61,9 @@ class _Part:
 class Steps:
     """What one gate answers to steps.
 
-    Every method raises:
-        Refused: no such request, or one that takes part in no sum (now); or the round was asked
-            with another input.
-        MaskingRefused, UploadRejected, SignatureError: see :class:`Member`.
+    Every method raises :class:`~penstock.base.errors.Refused` where there is no such request, or
+    one that takes part in no sum (now), or where the round was asked with another input; and what
+    :class:`~penstock_client.masking.member.Member` raises.
     """
 
     def __init__(self, stores: Stores, settlement: Settlement, wake: Callable[[], None]) -> None:

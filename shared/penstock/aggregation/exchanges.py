@@ -128,10 +128,12 @@ def write_opening(adverts: Sequence[Advert], letters: Mapping[str, bytes]) -> by
 
 
 def read_opening(data: bytes, roster: Roster, round_: int) -> Opening:
-    """Raises:
-    UploadRejected: not adverts of at least S - t different sites, in their order, with letters of
-        some of them.
-    SignatureError: an advert is not signed by the site that it names.
+    """An untrusted opening of a round.
+
+    Raises:
+        UploadRejected: not adverts of at least S - t different sites, in their order, with letters
+            of some of them.
+        SignatureError: an advert is not signed by the site that it names.
     """
     found = unpack_parts(data, "opening of a sum", limit_message(roster))
     found.take("opening of a sum", senders=list)
