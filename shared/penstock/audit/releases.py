@@ -95,7 +95,7 @@ def distributed(scale: float, missing: int = 0) -> Target:
     ``missing`` more sites than charged for are gone.
     """
     sites, dropouts, colluders, sigma = 5, 1, 2, scale
-    event = DistributedGaussian(sigma, sites, dropouts, colluders)
+    event = DistributedGaussian(sigma, sites, dropouts, colluders, grid_sd=2.0**40)
     own = GaussianSum("a site's part", sigma / math.sqrt(event.honest), 1.0)
 
     def scores(person: bool, runs: int, noise: NoiseSource) -> Array:

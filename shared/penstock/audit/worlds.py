@@ -27,6 +27,7 @@ from penstock.privacy.accounting import gaussian, pld
 from penstock.privacy.accounting.accountant import epsilon, epsilon_pld
 from penstock.privacy.events import (
     DiscreteGaussian,
+    DistributedGaussian,
     Event,
     FixedSizeGaussian,
     Gaussian,
@@ -218,7 +219,7 @@ def _smooth(events: Sequence[Event]) -> list[Event]:
     """
     return [
         Gaussian(e.noise_multiplier, e.count)
-        if isinstance(e, DiscreteGaussian) and e.grid_sd >= 2**20
+        if isinstance(e, DiscreteGaussian | DistributedGaussian) and e.grid_sd >= 2**20
         else e
         for e in events
     ]
