@@ -35,7 +35,7 @@ from penstock.base.errors import CoordinatorError, NotAllowed, PenstockError, Un
             "application/json",
             b'{"code":"coordinator","message":"x","bound":"majors 3"}',
             Unreachable,
-            r"wire 1.2 here; there majors 3\): upgrade the older",
+            r"wire 1.3 here; there majors 3\): upgrade the older",
         ),
     ],
 )
