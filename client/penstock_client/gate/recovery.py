@@ -241,16 +241,16 @@ def recover_from(paths: SitePaths, source: Path, reason: str = "") -> Recovered:
         with ledger.database.transaction():
             state = ledger.extend(more, gate_key)
             _take_jobs(source, Jobs(ledger.database))
-            open_ = [c.id for c in state.charges.values() if c.status == "reserved"]
-            for charge in open_:
-                state = ledger.burn(charge, "interrupted")
-            _align_jobs(paths, Jobs(ledger.database), state, gate_key)
+            state, burnt = _burn_open(paths, ledger, state, gate_key)
         _forget_evidence(paths)
-    return Recovered(state.seq, len(more), len(open_), _find_exhausted(state))
+    return Recovered(state.seq, len(more), burnt, _find_exhausted(state))
 
 
 def recover_worst_case(paths: SitePaths, reason: str = "") -> Recovered:
     """Charge every lineage all that was left of it, in one record, and go on after the lost ones.
+
+    Reservations that are open are burnt: a part in sums of many sites may have answered rounds that
+    were lost, and would answer them again.
 
     Raises:
         LedgerError: nothing proves that this ledger was restored.
@@ -266,14 +266,25 @@ def recover_worst_case(paths: SitePaths, reason: str = "") -> Recovered:
             )
         _record_recovery(paths, ledger, reason, worst_case=True, seen_seq=proof.seq)
         locate_dictionary(paths).unlink(missing_ok=True)
-        state = ledger.append(
-            "recover",
-            seen_seq=proof.seq,
-            seen_head=proof.head,
-            lineages=sorted(ledger.state().lineages),
-        )
+        with ledger.database.transaction():
+            state = ledger.append(
+                "recover",
+                seen_seq=proof.seq,
+                seen_head=proof.head,
+                lineages=sorted(ledger.state().lineages),
+            )
+            state, burnt = _burn_open(paths, ledger, state, gate_key)
         _forget_evidence(paths)
-    return Recovered(state.seq, 1, 0, _find_exhausted(state))
+    return Recovered(state.seq, 1, burnt, _find_exhausted(state))
+
+
+def _burn_open(paths: SitePaths, ledger: Ledger, state: State, gate_key: str) -> tuple[State, int]:
+    """Burn every reservation that is open, and end the jobs; how many there were."""
+    found = [charge.id for charge in state.charges.values() if charge.status == "reserved"]
+    for charge in found:
+        state = ledger.burn(charge, "interrupted")
+    _align_jobs(paths, Jobs(ledger.database), state, gate_key)
+    return state, len(found)
 
 
 def _record_recovery(paths: SitePaths, ledger: Ledger, reason: str, **details: object) -> None:

@@ -16,10 +16,12 @@ from tests.support.ledgers import DIGESTS, ROWS
 
 from penstock.base.errors import BudgetExceeded, LedgerCorrupt, LedgerError, LedgerLocked
 from penstock.privacy.accounting.renyi import renyi_total
-from penstock.privacy.events import Gaussian, Unbounded, to_dict
+from penstock.privacy.events import DistributedGaussian, Gaussian, Unbounded, to_dict
 from penstock.wire.canonical import canonical
 from penstock.wire.manifest import MANIFEST
+from penstock.wire.messages import JobState
 from penstock.wire.signatures import generate_key, private_to_pem, public_hex, sign
+from penstock_client.gate.jobs import Job, Jobs
 from penstock_client.gate.recovery import (
     Watch,
     find_contradiction,
@@ -37,6 +39,9 @@ from penstock_client.site.site_paths import SitePaths
 KEY, OTHER = generate_key(), generate_key()
 PUBLIC = public_hex(KEY)
 TOTAL, DELTA = 5.0, 1e-5
+
+
+NOW = "2026-01-01T00:00:00Z"
 
 
 def manifest(seq: object, head: object, key=KEY) -> bytes:
@@ -348,6 +353,27 @@ def test_the_worst_case_charges_all_that_was_left(behind):
         charge = Charge("x", "main", 1, "s", "a", "maf", events, DELTA, **DIGESTS)
         with behind.ledger() as ledger, pytest.raises(BudgetExceeded, match="were lost"):
             ledger.reserve(charge, signer_epsilon=TOTAL)
+
+
+def test_the_worst_case_burns_what_was_open(site):
+    """A part in sums of many sites outlives its process: restored, it would answer rounds again."""
+    part = DistributedGaussian(9.0, 4, dropouts=1, colluders=1)
+    own = {**DIGESTS, "alone_epsilon": "1.0"}
+    charge = Charge("sum", "main", 1, "s", "alice", "scoring", (part,), DELTA, **own)
+    with site.ledger() as ledger:
+        ledger.reserve(charge, signer_epsilon=TOTAL)
+        job = Job("sum", "s", b"", "main", 1, JobState.RUNNING, "", NOW, NOW)
+        Jobs(ledger.database).add(job)
+    old = site.backup()
+    site.release(6.0)
+    site.restore(old)
+    assert site.show()
+    assert recover_worst_case(site.paths).burnt == 1
+    assert site.state().charges["sum"].status == "burnt"
+    with site.ledger() as ledger:
+        found = Jobs(ledger.database).get("sum")
+    assert found is not None
+    assert (found.state, found.code) == (JobState.FAILED, "interrupted")
 
 
 def test_what_was_shown_before_a_recovery_accuses_nobody_after_it(behind):
