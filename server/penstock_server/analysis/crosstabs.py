@@ -24,9 +24,9 @@ from penstock.questions.fits.table_model import Fit
 from penstock.questions.models.longitudinal import LongitudinalModel
 from penstock.questions.terms import find_subgroup
 from penstock.schema import Coded, Column, Schema
-from penstock_server.analysis.combine import SiteEstimate, combine
+from penstock_server.analysis.combine import SiteEstimate
 from penstock_server.analysis.pooling import Pooled, pool, poolable
-from penstock_server.analysis.refits import Measured, spread, widen_sites
+from penstock_server.analysis.refits import Measured, widen_sites
 from penstock_server.analysis.totals import add_up
 
 LEVEL = 0.95
@@ -91,10 +91,8 @@ def measure_crosstabs(
         found = []
         for at in range(len(list_cells(list_crossed(schema, one)))):
             fitted, again = ([table[at] for table in tables] for tables in of)
-            plain = combine(fitted, total=read is _read_counts)
-            made_of = fitted if of_copies else None
-            shown = spread(plain, again, made_of, fresh=fresh) if again else None
-            found.append(Measured(plain, len(again), shown))
+            total = read is _read_counts
+            found.append(Measured.of(fitted, again, of_copies=of_copies, total=total, fresh=fresh))
         return found
 
     return SiteCrosstabs(

@@ -29,7 +29,7 @@ from scipy.special import ndtr, polygamma
 
 from penstock.mechanisms.released import refit_copy
 from penstock.questions.estimation import Estimate
-from penstock_server.analysis.combine import SiteEstimate
+from penstock_server.analysis.combine import SiteEstimate, combine
 
 UNKNOWN = "most refits have no estimate, so the mechanism's noise is not known"
 
@@ -134,6 +134,27 @@ class Measured:
     plain: SiteEstimate
     refits: int
     shown: Spread | None
+
+    @classmethod
+    def of(
+        cls,
+        copies: Sequence[Estimate],
+        refits: Sequence[Estimate],
+        *,
+        of_copies: bool,
+        total: bool = False,
+        fresh: float = 1.0,
+    ) -> Measured:
+        """From the estimates of each table.
+
+        Args:
+            of_copies, fresh: see :func:`spread`; total: see
+                :func:`penstock_server.analysis.combine.combine`.
+        """
+        plain = combine(copies, total=total)
+        made_of = copies if of_copies else None
+        shown = spread(plain, refits, made_of, fresh=fresh) if refits else None
+        return cls(plain, len(refits), shown)
 
 
 def widen_sites(

@@ -30,9 +30,8 @@ from penstock.questions.estimands import Estimand
 from penstock.questions.estimation import MIN_ROWS, Estimate
 from penstock.questions.grammar import Factor
 from penstock.schema import LEVEL_KINDS, Coded, Schema
-from penstock_server.analysis.combine import combine
 from penstock_server.analysis.pooling import Pooled, pool, poolable, quantile
-from penstock_server.analysis.refits import Measured, spread, widen_sites
+from penstock_server.analysis.refits import Measured, widen_sites
 
 Array = NDArray[np.float64]
 
@@ -133,10 +132,7 @@ def measure_curves(
         found = []
         for place in range(TIMES):
             fitted, refitted = [r[place] for r in rows], [r[place] for r in again]
-            plain = combine(fitted)
-            made_of = fitted if of_copies else None
-            shown = spread(plain, refitted, made_of, fresh=fresh) if refitted else None
-            found.append(Measured(plain, len(refitted), shown))
+            found.append(Measured.of(fitted, refitted, of_copies=of_copies, fresh=fresh))
         return found
 
     return SiteCurves(

@@ -19,9 +19,8 @@ from penstock.questions.estimands import Estimand
 from penstock.questions.models.longitudinal import LongitudinalModel
 from penstock.questions.persons import Courses, estimate_courses
 from penstock.schema import Coded, Schema
-from penstock_server.analysis.combine import combine
 from penstock_server.analysis.pooling import Pooled, pool, poolable
-from penstock_server.analysis.refits import Measured, spread, widen_sites
+from penstock_server.analysis.refits import Measured, widen_sites
 
 MOST_LEVELS = 8
 """Of a column with more, a table is not for the eye; the cell that is asked for is reported."""
@@ -89,9 +88,7 @@ def measure_transitions(
             [estimate_courses(table, schema, estimand, courses) for table, courses in tables]
             for tables in (read, again)
         )
-        plain = combine(fitted)
-        made_of = fitted if of_copies else None
-        return Measured(plain, len(again), spread(plain, refitted, made_of) if again else None)
+        return Measured.of(fitted, refitted, of_copies=of_copies)
 
     return SiteTransitions(
         {

@@ -22,12 +22,11 @@ from penstock.study.study import Study
 from penstock.wire.messages import Copies
 from penstock_server.analysis.attendees import Attendees, count_attendees
 from penstock_server.analysis.changes import SiteChanges, measure_changes
-from penstock_server.analysis.combine import combine
 from penstock_server.analysis.crosstabs import measure_crosstabs
 from penstock_server.analysis.floor import variance_floor
 from penstock_server.analysis.overlap import find_overlaps
 from penstock_server.analysis.ranges import find_ranges
-from penstock_server.analysis.refits import Measured, spread
+from penstock_server.analysis.refits import Measured
 from penstock_server.analysis.robust import check_variances
 from penstock_server.analysis.survival_curves import measure_curves
 from penstock_server.analysis.table_distances import measure_moved
@@ -67,10 +66,13 @@ class TableResults:
             for estimand in self.study.estimands:
                 one = partial(estimate_floored, schema, estimand, read_courses=self.read_courses)
                 fitted, again = pool.map(one, copies), pool.map(one, refits)
-                plain = combine(fitted, total=estimand.regression.total)
-                made_of = fitted if refits_of_copies(manifest.wire) else None
-                shown = spread(plain, again, made_of, fresh=self.fresh) if refits else None
-                found[estimand.name] = Measured(plain, len(refits), shown)
+                found[estimand.name] = Measured.of(
+                    fitted,
+                    again,
+                    of_copies=refits_of_copies(manifest.wire),
+                    total=estimand.regression.total,
+                    fresh=self.fresh,
+                )
         return found
 
     def summarise(self, upload: Upload) -> tuple[object, ...]:
