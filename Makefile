@@ -36,7 +36,7 @@ demo: setup ## four simulated hospitals, a coordinator, Flower and TLS between t
 	$(BIN)/penstock demo --out penstock-demo
 
 test: setup ## all tests (about 20 minutes on two cores); JOBS=1 for one after the other
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m 'not soak' -n $(JOBS) --dist loadfile --no-loadscope-reorder
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m 'not soak' -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations 40 --durations-min 5
 
 soak: setup ## long fault runs
 	$(BIN)/python -m pytest -m soak --timeout 3600

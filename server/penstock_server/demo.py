@@ -30,9 +30,12 @@ from penstock.base.checks import Checks
 from penstock.base.errors import JobFailed
 from penstock.base.times import stamp_seconds, utc_now
 from penstock.cli.console import done, err, friendly, say
+from penstock.cli.joins import gather, read_joins
 from penstock.mechanisms import MECHANISMS
+from penstock.mechanisms.joint.consortium import SHARED
 from penstock.privacy.request import advised_delta
 from penstock.study.planning import NOTHING
+from penstock.study.scope import EACH
 from penstock.study.toml import draft_study
 from penstock_server.mechanisms.registry import words_of
 from penstock_server.report.contents import SECTIONS
@@ -84,6 +87,9 @@ def demo(
     ] = DEFAULT,
     sites: Annotated[int, typer.Option(help="How many cohorts, 2 to 12; trajectory: 4.")] = 4,
     epsilon: Annotated[float, typer.Option(help="ε that the study asks of each site.")] = 3.0,
+    together: Annotated[
+        bool, typer.Option("--global", help="One release of all sites, from sums of them.")
+    ] = False,
     seed: Annotated[int, typer.Option(help="Of the simulated cohorts (never of the noise).")] = 1,
     keep: Annotated[
         bool, typer.Option("--keep", help="Keep sites and coordinator, and say where they are.")
@@ -95,6 +101,9 @@ def demo(
     Each site answers with synthetic rows at the ε you name (or, with gibbs and scoring, with
     coefficients only); the report shows the truth beside. With trajectory: what becomes of patients
     who are seen once a year until they die or are lost, in eight questions of different kinds?
+
+    With --global the sites make one release together: in rounds they add up what they know, each
+    with a share of the noise, and nobody sees a site's own part.
     """
     check = Checks("demo")
     check.choice("--mechanism", mechanism, tuple(SCENARIOS))
@@ -102,6 +111,8 @@ def demo(
     scenario = SCENARIOS[mechanism]()
     check.whole("--sites", sites, 2, len(scenario.sites))
     check.number("--epsilon", epsilon, "a finite number above 0", above=0)
+    if together and not MECHANISMS.of(scenario.mechanism).summed:
+        check.add("--global", "is not for what is no sum", value=mechanism)
     check.done()
     scenario = replace(scenario, sites=scenario.sites[:sites])
     # Short, because Unix socket paths end at 107 bytes.
@@ -109,7 +120,7 @@ def demo(
     began = time.monotonic()
     try:
         with ExitStack() as stack:
-            Demo(work, out, scenario, epsilon, seed, stack).run()
+            Demo(work, out, scenario, epsilon, seed, stack, together=together).run()
     finally:
         if keep:
             say(f"sites and coordinator are kept in {work}")
@@ -125,6 +136,7 @@ class Demo:
         work: a short path, in which everything happens; out: where results go.
         epsilon: of a study, at each site; studies: so many of them fit into a site's budget.
         seed: of the simulated cohorts.
+        together: whether all sites make one release.
     """
 
     def __init__(
@@ -136,8 +148,10 @@ class Demo:
         seed: int,
         stack: ExitStack,
         studies: int = 1,
+        *,
+        together: bool = False,
     ) -> None:
-        self.work, self.out, self.scenario = work, out, scenario
+        self.work, self.out, self.scenario, self.together = work, out, scenario, together
         self.epsilon, self.seed, self.stack = epsilon, seed, stack
         # Sampled steps weigh more at the order of the data set's budget than by themselves.
         self.total = 2.0 * studies * epsilon
@@ -172,6 +186,11 @@ class Demo:
         self.command("key", "new", "analyst.key")
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             list(pool.map(self.prepare_site, sites))
+        if self.together:
+            say("   Stewards pin the gates of the other sites, whose sums hide what each one adds")
+            for name in sites:
+                others = [f"{other}/join.json" for other in sites if other != name]
+                self.command("site", "peers", "add", *others, "--dir", name)
         say("4. Each site is enrolled, joins, and starts its daemon")
         for name in sites:
             self.command("server", "enrol", f"{name}/join.json", *where)
@@ -201,7 +220,12 @@ class Demo:
         (self.work / "study.toml").write_text(self.study(asked))
         self.command("study", "submit", "study.toml", "-k", "analyst.key")
         what = words_of(asked.mechanism.name).released
-        say(f"7. Each site draws under its ledger, and releases {what} only")
+        if self.together:
+            say(
+                f"7. Round by round all sites add up, under their ledgers, to {what.lower()} of all"
+            )
+        else:
+            say(f"7. Each site draws under its ledger, and releases {what} only")
         self.command("study", "status", asked.study, "--wait", show=True, seconds=seconds)
 
     def log_in(self) -> None:
@@ -233,8 +257,8 @@ class Demo:
     def study(self, asked: Scenario) -> str:
         """The study's text, before it is signed."""
         moment = utc_now().replace(microsecond=0)
-        joins = self.work.glob("*/join.json")
-        persons = max(json.loads(path.read_text())["persons"] for path in joins)
+        joins = read_joins([self.work / name / "join.json" for name in asked.sites])
+        scope = gather(joins, asked.sites, "main", SHARED) if self.together else EACH
         return draft_study(
             asked.schema,
             name=asked.study,
@@ -244,7 +268,8 @@ class Demo:
             not_before=stamp_seconds(moment - timedelta(minutes=1)),
             expires=stamp_seconds(moment + timedelta(days=1)),
             epsilon=self.epsilon,
-            delta=advised_delta(persons),
+            delta=advised_delta(max(join.persons for join in joins.values())),
+            aggregation=scope,
             estimands=asked.estimands,
             mechanism=asked.mechanism,
             planning=asked.planning,

@@ -10,6 +10,7 @@ BENCHMARKS = {
     "network": "tests.benchmarks.network",
     "particles": "tests.benchmarks.particles",
     "privacy": "tests.benchmarks.privacy",
+    "rounds": "tests.benchmarks.rounds",
     "tables": "tests.benchmarks.tables",
     "twelve": "tests.benchmarks.twelve",
 }

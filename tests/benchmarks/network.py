@@ -71,6 +71,7 @@ KINDS = {
     "supernode": "penstock_client.operate.flower.supernode",
     "site's runner": "penstock_client.operate.flower.runner",
     "simulated sites": "tests.benchmarks.network_sites",
+    "simulated adders": "tests.benchmarks.rounds_sites",
 }
 
 
@@ -162,7 +163,7 @@ def parts_of(store: Store, studies: Sequence[str]) -> dict[tuple[str, str], tupl
 class World:
     """A coordinator with all sites enrolled, its studies, and what the store says of them."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, make_gate: Callable[..., Gate] = Gate) -> None:
         self.root, self.folder = root, Folder(root / "c")
         with socket.create_server(("127.0.0.1", 0)) as probe:
             port = probe.getsockname()[1]
@@ -175,7 +176,7 @@ class World:
         for name, site in self.sites.items():
             enrol_site(self.coordinator, site.make())
             site.join(make_invite(self.coordinator, name))
-        self.gates = {name: Gate(self.sites[name]) for name in REAL}
+        self.gates = {name: make_gate(self.sites[name]) for name in REAL}
         self._count = 0
 
     def submit(self, sites: Sequence[str], columns: int, copies: int, name: str = "load") -> str:

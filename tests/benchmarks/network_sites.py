@@ -12,7 +12,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -287,9 +287,9 @@ def connected(folder: SiteFolder) -> Iterator[tuple[Any, ...]]:
         yield calls
 
 
-def node(folder: SiteFolder, stop: threading.Event) -> None:
+def node(folder: SiteFolder, stop: threading.Event, make_gate: Callable[..., Gate] = Gate) -> None:
     """One site on Flower's own connection, at the pace of our SuperNode."""
-    gate, pace = Gate(folder), Pace()
+    gate, pace = make_gate(folder), Pace()
     with connected(folder) as (_, receive, send, _, _, pull, push, confirm):
         while not stop.is_set():
             came = receive()
@@ -317,13 +317,13 @@ def node(folder: SiteFolder, stop: threading.Event) -> None:
                     push(run, session, number, objects[number].deflate())
 
 
-def main(folders: list[str]) -> None:
+def main(folders: list[str], make_gate: Callable[..., Gate] = Gate) -> None:
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     fleet_http_connection.HEARTBEAT_DEFAULT_INTERVAL = HEARTBEAT_SECONDS
     claims()
     threads = [
-        threading.Thread(target=node, args=(SiteFolder(Path(f)), stop), daemon=True)
+        threading.Thread(target=node, args=(SiteFolder(Path(f)), stop, make_gate), daemon=True)
         for f in folders
     ]
     for thread in threads:

@@ -21,8 +21,9 @@ from penstock.mechanisms.released import name_copy, name_refit
 from penstock.mechanisms.trajectory.settings import TIME_KINDS
 from penstock.privacy.noise.sources import SeededNoise
 from penstock.privacy.request import PrivacyRequest
-from penstock.questions.estimands import COVARIATES, Estimand
+from penstock.questions.estimands import Estimand
 from penstock.questions.models import MODELS
+from penstock.questions.suitability import COVARIATES
 from penstock.schema import KINDS, MAX_LEVELS, Coded, Column, Schema
 from penstock.schema.encoding import Encoding
 

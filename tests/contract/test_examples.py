@@ -22,7 +22,8 @@ MODULES = (
     "penstock.study.toml.study_file",
     "penstock.wire.canonical",
     "penstock.wire.signatures",
-    "penstock_server.analysis.pooling",
+    "penstock.inference.pooling",
+    "penstock.inference.heterogeneity",
 )
 
 

@@ -16,6 +16,7 @@ from tests.studies.questions import ESTIMANDS, SCHEMA, simulate
 
 from penstock.base.checks import Checks
 from penstock.base.errors import PenstockError
+from penstock.inference.floor import variance_floor
 from penstock.mechanisms import Gibbs
 from penstock.mechanisms.gibbs import design
 from penstock.mechanisms.gibbs.design import question, read, reporting
@@ -26,7 +27,7 @@ from penstock.mechanisms.gibbs.posing import Posing
 from penstock.mechanisms.gibbs.settings import answer_terms
 from penstock.privacy.request import PrivacyRequest
 from penstock.questions import estimation, terms
-from penstock.questions.estimands import Estimand, estimand_problems
+from penstock.questions.estimands import Estimand
 from penstock.questions.estimation import estimate
 from penstock.questions.fits import TABLE_MODELS
 from penstock.questions.fits.linear import LinearTable
@@ -34,9 +35,9 @@ from penstock.questions.fits.table_model import Fit, TableModel
 from penstock.questions.models import EVERY, MODELS
 from penstock.questions.models.model import Model
 from penstock.questions.models.registry import ModelRegistry
+from penstock.questions.suitability import estimand_problems
 from penstock.questions.terms import count_terms, design_terms
-from penstock_server.analysis.floor import variance_floor
-from penstock_server.report import phrases
+from penstock.telling import phrases
 from penstock_server.report.composition import complete_report, report_schema
 
 Array = NDArray[np.float64]
@@ -309,6 +310,11 @@ ALLOWED = {
     for name, module in OWN.items()
     for room in ("shared/penstock/questions/models", "shared/penstock/questions/fits")
 }
+ALLOWED["shared/penstock/questions/fits/standardised.py"] = {
+    "logistic"
+}  # by which risks are fitted
+ALLOWED["shared/penstock/enquiry/shorthand.py"] = {"cox", "logistic", "ols", "ordinal"}
+"""R's words for models, and which one a kind of column suggests."""
 ALLOWED["shared/penstock/questions/fits/negative_binomial.py"] |= {"poisson"}  # where α is 0
 
 

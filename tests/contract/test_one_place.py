@@ -70,6 +70,7 @@ def labels_rows(node: ast.AST) -> bool:
                 # Of exported tables, where a row says what it is of.
                 "penstock_server/mechanisms/writing.py",
                 "penstock_server/mechanisms/trajectory/exports.py",
+                "penstock/enquiry/holdings.py",
             },
         ),
         (makes_printable, {"penstock/base/printable.py"}),

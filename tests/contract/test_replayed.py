@@ -83,6 +83,11 @@ def test_particles_are_replayed_with_and_without_sampling() -> None:
     assert {m.subsample is None for m in moved} == {True, False}  # type: ignore[union-attr]
 
 
+def test_what_sites_add_up_is_replayed_from_every_start_that_particles_have() -> None:
+    added = {s.mechanism.start for s in STUDIES["trajectory"] if s.summed}  # type: ignore[union-attr]
+    assert added == set(trajectory.STARTS) - {"counts"}  # which asks for such sums in any case
+
+
 def test_every_kind_of_charge_that_a_plan_can_make_is_replayed() -> None:
     found = {type(e) for studies in STUDIES.values() for s in studies for e in planned(s).events}
     assert found == {DiscreteGaussian, FixedSizeGaussian, Gaussian, NoisyDescent, PoissonGaussian}

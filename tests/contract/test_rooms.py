@@ -49,7 +49,17 @@ _SCORING = "shared/penstock/mechanisms/scoring"
 BUILT_ON = {
     "structured": {
         f"{_SCORING}/{name}.py"
-        for name in ("answers", "division", "foresight", "memory", "plan", "run", "settings")
+        for name in (
+            "answers",
+            "divisible",
+            "division",
+            "foresight",
+            "levels",
+            "memory",
+            "plan",
+            "run",
+            "settings",
+        )
     }
 }
 """Whose sums another mechanism asks of rows."""

@@ -23,12 +23,12 @@ from statsmodels.discrete.discrete_model import MNLogit, NegativeBinomial, Poiss
 from statsmodels.miscmodels.ordinal_model import OrderedModel
 
 from penstock.base.errors import PenstockError
+from penstock.inference.combine import combine
+from penstock.inference.refits import Spread, spread, widened
 from penstock.questions.estimands import Estimand
 from penstock.questions.estimation import Estimate, estimate
 from penstock.questions.fits import TABLE_MODELS
 from penstock.schema import Column, Schema
-from penstock_server.analysis.combine import combine
-from penstock_server.analysis.refits import Spread, spread, widened
 
 Array = NDArray[np.float64]
 DATA = Path(__file__).parent / "data"

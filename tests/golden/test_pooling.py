@@ -1,7 +1,7 @@
 """Pooling against R's metafor 3.8 (tests/golden/data/meta_analysis.R), and its own laws.
 
 Tolerance 1e-10 relative (absolute below 1): both sides iterate to machine precision; the largest
-deviation seen is 1.1e-14, so that the tolerance only leaves room for other CPUs and BLAS builds.
+deviation seen is 3.5e-13, so that the tolerance only leaves room for other CPUs and BLAS builds.
 """
 
 from __future__ import annotations
@@ -15,13 +15,24 @@ import numpy as np
 import pytest
 
 from penstock.base.errors import InvalidInput
-from penstock_server.analysis import pooling
+from penstock.inference import pooling
 
 ORACLE: dict[str, Any] = json.loads(
     (Path(__file__).parent / "data" / "meta_analysis.json").read_text(encoding="utf-8")
 )
 BLOCKS = ("bcg_logRR", "bcg_OR", "small_k3", "homogeneous_k5", "k2")
-METHODS: dict[str, pooling.Method] = {"FE": "fixed", "DL": "dl", "PM": "pm", "REML": "reml"}
+METHODS: dict[str, pooling.Estimated] = {
+    "FE": "fixed",
+    "DL": "dl",
+    "PM": "pm",
+    "REML": "reml",
+    "ML": "ml",
+    "HS": "hs",
+    "HSk": "hsk",
+    "HE": "he",
+    "SJ": "sj",
+    "EB": "eb",
+}
 TESTS: dict[str, pooling.Test] = {
     "z": "z",
     "knha": "knapp-hartung",
@@ -76,48 +87,22 @@ def test_prediction_interval_agrees_with_metafor(block: str, key: str) -> None:
     assert [got.pi_low, got.pi_high] == near(gold["pi_HTS_k2"])
 
 
-@pytest.mark.parametrize("block", ["bcg_logRR", "small_k3", "homogeneous_k5"])
-@pytest.mark.parametrize("name", ["DL", "REML"])
-def test_leave_one_out_agrees_with_metafor(block: str, name: str) -> None:
-    data, gold = ORACLE[block], ORACLE[block][f"leave1out_{name}"]
-    got = pooling.leave_one_out(data["yi"], data["vi"], method=METHODS[name], test="z")
-    assert [p.estimate for p in got] == near(gold["estimate"])
-    assert [p.se for p in got] == near(gold["se"])
-    assert [p.ci_high for p in got] == near(gold["ci_ub"])
-    assert [p.tau2 for p in got] == near(gold["tau2"])
-    assert [p.q for p in got] == near(gold["Q"])
-    assert [100 * p.i2 for p in got] == near(gold["I2"])
-
-
-@pytest.mark.parametrize("block", ["bcg_logRR", "small_k3", "homogeneous_k5"])
-@pytest.mark.parametrize("name", ["DL", "REML"])
-def test_influence_and_weights_agree_with_metafor(block: str, name: str) -> None:
-    data, gold = ORACLE[block], ORACLE[block][f"influence_{name}"]
-    got = pooling.influence(data["yi"], data["vi"], method=METHODS[name])
-    pooled = pooling.pool(data["yi"], data["vi"], method=METHODS[name])
-    assert [i.residual for i in got] == near(gold["rstudent"])
-    assert [i.without.tau2 for i in got] == near(gold["tau2_del"])
-    assert [100 * w for w in pooled.weights] == near(gold["weight"])
-
-
 @pytest.mark.parametrize("method", pooling.METHODS)
 @pytest.mark.parametrize("test", pooling.TESTS)
-def test_one_site_is_its_own_estimate(method: pooling.Method, test: pooling.Test) -> None:
+def test_one_site_is_its_own_estimate(method: pooling.Estimated, test: pooling.Test) -> None:
     got = pooling.pool([0.3], [0.04], method=method, test=test)
     assert (got.estimate, got.tau2, got.i2, got.h2, got.q, got.q_p) == (0.3, 0, 0, 1, 0, 1)
     assert got.se == pytest.approx(0.2)
     assert (got.test, got.df, got.pi_low, got.weights) == ("z", None, None, (1.0,))
-    assert pooling.leave_one_out([0.3], [0.04]) == ()
-    assert pooling.influence([0.3], [0.04]) == ()
 
 
-@pytest.mark.parametrize("method", ["dl", "pm", "reml"])
+@pytest.mark.parametrize("method", pooling.METHODS[1:])
 def test_no_prediction_interval_below_three_sites(method: pooling.Method) -> None:
     assert pooling.pool([0.2, 0.9], [0.03, 0.05], method=method).pi_low is None
     assert pooling.pool([0.2, 0.9, 0.5], [0.03, 0.05, 0.04], method=method).pi_low is not None
 
 
-@pytest.mark.parametrize("method", ["dl", "pm", "reml"])
+@pytest.mark.parametrize("method", pooling.METHODS[1:])
 def test_tau2_is_never_negative(method: pooling.Method) -> None:
     assert pooling.pool([0.5, 0.5, 0.5], [0.1, 0.2, 0.3], method=method).tau2 == 0.0
 
@@ -146,6 +131,24 @@ def test_reml_finds_the_higher_of_two_maxima() -> None:
     got = pooling.pool(y, v, method="reml", test="z")
     assert got.tau2 == pytest.approx(grid[values.argmax()], rel=0.01)
     assert log_likelihood(got.tau2) >= values.max()
+
+
+@pytest.mark.parametrize("method", ["dl", "reml", "ml"])
+def test_many_sites_are_pooled_as_few_are(method: pooling.Estimated) -> None:
+    """Beyond a hundred sites sums are made otherwise: by the definitions, it is the same."""
+    rng = np.random.default_rng(11)
+    v = rng.uniform(0.01, 0.3, 150)
+    y = rng.normal(0, np.sqrt(v + 0.05))
+    got, w = pooling.pool(y, v, method=method), 1 / v
+    cross = sum(w[i] * w[j] for i in range(150) for j in range(150) if i != j)
+    assert got.i2 == near(got.tau2 / (got.tau2 + 149 * w.sum() / cross))
+    if method == "dl":
+        assert got.tau2 == near((got.q - 149) * w.sum() / cross)
+        return
+    u = 1 / (v + got.tau2)
+    score = float(u**2 @ (y - got.estimate) ** 2) - u.sum()
+    score += (u**2).sum() / u.sum() if method == "reml" else 0.0
+    assert score == pytest.approx(0, abs=1e-8 * u.sum())
 
 
 def test_plain_knapp_hartung_collapses_where_the_floored_one_does_not() -> None:
@@ -182,7 +185,7 @@ def test_pooling_is_equivariant(method: pooling.Method) -> None:
     ],
 )
 def test_extreme_sites_give_finite_results(
-    method: pooling.Method, y: list[float], v: list[float]
+    method: pooling.Estimated, y: list[float], v: list[float]
 ) -> None:
     got = pooling.pool(y, v, method=method)
     assert all(
@@ -190,21 +193,6 @@ def test_extreme_sites_give_finite_results(
     )
     assert sum(got.weights) == pytest.approx(1)
     assert 0 <= got.i2 <= 1
-
-
-def test_a_site_far_from_the_others_is_flagged() -> None:
-    got = pooling.influence([0.15, 0.16, 0.14, 0.17, 2.0], [0.01] * 5)
-    assert [i.flagged for i in got] == [False] * 4 + [True]
-    assert got[-1].change > 3
-
-
-def test_nothing_is_flagged_below_four_sites() -> None:
-    assert not any(i.flagged for i in pooling.influence([0.15, 0.16, 20.0], [0.01] * 3))
-
-
-def test_homogeneous_sites_are_not_flagged() -> None:
-    data = ORACLE["homogeneous_k5"]
-    assert not any(i.flagged for i in pooling.influence(data["yi"], data["vi"]))
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,9 @@ import pytest
 from numpy.typing import NDArray
 from tests.golden.test_estimands import SCHEMA, lung
 
+from penstock.inference.pooling import quantile
 from penstock.questions.estimands import Estimand
 from penstock_server.analysis import survival_curves
-from penstock_server.analysis.pooling import quantile
 from penstock_server.analysis.survival_curves import (
     CurveAsked,
     list_curves,

@@ -23,12 +23,12 @@ from patsy import dmatrix
 from statsmodels.duration.hazard_regression import PHReg
 from statsmodels.genmod.families import Poisson
 
+from penstock.inference.floor import variance_floor
 from penstock.questions.estimands import Estimand
 from penstock.questions.estimation import Estimate, estimate
 from penstock.questions.grammar import Spline
 from penstock.questions.terms import bend_column, design_terms, place_knots
 from penstock.schema import Column, Schema
-from penstock_server.analysis.floor import variance_floor
 
 Array = NDArray[np.float64]
 DATA = Path(__file__).parent / "data"

@@ -976,13 +976,23 @@ def test_from_a_question_to_a_report(federation):
     assert re.search(r"(?m)^\S+Z study finished$", said.err)
     ended = json.loads(said.out)
     assert [s["state"] for s in ended["sites"]] == ["delivered", "delivered"]
-    assert "Mean difference in score per 10 mmHg" in run("pull", "s1", "--out", "out").out
+    pulled = run("pull", "s1", "--out", "out").out
+    # Noise decides: now and then tables of 240 persons hang on a few of them, and are no answer.
+    answered = r"Mean difference in score per 10 mmHg"
+    refused = (
+        r"No answer from these \w+: mean difference for score per 10 mmHg of sbp. .+ By site: not"
+    )
+    assert re.search(rf"{answered}|{refused}", pulled), pulled
     assert {p.name for p in (run.home / "out").iterdir()} == {
         "report.html",
         "report.json",
+        "study.json",
         "pooled.parquet",
         "pooled.csv",
         "dictionary.json",
+        "methods.csv",
+        "influence.csv",
+        "cumulative.csv",
     }
     one = pd.read_parquet(run.home / "out" / "pooled.parquet")
     files = run.json("pull", "s1", "--out", "all", "--copies", "all")["files"]

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.support.local import ended, network, run
 
+from penstock.analyst import ALWAYS
 from penstock.base.errors import CoordinatorError
 from penstock.privacy.accounting.accountant import epsilon
 from penstock.privacy.events import from_dict
@@ -44,7 +45,8 @@ SCHEMA = Schema(
     )
 )
 ESTIMAND = Estimand("effect", "ols", "score", "age", per=10.0)
-FILES = {"report.html", "report.json", "dictionary.json", "pooled.parquet", "pooled.csv"}
+EXAMINED = ("methods.csv", "influence.csv", "cumulative.csv")
+FILES = {*ALWAYS, *EXAMINED, "pooled.parquet", "pooled.csv"}
 
 
 def gates(world):
@@ -125,7 +127,7 @@ def pull(made, out, *, copies="one"):
     return out
 
 
-def test_a_study_ends_with_five_files(made, tmp_path):
+def test_a_study_ends_with_its_files(made, tmp_path):
     status = made["coordinator"].status(made["study"])
     assert status["state"] == "finished", status
     out = pull(made, tmp_path / "out")

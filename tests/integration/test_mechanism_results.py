@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import jsonschema
 import numpy as np
@@ -15,6 +16,8 @@ import penstock
 from penstock.analyst import ALWAYS, RESULT_FILES
 from penstock.base.errors import CoordinatorError
 from penstock.mechanisms import Gibbs
+from penstock.questions.estimands import Estimand
+from penstock.schema import Column
 from penstock.wire.signatures import generate_key
 from penstock_server.report.composition import report_schema
 from penstock_server.results import production
@@ -38,6 +41,9 @@ WRITTEN = {
 }
 
 
+EXAMINED = ("methods.csv", "influence.csv", "cumulative.csv")
+
+
 @pytest.fixture(scope="module")
 def coordinator(tmp_path_factory):
     return hub(tmp_path_factory.mktemp("coordinator") / "c")
@@ -58,9 +64,12 @@ def test_every_mechanism_has_its_files(coordinator, name, tmp_path):
     files = production.pull_results(
         coordinator, finished(coordinator, name), tmp_path, copies="all"
     )
-    assert tuple(f.name for f in files) == (*ALWAYS, *WRITTEN[name])
-    assert {f.name for f in tmp_path.iterdir()} == {f.name for f in files} <= set(RESULT_FILES)
     report = json.loads((tmp_path / "report.json").read_text())
+    examined = EXAMINED if report["sensitivity_analysis"] else ()
+    assert bool(examined) == any(e["k"] == 2 for e in report["estimands"])
+    assert tuple(f.name for f in files[: len(ALWAYS)]) == ALWAYS
+    assert {f.name for f in files} == {*ALWAYS, *examined, *WRITTEN[name]}
+    assert {f.name for f in tmp_path.iterdir()} == {f.name for f in files} <= set(RESULT_FILES)
     jsonschema.Draft202012Validator(report_schema()).validate(report)
     assert [e["k"] for e in report["estimands"]] == [2] * len(report["estimands"])
     assert [m["site"] for m in report["missing"]] == ["west"]
@@ -133,6 +142,77 @@ def test_the_answer_in_the_report_is_the_last_term_of_the_file(coordinator, tmp_
     for row, site in zip(report["estimands"][0]["sites"], found["sites"], strict=True):
         assert row["coefficient"]["estimate"] == site["estimates"][found["terms"][-1]]
         assert row["variance"] == site["covariance"][-1][-1]
+
+
+FOLLOWED = (
+    Column("years", "duration", lower=0, upper=6, decimals=1, unit="years", event="died"),
+    Column("died", "event", label="death"),
+)
+CONTRASTS = {
+    "rmst": (Estimand("m", "rmst", "years", until=4), "plain", "without death until 4 years"),
+    "correlation": (
+        Estimand("c", "correlation", "sbp", "visit"),
+        "fisher",
+        "of pressure with visit",
+    ),
+    "risk-difference": (
+        Estimand("d", "risk-difference", "smoker", "ward", level="b", adjust=("sbp",)),
+        "plain",
+        "ward: b against a",
+    ),
+    "risk-ratio": (
+        Estimand("r", "risk-ratio", "died", "smoker"),
+        "log",
+        "smoker: yes against no",
+    ),
+    "weibull": (
+        Estimand("w", "weibull", "years", "sbp", 10, adjust=("smoker",)),
+        "log",
+        "per 10 mmHg of pressure",
+    ),
+    "log-normal": (Estimand("l", "log-normal", "years", "smoker"), "log", "smoker: yes against no"),
+}
+
+
+def test_contrasts_of_tables_are_combined_widened_pooled_and_shown(tmp_path, monkeypatch):
+    """Each on its own scale, from copies and refits of two sites to the report's page."""
+    plain = made.rows
+
+    def followed(rng, count, visit=None):
+        found = plain(rng, count, visit)
+        time = rng.exponential(5 * np.exp(-0.3 * found["smoker"]))
+        return found | {
+            "years": np.minimum(time, 6).round(1),
+            "died": (time < 6).astype(float),
+        }
+
+    monkeypatch.setattr(made, "rows", followed)
+    schema = replace(made.SCHEMA, columns=(*made.SCHEMA.columns, *FOLLOWED))
+    monkeypatch.setattr(made, "SCHEMA", schema)
+    asked = tuple(estimand for estimand, _, _ in CONTRASTS.values())
+    coordinator = hub(tmp_path / "c")
+    study_id = deliver(coordinator, ANALYST, "maf", "contrasts", estimands=asked)
+    finish(coordinator, study_id)
+    production.pull_results(coordinator, study_id, tmp_path / "out", copies="one")
+    report = json.loads((tmp_path / "out" / "report.json").read_text())
+    jsonschema.Draft202012Validator(report_schema()).validate(report)
+    page = (tmp_path / "out" / "report.html").read_text()
+    back = {"plain": float, "log": np.exp, "fisher": np.tanh}
+    for found, (model, (_, scale, contrast)) in zip(
+        report["estimands"], CONTRASTS.items(), strict=True
+    ):
+        assert (found["model"], found["scale"], found["k"]) == (model, scale, 2)
+        assert found["contrast"] == contrast
+        assert contrast in page
+        assert bool(found["sides"]) == (model not in ("rmst", "correlation"))
+        value = found["random"]["value"]
+        assert value["low"] < value["estimate"] < value["high"]
+        for site in found["sites"]:
+            inside = site["coefficient"]
+            assert site["value"]["estimate"] == pytest.approx(back[scale](inside["estimate"]))
+    within = {e["model"]: e["random"]["value"]["estimate"] for e in report["estimands"]}
+    assert 0 < within["rmst"] < 4
+    assert 0.3 < within["correlation"] < 1
 
 
 def test_an_analyst_can_pull_refits_and_the_rule_that_combines_them(coordinator, tmp_path):

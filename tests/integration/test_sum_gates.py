@@ -3,26 +3,40 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import time
+from dataclasses import replace
 
 import psutil
 import pytest
 from tests.conftest import World
 from tests.support.adding import NOTHING, Adding, make_gates, sign_joint
+from tests.support.replayed_sums import audit_sums
+from typer.testing import CliRunner
 
 from penstock.aggregation.exchanges import write_asking, write_sum
 from penstock.base.errors import Refused
-from penstock.mechanisms import Scoring, Structured
+from penstock.mechanisms import Scoring, SlicedWasserstein, Structured, Trajectory
 from penstock.mechanisms.joint.rounds import conclude
-from penstock.privacy.events import DistributedGaussian
+from penstock.privacy.events import DiscreteGaussian, DistributedGaussian
 from penstock.privacy.noise.sources import SeededNoise
 from penstock.wire import gate_pb2
 from penstock.wire.manifest import read_manifest
 from penstock.wire.signed import sign_cancel
+from penstock_client.cli import app as steward_app
+from penstock_client.ledger.sqlite_file import Database
+from penstock_client.site.peer_keys import Peers, read_peers, write_peers
+from penstock_server.intake.uploads import check_manifest
+from penstock_server.store.round_sums import RoundSum
+from penstock_server.store.sites import Site
 
 NAMES = ("east", "north", "south", "west")
 SCORING = Scoring()
 STRUCTURED = Structured(copies=1, refits=0, planted=0)
+TRAJECTORY = Trajectory(
+    "age", points=3, copies=1, refits=0, particles=4, paths=3, path_times=3, steps=2
+)
+SKETCH = SlicedWasserstein(copies=1, refits=0, steps=4, bases=2, bins=16)
 
 
 def start(world: World, settings: object = SCORING, **changes: object) -> Adding:
@@ -34,10 +48,14 @@ def start(world: World, settings: object = SCORING, **changes: object) -> Adding
     return adding
 
 
-@pytest.mark.parametrize("settings", [SCORING, STRUCTURED], ids=lambda s: s.name)
+EVERY = [SCORING, STRUCTURED, TRAJECTORY, SKETCH]
+
+
+@pytest.mark.parametrize("settings", EVERY, ids=lambda s: s.name)
 def test_four_gates_make_one_release(world: World, settings: object) -> None:
     make_gates(world, NAMES)
-    adding = start(world, settings)
+    changes: dict[str, object] = {"estimands": ()} if settings is TRAJECTORY else {}
+    adding = start(world, settings, **changes)
     assert {site.poll(adding.requests[site.name]).state for site in world.sites} == {"queued"}
     assert not any(site.ledger().charges for site in world.sites)
     adding.add_round()
@@ -52,13 +70,88 @@ def test_four_gates_make_one_release(world: World, settings: object) -> None:
         conclude(adding.mechanism, adding.plan, adding.encoding, adding.sums, SeededNoise(1))
     )
     assert parts
+    audit_gates(adding)
     for site in world.sites:
         request = adding.requests[site.name]
         assert site.poll(request).state == "delivered"
         data, table = site.collect(request)
         manifest = read_manifest(data, site.paths.gate_public())
         assert (manifest.rows, manifest.parts, table) == (0, (), b"")
+        enrolled = Site(site.name, "net", site.paths.gate_public(), manifest.persons, {})
+        study = adding.signed.study
+        known = check_manifest(
+            data, study, adding.signed.study_id, enrolled, ledger_seen={}, simulation=True
+        )
+        assert known == manifest
         assert site.ledger().charges[request].status == "committed"
+
+
+def audit_gates(adding: Adding) -> None:
+    """What the gates keep in their databases, held to the signed study and to the sums."""
+    with contextlib.ExitStack() as stack:
+        gates = {}
+        for site in adding.world.sites:
+            # A copy: the record's tables are made where they are missing.
+            copy = shutil.copy(site.paths.database, adding.world.root / f"{site.name}-copy.db")
+            gates[site.name] = Database(copy)
+            stack.callback(gates[site.name].close)
+        rounds = [RoundSum(NAMES, data) for data in adding.told()]
+        audited = audit_sums(adding.signed.data, gates, rounds)
+        assert audited.plan.events == adding.plan.events
+
+
+def test_gates_that_trust_nobody_make_one_release_with_noise_of_their_own(world: World) -> None:
+    """Nobody's gate is pinned, one site drops out of a round, and each charge is plain."""
+    make_gates(world, NAMES)
+    for site in world.sites:
+        write_peers(site.paths.peers, Peers())
+    shared = sign_joint(world, SCORING)
+    scope = replace(shared.study.aggregation, colluders=0, noise="local")
+    adding = Adding(world, sign_joint(world, SCORING, aggregation=scope))
+    for site in world.sites:
+        site.start()
+    adding.submit()
+    adding.meet()
+    while len(adding.sums) < adding.plan.rounds - 1:
+        adding.add_round()
+    adding.add_round(absent=[NAMES[2]])
+    for site in world.sites:
+        [charge] = site.ledger().charges.values()
+        assert charge.events == adding.plan.events
+        assert {type(event) for event in charge.events} == {DiscreteGaussian}
+        assert charge.alone_epsilon == ""
+    assert list(
+        conclude(adding.mechanism, adding.plan, adding.encoding, adding.sums, SeededNoise(1))
+    )
+
+
+def test_a_request_waits_for_a_steward_who_pins_the_other_gates(world: World) -> None:
+    make_gates(world, NAMES)
+    site = world.sites[0]
+    policy = site.paths.policy
+    policy.write_text(policy.read_text().replace('"automatic"', '"by-hand"'))
+    before = read_peers(site.paths.peers)
+    write_peers(site.paths.peers, Peers({NAMES[1]: before.keys[NAMES[1]]}))
+    site.start()
+    signed = sign_joint(world, SCORING)
+    request = site.submit(signed).request_id
+    assert site.poll(request).state == "awaiting-approval"
+
+    def steward(*args: str, code: int = 0) -> str:
+        done = CliRunner().invoke(steward_app, [*args, "--dir", str(site.paths.root)])
+        assert done.exit_code == code, done.output
+        return " ".join(done.output.split())
+
+    assert "not pinned here: south, west" in steward("requests")
+    shown = steward("preview", request[:12])
+    assert "formal (distributed)" in shown
+    assert "site peers add" in shown
+    assert "if all other sites collude" in shown
+    steward("approve", request[:12], code=4)
+    write_peers(site.paths.peers, before)
+    assert "not pinned" not in steward("requests")
+    steward("approve", request[:12])
+    assert site.poll(request).state == "queued"
 
 
 def refused(call: object) -> str:

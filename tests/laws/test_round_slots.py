@@ -15,6 +15,7 @@ from tests.conftest import TestSite, World
 from tests.support.adding import make_gates, sign_joint
 
 from penstock.aggregation.exchanges import SUM_BITS, SumTerms, find_transcript
+from penstock.aggregation.roster import Roster
 from penstock.base.errors import Refused
 from penstock.base.times import read_stamp, stamp
 from penstock.mechanisms import Scoring
@@ -23,7 +24,6 @@ from penstock.wire.signed import SignedStudy
 from penstock_client.gate.gate import Gate
 from penstock_client.gate.stores import Stores
 from penstock_client.gate.sum_rounds import RoundRunner
-from penstock_client.gate.sum_steps import make_roster
 from penstock_client.masking.round_orders import RoundOrders
 from penstock_client.site.site_settings import read_settings
 from penstock_client.work.launcher import Worker
@@ -68,7 +68,7 @@ class Four:
     def __init__(self, world: World, signed: SignedStudy, work: type[Worker]) -> None:
         self.sites = [Here(site, work) for site in world.sites]
         self.request = [h.gate.submit(signed.to_bytes()).request_id for h in self.sites]
-        self.signed, roster = signed, make_roster(signed)
+        self.signed, roster = signed, Roster.of(signed.study, signed.study_id)
         arrivals = Arrivals(roster)
         for name, here, request in zip(NAMES, self.sites, self.request, strict=True):
             assert arrivals.take_introduction(name, here.gate.steps.introduce(request))
@@ -101,13 +101,14 @@ def test_a_vector_is_there_at_its_slot_and_not_before(make: object) -> None:
     four: Four = make()  # type: ignore[operator]
     here, request = four.sites[0], four.request[0]
     opened = here.now
-    assert here.gate.steps.open(request, 0, four.openings["east"], []) is None
+    assert here.gate.steps.open(request, 0, four.openings["east"], []).vector is None
     assert here.stores.job(request).state is JobState.QUEUED
     assert here.runner.turn() == 0.0
     found = here.gate.steps.open(request, 0, four.openings["east"], [])
-    assert found is not None
+    assert found.vector is not None
     assert here.stores.job(request).state is JobState.RUNNING
-    [order] = RoundOrders(here.stores.database, four.signed.study_id).every()
+    order = RoundOrders(here.stores.database, four.signed.study_id).newest()
+    assert order is not None
     assert read_stamp(order.opened) == opened
     passed = (here.now - opened).total_seconds()
     # Whole slots of the policy, from the rehearsal's public estimate; nothing of the worker's time.
@@ -122,7 +123,7 @@ def test_an_end_that_rows_could_have_caused_shows_at_a_slot_too(make: object) ->
     four: Four = make(Stubborn)  # type: ignore[operator]
     here, request = four.sites[0], four.request[0]
     opened = here.now
-    assert here.gate.steps.open(request, 0, four.openings["east"], []) is None
+    assert here.gate.steps.open(request, 0, four.openings["east"], []).vector is None
     here.runner.turn()
     assert here.stores.job(request).state is JobState.FAILED
     [charge] = here.stores.ledger.state().charges.values()

@@ -22,10 +22,10 @@ from tests.studies.combining import (
     refits_of_copies,
 )
 
+from penstock.inference import pooling
+from penstock.inference.combine import combine
+from penstock.inference.refits import Spread, shrunk, spread, widened
 from penstock.questions.estimation import Estimate
-from penstock_server.analysis import pooling
-from penstock_server.analysis.combine import combine
-from penstock_server.analysis.refits import Spread, shrunk, spread, widened
 
 REPEATS, ROWS, COPIES = 8000, 50, 4
 BAND = 6 * math.sqrt(2 / REPEATS)

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from tests.support.carried_out import release
 
+from penstock.inference.combine import SiteEstimate, combine
 from penstock.mechanisms import Gibbs, Maf, Settings, SlicedWasserstein, Trajectory
 from penstock.mechanisms.plans import plan
 from penstock.mechanisms.released import name_copy, name_refit
@@ -22,7 +23,6 @@ from penstock.questions.estimands import Estimand
 from penstock.questions.estimation import estimate
 from penstock.schema import Column, Schema
 from penstock.schema.encoding import Encoding
-from penstock_server.analysis.combine import SiteEstimate, combine
 
 Coded = dict[str, np.ndarray]
 N = 1000

@@ -13,6 +13,7 @@ from tests.statistical.test_structured_tables import HAZARD, SCHEMA, cohort
 from tests.support import made
 from tests.support.carried_out import release
 
+from penstock.inference.slopes import Held, Mark
 from penstock.mechanisms import Structured
 from penstock.mechanisms.plans import plan
 from penstock.mechanisms.planted import choose_sizes
@@ -23,7 +24,6 @@ from penstock.questions.estimands import Estimand
 from penstock.questions.estimation import estimate
 from penstock.schema.encoding import Encoding
 from penstock.study.study import Study
-from penstock_server.analysis.slopes import Held, Mark
 from penstock_server.mechanisms.delivery import Upload
 from penstock_server.mechanisms.tables.held import measure_held
 

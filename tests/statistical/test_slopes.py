@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from scipy.special import stdtrit
 
+from penstock.inference.slopes import Mark, Slope, find_slope, pool_slopes
 from penstock.mechanisms.planted import choose_sizes
-from penstock_server.analysis.slopes import Mark, Slope, find_slope, pool_slopes
 
 RUNS = 12
 SIZES = choose_sizes(RUNS, 1)[0]

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from tests.support.carried_out import release
 
+from penstock.inference.combine import combine
 from penstock.mechanisms import Structured
 from penstock.mechanisms.plans import plan
 from penstock.mechanisms.structured import run as structured
@@ -22,7 +23,6 @@ from penstock.questions.estimands import Estimand
 from penstock.questions.estimation import estimate
 from penstock.schema import Coded, Column, Schema
 from penstock.schema.encoding import Encoding
-from penstock_server.analysis.combine import combine
 
 N, COPIES, EXACT = 3000, 60, 3000.0
 SCHEMA = Schema(

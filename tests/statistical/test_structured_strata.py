@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from tests.support.carried_out import release
 
+from penstock.inference.combine import combine
 from penstock.mechanisms import Structured
 from penstock.mechanisms.plans import plan
 from penstock.mechanisms.structured import declared
@@ -27,7 +28,6 @@ from penstock.questions.estimands import Estimand
 from penstock.questions.estimation import estimate
 from penstock.schema import Coded, Column, Schema
 from penstock.schema.encoding import Encoding
-from penstock_server.analysis.combine import combine
 
 N, SEEDS, WARDS = 3000, 8, ("n", "s", "w")
 SHAPES, SHARES = np.array([0.6, 1.4, 2.2]), (0.5, 0.3, 0.2)

@@ -13,10 +13,10 @@ import math
 import numpy as np
 import pytest
 
+from penstock.inference.combine import SiteEstimate
+from penstock.inference.pooling import quantile
 from penstock.questions.estimands import Estimand
 from penstock.schema import Column, Schema
-from penstock_server.analysis.combine import SiteEstimate
-from penstock_server.analysis.pooling import quantile
 from penstock_server.analysis.survival_curves import TIMES, list_curves, measure_curves
 
 SCHEMA = Schema(

@@ -23,6 +23,9 @@ import numpy as np
 from tests.studies.panels import simulate
 from tests.support.carried_out import release
 
+from penstock.inference.combine import combine
+from penstock.inference.pooling import quantile
+from penstock.inference.refits import Measured, spread, widen_sites
 from penstock.mechanisms import Trajectory
 from penstock.mechanisms.plans import plan
 from penstock.mechanisms.released import name_copy, name_refit
@@ -35,9 +38,6 @@ from penstock.questions.fits.over_time import NORMAL
 from penstock.questions.persons import estimate_courses
 from penstock.schema import Schema
 from penstock.schema.encoding import Encoding
-from penstock_server.analysis.combine import combine
-from penstock_server.analysis.pooling import quantile
-from penstock_server.analysis.refits import Measured, spread, widen_sites
 
 N, VISITS, COPIES, REFITS, SEEDS = 1000, 3, 10, 10, 6
 HOW = Trajectory("visit", copies=COPIES, refits=REFITS, particles=2, paths=1, path_times=2)

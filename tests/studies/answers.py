@@ -40,6 +40,8 @@ from tests.support.carried_out import release
 from tests.support.results import Row, at_most, write
 
 from penstock.base.errors import Hopeless
+from penstock.inference.doubts import mark_doubt
+from penstock.inference.pooling import pool
 from penstock.mechanisms import MECHANISMS, Gibbs, Scoring, Settings
 from penstock.mechanisms.gibbs.settings import answer_terms
 from penstock.mechanisms.protocol import Asked
@@ -50,8 +52,6 @@ from penstock.privacy.request import PrivacyRequest
 from penstock.questions.estimands import Estimand
 from penstock.questions.estimation import estimate
 from penstock.schema.encoding import Encoding
-from penstock_server.analysis.doubts import mark_doubt
-from penstock_server.analysis.pooling import pool
 
 SEEDS = int(os.environ.get("PENSTOCK_SEEDS", "4"))
 ONLY = tuple(filter(None, os.environ.get("PENSTOCK_ONLY", "").split(",")))
@@ -166,8 +166,8 @@ def measure(job: Job) -> Found:
         good = [(a, s * s) for a, s in real[of] if math.isfinite(a)]
         if len(answers) < 2:
             continue
-        plain = pool([a for a, _ in good], [v for _, v in good])
-        pooled = pool([a.estimate for a in answers], [a.variance for a in answers])
+        plain = pool([a for a, _ in good], [v for _, v in good], method="dl")
+        pooled = pool([a.estimate for a in answers], [a.variance for a in answers], method="dl")
         inside = [
             abs(a.estimate - truth[of][0]) <= 1.959964 * math.sqrt(a.variance) for a in answers
         ]

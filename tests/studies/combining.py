@@ -23,11 +23,11 @@ from numpy.typing import NDArray
 from tests.studies.lni import over_runs
 from tests.support.results import Row, write
 
+from penstock.inference import pooling
+from penstock.inference.combine import SiteEstimate, combine
+from penstock.inference.refits import Measured, Spread, spread, widen_sites, widened
 from penstock.mechanisms.released import refit_copy
 from penstock.questions.estimation import Estimate
-from penstock_server.analysis import pooling
-from penstock_server.analysis.combine import SiteEstimate, combine
-from penstock_server.analysis.refits import Measured, Spread, spread, widen_sites, widened
 
 D_OVER_U = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 10.0, 30.0, 100.0)
 POOLED_AT = (0.0, 0.5, 3.0, 100.0)
@@ -136,9 +136,9 @@ def pooled(
         made = _widened(sites)
         y, v, df = zip(*((s.estimate, s.variance, s.df) for s in made), strict=True)
         fixed = pooling.pool(y, v, method="fixed", degrees=df)
-        plain = pooling.pool(y, v, test="knapp-hartung", degrees=df)
-        floored = pooling.pool(y, v, degrees=df)
-        oracle = pooling.pool(y, true)
+        plain = pooling.pool(y, v, method="dl", test="knapp-hartung", degrees=df)
+        floored = pooling.pool(y, v, method="dl", degrees=df)
+        oracle = pooling.pool(y, true, method="dl")
         found.append(
             (
                 *(p.ci_low <= 0 <= p.ci_high for p in (fixed, plain, floored)),

@@ -17,6 +17,9 @@ import numpy as np
 from tests.studies.lni import over_runs
 from tests.support.results import Row, at_most, write
 
+from penstock.inference.combine import combine
+from penstock.inference.pooling import quantile
+from penstock.inference.refits import spread, widened
 from penstock.mechanisms import Maf
 from penstock.mechanisms.maf.plan import plan
 from penstock.mechanisms.tables.run import run as release
@@ -24,9 +27,6 @@ from penstock.privacy.noise.sources import SecureNoise
 from penstock.privacy.request import PrivacyRequest
 from penstock.questions.estimation import estimate
 from penstock.schema.encoding import Encoding
-from penstock_server.analysis.combine import combine
-from penstock_server.analysis.pooling import quantile
-from penstock_server.analysis.refits import spread, widened
 from penstock_server.simulate import cvd
 
 RUNS, N, EPSILON, Z = 100, 1600, 3.0, 1.959964

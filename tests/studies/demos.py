@@ -28,14 +28,14 @@ from tests.support import made
 from tests.support.delivered import deliver
 from tests.support.results import Row, at_most, write
 
+from penstock.inference.pooling import Pooled, pool, quantile
+from penstock.inference.refits import Measured, widen_sites
 from penstock.mechanisms import Structured
 from penstock.privacy.noise.sources import SeededNoise
 from penstock.privacy.request import PrivacyRequest, advised_delta
 from penstock.questions.estimation import estimate
 from penstock.schema import Coded
 from penstock.study.study import Study
-from penstock_server.analysis.pooling import Pooled, pool, quantile
-from penstock_server.analysis.refits import Measured, widen_sites
 from penstock_server.mechanisms.registry import kind_of
 from penstock_server.report.sections.answers import LEVEL
 from penstock_server.simulate import cvd
@@ -87,10 +87,13 @@ def answer(study: Study, seed: int) -> Answer:
     pooled = pool(
         [site.estimate for site in known],
         [site.variance for site in known],
+        method="dl",
         level=LEVEL,
         degrees=[site.df for site in known],
     )
-    real = pool([one.estimate for one in own], [one.variance for one in own], level=LEVEL)
+    real = pool(
+        [one.estimate for one in own], [one.variance for one in own], method="dl", level=LEVEL
+    )
     halves = [quantile(LEVEL, site.df) * math.sqrt(site.variance) for site in known]
     inside = [
         abs(site.estimate - cvd.LOG_HR) <= half for site, half in zip(known, halves, strict=True)

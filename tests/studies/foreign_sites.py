@@ -16,12 +16,12 @@ from tests.studies.foreign_measures import Answer, fit_terms
 from tests.studies.foreign_tables import Table
 from tests.studies.hazard_ratio import log_hazard_ratio
 
+from penstock.inference.combine import combine
+from penstock.inference.pooling import pool, quantile
+from penstock.inference.refits import Measured, spread, widen_sites
 from penstock.mechanisms.structured.settings import FRESH
 from penstock.questions.estimation import Estimate
 from penstock.schema import Coded
-from penstock_server.analysis.combine import combine
-from penstock_server.analysis.pooling import pool, quantile
-from penstock_server.analysis.refits import Measured, spread, widen_sites
 from penstock_server.simulate import cvd
 
 SIZES = tuple(int(n) for n in np.rint(np.geomspace(450, 6000, 12)))
@@ -66,11 +66,12 @@ def answer_sites(table: Table, arm: str, epsilon: float, seed: int) -> Answer:
     for name in named:
         true = truth[name].estimate
         good = [one for one in real[name] if math.isfinite(one.estimate)]
-        without = pool([one.estimate for one in good], [one.variance for one in good])
+        without = pool([one.estimate for one in good], [one.variance for one in good], method="dl")
         private = [one[name] for one in sites if math.isfinite(one[name].estimate)]
         pooled = pool(
             [one.estimate for one in private],
             [one.variance for one in private],
+            method="dl",
             degrees=[one.df for one in private],
         )
         width = without.ci_high - without.ci_low

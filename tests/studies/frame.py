@@ -35,6 +35,8 @@ from tests.studies.lni import over_runs
 from tests.support.carried_out import release
 from tests.support.results import Row, at_most, write
 
+from penstock.inference.combine import combine
+from penstock.inference.refits import spread, widened
 from penstock.mechanisms import Gibbs, Maf, Settings
 from penstock.mechanisms.plans import plan
 from penstock.mechanisms.released import name_copy, name_refit
@@ -45,8 +47,6 @@ from penstock.questions.estimands import Estimand
 from penstock.questions.estimation import estimate
 from penstock.schema import Column, Schema
 from penstock.schema.encoding import Encoding
-from penstock_server.analysis.combine import combine
-from penstock_server.analysis.refits import spread, widened
 from penstock_server.simulate import cvd
 
 Coded = dict[str, NDArray[np.float64]]

@@ -39,6 +39,7 @@ from tests.support.carried_out import release
 from tests.support.results import Row, write
 
 from penstock.base.errors import Hopeless
+from penstock.inference.pooling import pool
 from penstock.mechanisms import MECHANISMS, Scoring
 from penstock.mechanisms.joint.consortium import Consortium
 from penstock.mechanisms.joint.plan import plan_jointly
@@ -51,7 +52,6 @@ from penstock.questions.estimands import Estimand
 from penstock.questions.estimation import estimate
 from penstock.schema import Coded
 from penstock.schema.encoding import Encoding
-from penstock_server.analysis.pooling import pool
 
 SEEDS = int(os.environ.get("PENSTOCK_SEEDS", "4"))
 ONLY = tuple(filter(None, os.environ.get("PENSTOCK_ONLY", "").split(",")))
@@ -180,7 +180,7 @@ def _answer_apart(given: Asked[Scoring], sites: Sequence[Table], seed: int) -> l
         return []
     found = []
     for answers in zip(*told, strict=True):
-        one = pool([a.estimate for a in answers], [a.variance for a in answers])
+        one = pool([a.estimate for a in answers], [a.variance for a in answers], method="dl")
         weights = np.array(one.weights)
         share = weights / weights.sum()
         noise = float(share**2 @ [a.noise for a in answers])
@@ -191,7 +191,9 @@ def _answer_apart(given: Asked[Scoring], sites: Sequence[Table], seed: int) -> l
 def _answer(given: Asked[Scoring], plan: Plan, rows: Coded, seed: int) -> list[Told]:
     encoding, asked = Encoding(given.schema), given.estimands
     encoded, there = encoding.encode(rows, np.random.default_rng([seed, 1]))
-    [part] = release(Scoring(), plan, encoding, encoded[:, None], there[:, None], SeededNoise(seed))
+    part, *_ = release(
+        Scoring(), plan, encoding, encoded[:, None], there[:, None], SeededNoise(seed)
+    )
     places = find_places(given.schema, asked)
     return [_tell(part.columns, e, places[e.name]) for e in asked]
 

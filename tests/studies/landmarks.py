@@ -27,6 +27,13 @@ from tests.studies.lni import over_runs
 from tests.support.carried_out import release
 from tests.support.results import Row, at_most, write
 
+from penstock.inference.combine import combine
+from penstock.inference.doubts import mark_doubt
+from penstock.inference.floored import choose_rows, estimate_floored
+from penstock.inference.pooling import quantile
+from penstock.inference.refits import Measured, spread, widen_sites
+from penstock.inference.slopes import Mark
+from penstock.inference.tails import doubt_estimates
 from penstock.mechanisms import Trajectory
 from penstock.mechanisms.plans import plan
 from penstock.mechanisms.released import name_copy, name_refit
@@ -39,13 +46,6 @@ from penstock.questions.estimands import Estimand
 from penstock.questions.estimation import Estimate
 from penstock.schema import Coded, Schema
 from penstock.schema.encoding import Encoding
-from penstock_server.analysis.combine import combine
-from penstock_server.analysis.doubts import mark_doubt
-from penstock_server.analysis.pooling import quantile
-from penstock_server.analysis.refits import Measured, spread, widen_sites
-from penstock_server.analysis.slopes import Mark
-from penstock_server.analysis.tails import doubt_estimates
-from penstock_server.mechanisms.tables.results import choose_rows, estimate_floored
 
 Job = tuple[str, int, int]
 Answers = dict[str, dict[str, float]]

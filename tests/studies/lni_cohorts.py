@@ -33,10 +33,10 @@ from tests.support.results import Row, at_most, write
 
 from penstock.audit.membership import likelihood_ratio, roc
 from penstock.audit.tradeoff import MOST_AUC
+from penstock.inference.pooling import Pooled, pool
 from penstock.mechanisms.flow.architecture import Architecture
 from penstock.mechanisms.flow.training import Training
 from penstock.questions.estimation import estimate
-from penstock_server.analysis.pooling import Pooled, pool
 from penstock_server.simulate import cvd
 
 Array = NDArray[np.float64]

@@ -36,9 +36,9 @@ from tests.support.results import Row, at_most, write
 
 from penstock.audit.membership import likelihood_ratio
 from penstock.audit.tradeoff import MOST_AUC
+from penstock.inference.pooling import Pooled, pool
 from penstock.mechanisms.flow.architecture import Architecture
 from penstock.mechanisms.flow.training import Training
-from penstock_server.analysis.pooling import Pooled, pool
 
 Array = NDArray[np.float64]
 

@@ -59,7 +59,7 @@ from tests.studies.marks_cells import (
 )
 from tests.support.results import Row, write
 
-from penstock_server.analysis.slopes import HALF, WHOLE, Mark
+from penstock.inference.slopes import HALF, WHOLE, Mark
 
 SENSITIVITY, FALSE, SIGNIFICANT, ENOUGH = 0.9, 0.1, 0.07, 30
 

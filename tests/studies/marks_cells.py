@@ -26,6 +26,9 @@ from tests.studies.kept import RELEASED, Answer, Store
 from tests.support import made
 from tests.support.delivered import deliver
 
+from penstock.inference.pooling import quantile
+from penstock.inference.refits import widen_sites
+from penstock.inference.slopes import Mark
 from penstock.mechanisms import Structured
 from penstock.mechanisms.released import name_copy
 from penstock.privacy.noise.sources import SeededNoise
@@ -42,9 +45,6 @@ from penstock.questions.estimands import Estimand
 from penstock.questions.estimation import estimate
 from penstock.schema import Coded, Column
 from penstock.study.study import Study
-from penstock_server.analysis.pooling import quantile
-from penstock_server.analysis.refits import widen_sites
-from penstock_server.analysis.slopes import Mark
 from penstock_server.mechanisms.registry import kind_of
 from penstock_server.mechanisms.tables.held import measure_held
 

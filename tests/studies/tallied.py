@@ -31,6 +31,10 @@ from tests.studies.lni import over_runs
 from tests.support.carried_out import release
 from tests.support.results import Row, write
 
+from penstock.inference.combine import SiteEstimate, combine
+from penstock.inference.floored import estimate_floored
+from penstock.inference.pooling import quantile
+from penstock.inference.refits import spread, widened
 from penstock.mechanisms import MECHANISMS, Scoring, Settings, Structured
 from penstock.mechanisms.parts import Part
 from penstock.mechanisms.plans import plan
@@ -42,10 +46,6 @@ from penstock.questions.estimands import Estimand
 from penstock.questions.estimation import estimate
 from penstock.schema import Coded, Schema
 from penstock.schema.encoding import Encoding
-from penstock_server.analysis.combine import SiteEstimate, combine
-from penstock_server.analysis.pooling import quantile
-from penstock_server.analysis.refits import spread, widened
-from penstock_server.mechanisms.tables.results import estimate_floored
 
 SEEDS = int(os.environ.get("PENSTOCK_SEEDS", "40"))
 ONLY = tuple(filter(None, os.environ.get("PENSTOCK_ONLY", "").split(",")))

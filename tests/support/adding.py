@@ -2,52 +2,68 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from tests.conftest import World
 
 from penstock.aggregation.exchanges import SUM_BITS, SumTerms, find_transcript, write_sum
+from penstock.aggregation.roster import Roster
 from penstock.mechanisms.joint.plan import JointPlan
 from penstock.mechanisms.joint.rounds import contribute
 from penstock.mechanisms.registry import MECHANISMS
 from penstock.privacy.noise.sources import SeededNoise
 from penstock.schema.encoding import Encoding
 from penstock.study.charges import plan_study
-from penstock.study.scope import GLOBAL, LEAST_WIRE, Scope, choose_tolerance
+from penstock.study.scope import BOTH, GLOBAL, LEAST_WIRE, Scope, choose_tolerance
 from penstock.wire import gate_pb2
-from penstock.wire.signed import SignedStudy
-from penstock_client.gate.sum_steps import make_roster
+from penstock.wire.signed import SignedStudy, sign_halves
 from penstock_client.operate.flower.forwarding import answer
 from penstock_client.site.peer_keys import Peers, write_peers
 from penstock_server.sums.arrivals import Arrivals
 from penstock_server.sums.collector import Collector
 
 NOTHING = gate_pb2.Nothing()
+POLICY = '["scoring", "structured", "sliced-wasserstein", "trajectory", "maf"]'
 
 
 def make_gates(world: World, names: Collection[str], settings: str = "") -> None:
     """Certified sites whose stewards pinned each other's gates; none of them runs yet."""
     for i, name in enumerate(names):
-        site = world.site(name, n=150 + 10 * i, settings=settings)
-        text = site.paths.policy.read_text().replace('["maf"]', '["scoring", "structured", "maf"]')
+        world.site(name, n=150 + 10 * i, settings=settings)
+    trust_gates(world)
+
+
+def trust_gates(world: World) -> None:
+    """Stewards pin each other's gates, and allow what sums need."""
+    for site in world.sites:
+        text = site.paths.policy.read_text().replace('["maf"]', POLICY)
         times = "[time]\nround_seconds = 0.1\n"
         site.paths.policy.write_text(text.replace("[time]\n", times) + "alone_epsilon = 20.0\n")
-    for site in world.sites:
         others = {s.name: s.paths.gate_public() for s in world.sites if s is not site}
         write_peers(site.paths.peers, Peers(others))
 
 
 def sign_joint(world: World, settings: Any, **changes: Any) -> SignedStudy:
     """A study of one release of all sites."""
-    persons = tuple((s.name, 150 + 10 * i) for i, s in enumerate(world.sites))
-    keys = tuple((s.name, s.paths.gate_public()) for s in world.sites)
+    joins = [json.loads(site.paths.join.read_text()) for site in world.sites]
+    persons = tuple((join["site"], join["persons"]) for join in joins)
+    keys = tuple((join["site"], join["gate_key"]) for join in joins)
     scope = Scope(GLOBAL, *choose_tolerance(len(persons)), persons, keys)
     said = {"mechanism": settings, "aggregation": scope, "wire": LEAST_WIRE}
     return world.signed(**{**said, **changes})
+
+
+def sign_halves_of(world: World, settings: Any, **changes: Any) -> tuple[SignedStudy, SignedStudy]:
+    """Both halves of a study that asks each site for its own release, and all for one."""
+    scope = replace(sign_joint(world, settings).study.aggregation, scope=BOTH)
+    said = {"mechanism": settings, "aggregation": scope, "wire": LEAST_WIRE}
+    own, joint = sign_halves(world.study(**{**said, **changes}), world.analyst)
+    return own, joint
 
 
 @dataclass
@@ -63,7 +79,7 @@ class Adding:
 
     def __post_init__(self) -> None:
         self.sites = {site.name: site for site in self.world.sites}
-        self.roster = make_roster(self.signed)
+        self.roster = Roster.of(self.signed.study, self.signed.study_id)
         study = self.signed.study
         planned = plan_study(study, 1)
         assert isinstance(planned, JointPlan)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from penstock.mechanisms.joint.consortium import SITE
 from penstock.mechanisms.joint.plan import JointPlan
 from penstock.mechanisms.joint.rounds import Contribution, conclude, contribute
 from penstock.mechanisms.parts import Part
@@ -21,11 +22,12 @@ Sums = list[list[int]]
 def encode_site(
     plan: JointPlan, encoding: Encoding, number: int, rows: Coded, seed: int = 0
 ) -> tuple[Any, Any]:
-    """(n, 1, d) rows of one row a person, and presence; they know of which site they are."""
-    count = len(next(iter(rows.values())))
-    site = np.full(count, float(number))
-    x, present = encoding.encode({**rows, "site": site}, np.random.default_rng([seed, number]))
-    return x[:, None], present[:, None]
+    """(n, k, d) rows, the k of a person one after the other, and presence; they know of which site
+    they are where the mechanism tells of it."""
+    count, most = len(next(iter(rows.values()))), plan.carried.rows
+    told = {SITE: np.full(count, float(number))} if SITE in encoding.schema.names else {}
+    x, present = encoding.encode({**rows, **told}, np.random.default_rng([seed, number]))
+    return x.reshape(-1, most, encoding.d), present.reshape(-1, most)
 
 
 def ask_sites(

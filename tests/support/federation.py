@@ -303,11 +303,15 @@ class Federation:
 
     def submit(self, name: str, **changes: Any) -> str:
         """Hand in a fast study; the api may just be starting. Returns its id."""
-        data, found = self.signed(name, **changes).to_bytes(), []
+        return self.hand_in(self.signed(name, **changes))
+
+    def hand_in(self, signed: SignedStudy) -> str:
+        """The same of a study that is signed."""
+        found: list[object] = []
 
         def taken() -> bool:
             with contextlib.suppress(Exception):
-                found.append(self.analyst.submit(data))
+                found.append(self.analyst.submit(signed.to_bytes()))
             return bool(found)
 
         self.until(taken, "the study to be taken", 60)

@@ -114,7 +114,7 @@ class Gate:
         data, manifest = job["release"]
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
-        return Reply(True, request_id=message.body.decode(), state="delivered", manifest=manifest)
+        return Reply(True, request_id=message.body.decode(), state="delivered", data=manifest)
 
     def job(self, request_id, state):
         return Reply(True, request_id=request_id, state=state, step=1, steps=12)
@@ -226,7 +226,7 @@ class Network:
         if verb == "collect":
             data, at = table.read_bytes(), call.collect.offset
             piece = gate_pb2.Piece(
-                manifest=reply.manifest, size=len(data), offset=at, table=data[at : at + self.piece]
+                manifest=reply.data, size=len(data), offset=at, table=data[at : at + self.piece]
             )
             return gate_pb2.Answer(id=call.id, piece=piece)
         job = gate_pb2.Job(

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from flwr.app import Error, Message
@@ -133,13 +134,23 @@ def hub(root: Path) -> Coordinator:
     return found
 
 
-def deliver(coordinator: Coordinator, key: Ed25519PrivateKey, mechanism: str, name: str) -> str:
-    """A study that two of its three sites have delivered to, and the third has not; its id."""
+def deliver(
+    coordinator: Coordinator,
+    key: Ed25519PrivateKey,
+    mechanism: str,
+    name: str,
+    **changed: Any,
+) -> str:
+    """A study that two of its three sites have delivered to, and the third has not; its id.
+
+    ``changed``: of the study.
+    """
     study = made.study(
         made.MECHANISMS[mechanism],
         name=name,
         not_before="2020-01-01T00:00:00Z",
         expires="2099-01-01T00:00:00Z",
+        **changed,
     )
     study_id = coordinator.submit(sign_study(study, key))
     for i, site in enumerate(made.SITES[:2]):

@@ -11,6 +11,8 @@ import numpy as np
 import pyarrow as pa
 from tests.support.carried_out import shape_of
 
+from penstock.inference.combine import SiteEstimate
+from penstock.inference.refits import widen_sites
 from penstock.mechanisms import (
     Gibbs,
     Maf,
@@ -30,8 +32,6 @@ from penstock.schema import Column, Schema
 from penstock.study.study import Study
 from penstock.wire.manifest import Manifest, ManifestPart
 from penstock.wire.signatures import generate_key, public_hex
-from penstock_server.analysis.combine import SiteEstimate
-from penstock_server.analysis.refits import widen_sites
 from penstock_server.intake.uploads import read_upload
 from penstock_server.mechanisms.delivery import Upload
 from penstock_server.mechanisms.registry import kind_of

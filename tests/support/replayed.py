@@ -19,6 +19,7 @@ import numpy as np
 from tests.support.replay import Fault, Look, World, hold_claims, hold_purity, run
 
 from penstock.mechanisms import (
+    MECHANISMS,
     Gibbs,
     Maf,
     Scoring,
@@ -30,6 +31,7 @@ from penstock.mechanisms import (
 from penstock.mechanisms.copula import densities, population
 from penstock.mechanisms.gibbs.langevin import LABEL
 from penstock.mechanisms.plans import plan
+from penstock.mechanisms.protocol import Asked as Given
 from penstock.mechanisms.protocol import Plan
 from penstock.mechanisms.sliced_wasserstein import distribution, flow
 from penstock.mechanisms.structured import beliefs
@@ -57,6 +59,7 @@ class Study:
         tight: whether somebody reaches each claim to a per cent. Who that is of a regression's
             slopes depends on released numbers; nobody here may happen to be it.
         further: estimands beside the first.
+        summed: whether it is the plan of sums that sites add up, here in one place.
     """
 
     name: str
@@ -67,6 +70,7 @@ class Study:
     estimand: Estimand | None = None
     persons: int = 20
     further: tuple[Estimand, ...] = ()
+    summed: bool = False
 
     @property
     def tight(self) -> bool:
@@ -80,6 +84,10 @@ class Study:
 def planned(study: Study) -> Plan:
     privacy = PrivacyRequest(study.epsilon, DELTA, study.guarantee)
     asked = () if study.estimand is None else (study.estimand, *study.further)
+    if study.summed:
+        given = Given(study.mechanism, study.schema, privacy, asked)
+        found: Plan = MECHANISMS.of(study.mechanism).plan_sums(given, study.persons)
+        return found
     return plan(study.mechanism, study.schema, study.persons, privacy, asked)
 
 
@@ -321,6 +329,11 @@ def _paths() -> Iterator[Study]:
             yield Study(f"k-means, rate {rate}, k = {k}", means, visits(k))
         public = Trajectory("visit", start="public", coupling="exact", **small)
         yield Study(f"public start, k = {k}", public, visits(k))
+        added = Trajectory("visit", subsample=4, dependence="inferred", **small)
+        yield Study(f"added up, k = {k}", added, visits(k), summed=True)
+        means = Trajectory("visit", start="k-means", modes=2, **small)
+        yield Study(f"k-means, added up, k = {k}", means, visits(k), summed=True)
+        yield Study(f"public start, added up, k = {k}", public, visits(k), summed=True)
     for coupling in ("entropic", "exact"):
         counted = Trajectory("visit", start="counts", coupling=coupling, **small)
         yield Study(f"counts, {coupling}", counted, seen_again(1))

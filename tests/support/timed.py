@@ -16,6 +16,7 @@ from penstock.mechanisms import MECHANISMS
 from penstock.mechanisms.parts import Part
 from penstock.study.study import Study
 from penstock.wire.messages import choose_version
+from penstock.wire.release_file import write_release
 from penstock.wire.signed import SignedStudy, sign_cancel
 from penstock_client.gate.gate import Gate
 from penstock_client.gate.running import Runner
@@ -23,7 +24,6 @@ from penstock_client.gate.stores import Stores
 from penstock_client.rows.sealed import map_rows
 from penstock_client.site.site_settings import read_settings
 from penstock_client.work import rehearsal
-from penstock_client.work.release_file import write_release
 from penstock_client.work.spec import Spec
 
 TICK = 1.0

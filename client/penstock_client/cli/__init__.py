@@ -20,6 +20,7 @@ def site() -> None:
 
     In this order: init, (edit dictionary.toml and policy.toml), check,
     join, trust add, start. Then: requests, preview, and approve or reject.
+    For one release of many sites also peers add.
     """
 
 
@@ -36,8 +37,7 @@ app.command()(steward.preview)
 app.command()(steward.approve)
 app.command()(steward.reject)
 app.add_typer(trust.app, name="trust")
-# Hidden while no coordinator adds up.
-app.add_typer(pinning.app, name="peers", hidden=True)
+app.add_typer(pinning.app, name="peers")
 app.add_typer(ledger.app, name="ledger")
 app.command()(daemon.gate)
 app.command()(daemon.network)

@@ -65,8 +65,21 @@ def requests(directory: SiteDir = Path(), as_json: AsJson = False) -> None:
             for r in rows
         ],
     )
+    for row in rows:
+        if row.get("together_with"):
+            say(f"  {row['request'][:12]}: {_describe_joint(row)}")
     if any(r["state"] == JobState.AWAITING for r in rows):
         say("what a request would release and cost: `penstock site preview REQUEST`")
+
+
+def _describe_joint(row: JsonView) -> str:
+    """Of one release of many sites: its class, what holds without the others, and who is unknown
+    here."""
+    said = f"one release with {', '.join(row['together_with'])}: {row['guarantee']}"
+    alone = row["alone_epsilon"]
+    if row["guarantee"] != "formal" and alone is not None:
+        said += f", ε = {number(alone)} if all of them collude"
+    return f"{said}; not pinned here: {', '.join(row['unpinned'])}" if row["unpinned"] else said
 
 
 def _titled(name: str, title: str) -> str:
@@ -156,12 +169,18 @@ def _forecast(shown: Json, runs: int, *, quiet: bool) -> Json:
 
 
 def _show_preview(shown: Json) -> None:
-    rows = [(label, shorten(shown[key])) for key, label in _PREVIEW.items() if key in shown]
+    rows = [
+        (label, shorten(shown[key]))
+        for key, label in _PREVIEW.items()
+        if key in shown and not (key == "unpinned" and not shown[key])
+    ]
     if "share_of_life" in shown:
         rows.append((_SHARE, f"{100 * shown['share_of_life']:.2g} %, which adds up"))
     table(f"request {shown['request'][:12]}", ("", ""), rows)
     for event in shown.get("events", []):
         say(f"  {event_line(event)}")
+    if shown.get("unpinned"):
+        say("compare their fingerprints with their stewards, and `penstock site peers add` them")
 
 
 def event_line(event: JsonView) -> str:
@@ -352,9 +371,16 @@ _PREVIEW = {
     "together_with": "one release with",
     "promise": "promised",
     "alone_epsilon": "ε if all other sites collude",
+    "unpinned": "gates that are not pinned here yet",
+    "noise": "its noise",
     "rounds": "in so many rounds",
+    "seconds": "which take so many seconds, at least",
     "epsilon": "ε asked",
     "delta": "δ asked",
+    "half": "it is a half of a study",
+    "other_half": "whose other half is",
+    "whole_epsilon": "ε of both, which are charged at once",
+    "other_epsilon": "ε of the other half",
     "epsilon_autodp": "ε by autodp, which is charged",
     "epsilon_pld": "ε by PLD, tighter",
     "epsilon_replace_one": "ε if one person is replaced",

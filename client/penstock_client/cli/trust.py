@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from datetime import date
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -11,10 +12,16 @@ import typer
 
 from penstock.base.errors import InvalidInput, Problem
 from penstock.base.times import stamp_now
-from penstock.cli.console import done, emit_json, friendly, number, say, table
+from penstock.cli.console import done, friendly, number
 from penstock.cli.key import read_public
 from penstock_client.cli.common import AsJson, Reason, SiteDir, open_site
-from penstock_client.ledger.decisions import Who, file_digest, open_decisions
+from penstock_client.cli.key_rings import (
+    Heard,
+    keep_change,
+    require_heard,
+    show_keys,
+    tell_comparing,
+)
 from penstock_client.site.policy import read_policy
 from penstock_client.site.signers import Signer, read_trust, trust_text, write_trust
 
@@ -28,6 +35,7 @@ def trust_add(
     label: Annotated[str, typer.Option(help="Who this is.")],
     epsilon: Annotated[float, typer.Option(help="The most this signer may ever spend here.")],
     expires: Annotated[str, typer.Option(help="Last day of trust, UTC, such as 2027-12-31.")],
+    heard: Heard = None,
     directory: SiteDir = Path(),
     reason: Reason = "",
 ) -> None:
@@ -35,18 +43,20 @@ def trust_add(
     paths, settings = open_site(directory)
     policy = read_policy(paths.policy)
     signer = Signer(read_public(key), label, epsilon, _end_of_day(expires))
+    require_heard("trust add", {label: signer.fingerprint}, heard)
     trust = read_trust(paths.trust).add(signer)
-    with open_decisions(paths, settings.name) as decisions:
-        decisions.append(
-            "trust-add",
-            Who.here(),
-            reason,
-            signer=asdict(signer),
-            digest=file_digest(trust_text(trust)),
-        )
-    write_trust(paths.trust, trust)
+    keep_change(
+        paths,
+        settings,
+        "trust-add",
+        reason,
+        text=trust_text(trust),
+        write=partial(write_trust, paths.trust, trust),
+        signer=asdict(signer),
+    )
     done(f"{label} may spend ε = {epsilon:g} in all (the data set: {policy.total_epsilon:g})")
-    say(f"compare this fingerprint by voice: {signer.fingerprint}")
+    if not heard:
+        tell_comparing([signer.fingerprint])
 
 
 def _end_of_day(text: str) -> str:
@@ -72,16 +82,15 @@ def trust_revoke(
     paths, settings = open_site(directory)
     before = read_trust(paths.trust)
     trust = before.revoke(who)
-    gone = [asdict(s) for key, s in before.signers.items() if key not in trust.signers]
-    with open_decisions(paths, settings.name) as decisions:
-        decisions.append(
-            "trust-revoke",
-            Who.here(),
-            reason,
-            signers=gone,
-            digest=file_digest(trust_text(trust)),
-        )
-    write_trust(paths.trust, trust)
+    keep_change(
+        paths,
+        settings,
+        "trust-revoke",
+        reason,
+        text=trust_text(trust),
+        write=partial(write_trust, paths.trust, trust),
+        signers=[asdict(s) for key, s in before.signers.items() if key not in trust.signers],
+    )
     done(f"{who} is no longer trusted")
 
 
@@ -91,11 +100,11 @@ def trust_list(directory: SiteDir = Path(), as_json: AsJson = False) -> None:
     """The pinned keys."""
     paths, _ = open_site(directory)
     signers = list(read_trust(paths.trust).signers.values())
-    if as_json:
-        emit_json([{**asdict(s), "fingerprint": s.fingerprint} for s in signers])
-        return
-    if not signers:
-        say("nobody is trusted yet")
-        return
-    rows = [(s.label, s.fingerprint, number(s.epsilon), s.expires[:10]) for s in signers]
-    table("trusted signers", ("label", "fingerprint", "ε", "until"), rows)
+    show_keys(
+        "trusted signers",
+        ("label", "fingerprint", "ε", "until"),
+        [(s.label, s.fingerprint, number(s.epsilon), s.expires[:10]) for s in signers],
+        [{**asdict(s), "fingerprint": s.fingerprint} for s in signers],
+        nobody="nobody is trusted yet",
+        as_json=as_json,
+    )

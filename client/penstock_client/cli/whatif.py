@@ -169,6 +169,11 @@ def _show(found: Json, trust: Trust) -> None:
     say(f"{found['lineage']}: {price}: {verdict}; nothing was charged")
     for refusal in found["refusals"]:
         say(f"  {refusal['reason']}: {refusal['why']}")
+    if alone := found.get("alone_epsilon"):
+        say(
+            f"  distributed: ε = {number(alone)} if all other sites collude; the policy allows "
+            f"{number(found['alone_allowed'])}"
+        )
     if found["ends_formal_budget"]:
         say("  it has NO formal guarantee, and ends the data set's formal budget")
     if found["limits"]:

@@ -7,23 +7,28 @@ clock go in. Nothing computed from rows does, so that a refusal tells nobody abo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from penstock import __version__
-from penstock.aggregation.exchanges import SUM_BITS
+from penstock.aggregation.exchanges import fits_wire
 from penstock.base.errors import InvalidInput, PrivacyError, Problem, Refused
+from penstock.mechanisms.joint.consortium import LOCAL
 from penstock.mechanisms.joint.plan import JointPlan
 from penstock.mechanisms.labelled import has_labels
 from penstock.mechanisms.protocol import Plan
 from penstock.mechanisms.refusals import refusals
 from penstock.mechanisms.registry import MECHANISMS, Registry
 from penstock.mechanisms.released import Shape
+from penstock.privacy.accounting.accountant import epsilon
+from penstock.privacy.events import DistributedGaussian, Event, alone
 from penstock.schema import Schema, compare
-from penstock.study.charges import carry, plan_study
+from penstock.study.charges import carry, plan_other, plan_study
+from penstock.study.halves import find_other
 from penstock.study.study import Study
 from penstock.wire.canonical import digest
 from penstock.wire.messages import SERVED_MAJORS, Code, explain, names_parts
-from penstock.wire.signed import SignedStudy
+from penstock.wire.signed import SignedStudy, name_study
 from penstock_client.ledger.allowances import AllowanceExceeded
 from penstock_client.ledger.budget import write_alone
 from penstock_client.ledger.reservation import admit_charge
@@ -34,9 +39,6 @@ from penstock_client.site.signers import Signer, Trust
 
 MAX_CELLS = 200_000_000
 """A release of more cells than this is refused; it would outgrow a coordinator's memory."""
-
-MAX_ROUNDS, MAX_SUM_BYTES = 500, 3_000_000
-"""Of one release of many sites; an opening of a round has all sums before it in one message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,23 +67,32 @@ class SiteFacts:
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """A study that fits: its plan, what it releases, its worst-case charge, and its signer."""
+    """A study that fits: its plan, what it releases, its worst-case charge, and its signer.
+
+    ``beside``: of a half of a study of both, what the other half is charged: both or neither.
+    """
 
     request_id: str
     plan: Plan | JointPlan
     shape: Shape
     charge: Charge
     signer: Signer
+    beside: Charge | None = None
 
 
-def request_id(signed: SignedStudy, site: str, lineage: str, version: int) -> str:
+def request_id(
+    signed: SignedStudy, site: str, lineage: str, version: int, half: Study | None = None
+) -> str:
     """SHA-256 of (signed study, site, data lineage and version, release index).
 
     The gate computes it, so that a new label never buys a new draw.
+
+    Args:
+        half: the other half of the signed one, whose request is meant instead.
     """
     return digest(
         {
-            "study": signed.study_id,
+            "study": signed.study_id if half is None else name_study(half, signed.signer),
             "site": site,
             "lineage": lineage,
             "version": version,
@@ -94,11 +105,11 @@ def plan_digest(study: Study, persons: int, software: str = __version__) -> str:
     """SHA-256 of the canonical public inputs of a plan: the same inputs give the same events.
 
     ``{mechanism, schema, privacy, estimands, persons, software}``, the first four as in the study;
-    of one release of many sites also ``aggregation`` and ``sites``.
+    where sites add up also ``aggregation`` and ``sites``.
     """
     asked = study.to_dict()
     named = ["mechanism", "schema", "privacy", "estimands"]
-    named += ["aggregation", "sites"] if study.aggregation.joint else []
+    named += ["aggregation", "sites"] if study.aggregation.adds else []
     parts = {name: asked[name] for name in named}
     return digest({**parts, "persons": persons, "software": software})
 
@@ -127,8 +138,12 @@ def identify(signed: SignedStudy, facts: SiteFacts) -> str:
     return request_id(signed, facts.name, lineage.name, lineage.versions[-1].number)
 
 
-def consider(signed: SignedStudy, facts: SiteFacts) -> Admission:
+def consider(signed: SignedStudy, facts: SiteFacts, *, waits: bool = False) -> Admission:
     """Admit a study, or refuse it for a public reason; nothing is charged here.
+
+    Args:
+        waits: for a steward's word, before which it is admitted again: other sites' gates may be
+            pinned until then.
 
     Raises:
         Refused: with one of :data:`penstock.wire.messages.REFUSALS`.
@@ -151,41 +166,99 @@ def consider(signed: SignedStudy, facts: SiteFacts) -> Admission:
     signer = _find_signer(signed, facts)
     lineage = _find_lineage(facts)
     persons = lineage.versions[-1].persons
-    _require_peers(study, facts, persons)
+    _require_peers(study, facts, persons, waits)
     asked = study.privacy
-    for breach in policy.find_budget_breaches(asked.epsilon, asked.delta, asked.guarantee, persons):
+    # Of a half what all of its study costs, for it is all charged at once.
+    whole = asked.epsilon if study.aggregation.whole is None else study.aggregation.whole
+    for breach in policy.find_budget_breaches(whole, asked.delta, asked.guarantee, persons):
         raise _refuse_breach(breach)
+    shape = _require_shape(study, facts, persons)
+    begun = identity in facts.state.charges  # then so is the other half's
+    planned, other = _require_plans(study, facts, persons, halved=not begun)
+    charge = _write_charge(signed, study, planned, lineage, identity)
+    if other is None:
+        _require_room(charge, signer, facts)
+        return Admission(identity, planned, shape, charge, signer)
+    half = find_other(study)
+    _require_shape(half, facts, persons)
+    named = request_id(signed, facts.name, lineage.name, charge.version, half)
+    beside = _write_charge(signed, half, other, lineage, named)
+    _require_room(charge, signer, facts, beside)
+    return Admission(identity, planned, shape, charge, signer, beside)
+
+
+def _require_shape(study: Study, facts: SiteFacts, persons: int) -> Shape:
+    """What it releases, if the wire carries that."""
     mechanism = facts.mechanisms.of(study.mechanism)
-    shape = mechanism.shape(study.asked, persons)
+    frame = sum(dict(study.aggregation.persons).values()) if study.aggregation.joint else persons
+    shape = mechanism.shape(study.asked, frame)
     if not names_parts(study.wire) and not has_labels(shape):
         raise refuse("wire-version", "what this mechanism releases needs 1.2 or newer")
     if shape.cells > MAX_CELLS:
         raise refuse("wire-limit")
+    return shape
+
+
+def _require_plans(
+    study: Study, facts: SiteFacts, persons: int, *, halved: bool
+) -> tuple[Plan | JointPlan, Plan | JointPlan | None]:
+    """The plan of a study, and that of its other half if it is a half and is not charged yet; each
+    worth its charge."""
+    other = None
     try:
         planned = plan_study(study, persons, facts.mechanisms)
+        if study.aggregation.halved and halved:
+            other = plan_other(study, planned, persons, facts.mechanisms)
     except (PrivacyError, InvalidInput) as error:
         raise refuse("plan", str(error)) from error
-    if not planned.events:
-        raise refuse("plan", "nothing would be charged")
-    _require_worth_and_memory(planned, study, facts)
-    if isinstance(planned, JointPlan):
-        _require_alone(planned, policy)
-    charge = Charge(
+    plans = [(planned, study)] + ([] if other is None else [(other, find_other(study))])
+    for found, asked in plans:
+        if not found.events:
+            raise refuse("plan", "nothing would be charged")
+        _require_worth_and_memory(found, asked, facts, persons)
+    both = planned.events if other is None else (*planned.events, *other.events)
+    for found, _ in plans:
+        if isinstance(found, JointPlan):
+            _require_alone(found, both, study, facts.policy)
+    return planned, other
+
+
+def _write_charge(
+    signed: SignedStudy, study: Study, planned: Plan | JointPlan, lineage: Lineage, identity: str
+) -> Charge:
+    version = lineage.versions[-1]
+    return Charge(
         id=identity,
         lineage=lineage.name,
-        version=lineage.versions[-1].number,
-        study_id=signed.study_id,
+        version=version.number,
+        study_id=name_study(study, signed.signer),
         signer=signed.signer,
         mechanism=study.mechanism.name,
         events=planned.events,
         delta=study.privacy.delta,
         study=study.name,
         study_digest=digest(study.to_dict()),
-        plan_digest=plan_digest(study, persons),
+        plan_digest=plan_digest(study, version.persons),
         alone_epsilon=write_alone(planned.events, study.privacy.delta),
     )
-    _require_room(charge, signer, facts)
-    return Admission(identity, planned, shape, charge, signer)
+
+
+def is_held(signed: SignedStudy, charge: Charge) -> bool:
+    """Whether a charge was made with that of the site's own release, and none has begun of it."""
+    scope = signed.study.aggregation
+    return scope.halved and scope.joint and charge.status == "reserved"
+
+
+def require_held(state: State, identity: str) -> None:
+    """The release of all sites of a study of both begins once the site's own has: by then both
+    are charged.
+
+    Raises:
+        Refused: it was not charged, or has ended.
+    """
+    held = state.charges.get(identity)
+    if held is None or held.status != "reserved":
+        raise refuse("half")
 
 
 def _refuse_breach(breach: Breach) -> Refused:
@@ -194,31 +267,43 @@ def _refuse_breach(breach: Breach) -> Refused:
     return refuse(breach.code, "" if breach.code == "guarantee" else breach.allowed)
 
 
-def _require_peers(study: Study, facts: SiteFacts, persons: int) -> None:
-    """Of one release of many sites: what it says of this one is so, and the others are pinned."""
-    if not study.aggregation.joint:
+def _require_peers(study: Study, facts: SiteFacts, persons: int, waits: bool) -> None:
+    """Where sites add up: what it says of this one is so, and the others are pinned, where ε
+    rests on them."""
+    if not study.aggregation.adds:
         return
     said, keys = dict(study.aggregation.persons), dict(study.aggregation.keys)
     if said[facts.name] != persons:
         raise refuse("frame", f"{said[facts.name]}, and it is {persons}")
-    if keys.pop(facts.name) != facts.gate_key:
+    if keys[facts.name] != facts.gate_key:
         raise refuse("gate-key")
-    if unknown := facts.peers.find_unknown(keys):
+    if not waits and (unknown := find_unpinned(study, facts.name, facts.peers)):
         raise refuse("peers", ", ".join(unknown))
 
 
-def _require_alone(planned: JointPlan, policy: Policy) -> None:
-    if planned.rounds > MAX_ROUNDS or count_bytes(planned) > MAX_SUM_BYTES:
+def find_unpinned(study: Study, site: str, peers: Peers) -> tuple[str, ...]:
+    """Sites of one release whose key, as the study says it, this site's steward has not pinned.
+
+    Nobody where each site adds all of the noise: then whoever sees a site's part learns no more
+    than ε says, and it is no matter who the others are.
+    """
+    if not study.aggregation.adds or study.aggregation.noise == LOCAL:
+        return ()
+    keys = dict(study.aggregation.keys)
+    return peers.find_unknown({k: v for k, v in keys.items() if k != site})
+
+
+def _require_alone(
+    planned: JointPlan, charged: Sequence[Event], study: Study, policy: Policy
+) -> None:
+    """The sums fit the wire, and all that is charged the policy, if all other sites collude."""
+    if not fits_wire(planned.rounds, planned.largest):
         raise refuse("wire-limit", "its sums are too many or too large")
-    found, most = planned.epsilon_alone, policy.largest_alone
-    if not found <= most:
-        raise refuse("alone", f"{found:.3g}, and it allows {most:.3g}")
-
-
-def count_bytes(planned: JointPlan) -> int:
-    """Bytes of all sums together, which each opening of a round may have to carry."""
-    numbers = sum(m.calls * m.size for m in planned.carried.measurements)
-    return numbers * SUM_BITS // 8
+    own = [alone(e) if isinstance(e, DistributedGaussian) else e for e in charged]
+    shared = any(isinstance(e, DistributedGaussian) for e in charged)
+    cost = epsilon(own, study.privacy.delta) if shared else 0.0
+    for breach in policy.find_alone_breaches(cost):
+        raise _refuse_breach(breach)
 
 
 def _find_signer(signed: SignedStudy, facts: SiteFacts) -> Signer:
@@ -249,7 +334,9 @@ def _find_unit_problems(study: Study, lineage: Lineage) -> list[Problem]:
     return [Problem("person", "another unit than the data set protects", None, asked, str(unit))]
 
 
-def _require_worth_and_memory(planned: Plan | JointPlan, study: Study, facts: SiteFacts) -> None:
+def _require_worth_and_memory(
+    planned: Plan | JointPlan, study: Study, facts: SiteFacts, persons: int
+) -> None:
     """What would be noise, or could not fit, is refused before it is charged."""
     asked, carried = carry(study.asked, planned)
     for code, detail in refusals(
@@ -259,11 +346,15 @@ def _require_worth_and_memory(planned: Plan | JointPlan, study: Study, facts: Si
         dictionary=facts.dictionary,
         memory_gb=facts.memory_gb,
         threads=facts.threads,
+        persons=persons if study.aggregation.joint else None,
     ):
         raise refuse(code, detail)
 
 
-def _require_room(charge: Charge, signer: Signer, facts: SiteFacts) -> None:
+def _require_room(
+    charge: Charge, signer: Signer, facts: SiteFacts, beside: Charge | None = None
+) -> None:
+    """Whether there is room for it, and for what is charged in one go with it."""
     if charge.id in facts.state.charges:
         return  # The job exists; its charge is settled there.
     if facts.state.closed(charge.lineage):
@@ -271,7 +362,7 @@ def _require_room(charge: Charge, signer: Signer, facts: SiteFacts) -> None:
     try:
         admit_charge(
             facts.state,
-            charge,
+            charge if beside is None else replace(charge, events=charge.events + beside.events),
             now=facts.now,
             signer_epsilon=signer.epsilon,
             policy=facts.policy,

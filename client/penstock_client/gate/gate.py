@@ -16,17 +16,25 @@ from collections.abc import Iterator
 
 from penstock.base.documents import Json
 from penstock.wire.messages import JobState
-from penstock.wire.signed import read_signed_cancel
+from penstock.wire.signed import SignedStudy, read_signed_cancel
 from penstock_client.gate import preview, release
-from penstock_client.gate.admission import Admission, SiteFacts, consider, identify, refuse
+from penstock_client.gate.admission import (
+    Admission,
+    SiteFacts,
+    consider,
+    identify,
+    is_held,
+    refuse,
+)
 from penstock_client.gate.facts import describe_identity, describe_offer, read_current_policy
-from penstock_client.gate.jobs import SILENT, Job
+from penstock_client.gate.jobs import SILENT, UNBEGUN, Job
 from penstock_client.gate.outside import PublicJob
 from penstock_client.gate.recovery import STOPPED
 from penstock_client.gate.running import Runner
 from penstock_client.gate.stores import ROLLED_BACK, Stores
 from penstock_client.gate.sum_steps import Steps
 from penstock_client.ledger.decisions import Who
+from penstock_client.site.peer_keys import read_peers
 from penstock_client.site.signers import read_trust
 from penstock_client.site.site_settings import SEEDED
 
@@ -92,9 +100,9 @@ class Gate:
             known = self.stores.jobs.get(identify(signed, facts))
             if known is not None:
                 return self.stores.outside().see(known)
-            admission = consider(signed, facts)
+            admission = consider(signed, facts, waits=facts.policy.approval == "by-hand")
             now = self.stores.now()
-            state, code = self._find_first_state(admission, facts)
+            state, code = self._find_first_state(signed, admission, facts)
             job = Job(
                 request_id=admission.request_id,
                 study_id=signed.study_id,
@@ -111,10 +119,12 @@ class Gate:
         self.runner.wake()
         return self.stores.outside().see(job)
 
-    def _find_first_state(self, admission: Admission, facts: SiteFacts) -> tuple[JobState, str]:
+    def _find_first_state(
+        self, signed: SignedStudy, admission: Admission, facts: SiteFacts
+    ) -> tuple[JobState, str]:
         """The state of a new job; one that was charged before is never run again."""
         charge = facts.state.charges.get(admission.request_id)
-        if charge is not None:
+        if charge is not None and not is_held(signed, charge):
             # Its job was lost when the ledger was recovered from its records alone.
             whole = release.is_whole(self.stores.release_folder(charge.id), self.stores.public_key)
             if charge.status == "committed" and whole:
@@ -171,7 +181,9 @@ class Gate:
             seen = self.stores.outside().see(job)  # a silent "no" is waiting, to everybody outside
             ends = (JobState.AWAITING, JobState.QUEUED, JobState.RUNNING)
             told = job.state is not JobState.CANCELLED and seen.state in ends
-            if told:
+            if told and job.state in UNBEGUN:
+                self.runner.settlement.end_unbegun(request_id, JobState.CANCELLED, "cancelled")
+            elif told:
                 self.stores.jobs.move(
                     request_id, JobState.CANCELLED, self.stores.now(), "cancelled"
                 )
@@ -196,6 +208,7 @@ class Gate:
     def requests(self) -> list[Json]:
         """Every job with its study's question and price, as it stands, and as it looks outside."""
         outside, trust = self.stores.outside(), read_trust(self.stores.paths.trust)
+        site, peers = self.stores.settings.name, read_peers(self.stores.paths.peers)
         notes, read = self.stores.jobs.notes(), self.stores.read_job
         return [
             {
@@ -205,6 +218,8 @@ class Gate:
                     self.progress(job.request_id),
                     trust,
                     notes.get(job.request_id, ""),
+                    site=site,
+                    peers=peers,
                 ),
                 "outside": str(outside.see(job).state),
             }
@@ -255,7 +270,10 @@ class Gate:
         with self.stores.lock:
             job = self._require_awaiting(request_id)
             self._decide("reject", job, by, reason, silent=code == SILENT)
-            self.stores.jobs.move(job.request_id, JobState.REJECTED, self.stores.now(), code)
+            if code == SILENT:  # a burnt charge would show; it stays, and so does what it holds
+                self.stores.jobs.move(job.request_id, JobState.REJECTED, self.stores.now(), code)
+            else:
+                self.runner.settlement.end_unbegun(job.request_id, JobState.REJECTED, code)
         return self.stores.job(job.request_id)
 
     def _decide(self, kind: str, job: Job, by: Who | None, reason: str, **more: object) -> None:

@@ -10,6 +10,9 @@ from penstock_client.ledger.sqlite_file import Database
 SILENT = "rejected-silently"
 """A steward's no that the network is not told: it never leaves the gate."""
 
+UNBEGUN = (JobState.AWAITING, JobState.QUEUED, JobState.REJECTED)
+"""No run of such a job began, whatever the ledger holds of it: it is charged with another half."""
+
 
 @dataclass(frozen=True, slots=True)
 class Job:

@@ -33,18 +33,20 @@ class PublicView:
 
     Args:
         cancelled: when each cancelled request was, by its signer.
+        unbegun: charges of which no run began: they were made with those of another half.
     """
 
     state: State
     cancelled: Mapping[str, str]
     now: str
+    unbegun: frozenset[str] = frozenset()
 
     def see(self, job: Job) -> PublicJob:
         """What is told of a job: a silent "no" looks like no answer, a run like any other."""
         if job.code == SILENT:
             return PublicJob(job.request_id, JobState.AWAITING)
         charge = self.state.charges.get(job.request_id)
-        if charge is None or self._is_over(charge):
+        if charge is None or charge.id in self.unbegun or self._is_over(charge):
             return PublicJob(job.request_id, job.state, job.code)
         step = schedule.count_parts_over(charge.time, charge.ready_at, self.now)
         return PublicJob(job.request_id, JobState.RUNNING, "", step, schedule.PARTS)
@@ -65,7 +67,8 @@ class PublicView:
 
     def hidden(self) -> Iterator[Charge]:
         """Charges of which runs go on, as it looks from outside."""
-        return (c for c in self.state.charges.values() if not self._is_over(c))
+        charges = (c for c in self.state.charges.values() if c.id not in self.unbegun)
+        return (c for c in charges if not self._is_over(c))
 
     def find_first_hidden(self) -> int | None:
         """The position of the first record that does not show yet: it settles a hidden charge."""

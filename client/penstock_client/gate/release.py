@@ -18,11 +18,11 @@ from penstock.privacy.accounting.accountant import epsilon, epsilon_pld
 from penstock.privacy.events import RELATION, injections, to_dict
 from penstock.wire.manifest import Manifest, read_manifest, sign_manifest
 from penstock.wire.messages import PART_BYTES, choose_version
+from penstock.wire.release_file import measure_release
 from penstock.wire.signatures import public_hex
 from penstock.wire.signed import SignedStudy
 from penstock_client.gate.admission import Admission
 from penstock_client.ledger.state import State
-from penstock_client.work.release_file import measure_release
 
 MANIFEST_FILE = "manifest.json"
 TABLE_FILE = "table.arrow"

@@ -26,7 +26,7 @@ from penstock.wire.messages import JobState
 from penstock.wire.signatures import private_to_pem
 from penstock.wire.signed import SignedStudy
 from penstock_client.gate import release, schedule
-from penstock_client.gate.admission import Admission, SiteFacts, consider, refuse
+from penstock_client.gate.admission import Admission, SiteFacts, consider, refuse, require_held
 from penstock_client.gate.jobs import Job
 from penstock_client.gate.settlement import Settlement
 from penstock_client.gate.stores import ROLLED_BACK, Stores
@@ -184,7 +184,7 @@ class Runner:
             log.error("%s", error)
             code = "not-ready"
         worker.clean()
-        self._stores.jobs.move(job.request_id, JobState.FAILED, self._stores.now(), code)
+        self.settlement.end_unbegun(job.request_id, JobState.FAILED, code)
         log.info("request %s: %s", job.request_id[:12], code)
         return None
 
@@ -239,9 +239,19 @@ class Runner:
                 ready_at="" if planned is None else schedule.add_seconds(facts.now, planned),
                 decisions=self._stores.decisions.head,
             )
-            after = self._stores.ledger.reserve(
-                charge, signer_epsilon=admission.signer.epsilon, policy=facts.policy
-            )
+            charges = [charge]
+            if signed.study.aggregation.halved and signed.study.aggregation.joint:
+                require_held(facts.state, job.request_id)
+                charges = []  # it was charged when the site's own release began
+            elif admission.beside is not None:
+                beside = admission.beside
+                events = (*beside.events, *told)
+                charges += [replace(beside, events=events, decisions=charge.decisions)]
+            after = facts.state
+            for each in charges:
+                after = self._stores.ledger.reserve(
+                    each, signer_epsilon=admission.signer.epsilon, policy=facts.policy
+                )
             self._stores.jobs.move(job.request_id, JobState.RUNNING, self._stores.now())
         log.info("request %s reserved", job.request_id[:12])
         return admission, replace(facts, state=after)

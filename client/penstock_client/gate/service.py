@@ -39,7 +39,7 @@ from penstock_client.gate.outside import PublicJob
 from penstock_client.gate.recovery import STOPPED
 from penstock_client.gate.stores import Stores
 from penstock_client.gate.sum_rounds import RoundRunner
-from penstock_client.gate.sum_steps import Steps
+from penstock_client.gate.sum_steps import Answer, Steps
 from penstock_client.ledger.decisions import LOST, Who
 from penstock_client.ledger.sqlite_file import hold_exclusively
 from penstock_client.site.site_paths import SitePaths
@@ -174,18 +174,26 @@ def _take_step(steps: Steps, request: gate_pb2.StepRequest) -> gate_pb2.StepRepl
     asked, number = request.request_id, request.round
     match request.WhichOneof("stage"):
         case "introduce":
-            found: bytes | None = steps.introduce(asked)
+            found = steps.introduce(asked)
         case "meeting":
             found = steps.meet(asked, request.meeting)
         case "advertise":
             found = steps.advertise(asked, number)
         case "open":
-            found = steps.open(asked, number, request.open.opening, list(request.open.sums))
+            told = request.open
+            return _tell(steps.open(asked, number, told.opening, list(told.sums), told.first))
+        case "fetch":
+            return _tell(steps.fetch(asked, number))
         case "asking":
             found = steps.reveal(asked, number, request.asking)
         case _:
             raise refuse("wire-version")
-    return gate_pb2.StepReply(message=found or b"", working=found is None)
+    return gate_pb2.StepReply(message=found)
+
+
+def _tell(answer: Answer) -> gate_pb2.StepReply:
+    vector = answer.vector
+    return gate_pb2.StepReply(message=vector or b"", working=vector is None, wait=answer.wait)
 
 
 def _make_document(value: Json) -> gate_pb2.Document:

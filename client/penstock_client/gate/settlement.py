@@ -10,9 +10,11 @@ import logging
 import shutil
 
 from penstock.base.errors import PenstockError
+from penstock.study.halves import find_other
 from penstock.wire.messages import JobState
 from penstock_client.gate import release, schedule
-from penstock_client.gate.jobs import Job
+from penstock_client.gate.admission import request_id as identify_request
+from penstock_client.gate.jobs import UNBEGUN, Job
 from penstock_client.gate.stores import ROLLED_BACK, Stores
 from penstock_client.ledger.decisions import LOST
 
@@ -41,6 +43,8 @@ class Settlement:
         charges = self._stores.ledger.state().charges.values()
         for request_id in [c.id for c in charges if c.status == "reserved"]:
             folder, job = self._stores.release_folder(request_id), self._stores.jobs.get(request_id)
+            if self._is_awaited(request_id, job):
+                continue
             cancelled = job is not None and job.state is JobState.CANCELLED
             if not cancelled and release.is_whole(folder, self._stores.public_key):
                 self.settle(request_id, JobState.DELIVERED)
@@ -72,8 +76,32 @@ class Settlement:
         closes = schedule.add_seconds(begun, 3600 * study.deadline_hours)
         return self._stores.now() < min(closes, study.expires)
 
+    def _is_awaited(self, request_id: str, job: Job | None) -> bool:
+        """Whether a charge was made with the other half's, and its own run may still begin."""
+        if job is not None:
+            study = self._stores.read_job(job).study
+            return job.state in UNBEGUN and self._stores.now() < study.expires
+        return any(self._names(each, request_id) for each in self._stores.jobs.all())
+
+    def _names(self, job: Job, request_id: str) -> bool:
+        """Whether a job is of the half of a study whose other half is this request."""
+        signed, name = self._stores.read_job(job), self._stores.settings.name
+        if not signed.study.aggregation.halved or self._stores.now() >= signed.study.expires:
+            return False
+        half = find_other(signed.study)
+        return identify_request(signed, name, job.lineage, job.version, half) == request_id
+
+    def end_unbegun(self, request_id: str, state: JobState, code: str) -> None:
+        """End a job whose run has not begun, and burn what it was charged with another half."""
+        with self._stores.database.transaction():
+            charge = self._stores.ledger.state().charges.get(request_id)
+            if charge is not None and charge.status == "reserved":
+                self._stores.ledger.burn(request_id, code)
+            self._stores.jobs.move(request_id, state, self._stores.now(), code)
+
     def end_overdue(self) -> None:
-        """Burn what is left of sums whose time is over; those that never began cost nothing."""
+        """Burn what is left of sums whose time is over; those that never began cost nothing, unless
+        they were charged with another half."""
         for job in self._stores.jobs.in_state(JobState.RUNNING):
             study = self._stores.read_job(job).study
             if study.aggregation.joint and not self._goes_on(job, job.request_id):
@@ -81,8 +109,7 @@ class Settlement:
         for job in self._stores.jobs.in_state(JobState.QUEUED):
             study = self._stores.read_job(job).study
             if study.aggregation.joint and self._stores.now() >= study.expires:
-                now = self._stores.now()
-                self._stores.jobs.move(job.request_id, JobState.FAILED, now, "expired")
+                self.end_unbegun(job.request_id, JobState.FAILED, "expired")
 
     def burn(self, job: Job, why: str, *, stopping: bool) -> None:
         """Burn the charge of a run that made nothing to keep, and note why for the steward."""

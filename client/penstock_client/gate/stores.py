@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from penstock.base.times import stamp_now
@@ -12,12 +12,13 @@ from penstock.wire.messages import Code, JobState
 from penstock.wire.signed import SignedStudy, read_signed_study, read_stored_study
 from penstock_client.gate.admission import SiteFacts, refuse
 from penstock_client.gate.facts import read_facts
-from penstock_client.gate.jobs import Job, Jobs
+from penstock_client.gate.jobs import UNBEGUN, Job, Jobs
 from penstock_client.gate.outside import PublicView
 from penstock_client.gate.recovery import Watch
 from penstock_client.ledger.decisions import Decisions
 from penstock_client.ledger.ledger import Ledger
 from penstock_client.ledger.sqlite_file import Database
+from penstock_client.ledger.state import State
 from penstock_client.site.site_paths import SitePaths
 from penstock_client.site.site_settings import SiteSettings
 
@@ -84,7 +85,16 @@ class Stores:
     def outside(self) -> PublicView:
         """What may be known outside, now."""
         cancelled = {j.request_id: j.updated for j in self.jobs.in_state(JobState.CANCELLED)}
-        return PublicView(self.ledger.state(), cancelled, self.now())
+        state = self.ledger.state()
+        return PublicView(state, cancelled, self.now(), frozenset(self.list_unbegun(state)))
+
+    def list_unbegun(self, state: State) -> Iterator[str]:
+        """Requests that are charged with another half of their study, and have not begun."""
+        for charge in state.charges.values():
+            if charge.status == "reserved":
+                job = self.jobs.get(charge.id)
+                if job is None or job.state in UNBEGUN:
+                    yield charge.id
 
     def job(self, request_id: str) -> Job:
         """A job that is known.

@@ -23,6 +23,7 @@ from collections.abc import Iterator
 
 from penstock.aggregation.exchanges import SUM_BITS
 from penstock.aggregation.residues import Residues
+from penstock.aggregation.roster import Roster
 from penstock.base.errors import BudgetExceeded, PenstockError, Refused
 from penstock.wire.messages import JobState
 from penstock.wire.signed import SignedStudy
@@ -30,7 +31,7 @@ from penstock_client.gate import schedule
 from penstock_client.gate.jobs import Job
 from penstock_client.gate.running import Runner
 from penstock_client.gate.stores import ROLLED_BACK
-from penstock_client.gate.sum_steps import make_roster, make_terms
+from penstock_client.gate.sum_steps import make_terms
 from penstock_client.masking.member import Member
 from penstock_client.masking.round_orders import Order, RoundOrders
 from penstock_client.masking.sum_record import SumRecord, list_open_sums
@@ -72,8 +73,9 @@ class RoundRunner(Runner):
         for state in reversed(_OPEN):
             for job in self._stores.jobs.in_state(state):
                 if not self._is_own(job):
-                    orders = RoundOrders(self._stores.database, job.study_id).every()
-                    yield from ((job, order) for order in orders[-1:] if order.size is None)
+                    newest = RoundOrders(self._stores.database, job.study_id).newest()
+                    if newest is not None and newest.size is None:
+                        yield job, newest
 
     def _erase_ended(self) -> None:
         """Secrets of sums whose jobs are over."""
@@ -130,7 +132,8 @@ class RoundRunner(Runner):
         """Whether the round's vector is masked and kept, or nobody wants it any more."""
         facts = self._stores.facts()
         admission = self._admit(job, signed, facts)
-        seconds = self._setup.rehearse(signed, admission, facts, worker, held, sums=order.sums)
+        told = RoundOrders(self._stores.database, job.study_id).read_sums(order.round)
+        seconds = self._setup.rehearse(signed, admission, facts, worker, held, sums=told)
         rows = held.enter_context(self._certified(job, facts))
         if self._is_over(job):
             return True
@@ -151,10 +154,12 @@ class RoundRunner(Runner):
     def _mask(self, signed: SignedStudy, order: Order, vector: Residues) -> None:
         database, name = self._stores.database, self._stores.settings.name
         with database.transaction():
-            member = Member(database, make_roster(signed), name, self._stores.key)
-            terms = make_terms(signed.study_id, order, vector.size)
+            roster = Roster.of(signed.study, signed.study_id)
+            member = Member(database, roster, name, self._stores.key)
+            orders = RoundOrders(database, signed.study_id)
+            terms = make_terms(signed.study_id, orders, order.round, vector.size)
             member.contribute(order.opening, terms, lambda: vector)
-            RoundOrders(database, signed.study_id).keep_size(order.round, vector.size)
+            orders.keep_size(order.round, vector.size)
         log.info("study %s: round %s is masked", signed.study_id[:12], order.round)
 
     def _end(self, job: Job, order: Order, code: str, why: str) -> None:
@@ -166,6 +171,6 @@ class RoundRunner(Runner):
         if state is JobState.RUNNING:
             self.settlement.burn(job, why, stopping=False)
         elif state is JobState.QUEUED:
-            self._stores.jobs.move(job.request_id, JobState.FAILED, self._stores.now(), code)
+            self.settlement.end_unbegun(job.request_id, JobState.FAILED, code)
         with contextlib.suppress(PenstockError):
             SumRecord(self._stores.database, job.study_id).erase()

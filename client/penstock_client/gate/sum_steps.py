@@ -21,13 +21,13 @@ from penstock.study.charges import plan_study
 from penstock.study.study import Study
 from penstock.wire.messages import JobState
 from penstock.wire.signed import SignedStudy
-from penstock_client.gate import release
+from penstock_client.gate import release, schedule
 from penstock_client.gate.admission import consider, refuse
 from penstock_client.gate.jobs import Job
 from penstock_client.gate.settlement import Settlement
 from penstock_client.gate.stores import Stores
 from penstock_client.masking.member import Member
-from penstock_client.masking.round_orders import Order, RoundOrders
+from penstock_client.masking.round_orders import RoundOrders
 
 log = logging.getLogger("penstock.gate")
 
@@ -35,17 +35,18 @@ _OPEN = (JobState.QUEUED, JobState.RUNNING)
 _KNOWN = (*_OPEN, JobState.DELIVERED)
 
 
-def make_roster(signed: SignedStudy) -> Roster:
-    """Who adds up, as the signed study says."""
-    study, scope = signed.study, signed.study.aggregation
-    keys = dict(scope.keys)
-    ordered = tuple(keys[site] for site in study.sites)
-    return Roster(signed.study_id, study.sites, ordered, scope.dropouts, scope.colluders)
-
-
-def make_terms(study_id: str, order: Order, size: int) -> SumTerms:
+def make_terms(study_id: str, orders: RoundOrders, number: int, size: int) -> SumTerms:
     """What a round is over, by what this gate was told."""
-    return SumTerms(order.round, size, SUM_BITS, find_transcript(study_id, order.sums))
+    transcript = find_transcript(study_id, orders.read_sums(number))
+    return SumTerms(number, size, SUM_BITS, transcript)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a site says to an order: its masked vector, or after how many seconds to ask again."""
+
+    vector: bytes | None
+    wait: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,25 +88,47 @@ class Steps:
             return part.member.advertise(round_)
 
     def open(
-        self, request_id: str, round_: int, opening: bytes, sums: Sequence[bytes]
-    ) -> bytes | None:
-        """The masked vector; None while it is worked on."""
+        self, request_id: str, round_: int, opening: bytes, sums: Sequence[bytes], first: int = 0
+    ) -> Answer:
+        """Take an order, once; answered as :meth:`fetch`.
+
+        Args:
+            sums: of the rounds before, from the ``first`` on: those that this gate knows may be
+                left out.
+        """
         with self._lock:
             part = self._find(request_id)
             found = part.orders.get(round_)
             if found is None:
                 self._require_round(part, round_)
-                self._check_sums(part, round_, sums)
+            new = self._check_sums(part, round_, sums, first)
+            if found is None:
+                newest = part.orders.newest()
+                if newest is not None and round_ < newest.round:
+                    raise refuse("conflict", f"round {newest.round} was opened before")
                 part.member.check_opening(opening, round_)
-                part.orders.keep(round_, opening, tuple(sums), self._stores.now())
-                found = part.orders.get(round_)
-            if found is None or (found.opening, found.sums) != (opening, tuple(sums)):
+                part.orders.keep(round_, opening, new, self._stores.now())
+            elif found.opening != opening:
                 raise refuse("conflict", f"round {round_}")
-            if found.size is None:
-                self._wake()
-                return None
-            terms = make_terms(part.signed.study_id, found, found.size)
-            return part.member.contribute(opening, terms, _draw_nothing)
+            return self._answer(part, round_)
+
+    def fetch(self, request_id: str, round_: int) -> Answer:
+        """The masked vector of a round that was opened, or when to ask for it again."""
+        with self._lock:
+            return self._answer(self._find(request_id), round_)
+
+    def _answer(self, part: _Part, round_: int) -> Answer:
+        found = part.orders.get(round_)
+        if found is None:
+            raise refuse("no-round", f"round {round_} was not opened")
+        if found.size is None:
+            self._wake()
+            # A vector shows at a whole number of slots, whatever the rows are.
+            slot, now = self._stores.facts().policy.round_seconds, self._stores.now()
+            shown = schedule.find_next_slot(found.opened, slot, now)
+            return Answer(None, schedule.count_seconds(shown, now))
+        terms = make_terms(part.signed.study_id, part.orders, round_, found.size)
+        return Answer(part.member.contribute(found.opening, terms, _draw_nothing))
 
     def reveal(self, request_id: str, round_: int, asking: bytes) -> bytes:
         """This site's shares; after those of the last round its part is done."""
@@ -128,7 +151,7 @@ class Steps:
         if not (signed.study.aggregation.joint and job.state in _KNOWN and seen in _KNOWN):
             raise refuse("no-round")
         name, database = self._stores.settings.name, self._stores.database
-        member = Member(database, make_roster(signed), name, self._stores.key)
+        member = Member(database, Roster.of(signed.study, signed.study_id), name, self._stores.key)
         return _Part(job, signed, member, RoundOrders(database, signed.study_id))
 
     def _require_round(self, part: _Part, round_: int) -> None:
@@ -138,16 +161,25 @@ class Steps:
         if not 0 <= round_ < self._count(part):
             raise UploadRejected("no round of the plan", value=round_, bound=self._count(part))
 
-    def _check_sums(self, part: _Part, round_: int, sums: Sequence[bytes]) -> None:
-        """A round is told one sum of each before it, and never other ones than a round was."""
-        if len(sums) != round_:
-            raise UploadRejected("not the sum of each round before", value=len(sums), bound=round_)
-        for each in sums:
+    def _check_sums(
+        self, part: _Part, round_: int, sums: Sequence[bytes], first: int
+    ) -> tuple[bytes, ...]:
+        """Those that are new. A round is told one sum of each before it, and never other ones than
+        a round was."""
+        known = part.orders.read_sums()
+        if not (first <= len(known) and first + len(sums) == round_):
+            raise UploadRejected(
+                "not the sum of each round before",
+                value=f"{len(sums)} from {first} on",
+                bound=f"up to {round_}, from {len(known)} or before",
+            )
+        for at, (told, before) in enumerate(zip(sums, known[first:], strict=False), first):
+            if told != before:
+                raise refuse("conflict", f"the sum of round {at} was another one")
+        new = tuple(sums[max(len(known) - first, 0) :])
+        for each in new:
             read_sum(each)
-        for order in part.orders.every():
-            shared = min(round_, order.round)
-            if order.sums[:shared] != tuple(sums[:shared]):
-                raise refuse("conflict", f"other sums than in round {order.round}")
+        return new
 
     def _count(self, part: _Part) -> int:
         """How many rounds there are."""

@@ -19,6 +19,7 @@ from penstock.schema import Schema
 from penstock.study.study import Study
 from penstock.wire.canonical import digest
 from penstock.wire.messages import choose_version
+from penstock.wire.release_file import measure_release
 from penstock.wire.signed import SignedStudy
 from penstock_client.gate.admission import Admission, SiteFacts, refuse
 from penstock_client.gate.facts import find_public_snapshot
@@ -28,7 +29,6 @@ from penstock_client.site.site_paths import SitePaths
 from penstock_client.site.site_settings import SiteSettings
 from penstock_client.work import rehearsal
 from penstock_client.work.launcher import Worker
-from penstock_client.work.release_file import measure_release
 from penstock_client.work.spec import Spec
 
 log = logging.getLogger("penstock.gate")

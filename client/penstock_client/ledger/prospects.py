@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from penstock.aggregation.exchanges import fits_wire
 from penstock.base.checks import shown
 from penstock.base.errors import InvalidInput, Problem
 from penstock.mechanisms.joint.consortium import Consortium
+from penstock.mechanisms.joint.plan import JointPlan
 from penstock.mechanisms.protocol import Asked, Settings
 from penstock.mechanisms.refusals import refusals
 from penstock.mechanisms.registry import MECHANISMS
@@ -114,8 +116,12 @@ def price_release(
                 dictionary=machine.dictionary,
                 memory_gb=machine.memory_gb,
                 threads=machine.threads,
+                persons=persons,
             )
-            return list(found)
+            joint = planned if isinstance(planned, JointPlan) else None
+            if joint is None or fits_wire(joint.rounds, joint.largest):
+                return list(found)
+            return [*found, ("wire-limit", "its sums are too many or too large")]
 
         return Priced(planned.events, refused)
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from penstock.base.checks import shown
 from penstock.base.documents import Json
 from penstock.base.errors import BudgetExceeded, InvalidInput, PrivacyError, Problem
+from penstock.mechanisms.joint.plan import find_alone
 from penstock.privacy.accounting.accountant import epsilon
 from penstock.privacy.calibration import smallest_scale
 from penstock.privacy.events import (
@@ -67,6 +68,8 @@ def answer_prospect(
         A JSON document; ε of ∞ is None. ``limits`` are the lifetime first, then what the steward
         allows; each with ``more``, how many such releases it still holds (None above 100,000).
         ``largest_epsilon`` is the largest, to a thousandth, that would be admitted; None for ∞.
+        Of one release of many sites also ``alone_epsilon``, if all others collude, and
+        ``alone_allowed``.
 
     Raises:
         InvalidInput: no such data set, or none certified; a number of releases below 1.
@@ -81,6 +84,11 @@ def answer_prospect(
     events = priced.events
     unbounded = any(is_unbounded(e) for e in events)
     refused = [*_find_refusals(prospect, policy, found), *priced.refusals()]
+    alone = find_alone(events, prospect.delta)
+    refused += [
+        (rule.code, f"the policy allows {rule.allowed}")
+        for rule in policy.find_alone_breaches(alone)
+    ]
     open_ = not (found.closed or found.exhausted)
     limits = _find_limits(prospect, found, others, policy, now) if open_ else []
     rows = []
@@ -101,6 +109,7 @@ def answer_prospect(
         "delta": prospect.delta,
         "signer": prospect.signer.label if prospect.signer else None,
         "epsilon": None if unbounded else epsilon(events, prospect.delta),
+        **({"alone_epsilon": alone, "alone_allowed": policy.largest_alone} if alone else {}),
         "admitted": not refused,
         "refusals": [{"reason": reason, "why": why} for reason, why in refused],
         "spent_before": found.epsilon if found.exhausted else spent_now,
@@ -261,6 +270,8 @@ def _find_largest(
             return -1
         events = priced.events
         refusing = [x.what for x in limits if not x.filter.admits(x.spent, events)]
+        if any(policy.find_alone_breaches(find_alone(events, prospect.delta))):
+            refusing.append("what the policy allows if all other sites collude")
         binding[:] = refusing or binding
         if refusing:
             return 1

@@ -83,7 +83,7 @@ def read_peer(path: Path, federation: str) -> Peer:
     """The gate of a site's ``join.json``.
 
     Raises:
-        InvalidInput: no such file, or a site of another federation.
+        InvalidInput: no site's, one of another federation, or a fingerprint that is not its key's.
     """
     record = read_json(path.read_bytes(), what=str(path), limit=10_000_000)
     if record.get("federation") != federation:
@@ -95,9 +95,20 @@ def read_peer(path: Path, federation: str) -> Peer:
         )
         raise InvalidInput(str(path), [problem])
     try:
-        return Peer(str(record.get("site")), str(record.get("gate_key")))
+        found = Peer(str(record.get("site")), str(record.get("gate_key")))
     except InvalidInput as error:
         raise InvalidInput(str(path), error.problems) from None
+    if record.get("fingerprint", found.fingerprint) != found.fingerprint:
+        remedy = "Somebody changed it: ask the site for the file again"
+        problem = Problem(
+            "fingerprint",
+            "is not that of the file's own key",
+            value=shown(record["fingerprint"]),
+            bound=found.fingerprint,
+            remedy=remedy,
+        )
+        raise InvalidInput(str(path), [problem])
+    return found
 
 
 def read_peers(path: Path) -> Peers:

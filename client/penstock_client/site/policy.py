@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.base.checks import Checks, unknown_keys, within
+from penstock.mechanisms.joint.promise import ALONE_TIMES, ROUND_SECONDS
 from penstock.mechanisms.registry import MECHANISMS, Registry
 from penstock.privacy.request import DELTA_TIMES_PERSONS, GUARANTEES
 from penstock.wire.messages import RefusalCode
@@ -42,19 +43,24 @@ total_delta = 1e-5       # well below 1/n: 1/(10 n) is a common choice
 least_epsilon = 0.05     # the least one release may cost: many cheap ones are many looks
 # The most that δ times the number of persons may be, for any study: δ is at most 1/(10 n).
 # delta_times_persons = 0.1
+# One release of many sites (a study's `[aggregation] scope = "global"`) is made of sums, to which
+# each site adds a share of the noise. Its ε rests on the other sites: enough of them tell nobody
+# what noise they added. Beside it the ledger has the ε of this site's own noise, if all others told
+# the coordinator all they know. This is the most which that may be; five times study_epsilon, if it
+# is not said. The more sites, the larger it is: of ε = 3, four sites have 4.4, and twelve 11.5.
+# Where a study says noise = "local" nothing rests on others, and it is ε itself.
+# alone_epsilon = 15.0
 
 [time]
 # A run's end shows outside when the time that was planned for it is over, and not before; so does
 # the start of the next. Planned times are whole numbers of slots: the longer, the less of a run's
 # true length, which may depend on rows, can ever be seen.
 slot_seconds = 60
+# The same of one round of a release of many sites, which has some ten to fifty of them, one after
+# the other: what a round takes shows in whole numbers of these.
+# round_seconds = {round_seconds:g}
 """
 DEFAULT_SLOT = 60.0
-DEFAULT_ROUND = 5.0
-ALONE = 5.0
-"""``alone_epsilon`` over ``study_epsilon`` where it is not said. Of ε = 3, twelve sites come to
-10.8 if all others collude, and thirty to 21.6, which is refused: there a promise rests on the
-other sites almost alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +88,7 @@ def policy_template(mechanisms: Registry = MECHANISMS) -> str:
     width = max(map(len, names.values()))
     return _TEMPLATE.format(
         of=_NUMBERS[len(mechanisms)],
+        round_seconds=ROUND_SECONDS,
         one=mechanisms.default.name,
         more=next(name for name in reversed(mechanisms.names) if name != mechanisms.default.name),
         all="\n".join(f"#   {found:<{width}}   {what}" for what, found in names.items()),
@@ -99,7 +106,7 @@ class Policy:
         yearly_epsilon: the most a calendar year may cost (UTC); None for no such limit.
         least_epsilon: the least a release may cost.
         alone_epsilon: the most a release of many sites may cost if all others collude; None for
-            :data:`ALONE` times ``study_epsilon``.
+            :data:`~penstock.mechanisms.joint.promise.ALONE_TIMES` times ``study_epsilon``.
         slot_seconds: planned times are whole numbers of these.
         round_seconds: the same of one round of a release of many sites.
         delta_times_persons: the most that a study's δ times n may be: δ is the chance that
@@ -119,12 +126,19 @@ class Policy:
     slot_seconds: float = DEFAULT_SLOT
     delta_times_persons: float = DELTA_TIMES_PERSONS
     alone_epsilon: float | None = None
-    round_seconds: float = DEFAULT_ROUND
+    round_seconds: float = ROUND_SECONDS
 
     @property
     def largest_alone(self) -> float:
-        """The ε that a release of many sites may cost at most if all others collude."""
-        return ALONE * self.study_epsilon if self.alone_epsilon is None else self.alone_epsilon
+        """The ε that a release of many sites may cost at most if all others collude.
+
+        Where it is not said: of ε = 3, twelve sites of which one may drop out and one collude come
+        to 11.5 if all others collude, and thirty to 22.1, which is refused. There a promise rests
+        on the other sites almost alone.
+        """
+        if self.alone_epsilon is None:
+            return ALONE_TIMES * self.study_epsilon
+        return self.alone_epsilon
 
     def largest_delta(self, persons: int) -> float:
         """The δ that a study of ``persons`` persons may ask for at most."""
@@ -159,6 +173,16 @@ class Policy:
             yield Breach("study-budget", f"ε at most {self.study_epsilon:g}")
         if epsilon < self.smallest_epsilon:
             yield Breach("least-epsilon", f"ε at least {self.smallest_epsilon:g}")
+
+    def find_alone_breaches(self, alone: float) -> Iterator[Breach]:
+        """What the policy has against the ε that a release of many sites costs if all others
+        collude.
+
+        Args:
+            alone: 0 where the site's noise is all its own, and nothing rests on others.
+        """
+        if not alone <= self.largest_alone:
+            yield Breach("alone", f"ε at most {self.largest_alone:.3g}, and it is {alone:.3g}")
 
 
 _TOP = ("mechanisms", "guarantees", "approval", "reject", "limits", "time")

@@ -45,11 +45,11 @@ from penstock.study.charges import carry, plan_study
 from penstock.study.study import Study
 from penstock.wire.canonical import digest
 from penstock.wire.messages import choose_version
+from penstock.wire.release_file import write_release
 from penstock_client.rows import snapshot
 from penstock_client.rows.sealed import map_rows
 from penstock_client.work import rehearsal
 from penstock_client.work.ends import describe_failure
-from penstock_client.work.release_file import write_release
 from penstock_client.work.spec import MEASURED, OUTCOME, READY, REHEARSED, SPEC, TABLE, VECTOR, Spec
 
 Array = NDArray[np.float64]
@@ -113,7 +113,7 @@ def prepare(
     def load(data: snapshot.Bytes, persons: int | None) -> tuple[Array, Bools]:
         coded, person = snapshot.load_rows(data)
         recoded = snapshot.recode_levels(coded, dictionary, study.schema)
-        if joint is not None:  # the rows know of which site they are
+        if joint is not None and SITE in asked.schema.names:  # the rows know of which site they are
             recoded[SITE] = np.full(len(person), float(study.sites.index(spec.site)))
         count = persons if persons is not None else int(person.max()) + 1
         return snapshot.arrange_by_person(recoded, person, count, asked.schema, rng)

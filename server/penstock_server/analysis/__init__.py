@@ -1,1 +1,1 @@
-"""Combining estimates of copies, what refits add, and pooling them over sites."""
+"""What a report shows of tables beside its answers: curves, ranges, distances, transitions."""

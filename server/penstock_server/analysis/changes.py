@@ -2,9 +2,9 @@
 
 A study asks for one change, or for a slope; the others cost nothing, and are read from the same
 copies. Each is an estimand of its own (:mod:`penstock.questions.fits.over_time`), of those who were
-seen both times: copies are combined (:mod:`penstock_server.analysis.combine`), refits add what the
-mechanism does (:mod:`penstock_server.analysis.refits`), and sites are pooled
-(:mod:`penstock_server.analysis.pooling`). Intervals are of one time each, not of the whole course.
+seen both times: copies are combined (:mod:`penstock.inference.combine`), refits add what the
+mechanism does (:mod:`penstock.inference.refits`), and sites are pooled
+(:mod:`penstock.inference.pooling`). Intervals are of one time each, not of the whole course.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from penstock.inference.pooling import Pooled, pool, poolable
+from penstock.inference.refits import Measured, widen_sites
 from penstock.questions.estimands import Estimand
 from penstock.questions.models.longitudinal import CHANGE, LongitudinalModel
 from penstock.questions.persons import Courses, estimate_courses
 from penstock.schema import Coded, Schema
-from penstock_server.analysis.pooling import Pooled, pool, poolable
-from penstock_server.analysis.refits import Measured, widen_sites
 
 MOST_POINTS = 40
 """Later time points, beyond which a course is not for the eye, and takes long to read."""
@@ -65,7 +65,7 @@ def measure_changes(
     """The changes of one site's copies and refits; None where none is asked for.
 
     Args:
-        of_copies: see :func:`penstock_server.analysis.refits.spread`.
+        of_copies: see :func:`penstock.inference.refits.spread`.
     """
     asked = list_changes(estimands)
     if not asked:

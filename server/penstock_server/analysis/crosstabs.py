@@ -1,7 +1,7 @@
 """Contingency tables: of all rows, how many are in each cell, and which share of them.
 
 A study names one cell of such a table; the others cost nothing, and are read from the same release.
-Counts are of the sites' own rows, and are added up (:mod:`penstock_server.analysis.totals`). Shares
+Counts are of the sites' own rows, and are added up (:mod:`penstock.inference.totals`). Shares
 are of persons such as these: copies, refits and sites are combined as of any other estimand, on the
 scale of the logit, each cell by itself, so that they add up to nearly 1.
 """
@@ -15,6 +15,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.inference.combine import SiteEstimate
+from penstock.inference.pooling import Pooled, pool, poolable
+from penstock.inference.refits import Measured, widen_sites
+from penstock.inference.totals import add_up
 from penstock.questions.contingency import Cell, list_cells, list_margins
 from penstock.questions.estimands import Estimand
 from penstock.questions.estimation import MIN_ROWS, Estimate
@@ -24,10 +28,6 @@ from penstock.questions.fits.table_model import Fit
 from penstock.questions.models.longitudinal import LongitudinalModel
 from penstock.questions.terms import find_subgroup
 from penstock.schema import Coded, Column, Schema
-from penstock_server.analysis.combine import SiteEstimate
-from penstock_server.analysis.pooling import Pooled, pool, poolable
-from penstock_server.analysis.refits import Measured, widen_sites
-from penstock_server.analysis.totals import add_up
 
 LEVEL = 0.95
 
@@ -80,7 +80,7 @@ def measure_crosstabs(
     """The tables of one site's copies and refits; None where none is asked for.
 
     Args:
-        of_copies, fresh: see :func:`penstock_server.analysis.refits.spread`.
+        of_copies, fresh: see :func:`penstock.inference.refits.spread`.
     """
     asked = list_crosstabs(estimands)
     if not asked:

@@ -9,9 +9,9 @@ within 0 and 1 (Kalbfleisch & Prentice 1980, section 1.4):
           \sum_{t_j \le t} \frac{d_j}{n_j (n_j - d_j)}.
 
 From there each time is an estimand like any other: copies are combined
-(:mod:`penstock_server.analysis.combine`), refits add what the mechanism does
-(:mod:`penstock_server.analysis.refits`), and sites are pooled
-(:mod:`penstock_server.analysis.pooling`). Intervals are of one time each, not of the whole curve.
+(:mod:`penstock.inference.combine`), refits add what the mechanism does
+(:mod:`penstock.inference.refits`), and sites are pooled
+(:mod:`penstock.inference.pooling`). Intervals are of one time each, not of the whole curve.
 
 Source: Kaplan & Meier 1958, JASA 53, 457–481.
 """
@@ -25,13 +25,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.inference.pooling import Pooled, pool, poolable, quantile
+from penstock.inference.refits import Measured, widen_sites
 from penstock.mechanisms.released import refit_copy
 from penstock.questions.estimands import Estimand
 from penstock.questions.estimation import MIN_ROWS, Estimate
 from penstock.questions.grammar import Factor
 from penstock.schema import LEVEL_KINDS, Coded, Schema
-from penstock_server.analysis.pooling import Pooled, pool, poolable, quantile
-from penstock_server.analysis.refits import Measured, widen_sites
 
 Array = NDArray[np.float64]
 
@@ -113,7 +113,7 @@ def measure_curves(
 
     Args:
         of_copies: whether refit b was made from the rows of a copy; fresh: see
-            :func:`penstock_server.analysis.refits.spread`.
+            :func:`penstock.inference.refits.spread`.
         pick: the rows of a table of which a duration is asked; all of them.
     """
     asked = list_curves(schema, estimands)

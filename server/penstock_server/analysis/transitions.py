@@ -2,9 +2,9 @@
 
 A study asks for one cell of such a table; the others cost nothing, and are read from the same
 copies. Each cell is an estimand of its own (:mod:`penstock.questions.fits.over_time`): copies are
-combined (:mod:`penstock_server.analysis.combine`), refits add what the mechanism does
-(:mod:`penstock_server.analysis.refits`), and sites are pooled
-(:mod:`penstock_server.analysis.pooling`), all on the scale of the logit, so that an interval stays
+combined (:mod:`penstock.inference.combine`), refits add what the mechanism does
+(:mod:`penstock.inference.refits`), and sites are pooled
+(:mod:`penstock.inference.pooling`), all on the scale of the logit, so that an interval stays
 within 0 and 1. A row's cells are pooled one by one, and add up to nearly 1.
 """
 
@@ -15,12 +15,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from penstock.inference.pooling import Pooled, pool, poolable
+from penstock.inference.refits import Measured, widen_sites
 from penstock.questions.estimands import Estimand
 from penstock.questions.models.longitudinal import LongitudinalModel
 from penstock.questions.persons import Courses, estimate_courses
 from penstock.schema import Coded, Schema
-from penstock_server.analysis.pooling import Pooled, pool, poolable
-from penstock_server.analysis.refits import Measured, widen_sites
 
 MOST_LEVELS = 8
 """Of a column with more, a table is not for the eye; the cell that is asked for is reported."""
@@ -76,7 +76,7 @@ def measure_transitions(
     """The tables of one site's copies and refits; None where none is asked for.
 
     Args:
-        of_copies: see :func:`penstock_server.analysis.refits.spread`.
+        of_copies: see :func:`penstock.inference.refits.spread`.
     """
     asked = list_tables(schema, estimands)
     if not asked:

@@ -8,6 +8,7 @@ from penstock.base.documents import Json
 from penstock.wire.messages import Copies, StudyState
 from penstock.wire.signed import read_signed_cancel, read_signed_study
 from penstock_server.access.access_chain import name_local_visitor
+from penstock_server.api.enrolled import list_sites
 from penstock_server.install.founding import open_coordinator
 
 
@@ -28,6 +29,9 @@ class Directory:
 
     def studies(self) -> list[Json]:
         return self._coordinator.studies()
+
+    def sites(self) -> list[Json]:
+        return list_sites(self._coordinator)
 
     def status(self, study: str) -> Json:
         return self._coordinator.status(study)

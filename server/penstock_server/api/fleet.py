@@ -45,6 +45,7 @@ log = logging.getLogger("penstock.api")
 
 # One plain segment: no dots, no escapes, nothing that one side could read otherwise than the other.
 CALL = re.compile(rb"/v1/fleet/[a-z][a-z0-9-]{0,63}")
+LOOK = b"/v1/fleet/pull-messages"
 LIMIT = 64 << 20
 CONNECTIONS = 256
 CALLS = 16
@@ -169,7 +170,27 @@ class Fleet:
                 content=body.parts(),
                 extensions={"timeout": TIMEOUT.as_dict()},
             )
-            return await self._transport.handle_async_request(request)
+            if scope["raw_path"] != LOOK:
+                return await self._transport.handle_async_request(request)
+            return await self._await_unless_gone(request, receive)
+
+    async def _await_unless_gone(self, request: httpx.Request, receive: Receive) -> httpx.Response:
+        """The same for a look, which waits at the SuperLink until there is something: one that
+        nobody hears any more must not take a message.
+
+        Raises:
+            Gone: nobody does.
+        """
+        asking = asyncio.ensure_future(self._transport.handle_async_request(request))
+        leaving = asyncio.ensure_future(receive())
+        try:
+            await asyncio.wait([asking, leaving], return_when=asyncio.FIRST_COMPLETED)
+            if not asking.done():
+                raise Gone
+            return asking.result()
+        finally:
+            leaving.cancel()
+            asking.cancel()
 
     async def _keep_body(self, site: str, upstream: httpx.Response, rooms: AsyncExitStack) -> Kept:
         """The body of the SuperLink's answer; its room is given back when ``rooms`` are.

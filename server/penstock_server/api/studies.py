@@ -34,6 +34,7 @@ from penstock_server.api.auth import (
     require_person,
     take_body,
 )
+from penstock_server.api.enrolled import list_sites
 from penstock_server.api.reads import Reads
 from penstock_server.api.result_files import ResultFiles
 from penstock_server.install.enrolment import enrol_site, make_invite
@@ -228,16 +229,7 @@ async def upload(
 @analyst.get("/sites")
 def sites(coordinator: Studies) -> list[Json]:
     """The enrolled sites."""
-    return [
-        {
-            "site": site.name,
-            "federation": site.federation,
-            "persons": site.persons,
-            "gate_key": site.gate_key,
-            "gate_fingerprint": fingerprint(site.gate_key),
-        }
-        for site in coordinator.store.sites.all().values()
-    ]
+    return list_sites(coordinator)
 
 
 @federation.post("/sites")

@@ -24,6 +24,7 @@ class Settings:
         own_certificate: the certificate came from elsewhere, and is not renewed here.
         open_studies, open_studies_each: how many studies may be open, in all and of one account.
         wrong_tokens: how many an address may try before it is told to wait, ever longer.
+        round_patience: seconds that the others wait for a site in a round of a release of all.
 
     Raises:
         ValueError: a limit that is no whole number above 0.
@@ -37,9 +38,11 @@ class Settings:
     open_studies: int = 200
     open_studies_each: int = 20
     wrong_tokens: int = 20
+    round_patience: int = 300
 
     def __post_init__(self) -> None:
-        for limit in (self.open_studies, self.open_studies_each, self.wrong_tokens):
+        limits = (self.open_studies, self.open_studies_each, self.wrong_tokens, self.round_patience)
+        for limit in limits:
             if isinstance(limit, bool) or not isinstance(limit, int) or not limit >= 1:
                 raise ValueError("not a whole number above 0")
 

@@ -76,7 +76,7 @@ def open_coordinator(root: Path, *, upgrade: bool = True) -> Coordinator:
     store = Store(settings.store or sqlite_url(root))
     store.check(upgrade=upgrade)
     limits = Limits(settings.open_studies_each, settings.open_studies)
-    return Coordinator(store, Folder(root), limits=limits)
+    return Coordinator(store, Folder(root), limits=limits, patience=settings.round_patience)
 
 
 def renew_certificate(root: Path) -> bool:

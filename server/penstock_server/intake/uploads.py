@@ -24,6 +24,7 @@ from penstock.privacy.accounting.accountant import epsilon
 from penstock.privacy.events import (
     RELATION,
     DiscreteGaussian,
+    DistributedGaussian,
     Gaussian,
     NoisyDescent,
     from_dict,
@@ -34,7 +35,8 @@ from penstock.study.study import Study
 from penstock.wire.manifest import Manifest, ManifestPart, read_manifest
 from penstock.wire.messages import SERVED_MAJORS, names_parts, read_version
 from penstock_server.intake.ipc_guard import check_part, check_stream
-from penstock_server.mechanisms.delivery import Upload
+from penstock_server.intake.summand import check_summand, count_persons
+from penstock_server.mechanisms.delivery import ALL_SITES, Upload
 from penstock_server.mechanisms.registry import kind_of
 from penstock_server.store.sites import Site
 
@@ -43,7 +45,7 @@ epsilon_pld = lru_cache(maxsize=256)(accountant.epsilon_pld)
 MAX_EVENTS, MAX_SUBSAMPLED = 64, 16
 """A mechanism charges a handful, or a few for each step of a chain. All but plain Gaussian noise
 cost time to account for, up to half a second each."""
-_PLAIN = (Gaussian, DiscreteGaussian, NoisyDescent)
+_PLAIN = (Gaussian, DiscreteGaussian, DistributedGaussian, NoisyDescent)
 MAX_SEQ = 2**53
 _HEAD = re.compile(r"[0-9a-f]{64}")
 MAX_VERSION, MAX_SOFTWARE, LABEL = 1_000_000, 32, 100
@@ -51,7 +53,10 @@ _SOFTWARE_VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+!_-]{0,63}")
 
 
 def size_limit(study: Study, persons: int) -> int:
-    """The most bytes a site's table may have, from the signed study and the enrolled n."""
+    """The most bytes a site's table may have, from the signed study and the enrolled n: none of a
+    part in sums of all sites."""
+    if study.aggregation.joint:
+        return 0
     return MECHANISMS.of(study.mechanism).shape(study.asked, persons).bytes()
 
 
@@ -91,23 +96,17 @@ def check_manifest(
         ("refits", manifest.refits, study.mechanism.refits),
         ("δ", manifest.delta, study.privacy.delta),
         ("relation", manifest.relation, RELATION),
-        ("public n", manifest.persons, site.persons),
+        ("public n", manifest.persons, count_persons(study, site)),
     ]
     for name, got, wanted in expected:
         if got != wanted:
             raise UploadRejected(
                 f"the manifest's {name} is not what was asked", value=shown(got), bound=wanted
             )
-    shape = MECHANISMS.of(study.mechanism).shape(study.asked, site.persons)
-    first = shape.first
-    if not first.allows(manifest.rows):
-        raise UploadRejected(
-            "the manifest's rows are not what the public n allows",
-            value=shown(manifest.rows),
-            bound=f"1 to {first.rows}" if first.counted else first.rows,
-        )
-    if names_parts(manifest.wire):
-        _check_parts(manifest, shape)
+    if study.aggregation.joint:
+        check_summand(manifest, study)
+    else:
+        _check_shape(manifest, MECHANISMS.of(study.mechanism).shape(study.asked, site.persons))
     try:
         parse_time(manifest.released_at)
     except ValueError:
@@ -124,6 +123,19 @@ def check_manifest(
     _check_ledger(manifest, ledger_seen, ledger_floor)
     _check_epsilon(manifest, study)
     return manifest
+
+
+def _check_shape(manifest: Manifest, shape: Shape) -> None:
+    """So many rows, in such parts, as the public n allows."""
+    first = shape.first
+    if not first.allows(manifest.rows):
+        raise UploadRejected(
+            "the manifest's rows are not what the public n allows",
+            value=shown(manifest.rows),
+            bound=f"1 to {first.rows}" if first.counted else first.rows,
+        )
+    if names_parts(manifest.wire):
+        _check_parts(manifest, shape)
 
 
 def _check_parts(manifest: Manifest, shape: Shape) -> None:
@@ -268,16 +280,42 @@ def _check_ledger(manifest: Manifest, seen: Mapping[int, str], floor: int) -> No
 def read_upload(site: str, manifest: Manifest, path: Path, study: Study) -> Upload:
     """Parse and check what was released itself; how it lies in its file, its manifest says.
 
+    A part in sums of all sites has no parts of its own.
+
     Raises:
         UploadRejected: another file than the manifest's, another shape, or a value out of schema.
     """
-    shape = MECHANISMS.of(study.mechanism).shape(study.asked, manifest.persons)
+    _check_digest(manifest, path)
+    if study.aggregation.joint:
+        check_summand(manifest, study)
+        return Upload(site, manifest, {})
+    return _read_release(site, manifest, path, study)
+
+
+def read_concluded(manifest: Manifest, path: Path, study: Study) -> Upload:
+    """The same of one release that was made of all sites' sums.
+
+    Args:
+        study: with the column that says of which site a row is.
+
+    Raises:
+        UploadRejected: as :func:`read_upload`.
+    """
+    _check_digest(manifest, path)
+    return _read_release(ALL_SITES, manifest, path, study)
+
+
+def _check_digest(manifest: Manifest, path: Path) -> None:
     digest = hashlib.sha256()
     with open(path, "rb") as file:
         while part := file.read(1 << 20):
             digest.update(part)
     if digest.hexdigest() != manifest.table_sha256 or path.stat().st_size != manifest.table_bytes:
         raise UploadRejected("the table is not the one its manifest names")
+
+
+def _read_release(site: str, manifest: Manifest, path: Path, study: Study) -> Upload:
+    shape = MECHANISMS.of(study.mechanism).shape(study.asked, manifest.persons)
     if names_parts(manifest.wire):
         parts = _read_parts(path, shape, manifest.parts)
     else:

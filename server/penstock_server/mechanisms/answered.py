@@ -9,12 +9,14 @@ import numpy as np
 
 from penstock.base.errors import UploadRejected
 from penstock.mechanisms.released import (
+    ADDED,
     ANSWER,
     COVARIANCE,
     DOUBT,
     ESTIMATE,
     NOISE,
     TERM,
+    VARIANCE,
     answer_schema,
 )
 from penstock.schema import LARGEST, Coded, Floats
@@ -100,6 +102,21 @@ def check_apart(coded: Coded) -> None:
     _check_covariance(coded[ESTIMATE], noise)
     if not (np.diagonal(noise) <= np.diagonal(whole) * (1 + ASYMMETRY)).all():
         raise UploadRejected("the answer's noise is larger than its variance")
+
+
+def check_sites(coded: Coded) -> None:
+    """What is told of sites apart: in order, finite, and of no variance the noise is more.
+
+    Raises:
+        UploadRejected: naming the first thing that is not so.
+    """
+    if not np.array_equal(coded[TERM], np.arange(1, len(coded[TERM]) + 1)):
+        raise UploadRejected("what is told of sites is not in order")
+    estimates, variance, noise = (coded[name] for name in (ESTIMATE, VARIANCE, ADDED))
+    if not (np.abs(np.stack([estimates, variance, noise])) < LARGEST).all():
+        raise UploadRejected("what is told of sites is beyond what can be released")
+    if not ((variance > 0) & (noise >= 0) & (noise <= variance * (1 + ASYMMETRY))).all():
+        raise UploadRejected("what is told of sites has no variance, or more noise than that")
 
 
 def _check_covariance(estimates: Floats, covariance: Floats) -> None:

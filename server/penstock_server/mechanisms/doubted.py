@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock_server.analysis.doubts import HALF, PART
+from penstock.inference.doubts import HALF, PART
 from penstock_server.mechanisms.protocol import Json
 
 _DOUBTS = (

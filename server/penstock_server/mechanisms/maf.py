@@ -25,8 +25,12 @@ class MafKind(TableKind[Maf]):
     def load_results(self) -> Results:
         from penstock_server.mechanisms.tables.results import TableResults
 
+        return TableResults(self.study, fresh=self.fresh)
+
+    @property
+    def fresh(self) -> float:
         # Persons' own latents, where there are any, are the same in every table.
-        return TableResults(self.study, fresh=1.0 - self.used.w)
+        return 1.0 - self.used.w
 
     def tell_how(self) -> str:
         made = (

@@ -19,7 +19,7 @@ from penstock.wire.messages import Copies
 from penstock_server.mechanisms.delivery import Upload
 
 if TYPE_CHECKING:
-    from penstock_server.analysis.refits import Measured
+    from penstock.inference.refits import Measured
 
 Json = dict[str, Any]
 Settings = TypeVar("Settings")
@@ -95,6 +95,16 @@ class MechanismKind(ABC, Generic[Settings]):
 
     def __init__(self, study: Study, used: Settings) -> None:
         self.study, self.used = study, used
+
+    @property
+    def joint(self) -> bool:
+        """Whether all sites make one release together."""
+        return self.study.aggregation.joint
+
+    @property
+    def fresh(self) -> float:
+        """Share of a table's sampling that is new in each table, in (0, 1]."""
+        return 1.0
 
     # -- intake --------------------------------------------------------------------------------
 

@@ -20,6 +20,14 @@ _HOW = (
     "fitted to noisy sums; each person's part in all of these was cut to a bound."
 )
 
+_HOW_JOINTLY = (
+    "The columns of all sites' rows were counted together, and how they go together; of which site "
+    "a row is was one of these columns. Synthetic persons were drawn from that (structured). Each "
+    "duration, and each other outcome that a regression of the study asks of, was then drawn from "
+    "a model of its own, given the other columns and the site; each person's part in all of these "
+    "was cut to a bound."
+)
+
 _PLANTED = (
     " In {runs} more effects of known size were planted into the released model, and the whole "
     "private procedure was repeated on what was drawn from it: what came back says what the tables "
@@ -82,10 +90,14 @@ class StructuredKind(TableKind[Structured]):
     def load_results(self) -> Results:
         from penstock_server.mechanisms.tables.results import TableResults
 
-        return TableResults(self.study, fresh=FRESH)
+        return TableResults(self.study, fresh=self.fresh)
+
+    @property
+    def fresh(self) -> float:
+        return FRESH
 
     def tell_how(self) -> str:
-        return _HOW
+        return _HOW_JOINTLY if self.joint else _HOW
 
     def tell_what_left(self) -> str:
         runs = (

@@ -7,8 +7,8 @@ import re
 from collections.abc import Callable
 
 from penstock.base.documents import Json
+from penstock.telling.axis import Scale, number_text, power_text
 from penstock.wire.messages import CODES
-from penstock_server.report.axis import Scale, number_text, power_text
 
 
 def _interval(value: Json, scale: Scale) -> str:

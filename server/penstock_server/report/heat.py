@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from penstock_server.report.axis import number_text
-from penstock_server.report.draw import HEATS, Drawing, Label, Mark, Polygon, to_svg
+from penstock.telling.axis import number_text
+from penstock.telling.draw import HEATS, Drawing, Label, Mark, Polygon, to_svg
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ import jinja2
 from markupsafe import Markup
 
 from penstock.base.documents import Json
+from penstock.telling import draw
 from penstock_server.mechanisms.registry import words_of
-from penstock_server.report import draw
 from penstock_server.report.contents import SECTIONS
 from penstock_server.report.formats import FILTERS
 

@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from penstock.base.errors import InvalidInput, Problem
+from penstock.inference.combine import SiteEstimate
+from penstock.mechanisms.joint.plan import JointPlan
 from penstock.study.study import Study
-from penstock_server.analysis.combine import SiteEstimate
+from penstock_server.analysis.site_effects import SiteEffects
 
 T = TypeVar("T")
 
@@ -34,6 +36,7 @@ class SiteRelease:
         released_at: RFC 3339, UTC.
         gate_fingerprint: of the key that signed the release.
         ledger_seq: the ledger's sequence number at the release.
+        summed: it is a part in sums of all sites: it has no rows of its own, 0 of them.
     """
 
     n_persons: int
@@ -50,6 +53,7 @@ class SiteRelease:
     released_at: str = ""
     gate_fingerprint: str = ""
     ledger_seq: int = 0
+    summed: bool = False
 
     def __post_init__(self) -> None:
         problems = [
@@ -59,10 +63,13 @@ class SiteRelease:
         ]
         if not 0 <= self.delta < 1:
             problems.append(Problem("delta", "not a δ", value=str(self.delta), bound="[0, 1)"))
-        for name, least in (("n_persons", 1), ("rows", 1), ("copies", 1), ("ledger_seq", 0)):
+        for name, least in (("n_persons", 1), ("copies", 1), ("ledger_seq", 0)):
             if not getattr(self, name) >= least:
                 value = str(getattr(self, name))
                 problems.append(Problem(name, "out of range", value=value, bound=f">= {least}"))
+        if self.rows != 0 if self.summed else not self.rows >= 1:
+            bound = "0" if self.summed else ">= 1"
+            problems.append(Problem("rows", "out of range", value=str(self.rows), bound=bound))
         if problems:
             raise InvalidInput("site release", problems)
 
@@ -97,11 +104,49 @@ class SiteInput:
 
 
 @dataclass(frozen=True, slots=True)
+class JointRelease:
+    """One release of all sites, and the sums that it was made of.
+
+    Attributes:
+        plan: what each site is charged, and for what.
+        measured: its estimates and summaries, as those of one site whose rows are everybody's.
+        survivors: of each round, in order, the sites whose parts are in its sum.
+        numbers: how many there are in all sums.
+        seed, digest: in hex: of what was drawn from the sums; SHA-256 of the release's file.
+    """
+
+    plan: JointPlan
+    measured: SiteInput
+    survivors: tuple[tuple[str, ...], ...]
+    numbers: int
+    seed: str
+    digest: str
+
+    def list_missed(self, site: str) -> list[int]:
+        """The rounds, from 1, in whose sums a site's part is not."""
+        return [i for i, names in enumerate(self.survivors, start=1) if site not in names]
+
+    @property
+    def effects(self) -> SiteEffects:
+        """What it tells of each site by itself; of no estimand where it was not asked."""
+        return self.measured.summary(SiteEffects) or SiteEffects({}, {})
+
+    @property
+    def lost(self) -> tuple[str, ...]:
+        """The sites that are not in all sums of which answers were made. In which sites alone were
+        told apart no answer has a part."""
+        apart = {len(self.survivors) + 1 - back for back in self.effects.rounds.values()}
+        sites = self.plan.consortium.sites
+        return tuple(site for site in sites if {*self.list_missed(site)} - apart)
+
+
+@dataclass(frozen=True, slots=True)
 class ReportInputs:
     """All that goes into a report.
 
     ``truth`` holds known true coefficients by estimand, on the scale of the estimates (per
-    ``Estimand.per`` units), where the data are simulated. Times are RFC 3339, UTC.
+    ``Estimand.per`` units), where the data are simulated. Times are RFC 3339, UTC. ``joint`` is
+    there where all sites made one release; ``study`` is as that release answers it, then.
     """
 
     study: Study
@@ -111,6 +156,12 @@ class ReportInputs:
     finished: str
     sites: tuple[SiteInput, ...]
     truth: Mapping[str, float] | None = None
+    joint: JointRelease | None = None
+
+    @property
+    def measured(self) -> list[SiteInput]:
+        """What there are estimates of: each site that delivered, or one release of all sites."""
+        return self.delivered if self.joint is None else [self.joint.measured]
 
     @property
     def delivered(self) -> list[SiteInput]:

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from penstock_server.report.axis import Scale, decimals_for
-from penstock_server.report.draw import (
+from penstock.telling.axis import Scale, decimals_for
+from penstock.telling.draw import (
     LEVEL_COLOURS,
     Drawing,
     Label,
@@ -17,7 +17,7 @@ from penstock_server.report.draw import (
     Polyline,
     to_svg,
 )
-from penstock_server.report.scales import PLAIN
+from penstock.telling.scales import PLAIN
 
 Points = tuple[tuple[float, float], ...]
 MOST_LABELS = 7

@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping
 
 from penstock.base.documents import Json
-from penstock_server.analysis.robust import LARGE, Robust
-from penstock_server.report.axis import number_text
+from penstock.inference.robust import LARGE, Robust
+from penstock.telling.axis import number_text
 
 _REFITTED = (
     " The intervals have that already: refits show how much estimates of such tables vary, "

@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from penstock_server.report.axis import Scale, decimals_for
-from penstock_server.report.draw import Drawing, Label, Line, Mark, Polyline, to_svg
-from penstock_server.report.scales import PLAIN
+from penstock.telling.axis import Scale, decimals_for
+from penstock.telling.draw import Drawing, Label, Line, Mark, Polyline, to_svg
+from penstock.telling.scales import PLAIN
 
 Points = tuple[tuple[float, float], ...]
 

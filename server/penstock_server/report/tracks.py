@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from penstock_server.report.axis import Scale, decimals_for
-from penstock_server.report.draw import Drawing, Label, Line, Mark, Polygon, Polyline, to_svg
-from penstock_server.report.scales import PLAIN
+from penstock.telling.axis import Scale, decimals_for
+from penstock.telling.draw import Drawing, Label, Line, Mark, Polygon, Polyline, to_svg
+from penstock.telling.scales import PLAIN
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from penstock.study.study import Study
 from penstock.wire.messages import SiteState
 from penstock.wire.signed import SignedStudy, read_signed_study
 from penstock_server.store.register import SiteRow, StudyRow
+from penstock_server.store.round_sums import RoundSum
 from penstock_server.studies.coordinator import Coordinator
 
 
@@ -24,6 +25,7 @@ class Material:
         keys: the gate key of each site, in hex.
         uploads: the folder of the sites' tables.
         truth: a simulation's, by estimand; None outside one.
+        sums: of one release of all sites, round by round; none where each site made its own.
     """
 
     study_id: str
@@ -34,6 +36,7 @@ class Material:
     keys: Mapping[str, str]
     uploads: Path
     truth: Mapping[str, float] | None = None
+    sums: tuple[RoundSum, ...] = ()
 
     @property
     def study(self) -> Study:
@@ -53,6 +56,9 @@ class Material:
             "keys": dict(self.keys),
             "uploads": str(self.uploads),
             "truth": self.truth,
+            "sums": [
+                {"survivors": list(each.survivors), "data": each.data.hex()} for each in self.sums
+            ],
         }
         return json.dumps(values).encode()
 
@@ -70,8 +76,13 @@ class Material:
             for p in values["parts"]
         )
         signed = read_signed_study(bytes.fromhex(values["signed"]))
+        sums = tuple(
+            RoundSum(tuple(each["survivors"]), bytes.fromhex(each["data"]))
+            for each in values["sums"]
+        )
         uploads = Path(values["uploads"])
-        return cls(**values | {"parts": parts, "signed": signed, "uploads": uploads})
+        read = {"parts": parts, "signed": signed, "uploads": uploads, "sums": sums}
+        return cls(**values | read)
 
 
 def gather(coordinator: Coordinator, row: StudyRow, finished: str) -> Material:
@@ -87,4 +98,5 @@ def gather(coordinator: Coordinator, row: StudyRow, finished: str) -> Material:
         keys={part.site: sites[part.site].gate_key for part in parts},
         uploads=coordinator.folder.uploads(row.id),
         truth=coordinator.store.values.get("truth"),
+        sums=tuple(coordinator.store.summing.sums(row.id)),
     )

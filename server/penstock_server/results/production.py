@@ -19,10 +19,14 @@ import pyarrow.csv as pacsv
 from penstock.base.documents import Json
 from penstock.base.errors import CoordinatorError
 from penstock.base.files import replace_file
+from penstock.inference.refits import widen_sites
+from penstock.study.halves import find_other
+from penstock.study.scope import GLOBAL, SITE
+from penstock.study.study import Study
 from penstock.wire.manifest import Manifest, read_manifest
 from penstock.wire.messages import Copies, SiteState, StudyState, explain
 from penstock.wire.signatures import fingerprint
-from penstock_server.analysis.refits import widen_sites
+from penstock.wire.signed import name_study
 from penstock_server.intake.uploads import read_upload
 from penstock_server.mechanisms.delivery import Upload
 from penstock_server.mechanisms.registry import kind_of
@@ -30,8 +34,15 @@ from penstock_server.mechanisms.writing import csv_safe, describe_column, write
 from penstock_server.report.composition import build_report, complete_report
 from penstock_server.report.contents import SECTIONS
 from penstock_server.report.html import render
-from penstock_server.report.inputs import ReportInputs, SiteInput, SiteRelease
+from penstock_server.report.inputs import JointRelease, ReportInputs, SiteInput, SiteRelease
 from penstock_server.report.section import Sheet
+from penstock_server.report.sections.beside import tell_beside
+from penstock_server.results.conclusion import (
+    RELEASE,
+    conclude_study,
+    join_study,
+    read_conclusion,
+)
 from penstock_server.results.material import Material, gather
 from penstock_server.store.folder import table_path
 from penstock_server.store.register import SiteRow, StudyRow
@@ -50,6 +61,17 @@ def build_results(
         folder: to write into; it exists.
         pooled: told after each site how many are pooled so far.
     """
+    if material.study.aggregation.joint:
+        inputs = _conclude(material, folder, pooled)
+    else:
+        inputs = _pool(material, pooled)
+    report = build_report(inputs)
+    write(folder / REPORT, json.dumps(report, indent=1, allow_nan=False).encode())
+    return report
+
+
+def _pool(material: Material, pooled: Callable[[int], None]) -> ReportInputs:
+    """Each site's release by itself, and the sites together."""
     study = material.study
     mechanism = kind_of(study).load_results()
     delivered, measured = {}, {}
@@ -65,22 +87,58 @@ def build_results(
     # What one site's refits show says something of the others'.
     for site, found in widen_sites(measured).items():
         delivered[site] = replace(delivered[site], estimates=found)
-    truth = material.truth or {}
-    report = build_report(
-        ReportInputs(
-            study=study,
-            study_id=material.study_id,
-            state=str(StudyState.FINISHED),
-            created=material.created,
-            finished=material.finished,
-            sites=tuple(
-                delivered.get(part.site) or _describe_absent(part) for part in material.parts
-            ),
-            truth={e.name: truth[e.name] for e in study.estimands if e.name in truth} or None,
-        )
+    sites = (delivered.get(part.site) or _describe_absent(part) for part in material.parts)
+    return _gather_inputs(material, study, tuple(sites))
+
+
+def _conclude(material: Material, folder: Path, pooled: Callable[[int], None]) -> ReportInputs:
+    """One release of all sites, made of their sums."""
+    found = conclude_study(material, folder)
+    study, upload = found.study, found.upload
+    mechanism = kind_of(study).load_results()
+    measured = SiteInput(
+        upload.site,
+        str(SiteState.DELIVERED),
+        estimates=widen_sites({upload.site: mechanism.measure(upload)})[upload.site],
+        release=_describe_release(upload.manifest),
+        summaries=mechanism.summarise(upload),
     )
-    write(folder / REPORT, json.dumps(report, indent=1, allow_nan=False).encode())
-    return report
+    joint = JointRelease(
+        plan=found.plan,
+        measured=measured,
+        survivors=tuple(each.survivors for each in material.sums),
+        numbers=found.numbers,
+        seed=found.seed,
+        digest=upload.manifest.table_sha256,
+    )
+    delivered = {
+        part.site: SiteInput(
+            part.site, str(SiteState.DELIVERED), release=_describe_release(part.manifest)
+        )
+        for part in _read_delivered(material)
+    }
+    sites = (delivered.get(part.site) or _describe_absent(part) for part in material.parts)
+    pooled(len(delivered))
+    return _gather_inputs(material, study, tuple(sites), joint)
+
+
+def _gather_inputs(
+    material: Material,
+    study: Study,
+    sites: tuple[SiteInput, ...],
+    joint: JointRelease | None = None,
+) -> ReportInputs:
+    truth = material.truth or {}
+    return ReportInputs(
+        study=study,
+        study_id=material.study_id,
+        state=str(StudyState.FINISHED),
+        created=material.created,
+        finished=material.finished,
+        sites=sites,
+        truth={e.name: truth[e.name] for e in study.estimands if e.name in truth} or None,
+        joint=joint,
+    )
 
 
 def read_uploads(coordinator: Coordinator, row: StudyRow) -> Iterator[Upload]:
@@ -123,8 +181,9 @@ def _describe_release(m: Manifest) -> SiteRelease:
         relation=m.relation,
         insecure_seed=m.insecure_seed,
         released_at=m.released_at,
-        gate_fingerprint=fingerprint(m.gate_key),
+        gate_fingerprint=fingerprint(m.gate_key) if m.gate_key else "",
         ledger_seq=m.ledger_seq,
+        summed=m.rows == 0,
     )
 
 
@@ -146,12 +205,13 @@ def pull_results(coordinator: Coordinator, prefix: str, out: Path, *, copies: Co
             bound=row.note or None,
             remedy="see `penstock study status`",
         )
-    study = row.signed.study
-    # An older version's report may have been kept.
-    report = complete_report(json.loads((coordinator.folder.results(row.id) / REPORT).read_text()))
+    folder = coordinator.folder.results(row.id)
+    report = _read_report(coordinator, row)
+    report |= _tell_beside(coordinator, row, report)
+    study, uploads = _find_released(coordinator, row, folder, report)
     mechanism = kind_of(study).load_results()
     out.mkdir(parents=True, exist_ok=True)
-    files = [out / n for n in ("report.html", "report.json", "dictionary.json")]
+    files = [out / n for n in ("report.html", "report.json", "dictionary.json", "study.json")]
     write(files[0], render(report).encode())
     write(files[1], json.dumps(report, indent=1, allow_nan=False).encode() + b"\n")
     described = mechanism.describe(report, copies)
@@ -159,8 +219,45 @@ def pull_results(coordinator: Coordinator, prefix: str, out: Path, *, copies: Co
     if sheets:
         described["tables"] = {sheet.name: _describe_sheet(sheet) for sheet in sheets}
     files += [write_sheet(sheet, out) for sheet in sheets]
+    asked = {"study_id": row.id, "fresh": kind_of(study).fresh, "study": study.to_dict()}
+    write(files[3], json.dumps(asked, indent=1, allow_nan=False).encode() + b"\n")
     write(files[2], json.dumps(described, indent=1, allow_nan=False).encode() + b"\n")
-    return files + mechanism.export(partial(read_uploads, coordinator, row), out, copies)
+    return files + mechanism.export(uploads, out, copies)
+
+
+def _read_report(coordinator: Coordinator, row: StudyRow) -> Json:
+    """The report that was kept, maybe by an older version."""
+    text = (coordinator.folder.results(row.id) / REPORT).read_text()
+    return complete_report(json.loads(text))
+
+
+def _tell_beside(coordinator: Coordinator, row: StudyRow, report: Json) -> Json:
+    """Of a half of a study of both, its answers beside those of the other half as it stands now."""
+    half = row.signed.study
+    scope, own = half.aggregation, half.privacy.epsilon
+    if scope.whole is None or scope.other is None:
+        return {}
+    other = coordinator.store.studies.find(name_study(find_other(half), row.signed.signer))
+    finished = other is not None and other.state is StudyState.FINISHED
+    names = (GLOBAL, SITE) if scope.joint else (SITE, GLOBAL)
+    told = {
+        "study": name_study(find_other(half), row.signed.signer),
+        "state": "not submitted" if other is None else str(other.state),
+        "epsilon": dict(zip(names, (own, scope.other), strict=True)),
+    }
+    beside = _read_report(coordinator, other) if other is not None and finished else None
+    return {"beside": tell_beside(scope.scope, scope.whole, report, beside, told)}
+
+
+def _find_released(
+    coordinator: Coordinator, row: StudyRow, folder: Path, report: Json
+) -> tuple[Study, Callable[[], Iterator[Upload]]]:
+    """A study as its releases answer it, and what reads them, as often as they are asked for."""
+    if report["joint"] is None:
+        return row.signed.study, partial(read_uploads, coordinator, row)
+    study, plan = join_study(row.signed.study)
+    digest = report["joint"]["release_sha256"]
+    return study, lambda: iter([read_conclusion(study, plan, folder / RELEASE, digest)])
 
 
 def _describe_sheet(sheet: Sheet) -> Json:

@@ -115,7 +115,7 @@ def simulate(
     Returns:
         ``patient_id`` (rows,) text; the columns of :func:`schema`, as recorded: levels as text.
     """
-    drawn = _draw(n, pressure, rng)
+    drawn = draw_coded(n, pressure, rng)
     levels = {
         c.name: np.array(c.levels) for c in schema().columns if c.kind in ("ordered", "binary")
     }
@@ -127,7 +127,7 @@ def simulate(
     return found
 
 
-def _draw(n: int, pressure: float, rng: np.random.Generator) -> dict[str, Array]:
+def draw_coded(n: int, pressure: float, rng: np.random.Generator) -> dict[str, Array]:
     """The same, coded; and whose each row is."""
     root = np.linalg.cholesky(np.array([[1.0, 0.3, 0.4], [0.3, 1.0, 0.1], [0.4, 0.1, 1.0]]))
     level, slope = (rng.standard_normal((n, 1, 3)) @ root.T for _ in range(2))
@@ -165,7 +165,7 @@ def _draw(n: int, pressure: float, rng: np.random.Generator) -> dict[str, Array]
 def truths() -> dict[str, float]:
     """Of each question what so many patients give that no doubt is left, on the scale on which
     sites are pooled."""
-    drawn = _draw(MANY, PRACTICES[0].pressure, np.random.default_rng(1))
+    drawn = draw_coded(MANY, PRACTICES[0].pressure, np.random.default_rng(1))
     patient, year = (drawn[name].astype(np.int64) for name in ("patient", "year"))
     order = order_persons(patient, year)
     table = {name: values[order] for name, values in drawn.items()}

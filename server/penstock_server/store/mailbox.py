@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeGuard, get_args
 
 import sqlalchemy as sa
 
@@ -19,8 +19,16 @@ from penstock_server.store.sql_tables import inbox_table, outbox_table
 
 BATCH = 1000
 
-Verb = Literal["submit", "poll", "collect", "cancel"]
+StepVerb = Literal["introduce", "meet", "advertise", "open", "fetch", "reveal"]
+"""A site's steps in the sums of many sites."""
+Verb = Literal["submit", "poll", "collect", "cancel"] | StepVerb
 """What a message asks of a site."""
+STEPS: tuple[StepVerb, ...] = get_args(StepVerb)
+
+
+def is_step(verb: Verb) -> TypeGuard[StepVerb]:
+    """Whether it is a step in sums."""
+    return verb in STEPS
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +49,11 @@ class Reply:
 
     A collected table is not here: it was streamed to a file
     (:mod:`penstock_server.intake.uploads`).
+
+    Attributes:
+        data: what came along: the manifest of a table, or what a site said in a step.
+        step: of a step its round; wait: seconds after which it is to be asked again, where the
+            site works on it.
     """
 
     ok: bool
@@ -50,7 +63,8 @@ class Reply:
     state: str = ""
     step: int = 0
     steps: int = 0
-    manifest: bytes | None = None
+    wait: float | None = None
+    data: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +123,19 @@ class Mailbox:
             )
         )
 
+    def withdraw_steps(self, c: Transaction, study_id: str, site: str | None = None) -> None:
+        """Send no step that was not answered yet; to one site, or to any."""
+        t = outbox_table.c
+        of = () if site is None else (t.site == site,)
+        query = outbox_table.delete().where(t.study_id == study_id, t.verb.in_(STEPS), *of)
+        c.execute(query)
+
+    def hurry(self, c: Transaction, study_id: str, verb: Verb, now: str) -> None:
+        """Send now what was to be sent to sites later."""
+        t = outbox_table.c
+        mine = (t.study_id == study_id, t.verb == verb, t.due > now)
+        c.execute(outbox_table.update().where(*mine).values(due=now))
+
     def receive(self, replies: Sequence[tuple[Message, Reply]]) -> None:
         """Swap messages for their replies, in one transaction; a second reply is dropped."""
         if not replies:
@@ -131,7 +158,7 @@ class Mailbox:
                 r["verb"],
                 Reply(
                     **json.loads(r["reply"]),
-                    manifest=None if r["manifest"] is None else bytes(r["manifest"]),
+                    data=None if r["manifest"] is None else bytes(r["manifest"]),
                 ),
             )
             for r in rows
@@ -145,7 +172,7 @@ class Mailbox:
 def _inbox_row(message: Message, reply: Reply) -> Json:
     plain = {
         name: getattr(reply, name)
-        for name in ("ok", "code", "detail", "request_id", "state", "step", "steps")
+        for name in ("ok", "code", "detail", "request_id", "state", "step", "steps", "wait")
     }
     return {
         "id": message.id,
@@ -153,5 +180,5 @@ def _inbox_row(message: Message, reply: Reply) -> Json:
         "site": message.site,
         "verb": message.verb,
         "reply": json.dumps(plain),
-        "manifest": reply.manifest,
+        "manifest": reply.data,
     }

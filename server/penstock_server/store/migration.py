@@ -15,12 +15,15 @@ from penstock_server.store.sql_tables import (
     account_key_table,
     metadata,
     pooling_table,
+    round_sum_table,
+    step_table,
     study_reader_table,
     study_table,
+    summation_table,
 )
 
-SCHEMA_VERSION = 4
-UPGRADED = (2, 3)
+SCHEMA_VERSION = 5
+UPGRADED = (2, 3, 4)
 """Formats that are brought up to date in place."""
 
 
@@ -74,7 +77,8 @@ def upgrade_format(database: Database) -> None:
         if found == 2:
             _add_owners(c)
         # What had all answers, but no results yet, goes on as an open study.
-        pooling_table.create(c, checkfirst=True)
+        for table in (pooling_table, summation_table, step_table, round_sum_table):
+            table.create(c, checkfirst=True)
         values.set_within(c, "schema", SCHEMA_VERSION)
 
 

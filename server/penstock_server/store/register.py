@@ -82,12 +82,13 @@ class Register:
         *,
         readers: Sequence[str] = (),
         within: Within = do_nothing,
+        after: Within = do_nothing,
     ) -> bool:
         """Store a new study with its invitations; False if it is there already.
 
         Args:
             readers: accounts that may read it besides its owner.
-            within: done in the same transaction, before anything else.
+            within, after: done in the same transaction, before anything else and last.
         """
         try:
             with self._database.begin() as c:
@@ -110,6 +111,7 @@ class Register:
                     )
                 for site in sites:
                     self._invite(c, study, site)
+                after(c)
         except CoordinatorError as error:
             if self.find(study.id) is not None:
                 return False

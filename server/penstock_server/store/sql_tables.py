@@ -143,3 +143,34 @@ inbox_table = sa.Table(
     sa.Column("reply", sa.Text, nullable=False),
     sa.Column("manifest", sa.LargeBinary, nullable=True),
 )
+summation_table = sa.Table(
+    "summation",
+    metadata,
+    # Studies that are one release of many sites: how far their sums are
+    # (penstock_server.store.summing).
+    sa.Column("study_id", sa.String(64), sa.ForeignKey("study.id"), primary_key=True),
+    sa.Column("rounds", sa.Integer, nullable=False),
+    sa.Column("round", sa.Integer, nullable=False, default=0),
+    sa.Column("stage", sa.String, nullable=False),
+    # When the stage began.
+    sa.Column("since", sa.String, nullable=False),
+)
+step_table = sa.Table(
+    "step",
+    metadata,
+    # What sites said in the round that is open, and what was decided in it (of site "").
+    sa.Column("study_id", sa.String(64), sa.ForeignKey("study.id"), primary_key=True),
+    sa.Column("round", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("verb", sa.String, primary_key=True),
+    sa.Column("site", sa.String(63), primary_key=True),
+    sa.Column("data", sa.LargeBinary, nullable=False),
+)
+round_sum_table = sa.Table(
+    "round_sum",
+    metadata,
+    # The sum of each round that is over, and whose vectors it is of.
+    sa.Column("study_id", sa.String(64), sa.ForeignKey("study.id"), primary_key=True),
+    sa.Column("round", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("survivors", sa.Text, nullable=False),
+    sa.Column("data", sa.LargeBinary, nullable=False),
+)

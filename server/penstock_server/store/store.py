@@ -17,6 +17,7 @@ from penstock_server.store.migration import check_format, create_tables
 from penstock_server.store.register import Register
 from penstock_server.store.remembered import Remembered
 from penstock_server.store.sites import Sites
+from penstock_server.store.summing import Summing
 
 
 class Store:
@@ -26,6 +27,7 @@ class Store:
         sites: the enrolled ones.
         studies: and each site's part in them.
         mailbox: messages to sites, and their replies.
+        summing: how far the sums of many sites are.
         accounts: tokens and signing keys.
         records: the access log's rows.
         values: single values, by name.
@@ -36,6 +38,7 @@ class Store:
         self.sites = Sites(database)
         self.mailbox = Mailbox(database)
         self.studies = Register(database, self.sites, self.mailbox)
+        self.summing = Summing(database)
         self.accounts = Accounts(database)
         self.records = Records(database)
         self.values = Remembered(database)

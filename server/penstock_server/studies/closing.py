@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 
 from penstock.wire.messages import SiteState, StudyState
@@ -45,15 +46,29 @@ class Closing:
 
     def _close(self, row: StudyRow, parts: list[SiteRow], moment: str) -> None:
         """Let results be made where there is a quorum; else the study has failed."""
-        quorum, delivered = row.signed.study.quorum, count_delivered(parts)
+        delivered, why = count_delivered(parts), self.explain_lack(row, parts)
         with self._store.begin() as c:
             # Cancelled by another process in the meantime: that stands.
             if self._store.studies.lock(c, row.id) is not StudyState.OPEN:
                 return
-            if delivered >= quorum:
-                self._leases.open(c, row.id, moment, delivered)
+            if why:
+                self._store.studies.end(c, row.id, StudyState.FAILED, moment, why)
             else:
-                note = f"{delivered} of {len(parts)} sites delivered; the quorum is {quorum}"
-                self._store.studies.end(c, row.id, StudyState.FAILED, moment, note)
-        last = "its results are next" if delivered >= quorum else f"the quorum is {quorum}"
-        log.info("study %s: %d of %d sites delivered; %s", row.name, delivered, len(parts), last)
+                self._leases.open(c, row.id, moment, delivered)
+        last = why or f"{delivered} of {len(parts)} sites delivered; its results are next"
+        log.info("study %s: %s", row.name, last)
+
+    def explain_lack(self, row: StudyRow, parts: Sequence[SiteRow]) -> str:
+        """Why a study has no results, whatever comes of the sites' answers; empty if it has.
+
+        One release of all sites is made of its sums, whoever has said so since.
+        """
+        summed = self._store.summing.find(row.id)
+        if summed is not None:
+            if summed.stage == "done":
+                return ""
+            return f"the sums of all sites ended in round {summed.round + 1} of {summed.rounds}"
+        quorum, delivered = row.signed.study.quorum, count_delivered(parts)
+        if delivered >= quorum:
+            return ""
+        return f"{delivered} of {len(parts)} sites delivered; the quorum is {quorum}"

@@ -18,6 +18,7 @@ from penstock.base.documents import Json
 from penstock.base.errors import CoordinatorError
 from penstock.base.times import parse_time, stamp, utc_now
 from penstock.schema import Schema, compare
+from penstock.study.study import Study
 from penstock.wire.messages import (
     SERVED_MAJORS,
     WIRE_VERSION,
@@ -34,10 +35,12 @@ from penstock_server.store.database import Transaction
 from penstock_server.store.folder import Folder
 from penstock_server.store.leases import MOST_CRASHES, Leases, Pooling
 from penstock_server.store.register import SiteRow, StudyRow
+from penstock_server.store.sites import Site
 from penstock_server.store.store import Store
 from penstock_server.studies.closing import Closing
 from penstock_server.studies.progress import Progress
 from penstock_server.studies.site_parts import Parts, count_delivered
+from penstock_server.studies.summations import PATIENCE_SECONDS, Summations, count_rounds
 
 log = logging.getLogger("penstock.coordinator")
 
@@ -59,11 +62,13 @@ class Coordinator:
 
     Args:
         limits: on open studies.
+        patience: seconds that the others wait for a site in a round.
         clock: the current time, UTC.
 
     Attributes:
         access: the log of who came and what was read.
         leases: who makes the results of which study.
+        summations: the rounds of studies that are one release.
         progress: what the sites answer.
         closing: how studies end by themselves.
     """
@@ -74,13 +79,15 @@ class Coordinator:
         folder: Folder,
         *,
         limits: Limits = Limits(),
+        patience: float = PATIENCE_SECONDS,
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
         self.store, self.folder = store, folder
         self.clock = Clock(clock)
         self.access = AccessLog(store, folder.access_key, self.clock.stamp)
         self.leases = Leases(store, self.clock)
-        self.progress = Progress(store, folder, self.clock)
+        self.summations = Summations(store, self.clock, patience=patience)
+        self.progress = Progress(store, folder, self.clock, self.summations)
         self.closing = Closing(store, self.leases, self.clock)
         self._parts = Parts(store, self.clock)
         self._limits = limits
@@ -105,6 +112,7 @@ class Coordinator:
         if self.store.studies.find(signed.study_id) is not None:
             return signed.study_id
         self._check_new(signed, moment)
+        rounds = count_rounds(study) if study.aggregation.joint else 0
         deadline = moment + timedelta(hours=study.deadline_hours)
         row = StudyRow(
             signed.study_id,
@@ -131,7 +139,11 @@ class Coordinator:
                 **visitor.fields,
             )
 
-        self.store.studies.add(row, study.sites, readers=study.readers, within=admit)
+        def begin(c: Transaction) -> None:
+            if rounds:
+                self.summations.admit(c, row.id, rounds, row.created)
+
+        self.store.studies.add(row, study.sites, readers=study.readers, within=admit, after=begin)
         log.info("study %s (%s) open", study.name, signed.study_id[:12])
         return signed.study_id
 
@@ -145,12 +157,6 @@ class Coordinator:
                 value=study.wire,
                 bound=f"up to {WIRE_VERSION}",
                 remedy="ask who runs it to upgrade it, or sign the study for an older one",
-            )
-        if study.aggregation.joint:
-            raise CoordinatorError(
-                "this coordinator does not add up sums of sites",
-                value="aggregation.scope = global",
-                remedy="leave [aggregation] out: each site makes a release",
             )
         if moment >= parse_time(study.expires):
             raise CoordinatorError(
@@ -171,6 +177,7 @@ class Coordinator:
                     value=study.federation,
                     bound=site.federation,
                 )
+            _check_joint(study, site)
             problems = compare(study.schema, Schema.from_dict(site.join["dictionary"]))
             if problems:
                 raise CoordinatorError(
@@ -239,6 +246,11 @@ class Coordinator:
         """
         row, moment = self._find_signed(wish, "close"), self.clock.stamp()
         quorum = row.signed.study.quorum
+        if row.signed.study.aggregation.joint:
+            raise CoordinatorError(
+                "one release of all sites cannot be closed before its last round",
+                remedy="wait for it, or cancel the study",
+            )
         with self.store.begin() as c:
             state = self.store.studies.lock(c, row.id)
             if state in (StudyState.POOLING, StudyState.FINISHED):
@@ -288,12 +300,12 @@ class Coordinator:
             CoordinatorError: it has not failed, or failed for want of deliveries.
         """
         row = self.find(prefix)
-        parts, quorum = self.store.studies.parts(row.id), row.signed.study.quorum
-        if row.state is StudyState.FAILED and count_delivered(parts) < quorum:
+        parts = self.store.studies.parts(row.id)
+        lack = self.closing.explain_lack(row, parts)
+        if row.state is StudyState.FAILED and lack:
             raise CoordinatorError(
                 "too few sites delivered, so there is nothing to pool",
-                value=count_delivered(parts),
-                bound=f"a quorum of {quorum}",
+                value=lack,
                 remedy="ask the analyst to sign the study anew, with other sites or a later end",
             )
         with self.store.begin() as c:
@@ -365,10 +377,42 @@ class Coordinator:
             "deadline": row.deadline,
             "finished": row.finished,
             "quorum": study.quorum,
+            "rounds": self._describe_rounds(row),
             "note": row.note or _explain_lateness(pooling),
             "pooling": pooling and {"sites": pooling.sites, "done": pooling.done},
             "sites": [_describe_part(p) for p in self.store.studies.parts(row.id)],
         }
+
+    def _describe_rounds(self, row: StudyRow) -> Json | None:
+        """How far the sums of one release are; None where each site makes its own."""
+        found = self.store.summing.find(row.id)
+        if found is None:
+            return None
+        done = found.rounds if found.stage == "done" else found.round
+        return {"done": done, "of": found.rounds, "stage": found.stage, "since": found.since}
+
+
+def _check_joint(study: Study, site: Site) -> None:
+    """Whether what a study of one release says of a site is what the site declared.
+
+    Raises:
+        CoordinatorError: another frame or key.
+    """
+    scope = study.aggregation
+    if not scope.adds:
+        return
+    pairs = (
+        ("persons", dict(scope.persons)[site.name], site.persons),
+        ("keys", dict(scope.keys)[site.name], site.gate_key),
+    )
+    for field, said, declared in pairs:
+        if said != declared:
+            raise CoordinatorError(
+                f"aggregation.{field} is not what {site.name} declared",
+                value=said,
+                bound=declared,
+                remedy="take it from the site's newest join.json; nothing was asked of any site",
+            )
 
 
 def _explain_lateness(pooling: Pooling | None) -> str:

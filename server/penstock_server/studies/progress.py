@@ -21,10 +21,11 @@ from penstock_server.intake.uploads import check_manifest, read_upload, size_lim
 from penstock_server.store.clock import Clock
 from penstock_server.store.database import Transaction
 from penstock_server.store.folder import Folder
-from penstock_server.store.mailbox import Message, Reply, Verb
+from penstock_server.store.mailbox import Message, Reply, Verb, is_step
 from penstock_server.store.register import SiteRow
 from penstock_server.store.store import Store
 from penstock_server.studies.site_parts import Parts
+from penstock_server.studies.summations import Summations
 
 log = logging.getLogger("penstock.coordinator")
 
@@ -56,8 +57,9 @@ _SITE_STATE = {
 class Progress:
     """Moves the sites' parts along, by what the sites answer."""
 
-    def __init__(self, store: Store, folder: Folder, clock: Clock) -> None:
+    def __init__(self, store: Store, folder: Folder, clock: Clock, summations: Summations) -> None:
         self._store, self._folder, self._clock = store, folder, clock
+        self._summations = summations
         self._parts = Parts(store, clock)
         self._stopped: set[str] = set()  # sites of which it was logged
 
@@ -125,6 +127,8 @@ class Progress:
     ) -> None:
         if not reply.ok:
             self._apply_refusal(c, part, verb, reply)
+        elif is_step(verb):
+            self._summations.keep(c, part, verb, reply)
         elif verb == "collect":
             self._apply_upload(c, part, reply, upload)
         elif reply.state == JobState.DELIVERED:
@@ -133,22 +137,22 @@ class Progress:
             self._parts.update(c, part, state=str(SiteState.RUNNING), **done)
             self._ask(c, part, "collect", reply.request_id, 0)
         elif reply.state in (JobState.AWAITING, JobState.QUEUED, JobState.RUNNING):
-            self._parts.turn(
-                c,
-                part,
-                _SITE_STATE[JobState(reply.state)],
-                "",
-                request_id=reply.request_id,
-                step=reply.step,
-                steps=reply.steps,
-            )
+            # Of a release that is made of sums, rounds say how far it is.
+            far = {} if self._is_joint(part) else {"step": reply.step, "steps": reply.steps}
+            known = {"request_id": reply.request_id, **far}
+            self._parts.turn(c, part, _SITE_STATE[JobState(reply.state)], "", **known)
             self._ask(c, part, "poll", reply.request_id, self._seconds_to_poll(part, reply))
         elif reply.state in _SITE_STATE:
             self._parts.turn(c, part, _SITE_STATE[JobState(reply.state)], reply.code)
         else:
             self._parts.turn(c, part, SiteState.FAILED, "internal")
 
+    def _is_joint(self, part: SiteRow) -> bool:
+        return self._store.summing.find(part.study_id) is not None
+
     def _seconds_to_poll(self, part: SiteRow, reply: Reply) -> float:
+        if self._is_joint(part):
+            return POLL_MOST  # its steps say more, and sooner
         row = self._store.studies.find(part.study_id)
         began = read_stamp(row.created) if row else self._clock.now()
         age = (self._clock.now() - began).total_seconds()
@@ -162,6 +166,9 @@ class Progress:
             due = self._clock.stamp(RETRY_SECONDS)
             self._store.mailbox.send(c, part.study_id, part.site, verb, body, due)
             self._parts.update(c, part, code=reply.code)
+        elif is_step(verb) and reply.code == "no-round":
+            # Its job has ended, or is not known: that tells how.
+            self._ask(c, part, "poll", part.request_id, 0)
         else:
             self._parts.turn(c, part, SiteState.REFUSED, reply.code, detail=reply.detail)
 
@@ -182,7 +189,7 @@ class Progress:
             return None
         try:
             manifest = check_manifest(
-                reply.manifest or b"",
+                reply.data or b"",
                 study,
                 study_id,
                 enrolled,
@@ -213,9 +220,9 @@ class Progress:
             )
         else:
             seq, head = upload.ledger_seq, upload.ledger_head
-            self._store.sites.note_position(c, part.site, seq, head, reply.manifest or b"")
+            self._store.sites.note_position(c, part.site, seq, head, reply.data or b"")
             steps = {"step": part.steps, "steps": part.steps}
-            self._parts.turn(c, part, SiteState.DELIVERED, "", manifest=reply.manifest, **steps)
+            self._parts.turn(c, part, SiteState.DELIVERED, "", manifest=reply.data, **steps)
             log.info("%s delivered to %s", part.site, part.study_id[:12])
 
     def _ask(self, c: Transaction, part: SiteRow, verb: Verb, request_id: str, wait: float) -> None:

@@ -14,11 +14,13 @@ from penstock.base.errors import UploadRejected
 from penstock.wire import gate_pb2
 from penstock.wire.messages import PIECE_BYTES
 from penstock_server.store.folder import Folder
-from penstock_server.store.mailbox import Message, Reply
+from penstock_server.store.mailbox import STEPS, Message, Reply
 
 DESCRIBE = 0
 """The id of the call that is no message of the store."""
 MAX_DOCUMENT = 1_000_000
+MAX_WAIT = 600.0
+"""Seconds after which a site is asked again at the latest, whatever it says."""
 
 
 def write_batch(messages: Sequence[Message], sizes: Mapping[int, int], seen: bytes | None) -> bytes:
@@ -52,6 +54,8 @@ def _call(message: Message, offset: int, length: int) -> gate_pb2.Call:
             request = {"collect": asked}
         case "cancel":
             request = {"cancel": gate_pb2.CancelRequest(signed_cancel=message.body)}
+        case verb if verb in STEPS:
+            request = {"step": gate_pb2.StepRequest.FromString(message.body)}
         case _:
             raise ValueError(message.verb)
     return gate_pb2.Call(id=message.id, **request)
@@ -79,10 +83,14 @@ def read_description(answer: gate_pb2.Answer) -> Json:
     return said if isinstance(said, dict) else {}
 
 
-def read_reply(answer: gate_pb2.Answer) -> Reply | None:
+def read_reply(message: Message, answer: gate_pb2.Answer) -> Reply | None:
     """The reply to a message of the store; None for an answer of another kind."""
     match answer.WhichOneof("body"):
-        case "job":
+        case "stepped" if message.verb in STEPS:
+            said, asked = answer.stepped, gate_pb2.StepRequest.FromString(message.body)
+            wait = min(max(said.wait, 0.0), MAX_WAIT) if said.working else None
+            return Reply(ok=True, step=asked.round, wait=wait, data=bytes(said.message))
+        case "job" if message.verb not in STEPS:
             job = answer.job
             return Reply(
                 ok=True,

@@ -17,7 +17,7 @@ from pathlib import Path
 from penstock.base.errors import CoordinatorError, UploadRejected
 from penstock.wire import gate_pb2
 from penstock_server.store.folder import Folder
-from penstock_server.store.mailbox import Message, Reply
+from penstock_server.store.mailbox import STEPS, Message, Reply
 from penstock_server.studies.coordinator import Coordinator
 from penstock_server.studies.progress import PASSING
 from penstock_server.transport import packets
@@ -29,7 +29,10 @@ MAX_CALLS = 64
 MAX_COLLECTS = 16
 MAX_BYTES = 4_000_000
 AWAY = "gate-away"
-IDLE_SECONDS = 0.3
+PAUSE_LEAST, PAUSE_GROWTH, PAUSE_MOST = 0.05, 1.3, 0.3
+"""Seconds until the next turn: longer the longer nothing was moved."""
+WAITED_SECONDS = 0.2
+"""A turn that took so long was kept waiting for answers, and need not wait once more."""
 DESCRIBE_SECONDS = 120.0
 """Between two greetings of a site that is asked nothing: each is a packet there and back."""
 
@@ -57,6 +60,7 @@ class Pump:
         """Send what is due, take what came, end what is over; returns how much was moved."""
         moved = self._send() + self._take()
         self._progress.handle_inbox()
+        self._coordinator.summations.advance()
         self._coordinator.closing.close_due()
         return moved
 
@@ -127,10 +131,11 @@ class Pump:
         """The reply to a message, or None if it is to be sent again."""
         if message.verb == "collect" and answer.WhichOneof("body") == "piece":
             return self._keep_piece(message, answer.piece)
-        reply = packets.read_reply(answer)
+        reply = packets.read_reply(message, answer)
         if reply is None or (not reply.ok and reply.code == AWAY):
             return None
-        if message.verb == "cancel" and not reply.ok and reply.code in PASSING:
+        # What these messages say is not in the store a second time: the same one is sent again.
+        if message.verb in ("cancel", *STEPS) and not reply.ok and reply.code in PASSING:
             return None
         if message.verb == "collect" and reply.ok:
             return None  # a job is no answer to it
@@ -153,7 +158,7 @@ class Pump:
             ok=True,
             request_id=message.body.decode(),
             state="delivered",
-            manifest=bytes(piece.manifest),
+            data=bytes(piece.manifest),
         )
 
 
@@ -187,10 +192,14 @@ def keep_pumping(coordinator: Coordinator, carrier: Carrier, *, stop: Callable[[
         CoordinatorError: another process does so already for this directory.
     """
     with hold_pump(coordinator.folder):
-        pump = Pump(coordinator, carrier)
+        pump, pause = Pump(coordinator, carrier), PAUSE_LEAST
         while not stop():
-            if not pump.turn():
-                time.sleep(IDLE_SECONDS)
+            began = time.monotonic()
+            if pump.turn():
+                pause = PAUSE_LEAST
+            elif time.monotonic() - began < WAITED_SECONDS:
+                time.sleep(pause)
+                pause = min(pause * PAUSE_GROWTH, PAUSE_MOST)
 
 
 @contextmanager

@@ -41,8 +41,17 @@ SUM_BITS = 96
 """Of every number of a joint release's sums. A person's part is some 2^47 widths of a grid, at any
 ε, so that the sum of a hundred sites of 10^9 persons each is below 2^84; its noise is far less. A
 choice by the plan would be one thing more that all sides have to agree on."""
+MAX_VECTOR = 4_000_000
+"""Bytes of the largest masked vector: what one message holds."""
+MAX_ROUNDS, MAX_SUM_BYTES = 500, 3_000_000
+"""Of one release of many sites; an opening of a round has the sum before it in one message."""
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _FIXED = 8192
+
+
+def fits_wire(rounds: int, numbers: int) -> bool:
+    """Whether so many rounds, with so many numbers in the largest, can be gone through."""
+    return rounds <= MAX_ROUNDS and numbers * SUM_BITS // 8 <= MAX_SUM_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +185,16 @@ def read_masked(data: bytes, roster: Roster, context: str, terms: SumTerms) -> M
     if len(found.parts) != 1:
         raise UploadRejected("a masked vector is one part", value=site)
     return Masked(site, Residues.from_bytes(found.parts[0], terms.bits, terms.size), data)
+
+
+def measure_masked(data: bytes, bits: int) -> int:
+    """How many numbers of so many bits a masked vector claims to have, before it is believed; 0 of
+    what is none."""
+    try:
+        found = unpack_parts(data, MASKED, MAX_VECTOR)
+    except UploadRejected:
+        return 0
+    return 8 * len(found.parts[0]) // bits if found.parts else 0
 
 
 def write_asking(survivors: Sequence[str]) -> bytes:

@@ -40,6 +40,7 @@ from functools import cached_property
 
 from penstock.base.checks import SITE, SITE_BOUND, Checks
 from penstock.privacy.thresholds import count_sites, find_threshold
+from penstock.study.study import Study
 from penstock.wire.canonical import digest
 
 MAX_SITES = 500
@@ -99,6 +100,14 @@ class Roster:
                 else f"Ask at least {count_sites(0, self.colluders)} sites.",
             )
         check.done()
+
+    @classmethod
+    def of(cls, study: Study, study_id: str) -> Roster:
+        """The roster that all gates and the coordinator of a signed study agree on."""
+        scope = study.aggregation
+        keys = dict(scope.keys)
+        ordered = tuple(keys[site] for site in study.sites)
+        return cls(study_id, study.sites, ordered, scope.dropouts, scope.colluders)
 
     @property
     def threshold(self) -> int:

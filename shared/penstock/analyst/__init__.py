@@ -19,7 +19,7 @@ from penstock.wire.messages import Copies
 
 GROUP = "penstock.coordinators"
 
-ALWAYS = ("report.html", "report.json", "dictionary.json")
+ALWAYS = ("report.html", "report.json", "dictionary.json", "study.json")
 """What ``pull`` writes of every study."""
 
 RESULT_FILES = (
@@ -30,6 +30,12 @@ RESULT_FILES = (
     "refits.csv",
     "transitions.csv",
     "crosstabs.csv",
+    "methods.csv",
+    "influence.csv",
+    "cumulative.csv",
+    "guarantees.csv",
+    "parts.csv",
+    "sites.csv",
     "paths.parquet",
     "paths.csv",
     "particles.parquet",
@@ -67,6 +73,10 @@ class Coordinator(Protocol):
 
     def status(self, study: str) -> Json:
         """One study by id, beginning of an id, or name, with each site's state."""
+
+    def sites(self) -> list[Json]:
+        """The enrolled sites: ``site``, ``federation``, ``persons`` (the declared frame),
+        ``gate_key`` and ``gate_fingerprint`` of each."""
 
     def cancel(self, signed: bytes) -> None:
         """Hand in a signed cancellation."""

@@ -18,6 +18,7 @@ from penstock.analyst import (
     connect,
 )
 from penstock.analyst.keyfile import read_private
+from penstock.analyst.pulled import analyse
 from penstock.analyst.waiting import wait_for_end
 from penstock.base.documents import Json
 from penstock.base.errors import CoordinatorError, InvalidInput, JobFailed, Problem
@@ -25,7 +26,7 @@ from penstock.study.study import Study, require_estimands
 from penstock.study.toml import parse_study, read_file
 from penstock.wire.messages import COPIES, Copies, StudyState
 from penstock.wire.signatures import private_from_pem
-from penstock.wire.signed import sign_cancel, sign_study
+from penstock.wire.signed import sign_cancel, sign_halves
 
 Key = Ed25519PrivateKey | str | Path
 
@@ -100,7 +101,8 @@ class Client:
             no_estimands: what sites release is wanted, and no report's answer.
 
         Returns:
-            The study's id.
+            The study's id; of a study of both that of its first half, each site's own releases. The
+            other half, one release of all sites, has the same name in :meth:`studies`.
 
         Raises:
             InvalidInput: the study has problems, and all of them are listed; or it has no
@@ -113,9 +115,10 @@ class Client:
         if not no_estimands:
             what = f"study {found.name}" if isinstance(study, Study) else str(study)
             require_estimands(found, what, "call submit(…, no_estimands=True)")
-        signed = sign_study(found, _read_key(key))
+        halves = sign_halves(found, _read_key(key))
         self._coordinator.require_wire(found.wire)
-        return self._coordinator.submit(signed.to_bytes())
+        ids = [self._coordinator.submit(signed.to_bytes()) for signed in halves]
+        return ids[0]
 
     def studies(self) -> list[Json]:
         """All studies that you may read, oldest first, as :meth:`status` gives them."""
@@ -249,7 +252,7 @@ class Client:
         return found
 
     def pull(self, study: str, out: str | Path, copies: Copies = "one") -> list[Path]:
-        """Write report.html, report.json, dictionary.json, and what the study released.
+        """Write report.html, report.json, dictionary.json, study.json, and what it released.
 
         Most mechanisms release tables (pooled.parquet, pooled.csv), a trajectory also paths and
         particles, ``gibbs`` and ``scoring`` coefficients only.
@@ -262,6 +265,28 @@ class Client:
             The files.
         """
         return self._coordinator.pull(study, Path(out), copies=_check_copies(copies))
+
+    def analyse(self, study: str | Path, *questions: str) -> list[Json]:
+        """Answers to further questions, from what was released, at no further cost.
+
+        Combined over copies, widened by refits, pooled over sites: the study's own estimands have
+        the report's numbers. ``penstock.enquiry.shorthand`` says how questions are written. Of
+        each answer ``sentence`` is it in words, ``random`` the pooled number, and ``mark`` what
+        the tables hold of it; of what is "unsupported" they say nothing.
+
+        Args:
+            study: a study, or a folder that was pulled with ``copies="refits"``.
+            questions: ``"y ~ a + b"``, ``"mean(sbp)"``, an estimand's name; none: all estimands.
+
+        Raises:
+            InvalidInput: a column that is not in the release, a model or level that is not there.
+            CoordinatorError: the study has no results.
+        """
+
+        def pull(name: str, out: Path) -> object:
+            return self._coordinator.pull(name, out, copies="refits")
+
+        return analyse(study, questions, pull)
 
     def _table(self, study: str, name: str, *, copies: Copies = "one") -> pd.DataFrame:
         with tempfile.TemporaryDirectory() as folder:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from penstock.analyst.consequences import describe_together
 from penstock.base.errors import PenstockError
 from penstock.cli.console import err, number, say, table
 from penstock.forecast import RUNS
@@ -72,6 +73,8 @@ def show_forecast(found: Forecast) -> None:
         say(f"no power without an effect in [planning.effects]: {', '.join(unsaid)}")
     if found.untold:
         say(f"not forecast, since they are of persons over time: {', '.join(found.untold)}")
+    for line in describe_together(found.joint) if found.joint is not None else []:
+        say(f"  {line}")
     for line in list_remedies(found):
         say(f"  ! {line}")
 

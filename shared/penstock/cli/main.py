@@ -26,6 +26,7 @@ HELP = {
     "login": "Keep a coordinator's address and your token for the commands below.",
     "study": "Ask a question of many sites: new, check, plan, submit, status, close, cancel.",
     "pull": "Fetch a study's report and its pooled synthetic data.",
+    "analyse": "Ask what was released further questions, at no further cost.",
     "logout": "Forget a saved login.",
     "site": "Keep a site: init, check, join, trust, start, requests, approve, ledger, doctor.",
     "server": "Run the coordinator: init, enrol, token, start, sites, doctor.",
@@ -149,7 +150,7 @@ def root(
     differentially private synthetic tables, metered by a ledger.
     A coordinator pools them into a report.
 
-    See it work: demo. Analysts: key, login, study, pull. Data stewards: site.
+    See it work: demo. Analysts: key, login, study, pull, analyse. Data stewards: site.
     Who runs the coordinator: server.
     """
 

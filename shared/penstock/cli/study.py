@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, replace
-from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, TypeVar, cast
+from typing import Annotated, cast
 
 import typer
 from rich.progress import (
@@ -21,49 +19,27 @@ from rich.progress import (
 )
 
 from penstock.analyst import POLL_SECONDS, Fetching, Received, connect
-from penstock.analyst.consequences import describe_cost, describe_returned
 from penstock.analyst.keyfile import read_private
 from penstock.analyst.waiting import wait_for_end
 from penstock.base.checks import Checks
 from penstock.base.documents import Json
-from penstock.base.errors import InvalidInput, JobFailed, PenstockError, Problem, Unreachable
+from penstock.base.errors import InvalidInput, JobFailed, Problem, Unreachable
 from penstock.base.times import stamp_seconds, utc_now
-from penstock.cli.advice import show_suggestions
+from penstock.cli import checking, drafting
 from penstock.cli.console import done, emit_json, err, escape, friendly, say, table
 from penstock.cli.forecasts import RUNS, Runs, make_forecast, show_forecast
-from penstock.mechanisms.memory import GB
-from penstock.mechanisms.registry import MECHANISMS
-from penstock.privacy.request import DELTA_TIMES_PERSONS, advised_delta
-from penstock.schema import Schema, suggest_for
-from penstock.study.scope import EACH, GLOBAL, Scope, choose_tolerance
-from penstock.study.study import Study, require_estimands
-from penstock.study.toml import (
-    draft_study,
-    mechanism_for,
-    parse_dictionary,
-    parse_study,
-    question_for,
-    read_file,
-)
-from penstock.study.toml.templates import DEADLINE_HOURS
-from penstock.wire.canonical import read_json
+from penstock.cli.joins import Joins, count_persons, read_joins
+from penstock.cli.study_reading import AsJson, NoEstimands, StudyFile, read_study
+from penstock.study.halves import describe_half, list_halves
 from penstock.wire.messages import Copies, SiteState, StudyState
 from penstock.wire.signatures import fingerprint, private_from_pem
-from penstock.wire.signed import sign_cancel, sign_study
+from penstock.wire.signed import sign_cancel, sign_halves
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False)
 pull_app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
 
-T = TypeVar("T")
-
 RESULTS = "results:"
 """Names the bar of what is made of the sites' deliveries; no site has this name."""
-USUAL_MEMORY_GB = 8.0
-"""What a site lets a run have unless its steward says otherwise."""
-
-TIMED = ", ".join(m.name for m in MECHANISMS.values() if m.takes_time)
-"""Mechanisms that look at when a row was taken."""
-
 LARGE = 4_000_000
 """Bytes of a file from which on a progress bar is worth showing."""
 
@@ -80,7 +56,6 @@ KeyFile = Annotated[
     Path, typer.Option("--key", "-k", envvar="PENSTOCK_KEY", help="Your signing key.")
 ]
 StudyName = Annotated[str, typer.Argument(help="A study's id, its beginning, or its name.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 
 
 @app.callback()
@@ -93,219 +68,15 @@ def study() -> None:
     """
 
 
-@app.command()
-@friendly
-def new(
-    source: Annotated[
-        Path, typer.Argument(help="A dictionary.toml, or a site's join.json, with the columns.")
-    ],
-    name: Annotated[str, typer.Option(help="A short name, such as sbp-cvd.")],
-    site: Annotated[list[str], typer.Option("--site", help="A site to invite; repeat it.")],
-    out: Annotated[Path, typer.Option(help="Where to write the draft.")] = Path("study.toml"),
-    federation: Annotated[str, typer.Option(help="The federation's name.")] = "main",
-    mechanism: Annotated[
-        str, typer.Option(help=f"How sites make their release: {', '.join(MECHANISMS)}.")
-    ] = MECHANISMS.default.name,
-    time: Annotated[
-        str | None, typer.Option(help=f"{TIMED}: the column that says when a row was taken.")
-    ] = None,
-    deadline_days: Annotated[
-        float,
-        typer.Option(
-            help="How many days sites have; where stewards approve by hand, more than a week."
-        ),
-    ] = DEADLINE_HOURS / 24,
-    together: Annotated[
-        list[Path] | None,
-        typer.Option("--global", help="Each site's join.json: one release of all.", hidden=True),
-    ] = None,
-) -> None:
-    """Draft a study from a dictionary: a commented file to edit."""
-    if out.exists():
-        raise PenstockError("a file exists there already", value=out, remedy="choose --out")
-    check = Checks("study new")
-    check.number("--deadline-days", deadline_days, "above 0, at most 365", above=0, most=365)
-    check.done()
-    moment = utc_now().replace(microsecond=0)
-    schema = _read_schema(source)
-    chosen = mechanism_for(mechanism, schema, time)
-    used = MECHANISMS.of(chosen)
-    persons = _persons([source]) if source.suffix == ".json" else {}
-    aggregation = _gather(together) if together else EACH
-    text = draft_study(
-        schema,
-        name=name,
-        delta=advised_delta(max(persons.values(), default=1)),
-        sites=tuple(site),
-        federation=federation,
-        not_before=stamp_seconds(moment),
-        # A site answers until then; room to edit and sign comes before the deadline's days.
-        expires=stamp_seconds(moment + timedelta(days=max(30.0, deadline_days + 16))),
-        deadline_hours=24 * deadline_days,
-        mechanism=chosen,
-        # Only a study with a question can ask for an answer instead of tables.
-        estimands=(question_for(schema),) if used.answers else (),
-        aggregation=aggregation,
-    )
-    out.write_text(text, encoding="utf-8")
-    done(f"{out}: edit the estimands and the privacy asked for, then `penstock study check`")
-    if time is None and (guessed := used.guessed(chosen)):
-        say(f"  {guessed}")
-
-
-def _read_schema(source: Path) -> Schema:
-    if source.suffix == ".json":
-        record = read_json(source.read_bytes(), what=str(source), limit=10_000_000)
-        if not isinstance(record.get("dictionary"), dict):
-            problem = Problem("dictionary", "is missing", remedy="Give a site's join.json")
-            raise InvalidInput(str(source), [problem])
-        return _parse_named(source, lambda: Schema.from_dict(record["dictionary"]))
-    text = read_file(source)
-    return _parse_named(source, lambda: parse_dictionary(text).schema)
-
-
-def _read(path: Path) -> Study:
-    text = read_file(path)
-    return _parse_named(path, lambda: parse_study(text))
-
-
-def _parse_named(path: Path, parse: Callable[[], T]) -> T:
-    """The problems of a text, under the name of its file."""
-    try:
-        return parse()
-    except InvalidInput as error:
-        raise InvalidInput(str(path), error.problems) from None
-
-
-StudyFile = Annotated[Path, typer.Argument(help="The study's TOML file.")]
-NoEstimands = Annotated[
-    bool,
-    typer.Option("--no-estimands", help="What sites release is wanted, and no report's answer."),
-]
-
-
-def _read_asked(path: Path, no_estimands: bool) -> Study:
-    """A study that asks something, unless its analyst says that it need not.
-
-    Raises:
-        InvalidInput: with every problem of the file; or there is no estimand.
-    """
-    found = _read(path)
-    if not no_estimands:
-        require_estimands(found, str(path), "give --no-estimands")
-    return found
-
-
-@app.command()
-@friendly
-def check(
-    path: StudyFile,
-    no_estimands: NoEstimands = False,
-    joins: Annotated[
-        list[Path] | None,
-        typer.Option("--join", help="A site's join.json, for its number of persons; repeat it."),
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Check a study file: every problem at once, with its line."""
-    found, persons = _read_asked(path, no_estimands), _persons(joins or [])
-    _warn_of_delta(found, persons)
-    _plan_for(found, persons)
-    if as_json:
-        suggestions = [asdict(s) for s in suggest_for(found.schema)]
-        emit_json(found.to_dict() | {"suggestions": suggestions})
-        return
-    show_suggestions(found.schema)
-    done(f"{path}: {found.name}, {len(found.sites)} sites, quorum {found.quorum}")
-    say(f"  {found.mechanism.name} {describe_cost(found)}")
-    for line in describe_returned(found):
-        say(f"  {line}")
-    others = f", {', '.join(found.readers)}" if found.readers else ""
-    say(f"  may be read by you{others} and the coordinator's admins")
-    for e in found.estimands:
-        if not (e.regression.compares or e.regression.per_time):
-            where = f" where {e.where}" if e.where else ""
-            of = ":".join(dict.fromkeys((e.outcome, *e.target.columns)))
-            say(f"  {e.name}: {e.model} of {of}{e.when}{where}")
-            continue
-        say(f"  {e.name}: {e.model} {e.formula}, per {e.per:g}")
-    if found.estimands:
-        say(f"  what each answer will be worth: `penstock study plan {path}`")
-
-
-def _gather(joins: list[Path]) -> Scope:
-    """One release of the sites whose join.json files these are."""
-    persons, keys = _persons(joins), {}
-    for path in joins:
-        record = read_json(path.read_bytes(), what=str(path), limit=10_000_000)
-        keys[str(record.get("site", path.name))] = str(record.get("gate_key"))
-    dropouts, colluders = choose_tolerance(len(persons))
-    return Scope(GLOBAL, dropouts, colluders, tuple(persons.items()), tuple(keys.items()))
-
-
-def _persons(joins: list[Path]) -> dict[str, int]:
-    """The public n of each site whose join.json is given, by the site's name."""
-    found = {}
-    for path in joins:
-        try:
-            record = read_json(path.read_bytes(), what=str(path), limit=10_000_000)
-        except InvalidInput as error:
-            remedy = "Give a site's join.json"
-            raise InvalidInput(
-                str(path), [replace(problem, remedy=remedy) for problem in error.problems]
-            ) from None
-        persons = record.get("persons")
-        if isinstance(persons, bool) or not isinstance(persons, int) or not persons >= 1:
-            problem = Problem("persons", "is missing", remedy="Give a site's join.json")
-            raise InvalidInput(str(path), [problem])
-        found[str(record.get("site", path.name))] = persons
-    return found
-
-
-def _warn_of_delta(study: Study, persons: dict[str, int]) -> None:
-    """A δ that is no small chance any more among so many persons: sites refuse it by default."""
-    delta = study.privacy.delta
-    for site, n in persons.items():
-        if delta * n > DELTA_TIMES_PERSONS * (1 + 1e-9):
-            err.print(
-                f"  ! δ = {delta:g} is above 1/(10 n) at {site}, of {n} persons; a site refuses it "
-                f"by default: ask for at most {advised_delta(n):.2g}",
-                markup=False,
-            )
-
-
-def _plan_for(study: Study, persons: dict[str, int]) -> None:
-    """Plan it for sites whose sizes are known: what they would refuse, and how much memory it is.
-
-    Where the accountants are not installed, which sites have, nothing is planned.
-
-    Raises:
-        Hopeless: its answer would be noise at a site.
-    """
-    used = MECHANISMS.of(study.mechanism)
-    for site, n in persons.items():
-        try:
-            planned = used.plan(study.asked, n)
-            used.require_worth(study.asked, planned)
-            needed = used.memory(planned, study.schema)
-        except ModuleNotFoundError:
-            return
-        if needed.total > USUAL_MEMORY_GB * GB:
-            err.print(
-                f"  ! needs up to {needed.gigabytes:.2g} GB of memory at {site}, of {n} persons; a "
-                f"site lets a run have {USUAL_MEMORY_GB:g} by default",
-                markup=False,
-            )
+app.command()(drafting.new)
+app.command()(checking.check)
 
 
 @app.command()
 @friendly
 def plan(
     path: StudyFile,
-    joins: Annotated[
-        list[Path] | None,
-        typer.Option("--join", help="A site's join.json, for its number of persons; repeat it."),
-    ] = None,
+    joins: Joins = None,
     sizes: Annotated[
         list[str] | None,
         typer.Option("--persons", help="SITE=NUMBER, for a site without its file; repeat it."),
@@ -314,6 +85,10 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Forecast what each answer will be worth, before a site is asked or charged.
+
+    Of a study of both there is a table of either half.
+    Of one release of all sites the table has one row an estimand, and what it
+    promises stands below; --join and --persons say other sizes than the study.
 
     Cohorts are made up from the study's planning values and the
     dictionary, the mechanism is run on them as a site would, and every estimand
@@ -327,15 +102,22 @@ def plan(
     and effects, from the literature and never from the sites' rows. A draft by
     `penstock study new` shows how they are written.
     """
-    found = _read_asked(path, no_estimands=False)
-    made = make_forecast(found, _persons(joins or []) | _read_sizes(sizes or []), runs)
+    found = read_study(path, no_estimands=False)
+    persons = count_persons(read_joins(joins or [])) | _read_sizes(sizes or [])
+    halves = list_halves(found)
+    forecasts = [make_forecast(half, persons, runs) for half in halves]
     if as_json:
-        emit_json(made.to_dict())
+        scopes = [half.aggregation.scope for half in halves]
+        told = dict(zip(scopes, (made.to_dict() for made in forecasts), strict=True))
+        emit_json(told if len(told) > 1 else told[scopes[0]])
         return
-    show_forecast(made)
-    asked = [site for site in found.sites if site not in made.sites]
-    if asked:
-        say(f"not in it, for lack of their number of persons: {', '.join(asked)}")
+    for half, made in zip(halves, forecasts, strict=True):
+        if half.aggregation.halved:
+            say(f"{describe_half(half)}, of ε = {half.privacy.epsilon:g}:")
+        show_forecast(made)
+        asked = [site for site in found.sites if site not in made.sites]
+        if asked and made.joint is None:
+            say(f"not in it, for lack of their number of persons: {', '.join(asked)}")
 
 
 def _read_sizes(texts: list[str]) -> dict[str, int]:
@@ -361,17 +143,21 @@ def submit(
     as_json: AsJson = False,
 ) -> None:
     """Sign a study with your key, here, and hand it in. The same study again changes nothing."""
-    found = _read_asked(path, no_estimands)
-    signed = sign_study(found, private_from_pem(read_private(key)))
+    found = read_study(path, no_estimands)
+    halves = sign_halves(found, private_from_pem(read_private(key)))
     asked = connect(coordinator)
     asked.require_wire(found.wire)
-    study_id = asked.submit(signed.to_bytes())
+    ids = [asked.submit(signed.to_bytes()) for signed in halves]
     if as_json:
-        emit_json({"study": study_id, "signer": signed.signer})
+        other = {"other": ids[1]} if len(ids) > 1 else {}
+        emit_json({"study": ids[0], **other, "signer": halves[0].signer})
         return
-    done(f"study {found.name} is {study_id[:12]}")
-    say(f"  signed by {fingerprint(signed.signer)}")
-    say(f"  penstock study status {study_id[:12]}")
+    for study_id, signed in zip(ids, halves, strict=True):
+        half = f", {describe_half(signed.study)}" if len(ids) > 1 else ""
+        done(f"study {found.name}{half} is {study_id[:12]}")
+    say(f"  signed by {fingerprint(halves[0].signer)}")
+    for study_id in ids:
+        say(f"  penstock study status {study_id[:12]}")
 
 
 @app.command("list")
@@ -418,20 +204,27 @@ def status(
 
 
 def _tell_state(found: Json) -> str:
-    """A study's state; while its results are made, how far they are."""
+    """A study's state; how far its sums are, or its results while they are made."""
+    rounds = found.get("rounds")
+    if rounds and found["state"] == StudyState.OPEN:
+        if rounds["stage"] == "introduce":
+            return f"{found['state']}, before the first of {rounds['of']} rounds"
+        return f"{found['state']}, {rounds['done']} of {rounds['of']} rounds"
     pooling = found.get("pooling")  # a coordinator of before has none
     done = f", {pooling['done']} of {pooling['sites']} sites" if pooling else ""
     return f"{found['state']}{done}"
 
 
 def _show(found: Json) -> None:
-    say(f"{found['name']} ({found['study'][:12]}): {_tell_state(found)}, quorum {found['quorum']}")
+    joint = found.get("rounds") is not None
+    least = "one release of all sites" if joint else f"quorum {found['quorum']}"
+    say(f"{found['name']} ({found['study'][:12]}): {_tell_state(found)}, {least}")
     if found["note"]:
         say(f"  {found['note']}")
     if found["state"] == StudyState.OPEN:
         say(f"  sites have until {found['deadline'][:16].replace('T', ' ')} UTC")
         there = sum(s["state"] == SiteState.DELIVERED for s in found["sites"])
-        if there >= found["quorum"]:
+        if there >= found["quorum"] and not joint:
             say("  its quorum is there: `penstock study close` finishes it now, without the others")
     table(
         "",
@@ -552,6 +345,7 @@ def pull(
 ) -> None:
     """Fetch the report (report.html, report.json, dictionary.json) and what sites released.
 
+    With --refits `penstock analyse` asks the folder further questions (study.json says of what).
     Synthetic tables are pooled.parquet and pooled.csv; with --refits there are refits.parquet and
     refits.csv beside them, and dictionary.json has the rule that makes intervals of your own
     estimates from both. Tables of transitions are in transitions.csv. A mechanism may have paths

@@ -21,15 +21,18 @@ Of an answer, which has no copies, :math:`\bar q_b` is the answer itself, and no
 the noise is k times the sampling error, about k times the ε, or k² times the persons, make them
 equal.
 
+*One release of all sites* is forecast as what it is: cohorts of all frames in one place, each row
+with its site, regressions within sites, and noise as all sites together add it. Sites differ in the
+cohorts by nothing but chance: planning values say the same of all of them.
+
 Nothing here sees rows, a ledger or a budget: a study and public n go in.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby, takewhile
 
 import numpy as np
 from scipy.special import ndtr
@@ -38,19 +41,23 @@ from penstock.base.checks import Checks
 from penstock.base.documents import Json
 from penstock.base.errors import InvalidInput
 from penstock.forecast import RUNS
-from penstock.forecast.recipe import Recipe, make_recipe
+from penstock.forecast.trials import Seen, Trials
+from penstock.mechanisms.joint.consortium import Consortium
+from penstock.mechanisms.joint.plan import JointPlan, plan_jointly
+from penstock.mechanisms.joint.promise import describe_joint
 from penstock.mechanisms.parts import Progress
-from penstock.mechanisms.protocol import AnyMechanism, Bools, Plan
+from penstock.mechanisms.protocol import AnyMechanism
 from penstock.mechanisms.registry import MECHANISMS, Registry
 from penstock.mechanisms.released import Kind
-from penstock.privacy.noise.sources import NoiseSource, SeededNoise
+from penstock.privacy.noise.sources import SeededNoise
 from penstock.questions.effects import Effect
 from penstock.questions.estimands import Estimand
-from penstock.questions.estimation import estimate
 from penstock.questions.grammar import read_where
-from penstock.schema import Coded, Floats, Schema
-from penstock.schema.encoding import Encoding
+from penstock.study.charges import carry, plan_release
 from penstock.study.study import Study
+
+TOGETHER = "all sites"
+"""What one release of all sites is called among sites; no site has this name."""
 
 FEWEST, MOST = 4, 1000
 """Runs at each site's size."""
@@ -141,6 +148,7 @@ class Forecast:
             of the middle size, where that was looked at.
         untold: estimands of persons over time, of which no forecast is made: planning values say
             nothing of what a person's rows have in common.
+        joint: of one release of all sites, its plan; ``sites`` has all of them as one then.
     """
 
     study: Study
@@ -150,6 +158,7 @@ class Forecast:
     unneeded: tuple[str, ...] = ()
     without: AtSize | None = None
     untold: tuple[str, ...] = ()
+    joint: JointPlan | None = None
 
     @property
     def precision(self) -> float:
@@ -177,6 +186,7 @@ class Forecast:
             },
             "unneeded": self._describe_unneeded(),
             "not_forecast": list(self.untold),
+            **({} if self.joint is None else {"joint": describe_joint(self.joint)}),
         }
 
     def _describe(self, asked: Estimand, found: Expected | None, persons: int | None) -> Json:
@@ -221,7 +231,8 @@ def forecast(
     """What a study's answers will be worth at sites of these sizes.
 
     Args:
-        persons: the public n of each site, by name.
+        persons: the public n of each site, by name; of one release of all sites, where another
+            one than the study says is to be thought of.
         runs: B, at each size.
         progress: told how many runs are done, of all.
 
@@ -231,9 +242,15 @@ def forecast(
         BudgetExceeded: no amount of noise meets ε at a site.
         Hopeless: the mechanism refuses it, as sites would.
     """
+    persons = {**dict(study.aggregation.persons), **persons}
     _check(study, persons, runs, mechanisms)
-    sizes = sorted(set(persons.values()))
     mechanism = mechanisms.of(study.mechanism)
+    group = study.consortium
+    if group is not None:
+        group = replace(group, persons=tuple(persons[site] for site in group.sites))
+        sizes = [group.persons]
+    else:
+        sizes = [(n,) for n in sorted(set(persons.values()))]
     unneeded = list_unneeded(study, mechanism.list_effects(study.asked))
     untold = tuple(e.name for e in study.estimands if e.over_time)
     study = replace(study, estimands=tuple(e for e in study.estimands if not e.over_time))
@@ -248,17 +265,21 @@ def forecast(
             progress(min(done, total), total)
 
     total = runs * len(sizes)
-    found = {n: _expect(brief, n, runs, made_one, mechanism) for n in sizes}
-    sites = {site: found[n] for site, n in persons.items()}
+    found = [_expect(brief, each, runs, made_one, mechanism, group) for each in sizes]
+    if group is not None:
+        sites = {TOGETHER: found[0]}
+    else:
+        sites = {site: at for site, n in persons.items() for at in found if at.persons == n}
     pooled = {e.name: p for e in study.estimands if (p := pool(sites.values(), e.name))}
-    made = Forecast(study, runs, sites, pooled, unneeded, untold=untold)
-    lacking = [e for at in found.values() for e in at.expected.values() if not e.times <= 1]
+    joint = None if group is None else plan_jointly(mechanism, study.asked, group)
+    made = Forecast(study, runs, sites, pooled, unneeded, untold=untold, joint=joint)
+    lacking = [e for at in found for e in at.expected.values() if not e.times <= 1]
     fewer = _without(brief, unneeded) if lacking and unneeded else None
     if fewer is None:
         return made
     total += runs
     middle = sizes[len(sizes) // 2]
-    return replace(made, without=_expect(fewer, middle, runs, made_one, mechanism))
+    return replace(made, without=_expect(fewer, middle, runs, made_one, mechanism, group))
 
 
 def suggest(found: Expected, epsilon: float, persons: int) -> Json | None:
@@ -348,107 +369,30 @@ def _without(study: Study, names: Sequence[str]) -> Study | None:
 
 
 def _expect(
-    study: Study, persons: int, runs: int, done: Callable[[], None], mechanism: AnyMechanism
+    study: Study,
+    sizes: Sequence[int],
+    runs: int,
+    done: Callable[[], None],
+    mechanism: AnyMechanism,
+    consortium: Consortium | None = None,
 ) -> AtSize:
-    """All estimands at a site of this size, from so many runs."""
-    plan = mechanism.plan(study.asked, persons)
-    mechanism.require_worth(study.asked, plan)
-    made = _Runs(study, mechanism, plan, make_recipe(study), Encoding(study.schema))
+    """All estimands at a site of this size, or of all sites of these sizes, from so many runs."""
+    planned = plan_release(mechanism, study.asked, sum(sizes), consortium)
+    asked, plan = carry(study.asked, planned)
+    mechanism.require_worth(asked, plan)
+    made = Trials(study, mechanism, asked, plan, tuple(sizes))
     noise = SeededNoise(_SEED)
-    seen: list[dict[str, _Seen]] = []
+    seen: list[dict[str, Seen]] = []
     for _ in range(runs):
         seen.append(made.run(noise.child()))
         done()
     names = [e.name for e in study.estimands]
     # Nobody draws the rows of an answer.
     drawn = math.inf if mechanism.tells_estimates else plan.copies
-    return AtSize(persons, {n: _summarise([each[n] for each in seen], drawn) for n in names})
+    return AtSize(sum(sizes), {n: _summarise([each[n] for each in seen], drawn) for n in names})
 
 
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    """Of one run: the variance of the rows' own estimate, and how far the released one is off.
-
-    NaN where there is none.
-    """
-
-    variance: float
-    off: float
-
-
-@dataclass(frozen=True, slots=True)
-class _Runs:
-    """What all runs at a size share."""
-
-    study: Study
-    mechanism: AnyMechanism
-    plan: Plan
-    recipe: Recipe
-    encoding: Encoding
-
-    def run(self, noise: NoiseSource) -> dict[str, _Seen]:
-        """One cohort, one release, and each estimand on both."""
-        rng = noise.generator()
-        held = np.arange(self.plan.persons) < max(
-            round(self.study.planning.filled * self.plan.persons), 1
-        )
-        coded = self._draw(rng)
-        laid_out = self._lay_out(coded, held, rng)
-        public = None
-        if self.study.privacy.guarantee == "public-flow":  # of other persons, as like as can be
-            public = self._lay_out(self._draw(rng), held, rng)
-        own = {name: values[np.repeat(held, self.plan.rows)] for name, values in coded.items()}
-        if self.mechanism.tells_estimates:
-            return self._compare_answer(own, laid_out, noise)
-        copies = list(self._release(*laid_out, public, noise))
-        return {e.name: _compare(self.study.schema, e, own, copies) for e in self.study.estimands}
-
-    def _compare_answer(
-        self, own: Coded, laid_out: tuple[Floats, Bools], noise: NoiseSource
-    ) -> dict[str, _Seen]:
-        """Of an answer, which is the estimates."""
-        [part] = self.mechanism.run(self.plan, self.encoding, *laid_out, noise)
-        told = self.mechanism.read_answer(self.study.asked, part.columns)
-        real = {e.name: estimate(own, self.study.schema, e) for e in self.study.estimands}
-        return {name: _Seen(one.variance, told[name] - one.estimate) for name, one in real.items()}
-
-    def _draw(self, rng: np.random.Generator) -> Coded:
-        return self.recipe.draw(self.plan.persons * self.plan.rows, rng)
-
-    def _lay_out(self, coded: Coded, held: Bools, rng: np.random.Generator) -> tuple[Floats, Bools]:
-        """Rows (n, k, d) and presence (n, k), as a site's worker has them."""
-        rows, present = self.encoding.encode(coded, rng)
-        present = present & np.repeat(held, self.plan.rows)
-        rows[~present] = 0.0
-        n, k = self.plan.persons, self.plan.rows
-        return rows.reshape(n, k, -1), present.reshape(n, k)
-
-    def _release(
-        self,
-        rows: Floats,
-        present: Bools,
-        public: tuple[Floats, Bools] | None,
-        noise: NoiseSource,
-    ) -> Iterator[Coded]:
-        """The copies alone: they come first, and nothing is repeated on them."""
-        shape = self.mechanism.shape(self.study.asked, self.plan.persons)
-        parts = self.mechanism.run(self.plan, self.encoding, rows, present, noise, public=public)
-        copies = takewhile(lambda part: shape.part(part.name).kind is Kind.COPY, parts)
-        for _, pieces in groupby(copies, key=lambda part: part.name):
-            held = [piece.columns for piece in pieces]
-            yield {name: np.concatenate([h[name] for h in held]) for name in held[0]}
-
-
-def _compare(schema: Schema, asked: Estimand, own: Coded, copies: Sequence[Coded]) -> _Seen:
-    real = estimate(own, schema, asked)
-    found = [estimate(copy, schema, asked).estimate for copy in copies]
-    good = [value for value in found if not math.isnan(value)]
-    if 2 * len(good) < len(found):  # as a coordinator decides
-        return _Seen(real.variance, math.nan)
-    return _Seen(real.variance, float(np.mean(good)) - real.estimate)
-
-
-def _summarise(seen: Sequence[_Seen], copies: float) -> Expected:
+def _summarise(seen: Sequence[Seen], copies: float) -> Expected:
     good = [each for each in seen if not math.isnan(each.off)]
     failed = len(seen) - len(good)
     if 2 * failed > len(seen):

@@ -2,7 +2,7 @@
 
 A *planted run* draws a table from the released model with some effects changed, and repeats the
 whole private procedure on it: what comes back of a change that is known says what the tables hold
-(``penstock_server.analysis.slopes``). Here is by how much an effect is changed, in units that
+(``penstock.inference.slopes``). Here is by how much an effect is changed, in units that
 only the site needs: ±1 in half of the runs and ±2 in the others, with signs that hardly go
 together in two effects; of many runs, columns of a Hadamard matrix.
 

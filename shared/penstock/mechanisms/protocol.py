@@ -84,6 +84,8 @@ class Plan(Protocol):
         events: what the run is charged as; epsilon: their ε at the requested δ.
     """
 
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
     @property
     def guarantee(self) -> str: ...
 
@@ -114,7 +116,11 @@ class SummedPlan(Plan, Protocol):
     def measurements(self) -> tuple[WholeSum, ...]: ...
 
     def with_noise(self, factor: float) -> SummedPlan:
-        """The same with so many times the noise."""
+        """The same with so many times the noise.
+
+        Raises:
+            InvalidInput: more is asked of rows than such sums.
+        """
 
 
 S = TypeVar("S", bound=Settings)
@@ -143,6 +149,10 @@ class Asked(Generic[S]):
     """The parts of a study that a mechanism has to know.
 
     No charge and no release depends on the prospect: by it what would be noise is refused.
+
+    Attributes:
+        apart_by: the column, one level of it a person's, by which coefficients are told apart
+            beside those of all rows; empty: none is.
     """
 
     settings: S
@@ -150,6 +160,7 @@ class Asked(Generic[S]):
     privacy: PrivacyRequest
     estimands: tuple[Estimand, ...] = ()
     prospect: Prospect = Prospect()
+    apart_by: str = ""
 
 
 class Invertible(Protocol):
@@ -209,6 +220,8 @@ class Mechanism(ABC, Generic[S, P]):
             least, and the next question costs again.
         tells_estimates: whether what it answers can be read as estimates (:meth:`read_answer`), so
             that it can be forecast without a table.
+        summed: whether it makes one release of many sites, its plan being a :class:`SummedPlan`;
+            but with settings that :meth:`instead_of_sums` knows.
         priced_alone: whether a dictionary is enough to price it with its default settings.
         attackable: whether a steward can attack it (:meth:`attacked`).
         guarantees: that can be asked of it.
@@ -222,6 +235,7 @@ class Mechanism(ABC, Generic[S, P]):
     takes_time: bool = False
     answers: bool = False
     tells_estimates: bool = False
+    summed: bool = False
     priced_alone: bool = False
     attackable: bool = False
     guarantees: tuple[str, ...] = ("formal",)
@@ -242,6 +256,21 @@ class Mechanism(ABC, Generic[S, P]):
             BudgetExceeded: ε cannot be met; says what could.
         """
 
+    def plan_sums(self, asked: Asked[S], persons: int) -> P:
+        """The plan of one release of many sites with so many persons: that of :meth:`plan`, but
+        where a mechanism can ask rows for sums of whole numbers alone (:class:`SummedPlan`), and
+        asks a single site otherwise.
+
+        Raises:
+            InvalidInput, BudgetExceeded: as :meth:`plan`.
+        """
+        return self.plan(asked, persons)
+
+    def tells_site(self, asked: Asked[S]) -> bool:
+        """Whether a release of many sites says of which site a row is, so that regressions are
+        within sites."""
+        return True
+
     def require_worth(self, asked: Asked[S], plan: P) -> None:
         """Refuse what would say nothing whatever the rows are, by public numbers alone.
 
@@ -259,6 +288,11 @@ class Mechanism(ABC, Generic[S, P]):
             schema: the study's; dictionary: the site's, the same where none is given.
             threads: that the site lets a run have; as many fits are held at once.
         """
+
+    def instead_of_sums(self, settings: S) -> str:
+        """Of a mechanism that is :attr:`summed`, what to ask for in place of settings with which it
+        makes no release of many sites; empty where it does."""
+        return ""
 
     # -- what leaves -------------------------------------------------------------------------------
 

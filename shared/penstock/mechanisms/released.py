@@ -22,7 +22,7 @@ from penstock.schema import LARGEST, Column, Schema, to_arrow
 if TYPE_CHECKING:
     import pyarrow as pa
 
-ANSWER, PARTICLES, PATHS = "answer", "particles", "paths"
+ANSWER, PARTICLES, PATHS, SITES = "answer", "particles", "paths", "sites"
 """Names of parts that a release has once; those of tables are :func:`name_copy`'s,
 :func:`name_refit`'s, :func:`name_planted`'s and :func:`name_recovered`'s."""
 
@@ -31,6 +31,10 @@ TERM, ESTIMATE, DOUBT, COVARIANCE, NOISE = "term", "estimate", "doubt", "cov_{}"
 terms; its value; what share of all that rows tell of it hangs on a few who lie far out, whom a
 mechanism cuts to a bound (missing: an older version told none); a column of the covariance matrix;
 and of that part of it which is the mechanism's own, where it is told apart."""
+
+VARIANCE, ADDED = "variance", "noise"
+"""Columns of what is told of sites apart, beside :data:`TERM` and :data:`ESTIMATE`: an estimate's
+variance, and that part of it which is the mechanism's own."""
 
 _NAME = re.compile(r"[a-z0-9]+([-/][a-z0-9]+)*")
 LONGEST_NAME = 64
@@ -245,3 +249,12 @@ def answer_schema(terms: int, *, apart: bool = False) -> Schema:
             *(Column(name, "continuous", lower=-LARGEST, upper=LARGEST) for name in names),
         )
     )
+
+
+def sites_schema(terms: int) -> Schema:
+    """The columns of what is told of sites apart: so many numbers in all."""
+    numbers = (
+        Column(name, "continuous", lower=-LARGEST, upper=LARGEST)
+        for name in (ESTIMATE, VARIANCE, ADDED)
+    )
+    return Schema((Column(TERM, "integer", lower=0, upper=terms), *numbers))

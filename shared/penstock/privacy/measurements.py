@@ -126,8 +126,28 @@ class Addend:
 class Exchange(NoiseSource, Protocol):
     """A source of noise by which a sum is one of many sites: each adds noise of its own."""
 
+    @property
+    def known(self) -> bool:
+        """Whether the sites have added up the next sum already: then it depends on no row here."""
+
+    def agree(self) -> NoiseSource:
+        """Randomness that is the same at all sites, by the sums so far: public, and for nothing
+        that a guarantee rests on."""
+
     def exchange(self, asked: WholeSum, addends: Sequence[Addend], /) -> Sequence[Sequence[int]]:
         """The noisy sums of all sites' addends, on the same grids."""
+
+
+def is_known(noise: NoiseSource) -> bool:
+    """Whether the next sum is known before a row is looked at: in a release of many sites, whose
+    runs begin anew in each round."""
+    return isinstance(noise, Exchange) and noise.known
+
+
+def agree(noise: NoiseSource) -> NoiseSource:
+    """A source for what no guarantee rests on, which is the same at all sites of one release; of
+    a site's own release the source itself."""
+    return noise.agree() if isinstance(noise, Exchange) else noise
 
 
 Credit = PoissonSample | FixedSample | LastIterate
@@ -401,11 +421,11 @@ class Query(Generic[State]):
         about: all that the contributions depend on, beside the rows: public, or released before.
         measurement: how their sum is noised; None: not at all, of public rows or where no
             guarantee is given.
-        unit: of the measurement's sensitivity.
+        unit: of the measurement's sensitivity; a sum of whole numbers has its own.
     """
 
     about: State
-    measurement: GaussianSum | None
+    measurement: GaussianSum | WholeSum | None
     unit: float = 1.0
 
 
@@ -419,16 +439,20 @@ class Session(Protocol[State]):
         """Go on with the noisy answer to the last query."""
 
 
-def answer(query: Query[State], total: Array, noise: NoiseSource) -> Array:
+def answer(query: Query[State], total: Array | Whole, noise: NoiseSource) -> Array:
     """The sum as it leaves: with the noise of the query's own measurement."""
-    if query.measurement is None:
-        return total
-    return query.measurement(total, noise, query.unit)
+    match query.measurement:
+        case None:
+            return np.asarray(total, dtype=np.float64)
+        case WholeSum():
+            return query.measurement(total, noise)
+        case GaussianSum():
+            return query.measurement(np.asarray(total), noise, query.unit)
 
 
 def drive(
     session: Session[State],
-    contribute: Callable[[State], Array],
+    contribute: Callable[[State], Array | Whole],
     noise: NoiseSource,
     absorbed: Callable[[], None] | None = None,
 ) -> None:

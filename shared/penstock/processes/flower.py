@@ -38,7 +38,8 @@ SMALL_BYTES = 2_000_000
 CALL_SECONDS = 60.0
 PAUSE_LEAST, PAUSE_GROWTH, PAUSE_MOST = 0.05, 1.2, 1.0
 """Seconds between two looks for a task: longer the longer there was none."""
-_RECORD, _ARRAY = "packet", "bytes"
+OWN_BYTES = 16
+_RECORD, _ARRAY, _OWN = "packet", "bytes", "own"
 _ACQUIRE = frozenset({"/flwr.proto.Runtime/AcquireTask"})
 
 Client = TypeVar("Client", bound=ProtobufClient)
@@ -48,7 +49,10 @@ def pack(data: bytes) -> RecordDict:
     """A Flower message's content that carries ``data``; Flower cuts it into pieces of 5 MB."""
     if len(data) < SMALL_BYTES:
         # Three objects to be stored and fetched instead of five; large ones take longer so.
-        return RecordDict({_RECORD: ConfigRecord({_ARRAY: data})})
+        # Flower keeps equal objects once, and drops them with the first message that arrives: of
+        # two sites greeted alike, the other's message would never become whole.
+        own = secrets.token_bytes(OWN_BYTES)
+        return RecordDict({_RECORD: ConfigRecord({_ARRAY: data, _OWN: own})})
     array = Array(dtype="uint8", shape=(len(data),), stype="penstock", data=data)
     return RecordDict({_RECORD: ArrayRecord({_ARRAY: array})})
 
@@ -118,11 +122,15 @@ def acquire(
     try:
         while not stop():
             # Only this kind: tasks of agents, models and connectors are never taken.
+            began = time.monotonic()
             found = client.AcquireTask(AcquireTaskRequest(supported_task_types=[kind]))
             if found.HasField("task") and found.token:
                 yield found.token
                 pause = PAUSE_LEAST
             else:
+                # Who was kept waiting for a task need not wait once more.
+                if time.monotonic() - began >= PAUSE_MOST:
+                    pause = PAUSE_LEAST
                 time.sleep(pause)
                 pause = min(pause * PAUSE_GROWTH, PAUSE_MOST)
     finally:

@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 
 from penstock.base.checks import NAME, shown
 from penstock.base.errors import InvalidInput, Problem
-from penstock.questions.estimands import Estimand, estimand_problems
+from penstock.questions.estimands import Estimand
 from penstock.questions.grammar import Factor, Product, read_regressor, read_where
 from penstock.questions.models import MODELS
+from penstock.questions.suitability import estimand_problems
 from penstock.questions.terms import find_subgroup
 from penstock.schema import Coded, Column, Floats, Schema
 

@@ -17,10 +17,17 @@ from numpy.typing import NDArray
 from penstock.base.errors import PenstockError
 from penstock.questions.estimands import Estimand
 from penstock.questions.fits import COURSE_MODELS, TABLE_MODELS
-from penstock.questions.fits.table_model import Array, Degenerate, Fit, TableModel
+from penstock.questions.fits.table_model import (
+    Array,
+    Degenerate,
+    Fit,
+    TableModel,
+    count_ones,
+)
+from penstock.questions.matrices import make_design, make_designs, number_strata
 from penstock.questions.models.longitudinal import LongitudinalModel
 from penstock.questions.models.registry import ModelRegistry
-from penstock.questions.terms import DesignTerm, design_terms, find_subgroup
+from penstock.questions.terms import design_terms, find_subgroup
 from penstock.schema import Schema
 
 MIN_ROWS = 10
@@ -112,6 +119,8 @@ def _describe(
     """What is no regression, of complete rows: n counts them, events of a duration those until the
     time that is asked for."""
     n, events, model = 0, None, estimand.regression
+    if model.contrasts:
+        return _contrast(frame, schema, estimand, event_column)
     try:
         arrays, kept = _find_complete(frame, schema, estimand, event_column)
         n = int(kept.sum())
@@ -131,6 +140,46 @@ def _describe(
     except Degenerate as problem:
         return Estimate(math.nan, math.nan, n, events, converged=False, problem=str(problem))
     return Estimate(found.coefficient, found.variance, n, events, converged=True)
+
+
+def _contrast(
+    frame: Mapping[str, Array], schema: Schema, estimand: Estimand, event_column: str | None
+) -> Estimate:
+    """What rows differ by, that is no coefficient of a regression or of one with further ones."""
+    n, events, model = 0, None, estimand.regression
+    try:
+        used = _complete_cases(frame, schema, estimand, event_column)
+        outcome = used[estimand.outcome]
+        n, events = (
+            len(outcome),
+            count_ones(outcome if event_column is None else used[event_column]),
+        )
+        if n < MIN_ROWS:
+            raise Degenerate(f"too few complete rows: {n}")
+        beside = () if event_column is None else (used[event_column],)
+        if isinstance(model, LongitudinalModel) and model.standardises:
+            designs, factor = _pose_levels(used, schema, estimand), 1.0
+        else:
+            design, _, factor = _pose(used, schema, estimand)
+            designs = [design]
+        found = fit_course((outcome, *beside, *designs), estimand, schema)
+        _require_identified(found)
+    except Degenerate as problem:
+        return Estimate(math.nan, math.nan, n, events, converged=False, problem=str(problem))
+    value, variance = found.coefficient * factor, found.variance * factor * factor
+    return Estimate(value, variance, n, events, converged=True)
+
+
+def _pose_levels(used: Mapping[str, Array], schema: Schema, estimand: Estimand) -> list[Array]:
+    """The design (n, p), then as it were if everybody had the term's first level, and the asked."""
+    n, name = len(used[estimand.outcome]), estimand.term
+    strata = number_strata(used, schema, estimand) if estimand.strata else None
+    asked = 1 if estimand.level is None else schema[name].levels.index(estimand.level)
+    others = [{**used, name: np.full(n, float(level))} for level in (0, asked)]
+    designs, _ = make_designs(used, design_terms(schema, estimand), n, strata, others)
+    if n < designs[0].shape[1] + 2:
+        raise Degenerate(f"too few complete rows: {n} for {designs[0].shape[1]} columns")
+    return designs
 
 
 def fit_course(values: tuple[Array, ...], estimand: Estimand, schema: Schema) -> Fit:
@@ -216,7 +265,7 @@ def _pose(
 ) -> tuple[Array, Array | None, float]:
     """The design, the strata, and what makes of the last column's coefficient the estimate."""
     n = len(used[estimand.outcome])
-    strata = _number_strata(used, schema, estimand) if estimand.strata else None
+    strata = number_strata(used, schema, estimand) if estimand.strata else None
     terms = design_terms(schema, estimand)
     design, scale = make_design(used, terms, n, strata, intercept=estimand.regression.intercept)
     if n < design.shape[1] + 2:
@@ -250,9 +299,13 @@ def _checked_fit(
         raise Degenerate("the fit did not converge (separation?)")
     if not (math.isfinite(found.coefficient) and 0 < found.variance < math.inf):
         raise Degenerate("the fit is not finite")
+    _require_identified(found)
+    return found
+
+
+def _require_identified(found: Fit) -> None:
     if found.unit_variance is not None and found.variance > MAX_INFLATION * found.unit_variance:
         raise Degenerate("the term is hardly identified (separation or collinearity)")
-    return found
 
 
 def _find_event(schema: Schema, estimand: Estimand) -> str | None:
@@ -295,73 +348,3 @@ def _find_complete(
     if subgroup:
         keep &= find_subgroup({c.name: c for c in schema.columns}, subgroup, arrays)
     return arrays, keep
-
-
-def _number_strata(used: Mapping[str, Array], schema: Schema, estimand: Estimand) -> Array:
-    """(n,) a number for each combination of levels."""
-    number: Array = np.zeros(len(used[estimand.outcome]))
-    for name in estimand.strata:
-        number = number * len(schema[name].levels) + used[name]
-    return number
-
-
-def make_design(
-    used: Mapping[str, Array],
-    terms: tuple[DesignTerm, ...],
-    n: int,
-    strata: Array | None = None,
-    *,
-    intercept: bool = True,
-) -> tuple[Array, float]:
-    """The design matrix, shape (n, p), standardised, the target last; and the target's sd.
-
-    Without terms the target is the intercept, which is not scaled.
-
-    Args:
-        used: columns of complete rows, (n,) each; terms: of the design beside the intercept.
-        strata: (n,) a number for each row's stratum.
-
-    Raises:
-        Degenerate: the target is constant, or a linear combination of columns before it.
-    """
-    with np.errstate(all="ignore"):  # of a hostile table; what is not finite is left out below
-        columns = [term.of(used) for term in terms]
-    kept: list[Array] = [np.ones(n)] if intercept else []
-    basis: list[Array] = [np.full(n, 1.0 / math.sqrt(n))]
-    for indicator in () if strata is None else _indicators(strata):
-        scale = _independent(indicator, basis)
-        if scale is not None and intercept:
-            kept.append((indicator - indicator.mean()) / scale)
-    for position, column in enumerate(columns, start=1):
-        scale = _independent(column, basis)
-        if scale is not None:
-            kept.append((column - column.mean()) / scale)
-        elif position == len(columns):
-            raise Degenerate("the term is constant or a linear combination of other columns")
-    return np.column_stack(kept), float(np.std(columns[-1])) if columns else 1.0
-
-
-def _indicators(strata: Array) -> list[Array]:
-    """A 0/1 column for each stratum that there is but the first."""
-    return [(strata == number).astype(np.float64) for number in np.unique(strata)[1:]]
-
-
-def _independent(column: Array, basis: list[Array]) -> float | None:
-    """The column's sd and one more basis vector if it is independent of the basis, else None.
-
-    Gram–Schmidt, twice, on the centred and scaled column; the basis holds the constant and all
-    strata, so that a cox model, too, drops columns that are constant in each of its risk sets.
-    """
-    with np.errstate(all="ignore"):
-        scale = float(np.std(column))
-        if not (math.isfinite(scale) and scale > 1e-10 * float(np.abs(column).max())):
-            return None
-        rest = (column - column.mean()) / (scale * math.sqrt(len(column)))
-        for _ in range(2):
-            for direction in basis:
-                rest = rest - (direction @ rest) * direction
-        norm = float(np.linalg.norm(rest))
-        if not norm > 1e-7:
-            return None
-        basis.append(rest / norm)
-    return scale

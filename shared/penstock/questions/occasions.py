@@ -144,7 +144,10 @@ def _check_moment(check: Checks, field: str, at: Time | None, duration: Column) 
 
 def _check_end(check: Checks, estimand: Timed, known: Mapping[str, Column]) -> None:
     """Up to which time of a duration events count; of other columns there is none."""
-    outcome = known.get(estimand.outcome)
+    model, outcome = estimand.regression, known.get(estimand.outcome)
+    if estimand.until is None and isinstance(model, LongitudinalModel) and model.bounded:
+        remedy = "Say a time that all sites' follow-up reaches"
+        check.add("until", f"is missing: a {estimand.model} is until a time", remedy=remedy)
     if estimand.until is None or outcome is None:
         return
     if outcome.kind == "duration":

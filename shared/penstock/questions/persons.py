@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.questions.estimands import Estimand
-from penstock.questions.estimation import MIN_ROWS, Estimate, estimate, fit_course, make_design
+from penstock.questions.estimation import MIN_ROWS, Estimate, estimate, fit_course
 from penstock.questions.fits.table_model import Array, Degenerate
 from penstock.questions.landmarks import begin_again, leave_times, take_rows
+from penstock.questions.matrices import make_design
 from penstock.questions.models.longitudinal import LongitudinalModel
 from penstock.questions.occasions import Time
 from penstock.questions.terms import design_terms, find_subgroup

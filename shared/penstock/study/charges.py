@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from penstock.base.errors import InvalidInput, Problem
 from penstock.mechanisms.joint.consortium import Consortium
 from penstock.mechanisms.joint.plan import JointPlan, plan_jointly
 from penstock.mechanisms.protocol import AnyMechanism, Asked, Plan, Settings
 from penstock.mechanisms.registry import MECHANISMS, Registry
+from penstock.privacy.accounting.accountant import epsilon
+from penstock.study.halves import find_other
 from penstock.study.study import Study
+
+_ROUNDED_UP = 1 + 1e-9
 
 
 def plan_study(study: Study, persons: int, mechanisms: Registry = MECHANISMS) -> Plan | JointPlan:
@@ -20,6 +25,35 @@ def plan_study(study: Study, persons: int, mechanisms: Registry = MECHANISMS) ->
         BudgetExceeded: ε cannot be met.
     """
     return plan_release(mechanisms.of(study.mechanism), study.asked, persons, study.consortium)
+
+
+def plan_other(
+    half: Study, planned: Plan | JointPlan, persons: int, mechanisms: Registry = MECHANISMS
+) -> Plan | JointPlan:
+    """The plan of the other half of a study of both, if the two cost no more than the whole may.
+
+    Each site is charged for both. Their events are composed, by the accountant that gates.
+
+    Args:
+        planned: of this half; persons: the site's public n.
+
+    Raises:
+        InvalidInput: they cost more together, or the other half asks for what is not done.
+        BudgetExceeded: its ε cannot be met.
+    """
+    other = plan_study(find_other(half), persons, mechanisms)
+    whole = half.aggregation.whole
+    together = epsilon((*planned.events, *other.events), half.privacy.delta)
+    if whole is None or not together <= whole * _ROUNDED_UP:
+        problem = Problem(
+            "aggregation.whole",
+            "is less than its two halves cost together",
+            value=f"ε = {together:.4g}",
+            bound=f"ε = {whole:g}",
+            remedy="Ask for the two releases in studies of their own",
+        )
+        raise InvalidInput("study", [problem])
+    return other
 
 
 def plan_release(

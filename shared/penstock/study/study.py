@@ -21,10 +21,11 @@ from penstock.mechanisms.joint.consortium import Consortium
 from penstock.mechanisms.protocol import Asked, Following, Prospect, Settings, settings_to_dict
 from penstock.mechanisms.registry import MECHANISMS, Registry
 from penstock.privacy.request import PrivacyRequest
-from penstock.questions.estimands import Estimand, estimand_problems
+from penstock.questions.estimands import Estimand
+from penstock.questions.suitability import estimand_problems
 from penstock.schema import Column, Schema, read_columns
 from penstock.study.planning import NOTHING, Planning, planning_problems
-from penstock.study.scope import EACH, EACH_WIRE, LEAST_WIRE, Scope
+from penstock.study.scope import BOTH, EACH, EACH_WIRE, LEAST_WIRE, Scope
 
 MAX_SITES = 1000
 MAX_ESTIMANDS = 50
@@ -99,6 +100,7 @@ class Study:
             found = planning_problems(self.planning, self.schema.columns, self.estimands)
             check.problems += within("planning", found)
             check.problems += _scope_problems(self.aggregation, head)
+            check.problems += _half_problems(self.aggregation, self.privacy)
         else:
             text = "schema, estimands, privacy, mechanism, planning or aggregation is of the "
             text += "wrong type"
@@ -115,7 +117,8 @@ class Study:
     def asked(self) -> Asked[Settings]:
         """The parts of it that its mechanism has to know."""
         prospect = Prospect(self.planning.list_rarest(), self.planning.filled)
-        return Asked(self.mechanism, self.schema, self.privacy, self.estimands, prospect)
+        apart_by = self.aggregation.find_split(self.schema.names)
+        return Asked(self.mechanism, self.schema, self.privacy, self.estimands, prospect, apart_by)
 
     def to_dict(self) -> Json:
         """The canonical JSON form; ε = ∞ (guarantee ``empirical``) is null.
@@ -356,12 +359,24 @@ def _scope_problems(scope: Scope, head: JsonView) -> list[Problem]:
     sites, wire = head["sites"], head["wire"]
     named = isinstance(sites, tuple) and all(isinstance(site, str) for site in sites)
     found = within("aggregation", scope.find_problems(sites) if named else [])
-    if scope.joint and isinstance(wire, str) and _WIRE.fullmatch(wire):
+    if scope.adds and isinstance(wire, str) and _WIRE.fullmatch(wire):
         number = tuple(map(int, wire.split(".")))
         if number < tuple(map(int, LEAST_WIRE.split("."))):
             bound = f"{LEAST_WIRE} or newer, for sites that add up"
             found.append(Problem("wire", "is too old", value=wire, bound=bound))
     return found
+
+
+def _half_problems(scope: Scope, privacy: PrivacyRequest) -> list[Problem]:
+    """Whether what a half of a study costs is a part of what the whole does."""
+    check = Checks("study")
+    if (scope.halved or scope.scope == BOTH) and privacy.guarantee != "formal":
+        text = "is none of sums, and a study of both asks for them"
+        check.add("privacy.guarantee", text, value=privacy.guarantee, bound="formal")
+    elif scope.whole is not None and not privacy.epsilon < scope.whole:
+        bound = f"below {scope.whole:g}, which is the whole study's"
+        check.add("privacy.epsilon", "is not a half's", value=f"{privacy.epsilon:g}", bound=bound)
+    return check.problems
 
 
 def _flat(part: PrivacyRequest) -> Json:

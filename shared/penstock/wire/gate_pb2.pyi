@@ -112,7 +112,7 @@ class Part(_message.Message):
     def __init__(self, manifest: _Optional[bytes] = ..., table: _Optional[bytes] = ..., size: _Optional[int] = ...) -> None: ...
 
 class StepRequest(_message.Message):
-    __slots__ = ("request_id", "round", "introduce", "meeting", "advertise", "open", "asking")
+    __slots__ = ("request_id", "round", "introduce", "meeting", "advertise", "open", "asking", "fetch")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
     INTRODUCE_FIELD_NUMBER: _ClassVar[int]
@@ -120,6 +120,7 @@ class StepRequest(_message.Message):
     ADVERTISE_FIELD_NUMBER: _ClassVar[int]
     OPEN_FIELD_NUMBER: _ClassVar[int]
     ASKING_FIELD_NUMBER: _ClassVar[int]
+    FETCH_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     round: int
     introduce: Nothing
@@ -127,23 +128,28 @@ class StepRequest(_message.Message):
     advertise: Nothing
     open: Opening
     asking: bytes
-    def __init__(self, request_id: _Optional[str] = ..., round: _Optional[int] = ..., introduce: _Optional[_Union[Nothing, _Mapping]] = ..., meeting: _Optional[bytes] = ..., advertise: _Optional[_Union[Nothing, _Mapping]] = ..., open: _Optional[_Union[Opening, _Mapping]] = ..., asking: _Optional[bytes] = ...) -> None: ...
+    fetch: Nothing
+    def __init__(self, request_id: _Optional[str] = ..., round: _Optional[int] = ..., introduce: _Optional[_Union[Nothing, _Mapping]] = ..., meeting: _Optional[bytes] = ..., advertise: _Optional[_Union[Nothing, _Mapping]] = ..., open: _Optional[_Union[Opening, _Mapping]] = ..., asking: _Optional[bytes] = ..., fetch: _Optional[_Union[Nothing, _Mapping]] = ...) -> None: ...
 
 class Opening(_message.Message):
-    __slots__ = ("opening", "sums")
+    __slots__ = ("opening", "sums", "first")
     OPENING_FIELD_NUMBER: _ClassVar[int]
     SUMS_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
     opening: bytes
     sums: _containers.RepeatedScalarFieldContainer[bytes]
-    def __init__(self, opening: _Optional[bytes] = ..., sums: _Optional[_Iterable[bytes]] = ...) -> None: ...
+    first: int
+    def __init__(self, opening: _Optional[bytes] = ..., sums: _Optional[_Iterable[bytes]] = ..., first: _Optional[int] = ...) -> None: ...
 
 class StepReply(_message.Message):
-    __slots__ = ("message", "working")
+    __slots__ = ("message", "working", "wait")
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     WORKING_FIELD_NUMBER: _ClassVar[int]
+    WAIT_FIELD_NUMBER: _ClassVar[int]
     message: bytes
     working: bool
-    def __init__(self, message: _Optional[bytes] = ..., working: _Optional[bool] = ...) -> None: ...
+    wait: float
+    def __init__(self, message: _Optional[bytes] = ..., working: _Optional[bool] = ..., wait: _Optional[float] = ...) -> None: ...
 
 class Batch(_message.Message):
     __slots__ = ("calls",)

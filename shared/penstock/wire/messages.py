@@ -101,6 +101,7 @@ RefusalCode = Literal[
     "frame",
     "gate-key",
     "peers",
+    "half",
     "alone",
     "hopeless",
     "wire-limit",
@@ -117,6 +118,8 @@ EndCode = Literal[
     "no-answer",
     "late",
     "late-run",
+    "sum-left",
+    "sum-ended",
     "unreachable",
     "gate-away",
     "upload-rejected",
@@ -216,6 +219,10 @@ REFUSAL_WORDS: dict[RefusalCode, tuple[str, str]] = {
         "the site's steward has not pinned the keys that the study names of these sites",
         "ask the steward to compare their fingerprints and `penstock site peers add` them",
     ),
+    "half": (
+        "the other half of the study has not begun at the site, and both are charged at once",
+        "see how the other half ended there; or sign release + 1 of both",
+    ),
     "alone": (
         "ε if all other sites collude is above what the site allows",
         "ask for less ε, or fewer sites; or ask its steward for more `alone_epsilon`",
@@ -254,6 +261,15 @@ END_WORDS: dict[EndCode, tuple[str, str]] = {
         "its analyst closed the study while the site worked on it: what it reserved stays charged, "
         "and what it made stays at the site",
         "give a site that has begun its time: `penstock study status` shows its progress",
+    ),
+    "sum-left": (
+        "the site was gone before the last round: its rows are in the sums before, and what it "
+        "reserved stays charged",
+        "see in the report what the release lacks",
+    ),
+    "sum-ended": (
+        "the sums of all sites could not be finished; what the site has reserved stays charged",
+        "sign release + 1, with sites that can stay, or with more drop-outs allowed",
     ),
     "unreachable": ("the site could not be reached", "ask the site whether its gate runs"),
     "gate-away": (

@@ -9,6 +9,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from penstock.base.errors import InvalidInput, Problem, SignatureError
 from penstock.mechanisms.registry import MECHANISMS, Registry
+from penstock.study.halves import list_halves
+from penstock.study.scope import BOTH
 from penstock.study.study import Study
 from penstock.wire.canonical import canonical, digest, read_json
 from penstock.wire.messages import MAX_STUDY_BYTES
@@ -36,10 +38,25 @@ class SignedStudy:
     @cached_property
     def study_id(self) -> str:
         """SHA-256 of the canonical study and the signer: the study's name everywhere."""
-        return digest({"study": self.study.to_dict(), "signer": self.signer})
+        return name_study(self.study, self.signer)
 
     def to_bytes(self) -> bytes:
         return self.data
+
+
+def name_study(study: Study, signer: str) -> str:
+    """The id that a study has once this key signed it."""
+    return digest({"study": study.to_dict(), "signer": signer})
+
+
+def sign_halves(study: Study, key: Ed25519PrivateKey) -> tuple[SignedStudy, ...]:
+    """Sign what is asked of sites: of a study of both its two halves, that of each site's own
+    release first; of any other itself.
+
+    Raises:
+        InvalidInput: its budget is too small to be shared.
+    """
+    return tuple(sign_study(half, key) for half in list_halves(study))
 
 
 def sign_study(study: Study, key: Ed25519PrivateKey) -> SignedStudy:
@@ -66,7 +83,12 @@ def read_signed_study(data: bytes, mechanisms: Registry = MECHANISMS) -> SignedS
         raise InvalidInput("signed study", [Problem("study", "not an object")])
     # The signature is checked on the bytes that were signed, before they are interpreted.
     verify(signer, STUDY, canonical(study), signature)
-    return SignedStudy(Study.from_dict(study, mechanisms), signer, signature, data)
+    found = Study.from_dict(study, mechanisms)
+    if found.aggregation.scope == BOTH:
+        remedy = "`penstock study submit` signs its two halves"
+        problem = Problem("aggregation.scope", "is not signed as one", value=BOTH, remedy=remedy)
+        raise InvalidInput("signed study", [problem])
+    return SignedStudy(found, signer, signature, data)
 
 
 @lru_cache(maxsize=64)

@@ -19,8 +19,8 @@ from tests.studies.foreign_real import read_table
 from tests.studies.foreign_tables import Table, estimands
 from tests.studies.kept import read_code
 
-from penstock.questions.estimands import estimand_problems
 from penstock.questions.estimation import estimate
+from penstock.questions.suitability import estimand_problems
 from penstock.schema import check_coded
 
 GENERATORS = FROZEN | TUNING

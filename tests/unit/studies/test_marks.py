@@ -28,10 +28,10 @@ from tests.studies.marks_cells import (
     pose_study,
 )
 
+from penstock.inference.slopes import Mark
 from penstock.mechanisms import Structured
 from penstock.questions.estimation import estimate
 from penstock.schema import check_coded
-from penstock_server.analysis.slopes import Mark
 
 DIGESTS = {1: "5e37c9e38f1dba93"}
 """Of cells, effects and seeds, by version of the study."""

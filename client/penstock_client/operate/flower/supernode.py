@@ -17,6 +17,7 @@ from types import SimpleNamespace
 import uvicorn
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key
+from flwr.app import Message
 from flwr.common.constant import ISOLATION_MODE_PROCESS
 from flwr.supercore import heartbeat
 from flwr.supercore.inflatable.inflatable_utils import ObjectPullError, pull_objects
@@ -24,10 +25,12 @@ from flwr.supercore.object_store import ObjectStoreFactory
 from flwr.supercore.run import RunNotRunningException
 from flwr.supernode import fleet_http_connection, start_client_internal
 from flwr.supernode.main import create_app
-from flwr.supernode.nodestate import NodeStateFactory
+from flwr.supernode.nodestate import NodeState, NodeStateFactory
+from google.protobuf.message import Message as Proto
 
 from penstock.base.errors import PenstockError
 from penstock.processes import logs
+from penstock.processes.direct_calls import ACQUIRE, DirectCalls, Lobby, Seat, list_runtime_calls
 from penstock.processes.flower import make_secret
 from penstock_client.operate.flower.link import Link, make_watched_client
 from penstock_client.site.network_paths import NetworkPaths
@@ -37,6 +40,9 @@ log = logging.getLogger("penstock.supernode")
 HEARTBEAT_SECONDS = 15
 """A SuperNode that was killed is let in again after twice this, not after Flower's minute."""
 PACE = ((4, 0.3), (12, 1.0))
+SHORT_SECONDS = 0.05
+HELD_SECONDS = 2.0
+"""A look that took so long was kept waiting by the coordinator, or its line is as slow as that."""
 IDLE_SECONDS = 3.0
 """Seconds between two looks for messages: short for so many looks after a message, then Flower's
 own. A look costs a signature and three processes' work; a site that is asked nothing is greeted
@@ -70,9 +76,15 @@ def main(folder: Path) -> None:
 def _serve(state: NodeStateFactory, paths: NetworkPaths) -> None:
     """The runtime API, for the runner, in a thread that ends with the process."""
     app = create_app(state_factory=state, superexec_auth_secret=paths.secret.read_bytes())
+    lobby = Lobby(Tasks())
+    _call_on_messages(state.state(), lobby)
     paths.supernode_socket.unlink(missing_ok=True)
     config = uvicorn.Config(
-        app, uds=str(paths.supernode_socket), access_log=False, log_level="warning", workers=1
+        DirectCalls(app, list_runtime_calls("SuperNode"), lobby),
+        uds=str(paths.supernode_socket),
+        access_log=False,
+        log_level="warning",
+        workers=1,
     )
     server = uvicorn.Server(config)
     threading.Thread(target=server.run, daemon=True, name="runtime").start()
@@ -82,19 +94,48 @@ def _serve(state: NodeStateFactory, paths: NetworkPaths) -> None:
     os.chmod(paths.supernode_socket, 0o600)
 
 
+class Tasks:
+    """The runner, which there is one of, waits for its next task."""
+
+    def find_seat(self, path: str, request: Proto, answer: Proto) -> Seat | None:
+        return Seat(0) if path == ACQUIRE and not answer.HasField("task") else None
+
+    def find_called(self, path: str, request: Proto) -> list[int]:
+        return []
+
+
+def _call_on_messages(state: NodeState, lobby: Lobby) -> None:
+    """Call the runner once a message is there: its task comes before it, and is nothing alone."""
+    store = state.store_message
+
+    def store_and_call(message: Message) -> str | None:
+        found = store(message)
+        lobby.call([0])
+        return found
+
+    state.store_message = store_and_call  # type: ignore[method-assign]
+
+
 class Pace:
-    """How long Flower's loop waits: it asks for 3 s without a message, 0.5 s without a reply."""
+    """How long Flower's loop waits: it asks for 3 s without a message, 0.5 s without a reply.
+
+    Where the coordinator let a look wait for a message already, the next one is due at once.
+    """
 
     def __init__(self) -> None:
         self._idle = 0
+        self._woke = float("inf")
 
     def sleep(self, seconds: float) -> None:
         if seconds < 1.0:
             self._idle = 0
-            time.sleep(0.05)
-            return
-        self._idle += 1
-        time.sleep(next((wait for looks, wait in PACE if self._idle <= looks), IDLE_SECONDS))
+            time.sleep(SHORT_SECONDS)
+        elif time.monotonic() - self._woke >= HELD_SECONDS:
+            time.sleep(SHORT_SECONDS)
+        else:
+            self._idle += 1
+            time.sleep(next((wait for looks, wait in PACE if self._idle <= looks), IDLE_SECONDS))
+        self._woke = time.monotonic()
 
 
 def _pull(object_ids: list[str], pull_object_fn: Callable[[str], bytes]) -> dict[str, bytes]:

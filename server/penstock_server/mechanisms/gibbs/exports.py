@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 
 from penstock.base.files import replace_file
+from penstock.inference.doubts import word_doubt
 from penstock.mechanisms import Gibbs
 from penstock.mechanisms.gibbs.settings import answer_terms
 from penstock.study.study import Study
-from penstock_server.analysis.doubts import word_doubt
 from penstock_server.mechanisms.answered import name_doubts, read_answer, read_doubts
 from penstock_server.mechanisms.delivery import Upload
 from penstock_server.mechanisms.writing import SITE, csv_safe, write

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from penstock.inference.combine import SiteEstimate
+from penstock.inference.doubts import Doubts
+from penstock.inference.floor import variance_floor
+from penstock.inference.refits import Measured
 from penstock.mechanisms import Gibbs
 from penstock.study.study import Study
 from penstock.wire.messages import Copies
-from penstock_server.analysis.combine import SiteEstimate
-from penstock_server.analysis.doubts import Doubts
-from penstock_server.analysis.floor import variance_floor
-from penstock_server.analysis.refits import Measured
 from penstock_server.mechanisms.answered import read_answer, read_doubts
 from penstock_server.mechanisms.delivery import Upload
 from penstock_server.mechanisms.gibbs.codebook import describe_answer

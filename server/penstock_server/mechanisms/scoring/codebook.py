@@ -17,14 +17,26 @@ _ANSWERS = (
     "costs privacy again."
 )
 
+_ANSWER_OF_ALL = (
+    "No table was released: all sites together answered the declared questions, in one release, "
+    "regressions within sites. The covariance contains the sampling error and the noise of the "
+    "private mechanism. There is nothing to pool: a coefficient that is asked for, per the "
+    "estimand's units, is the report's answer. Other terms adjust: they were asked for less, and "
+    "have more noise. Between two regressions no covariance is told. Counts are of the rows of all "
+    "sites, and their errors of noise alone. Another question needs another study, and costs "
+    "privacy again."
+)
+
 
 def describe_answers(study: Study, report: Json) -> Json:
     """What the columns of the coefficients mean, and how answers combine."""
+    joint = study.aggregation.joint
+    whose = "all sites: they answered together" if joint else "site that answered"
     return {
         "study": study.name,
         "synthetic": False,
         "columns": [
-            describe_column(SITE, "categorical", "site that answered"),
+            describe_column(SITE, "categorical", whose),
             describe_column("model", "categorical", "of the regression"),
             describe_column("formula", "categorical", "the regression; strata and subgroup too"),
             describe_column(
@@ -48,10 +60,12 @@ def describe_answers(study: Study, report: Json) -> Json:
             describe_column("se_noise", "continuous", "the mechanism's part of it"),
         ],
         "files": {
-            "coefficients.csv": "one row for each site, regression or column, and term",
+            "coefficients.csv": "one row for each regression or column, and term"
+            if joint
+            else "one row for each site, regression or column, and term",
             "coefficients.json": "the same, each covariance as a matrix",
         },
-        "combining": _ANSWERS,
+        "combining": _ANSWER_OF_ALL if joint else _ANSWERS,
         "sites": report["sites"],
         **describe_doubts(report),
     }

@@ -11,11 +11,11 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 
 from penstock.base.files import replace_file
+from penstock.inference.doubts import word_doubt
 from penstock.mechanisms.scoring.blocks import list_blocks
 from penstock.mechanisms.scoring.regressions import list_regressions
 from penstock.schema import Floats
 from penstock.study.study import Study
-from penstock_server.analysis.doubts import word_doubt
 from penstock_server.mechanisms.answered import name_doubts, read_apart, read_doubts
 from penstock_server.mechanisms.delivery import Upload
 from penstock_server.mechanisms.protocol import Json

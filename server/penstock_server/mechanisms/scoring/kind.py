@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from penstock.mechanisms import Scoring
-from penstock.mechanisms.released import ANSWER
+from penstock.mechanisms.released import ANSWER, SITES
+from penstock.mechanisms.scoring.divisible import list_apart
 from penstock.questions.estimands import Estimand
 from penstock.schema import Coded
-from penstock_server.mechanisms.answered import check_apart, name_release
+from penstock_server.mechanisms.answered import check_apart, check_sites, name_release
 from penstock_server.mechanisms.protocol import MechanismKind, Results
 
 _OF_SUMS = [
@@ -17,6 +18,23 @@ _OF_SUMS = [
     "A count is of rows whose values are known, among those that the site has; no interval of a "
     "count says anything of other persons.",
 ]
+
+_HOW_JOINTLY = (
+    "What the study declares was asked of all sites' rows together (scoring): the columns were "
+    "counted with noise, of which site a row is among them, and then, in a few rounds, rows said "
+    "in which direction the coefficients at hand fit badly, and how often values lie where; each "
+    "person's part in all of these sums was cut to a bound."
+)
+_HOW_APART = (
+    "One round more had a block for each site: what is left of its rows' scores at the effects of "
+    "all sites, of which its own effects follow in one step. A person is in one block, which has "
+    "the noise of the whole sum."
+)
+_LEFT_JOINTLY = (
+    "What was made of the sums: the answers to the declared questions and their covariance, of "
+    "which the mechanism's noise is told apart. There is no synthetic table, and another question "
+    "costs privacy again."
+)
 
 
 class ScoringKind(MechanismKind[Scoring]):
@@ -30,6 +48,8 @@ class ScoringKind(MechanismKind[Scoring]):
 
     def check(self, parts: Mapping[str, Coded]) -> None:
         check_apart(parts[ANSWER])
+        if SITES in parts:
+            check_sites(parts[SITES])
 
     @property
     def _described(self) -> bool:
@@ -43,6 +63,10 @@ class ScoringKind(MechanismKind[Scoring]):
 
     def explain(self) -> list[str]:
         comparing = any(e.regression.compares for e in self.study.estimands)
+        if self.joint:
+            asked = self.study.asked
+            apart = list_apart(asked.schema, asked.estimands, asked.apart_by)
+            return [_HOW_JOINTLY, *([_HOW_APART] if apart else []), _LEFT_JOINTLY]
         how = [
             "Each site answered the declared questions itself (scoring): it counted the columns "
             "that they name with noise, and then asked its rows, in a few rounds, in which "
@@ -64,15 +88,17 @@ class ScoringKind(MechanismKind[Scoring]):
 
     def name_fit(self, estimand: Estimand, model: str) -> str:
         by = "scores" if estimand.regression.compares else "sums"
-        return f"{model}, by noisy {by} at the sites"
+        where = "of all sites" if self.joint else "at the sites"
+        return f"{model}, by noisy {by} {where}"
 
     def list_limits(self, *, mechanism_variance: bool) -> tuple[list[str], list[str]]:
+        answered = "All sites together" if self.joint else "Each site"
         return [
-            "No table was released. Each site answered the declared questions with numbers "
+            f"No table was released. {answered} answered the declared questions with numbers "
             "and their covariance; nothing else can be computed from them.",
-            "Intervals of sites include sampling error, with the dispersion that was counted, and "
-            "the noise that the privacy mechanism added. A person's several rows count as if they "
-            "were several persons'.",
+            f"Intervals{'' if self.joint else ' of sites'} include sampling error, with the "
+            "dispersion that was counted, and the noise that the privacy mechanism added. "
+            "A person's several rows count as if they were several persons'.",
             "A covariance is itself computed from noisy numbers. It holds a guess of what cutting "
             "persons' parts to a bound loses, not more: where a column has long tails, an answer "
             "may be off by more than its interval says. Answers that hang on few persons are "

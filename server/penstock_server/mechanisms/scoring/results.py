@@ -6,17 +6,21 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from penstock.inference.combine import SiteEstimate
+from penstock.inference.doubts import Doubts
+from penstock.inference.floor import variance_floor
+from penstock.inference.refits import Measured
 from penstock.mechanisms import Scoring
+from penstock.mechanisms.released import ADDED, ESTIMATE, SITES, VARIANCE, sites_schema
 from penstock.mechanisms.scoring.blocks import find_places, list_blocks
+from penstock.mechanisms.scoring.divisible import list_apart, list_divisible
+from penstock.mechanisms.scoring.regressions import list_regressions
 from penstock.questions.contingency import Cell, list_cells
 from penstock.questions.estimands import Estimand
 from penstock.study.study import Study
 from penstock.wire.messages import Copies
-from penstock_server.analysis.combine import SiteEstimate
 from penstock_server.analysis.crosstabs import SiteCrosstabs, list_crossed, list_crosstabs
-from penstock_server.analysis.doubts import Doubts
-from penstock_server.analysis.floor import variance_floor
-from penstock_server.analysis.refits import Measured
+from penstock_server.analysis.site_effects import SiteEffect, SiteEffects
 from penstock_server.mechanisms.answered import read_apart
 from penstock_server.mechanisms.delivery import Upload
 from penstock_server.mechanisms.protocol import Json
@@ -50,12 +54,40 @@ class ScoringResults:
         return found
 
     def summarise(self, upload: Upload) -> tuple[object, ...]:
-        """What each estimand hangs on; and all cells of tables."""
+        """What each estimand hangs on; all cells of tables; and what sites have apart."""
         doubts = read_coefficients_doubts(upload, self.study)
         places = find_places(self.study.schema, self.study.estimands)
         hangs = Doubts.of({name: float(doubts[at]) for name, at in places.items()})
         tables = {one.name: self._read_table(upload, one) for one in self._crosstabs}
-        return (hangs, SiteCrosstabs(tables)) if tables else (hangs,)
+        found: list[object] = [hangs, *([SiteCrosstabs(tables)] if tables else [])]
+        if SITES in upload.parts:
+            found.append(self._read_sites(upload))
+        return tuple(found)
+
+    def _read_sites(self, upload: Upload) -> SiteEffects:
+        """Of each estimand whose regression is told apart, every site's own effect."""
+        schema, estimands = self.study.schema, self.study.estimands
+        order = list_apart(schema, estimands, self.study.asked.apart_by)
+        coded = upload.coded(SITES, sites_schema(len(order)))
+        divisible = list_divisible(list_regressions(schema, estimands))
+        frames, found, rounds = dict(self.study.aggregation.persons), {}, {}
+        for back, regression in enumerate(reversed(divisible), start=1):
+            for estimand in (e for e in estimands if e.name in regression.asked):
+                term, per = (regression.number, regression.asked[estimand.name]), estimand.factor
+                effects = []
+                for at, (number, place, level) in enumerate(order):
+                    if (number, place) != term:
+                        continue
+                    site = self.study.sites[level]
+                    most = frames[site] * schema.max_rows_per_person
+                    floor = variance_floor(schema, estimand, most)
+                    variance = max(float(coded[VARIANCE][at]) * per**2, floor)
+                    noise = min(float(coded[ADDED][at]) * per**2, variance)
+                    estimate = float(coded[ESTIMATE][at]) * per
+                    effects.append(SiteEffect(site, estimate, variance, noise))
+                found[estimand.name], rounds[estimand.name] = tuple(effects), back
+        names = [e.name for e in estimands if e.name in found]
+        return SiteEffects({name: found[name] for name in names}, rounds)
 
     @property
     def _crosstabs(self) -> tuple[Estimand, ...]:

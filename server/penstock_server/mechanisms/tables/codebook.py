@@ -22,6 +22,11 @@ COUNTED = (
     "about as many rows as the site has: a noisy count, released with the model, so that standard "
     "errors are of the right size. (The declared frame may hold persons without rows)"
 )
+COUNTED_JOINTLY = (
+    "about as many rows as all sites have together: a noisy count, released with the model, so "
+    "that standard errors are of the right size. (Declared frames may hold persons without rows.) "
+    "Of which site an imagined person is, the column `site` says; fit regressions within its strata"
+)
 FRAMED = (
     "a row for each that the declared frame may hold: standard errors are too small where the "
     "site has fewer"
@@ -63,6 +68,20 @@ INTERVALS: Json = {
 
 WHOSE = "imagined person of the copy whose row it is, from 1; the same number elsewhere is another"
 
+JOINTLY: Json = {
+    "data": "`penstock pull STUDY --refits` writes refits.parquet and refits.csv beside all "
+    "copies: tables that were made by repeating the whole private procedure, with the noise of all "
+    "sites, on the rows of one of the copies. `_refit` numbers them from 1, `_copy` says of which "
+    "copy a refit was made. They are not further copies: they only show how far the mechanism "
+    "errs.",
+    "rule": "Estimate every copy j (q_j, with variance u_j) and every refit b (r_b, with variance "
+    "v_b) by the same analysis, regressions within strata of `site`; c(b) is the copy that refit b "
+    "was made of.",
+    "pooling": "There is one release of all sites, and nothing to pool.",
+    "report": "The report's own intervals are by this rule, but for those of counts.",
+}
+"""What is other where all sites made one release."""
+
 HELD = (
     "What the tables hold of an effect. Into each site's released model effects of known size were "
     "planted, and the whole private procedure was repeated: slope says how much came back (1 is "
@@ -93,8 +112,9 @@ def describe_tables(
         {k: v for k, v in c.items() if v not in (None, "", [])}
         for c in study.schema.to_dict()["columns"]
     ]
+    joint = study.aggregation.joint
     columns = [
-        describe_column(SITE, "categorical", "site that released the row"),
+        *([] if joint else [describe_column(SITE, "categorical", "site that released the row")]),
         describe_column(COPY, "integer", "synthetic copy, from 1"),
         *([describe_column(PERSON, "integer", WHOSE)] if numbered else []),
         *own,
@@ -109,7 +129,7 @@ def describe_tables(
         "sites": report["sites"],
     }
     if study.mechanism.refits:
-        found["intervals"] = intervals(fresh)
+        found["intervals"] = intervals(fresh, joint=joint)
     return found
 
 
@@ -122,14 +142,21 @@ def describe_held(report: Json) -> Json:
 
 def combining(study: Study) -> str:
     """How copies are to be analysed."""
+    counted = COUNTED_JOINTLY if study.aggregation.joint else COUNTED
     text = COPIES.format(
-        rows=COUNTED if MECHANISMS.of(study.mechanism).counts_rows(study.asked) else FRAMED
+        rows=counted if MECHANISMS.of(study.mechanism).counts_rows(study.asked) else FRAMED
     )
     return text + (REFITS if study.mechanism.refits else NO_REFITS)
 
 
-def intervals(fresh: float) -> Json:
-    """How the refits make intervals of any estimate: in words, and in formulas."""
+def intervals(fresh: float, *, joint: bool = False) -> Json:
+    """How the refits make intervals of any estimate: in words, and in formulas.
+
+    Args:
+        fresh: share of a table's sampling that is new in each table.
+        joint: whether all sites made one release.
+    """
     # Persons' own latents are the same in every table: less of its sampling is new.
     share = f"{fresh:g} " if fresh < 1 else ""
-    return INTERVALS | {"known": INTERVALS["known"].format(fresh=share)}
+    known = {"known": INTERVALS["known"].format(fresh=share)}
+    return INTERVALS | known | (JOINTLY if joint else {})

@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from penstock.mechanisms.released import name_copy, name_refit, refit_copy, refits_of_copies
-from penstock_server.mechanisms.delivery import Upload
+from penstock_server.mechanisms.delivery import ALL_SITES, Upload
 from penstock_server.mechanisms.writing import COPY, SITE, label_table, write_tables
 
 REFIT = "_refit"
@@ -21,12 +21,17 @@ Read = Callable[[Upload, str], pa.Table]
 def write_pooled(
     uploads: Iterable[Upload], out: Path, *, all_copies: bool, read: Read = Upload.part
 ) -> list[Path]:
-    """Stream the pooled table, site by site, to Parquet and CSV."""
+    """Stream the pooled table, site by site, to Parquet and CSV.
+
+    Rows of one release of all sites are no site's: of which each is, its own column says.
+    """
 
     def tables() -> Iterator[pa.Table]:
         for upload in uploads:
             for index in range(1, upload.manifest.copies + 1 if all_copies else 2):
-                yield label_table(read(upload, name_copy(index)), {SITE: upload.site, COPY: index})
+                yield label_table(
+                    read(upload, name_copy(index)), {**_name_site(upload), COPY: index}
+                )
 
     return write_tables(tables(), out, "pooled")
 
@@ -41,7 +46,12 @@ def write_refits(uploads: Iterable[Upload], out: Path, *, read: Read = Upload.pa
             of_copies = refits_of_copies(manifest.wire)
             for refit in range(1, manifest.refits + 1):
                 copy = refit_copy(refit, manifest.copies) if of_copies else 0
-                labels: dict[str, str | int] = {SITE: upload.site, REFIT: refit, COPY: copy}
+                labels = {**_name_site(upload), REFIT: refit, COPY: copy}
                 yield label_table(read(upload, name_refit(refit)), labels)
 
     return write_tables(tables(), out, "refits")
+
+
+def _name_site(upload: Upload) -> dict[str, str | int]:
+    """The label of a site's rows; none of a release of all sites."""
+    return {} if upload.site == ALL_SITES else {SITE: upload.site}

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.inference.slopes import Held, Slope, find_slope
 from penstock.mechanisms.planted import choose_sizes
 from penstock.mechanisms.registry import MECHANISMS
 from penstock.mechanisms.released import Kind, name_copy, name_planted, name_recovered
@@ -14,7 +15,6 @@ from penstock.questions.effects import Effect, effect_of, pose_effect
 from penstock.questions.estimands import Estimand
 from penstock.questions.estimation import estimate
 from penstock.study.study import Study
-from penstock_server.analysis.slopes import Held, Slope, find_slope
 from penstock_server.mechanisms.delivery import Upload
 
 Array = NDArray[np.float64]

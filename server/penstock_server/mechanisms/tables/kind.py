@@ -49,9 +49,9 @@ class TableKind(MechanismKind[Settings]):
 
     def tell_what_left(self) -> str:
         """What a site has released."""
+        what = "What was made of the sums" if self.joint else "What left a site"
         return (
-            f"What left a site: {self.count_tables()}. Any question may be asked of them, at no "
-            "further cost."
+            f"{what}: {self.count_tables()}. Any question may be asked of them, at no further cost."
         )
 
     def count_tables(self) -> str:
@@ -59,7 +59,8 @@ class TableKind(MechanismKind[Settings]):
         used = self.used
         tables = f"{count_text(used.copies, 'synthetic table')} with "
         if MECHANISMS.of(self.study.mechanism).counts_rows(self.study.asked):
-            tables += "about as many rows as the site has, by a noisy count"
+            whose = "all sites together have" if self.joint else "the site has"
+            tables += f"about as many rows as {whose}, by a noisy count"
         else:
             tables += "a row for each that the declared frame may hold"
         if used.refits:
@@ -68,12 +69,17 @@ class TableKind(MechanismKind[Settings]):
         return tables
 
     def list_limits(self, *, mechanism_variance: bool) -> tuple[list[str], list[str]]:
+        made = (
+            f"from sums of all sites' rows, by the mechanism {self.used.name}"
+            if self.joint
+            else "at the sites by the mechanism that the table of sites names"
+        )
+        known, unknown = _JOINTLY if self.joint else (_VARIANCE_KNOWN, _VARIANCE_UNKNOWN)
         first = [
-            "Every row behind these numbers is synthetic, made at the sites by the mechanism that "
-            "the table of sites names.",
+            f"Every row behind these numbers is synthetic, made {made}.",
             "Intervals include sampling error (how the real cohort would vary) and synthesis error "
             "(how the synthetic copies vary).",
-            _VARIANCE_KNOWN if mechanism_variance else _VARIANCE_UNKNOWN,
+            known if mechanism_variance else unknown,
         ]
         last = []
         if not MECHANISMS.of(self.study.mechanism).counts_rows(self.study.asked):
@@ -102,3 +108,14 @@ _VARIANCE_UNKNOWN = (
     "site and shows as heterogeneity. So the headline is a random-effects estimate with a "
     "Hartung-Knapp interval that is never narrower than the plain one."
 )
+_JOINTLY = (
+    "Intervals also include the noise and bias that the privacy mechanism adds, as refits show "
+    "them: the whole private procedure was repeated on the synthetic tables, with the noise of all "
+    "sites, which costs no privacy. That holds if the model can describe the cohorts. There are "
+    "only so many refits, so what they show is an estimate, for which intervals (Student's t) "
+    "allow.",
+    "Intervals do not include the noise that the privacy mechanism added to the fitted model, nor "
+    "its bias from clipping and encoding: they are too narrow. Refits would show it, and none were "
+    "asked for.",
+)
+"""What refits show where there is one release of all sites, and where there are none."""

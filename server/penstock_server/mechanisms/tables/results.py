@@ -4,33 +4,29 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
 
 import pyarrow as pa
 
+from penstock.inference.floored import choose_rows, estimate_floored, pick_rows
+from penstock.inference.refits import Measured
+from penstock.inference.robust import check_variances
+from penstock.inference.tails import doubt_estimates
 from penstock.mechanisms.released import name_copy, name_refit, refits_of_copies
-from penstock.questions.estimands import Estimand
-from penstock.questions.estimation import Estimate, estimate
-from penstock.questions.fits.table_model import Degenerate
-from penstock.questions.landmarks import leave_times
-from penstock.questions.persons import Courses, choose_persons, estimate_courses, keep_first
-from penstock.schema import Coded, Schema
+from penstock.questions.persons import Courses
+from penstock.schema import Coded
 from penstock.study.study import Study
 from penstock.wire.messages import Copies
 from penstock_server.analysis.attendees import Attendees, count_attendees
 from penstock_server.analysis.changes import SiteChanges, measure_changes
 from penstock_server.analysis.crosstabs import measure_crosstabs
-from penstock_server.analysis.floor import variance_floor
 from penstock_server.analysis.overlap import find_overlaps
 from penstock_server.analysis.ranges import find_ranges
-from penstock_server.analysis.refits import Measured
-from penstock_server.analysis.robust import check_variances
 from penstock_server.analysis.survival_curves import measure_curves
 from penstock_server.analysis.table_distances import measure_moved
-from penstock_server.analysis.tails import doubt_estimates
 from penstock_server.analysis.transitions import SiteTransitions, measure_transitions
 from penstock_server.mechanisms.delivery import Upload
 from penstock_server.mechanisms.protocol import Json
@@ -152,57 +148,3 @@ class TableResults:
             self.study, report, copies=copies, fresh=self.fresh, numbered=self.numbered
         )
         return found | describe_held(report)
-
-
-def estimate_floored(
-    schema: Schema,
-    estimand: Estimand,
-    table: Coded,
-    read_courses: Callable[[Coded], Courses] | None = None,
-) -> Estimate:
-    """An estimate of no smaller variance than any table of so many rows can have.
-
-    No table of so many rows can know more: a hostile one must not buy weight.
-
-    Args:
-        read_courses: what an estimand of persons over time needs, and one of a duration that is
-            once a person.
-    """
-    if estimand.over_time and read_courses is not None:
-        found = estimate_courses(table, schema, estimand, read_courses(table))
-    else:
-        asked, table = choose_rows(schema, read_courses, estimand, table)
-        found = estimate(table, schema, asked)
-    if found.problem is not None:
-        return found
-    least = variance_floor(schema, estimand, len(table[estimand.outcome]))
-    return replace(found, variance=max(found.variance, least))
-
-
-def choose_rows(
-    schema: Schema,
-    read_courses: Callable[[Coded], Courses] | None,
-    estimand: Estimand,
-    table: Coded,
-) -> tuple[Estimand, Coded]:
-    """What is fitted for a regression, and the rows of a table that it is fitted to: none, where
-    the table does not hold them."""
-    if estimand.over_time and estimand.regression.compares and read_courses is not None:
-        try:
-            rows = choose_persons(table, schema, estimand, read_courses(table))
-        except Degenerate:
-            rows = {name: values[:0] for name, values in table.items()}
-        return leave_times(estimand), rows
-    if schema[estimand.outcome].kind == "duration":
-        table = pick_rows(schema, read_courses, estimand.outcome, table)
-    return estimand, table
-
-
-def pick_rows(
-    schema: Schema, read_courses: Callable[[Coded], Courses] | None, duration: str, table: Coded
-) -> Coded:
-    """The rows of which a duration is asked: where persons have several and it does not vary, the
-    first one of each, for nobody dies twice."""
-    if read_courses is None or schema[duration].varies:
-        return table
-    return keep_first(table, read_courses(table))

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from penstock.inference.refits import Measured
 from penstock.mechanisms import Trajectory
 from penstock.mechanisms.released import PARTICLES, PATHS
 from penstock.mechanisms.trajectory.histories import read_courses
 from penstock.study.study import Study
 from penstock.wire.messages import Copies
-from penstock_server.analysis.refits import Measured
 from penstock_server.mechanisms.delivery import Upload
 from penstock_server.mechanisms.protocol import Json
 from penstock_server.mechanisms.tables.results import TableResults

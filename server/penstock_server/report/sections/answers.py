@@ -1,11 +1,13 @@
 """What was found: each estimand pooled, by site, and in one sentence.
 
-Headline: DerSimonian–Laird with the Knapp–Hartung interval floored at 1, which holds where sites'
-variances lack the mechanism's noise; the fixed effect with a warning; REML and Paule–Mandel beside
-it. Where refits show that noise, variances have degrees of freedom, and pooling counts with them.
+Headline: REML with the Knapp–Hartung interval floored at 1, which holds where sites' variances
+lack the mechanism's noise; the fixed effect with a warning; DerSimonian–Laird, as the papers have
+it, and Paule–Mandel beside it. Where refits show that noise, variances have degrees of freedom, and
+pooling counts with them.
 Estimates are on the coefficient scale under ``coefficient`` and on the reader's scale (a ratio
 where ``log``; ``scale`` names all of them) under ``value``. Counts are added up, and nothing else
-is made of them.
+is made of them. Where all sites made one release nothing is pooled: its estimate is the headline,
+and how far sites differ is not estimated.
 """
 
 from __future__ import annotations
@@ -15,24 +17,29 @@ from collections.abc import Mapping, Sequence
 
 from penstock.base.documents import Json
 from penstock.base.text import count_text
+from penstock.inference import pooling
+from penstock.inference.combine import SiteEstimate
+from penstock.inference.doubts import Doubts
+from penstock.inference.headline import pool_sites
+from penstock.inference.influence import Influence, measure_influence
+from penstock.inference.robust import Checked
+from penstock.inference.slopes import Held, Mark
 from penstock.mechanisms.registry import MECHANISMS
 from penstock.questions.estimands import Estimand
-from penstock_server.analysis import pooling
-from penstock_server.analysis.combine import SiteEstimate
-from penstock_server.analysis.doubts import Doubts
-from penstock_server.analysis.robust import Checked
-from penstock_server.analysis.slopes import Held, Mark
-from penstock_server.analysis.totals import add_up
+from penstock.telling import phrases
+from penstock.telling.axis import RATIO_DECIMALS, Scale, decimals_for
+from penstock.telling.marks import join_held, tell_doubts, tell_held, tell_untried
+from penstock.telling.scales import LINKS, LOG, PLAIN, Link
+from penstock_server.analysis.lost_parts import widen_lost
 from penstock_server.mechanisms.registry import kind_of
-from penstock_server.report import phrases
-from penstock_server.report.axis import RATIO_DECIMALS, Scale, decimals_for
-from penstock_server.report.inputs import ReportInputs, SiteInput
-from penstock_server.report.marks import join_held, tell_doubts, tell_held, tell_untried
+from penstock_server.report.inputs import JointRelease, ReportInputs, SiteInput
 from penstock_server.report.sandwich import tell_robust
-from penstock_server.report.scales import LINKS, LOG, PLAIN, Link
 from penstock_server.report.section import Section
 
 LEVEL = 0.95
+
+_NAMED = 3
+"""Lost sites that a sentence names, and does not only count."""
 
 
 def _write(inputs: ReportInputs, report: Json) -> Json:
@@ -44,13 +51,14 @@ def _estimand(estimand: Estimand, inputs: ReportInputs) -> Json:
     schema = inputs.study.schema
     model, measure = estimand.regression, phrases.measure(estimand, schema)
     link = LINKS[model.scale]
-    found = {s.name: s.estimates.get(estimand.name) for s in inputs.delivered}
+    found = {s.name: _find_estimate(s, estimand.name, inputs.joint) for s in inputs.measured}
     good = {
         name: e
         for name, e in found.items()
         if e is not None and e.problem is None and pooling.poolable(e.estimate, e.variance)
     }
-    results = _pooled(list(good.values()), total=model.total)
+    joint = inputs.joint is not None
+    results = pool_sites(list(good.values()), total=model.total, joint=joint, level=LEVEL)
     head = results.get("random")
     truth = (inputs.truth or {}).get(estimand.name)
     rows = _site_rows(found, good, results, link)
@@ -71,15 +79,13 @@ def _estimand(estimand: Estimand, inputs: ReportInputs) -> Json:
         "log": link is LOG,
         "scale": link.name,
         # A mean's 0 is no null value: nothing lies on either side of it.
-        "sides": [measure.lower, measure.higher] if model.compares else [],
+        "sides": [measure.lower, measure.higher] if model.contrasts else [],
         "per": estimand.per,
         "level": LEVEL,
         "n": total,
         "k": len(good),
         "sentence": _mark_sentence(
-            _sentence(
-                estimand, inputs, head, link, _size(total, good, inputs.delivered), len(good)
-            ),
+            _sentence(estimand, inputs, head, link, _size(total, good, inputs.measured), len(good)),
             _subject(estimand, inputs, "for"),
             held,
             "answers" if MECHANISMS.of(inputs.study.mechanism).answers else "tables",
@@ -87,26 +93,36 @@ def _estimand(estimand: Estimand, inputs: ReportInputs) -> Json:
         "held": held,
         "robust": _robust(estimand, inputs, weights),
         "sites": rows,
-        "random": None if head is None else _result(head, link),
-        "fixed": _result(results["fixed"], link) if "fixed" in results else None,
-        "sensitivity": [_result(results[m], link) for m in ("reml", "pm") if m in results],
+        "random": None if head is None else tell_pooled(head, link),
+        "fixed": tell_pooled(results["fixed"], link) if "fixed" in results else None,
+        "sensitivity": [tell_pooled(results[m], link) for m in ("dl", "pm") if m in results],
         "heterogeneity": (
-            None if head is None or head.k == 1 or model.total else _heterogeneity(head)
+            None if head is None or head.k == 1 or model.total else tell_heterogeneity(head)
         ),
         "truth": None if truth is None else _truth(truth, head, link),
     }
+
+
+def _find_estimate(site: SiteInput, name: str, joint: JointRelease | None) -> SiteEstimate | None:
+    """Its estimate, which allows for sites that were lost from one release of all of them."""
+    found = site.estimates.get(name)
+    if found is None or joint is None or found.total:
+        return found
+    group = joint.plan.consortium
+    persons = dict(zip(group.sites, group.persons, strict=True))
+    return widen_lost(found, joint.effects.estimands.get(name, ()), persons, joint.lost)
 
 
 def _held(estimand: Estimand, inputs: ReportInputs, weights: Mapping[str, float]) -> Json | None:
     """What the tables or answers hold of it, each site's part as large as in what is pooled."""
     slopes = {
         site.name: found.estimands[estimand.name]
-        for site in inputs.delivered
+        for site in inputs.measured
         if (found := site.summary(Held)) is not None and estimand.name in found.estimands
     }
     doubts = {
         site.name: told.estimands[estimand.name]
-        for site in inputs.delivered
+        for site in inputs.measured
         if (told := site.summary(Doubts)) is not None and estimand.name in told.estimands
     }
     planted, doubted = tell_held(slopes, weights), tell_doubts(doubts, weights)
@@ -130,7 +146,7 @@ def _robust(estimand: Estimand, inputs: ReportInputs, weights: Mapping[str, floa
     """What variances that trust no model say of its standard errors."""
     found = {
         site.name: checked.estimands[estimand.name]
-        for site in inputs.delivered
+        for site in inputs.measured
         if (checked := site.summary(Checked)) is not None and estimand.name in checked.estimands
     }
     refitted = inputs.study.mechanism.refits > 0
@@ -146,21 +162,6 @@ def _mark_sentence(sentence: str, subject: str, held: Json | None, source: str) 
     return f"{sentence} {held['text']}"
 
 
-def _pooled(sites: Sequence[SiteEstimate], *, total: bool) -> dict[str, pooling.Pooled]:
-    if not sites:
-        return {}
-    if total:
-        return {"random": add_up(sites, LEVEL)}
-    y, v, df = ([getattr(s, name) for s in sites] for name in ("estimate", "variance", "df"))
-    methods: dict[str, pooling.Method] = {"random": "dl", "fixed": "fixed"}
-    if len(sites) > 1:
-        methods |= {"reml": "reml", "pm": "pm"}
-    return {
-        name: pooling.pool(y, v, method=method, level=LEVEL, degrees=df)
-        for name, method in methods.items()
-    }
-
-
 def _site_rows(
     found: Mapping[str, SiteEstimate | None],
     good: Mapping[str, SiteEstimate],
@@ -170,7 +171,7 @@ def _site_rows(
     """One row per site that delivered: its estimate, weight and influence, or its problem."""
     y, v = [e.estimate for e in good.values()], [e.variance for e in good.values()]
     known = [e.df for e in good.values()]
-    moved = pooling.influence(y, v, degrees=known) if "fixed" in results and len(good) > 1 else ()
+    moved = measure_influence(y, v, degrees=known) if "fixed" in results else ()
     effects = dict(zip(good, moved, strict=False))
     positions = {name: i for i, name in enumerate(good)}
     rows = []
@@ -188,8 +189,8 @@ def _site_rows(
             half = pooling.quantile(LEVEL, e.df) * math.sqrt(e.variance)
             i = positions[name]
             row |= {
-                "coefficient": _interval(e.estimate, e.estimate - half, e.estimate + half),
-                "value": _shown(e.estimate, e.estimate - half, e.estimate + half, link),
+                "coefficient": tell_interval(e.estimate, e.estimate - half, e.estimate + half),
+                "value": show_interval(e.estimate, e.estimate - half, e.estimate + half, link),
                 "variance": e.variance,
                 "df": e.df if math.isfinite(e.df) else None,
                 "within": e.within,
@@ -207,7 +208,7 @@ def _site_rows(
     return rows
 
 
-def _influence(effect: pooling.Influence | None, link: Link) -> Json | None:
+def _influence(effect: Influence | None, link: Link) -> Json | None:
     if effect is None:
         return None
     without = effect.without
@@ -215,11 +216,11 @@ def _influence(effect: pooling.Influence | None, link: Link) -> Json | None:
         "residual": effect.residual,
         "change": effect.change,
         "flagged": effect.flagged,
-        "without": _shown(without.estimate, without.ci_low, without.ci_high, link),
+        "without": show_interval(without.estimate, without.ci_low, without.ci_high, link),
     }
 
 
-def _result(p: pooling.Pooled, link: Link) -> Json:
+def tell_pooled(p: pooling.Pooled, link: Link) -> Json:
     prediction = None
     if p.pi_low is not None and p.pi_high is not None:
         prediction = {
@@ -231,16 +232,17 @@ def _result(p: pooling.Pooled, link: Link) -> Json:
         "test": p.test,
         "k": p.k,
         "df": p.df,
-        "coefficient": _interval(p.estimate, p.ci_low, p.ci_high),
-        "value": _shown(p.estimate, p.ci_low, p.ci_high, link),
+        "coefficient": tell_interval(p.estimate, p.ci_low, p.ci_high),
+        "value": show_interval(p.estimate, p.ci_low, p.ci_high, link),
         "se": p.se,
         "p": p.p_value,
-        "tau2": p.tau2,
+        # Of one release of all sites nothing says how far they differ.
+        "tau2": None if p.method == "release" else p.tau2,
         "prediction": prediction,
     }
 
 
-def _heterogeneity(p: pooling.Pooled) -> Json:
+def tell_heterogeneity(p: pooling.Pooled) -> Json:
     return {
         "q": p.q,
         "df": p.q_df,
@@ -274,18 +276,36 @@ def _sentence(
     subject = _subject(estimand, inputs, "for" if link is LOG else "in")
     if head is None:
         plain = _subject(estimand, inputs, "for")
+        if inputs.joint is not None:
+            return f"No {plain}: the release of all sites has no estimate."
         return f"No pooled {plain}: no site has an estimate."
     scale = _sentence_scale(head, link)
     interval = scale.interval_text(head.ci_low, head.ci_high)
     sites = count_text(k, "site")
     kind = "one site only, nothing was pooled" if k == 1 else f"{sites}, random effects"
-    if estimand.regression.total:
+    if inputs.joint is not None:
+        kind = _kind_jointly(estimand, inputs.joint)
+    elif estimand.regression.total:
         kind = f"of the number in the rows of {sites}"
     return (
         f"{subject[0].upper()}{subject[1:]}: "
         f"{scale.text(head.estimate)} "
         f"({100 * LEVEL:g}% interval {interval}; {kind}, {size})."
     )
+
+
+def _kind_jointly(estimand: Estimand, joint: JointRelease) -> str:
+    """What an interval is of, where there is one release: nothing is pooled. Who was lost on the
+    way is not among those that are answered for."""
+    sites, lost = len(joint.plan.consortium.sites), joint.lost
+    few = ", ".join(lost) if len(lost) <= _NAMED else count_text(len(lost), "site")
+    if estimand.regression.total:
+        alike = f", as if {few}, lost on the way, were as the others" if lost else ""
+        return f"of the number in the rows of all {sites} sites together{alike}"
+    within = ", compared within sites" if estimand.regression.contrasts else ""
+    if lost:
+        return f"one release, of the {sites - len(lost)} of {sites} sites without {few}{within}"
+    return f"one release of all {sites} sites{within}"
 
 
 def _size(
@@ -303,18 +323,18 @@ def _subject(estimand: Estimand, inputs: ReportInputs, link: str) -> str:
     schema = inputs.study.schema
     measure = phrases.measure(estimand, schema).name
     what = phrases.contrast(estimand, schema)
-    if not estimand.regression.compares:
+    if not estimand.regression.contrasts:
         return f"{measure} {what}"
     joint = " " if what.startswith("per ") else ", "
     return f"{measure} {link} {phrases.outcome_text(estimand, schema)}{joint}{what}"
 
 
-def _interval(estimate: float, low: float, high: float) -> Json:
+def tell_interval(estimate: float, low: float, high: float) -> Json:
     return {"estimate": estimate, "low": low, "high": high}
 
 
-def _shown(estimate: float, low: float, high: float, link: Link) -> Json:
-    return _interval(_show(estimate, link), _show(low, link), _show(high, link))
+def show_interval(estimate: float, low: float, high: float, link: Link) -> Json:
+    return tell_interval(_show(estimate, link), _show(low, link), _show(high, link))
 
 
 def _show(coefficient: float, link: Link) -> float:

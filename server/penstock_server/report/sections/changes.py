@@ -7,6 +7,8 @@ from functools import partial
 from markupsafe import Markup
 
 from penstock.base.documents import Json
+from penstock.telling import phrases
+from penstock.telling.draw import to_file
 from penstock_server.analysis.changes import (
     Asked,
     PooledChange,
@@ -14,15 +16,13 @@ from penstock_server.analysis.changes import (
     list_changes,
     pool_changes,
 )
-from penstock_server.report import phrases
-from penstock_server.report.draw import to_file
 from penstock_server.report.inputs import ReportInputs
 from penstock_server.report.section import Picture, Section
 from penstock_server.report.tracks import Step, Track, lay_out_track, track_svg
 
 
 def _write(inputs: ReportInputs, report: Json) -> Json:
-    found = {s.name: c for s in inputs.delivered if (c := s.summary(SiteChanges)) is not None}
+    found = {s.name: c for s in inputs.measured if (c := s.summary(SiteChanges)) is not None}
     asked = list_changes(inputs.study.estimands) if found else ()
     return {"changes": [_change(one, inputs, found) for one in asked]}
 

@@ -8,9 +8,14 @@ from functools import partial
 from markupsafe import Markup
 
 from penstock.base.documents import Json
+from penstock.inference.combine import SiteEstimate
+from penstock.inference.pooling import Pooled
 from penstock.questions.contingency import list_cells
 from penstock.questions.estimands import Estimand
-from penstock_server.analysis.combine import SiteEstimate
+from penstock.telling import phrases
+from penstock.telling.axis import Scale, decimals_for
+from penstock.telling.draw import to_file
+from penstock.telling.scales import COUNT, LOGIT, PLAIN, Link
 from penstock_server.analysis.crosstabs import (
     PooledCell,
     SiteCrosstabs,
@@ -18,18 +23,13 @@ from penstock_server.analysis.crosstabs import (
     list_crosstabs,
     pool_crosstabs,
 )
-from penstock_server.analysis.pooling import Pooled
-from penstock_server.report import phrases
-from penstock_server.report.axis import Scale, decimals_for
-from penstock_server.report.draw import to_file
 from penstock_server.report.heat import HeatCell, HeatMap, heat_svg, lay_out_heat
 from penstock_server.report.inputs import ReportInputs
-from penstock_server.report.scales import COUNT, LOGIT, PLAIN, Link
 from penstock_server.report.section import Picture, Section, Sheet
 
 
 def _write(inputs: ReportInputs, report: Json) -> Json:
-    found = {s.name: t for s in inputs.delivered if (t := s.summary(SiteCrosstabs)) is not None}
+    found = {s.name: t for s in inputs.measured if (t := s.summary(SiteCrosstabs)) is not None}
     asked = list_crosstabs(inputs.study.estimands) if found else ()
     return {"crosstabs": [_table(one, inputs, found) for one in asked]}
 
@@ -38,6 +38,9 @@ def _table(asked: Estimand, inputs: ReportInputs, sites: Mapping[str, SiteCrosst
     schema = inputs.study.schema
     columns = list_crossed(schema, asked)
     pooled = pool_crosstabs(schema, asked, sites)
+    # One release of all sites is of as many, and has no table of each.
+    joint = inputs.joint
+    behind = None if joint is None else len(joint.plan.consortium.sites)
     return {
         "columns": [
             {"column": c.name, "title": phrases.column_name(c), "levels": list(c.levels)}
@@ -47,20 +50,21 @@ def _table(asked: Estimand, inputs: ReportInputs, sites: Mapping[str, SiteCrosst
         "cells": [
             {
                 "levels": [c.levels[at] for c, at in zip(columns, cell, strict=True)],
-                "count": _tell(pooled[cell].count, COUNT),
-                "share": _tell(pooled[cell].share, LOGIT),
-                "sites": list(_list_alone(pooled[cell])),
+                "count": _tell(pooled[cell].count, COUNT, behind),
+                "share": _tell(pooled[cell].share, LOGIT, behind),
+                "sites": list(_list_alone(pooled[cell])) if joint is None else [],
             }
             for cell in list_cells(columns)
         ],
     }
 
 
-def _tell(pooled: Pooled | None, link: Link) -> Json | None:
+def _tell(pooled: Pooled | None, link: Link, behind: int | None = None) -> Json | None:
+    """An interval, and of how many sites it is: so many as were pooled, or as are behind it."""
     if pooled is None:
         return None
     return {
-        "sites": pooled.k,
+        "sites": pooled.k if behind is None else behind,
         "estimate": link.show(pooled.estimate),
         "low": link.show(pooled.ci_low),
         "high": link.show(pooled.ci_high),

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 from penstock.base.documents import Json
+from penstock.telling import phrases
+from penstock.telling.axis import number_text
 from penstock_server.analysis.table_distances import Apart, Moved, compare_site
-from penstock_server.report import phrases
-from penstock_server.report.axis import number_text
 from penstock_server.report.inputs import ReportInputs
 from penstock_server.report.section import Section
 
@@ -16,7 +16,7 @@ MOST_COLUMNS = 3
 
 
 def _write(inputs: ReportInputs, report: Json) -> Json:
-    sites = {s.name: found for s in inputs.delivered if (found := s.summary(Moved)) is not None}
+    sites = {s.name: found for s in inputs.measured if (found := s.summary(Moved)) is not None}
     return {"differences": [_site(name, inputs, sites) for name in sites]}
 
 

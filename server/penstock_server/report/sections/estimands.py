@@ -12,16 +12,17 @@ from markupsafe import Markup
 from penstock.base.documents import Json
 from penstock.base.text import count_text
 from penstock.questions.models import EVERY
-from penstock_server.report.forest import (
+from penstock.telling.forest import (
     ForestPlot,
     ForestRow,
     ForestSummary,
     forest_png,
     forest_svg,
 )
-from penstock_server.report.marks import tell_sites
+from penstock.telling.marks import tell_sites
+from penstock.telling.scales import LINKS
+from penstock_server.mechanisms.delivery import ALL_SITES
 from penstock_server.report.sandwich import tell_ratios
-from penstock_server.report.scales import LINKS
 from penstock_server.report.section import Picture, Section
 from penstock_server.report.sections.answers import scale_of
 
@@ -49,9 +50,12 @@ def plot_of(estimand: Json) -> ForestPlot:
     summaries = []
     prediction = None
     head = estimand["random"]
-    if head is not None and head["method"] == "total":
+    joint = [site["site"] for site in estimand["sites"]] == [ALL_SITES]
+    if head is None or joint:  # of one release its row is the answer
+        pass
+    elif head["method"] == "total":
         summaries = [_summary(count_text(head["k"], "site"), head, "total")]
-    elif head is not None and head["k"] > 1:
+    elif head["k"] > 1:
         summaries = [
             _summary("Random effects", head, "random"),
             _summary("Fixed effect", estimand["fixed"], "fixed"),
@@ -72,6 +76,7 @@ def plot_of(estimand: Json) -> ForestPlot:
         sides=tuple(estimand["sides"]) or None,
         level=estimand["level"],
         note=_size_heading(estimand["sites"]),
+        weighed=not joint,
     )
 
 
@@ -113,6 +118,7 @@ def _present(report: Json) -> Json:
                 "model": EVERY.of(e["model"]),
                 "figure": _figure(e, position),
                 "scale": scale_of(e),
+                "told_apart": [one["estimand"] for one in report["between_sites"]],
                 "held": {} if e["held"] is None else tell_sites(e["held"]),
                 "robust": {} if e["robust"] is None else tell_ratios(e["robust"]),
             }

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from markupsafe import Markup
 
 from penstock.base.documents import Json
+from penstock.telling import phrases
 from penstock_server.analysis.survival_curves import (
     TIMES,
     CurveAsked,
@@ -17,7 +18,6 @@ from penstock_server.analysis.survival_curves import (
     list_times,
     pool_curves,
 )
-from penstock_server.report import phrases
 from penstock_server.report.formats import FILTERS
 from penstock_server.report.inputs import ReportInputs
 from penstock_server.report.section import Section
@@ -28,7 +28,7 @@ _SHOWN = (TIMES // 4 - 1, TIMES // 2 - 1, 3 * TIMES // 4 - 1, TIMES - 1)
 
 
 def _write(inputs: ReportInputs, report: Json) -> Json:
-    sites = {s.name: c for s in inputs.delivered if (c := s.summary(SiteCurves)) is not None}
+    sites = {s.name: c for s in inputs.measured if (c := s.summary(SiteCurves)) is not None}
     asked = list_curves(inputs.study.schema, inputs.study.estimands) if sites else ()
     return {"survival": [_curve(one, inputs, sites) for one in asked]}
 
@@ -54,8 +54,11 @@ def _curve(asked: CurveAsked, inputs: ReportInputs, sites: dict[str, SiteCurves]
                 "survival": _known(curve.survival),
                 "low": _known(curve.low),
                 "high": _known(curve.high),
+                # One release of all sites has no curve of each.
                 "sites": [
-                    {"site": site, "survival": _known(found)} for site, found in curve.sites.items()
+                    {"site": site, "survival": _known(found)}
+                    for site, found in curve.sites.items()
+                    if inputs.joint is None
                 ],
             }
             for name, curve in zip(names, pooled, strict=True)

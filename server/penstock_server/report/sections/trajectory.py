@@ -15,10 +15,10 @@ from penstock.mechanisms import Trajectory
 from penstock.mechanisms.trajectory.time_points import Times, times_of
 from penstock.schema import LEVEL_KINDS, Column
 from penstock.study.study import Study
+from penstock.telling import phrases
+from penstock.telling.draw import to_file
 from penstock_server.mechanisms.trajectory import marginals
 from penstock_server.mechanisms.trajectory.marginals import Marginals
-from penstock_server.report import phrases
-from penstock_server.report.draw import to_file
 from penstock_server.report.inputs import ReportInputs
 from penstock_server.report.panels import Band, Levels, Marginal, layout, marginals_svg
 from penstock_server.report.section import Picture, Section
@@ -37,7 +37,7 @@ def _write(inputs: ReportInputs, report: Json) -> Json:
 def collect_figures(inputs: ReportInputs) -> Json | None:
     """What the page shows of a trajectory study; None of another, or without a delivery."""
     mechanism, schema = inputs.study.mechanism, inputs.study.schema
-    sites = {s.name: found for s in inputs.delivered if (found := s.summary(Marginals)) is not None}
+    sites = {s.name: found for s in inputs.measured if (found := s.summary(Marginals)) is not None}
     if not isinstance(mechanism, Trajectory) or not sites:
         return None
     times, every = times_of(mechanism, schema), list(sites.values())

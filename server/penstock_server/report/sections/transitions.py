@@ -8,24 +8,24 @@ from functools import partial
 from markupsafe import Markup
 
 from penstock.base.documents import Json
+from penstock.inference.pooling import Pooled
 from penstock.questions.estimands import Estimand
 from penstock.questions.occasions import tell_time
-from penstock_server.analysis.pooling import Pooled
+from penstock.telling import phrases
+from penstock.telling.draw import to_file
+from penstock.telling.scales import share
 from penstock_server.analysis.transitions import (
     SiteTransitions,
     list_tables,
     pool_transitions,
 )
-from penstock_server.report import phrases
-from penstock_server.report.draw import to_file
 from penstock_server.report.heat import HeatCell, HeatMap, heat_svg, lay_out_heat
 from penstock_server.report.inputs import ReportInputs
-from penstock_server.report.scales import share
 from penstock_server.report.section import Picture, Section, Sheet
 
 
 def _write(inputs: ReportInputs, report: Json) -> Json:
-    found = {s.name: t for s in inputs.delivered if (t := s.summary(SiteTransitions)) is not None}
+    found = {s.name: t for s in inputs.measured if (t := s.summary(SiteTransitions)) is not None}
     asked = list_tables(inputs.study.schema, inputs.study.estimands) if found else ()
     return {"transitions": [_table(one, inputs, found) for one in asked]}
 

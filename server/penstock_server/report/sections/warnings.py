@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from penstock.base.documents import Json
 from penstock.base.text import count_text
-from penstock_server.analysis import overlap, pooling
-from penstock_server.analysis.doubts import mark_doubt
+from penstock.inference.doubts import mark_doubt
+from penstock.inference.influence import FLAG_RESIDUAL
+from penstock.inference.slopes import Mark
+from penstock.mechanisms.registry import MECHANISMS
+from penstock.study.study import Study
+from penstock.telling import phrases
+from penstock_server.analysis import overlap
+from penstock_server.analysis.lost_parts import find_spread
 from penstock_server.analysis.overlap import Overlaps
 from penstock_server.analysis.ranges import Ranges, list_odd
-from penstock_server.analysis.slopes import Mark
+from penstock_server.mechanisms.delivery import ALL_SITES
 from penstock_server.mechanisms.registry import kind_of
-from penstock_server.report.inputs import ReportInputs, SiteInput
+from penstock_server.report.inputs import JointRelease, ReportInputs, SiteInput
 from penstock_server.report.section import Section
 
 
@@ -27,7 +33,9 @@ def list_warnings(inputs: ReportInputs, estimands: Sequence[Json]) -> list[Json]
     delivered = inputs.delivered
 
     def warn(code: str, severity: str, text: str, sites: Sequence[str] = ()) -> None:
-        found.append({"code": code, "severity": severity, "text": text, "sites": list(sites)})
+        # One release of all sites is no site's.
+        named = [site for site in sites if site != ALL_SITES]
+        found.append({"code": code, "severity": severity, "text": text, "sites": named})
 
     seeded = [s.name for s in delivered if s.release and s.release.insecure_seed]
     if seeded:
@@ -57,6 +65,10 @@ def list_warnings(inputs: ReportInputs, estimands: Sequence[Json]) -> list[Json]
         came = f"{len(delivered)} delivered" if delivered else "none delivered"
         text = f"Too few sites: {came}, and the study asked for at least {asked} (its quorum)."
         warn("quorum", "caution", text)
+    for lost, text in _list_lost(inputs.joint):
+        warn("lost-site", "caution", text, lost)
+    if inputs.joint is not None and _lacks_noise(inputs.study):
+        warn("no-refits", "caution", _NO_REFITS)
     if delivered:
         for code, text in kind_of(inputs.study).list_warnings():
             warn(code, "caution", text)
@@ -72,11 +84,11 @@ def list_warnings(inputs: ReportInputs, estimands: Sequence[Json]) -> list[Json]
             "influence",
             "caution",
             f"{', '.join(names)}: a site's answer lies far from what the others say together, by "
-            f"more than {pooling.FLAG_RESIDUAL:g} standard errors. It is in the pooled answer all "
+            f"more than {FLAG_RESIDUAL:g} standard errors. It is in the pooled answer all "
             "the same: find out why before you rely on that.",
             flagged,
         )
-    ranges = {s.name: seen for s in delivered if (seen := s.summary(Ranges)) is not None}
+    ranges = {s.name: seen for s in inputs.measured if (seen := s.summary(Ranges)) is not None}
     for column, odd in list_odd(ranges).items():
         medians = [f"{ranges[s].columns[column][1]:.4g} at {s}" for s in odd]
         elsewhere = [r.columns[column][1] for s, r in ranges.items() if s not in odd]
@@ -89,7 +101,7 @@ def list_warnings(inputs: ReportInputs, estimands: Sequence[Json]) -> list[Json]
             "same unit; sites that are really so different are no trouble.",
             odd,
         )
-    for name, shares in _overlapping(delivered).items():
+    for name, shares in _overlapping(inputs.measured).items():
         warn(
             "collinear",
             "caution",
@@ -104,11 +116,62 @@ def list_warnings(inputs: ReportInputs, estimands: Sequence[Json]) -> list[Json]
         for site in estimand["sites"]:
             if site["problem"] is not None:
                 failed.setdefault(site["site"], []).append(estimand["name"])
-    if failed:
+    if failed and inputs.joint is not None:
+        unanswered = ", ".join(failed[ALL_SITES])
+        text = f"The release has no answer to: {unanswered}. The plots below say why."
+        warn("no-estimate", "caution", text)
+    elif failed:
         listed = "; ".join(f"{site} ({', '.join(names)})" for site, names in failed.items())
         text = f"These sites delivered, but gave no answer to: {listed}. The plots below say why."
         warn("no-estimate", "caution", text, [*failed])
     return found
+
+
+_NO_REFITS = (
+    "Intervals do not include the noise that the privacy mechanism added, since no refits were "
+    "asked for: they are too narrow, and with one release of all sites nothing else shows it."
+)
+
+
+def _lacks_noise(study: Study) -> bool:
+    """Whether nothing shows the mechanism's own noise: of tables without refits."""
+    return not (MECHANISMS.of(study.mechanism).answers or study.mechanism.refits)
+
+
+def _list_lost(joint: JointRelease | None) -> Iterator[tuple[list[str], str]]:
+    """Sites whose parts are not in all sums, those of the same rounds together; and what that
+    means."""
+    if joint is None:
+        return
+    lost: dict[tuple[int, ...], list[str]] = {}
+    for site in joint.plan.consortium.sites:
+        if missed := tuple(joint.list_missed(site)):
+            lost.setdefault(missed, []).append(site)
+    allowed = _tell_allowed(joint)
+    for missed, sites in lost.items():
+        whose = f"{', '.join(sites)}: lost in {phrases.rounds_text(missed)} of {joint.plan.rounds}."
+        inside = "in the other sums only" if len(missed) < joint.plan.rounds else "in no sum"
+        yield (
+            sites,
+            f"{whose} Rows there are {inside}. Answers are for the sites that are in all of them: "
+            "the coordinator scaled the sums that lack others up to all frames, which are public, "
+            f"as if persons there were as those at the other sites. {allowed}",
+        )
+
+
+def _tell_allowed(joint: JointRelease) -> str:
+    """Which intervals are wider for lost sites: those of which sites are told apart."""
+    effects = joint.effects.estimands
+    wider = [name for name, each in effects.items() if find_spread(each, joint.lost) is not None]
+    if not joint.lost:
+        return "No answer is made of what they lack; only how far sites differ is."
+    rest = "no interval allows for that"
+    if not wider:
+        return f"Where they are not, what was asked in these rounds misrepresents them, and {rest}."
+    return (
+        f"Intervals of {', '.join(wider)} are wider by as much as these sites may differ, if they "
+        f"do so as the others among themselves; of anything else {rest}."
+    )
 
 
 _MARKED = {

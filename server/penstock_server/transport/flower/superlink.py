@@ -8,6 +8,9 @@ the api passes ``/v1/fleet`` through, where every request is signed by an enroll
 Where its database is locked for longer than it waits, as on a machine with far more to do than
 cores, Flower would answer 500, and a site's SuperNode would drop its answer: the coordinator then
 waits a quarter of an hour before it asks again. Here it is 503, and tried again.
+
+A node that looks for messages waits at the SuperLink until there is one, ten seconds at most; and
+frequent calls take the short way (:mod:`penstock.processes.direct_calls`).
 """
 
 from __future__ import annotations
@@ -15,18 +18,20 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Any
 
 import uvicorn
+from fastapi import FastAPI
 from flwr.common.constant import ISOLATION_MODE_PROCESS, TRANSPORT_TYPE_GRPC_RERE
 from flwr.superlink.cli.flower_superlink import SuperLinkLifespan
 from flwr.superlink.config_loader import SuperLinkLifespanConfig, load_control_authn_plugin
 from flwr.superlink.main import create_app
 
 from penstock.processes import logs
+from penstock.processes.direct_calls import DirectCalls, Lobby
 from penstock.processes.flower import make_secret
 from penstock_server.store.folder import Folder
 from penstock_server.transport.flower.busy import ask_again
+from penstock_server.transport.flower.fleet_calls import Exchange, list_calls
 
 
 def main(root: Path) -> None:
@@ -36,17 +41,21 @@ def main(root: Path) -> None:
     folder = Folder(root)
     make_secret(folder.secret)
     folder.superlink_socket.unlink(missing_ok=True)
+    lobby = Lobby(Exchange())
     config = uvicorn.Config(
-        make_app(folder),
+        DirectCalls(make_app(folder), list_calls(), lobby),
         uds=str(folder.superlink_socket),
         access_log=False,
         log_level="warning",
         workers=1,
     )
-    uvicorn.Server(config).run()
+    server = uvicorn.Server(config)
+    # It ends once all calls are answered, and is not to wait for those that wait.
+    lobby.ended = lambda: server.should_exit
+    server.run()
 
 
-def make_app(folder: Folder) -> Any:
+def make_app(folder: Folder) -> FastAPI:
     """Flower's own app; where its database cannot be written to, it says to ask again."""
     return ask_again(create_app(_settings(folder), SuperLinkLifespan))
 

@@ -4,6 +4,13 @@ Of S sites at most t may drop out and at most c may collude with whoever sees th
 noise of variance σ²Δ²/(S - t - c), so that at least σ²Δ² of a sum's noise is unknown to them. With
 all sites there the sum has S/(S - t - c) times as much: its sd is √(S/(S - t - c)) times that which
 ε asks for, the price of not having to trust t + c of the others.
+
+With *local* noise each site adds all of σ²Δ² itself: what it says is private before it is masked,
+whoever the others are, and is charged as a release of its own. What others add, and all that is
+done with the sum, is post-processing; the masks hide a site's part, and no ε rests on them. In each
+round a gate answers one question, whose sensitivity no sum before can raise, so that a coordinator
+who tells one site other sums gains nothing (adaptive composition). The sum has S times the
+variance: its sd is √S times that of one place.
 """
 
 from __future__ import annotations
@@ -23,6 +30,13 @@ from penstock.schema import Column
 SITE = "site"
 """The column that says of which site a row is: each regression has strata of it."""
 
+SHARED, LOCAL = "shared", "local"
+NOISES = (SHARED, LOCAL)
+"""Whose noise hides a site's part: all sites' together, or its own alone."""
+
+MAX_SITES = 100
+"""As many as a column has levels: each row of a joint release says of which site it is."""
+
 _ROUNDED_UP = 1 + 1e-12
 
 
@@ -32,7 +46,9 @@ class Consortium:
 
     Args:
         sites: names, in order; persons: of each, the frame that it declared.
-        dropouts: t; colluders: c.
+        dropouts: t; colluders: c; noise: "shared" or "local".
+        heterogeneity: whether rows are asked how far regressions differ between sites, where a
+            mechanism can ask that.
 
     Raises:
         InvalidInput: with every problem.
@@ -41,18 +57,23 @@ class Consortium:
         >>> four = Consortium(("a", "b", "c", "d"), (500, 800, 400, 900), dropouts=1, colluders=1)
         >>> four.honest, round(four.swell, 2)
         (2, 1.41)
+        >>> replace(four, colluders=0, noise="local").swell < 2.0001
+        True
     """
 
     sites: tuple[str, ...]
     persons: tuple[int, ...]
     dropouts: int = 0
     colluders: int = 0
+    noise: str = SHARED
+    heterogeneity: bool = True
 
     def __post_init__(self) -> None:
         check = Checks("consortium")
         count = len(self.sites)
         check.distinct("sites", self.sites)
-        check.whole("sites", count, 2, 1000)
+        check.whole("sites", count, 2, MAX_SITES)
+        check.choice("noise", self.noise, NOISES)
         if len(self.persons) != count:
             check.add(
                 "persons", "is not of every site", value=str(len(self.persons)), bound=str(count)
@@ -78,16 +99,27 @@ class Consortium:
 
     @property
     def honest(self) -> int:
-        """S - t - c: how many sites' noise counts."""
+        """S - t - c, how many sites' noise counts; of local noise a site's own alone: 1."""
+        if self.noise == LOCAL:
+            return 1
         return len(self.sites) - self.dropouts - self.colluders
 
     @property
+    def guarantee(self) -> str:
+        """The class that reports show of a formal release: whether it rests on other sites."""
+        return "formal" if self.noise == LOCAL else "formal (distributed)"
+
+    @property
     def swell(self) -> float:
-        """√(S/(S - t - c)), rounded up: the sd of a sum's noise over that which is charged."""
+        """√(S/h), rounded up, h = :attr:`honest`: a sum's noise over that of one place, in sds."""
         return math.sqrt(len(self.sites) / self.honest) * _ROUNDED_UP
 
     def charge(self, asked: Sequence[Event], carried: Sequence[Event]) -> tuple[Event, ...]:
         """What each site is charged for its part in sums.
+
+        Relation: zero-out with public n. Shared noise is charged as a :class:`DistributedGaussian`;
+        local noise as the :class:`DiscreteGaussian` that it is (Canonne, Kamath & Steinke 2020, Thm
+        14), of at least the asked σ: :attr:`swell` is rounded up.
 
         Args:
             asked: events of one place that has all rows, with noise as ε asks for it.
@@ -98,11 +130,14 @@ class Consortium:
         """
         return tuple(self._share(*pair) for pair in zip(asked, carried, strict=True))
 
-    def _share(self, asked: Event, carried: Event) -> DistributedGaussian:
+    def _share(self, asked: Event, carried: Event) -> DistributedGaussian | DiscreteGaussian:
         if not (isinstance(asked, DiscreteGaussian) and isinstance(carried, DiscreteGaussian)):
             check = Checks("mechanism")
             check.add("name", "asks for more than sums of whole numbers", value=asked.kind)
             raise InvalidInput("mechanism", check.problems)
+        own = carried.grid_sd / math.sqrt(len(self.sites))
+        if self.noise == LOCAL:
+            return replace(asked, grid_sd=own)
         return DistributedGaussian(
             asked.noise_multiplier,
             len(self.sites),
@@ -111,12 +146,16 @@ class Consortium:
             asked.count,
             asked.label,
             asked.sensitivity,
-            carried.grid_sd / math.sqrt(len(self.sites)),
+            own,
             asked.size,
         )
 
-    def join(self, asked: Asked[S]) -> Asked[S]:
+    def join(self, asked: Asked[S], *, told: bool = True) -> Asked[S]:
         """The same questions of the rows of all sites, each within strata of sites.
+
+        Args:
+            told: whether rows say of which site they are. If not, nothing is added, and nothing
+                can be within strata of it.
 
         Raises:
             InvalidInput: a column has the name that says of which site a row is.
@@ -125,13 +164,20 @@ class Consortium:
             check = Checks("schema")
             check.add(SITE, "is what says of which site a row is", remedy="Give it another name")
             raise InvalidInput("schema", check.problems)
-        column = Column(SITE, "categorical", levels=self.sites, label="Site")
+        if not told:
+            return asked
+        column = Column(SITE, "categorical", levels=self.sites, label="Site", varies=False)
         schema = replace(asked.schema, columns=(*asked.schema.columns, column))
-        return replace(asked, schema=schema, estimands=tuple(map(_stratify, asked.estimands)))
+        return replace(
+            asked,
+            schema=schema,
+            estimands=tuple(map(_stratify, asked.estimands)),
+            apart_by=SITE if self.heterogeneity else "",
+        )
 
 
 def _stratify(estimand: Estimand) -> Estimand:
     """A regression within sites; what has no regression is of all rows."""
-    if not estimand.regression.compares:
+    if not estimand.regression.contrasts:
         return estimand
     return replace(estimand, strata=(*estimand.strata, SITE))

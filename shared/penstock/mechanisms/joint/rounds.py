@@ -8,12 +8,21 @@ nobody who coordinates the rounds can choose what is asked, and everybody's run 
 
 A run is not kept between rounds. :func:`contribute` begins anew with the sums that there are, up to
 the first question that none of them answers: whatever dies in between, nothing is lost, and rows
-are in a process for one round at a time. :func:`conclude` is the same with all sums and nobody's
-rows, and goes on to the release, by whoever has the sums.
+are in a process for one round at a time. A run of many rounds asks first whether a sum is known
+(:func:`~penstock.privacy.measurements.is_known`), and then does not add up rows for it.
+
+Machines round differently, and need not agree on a float: sizes and the order of questions follow
+from the plan, and nothing that sites compare is computed from floats. Where their parameters differ
+in the last digit, a site's part is what its rows say at parameters that are public as well: its
+sensitivity is the same, and the sum is off by as little.
+
+:func:`conclude` is the same with all sums and nobody's rows, and goes on to the release, by whoever
+has the sums.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -27,7 +36,7 @@ from penstock.mechanisms.parts import Part, Progress
 from penstock.mechanisms.protocol import AnyMechanism
 from penstock.privacy.measurements import Addend, WholeSum
 from penstock.privacy.noise.discrete import discrete_gaussian
-from penstock.privacy.noise.sources import NoiseSource
+from penstock.privacy.noise.sources import NoiseSource, SeededNoise
 from penstock.schema.encoding import Encoding
 
 Array = NDArray[np.float64]
@@ -84,6 +93,15 @@ class _Rounds:
     def __init__(self, sums: Sums, noise: NoiseSource) -> None:
         self._sums, self._noise, self._at = sums, noise, 0
         self.insecure = noise.insecure
+
+    @property
+    def known(self) -> bool:
+        return self._at < len(self._sums)
+
+    def agree(self) -> NoiseSource:
+        # Whole numbers alone: every site has the same.
+        seen = [[int(value) for value in each] for each in self._sums[: self._at]]
+        return SeededNoise(int(hashlib.sha256(repr(seen).encode()).hexdigest(), 16))
 
     def exchange(self, asked: WholeSum, addends: Sequence[Addend]) -> Sequence[Sequence[int]]:
         contribution = Contribution(asked.label, tuple(addends))

@@ -12,6 +12,8 @@ file           holds
 `lifetimes`    the same of survival
 `ways`         which of these a description has
 `division`     by what the budget is divided
+`divisible`    of which regressions sites' own coefficients are told, and the charge of it
+`levels`       these coefficients: one step from those of all rows, by each site's scores
 `plan`         noise multipliers and charges, from public numbers alone
 `run`          rows in, the answers out
 `answers`      from what rows told of an outcome to a regression's coefficients and covariance

@@ -70,7 +70,8 @@ def require_worth(found: ScoringPlan, asked: Asked[Scoring]) -> None:
     """
 
     def made(persons: int, scale: float) -> ScoringPlan:
-        return plan_at(asked.settings, asked.schema, persons, asked.estimands, scale)
+        estimands, apart_by = asked.estimands, asked.apart_by
+        return plan_at(asked.settings, asked.schema, persons, estimands, scale, apart_by)
 
     def width(of: ScoringPlan) -> float:
         return planned_width(of, asked.prospect)

@@ -16,12 +16,15 @@ from penstock.mechanisms.protocol import Array, Asked, Bools, Mechanism
 from penstock.mechanisms.released import (
     ANSWER,
     ESTIMATE,
+    SITES,
     Kind,
     PartShape,
     Shape,
     answer_schema,
+    sites_schema,
 )
 from penstock.mechanisms.scoring.blocks import count_told, find_places, list_blocks
+from penstock.mechanisms.scoring.divisible import list_apart
 from penstock.mechanisms.scoring.settings import Scoring
 from penstock.schema import Schema
 
@@ -39,6 +42,7 @@ class _Mechanism(Mechanism[Scoring, "ScoringPlan"]):
     """Rounds are few, and all are needed: a rehearsal is of the whole."""
 
     settings = Scoring
+    summed = True
     head = "releases the answers to all that the estimands ask, and no table."
     notes = _NOTES
     leaves = "no rows: the answers to the declared questions"
@@ -49,7 +53,8 @@ class _Mechanism(Mechanism[Scoring, "ScoringPlan"]):
     def plan(self, asked: Asked[Scoring], persons: int) -> ScoringPlan:
         from penstock.mechanisms.scoring.plan import plan
 
-        return plan(asked.settings, asked.schema, persons, asked.privacy, asked.estimands)
+        parts = (asked.settings, asked.schema, persons, asked.privacy, asked.estimands)
+        return plan(*parts, asked.apart_by)
 
     def require_worth(self, asked: Asked[Scoring], plan: ScoringPlan) -> None:
         """Refuse answers that :mod:`penstock.mechanisms.scoring.foresight` plans to be noise."""
@@ -70,7 +75,10 @@ class _Mechanism(Mechanism[Scoring, "ScoringPlan"]):
 
     def shape(self, asked: Asked[Scoring], persons: int) -> Shape:
         count = count_told(asked.schema, asked.estimands)
-        return Shape((PartShape(ANSWER, Kind.ONCE, answer_schema(count, apart=True), count),))
+        parts = [PartShape(ANSWER, Kind.ONCE, answer_schema(count, apart=True), count)]
+        if numbers := len(list_apart(asked.schema, asked.estimands, asked.apart_by)):
+            parts.append(PartShape(SITES, Kind.ONCE, sites_schema(numbers), numbers))
+        return Shape(tuple(parts))
 
     def counts_rows(self, asked: Asked[Scoring]) -> bool:
         """An answer has no tables."""
@@ -110,6 +118,11 @@ class _Mechanism(Mechanism[Scoring, "ScoringPlan"]):
         return [
             "comes back: no table, but",
             *shown,
+            *(
+                ["of each site its own coefficients that are asked for, one step from these"]
+                if list_apart(asked.schema, asked.estimands, asked.apart_by)
+                else []
+            ),
             "pull writes coefficients.csv and coefficients.json",
         ]
 

@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from penstock.base.errors import InvalidInput, Problem
 from penstock.mechanisms.refusals import list_informal
 from penstock.mechanisms.scoring.descriptions import Description, list_descriptions
+from penstock.mechanisms.scoring.divisible import list_divisible, measure_levels
 from penstock.mechanisms.scoring.division import divide_budget, weigh_outcomes
 from penstock.mechanisms.scoring.regressions import Regression, list_regressions
 from penstock.mechanisms.scoring.settings import MOST_VALUE, Scoring, narrow_schema
@@ -39,6 +40,18 @@ from penstock.schema import Schema
 SHARES = Shares(0.22, 0.13, (0.07, 0.09, 0.10, 0.11, 0.13, 0.15))
 """Of the budget. Frozen on generators and tables that no study shows."""
 
+SHARES_LARGE = Shares(0.11, 0.07, (0.05, 0.06, 0.07, 0.18, 0.21, 0.25))
+"""The same of many persons: what worlds are made of is known well enough with less."""
+
+SHARE_SITES = 0.1
+"""Of a joint release's budget, for sites' own scores. Other noise grows by √(1/.9): an interval by
+5.4 % at most, where it is all noise. What a site's part is worth is decided by sites' sizes first:
+at a tenth twelve sites of real trials' sizes are told at ε = 3. Frozen."""
+
+_FEW, _MANY = 5000.0, 15000.0
+"""Persons for each unit of the scale of all noise, between which shares pass from the one to the
+other."""
+
 
 @dataclass(frozen=True, slots=True)
 class ScoringPlan:
@@ -51,6 +64,8 @@ class ScoringPlan:
         descriptions: what is asked beside them; tallies: the release of each.
         scale: noise multiplier of the one Gaussian that all releases together are as.
         epsilon: of the events at the requested δ.
+        apart_by: the column by whose levels coefficients are told apart, too; apart: the release
+            of that, None where it is not asked for.
     """
 
     persons: int
@@ -62,6 +77,8 @@ class ScoringPlan:
     tallies: tuple[WholeSum, ...]
     scale: float
     epsilon: float = math.inf
+    apart_by: str = ""
+    apart: WholeSum | None = None
 
     @property
     def guarantee(self) -> str:
@@ -84,7 +101,8 @@ class ScoringPlan:
     @property
     def measurements(self) -> tuple[WholeSum, ...]:
         """All that is asked of rows, and the noise with which it leaves, in order."""
-        return (*(() if self.sums is None else self.sums.measurements), *self.tallies)
+        sums = () if self.sums is None else self.sums.measurements
+        return (*sums, *self.tallies, *(() if self.apart is None else (self.apart,)))
 
     @property
     def events(self) -> tuple[Event, ...]:
@@ -97,6 +115,7 @@ class ScoringPlan:
             self,
             sums=None if self.sums is None else self.sums.with_noise(factor),
             tallies=tuple(each.with_noise(factor) for each in self.tallies),
+            apart=None if self.apart is None else self.apart.with_noise(factor),
             scale=self.scale * factor,
         )
 
@@ -111,8 +130,12 @@ def plan(
     persons: int,
     privacy: PrivacyRequest,
     estimands: Sequence[Estimand],
+    apart_by: str = "",
 ) -> ScoringPlan:
     """Noise multipliers and charges for a study at a site of ``persons`` persons; reads no row.
+
+    Args:
+        apart_by: the column by whose levels coefficients are told apart, too; empty: none is.
 
     Raises:
         InvalidInput: the study asks for what this mechanism does not do.
@@ -121,7 +144,7 @@ def plan(
     _check(mechanism, schema, persons, privacy, estimands)
 
     def made(scale: float) -> ScoringPlan:
-        return plan_at(mechanism, schema, persons, estimands, scale)
+        return plan_at(mechanism, schema, persons, estimands, scale, apart_by)
 
     found = made(smallest_scale(lambda s: made(s).events, privacy.epsilon, privacy.delta))
     return replace(found, epsilon=epsilon(found.events, privacy.delta))
@@ -133,6 +156,7 @@ def plan_at(
     persons: int,
     estimands: Sequence[Estimand],
     scale: float,
+    apart_by: str = "",
 ) -> ScoringPlan:
     """The plan whose releases together are as one Gaussian of noise multiplier ``scale``; its ε is
     left open."""
@@ -140,17 +164,43 @@ def plan_at(
     narrow = narrow_schema(schema, comparing) if comparing else schema
     outcomes = list_outcomes(narrow, comparing) if comparing else ()
     descriptions = list_descriptions(schema, estimands)
+    regressions, apart, rest = list_regressions(schema, estimands), None, scale
+    if apart_by and (divisible := list_divisible(regressions)):
+        levels = len(schema[apart_by].levels)
+        apart = measure_levels(scale / math.sqrt(SHARE_SITES), divisible, levels)
+        rest = scale / math.sqrt(1 - SHARE_SITES)
     whole, *parts = divide_budget(weigh_outcomes(narrow, outcomes), descriptions)
     sums, rows = None, schema.max_rows_per_person
     if outcomes:
-        grids, own = make_grids(narrow, outcomes), scale / math.sqrt(whole)
-        sums = at_scale(mechanism, narrow, grids, outcomes, persons, SHARES, own)
+        grids, own = make_grids(narrow, outcomes), rest / math.sqrt(whole)
+        sums = at_scale(
+            mechanism, narrow, grids, outcomes, persons, share_budget(persons, own), own
+        )
     tallies = tuple(
-        make_tally(each).measure(scale / math.sqrt(part), rows)
+        make_tally(each).measure(rest / math.sqrt(part), rows)
         for each, part in zip(descriptions, parts, strict=True)
     )
-    regressions = list_regressions(schema, estimands)
-    return ScoringPlan(persons, rows, sums, narrow, regressions, descriptions, tallies, scale)
+    told = (persons, rows, sums, narrow, regressions, descriptions, tallies, scale)
+    return ScoringPlan(*told, apart_by="" if apart is None else apart_by, apart=apart)
+
+
+def share_budget(persons: float, scale: float) -> Shares:
+    """What part of the budget each measurement has, by public numbers; together 1.
+
+    Args:
+        scale: noise multiplier of the one Gaussian that all of them together are as.
+    """
+    known = max(persons, 1.0) / max(scale, 1e-300)
+    of = min(max(math.log(known / _FEW) / math.log(_MANY / _FEW), 0.0), 1.0)
+
+    def between(few: float, many: float) -> float:
+        return (1 - of) * few + of * many
+
+    return Shares(
+        between(SHARES.margins, SHARES_LARGE.margins),
+        between(SHARES.moments, SHARES_LARGE.moments),
+        tuple(map(between, SHARES.rounds, SHARES_LARGE.rounds)),
+    )
 
 
 def _count_problems(schema: Schema, persons: int, estimands: Sequence[Estimand]) -> list[Problem]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,17 @@ from scipy.linalg import block_diag
 
 from penstock.base.errors import InvalidInput, Problem
 from penstock.mechanisms.parts import Part, Progress
-from penstock.mechanisms.released import ANSWER, COVARIANCE, DOUBT, ESTIMATE, NOISE, TERM
+from penstock.mechanisms.released import (
+    ADDED,
+    ANSWER,
+    COVARIANCE,
+    DOUBT,
+    ESTIMATE,
+    NOISE,
+    SITES,
+    TERM,
+    VARIANCE,
+)
 from penstock.mechanisms.scoring.answers import (
     Answer,
     F,
@@ -27,11 +38,14 @@ from penstock.mechanisms.scoring.answers import (
     report_terms,
 )
 from penstock.mechanisms.scoring.descriptions import Description
+from penstock.mechanisms.scoring.divisible import list_divisible
+from penstock.mechanisms.scoring.levels import Apart, Fitted, Levels, tell_levels
 from penstock.mechanisms.scoring.plan import ScoringPlan
 from penstock.mechanisms.scoring.regressions import Regression
 from penstock.mechanisms.scoring.ways import make_tally
 from penstock.mechanisms.structured.matching import Inquiry, ask_outcome
 from penstock.mechanisms.structured.outcomes.protocol import OutcomeModel
+from penstock.mechanisms.structured.regressors import Design
 from penstock.mechanisms.structured.run import Model, fit, make_persons
 from penstock.privacy.measurements import Exchange, WholeSum
 from penstock.privacy.noise.sources import NoiseSource
@@ -51,6 +65,9 @@ Fit = Callable[[Bools, Array, Array, Bools], Answer]
 """Of the columns that a regression has, its persons, the sums of its coefficients, and the columns
 that are numbers."""
 
+Split = Callable[[Design, Regression, Levels, WholeSum, NoiseSource], Apart]
+"""Of an outcome's design, its regression, and who is of which level; the release of that."""
+
 
 def run(
     plan: ScoringPlan,
@@ -66,6 +83,8 @@ def run(
     (:mod:`penstock.mechanisms.scoring.blocks`), in the order of its names. The covariance is of all
     that an estimate errs by, and ``noise`` that part of it which is the mechanism's; both are 0
     between blocks, where they are not told. Nobody is cut where there is no regression: doubt is 0.
+    Where sites are asked apart a second part has theirs, in the order of
+    :func:`penstock.mechanisms.scoring.divisible.list_apart`.
     Relation: zero-out with public n; charged as
     ``plan.events``. Whatever the rows hold, the answer is finite.
 
@@ -84,10 +103,12 @@ def run(
         )
         raise InvalidInput("run", [problem])
     coded = encoding.decode(rows.reshape(-1, encoding.d))
-    found = answer(plan, coded, present.ravel(), noise)
+    found, apart = answer_apart(plan, coded, present.ravel(), noise)
     if progress is not None:
         progress(1, 1)
     yield Part(ANSWER, _lay_out(found))
+    if apart:
+        yield Part(SITES, _lay_out_apart(apart))
 
 
 def answer(plan: ScoringPlan, coded: Coded, present: Bools, noise: NoiseSource) -> list[Answer]:
@@ -96,7 +117,14 @@ def answer(plan: ScoringPlan, coded: Coded, present: Bools, noise: NoiseSource) 
     Args:
         coded: columns of n·k rows, the k of a person one after the other; present: (n·k,).
     """
-    found = []
+    return answer_apart(plan, coded, present, noise)[0]
+
+
+def answer_apart(
+    plan: ScoringPlan, coded: Coded, present: Bools, noise: NoiseSource
+) -> tuple[list[Answer], list[Apart]]:
+    """The same, and of regressions that are told apart what each level of the plan's column has."""
+    found, tell_apart = list[Answer](), list[Callable[[WholeSum, NoiseSource], Apart]]()
     if plan.sums is not None:
         asking = _Asking()
         model = fit(plan.sums, plan.schema, coded, present, noise, asking)
@@ -104,9 +132,22 @@ def answer(plan: ScoringPlan, coded: Coded, present: Bools, noise: NoiseSource) 
         for regression in plan.regressions:
             at = places.index(regression.outcome)
             found.append(_answer(model, at, asking.fits[at], regression, plan.schema, persons))
+        if plan.apart is not None:
+            levels = _find_levels(plan, coded, persons)
+            for regression in list_divisible(plan.regressions):
+                at = places.index(regression.outcome)
+                split = asking.splits[at]
+                tell_apart.append(partial(split, model.outcomes[at].design, regression, levels))
     for description, measurement in zip(plan.descriptions, plan.tallies, strict=True):
         found.append(_describe(description, measurement, coded, present, noise))
-    return found
+    # Last: who is lost before has no part in it.
+    return found, [] if plan.apart is None else [tell(plan.apart, noise) for tell in tell_apart]
+
+
+def _find_levels(plan: ScoringPlan, coded: Coded, persons: Coded) -> Levels:
+    count = len(plan.schema[plan.apart_by].levels)
+    rows, world = (np.nan_to_num(of[plan.apart_by]).astype(np.intp) for of in (coded, persons))
+    return Levels(np.clip(rows, 0, count - 1), np.clip(world, 0, count - 1), count)
 
 
 def _describe(
@@ -142,12 +183,18 @@ class _Asking:
 
     def __init__(self) -> None:
         self.fits: list[Fit] = []
+        self.splits: list[Split] = []
 
     def __call__(self, model: OutcomeModel[R, F], inquiry: Inquiry, noise: NoiseSource, /) -> Array:
         matched = ask_outcome(model, inquiry, noise, bent=True)
         self.fits.append(
             lambda taken, members, matrix, numbers: fit_regression(
                 model, matched, taken, members, matrix, inquiry.count, numbers
+            )
+        )
+        self.splits.append(
+            lambda design, regression, levels, measurement, source: tell_levels(
+                model, Fitted(design, inquiry, matched), regression, levels, measurement, source
             )
         )
         return matched.theta
@@ -176,3 +223,18 @@ def _lay_out(found: Sequence[Answer]) -> dict[str, Array]:
         even = (matrix + matrix.T) / 2 * np.outer(short, short)
         columns |= {name.format(i + 1): even[:, i] for i in range(len(coefficients))}
     return columns
+
+
+def _lay_out_apart(told: Sequence[Apart]) -> dict[str, Array]:
+    """Of each regression and term, all levels."""
+    estimates, variances, noise = (
+        np.concatenate([values.ravel() for values in each])
+        for each in zip(*((a.estimates, a.variances, a.noise) for a in told), strict=True)
+    )
+    variances = np.clip(variances, 1 / MOST**2, MOST**2)
+    return {
+        TERM: np.arange(1.0, len(estimates) + 1),
+        ESTIMATE: np.clip(estimates, -MOST, MOST),
+        VARIANCE: variances,
+        ADDED: np.clip(noise, 0.0, variances),
+    }

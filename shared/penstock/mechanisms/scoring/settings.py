@@ -58,6 +58,14 @@ class Scoring:
             if not set(e.columns) <= known:
                 return check.problems  # said by the study already
         for e in estimands:
+            if e.regression.of_tables:
+                check.add(
+                    f"estimands.{e.name}",
+                    "is no number that noisy sums hold",
+                    value=e.model,
+                    remedy="Ask for it in a study of tables",
+                )
+                continue
             if e.regression.names_level:
                 check.add(
                     f"estimands.{e.name}",

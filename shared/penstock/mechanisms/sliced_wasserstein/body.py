@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,6 +83,10 @@ class Sliced:
         if self.variant == "resampled":
             return measure_batches(sigma, *where, self.persons, self.batch, self.steps)
         return measure_sketch(sigma, self.bases * self.d, self.bins, self.rows)
+
+    def with_noise(self, factor: float) -> Sliced:
+        """The same with so many times the noise."""
+        return replace(self, noise_multiplier=self.noise_multiplier * factor)
 
     def goals(
         self, rows: Array, present: Bools, count: float, noise: NoiseSource

@@ -27,11 +27,20 @@ _NOTES = {
 class _Mechanism(TableMechanism[SlicedWasserstein]):
     settings = SlicedWasserstein
     notes = _NOTES
+    summed = True
 
     def plan(self, asked: Asked[SlicedWasserstein], persons: int) -> Plan:
         from penstock.mechanisms.sliced_wasserstein.plan import plan
 
         return plan(asked.settings, asked.schema, persons, asked.privacy)
+
+    def instead_of_sums(self, settings: SlicedWasserstein) -> str:
+        """A sketch is sums. Noisy rows are none; and distribution functions along new directions
+        at every step, summed, would have the noise that as many have in one round of a sketch:
+        rounds would cost time, and buy nothing."""
+        if settings.variant == "sketch":
+            return ""
+        return "Use the variant sketch, which has as many directions at the same noise in one round"
 
     def steps(self, settings: SlicedWasserstein) -> int:
         return settings.steps

@@ -67,6 +67,8 @@ def drop_prior(model: OutcomeModel[R, F], belief: Belief) -> Belief:
     by little at each site, and by as much when many are pooled."""
     prior = np.diag(model.prior()).copy()
     prior[model.linear :] = 0.0
+    # What no row is asked for stays believed, or it would unsettle all else.
+    prior[: model.linear][model.wide < 1] = 0.0
     precision = belief.precision - np.diag(prior * (1 - _LEAST_PRIOR))
     return Belief(np.asarray(np.linalg.solve(precision, belief.precision @ belief.mean)), precision)
 

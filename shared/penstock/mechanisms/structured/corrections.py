@@ -33,7 +33,10 @@ count beside what the first rounds, whose model is wider, had said too firmly.""
 _BENT_ALONG = 0.15
 """The same of a step that follows the information along its way, of the step itself."""
 
-_TURNS, _SIMPSON = 6, ((0.0, 1 / 6), (0.5, 4 / 6), (1.0, 1 / 6))
+SIMPSON = ((0.0, 1 / 6), (0.5, 4 / 6), (1.0, 1 / 6))
+"""Shares of a way, and how each counts in the mean along it."""
+
+_TURNS = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +66,7 @@ class Tails:
         """
         ratio, correlation = self.ratio.copy(), self.correlation.copy()
         first = len(told) - len(question.pairs)
-        size = np.sqrt(np.diag(information))
+        size, tied = np.sqrt(np.diag(information)), dict[tuple[int, int], float]()
         for at, (i, j) in enumerate(question.pairs, first):
             # Where nothing happens in the world, there is no curvature at all.
             scale = max(float(seen[at]), _LEAST_SEEN) if i == j else size[i] * size[j]
@@ -71,9 +74,12 @@ class Tails:
             if i == j:
                 ratio[i] = np.clip(1 + off, _LEAST_CURVED, 1 / _LEAST_CURVED)
             else:
-                correlation[i, j] = correlation[j, i] = information[i, j] / scale + off
+                tied[i, j] = information[i, j] / scale + off
         root = np.sqrt(ratio)
-        correlation = np.clip(correlation / np.outer(root, root), -_MOST_TIED, _MOST_TIED)
+        # What was learned before is a correlation already.
+        for (i, j), found in tied.items():
+            each = np.clip(found / (root[i] * root[j]), -_MOST_TIED, _MOST_TIED)
+            correlation[i, j] = correlation[j, i] = each
         return Tails(ratio, correlation)
 
     def turn(self, information: Array) -> Array:
@@ -140,7 +146,7 @@ def take_step_along(
     mean, terms = reference.coefficients[: model.linear], question.terms
     for _ in range(_TURNS):
         passed = np.zeros_like(reference.information)
-        for share, weight in _SIMPSON:
+        for share, weight in SIMPSON:
             at = mean.copy()
             at[terms] += share * step
             passed += weight * model.refer(theta, at, narrow=True).information

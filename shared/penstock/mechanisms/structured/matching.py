@@ -37,7 +37,7 @@ from numpy.typing import NDArray
 
 from penstock.mechanisms.structured.beliefs import DOUBT, Belief, drop_prior, meet, recall, solve
 from penstock.mechanisms.structured.corrections import Tails, correct, take_step, take_step_along
-from penstock.mechanisms.structured.outcomes.protocol import Imagined, OutcomeModel, Referred
+from penstock.mechanisms.structured.outcomes.protocol import Imagined, OutcomeModel, Referred, World
 from penstock.mechanisms.structured.score_clipping import (
     LAST_TAILS,
     Sizes,
@@ -45,6 +45,7 @@ from penstock.mechanisms.structured.score_clipping import (
     weigh_reach,
 )
 from penstock.mechanisms.structured.score_questions import (
+    Question,
     ask_all,
     ask_asked,
     ask_curvatures,
@@ -80,9 +81,15 @@ _CURVED, _CURVED_APART = 0.7, 0.35
 """Noise, as a share, of a curvature that counts half; and where curvatures are asked apart, of all
 declared columns."""
 
-_UNSEEN, _UNSEEN_TOLD = 0.3, 1.0
+_UNSEEN, _UNSEEN_TOLD = 0.3, (0.4, 1.0)
 """What share of that which is clipped may be otherwise than in the world: an sd, of tables, whose
-refits show what else there is; and where it is part of a covariance that is released."""
+refits show what else there is; and at least and at most where it is part of a covariance that is
+released: the latter of columns of whose tails the counts know little."""
+
+_LONG_TAILED = 10.0
+"""Kurtosis of a column of whose tail the world knows nothing; of a normal one it is 3. This and the
+shares above are frozen on generators and tables that no study shows: between them answers are off
+by as much as their mechanism's standard errors say."""
 
 _MEETINGS = 2
 
@@ -150,6 +157,8 @@ def ask_outcome(
     per_person, rounds, count = inquiry.per_person, inquiry.rounds, inquiry.count
     if bent:
         model = copy(model)
+        # No table is drawn, which would lack what these levels have to do with the outcome.
+        model.sparing = True
         model.pairs = list_pairs(model, rounds[EXPLORED])
     belief = Belief(model.start(), model.prior())
     theta = belief.mean
@@ -182,14 +191,14 @@ def ask_outcome(
             weights = sizes.choose_weights(question.importance, reach)
         missed = np.zeros(weights.shape)
         if last and not curved:
-            unseen = _UNSEEN_TOLD if bent else _UNSEEN
+            unseen = doubt_tails(model.world, question) if bent else _UNSEEN
             weights, missed = weigh_reach(sizes, question, sd, unseen)
         scores = (model.scores(reference, design, coded) @ question.turn) * weights
         told = release_scores(scores, present, per_person, measurement, noise) / count
         found = found.shorten(weights)
         if last:
-            seen, error = model.look(theta, found), np.hypot(sd / weights, missed)
-            given = (question, told / weights, seen / weights, error)
+            seen, errors = model.look(theta, found), np.hypot(sd / weights, missed)
+            given = (question, told / weights, seen / weights, errors)
             tails = tails.learn(reference.information, *given, _CURVED_APART if bent else _CURVED)
             if curved:
                 continue
@@ -211,3 +220,15 @@ def ask_outcome(
     if plain is None:
         return Matched(theta, None, None, tails)
     return Matched(theta, plain.mean, np.asarray(np.linalg.inv(plain.precision)), tails)
+
+
+def doubt_tails(world: World, question: Question) -> float:
+    r"""What share of what clipping takes may be otherwise of rows than of the world: an sd,
+    √(κ / 10) with κ the largest kurtosis of a column that is asked for, among the released
+    population; within :data:`_UNSEEN_TOLD`."""
+    there = world.complete / max(float(world.complete.sum()), 1.0)
+    columns = world.design[:, question.terms]
+    apart = columns - there @ columns
+    spread = np.maximum(there @ apart**2, 1e-12)
+    largest = float((there @ apart**4 / spread**2).max(initial=0.0))
+    return float(np.clip(np.sqrt(largest / _LONG_TAILED), *_UNSEEN_TOLD))

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 class _Mechanism(Mechanism[Structured, "StructuredPlan"]):
     settings = Structured
+    summed = True
     head = "releases synthetic tables whose outcomes are drawn from models of what is asked."
     notes = NOTES | {
         "planted": "runs that plant effects and show what comes back, 0 to 48; free of budget",

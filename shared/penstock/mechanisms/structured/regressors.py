@@ -49,6 +49,14 @@ _IMPORTANCE, _BENT_IMPORTANCE = (1.0, 0.9, 0.8), 0.7
 the first two alone: what is neither has but the first ones."""
 
 
+_MANY_LEVELS, _ALIKE = 9, 0.5
+"""Of so many levels each has so few persons that its standardised column is all noise, and those
+who are of it reach so far out that noise on all else is larger. Where no table is drawn no round
+asks for them, unless an estimand does, and that levels are alike is believed: a level's effect on
+who is of it has so much of a coefficient's sd. The last rounds' scores are blind to it. As many
+sites are a column of levels."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Bend:
     """The normal score of a number, less its linear part."""
@@ -77,6 +85,7 @@ class Design:
         curved: declared columns with tails: what they tell hangs on few persons.
         fixed: (columns,) coefficients that the declared regression has without estimating them: of
             an exposure's logarithm, 1 in its own units.
+        wide: (columns,) how wide a coefficient is believed where levels are spared, beside others.
         strata: that have baselines of their own, so that their columns are not in the regression.
     """
 
@@ -89,6 +98,7 @@ class Design:
     importance: Array
     curved: tuple[int, ...]
     fixed: Array
+    wide: Array
     strata: Strata | None = None
 
     @property
@@ -109,7 +119,8 @@ class Design:
         declared = named if named.any() else ~named
         there = complete.astype(np.float64)
         fixed = np.append(self.fixed, np.zeros(len(self.further)))
-        return World(design, self.linear, self.importance, declared, pairs, there, fixed)
+        wide = np.append(self.wide, np.ones(len(self.further)))
+        return World(design, self.linear, self.importance, declared, pairs, there, fixed, wide)
 
     def of(self, coded: Coded) -> tuple[Array, Bools]:
         """(N, width) and who has all declared covariates, and the exposure; what is missing counts
@@ -177,7 +188,7 @@ def make_design(
         exposure: the column whose logarithm the declared regression has with coefficient 1.
         strata: names of the columns whose levels have baselines of their own.
     """
-    columns, named, mean, spread, bends, weights, curved = [], [], [], [], [], [], []
+    columns, named, mean, spread, bends, weights, curved, wide = [], [], [], [], [], [], [], []
     declared = {*terms, *adjusted}
     # A spline says already what a bend would.
     bent = {extra.regressor.column for extra in extras if isinstance(extra.regressor, Spline)}
@@ -195,6 +206,8 @@ def make_design(
             x = _read_main(main, known)
             mean.append(float(x.mean()))
             spread.append(max(float(x.std()), 1e-3 * (1 + abs(mean[-1]))))
+            many = len(column.levels) >= _MANY_LEVELS and rank > 0
+            wide.append(_ALIKE * spread[-1] if many else 1.0)
             if not grid.numeric or not named[-1] or column.name in bent:
                 continue
             far = np.abs(np.quantile(x, [1 - _FAR, _FAR]) - mean[-1]).max() / spread[-1]
@@ -214,6 +227,7 @@ def make_design(
         np.array(weights),
         tuple(sorted(j for _, j in sorted(curved)[:_MOST_CURVED])),
         np.where([main.exposure for main in columns], spread, 0.0),
+        np.array(wide),
         make_strata(strata, grids, columns, np.array(mean), np.array(spread)),
     )
     further = make_further(grids, columns, extras, persons, plain.of(persons)[0])

@@ -7,7 +7,7 @@ the norm; in the last ones noise and what clipping may hide of rows further out 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +21,8 @@ from penstock.privacy.noise.sources import NoiseSource
 
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
+Places = NDArray[np.intp]
+Whole = NDArray[np.int64]
 
 _ROWS_AT_ONCE = 1 << 12
 """Persons summed together: their numbers stay in the processor's cache."""
@@ -123,14 +125,36 @@ def release_scores(
 ) -> Array:
     """Σ over persons of their rows' summed scores, clipped to norm 1, with noise."""
     total = np.zeros(scores.shape[1], dtype=np.int64)
-    some = _ROWS_AT_ONCE * per_person
-    for at in range(0, len(scores), some):
-        here = present[at : at + some]
-        there = np.where(here[:, None], scores[at : at + some], 0.0)
-        each = there.reshape(-1, per_person, scores.shape[1]).sum(axis=1)
-        someone = np.asarray(here.reshape(-1, per_person).any(axis=1))
-        whole, _ = whole_vectors(clip_rows(each, 1.0), someone, 1.0)
+    for whole, _ in _bound_persons(scores, present, per_person):
         total += whole.sum(axis=0)
     if measurement is None:
         return np.asarray(total * UNIT)
     return measurement(total, noise)
+
+
+def sum_levels(scores: Array, present: Bools, per_person: int, level: Places, levels: int) -> Whole:
+    """(levels · q,) the same for each level apart, in whole multiples of :data:`UNIT`, and without
+    noise.
+
+    Sensitivity: 1 in L2, zero-out of one person: whatever a person's rows say, all of the person is
+    one vector of norm at most 1, and in the block of one level.
+
+    Args:
+        level: (n·k,) of each row. A person's is the last one of those of the rows that are there.
+    """
+    total = np.zeros((levels, scores.shape[1]), dtype=np.int64)
+    for whole, at in _bound_persons(scores, present, per_person):
+        some = slice(at, at + len(whole) * per_person)
+        own = np.where(present[some], level[some], 0).reshape(-1, per_person).max(axis=1)
+        total += (own[:, None] == np.arange(levels)).astype(np.int64).T @ whole
+    return total.ravel()
+
+
+def _bound_persons(scores: Array, present: Bools, per_person: int) -> Iterator[tuple[Whole, int]]:
+    """Whole vectors of norm at most 1, of some persons after the others; and their first row."""
+    for at in range(0, len(scores), _ROWS_AT_ONCE * per_person):
+        some = slice(at, at + _ROWS_AT_ONCE * per_person)
+        there = np.where(present[some][:, None], scores[some], 0.0)
+        each = there.reshape(-1, per_person, scores.shape[1]).sum(axis=1)
+        someone = np.asarray(present[some].reshape(-1, per_person).any(axis=1))
+        yield whole_vectors(clip_rows(each, 1.0), someone, 1.0)[0], at

@@ -86,20 +86,28 @@ def ask_asked(model: OutcomeModel[R, F], information: Array) -> Question:
     """Of nothing but the coefficients that are asked for, and those that hang together with them:
     of their scores that part which is blind to all other coefficients, to first order (Neyman
     1959); and of curvatures."""
-    linear, each = model.linear, np.eye(model.entries)
-    declared = model.world.declared
+    linear, declared = model.linear, model.world.declared
     mine = _list_coupled(information, model.importance(True)[:linear] >= 1, declared)
-    other = declared & ~mine
+    plain, each = ask_some(model, information, mine), np.eye(model.entries)
+    shown = np.array([mine[i] and mine[j] for i, j in model.pairs], dtype=np.bool_)
+    return replace(
+        plain,
+        turn=np.column_stack([plain.turn, each[:, model.size :][:, shown]]),
+        importance=np.append(plain.importance, np.full(shown.sum(), _CURVATURE_IMPORTANCE)),
+        pairs=[pair for pair, there in zip(model.pairs, shown, strict=True) if there],
+    )
+
+
+def ask_some(model: OutcomeModel[R, F], information: Array, mine: Bools) -> Question:
+    """Of nothing but these coefficients, (linear,), and of no curvature: of their scores that part
+    which is blind to all other declared ones, to first order."""
+    linear, each, other = model.linear, np.eye(model.entries), model.world.declared & ~mine
     ridge = 1e-6 * np.eye(int(other.sum()))
     shared = np.linalg.solve(information[np.ix_(other, other)] + ridge, information[other][:, mine])
     blind = each[:, :linear][:, mine].copy()
     blind[:linear][other] = -shared
-    shown = np.array([mine[i] and mine[j] for i, j in model.pairs], dtype=np.bool_)
-    turn = np.column_stack([blind, each[:, model.size :][:, shown]])
-    importance = np.append(np.ones(mine.sum()), np.full(shown.sum(), _CURVATURE_IMPORTANCE))
-    pairs = [pair for pair, there in zip(model.pairs, shown, strict=True) if there]
     left = information[np.ix_(mine, mine)] - information[mine][:, other] @ shared
-    return Question(turn, importance, np.flatnonzero(mine), pairs, left)
+    return Question(blind, np.ones(mine.sum()), np.flatnonzero(mine), (), left)
 
 
 def ask_curvatures(model: OutcomeModel[R, F], information: Array) -> Question:

@@ -190,6 +190,7 @@ class _Fit:
             noise,
             encoding.outcomes,
             encoding.levels,
+            plan.persons * plan.rows,
         )
         self.rows = self._counts.rows
         self._seen = _Seen(encoding, self._counts, _SEED)

@@ -112,6 +112,7 @@ def release_histograms(
     noise: NoiseSource,
     outcomes: Outcomes = (),
     levels: Levels | None = None,
+    most: int | None = None,
 ) -> Counts:
     """Histograms of every column and the number of rows, with noise.
 
@@ -122,15 +123,17 @@ def release_histograms(
             class).
         outcomes: durations whose histograms are split by their events and ends.
         levels: coordinates that are counted by level: fewer counts, hence less noise.
+        most: rows of the frame, public; n·k where these are not one site's of many.
     """
     n, k, _ = rows.shape
     sd = 0.0 if measurement is None else measurement.sd
-    times = time_cells(n * k, sd)
+    frame = n * k if most is None else most
+    times = time_cells(frame, sd)
     cells = count_rows(rows, present, low, high, times, outcomes, levels)
     whole = np.concatenate(cells)
     flat = whole.astype(np.float64) if measurement is None else measurement(whole, noise)
     released = np.split(flat, np.cumsum([len(c) for c in cells])[:-1])
-    return _read_counts(released, outcomes, times, sd, n * k)
+    return _read_counts(released, outcomes, times, sd, frame)
 
 
 def count_rows(

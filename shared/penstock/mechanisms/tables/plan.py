@@ -85,6 +85,14 @@ class Plan:
             return (Unbounded(self.unbounded),)
         return charge(self.measurements)
 
+    def with_noise(self, factor: float) -> Plan:
+        """The same with so many times the noise.
+
+        Raises:
+            InvalidInput: more is asked of rows than sums of whole numbers.
+        """
+        return replace(self, stages=self.stages.with_noise(factor))
+
 
 def plan_stages(
     copies: int,

@@ -41,6 +41,7 @@ from penstock.mechanisms.released import name_copy, name_refit, refit_copy
 from penstock.mechanisms.tables.fitting import Encoding, Model, fit, fit_many
 from penstock.mechanisms.tables.latent_noise import inject, likely_present, thinned
 from penstock.mechanisms.tables.plan import Plan
+from penstock.privacy.measurements import Exchange
 from penstock.privacy.noise.sources import NoiseSource, permutation
 
 Array = NDArray[np.float64]
@@ -62,7 +63,7 @@ class Release:
             the rows of a copy, the copies in turn: a parametric bootstrap, in which nothing but
             released rows is looked at, and which is therefore free (post-processing). About the
             copy's own estimate a refit's varies less than about the mean of all, so that as many
-            refits tell more of the mechanism (``penstock_server.analysis.refits``).
+            refits tell more of the mechanism (``penstock.inference.refits``).
     """
 
     copies: list[Array]
@@ -86,7 +87,8 @@ def run(
 
     Args:
         rows: (n, k, d), encoded; present: (n, k). n and k are the plan's.
-        noise: source of all noise, latents and orders.
+        noise: source of all noise, latents and orders; or the :class:`Exchange` by which sums are
+            of many sites, of whose frame these rows are a part.
         public: rows and presence to fit on, for ``public-flow``.
         threads: on a CPU, for one fit or for as many refits at a time; they change no number.
 
@@ -110,10 +112,12 @@ def draw(
     threads: int = 1,
 ) -> Iterator[tuple[str, Array]]:
     """The tables of :func:`run` one by one, by name: the copies, then the refits."""
-    _check_shapes(plan, encoding, rows, present, public)
+    _check_shapes(plan, encoding, rows, present, public, part=isinstance(noise, Exchange))
     seen = (rows, present) if public is None else public
     tick = _counter(plan.stages.body.steps * (1 + plan.refits), progress)
     model = fit(plan, encoding, *seen, noise, tick(), device, threads)
+    if isinstance(noise, Exchange):  # no site has all rows, and tables ask for none of them
+        rows, present = _lay_out_nobody(plan)
     latents = _latents(plan, model, rows)
     kept = []
     for index in range(plan.copies):
@@ -124,6 +128,12 @@ def draw(
     refits = _refits(plan, encoding, model, kept, noise, tick, device, threads)
     for index, table in enumerate(refits):
         yield name_refit(index + 1), table
+
+
+def _lay_out_nobody(plan: Plan) -> tuple[Array, Bools]:
+    """The whole frame without anybody's rows."""
+    shape = (plan.persons, plan.rows)
+    return np.zeros((*shape, plan.d)), np.zeros(shape, dtype=np.bool_)
 
 
 def _counter(total: int, progress: Progress | None) -> Callable[[], Progress | None]:
@@ -234,9 +244,17 @@ def _by_parts(function: Callable[[Array], Array], x: Array) -> Array:
 
 
 def _check_shapes(
-    plan: Plan, encoding: Encoding, rows: Array, present: Bools, public: tuple[Array, Bools] | None
+    plan: Plan,
+    encoding: Encoding,
+    rows: Array,
+    present: Bools,
+    public: tuple[Array, Bools] | None,
+    *,
+    part: bool,
 ) -> None:
-    shape = (plan.persons, plan.rows, plan.d)
+    # Of many sites' frame each has its part.
+    persons = min(len(rows), plan.persons) if part else plan.persons
+    shape = (persons, plan.rows, plan.d)
     problems = []
     # Shapes are public: n is the frame's, k and d the schema's.
     if rows.shape != shape or present.shape != shape[:2]:

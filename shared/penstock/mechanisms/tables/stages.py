@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, replace
+from typing import Protocol, Self, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,6 +64,14 @@ class Body(Protocol):
         """Bytes of what stays of a fit to so many rows, and of what it takes besides."""
 
 
+@runtime_checkable
+class SummedBody(Body, Protocol):
+    """A body whose noise can be made larger, as that of many sites is."""
+
+    def with_noise(self, factor: float) -> Self:
+        """The same with so many times the noise."""
+
+
 @dataclass(frozen=True, slots=True)
 class Stages:
     """How the model is fitted.
@@ -108,6 +116,30 @@ class Stages:
         if len(noisy) < len(asked):
             raise InvalidInput("stages", [Problem("noise multiplier", "none: not private")])
         return noisy
+
+    def with_noise(self, factor: float) -> Stages:
+        """The same with so many times the noise.
+
+        Raises:
+            InvalidInput: a stage asks for more than a sum of whole numbers, or has no noise.
+        """
+        for asked in self.measurements:
+            if not isinstance(asked, WholeSum):
+                problem = Problem("measurement", "is no sum of whole numbers", value=asked.label)
+                raise InvalidInput("stages", [problem])
+        if not isinstance(self.body, SummedBody):
+            raise InvalidInput("stages", [Problem("body", "has one noise, whoever adds it")])
+
+        def more(asked: WholeSum | None) -> WholeSum | None:
+            return None if asked is None else asked.with_noise(factor)
+
+        return replace(
+            self,
+            margins=more(self.margins),
+            moments=more(self.moments),
+            outcome=more(self.outcome),
+            body=self.body.with_noise(factor),
+        )
 
 
 @dataclass(frozen=True, slots=True)

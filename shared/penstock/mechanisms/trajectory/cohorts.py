@@ -22,13 +22,13 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 from scipy.stats import qmc
 
-from penstock.base.errors import InvalidInput, Problem
 from penstock.mechanisms.copula.grids import make_grid
 from penstock.mechanisms.parts import Part, Progress
 from penstock.mechanisms.released import PARTICLES, PATHS, name_copy, name_refit, refit_copy
 from penstock.mechanisms.trajectory.coordinates import Places
 from penstock.mechanisms.trajectory.dependence import Dependence, fit
 from penstock.mechanisms.trajectory.followed import Followed, follow
+from penstock.mechanisms.trajectory.frames import check_shapes
 from penstock.mechanisms.trajectory.histories import order_persons
 from penstock.mechanisms.trajectory.least_motion import walk_between
 from penstock.mechanisms.trajectory.repeats import RepeatsPlan
@@ -69,7 +69,7 @@ def draw(
     Raises:
         InvalidInput: shapes that are not the plan's.
     """
-    _check_shapes(plan, encoding, rows, present)
+    check_shapes(plan, encoding, rows, present, noise)
     schema = encoding.schema
     places = make_places(plan, schema)
     model = fit(plan, places, lay_out(plan, encoding, rows, present), noise)
@@ -287,11 +287,3 @@ def _tell(progress: Progress | None, plan: RepeatsPlan, fits: int) -> None:
     """So many fits are made beside that of the copies."""
     if progress is not None:
         progress(1 + fits, 1 + plan.refits)
-
-
-def _check_shapes(plan: RepeatsPlan, encoding: Encoding, rows: Array, present: Bools) -> None:
-    shape = (plan.persons, plan.rows, encoding.d)
-    # Shapes are public: n is the frame's, k and d the schema's.
-    if rows.shape != shape or present.shape != shape[:2]:
-        problem = Problem("rows", "not of the plan's shape", None, str(rows.shape), str(shape))
-        raise InvalidInput("run", [problem])

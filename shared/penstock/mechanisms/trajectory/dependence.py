@@ -105,7 +105,7 @@ class Dependence:
 
 def fit(plan: RepeatsPlan, places: Places, followed: Followed, noise: NoiseSource) -> Dependence:
     """The model of persons: private as far as the plan's multipliers go."""
-    counted = release_persons(places, followed, plan.margins, noise)
+    counted = release_persons(places, followed, plan.persons, plan.margins, noise)
     imagined = Imagined.of(places)
     ahead = imagined.latents[:, : places.ahead]
     ending = _read_ending(places, counted)

@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.base.errors import InvalidInput, Problem
+from penstock.mechanisms.trajectory.plan import pull_unit
 from penstock.privacy.sensitivity import float_room
 
 if TYPE_CHECKING:
@@ -47,6 +48,10 @@ _EDGE = 2.0
 _FARTHEST = -80.0
 """Exponents below this, from the largest, count as this: a share of 1e-35 pulls nothing. Lower ones
 would be too small for full precision, where arithmetic takes longer: time would tell of rows."""
+
+
+_EXACT = 1 << 22
+"""Persons whose whole numbers are added up at once at most."""
 
 
 class Rows:
@@ -98,9 +103,7 @@ class Rows:
         """
         import torch
 
-        if particles.shape[::2] != (self.count, self.d) or not 0 < clip < np.inf:
-            raise InvalidInput("data fit", [Problem("particles", "shape or clip out of range")])
-        m = particles.shape[1]
+        m = self._check(particles, clip)
         inside, size = self.inner_clip(clip, m), self._persons_at_once(m)
         z, time, there = self._z, self._time, self._there
         if who is not None:
@@ -115,6 +118,46 @@ class Rows:
         found: Array = total.view(self.count, self.d, m).transpose(1, 2).cpu().numpy()
         return np.ascontiguousarray(found)
 
+    def whole_sum(self, particles: torch.Tensor, widths: torch.Tensor, clip: float) -> Whole:
+        r"""Everyone's clipped contributions in whole numbers of the pulls' unit; (T, m, d).
+
+        Each row's pull is rounded *toward zero* to multiples of :func:`pull_unit`, by itself, and
+        then added in whole numbers: no person moves the rounding of another, and the sum of several
+        sites is that of all rows in one place, however they are grouped.
+
+        Sensitivity: C in L2 over all T·m·d numbers at once, zero-out of one person. Rounding
+        shortens every coordinate, so that :math:`\sum_t ‖\sum_{r∈t} w_r‖² ≤ \sum_t
+        (\sum_{r∈t} ‖v_r‖)²` for the rounded w_r, of which the right is clipped to C² with the
+        room that one person's own norm needs (:func:`~penstock.privacy.sensitivity.float_room`).
+
+        A pull is at most 2³⁰ units, and at most 2²² persons are added up at once: in float64 every
+        partial sum of these is a whole number below 2⁵³, and exact in any order. Work: a function
+        of sizes alone.
+
+        Args, Raises:
+            as in :meth:`clipped_sum`.
+        """
+        import torch
+
+        m = self._check(particles, clip)
+        inside, size = self._own_clip(clip, m), min(self._persons_at_once(m), _EXACT)
+        unit = pull_unit(clip)
+        total = torch.zeros((self.count, m * self.d), dtype=torch.int64, device=self.device)
+        with torch.no_grad():
+            for low in range(0, self.persons, size):
+                some = slice(low, low + size)
+                rows = (self._z[some], self._time[some], self._there[some])
+                part = self._part(*rows, particles, widths, inside, unit)
+                total += part.to(torch.int64)
+        found: Whole = total.view(self.count, self.d, m).transpose(1, 2).cpu().numpy()
+        return np.ascontiguousarray(found)
+
+    def _check(self, particles: torch.Tensor, clip: float) -> int:
+        """How many particles there are; of the right shape."""
+        if particles.shape[::2] != (self.count, self.d) or not 0 < clip < np.inf:
+            raise InvalidInput("data fit", [Problem("particles", "shape or clip out of range")])
+        return int(particles.shape[1])
+
     def inner_clip(self, clip: float, particles: int) -> float:
         r"""What persons are clipped to, so that the sum as computed has sensitivity C.
 
@@ -123,12 +166,18 @@ class Rows:
         squared distances carry the rounding of their own precision: of d squares and their sum,
         without cancellation, since the differences x - y that are squared are those that are added.
         """
-        import torch
-
         size = self._persons_at_once(particles)
         depth = size * self.rows + -(-self.persons // size) + 8
         persons = self.persons * math.ceil(math.sqrt(self.rows))
-        room = float_room(persons, depth, particles + self.rows + 32)
+        return self._shrink(clip, float_room(persons, depth, particles + self.rows + 32))
+
+    def _own_clip(self, clip: float, particles: int) -> float:
+        """The same where rounding is each person's own: the sum is exact."""
+        return self._shrink(clip, float_room(1, 1, particles + self.rows + 32))
+
+    def _shrink(self, clip: float, room: float) -> float:
+        import torch
+
         own = 4 * (self.d + 8) * float(torch.finfo(self.dtype).eps)
         inside: float = clip * (1 - room) * (1 - own)
         return inside
@@ -145,8 +194,14 @@ class Rows:
         particles: torch.Tensor,
         widths: torch.Tensor,
         inside: float,
+        unit: float | None = None,
     ) -> torch.Tensor:
-        """(T, d·m) of some persons: z (p, k, d), time and there (p, k)."""
+        """(T, d·m) of some persons: z (p, k, d), time and there (p, k); float64.
+
+        Args:
+            unit: of which each row's pulls are whole multiples, rounded toward zero; the sum is in
+                units then. None: they stay as they are.
+        """
         import torch
 
         persons, k = time.shape
@@ -168,7 +223,10 @@ class Rows:
         pull = torch.where(usable, share * (scale.reshape(-1, 1) / h.double()), 0.0)
         placed = torch.nn.functional.one_hot(at, self.count).double().T
         # Coordinate by coordinate: all of them at once would take d times the memory.
-        return torch.cat([placed @ (pull * each) for each in apart], dim=1)
+        if unit is None:
+            return torch.cat([placed @ (pull * each) for each in apart], dim=1)
+        pull *= 1 / unit  # a power of two
+        return torch.cat([placed @ (pull * each).trunc_() for each in apart], dim=1)
 
     def _scales(self, lengths: torch.Tensor, time: torch.Tensor, clip: float) -> torch.Tensor:
         """(p, k): by how much each row is shortened, with all of its person's; NaN: it is left out.

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from penstock.mechanisms.trajectory.drift import Rows
 from penstock.mechanisms.trajectory.plan import Dynamics
 from penstock.mechanisms.trajectory.sinkhorn import sinkhorn
-from penstock.privacy.measurements import Query, drive
+from penstock.privacy.measurements import Query, drive, is_known
 from penstock.privacy.noise.sources import NoiseSource, poisson_batch
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 Indices = NDArray[np.intp]
+Whole = NDArray[np.int64]
 
 _SWEEPS, _FIRST_SWEEPS = 8, 50
 """Sinkhorn's iterations per step, from the last step's potentials; and at the first step."""
@@ -50,6 +51,7 @@ def descend(
     positions: Array,
     box: Array,
     noise: NoiseSource,
+    public: NoiseSource | None = None,
     tick: Callable[[], None] | None = None,
     moments: tuple[Array, Array] | None = None,
 ) -> Array:
@@ -60,15 +62,21 @@ def descend(
         sizes: (T,) rows per time point, public or released; never counted here.
         positions: (T,), times in shares of the whole duration, increasing.
         box: (d,) half widths of the unit space, which particles never leave.
+        public: of the diffusion, on which no guarantee rests; ``noise`` if not given.
         moments: means (T, d) and covariances (T, d, d) of the rows, if they are known: particles
             stay where these make rows likely. One that has lost all rows would wander off, moved
             by nothing but noise.
 
     Privacy: ``how.measurement``; start, spread, sizes and moments must be public or paid for.
     """
-    session = Descent(how, rows, particles, spread, sizes, positions, box, noise, moments)
+    given = (particles, spread, sizes, positions, box, noise, public or noise, moments)
+    session = Descent(how, rows, *given)
 
-    def contribute(at: At) -> Array:
+    def contribute(at: At) -> Array | Whole:
+        if how.numbers is not None:
+            if is_known(noise):
+                return np.zeros(particles.shape, dtype=np.int64)
+            return rows.whole_sum(at.particles, at.widths, how.clip)
         return rows.clipped_sum(at.particles, at.widths, how.clip, at.who)
 
     drive(session, contribute, noise, tick)
@@ -91,7 +99,7 @@ class Descent:
     """The particles between their looks at rows: a session, with the arguments of :func:`descend`.
 
     Of ``rows`` it looks at their number, device and precision alone; from ``noise`` come batches,
-    and the diffusion, on which no guarantee rests.
+    and from ``public`` the diffusion, on which no guarantee rests.
     """
 
     def __init__(
@@ -104,11 +112,13 @@ class Descent:
         positions: Array,
         box: Array,
         noise: NoiseSource,
+        public: NoiseSource,
         moments: tuple[Array, Array] | None,
     ) -> None:
         import torch
 
-        self._how, self._persons, self._noise = how, rows.persons, noise
+        self._how, self._persons = how, rows.persons
+        self._noise, self._public = noise, public
         self._tensor, self._measurement = rows.tensor, how.measurement
         self._x, self._edge = rows.tensor(particles), rows.tensor(box)
         self._width = how.bandwidth * spread
@@ -145,7 +155,7 @@ class Descent:
 
         how, x = self._how, self._x
         left = 1 - (1 - how.cool) * self._done
-        heat = math.sqrt(left) * how.heat * self._noise.normal(noisy.shape)
+        heat = math.sqrt(left) * how.heat * self._public.normal(noisy.shape)
         move = self._h[:, None, None] * (heat - left * self._pull[:, None, None] * noisy)
         drift = self._tensor(move)
         if len(noisy) > 1:

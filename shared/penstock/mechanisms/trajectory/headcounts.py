@@ -61,9 +61,13 @@ def some_value(grid: Grid) -> float:
 
 
 def release_persons(
-    places: Places, followed: Followed, measurement: WholeSum, noise: NoiseSource
+    places: Places, followed: Followed, persons: int, measurement: WholeSum, noise: NoiseSource
 ) -> Counted:
-    """The counts, with noise."""
+    """The counts, with noise.
+
+    Args:
+        persons: public n, of all sites where a sum is of many: at most so many are counted.
+    """
     histograms = count_persons(places, followed)
     noisy = measurement(np.concatenate(histograms), noise)
     parts = np.split(noisy, np.cumsum([len(h) for h in histograms])[:-1])
@@ -77,9 +81,9 @@ def release_persons(
     fixed, sd = cells[:few], measurement.sd
     moving = [cells[few + t * each : few + (t + 1) * each] for t in range(places.count)]
     whole = [*fixed, present] if places.once else [*fixed, spans, visits]
-    persons = estimate_rows(float(total[0]), whole, sd, len(followed.there))
+    counted = estimate_rows(float(total[0]), whole, sd, persons)
     seen = [
-        min(estimate_rows(float(present[t]), moving[t], sd, len(followed.there)), persons)
+        min(estimate_rows(float(present[t]), moving[t], sd, persons), counted)
         for t in range(places.count)
     ]
-    return Counted(fixed, moving, spans, visits, np.array(seen), ends, persons, sd)
+    return Counted(fixed, moving, spans, visits, np.array(seen), ends, counted, sd)

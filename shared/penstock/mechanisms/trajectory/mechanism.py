@@ -41,8 +41,8 @@ _NOTES = {
     "start": "counts | gaussian | k-means | public; counts: where everybody has one row",
     "modes": "k-means: clusters at each time point",
     "start_share": "of the budget, for the start",
-    "steps": "of the particles",
-    "rate": "share of persons in a step",
+    "steps": "of the particles; where sites make one release, rounds: 30 do",
+    "rate": "share of persons in a step; all of them where sites make one release",
     "temperature": "how rough paths are",
     "dependence": "measured | inferred; measured where persons may have several rows",
     "end": "the duration, once a person, with which paths and visits end",
@@ -57,6 +57,7 @@ class _Mechanism(Mechanism[Trajectory, "Plan | RepeatsPlan"]):
     leaves = "rows taken at visits: synthetic rows, and paths through time"
     product = "paths and tables of snapshots"
     takes_time = True
+    summed = True
 
     def plan(self, asked: Asked[Trajectory], persons: int) -> Plan | RepeatsPlan:
         from penstock.mechanisms.trajectory.plan import plan, require_sound
@@ -64,9 +65,26 @@ class _Mechanism(Mechanism[Trajectory, "Plan | RepeatsPlan"]):
 
         given = (asked.settings, asked.schema, persons, asked.privacy)
         require_sound(*given)
-        if asked.settings.start == "counts" or asked.settings.measures(asked.schema):
+        if self._counts(asked):
             return plan_repeats(*given)
         return plan(asked.settings, asked.schema, persons, asked.privacy)
+
+    def plan_sums(self, asked: Asked[Trajectory], persons: int) -> Plan | RepeatsPlan:
+        from penstock.mechanisms.trajectory.plan import plan_whole, require_sound
+
+        given = (asked.settings, asked.schema, persons, asked.privacy)
+        require_sound(*given)
+        return self.plan(asked, persons) if self._counts(asked) else plan_whole(*given)
+
+    def tells_site(self, asked: Asked[Trajectory]) -> bool:
+        """Particles are of all sites' rows: of which a row is they could not say without being
+        moved by it."""
+        refused = asked.settings.problems(asked.schema, ())
+        return not refused and self._counts(asked)
+
+    def _counts(self, asked: Asked[Trajectory]) -> bool:
+        """Whether persons are counted once, instead of pulling at particles."""
+        return asked.settings.start == "counts" or asked.settings.measures(asked.schema)
 
     def memory(
         self,

@@ -21,6 +21,9 @@ from penstock.schema.encoding import Encoding
 _PULLED = 1 << 19
 """Numbers of particles' pulls that are computed at once."""
 
+_SUMMED = 80
+"""Bytes of a number of a sum that is known, as it was read and as it is kept."""
+
 _IMAGINED, _DRAWN = 1 << 11, 1 << 19
 """Persons by whom a match goes; and numbers of persons that are drawn together."""
 
@@ -34,8 +37,14 @@ def release_memory(plan: Plan, schema: Schema, dictionary: Schema, threads: int)
         program=PROGRAM + TORCH + threads_memory(threads),
         rows=rows_memory(plan, schema, dictionary, d),
         released=tables_memory(plan, schema, d) + NUMBER * paths,
-        work=_dynamics(plan) + copies_memory(plan, d),
+        work=_dynamics(plan) + _sums(plan) + copies_memory(plan, d),
     )
+
+
+def _sums(plan: Plan) -> int:
+    """A step's sum in whole numbers, with its noise; and what was summed in the steps before."""
+    numbers = plan.dynamics.numbers or 0
+    return numbers * (3 * BIG + _SUMMED * plan.dynamics.steps)
 
 
 def _dynamics(plan: Plan) -> int:

@@ -7,7 +7,8 @@ before it starts a worker. :mod:`penstock.mechanisms.trajectory.run` carries the
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TypeGuard, TypeVar
 
 from penstock.base.errors import InvalidInput, Problem
 from penstock.mechanisms.refusals import list_informal
@@ -17,7 +18,14 @@ from penstock.mechanisms.trajectory.time_points import Times, times_of, unit_tem
 from penstock.privacy.accounting.accountant import epsilon
 from penstock.privacy.calibration import Accountant, smallest_scale
 from penstock.privacy.events import Event
-from penstock.privacy.measurements import GaussianSum, Measurement, PoissonSample, charge
+from penstock.privacy.measurements import (
+    GaussianSum,
+    Measurement,
+    PoissonSample,
+    WholeSum,
+    charge,
+)
+from penstock.privacy.noise.discrete import exact_positive
 from penstock.privacy.request import PrivacyRequest
 from penstock.schema import Schema
 from penstock.schema.encoding import Encoding
@@ -34,6 +42,16 @@ _CALM = 0.2
 that takes, so that a time point with few rows stays where it started."""
 
 
+PULL_BITS = 30
+"""Of a pull in whole numbers."""
+
+
+def pull_unit(clip: float) -> float:
+    """The power of two of which the clip norm C is below 2³⁰ and at least 2²⁹: so fine that what
+    rounding takes of 10⁹ persons' pulls is less than the noise."""
+    return math.ldexp(1.0, math.frexp(clip)[1] - PULL_BITS)
+
+
 @dataclass(frozen=True, slots=True)
 class Dynamics:
     """Public parameters of the dynamics.
@@ -46,6 +64,8 @@ class Dynamics:
         heat: √(2c), in kernel widths; 0 leaves the privacy noise as the only diffusion.
         cool: share of a, b and c that is left at the end.
         average: over the iterates of this last share of the steps.
+        numbers: T·m·d, of which a step's sum is in whole numbers, so that sites can add it up;
+            everybody is in each then. None: a sum of floats.
     """
 
     sigma: float
@@ -60,14 +80,27 @@ class Dynamics:
     heat: float
     cool: float
     average: float
+    numbers: int | None = None
 
     @property
-    def measurement(self) -> GaussianSum:
+    def measurement(self) -> GaussianSum | WholeSum:
         """Each step's sum of what persons pull at all particles, each clipped to norm C together.
 
         Sensitivity C in L2, zero-out with public n (:mod:`penstock.mechanisms.trajectory.drift`);
-        of everybody, or of a fresh Poisson sample.
+        of everybody, or of a fresh Poisson sample. In whole numbers it holds on the machine
+        (:meth:`penstock.mechanisms.trajectory.drift.Rows.whole_sum`), and a step is charged as a
+        discrete Gaussian (Canonne, Kamath & Steinke 2020, Thm 14).
         """
+        if self.numbers is not None:
+            return WholeSum(
+                label="particles",
+                noise_multiplier=self.sigma,
+                sensitivity=self.clip * (1 + 1e-12),
+                squared=exact_positive("clip", self.clip) ** 2,
+                unit=pull_unit(self.clip),
+                size=self.numbers,
+                count=self.steps,
+            )
         credit = PoissonSample(self.rate) if self.rate < 1 else None
         return GaussianSum("particles", self.sigma, self.clip, self.steps, credit)
 
@@ -114,6 +147,39 @@ class Plan:
         return charge(self.measurements)
 
 
+@dataclass(frozen=True, slots=True)
+class WholePlan(Plan):
+    """A plan that asks rows for sums of whole numbers, and for nothing else: those of many sites.
+
+    Everybody is in each sum. A step on everybody with noise σ moves particles as one on a share q
+    of them with noise qσ does, less what sampling adds, and costs no more: amplification saves the
+    work of a step, and a round of many sites takes seconds whatever its work.
+    """
+
+    @property
+    def measurements(self) -> tuple[WholeSum, ...]:
+        """All that is asked of rows, and the noise with which it leaves."""
+        return tuple(each for each in measure(self.start, self.dynamics) if _is_whole(each))
+
+    def with_noise(self, factor: float) -> WholePlan:
+        """The same with so many times the noise."""
+        sigma = self.start.sigma
+        return replace(
+            self,
+            start=replace(self.start, sigma=None if sigma is None else sigma * factor),
+            dynamics=replace(self.dynamics, sigma=self.dynamics.sigma * factor),
+        )
+
+
+P = TypeVar("P", bound=Plan)
+
+
+def _is_whole(measurement: Measurement) -> TypeGuard[WholeSum]:
+    if not isinstance(measurement, WholeSum):
+        raise TypeError("a plan of whole numbers asks for nothing else")
+    return True
+
+
 def measure(start: Start, dynamics: Dynamics) -> tuple[Measurement, ...]:
     """What these two ask of rows."""
     begun = start.measurement
@@ -135,6 +201,39 @@ def plan(
     Raises:
         InvalidInput: the study asks for what this mechanism does not do.
     """
+    return _plan(Plan, mechanism, schema, persons, privacy, accountant)
+
+
+def plan_whole(
+    mechanism: Trajectory,
+    schema: Schema,
+    persons: int,
+    privacy: PrivacyRequest,
+    accountant: Accountant = epsilon,
+) -> WholePlan:
+    """The same in sums of whole numbers, whatever the study's ``rate``: everybody is in each.
+
+    A discrete Gaussian costs what a Gaussian of its multiplier does: noise is that of :func:`plan`
+    at rate 1.
+
+    Raises:
+        InvalidInput: the study asks for what this mechanism does not do.
+    """
+    everybody = replace(mechanism, rate=1.0)
+    found = _plan(WholePlan, everybody, schema, persons, privacy, accountant)
+    numbers = len(found.times.used) * found.particles * len(found.space)
+    whole = replace(found, dynamics=replace(found.dynamics, numbers=numbers))
+    return replace(whole, epsilon=accountant(whole.events, privacy.delta))
+
+
+def _plan(
+    kind: type[P],
+    mechanism: Trajectory,
+    schema: Schema,
+    persons: int,
+    privacy: PrivacyRequest,
+    accountant: Accountant,
+) -> P:
     require_sound(mechanism, schema, persons, privacy)
     encoding, times = Encoding(schema), times_of(mechanism, schema)
     space = tuple(i for i, dim in enumerate(encoding.dims) if dim.column != mechanism.time)
@@ -156,7 +255,7 @@ def plan(
 
     scale = smallest_scale(charges, privacy.epsilon, privacy.delta, accountant=accountant)
     start, dynamics = parts(scale)
-    return Plan(
+    return kind(
         guarantee=privacy.guarantee,
         persons=persons,
         rows=rows,

@@ -113,6 +113,12 @@ class RepeatsPlan:
         """What the run is charged as."""
         return charge(self.measurements)
 
+    def with_noise(self, factor: float) -> RepeatsPlan:
+        """The same with so many times the noise."""
+        return replace(
+            self, margins=self.margins.with_noise(factor), moments=self.moments.with_noise(factor)
+        )
+
 
 def plan_repeats(
     mechanism: Trajectory,

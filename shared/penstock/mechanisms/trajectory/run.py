@@ -4,13 +4,20 @@
 stage      what is released                                event
 =========  ==============================================  ===========================
 start      noisy moments of each time point, or cluster    DiscreteGaussian
-particles  noisy clipped data-fit sums, step by step       Gaussian or PoissonGaussian
+particles  noisy clipped data-fit sums, step by step       Gaussian or PoissonGaussian;
+                                                           of many sites DiscreteGaussian
 =========  ==============================================  ===========================
 
 Everything else follows from these two and costs nothing: the couplings are those of the particles;
 paths run through them (:mod:`penstock.mechanisms.trajectory.paths`); a snapshot table draws time
 points by their released counts, then a particle of each, with noise that gives the table the
 released covariances.
+
+Of many sites start and steps are the rounds in which these add up sums. A run that begins anew in
+each round moves the particles by the sums that are known, without a look at rows, and asks rows for
+the next one: replaying costs as much as the updates do. Where particles begin and how they diffuse
+is drawn by the sums (:func:`~penstock.privacy.measurements.agree`), so that all sites and whoever
+concludes have the same; machines' floats may differ by rounding, which no site compares.
 
 A person's rows are points of the *unit space*: the encoded columns other than the time, halved and
 centred in the public box. They may all be of one time point, or of as many as there are rows.
@@ -27,16 +34,17 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 from scipy.stats import qmc
 
-from penstock.base.errors import InvalidInput, Problem
 from penstock.mechanisms.parts import Part, Progress
 from penstock.mechanisms.released import PARTICLES, PATHS, name_copy, name_refit, refit_copy
 from penstock.mechanisms.trajectory.drift import Rows
 from penstock.mechanisms.trajectory.dynamics import descend
+from penstock.mechanisms.trajectory.frames import check_shapes
 from penstock.mechanisms.trajectory.particle_tables import Model, table, walk
 from penstock.mechanisms.trajectory.paths import couple
 from penstock.mechanisms.trajectory.plan import Plan
 from penstock.mechanisms.trajectory.start import Marginals, released
 from penstock.mechanisms.trajectory.unit_space import from_unit, hold_constants, to_unit
+from penstock.privacy.measurements import agree
 from penstock.privacy.noise.sources import NoiseSource
 from penstock.schema.encoding import Encoding
 
@@ -80,7 +88,7 @@ def run(
     Raises:
         InvalidInput: shapes that are not the plan's.
     """
-    _check_shapes(plan, encoding, rows, present)
+    check_shapes(plan, encoding, rows, present, noise)
     tick = _counter(plan.dynamics.steps * (1 + plan.refits), progress)
     where = (device, dtype, threads)
     model = fit(plan, encoding, rows, present, noise, tick, *where)
@@ -137,7 +145,8 @@ def fit(
         means=found.means[used],
         covariances=found.covariances[used],
     )
-    particles = draw(here, plan.particles, box, noise.generator())
+    public = agree(noise)
+    particles = draw(here, plan.particles, box, public.generator())
     mean, covariance = _whole_moments(here)
     spread = np.sqrt(np.trace(covariance, axis1=1, axis2=2) / len(box))
     place = np.full(plan.times.count, -1)
@@ -154,6 +163,7 @@ def fit(
         plan.times.positions,
         box,
         noise,
+        public,
         tick,
         None if plan.start.sigma is None else (mean, covariance),
     )
@@ -327,11 +337,3 @@ def _counter(total: int, progress: Progress | None) -> Callable[[], None]:
             progress(done, total)
 
     return tick
-
-
-def _check_shapes(plan: Plan, encoding: Encoding, rows: Array, present: Bools) -> None:
-    shape = (plan.persons, plan.rows, encoding.d)
-    # Shapes are public: n is the frame's, k and d the schema's.
-    if rows.shape != shape or present.shape != shape[:2]:
-        problem = Problem("rows", "not of the plan's shape", None, str(rows.shape), str(shape))
-        raise InvalidInput("run", [problem])

@@ -58,7 +58,9 @@ class Trajectory:
             not move. Of persons with one row each.
         modes: clusters of a ``k-means`` start at each time point, 2 to 100.
         start_share: share of the budget that the start is given, between 0 and 1.
-        steps, rate: of the dynamics, and the Poisson sampling rate of each.
+        steps, rate: of the dynamics, and the Poisson sampling rate of each. Of one release of many
+            sites a step is a round, of everybody whatever the rate: 30 are as good as 60, but for
+            a ``public`` start, which has to narrow its kernel first.
         temperature: τ of the diffusion along a path, in units of the encoded columns squared per
             whole duration.
         dependence: ``measured`` or ``inferred``. None: measured where persons may have several rows

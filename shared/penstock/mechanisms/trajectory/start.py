@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.mechanisms.tables.moments import clip_rows, row_unit, whole_vectors
-from penstock.privacy.measurements import WholeSum
+from penstock.privacy.measurements import WholeSum, is_known
 from penstock.privacy.noise.discrete import exact_positive
 from penstock.privacy.noise.sources import NoiseSource
 from penstock.privacy.numbers import positive
@@ -140,8 +140,7 @@ def released(start: Start, z: Array, bins: Whole, there: Bools, noise: NoiseSour
     Privacy: :func:`measure_start`. Every row may be anything: what is not finite counts as absent.
     """
     measurement = measure_start(start)
-    whole, _ = contributions(start, z, bins, there, bins)
-    sums = measurement(sum_cells(whole, bins.ravel(), start.cells), noise)
+    sums = measurement(_add_up(start, z, bins, there, bins, start.cells, noise), noise)
     found = marginals(start, sums[:, None])
     rows = found.rows  # of clusters there are more, hence more noise on their sum
     for _ in range(1, start.rounds):
@@ -150,11 +149,26 @@ def released(start: Start, z: Array, bins: Whole, there: Bools, noise: NoiseSour
             found = _split(found, start.modes)
             clusters = nearest_cluster(found, z, bins)
         cells = bins * start.modes + clusters
-        whole, _ = contributions(start, z, bins, there, cells)
         count = start.cells * start.modes
-        sums = measurement(sum_cells(whole, cells.ravel(), count), noise)
+        sums = measurement(_add_up(start, z, bins, there, cells, count, noise), noise)
         found = marginals(start, sums.reshape(start.cells, start.modes, *sums.shape[1:]))
     return replace(found, rows=rows)
+
+
+def _add_up(
+    start: Start,
+    z: Array,
+    bins: Whole,
+    there: Bools,
+    cells: Whole,
+    count: int,
+    noise: NoiseSource,
+) -> NDArray[np.object_]:
+    """What rows add to each cell; nothing where the sites' sum is known."""
+    if is_known(noise):
+        return np.zeros((count, start.dimension + 1, start.dimension + 1), dtype=object)
+    whole, _ = contributions(start, z, bins, there, cells)
+    return sum_cells(whole, cells.ravel(), count)
 
 
 def contributions(

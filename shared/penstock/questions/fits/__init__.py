@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from penstock.questions.fits.course_model import CourseModel
 from penstock.questions.fits.cox import CoxTable
+from penstock.questions.fits.failure_times import LogNormalCourse, WeibullCourse
 from penstock.questions.fits.kaplan_meier import SurvivalCourse
 from penstock.questions.fits.linear import LinearTable
 from penstock.questions.fits.logistic import LogisticTable
@@ -22,7 +23,9 @@ from penstock.questions.fits.over_time import (
 from penstock.questions.fits.person_time import RateCourse
 from penstock.questions.fits.poisson import PoissonTable
 from penstock.questions.fits.random_intercept import MixedCourse
+from penstock.questions.fits.restricted_mean import RestrictedMeanCourse
 from penstock.questions.fits.row_counts import CountCourse, TableCourse
+from penstock.questions.fits.standardised import RiskDifferenceCourse, RiskRatioCourse
 from penstock.questions.fits.table_model import TableModel
 from penstock.questions.models import DESCRIPTIVE, LONGITUDINAL, MODELS
 from penstock.questions.models.registry import ModelRegistry
@@ -52,9 +55,14 @@ COURSE_MODELS: ModelRegistry[CourseModel] = ModelRegistry(
         TransitionCourse(),
         MixedCourse(),
         SurvivalCourse(),
+        RestrictedMeanCourse(),
         CountCourse(),
         RateCourse(),
         TableCourse(),
+        RiskDifferenceCourse(),
+        RiskRatioCourse(),
+        WeibullCourse(),
+        LogNormalCourse(),
     ),
     (*LONGITUDINAL.names, *DESCRIPTIVE.names),
 )

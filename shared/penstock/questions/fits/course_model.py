@@ -43,4 +43,4 @@ class CourseModel(ABC):
     @abstractmethod
     def least_variance(self, schema: Schema, estimand: Estimand, rows: int) -> float:
         """A public lower bound for the variance of an estimate from a table of ``rows`` rows; see
-        :func:`penstock_server.analysis.floor.variance_floor`."""
+        :func:`penstock.inference.floor.variance_floor`."""

@@ -6,7 +6,7 @@ a table of as many rows,
 .. math:: \mathrm{var} = \frac{(k + ½)(n - k + ½)}{n + 1},
 
 with k of n rows. A site's own rows were not drawn, so that where copies are combined it counts
-once for each copy, and not for the site (:func:`penstock_server.analysis.combine.combine`).
+once for each copy, and not for the site (:func:`penstock.inference.combine.combine`).
 """
 
 from __future__ import annotations

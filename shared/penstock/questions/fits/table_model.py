@@ -105,7 +105,7 @@ class TableModel(ABC):
     @abstractmethod
     def least_variance(self, schema: Schema, estimand: Estimand, rows: int) -> float:
         """A public lower bound for the variance of an estimate from ``rows`` rows; see
-        :func:`penstock_server.analysis.floor.variance_floor`."""
+        :func:`penstock.inference.floor.variance_floor`."""
 
 
 def event_share(event: Array, columns: int, *, censored: bool = True) -> float:

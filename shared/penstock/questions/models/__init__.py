@@ -30,12 +30,19 @@ model            outcome               scale           estimate
 ===============  ====================  ==============  =============================================
 
 A quantile and a share of which no time is said are of a table's rows, and of any mechanism; a share
-of levels is that of one of them. So is `survival`, of a duration with its event: Kaplan and Meier's
-share without the event at a time, on the scale of the logit.
+of levels is that of one of them; a correlation of two columns may be of rows, too. So is
+`survival`, of a duration with its event: Kaplan and Meier's share without the event at a time, on
+the scale of the logit.
+
+`rmst` is the area under that curve until a bound, which tables alone answer.
 
 Three are of rows alone: a `count` of those with a level, an event or a value beyond a threshold,
 of which sites are added up; a `rate`, events per time, on the scale of the logarithm; and one cell
 of a `table` of two or three columns with levels, its share of all rows, on that of the logit.
+
+Of rows alone, too, and of tables, are contrasts by a term, adjusted as regressions are: a
+`risk-difference` and a `risk-ratio` of a 0/1 column or an event, standardised over the rows;
+and accelerated failure times of a duration, `weibull` and `log-normal`, by the ratio of times.
 
 A further model is an object here; its fit to a table, ``penstock.questions.fits``; and how
 a chain poses it, ``penstock.mechanisms.gibbs.models``. Each of the three registries is complete, or
@@ -44,6 +51,12 @@ cannot be imported; so are those of models over time, and their fits.
 
 from __future__ import annotations
 
+from penstock.questions.models.comparisons import (
+    LOG_NORMAL,
+    RISK_DIFFERENCE,
+    RISK_RATIO,
+    WEIBULL,
+)
 from penstock.questions.models.cox import COX
 from penstock.questions.models.linear import LINEAR
 from penstock.questions.models.logistic import LOGISTIC
@@ -55,6 +68,7 @@ from penstock.questions.models.longitudinal import (
     MIXED,
     QUANTILE,
     RATE,
+    RMST,
     SHARE,
     SURVIVAL,
     TABLE,
@@ -79,7 +93,9 @@ LONGITUDINAL: ModelRegistry[LongitudinalModel] = ModelRegistry(
 )
 """Those of persons over time."""
 
-DESCRIPTIVE: ModelRegistry[LongitudinalModel] = ModelRegistry((SURVIVAL, COUNT, RATE, TABLE))
+DESCRIPTIVE: ModelRegistry[LongitudinalModel] = ModelRegistry(
+    (SURVIVAL, RMST, COUNT, RATE, TABLE, RISK_DIFFERENCE, RISK_RATIO, WEIBULL, LOG_NORMAL)
+)
 """Those of rows alone."""
 
 EVERY: ModelRegistry[Model] = ModelRegistry((*MODELS, *LONGITUDINAL, *DESCRIPTIVE))

@@ -1,9 +1,9 @@
 """Models that are no regressions: a number of persons at a time, between two times, or along all.
 
 Most need rows of which is known when they were taken and, of two times or more, whose they are: a
-mechanism that follows persons. Where no time is said, quantiles and shares are of all rows, whoever
-releases them; and a survival's time is on its own duration, so that it always is. Counts, rates and
-tables are of rows alone.
+mechanism that follows persons. Where no time is said, quantiles, shares and correlations are of all
+rows; and a survival's time is on its own duration, so that it always is. Restricted means, counts,
+rates and tables are of rows alone.
 """
 
 from __future__ import annotations
@@ -32,6 +32,11 @@ class LongitudinalModel(Model):
         ends: of a duration it may say, by ``until``, up to which time events and time count.
         rates: it is per so many units of time, by ``per``.
         crossed: it is of the levels of several columns together: of the outcome's and the term's.
+        bounded: it has to say, by ``until``, up to which time of the duration.
+        adjusts: its term is a column, whose effect may be adjusted, and is no coefficient that a
+            chain, or noisy sums, would have.
+        standardises: that effect is of everybody having one level against the first one.
+        tables: tables alone answer it, from their rows.
         link: the scale on which copies and sites are combined, as
             :attr:`penstock.questions.models.model.Model.scale` has it.
     """
@@ -50,6 +55,10 @@ class LongitudinalModel(Model):
     ends: bool = False
     rates: bool = False
     crossed: bool = False
+    bounded: bool = False
+    adjusts: bool = False
+    standardises: bool = False
+    tables: bool = False
     link: str = "plain"
 
     @property
@@ -74,6 +83,14 @@ class LongitudinalModel(Model):
     @property
     def per_time(self) -> bool:
         return self.slope
+
+    @property
+    def contrasts(self) -> bool:
+        return self.adjusts
+
+    @property
+    def of_tables(self) -> bool:
+        return self.tables
 
     @property
     def scale(self) -> str:
@@ -118,10 +135,13 @@ CORRELATION = LongitudinalModel(
     title="Correlation over persons",
     measure=Measure("correlation", "Correlation", "lower", "higher"),
     in_outcome_units=False,
+    least=0,
     most=2,
     pairs=True,
+    tables=True,
     link="fisher",
 )
+"""Over persons at one time or two; where no time is said, over rows."""
 TRANSITION = LongitudinalModel(
     name="transition",
     title="Transition between levels",
@@ -151,7 +171,21 @@ SURVIVAL = LongitudinalModel(
     most=2,
     link="logit",
 )
-"""The share that is without the event at a time of the duration."""
+"""The share that is without the event at a time of the duration; where two are said, at the second,
+of those who are followed at the first."""
+RMST = LongitudinalModel(
+    name="rmst",
+    title="Restricted mean survival time",
+    outcomes=("duration",),
+    measure=Measure("restricted mean survival time", "RMST", "shorter", "longer"),
+    needs_event=True,
+    least=0,
+    most=0,
+    ends=True,
+    bounded=True,
+    tables=True,
+)
+"""The mean time without the event, of the time until a bound."""
 COUNT = LongitudinalModel(
     name="count",
     title="Count of rows",
@@ -192,5 +226,3 @@ TABLE = LongitudinalModel(
     link="logit",
 )
 """The share of rows that have one level of each of two or three columns."""
-"""The share that is without the event at a time of the duration; where two are said, at the second,
-of those who are followed at the first."""

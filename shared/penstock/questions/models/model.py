@@ -73,6 +73,16 @@ class Model:
         return False
 
     @property
+    def contrasts(self) -> bool:
+        """Whether its estimate is of rows that differ in a term; else of the outcome alone."""
+        return self.compares
+
+    @property
+    def of_tables(self) -> bool:
+        """Whether tables alone answer it, and no noisy sums."""
+        return False
+
+    @property
     def scale(self) -> str:
         """On which copies and sites are combined: ``plain``, ``log`` (of a ratio), ``logit`` (of a
         share), ``fisher`` (of a correlation) or ``count`` (of a number of rows)."""

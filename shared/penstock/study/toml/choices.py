@@ -6,8 +6,9 @@ from penstock.base.checks import Checks, shown
 from penstock.base.errors import InvalidInput, Problem
 from penstock.mechanisms.protocol import Settings
 from penstock.mechanisms.registry import MECHANISMS, Registry
-from penstock.questions.estimands import COVARIATES, Estimand
+from penstock.questions.estimands import Estimand
 from penstock.questions.models import MODELS
+from penstock.questions.suitability import COVARIATES
 from penstock.schema import Column, Schema
 
 

@@ -12,6 +12,7 @@ from penstock.base.errors import BudgetExceeded, InvalidInput, Problem
 from penstock.base.times import stamp_seconds
 from penstock.mechanisms.registry import MECHANISMS, Registry
 from penstock.study.charges import plan_study
+from penstock.study.halves import list_halves
 from penstock.study.study import Study
 from penstock.study.toml.dictionary import read_column_tables
 from penstock.study.toml.formula import expand_formulas
@@ -132,14 +133,17 @@ def _find_guarantee_problems(study: Study, mechanisms: Registry) -> list[Problem
 
 def _find_scope_problems(study: Study, mechanisms: Registry) -> list[Problem]:
     """Sites add up sums of whole numbers alone: every site would refuse another mechanism."""
-    if not study.aggregation.joint:
+    if not study.aggregation.adds:
         return []
     try:
-        plan_study(study, 1, mechanisms)
+        for half in list_halves(study):
+            if half.aggregation.joint:
+                plan_study(half, 1, mechanisms)
     except BudgetExceeded:
         return []  # ε is the sites' to judge
     except InvalidInput as error:
-        return [replace(p, where=f"mechanism.{p.where}") for p in error.problems]
+        part = "columns" if error.what == "schema" else "mechanism"
+        return [replace(p, where=f"{part}.{p.where}") for p in error.problems]
     except ModuleNotFoundError:
         return []  # no accountant is installed here; sites have one
     return []

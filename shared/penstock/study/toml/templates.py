@@ -33,12 +33,21 @@ _PRIVACY_NOTES = {
     "guarantee": "formal | public-flow | empirical",
 }
 _SCOPE_NOTES = {
-    "scope": "site | global",
-    "dropouts": "how many sites may drop out",
-    "colluders": "how many may tell the coordinator all they know",
+    "scope": "site | global | both: a release of each site, one of all, or either",
+    "share": "of both: how much of the budget the one release has; each site's own has the rest",
+    "dropouts": "t: how many sites may drop out of a sum",
+    "colluders": "c: how many may tell the coordinator all they know; 0: no claim against a site",
+    "noise": "shared | local: a share of it at each site, or all of it at each",
 }
+_SCOPE_HEAD = """\
+# One release of all sites: each adds to sums, and nobody sees a site's own part. Of S sites the
+# noise of S - t - c counts, so that a sum has sqrt(S/(S - t - c)) times the noise of one place with
+# all rows. noise = "local" asks no trust: ε holds whatever other sites do, and a sum has sqrt(S)
+# times the noise; say colluders = 0 then. Persons and keys are each site's own, of its join.json;
+# stewards compare the keys, and pin them (`penstock site peers add`).
+"""
 _TIMED = ", ".join(model.name for model in MODELS if model.needs_event)
-_ALONE = ", ".join(model.name for model in MODELS if not model.compares)
+_ALONE = ", ".join(model.name for model in MODELS if not model.contrasts)
 _EXPOSED = ", ".join(model.name for model in MODELS if model.takes_exposure)
 _OF_LEVEL = ", ".join(model.name for model in MODELS if model.names_level)
 _MOMENT = ", ".join(model.name for model in DESCRIPTIVE if model.least)
@@ -54,7 +63,7 @@ _ESTIMAND_NOTES = {
     "exposure": f"{_EXPOSED}: the rate per unit of this column; its logarithm is an offset",
     "outcome_level": f"{_OF_LEVEL}: this level of the outcome, against the first; of a share, it",
     "at": f"of persons at a time: when; of two times the first; {_MOMENT}: a time of the duration",
-    "until": "the second of two times; of a count of events and of a rate: up to when they count",
+    "until": "the second of two times; of a count of events, a rate and an rmst: up to when",
     "probability": "of a quantile, such as 0.5",
     "threshold": "of a share or a count of a number: above or below what",
     "direction": "of a share or a count of a number: above | below, its threshold",
@@ -73,8 +82,10 @@ _EXAMPLE = f"""\
 # exposure = "COLUMN"  # {_EXPOSED}: a rate, per unit of this column; leave out for a count
 # outcome_level = "LEVEL"  # {_OF_LEVEL}: of the outcome, against its first one
 # Of rows, and no regression: quantile (probability), share and count (threshold and direction, or
-# outcome_level; of a duration a count is of its events), survival (at), rate (per), table
-# (outcome_level, and term with its level).
+# outcome_level; of a duration a count is of its events), survival (at), rmst (until), rate (per),
+# correlation (term), table (outcome_level, and term with its level).
+# risk-difference, risk-ratio, weibull and log-normal (of a duration) take term, level, adjust and
+# strata as a regression does.
 # Of persons over time, in a study of a mechanism that follows them ({_OVER_TIME}):
 # at, until, probability, threshold, direction: see the documentation.
 # Or outcome, adjust and strata at once: formula = "COLUMN ~ A + B + A:B + strata(C)", with
@@ -190,7 +201,7 @@ def draft_study(
         expires=expires,
         planning=planning,
         aggregation=aggregation,
-        wire=LEAST_WIRE if aggregation.joint else EACH_WIRE,
+        wire=LEAST_WIRE if aggregation.adds else EACH_WIRE,
     )
     return write_study(study)
 
@@ -220,7 +231,7 @@ def _scope(scope: Scope) -> list[str]:
     facts = {name: said.pop(name) for name in ("persons", "keys")}
     written = [table("aggregation", said, _SCOPE_NOTES)]
     written += [table(f"aggregation.{name}", facts[name]) for name in facts]
-    return ["# One release of all sites; from their join.json files.\n" + "\n".join(written)]
+    return [_SCOPE_HEAD + "\n".join(written)]
 
 
 def _pairs(pairs: Mapping[str, object]) -> str:

@@ -41,6 +41,12 @@ def test_unknown_is_who_is_not_pinned_with_that_very_key() -> None:
         peers.remove("west")
 
 
+def twin(folder: Path, name: str, key: str) -> Path:
+    path = folder / f"{name}-2.json"
+    path.write_text(json.dumps({"site": name, "gate_key": key, "federation": "main"}))
+    return path
+
+
 def test_a_steward_pins_lists_and_unpins(world: World, tmp_path: Path) -> None:
     site = world.site("east")
 
@@ -55,6 +61,26 @@ def test_a_steward_pins_lists_and_unpins(world: World, tmp_path: Path) -> None:
         return str(path)
 
     assert "no other site" in run("list")
+    south, print_ = join("south", OTHER), Peer("south", OTHER).fingerprint
+    run("add", south, "--fingerprint", Peer("north", KEY).fingerprint, code=2)
+    said = run("add", south, join("north", KEY), "--fingerprint", print_, code=2)
+    assert "north: has another fingerprint" in said
+    assert read_peers(site.paths.peers).keys == {}  # all of them, or none
+    own = join("east", site.paths.gate_public())
+    said = run("add", own, south, "--fingerprint", print_)  # among all sites' files it is left out
+    assert "by voice" not in said
+    assert read_peers(site.paths.peers).keys == {"south": OTHER}
+    assert "had another key before" in run("add", join("south", public_hex(generate_key())))
+    run("add", own, code=2)
+    run("add", join("north", KEY), str(twin(tmp_path, "north", OTHER)), code=2)
+    forged = tmp_path / "forged.json"
+    forged.write_text(
+        json.dumps(
+            {"site": "n", "gate_key": KEY, "federation": "main", "fingerprint": print_},
+        )
+    )
+    assert "not that of the file" in " ".join(run("add", str(forged), code=2).split())
+    run("remove", "south")
     assert Peer("north", KEY).fingerprint in run("add", join("north", KEY))
     run("add", join("east", KEY), code=2)  # itself
     run("add", join("west", OTHER, federation="another"), code=2)

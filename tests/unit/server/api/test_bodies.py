@@ -282,3 +282,49 @@ def test_a_full_disk_says_when_to_come_again(tmp_path, spool, monkeypatch):
         assert spool.used == 0
 
     run_fleet(tmp_path, spool, work)
+
+
+def test_a_look_whose_site_has_left_is_let_go_at_the_superlink(tmp_path, spool):
+    """It waits there for a message, which nobody would get."""
+
+    async def go() -> None:
+        let_go, left = asyncio.Event(), asyncio.Event()
+
+        async def waits(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            left.set()
+            while await reader.read(1000):
+                pass
+            let_go.set()
+            writer.close()
+
+        server = await asyncio.start_unix_server(waits, tmp_path / "s")
+        app = Fleet(tmp_path / "s", Everybody(), spool)
+        body = [{"type": "http.request", "body": b"look", "more_body": False}]
+
+        async def receive() -> dict[str, object]:
+            if body:
+                return body.pop()
+            await left.wait()
+            return {"type": "http.disconnect"}
+
+        sent: list[object] = []
+
+        async def send(message: object) -> None:
+            sent.append(message)
+
+        scope = {
+            "type": "http",
+            "method": "POST",
+            "raw_path": fleet.LOOK,
+            "query_string": b"",
+            "headers": [(b"x-site", b"a"), (b"content-length", b"4")],
+        }
+        await asyncio.wait_for(app(scope, receive, send), 10)
+        await asyncio.wait_for(let_go.wait(), 10)
+        assert sent == []
+        assert spool.used == 0
+        await app.close()
+        server.close()
+
+    asyncio.run(go())

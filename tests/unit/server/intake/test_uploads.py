@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tests.support import made
 
 from penstock.base.errors import UploadRejected
+from penstock.inference.floor import variance_floor
 from penstock.mechanisms import Maf
 from penstock.privacy.accounting import accountant
 from penstock.privacy.events import RELATION, Gaussian, Unbounded, to_dict
@@ -28,7 +29,6 @@ from penstock.wire import gate_pb2
 from penstock.wire.canonical import canonical
 from penstock.wire.manifest import MANIFEST, Manifest, sign_manifest
 from penstock.wire.signatures import generate_key, public_hex, sign
-from penstock_server.analysis.floor import variance_floor
 from penstock_server.intake import uploads
 from penstock_server.intake.ipc_guard import check_stream
 from penstock_server.intake.uploads import check_manifest, read_upload, size_limit

@@ -18,6 +18,8 @@ from tests.support import made
 from tests.support.carried_out import shape_of
 from tests.support.made import PERSONS, SCHEMA, TRAJECTORY
 
+from penstock.inference.floor import variance_floor
+from penstock.inference.floored import estimate_floored
 from penstock.mechanisms import Gibbs, Trajectory
 from penstock.mechanisms.gibbs.settings import answer_terms
 from penstock.mechanisms.labelled import COPY, join_parts
@@ -26,7 +28,6 @@ from penstock.mechanisms.released import ANSWER, name_copy
 from penstock.mechanisms.trajectory.histories import read_courses
 from penstock.questions.estimands import Estimand
 from penstock.schema import Column, Schema
-from penstock_server.analysis.floor import variance_floor
 from penstock_server.mechanisms import writing
 from penstock_server.mechanisms.answered import read_answer
 from penstock_server.mechanisms.gibbs.exports import write_answers
@@ -34,7 +35,6 @@ from penstock_server.mechanisms.registry import kind_of
 from penstock_server.mechanisms.scoring.exports import write_answers as write_all
 from penstock_server.mechanisms.tables.codebook import combining
 from penstock_server.mechanisms.tables.exports import write_pooled
-from penstock_server.mechanisms.tables.results import estimate_floored
 from penstock_server.mechanisms.trajectory import exports
 from penstock_server.mechanisms.trajectory.codebook import SNAPSHOTS
 

@@ -16,16 +16,17 @@ import numpy as np
 import pytest
 
 from penstock.base.errors import InvalidInput
+from penstock.inference import pooling
+from penstock.inference.combine import SiteEstimate
 from penstock.mechanisms import Maf
 from penstock.privacy.request import PrivacyRequest
 from penstock.questions.estimands import Estimand
 from penstock.schema import Column, Schema
 from penstock.study.study import Study
-from penstock_server.analysis import pooling
-from penstock_server.analysis.combine import SiteEstimate
+from penstock.telling import axis, forest
+from penstock.telling.scales import COUNT, FISHER, LINKS, LOG, LOGIT, PLAIN, Link
 from penstock_server.analysis.overlap import Overlaps, find_overlaps
 from penstock_server.analysis.ranges import Ranges, find_ranges, list_odd
-from penstock_server.report import axis, forest
 from penstock_server.report.composition import (
     ReportInputs,
     SiteInput,
@@ -34,7 +35,6 @@ from penstock_server.report.composition import (
     report_schema,
 )
 from penstock_server.report.html import render
-from penstock_server.report.scales import COUNT, FISHER, LINKS, LOG, LOGIT, PLAIN, Link
 from penstock_server.report.sections.estimands import plot_of
 
 HOSTILE = "<script>alert('x')</script>\"&$\\frac{1}{0}$\x00\x1b[31m"
@@ -172,15 +172,51 @@ def test_report_is_strict_json_and_survives_it() -> None:
     assert json.loads(json.dumps(report, allow_nan=False)) == report
 
 
-def test_headline_is_dersimonian_laird_with_floored_knapp_hartung() -> None:
+def test_a_report_says_what_its_pooled_answers_hang_on() -> None:
+    report = built(inputs())
+    (told, *_) = report["sensitivity_analysis"]
+    (hr, *_) = report["estimands"]
+    assert told["estimand"] == hr["name"]
+    by_method = {m["method"]: m for m in told["methods"]}
+    assert set(by_method) == set(pooling.METHODS)
+    assert by_method["reml"] == hr["random"]
+    assert by_method["fixed"] == hr["fixed"]
+    assert [s["site"] for s in told["left_out"]] == [s["site"] for s in hr["sites"]]
+    rest = pooling.pool(EFFECTS[1:], [0.001] * 4)
+    assert told["left_out"][0]["coefficient"]["high"] == rest.ci_high
+    assert told["cumulative"][-1]["coefficient"] == pytest.approx(hr["random"]["coefficient"])
+    assert told["asymmetry"] is None  # five sites
+    assert 0 <= told["i2"]["low"] <= hr["heterogeneity"]["i2"] <= told["i2"]["high"] <= 1
+    assert "What the pooled answers hang on" in render(report)
+
+
+def test_asymmetry_is_told_from_ten_sites_on() -> None:
+    names = [f"s{i}" for i in range(11)]
+    sites = [delivered(name, 0.1 * i) for i, name in enumerate(names)]
+    assert built(inputs(*sites[:9]))["sensitivity_analysis"][0]["asymmetry"] is None
+    report = built(inputs(*sites))
+    found = report["sensitivity_analysis"][0]["asymmetry"]
+    # All sites are of one size here: two of three tests have nothing to look at.
+    assert (found["egger"], found["begg"]) == (None, None)
+    assert found["filled"]["missing"] >= 0
+    assert "Trim and fill" in render(report)
+
+
+def test_one_site_alone_hangs_on_nothing() -> None:
+    report = built(inputs(delivered("one", 0.2)))
+    assert report["sensitivity_analysis"] == []
+    assert "What the pooled answers hang on" not in render(report)
+
+
+def test_headline_is_reml_with_floored_knapp_hartung() -> None:
     hr = built(inputs())["estimands"][0]
-    want = pooling.pool(EFFECTS, [0.001] * 5, method="dl", test="knapp-hartung-floored")
-    assert (hr["random"]["method"], hr["random"]["test"]) == ("dl", "knapp-hartung-floored")
+    want = pooling.pool(EFFECTS, [0.001] * 5, method="reml", test="knapp-hartung-floored")
+    assert (hr["random"]["method"], hr["random"]["test"]) == ("reml", "knapp-hartung-floored")
     assert hr["random"]["coefficient"]["estimate"] == want.estimate
     assert hr["random"]["value"]["high"] == math.exp(want.ci_high)
     assert hr["random"]["prediction"]["coefficient"] == {"low": want.pi_low, "high": want.pi_high}
     assert hr["fixed"]["method"] == "fixed"
-    assert [s["method"] for s in hr["sensitivity"]] == ["reml", "pm"]
+    assert [s["method"] for s in hr["sensitivity"]] == ["dl", "pm"]
     assert (hr["k"], hr["n"]) == (5, 5000)
 
 

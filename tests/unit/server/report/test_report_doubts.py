@@ -13,10 +13,10 @@ from tests.support import made
 from tests.unit.server.report.test_report import SITES, Page, built, inputs
 
 from penstock.base.errors import UploadRejected
+from penstock.inference.doubts import Doubts, mark_doubt, pool_doubts
+from penstock.inference.slopes import Held, Mark, Slope
 from penstock.mechanisms import Gibbs, Scoring
 from penstock.mechanisms.released import ANSWER, DOUBT
-from penstock_server.analysis.doubts import Doubts, mark_doubt, pool_doubts
-from penstock_server.analysis.slopes import Held, Mark, Slope
 from penstock_server.mechanisms.doubted import describe_doubts
 from penstock_server.mechanisms.registry import kind_of
 from penstock_server.report.composition import ReportInputs, complete_report

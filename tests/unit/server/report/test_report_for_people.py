@@ -20,12 +20,12 @@ from tests.unit.server.report.test_report import (
     study,
 )
 
-from penstock_server.analysis.combine import SiteEstimate
-from penstock_server.report import forest
-from penstock_server.report.axis import Scale
+from penstock.inference.combine import SiteEstimate
+from penstock.telling import forest
+from penstock.telling.axis import Scale
+from penstock.telling.scales import LOG, PLAIN
 from penstock_server.report.composition import SiteInput
 from penstock_server.report.html import render
-from penstock_server.report.scales import LOG, PLAIN
 from penstock_server.report.sections.estimands import plot_of
 
 REASON = (

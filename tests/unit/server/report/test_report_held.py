@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from tests.unit.server.report.test_report import SITES, Page, built, inputs, study
 
+from penstock.inference.slopes import Held, Mark, Slope
 from penstock.mechanisms import Structured
-from penstock_server.analysis.slopes import Held, Mark, Slope
 from penstock_server.mechanisms.tables.codebook import describe_held
 from penstock_server.report.composition import ReportInputs, complete_report
 from penstock_server.report.html import render

@@ -21,6 +21,7 @@ from penstock.mechanisms.sliced_wasserstein.settings import VARIANTS
 from penstock.privacy.request import PrivacyRequest
 from penstock.questions.estimands import Estimand
 from penstock.schema import Column
+from penstock.telling.draw import to_file
 from penstock_server.mechanisms.registry import kind_of
 from penstock_server.mechanisms.trajectory import marginals
 from penstock_server.report.composition import (
@@ -31,7 +32,6 @@ from penstock_server.report.composition import (
     report_schema,
 )
 from penstock_server.report.contents import SECTIONS
-from penstock_server.report.draw import to_file
 from penstock_server.report.html import render
 from penstock_server.report.panels import Band, Levels, Marginal, describe, layout, marginals_svg
 from penstock_server.report.sections.estimands import plot_of
@@ -144,6 +144,7 @@ def test_a_mean_has_no_null_value(trajectory: dict[str, Any]) -> None:
     assert share["axis_label"] == "Share of smoker: yes"
     scale = plot_of(mean).scale()
     assert scale.low > 100
+    trajectory = {**trajectory, "sensitivity_analysis": []}
     assert "fp-null" not in render({**trajectory, "estimands": [mean]}).partition("<body>")[2]
     assert "fp-null" in render({**trajectory, "estimands": [falls]}).partition("<body>")[2]
 
@@ -330,7 +331,11 @@ def test_the_picture_can_be_a_file(tmp_path: Path, suffix: str) -> None:
 def test_pictures_are_files_of_their_own(name: str, tmp_path: Path) -> None:
     report = built(made.study(made.MECHANISMS[name]), tmp_path)
     drawn = [picture for section in SECTIONS for picture in section.draw(report)]
-    assert [p.name for p in drawn] == ["forest.png", *["paths.png"][: name == "trajectory"]]
+    assert [p.name for p in drawn] == [
+        "forest.png",
+        "funnel.png",
+        *["paths.png"][: name == "trajectory"],
+    ]
     for picture in drawn:
         picture.save(tmp_path / picture.name)
         assert (tmp_path / picture.name).stat().st_size > 1000

@@ -17,6 +17,7 @@ import pytest
 from tests.support import made
 from tests.support.carried_out import release
 
+from penstock.inference.refits import Measured, widen_sites
 from penstock.mechanisms import Trajectory
 from penstock.mechanisms.plans import plan
 from penstock.privacy.noise.sources import SeededNoise
@@ -24,11 +25,10 @@ from penstock.privacy.request import PrivacyRequest
 from penstock.questions.estimands import Estimand
 from penstock.schema import Column, Schema
 from penstock.schema.encoding import Encoding
-from penstock_server.analysis.refits import Measured, widen_sites
+from penstock.telling import phrases
 from penstock_server.analysis.transitions import list_tables
 from penstock_server.mechanisms.delivery import Upload
 from penstock_server.mechanisms.registry import kind_of
-from penstock_server.report import phrases
 from penstock_server.report.composition import (
     ReportInputs,
     SiteInput,

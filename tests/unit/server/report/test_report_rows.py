@@ -16,6 +16,7 @@ from tests.support import made
 from tests.support.carried_out import release
 from tests.unit.shared.mechanisms.scoring.test_answers import rows
 
+from penstock.inference.refits import widen_sites
 from penstock.mechanisms import Scoring, Settings, Structured
 from penstock.mechanisms.plans import plan
 from penstock.privacy.noise.sources import SeededNoise
@@ -24,7 +25,6 @@ from penstock.questions.estimands import Estimand
 from penstock.questions.estimation import estimate
 from penstock.schema import Column, Schema
 from penstock.schema.encoding import Encoding
-from penstock_server.analysis.refits import widen_sites
 from penstock_server.mechanisms.registry import kind_of
 from penstock_server.report.composition import ReportInputs, SiteInput, build_report, report_schema
 from penstock_server.report.html import render

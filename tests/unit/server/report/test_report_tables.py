@@ -12,15 +12,15 @@ import pytest
 from tests.support import made
 from tests.unit.server.report.test_report import HOSTILE, SCHEMA, Page, built, inputs, study
 
+from penstock.inference.doubts import Doubts
+from penstock.inference.robust import Checked, Robust
 from penstock.mechanisms import Maf
 from penstock.mechanisms.parts import Part
 from penstock.questions.estimands import Estimand
 from penstock.schema import Coded, Schema
 from penstock.study.study import Study
-from penstock_server.analysis.doubts import Doubts
 from penstock_server.analysis.overlap import Overlaps
 from penstock_server.analysis.ranges import Ranges
-from penstock_server.analysis.robust import Checked, Robust
 from penstock_server.analysis.survival_curves import SiteCurves
 from penstock_server.analysis.table_distances import Moved
 from penstock_server.mechanisms.registry import kind_of

@@ -10,10 +10,10 @@ from tests.support import made
 from tests.unit.server.report.test_report import inputs
 from tests.unit.shared.questions.test_landmarks import HAZARD, HOW, SCHEMA, SURVIVAL
 
+from penstock.inference.combine import SiteEstimate
+from penstock.inference.doubts import Doubts
+from penstock.inference.slopes import Mark
 from penstock.questions.estimands import Estimand
-from penstock_server.analysis.combine import SiteEstimate
-from penstock_server.analysis.doubts import Doubts
-from penstock_server.analysis.slopes import Mark
 from penstock_server.report.composition import (
     ReportInputs,
     SiteInput,

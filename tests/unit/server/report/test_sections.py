@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 from tests.unit.server.report.test_report import inputs
 
+from penstock.analyst import RESULT_FILES
 from penstock_server.report import composition, sections
 from penstock_server.report.contents import SECTIONS
 from penstock_server.report.section import Section
@@ -22,6 +24,14 @@ def test_every_module_has_a_template_and_a_line() -> None:
     assert len(SECTIONS) == len(modules)
     for section in SECTIONS:
         assert import_module(f"{sections.__name__}.{section.name}").SECTION is section
+
+
+def test_every_table_of_a_section_is_pulled_over_the_network() -> None:
+    """No name is taken from a server that an analyst's side does not expect."""
+    source = "".join(path.read_text(encoding="utf-8") for path in FOLDER.glob("*.py"))
+    written = set(re.findall(r'"([a-z_]+\.csv)"', source))
+    assert {"crosstabs.csv", "methods.csv", "parts.csv", "sites.csv"} <= written
+    assert written <= set(RESULT_FILES)
 
 
 def test_every_key_is_written_by_one_section_and_described_by_the_schema() -> None:

@@ -280,7 +280,7 @@ class TestContract:
     def test_a_reply_takes_its_messages_place_in_full(self, store):
         store.studies.add(row(), ["a"])
         (message,) = store.mailbox.due(T0)
-        reply = Reply(False, "c\x00", "d\ud800é", "r", "running", 2**40, 3, b"\x00\xff")
+        reply = Reply(False, "c\x00", "d\ud800é", "r", "running", 2**40, 3, 1.5, b"\x00\xff")
         store.mailbox.receive([(message, reply)])
         assert store.mailbox.due(T2) == []
         assert store.mailbox.inbox() == [Received(message.id, "s1", "a", "submit", reply)]

@@ -52,7 +52,7 @@ BAD = {
     "expired": (signed_bytes(expires="2026-11-21T00:00:00Z"), CoordinatorError, "expired"),
     "wire version": (signed_bytes(wire="2.0"), CoordinatorError, "wire"),
     "newer wire version": (signed_bytes(wire="1.4"), CoordinatorError, "newer than this coord"),
-    "one release of all": (JOINT, CoordinatorError, "does not add up"),
+    "another frame or key": (JOINT, CoordinatorError, "is not what a declared"),
     "unsigned": (b'{"study":{}}', SignatureError, "not signed"),
     "tampered": (signed_bytes().replace(b"A trial", b"A trick"), SignatureError, "signature"),
     "not JSON": (b"\xff", InvalidInput, "signed study"),

@@ -195,7 +195,7 @@ def test_a_bad_upload_fails_its_site_and_the_others_go_on(world, changes):
 
 def test_a_gate_without_a_manifest_fails(world):
     gate = world.gates["a"]
-    world.network.sites["a"] = lambda *call: replace(gate(*call), manifest=None)
+    world.network.sites["a"] = lambda *call: replace(gate(*call), data=None)
     study = world.submit()
     world.run()
     assert world.site(study)["code"] == "upload-rejected"

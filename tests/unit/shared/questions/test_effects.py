@@ -15,8 +15,9 @@ from penstock.questions.effects import (
     read_effect,
     read_factor,
 )
-from penstock.questions.estimands import Estimand, estimand_problems
+from penstock.questions.estimands import Estimand
 from penstock.questions.grammar import Factor
+from penstock.questions.suitability import estimand_problems
 from penstock.schema import Column, Schema
 
 LONG = "years ~ " + "a" * 900

@@ -9,7 +9,8 @@ from tests.support import made
 
 from penstock.base.errors import InvalidInput
 from penstock.mechanisms import Gibbs, Maf
-from penstock.questions.estimands import Estimand, estimand_problems
+from penstock.questions.estimands import Estimand
+from penstock.questions.suitability import estimand_problems
 from penstock.schema import Column, Schema
 from penstock.study.study import Study
 

@@ -13,14 +13,15 @@ import statsmodels.api as sm
 from lifelines import CoxPHFitter, KaplanMeierFitter
 from numpy.typing import NDArray
 
+from penstock.inference.floored import choose_rows, estimate_floored
 from penstock.mechanisms import Trajectory
 from penstock.mechanisms.trajectory.histories import order_persons, read_courses
-from penstock.questions.estimands import Estimand, estimand_problems
+from penstock.questions.estimands import Estimand
 from penstock.questions.estimation import Estimate
 from penstock.questions.persons import estimate_courses
+from penstock.questions.suitability import estimand_problems
 from penstock.schema import Coded, Column, Schema
-from penstock_server.mechanisms.tables.results import choose_rows, estimate_floored
-from penstock_server.report.phrases import contrast
+from penstock.telling.phrases import contrast
 
 Array = NDArray[np.float64]
 EXACT = 1e-8

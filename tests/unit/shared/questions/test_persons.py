@@ -18,12 +18,13 @@ from statsmodels.regression.mixed_linear_model import MixedLMParams
 from penstock.base.errors import InvalidInput, PenstockError
 from penstock.mechanisms import Trajectory
 from penstock.mechanisms.trajectory.histories import number_persons, order_persons, read_courses
-from penstock.questions.estimands import Estimand, estimand_problems
+from penstock.questions.estimands import Estimand
 from penstock.questions.estimation import Estimate, estimate
 from penstock.questions.fits import COURSE_MODELS
 from penstock.questions.fits.random_intercept import fit_random_intercept
 from penstock.questions.models import DESCRIPTIVE, LONGITUDINAL
 from penstock.questions.persons import Courses, estimate_courses
+from penstock.questions.suitability import estimand_problems
 from penstock.schema import Coded, Column, Schema
 
 Array = NDArray[np.float64]

@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 import statsmodels.api as sm
 from lifelines import KaplanMeierFitter
+from lifelines.utils import restricted_mean_survival_time
 from scipy import stats
 
-from penstock.mechanisms import Gibbs, Maf
-from penstock.questions.estimands import Estimand, estimand_problems
+from penstock.mechanisms import Gibbs, Maf, Scoring
+from penstock.questions.estimands import Estimand
 from penstock.questions.estimation import Estimate, estimate
+from penstock.questions.suitability import estimand_problems
 from penstock.schema import Coded, Column, Schema
 
 EXACT = 1e-8
@@ -22,6 +24,7 @@ SCHEMA = Schema(
         Column("years", "duration", upper=10, decimals=1, event="died", nullable=True),
         Column("died", "event"),
         Column("sbp", "continuous", lower=60, upper=240),
+        Column("age", "integer", lower=18, upper=99),
         Column("stage", "ordered", levels=("I", "II", "III")),
         Column("ward", "categorical", levels=("a", "b", "c")),
         Column("male", "binary"),
@@ -31,6 +34,8 @@ SURVIVAL = Estimand("s", "survival", "years", at=5)
 QUANTILE = Estimand("q", "quantile", "sbp", probability=0.9)
 SHARE = Estimand("h", "share", "sbp", threshold=140, direction="above")
 LEVEL = Estimand("l", "share", "ward", outcome_level="b")
+RMST = Estimand("m", "rmst", "years", until=5)
+TOGETHER = Estimand("t", "correlation", "sbp", "age")
 COUNT = Estimand("n", "count", "years", until=5)
 RATE = Estimand("r", "rate", "years", per=100)
 CELL = Estimand("c", "table", "ward", term="stage", level="I", outcome_level="b")
@@ -45,6 +50,7 @@ def rows(n: int = 400, seed: int = 0) -> Coded:
         "years": ended,
         "died": ((time <= leaves) & (time <= 10)).astype(float),
         "sbp": np.clip(rng.normal(130, 20, n), 60, 240),
+        "age": np.clip(rng.normal(60, 10, n).round(), 18, 99),
         "stage": rng.integers(0, 3, n) * 1.0,
         "ward": rng.integers(0, 3, n) * 1.0,
         "male": rng.integers(0, 2, n) * 1.0,
@@ -78,6 +84,43 @@ def test_survival_agrees_with_lifelines(at: float, where: str) -> None:
     greenwood = share**2 * float((deaths / (risk * (risk - deaths))).sum())
     assert found.variance == pytest.approx(greenwood / (share * (1 - share)) ** 2, rel=EXACT)
     assert (found.n, found.events) == (kept.sum(), deaths.sum())
+
+
+@pytest.mark.parametrize("until", [0.7, 5.0, 9.9])
+@pytest.mark.parametrize("where", ["", "male == '1'"])
+def test_a_restricted_mean_agrees_with_lifelines_and_its_error_with_the_whole_covariance(
+    until: float, where: str
+) -> None:
+    """Greenwood's covariance of the curve at any two times, summed over all intervals: lifelines
+    gives the variance of a person's time, and not that of the mean."""
+    found = ask(replace(RMST, until=until, where=where))
+    kept = np.isfinite(TABLE["years"]) & ((TABLE["male"] == 1) | (not where))
+    time, died = TABLE["years"][kept], TABLE["died"][kept]
+    fitted = KaplanMeierFitter().fit(time, died)
+    mean = restricted_mean_survival_time(fitted, t=until)
+    assert found.estimate == pytest.approx(mean, rel=EXACT)
+    at = np.unique(time[(died > 0) & (time < until)])
+    deaths = np.array([((time == t) & (died > 0)).sum() for t in at])
+    risk = np.array([(time >= t).sum() for t in at])
+    curve, hazards = np.cumprod(1 - deaths / risk), np.cumsum(deaths / (risk * (risk - deaths)))
+    area, places = curve * np.diff([*at, until]), np.arange(len(at))
+    covariance = hazards[np.minimum.outer(places, places)]
+    assert found.variance == pytest.approx(float(area @ covariance @ area), rel=EXACT)
+    assert found.n == kept.sum()
+
+
+def test_of_everybody_followed_a_restricted_mean_is_a_mean() -> None:
+    table = {**TABLE, "died": np.ones(400), "years": np.maximum(rows(400, 3)["sbp"] / 30, 0)}
+    found, least = ask(replace(RMST, until=9.9), table), np.minimum(table["years"], 9.9)
+    assert found.estimate == pytest.approx(least.mean(), rel=EXACT)
+    assert found.variance == pytest.approx(least.var() / 400, rel=EXACT)
+
+
+def test_a_correlation_of_rows_is_on_fishers_z() -> None:
+    found, x, y = ask(TOGETHER), TABLE["sbp"], TABLE["age"]
+    assert found.estimate == pytest.approx(np.arctanh(stats.pearsonr(x, y)[0]), abs=EXACT)
+    assert found.variance == pytest.approx(1 / (len(x) - 3), rel=0.25)
+    assert found.n == len(x)
 
 
 @pytest.mark.parametrize("probability", [0.25, 0.5, 0.9])
@@ -202,7 +245,9 @@ def test_a_table_without_a_rate_has_a_problem(changed: Coded, problem: str) -> N
     assert problem in str(ask(RATE, {**TABLE, **changed}).problem)
 
 
-@pytest.mark.parametrize("asked", [SURVIVAL, QUANTILE, SHARE, LEVEL, COUNT, RATE, CELL, CUBE])
+@pytest.mark.parametrize(
+    "asked", [SURVIVAL, QUANTILE, SHARE, LEVEL, COUNT, RATE, CELL, CUBE, RMST, TOGETHER]
+)
 @pytest.mark.parametrize("seed", range(5))
 def test_no_table_raises(asked: Estimand, seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -213,6 +258,12 @@ def test_no_table_raises(asked: Estimand, seed: int) -> None:
 
 
 WRONG = [
+    ({"model": "rmst", "outcome": "years"}, "until: is missing: a rmst is until a time"),
+    ({"model": "rmst", "outcome": "years", "until": 11}, "until: must be a time of the duration"),
+    ({"model": "rmst", "outcome": "years", "at": 3}, "at: has no meaning for a rmst"),
+    ({"model": "rmst", "outcome": "years", "until": 3, "per": 2}, "per: has no meaning"),
+    ({"model": "correlation", "outcome": "sbp"}, "until: is missing: a column is not correlated"),
+    ({"model": "correlation", "outcome": "sbp", "term": "ward"}, "term: column 'ward' is of kind"),
     ({"model": "count", "outcome": "sbp"}, "threshold: is missing"),
     ({"model": "count", "outcome": "ward"}, "outcome_level: must be a level of the outcome"),
     ({"model": "count", "outcome": "years", "at": 3}, "at: has no meaning for a count"),
@@ -289,6 +340,26 @@ def test_a_chain_refuses_them_and_tables_do_not() -> None:
         refused = [p.message for p in Gibbs().problems(SCHEMA, [asked])]
         assert "has no coefficient" in refused
         assert not Maf().problems(SCHEMA, [asked])
+
+
+@pytest.mark.parametrize("asked", [RMST, TOGETHER])
+def test_what_tables_alone_answer_is_refused_elsewhere(asked: Estimand) -> None:
+    [refused] = Scoring().problems(SCHEMA, [asked])
+    assert (refused.message, refused.value) == ("is no number that noisy sums hold", asked.model)
+    assert "has no coefficient" in [p.message for p in Gibbs().problems(SCHEMA, [asked])]
+    assert not Maf().problems(SCHEMA, [asked])
+
+
+@pytest.mark.parametrize(
+    ("changed", "problem"),
+    [
+        ({"died": np.zeros(400)}, "nobody has the event before the bound"),
+        ({"years": np.minimum(TABLE["years"], 4.0)}, "nobody is followed until the bound"),
+        ({"years": np.full(400, -1.0)}, "a duration is negative"),
+    ],
+)
+def test_a_table_without_a_restricted_mean_has_a_problem(changed: Coded, problem: str) -> None:
+    assert problem in str(ask(RMST, {**TABLE, **changed}).problem)
 
 
 def test_a_table_has_so_many_cells_and_no_more() -> None:

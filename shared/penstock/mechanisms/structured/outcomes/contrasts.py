@@ -119,6 +119,7 @@ class Contrasts(Counted[Lines, Crossed]):
             declared=np.tile(world.declared, m),
             pairs=(),
             fixed=np.tile(world.fixed, m),
+            wide=np.tile(world.wide, m),
         )
         super().__init__(support, wide, np.zeros((0, m + 1)))
         self.coefficients = m * width
@@ -134,11 +135,12 @@ class Contrasts(Counted[Lines, Crossed]):
 
     def prior(self) -> Array:
         sds = np.full(self.size, _PRIOR)
+        sds[: self.linear] *= self.wide
         sds[self.linear :] = _BEND_PRIOR
         return np.diag(sds**-2)
 
     def importance(self, again: bool) -> Array:
-        return self.world.importance
+        return self.asked
 
     # -- the world ---------------------------------------------------------------------------------
 

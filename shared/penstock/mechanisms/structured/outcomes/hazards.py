@@ -167,7 +167,7 @@ class Survival(OutcomeModel[Reference, Courses | Divided]):
 
     def __init__(self, times: Times, world: World) -> None:
         super().__init__(world, BLOCKS + world.linear)
-        self._times, self._design, self._importance = times, world.design, world.importance
+        self._times, self._design = times, world.design
         cells = len(times.events)
         edges = np.linspace(0.0, 1.0, cells + 1)
         risen = np.append(0.0, np.cumsum(times.events)) + 1e-9 * np.arange(cells + 1)
@@ -195,16 +195,16 @@ class Survival(OutcomeModel[Reference, Courses | Divided]):
         noise = self._times.error * _BLOCK_NOISE
         adjusted = np.clip(noise / np.maximum(counted, 1e-9), _LEAST_ADJUSTED, _MOST_ADJUSTED)
         sds = [
-            np.full(self.linear, _PRIOR),
+            _PRIOR * self.wide,
             np.full(self.coefficients - self.linear, _BEND_PRIOR),
             adjusted,
-            np.full(self.linear, _CENSORING_PRIOR),
+            _CENSORING_PRIOR * self.wide,
         ]
         return np.diag(np.concatenate(sds) ** -2)
 
     def importance(self, again: bool) -> Array:
-        censoring = self._importance[: self.linear] * (0.0 if again else _CENSORING_IMPORTANCE)
-        return np.concatenate([self._importance, np.full(BLOCKS, _BLOCK_IMPORTANCE), censoring])
+        censoring = self.asked[: self.linear] * (0.0 if again else _CENSORING_IMPORTANCE)
+        return np.concatenate([self.asked, np.full(BLOCKS, _BLOCK_IMPORTANCE), censoring])
 
     # -- the world ---------------------------------------------------------------------------------
 

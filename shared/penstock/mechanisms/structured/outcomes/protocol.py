@@ -66,6 +66,8 @@ class World:
         pairs: of linear columns with tails, of which rows are asked the curvature, too.
         complete: (N,) 1 of who has all declared covariates; others have no part, as rows have none.
         fixed: (linear,) coefficients that the study's own regressions have unasked: an exposure's.
+        wide: (linear,) how wide a coefficient is believed, beside others: 1, and less of one of
+            many levels where these are spared.
     """
 
     design: Array
@@ -75,6 +77,7 @@ class World:
     pairs: Sequence[tuple[int, int]]
     complete: Array
     fixed: Array
+    wide: Array
 
     def taken(self, narrow: bool) -> Array:
         """(linear,) 1 of the columns that a reference has: all, or the declared ones."""
@@ -123,6 +126,20 @@ class OutcomeModel(ABC, Generic[Reference, Found]):
         self.world, self.own, self.linear = world, own, world.linear
         self.coefficients: int = world.design.shape[1]
         self.pairs = world.pairs
+        # Whether levels of which each has few persons are believed alike, and not asked for.
+        self.sparing = False
+
+    @property
+    def wide(self) -> Array:
+        """(linear,) by how much sds of the prior differ between coefficients."""
+        return self.world.wide if self.sparing else np.ones(self.linear)
+
+    @property
+    def asked(self) -> Array:
+        """The world's importance; 0 of what is spared."""
+        spared = np.zeros(len(self.world.importance), dtype=np.bool_)
+        spared[: self.linear] = self.wide < 1
+        return np.where(spared, 0.0, self.world.importance)
 
     @property
     def unit(self) -> float:

@@ -109,7 +109,7 @@ class Tilting(Counted[Reference, Values], Generic[Reference]):
         spreads: float | None,
         least: float = 0.0,
     ) -> None:
-        self._wide, self._importance = wide, world.importance
+        self._wide = wide
         share, values = support.shares, support.values
         middle = float(share @ values)
         spread = float(np.sqrt(share @ (values - middle) ** 2))
@@ -130,7 +130,7 @@ class Tilting(Counted[Reference, Values], Generic[Reference]):
             # Of the logit of a share, which the counts' noise leaves open.
             adjusted = np.clip([self._unsure], _LEAST_ADJUSTED, _ADJUSTED)
         sds = [
-            np.full(self.linear, self._wide),
+            self._wide * self.wide,
             np.full(self.coefficients - self.linear, _BEND_PRIOR),
             adjusted,
         ]
@@ -143,7 +143,7 @@ class Tilting(Counted[Reference, Values], Generic[Reference]):
 
     def importance(self, again: bool) -> Array:
         own = np.array([_LEVEL_IMPORTANCE, _SPREAD_IMPORTANCE])[: self.own]
-        return np.concatenate([self._importance, own])
+        return np.concatenate([self.asked, own])
 
     # -- the world ---------------------------------------------------------------------------------
 

@@ -35,3 +35,18 @@ def test_a_site_that_is_asked_something_looks_at_once_for_more(monkeypatch):
         pace.sleep(3.0)
     assert max(waits[:5]) <= 0.3
     assert max(waits) <= 1.0
+
+
+def test_a_site_whose_look_was_kept_waiting_looks_again_at_once(monkeypatch):
+    clock, waits = [0.0], []
+    monkeypatch.setattr(supernode.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(supernode.time, "sleep", waits.append)
+    pace = supernode.Pace()
+    for _ in range(40):
+        pace.sleep(3.0)  # a coordinator that lets nobody wait
+    assert waits[-1] == supernode.IDLE_SECONDS
+    clock[0] += 10.0
+    pace.sleep(3.0)
+    assert waits[-1] < 0.1
+    pace.sleep(3.0)
+    assert waits[-1] == supernode.IDLE_SECONDS

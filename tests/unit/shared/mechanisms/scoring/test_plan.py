@@ -15,7 +15,13 @@ from penstock.mechanisms import MECHANISMS, Scoring
 from penstock.mechanisms.protocol import Asked, Prospect
 from penstock.mechanisms.scoring.blocks import find_places
 from penstock.mechanisms.scoring.foresight import planned_width
-from penstock.mechanisms.scoring.plan import SHARES, ScoringPlan, plan
+from penstock.mechanisms.scoring.plan import (
+    SHARES,
+    SHARES_LARGE,
+    ScoringPlan,
+    plan,
+    share_budget,
+)
 from penstock.mechanisms.scoring.regressions import list_regressions
 from penstock.mechanisms.scoring.settings import narrow_schema
 from penstock.mechanisms.widths import MOST_WIDE
@@ -38,6 +44,22 @@ def test_the_budget_is_kept_and_divided_whole() -> None:
     assert epsilon(found.events, 1e-5) == found.epsilon
     # Four outcomes, each a release of its own in every round.
     assert [each.count for each in found.sums.rounds] == [4] * 6
+
+
+def test_many_persons_are_asked_for_more_of_what_is_wanted() -> None:
+    """By persons for each unit of noise, which are public; the charge stays what was asked for."""
+    assert share_budget(3000, 1.5) == SHARES
+    assert share_budget(25_000, 1.5) == SHARES_LARGE
+    for persons in (1, 9000, 12_000, 20_000, 10**9):
+        found = share_budget(persons, 1.5)
+        assert found.margins + found.moments + sum(found.rounds) == pytest.approx(1.0)
+        assert SHARES.rounds[-1] <= found.rounds[-1] <= SHARES_LARGE.rounds[-1]
+    few, many = planned(EACH, 1000), planned(EACH, 10**6)
+    assert few.scale == pytest.approx(many.scale, rel=1e-3)
+    assert max(few.epsilon, many.epsilon) <= 1.0
+    assert many.epsilon == pytest.approx(1.0, rel=0.02)
+    [one, *_], [other, *_] = few.outcomes, many.outcomes
+    assert many.rounds_of(other)[-1].sd < 0.85 * few.rounds_of(one)[-1].sd
 
 
 def test_columns_that_nobody_names_cost_nothing() -> None:

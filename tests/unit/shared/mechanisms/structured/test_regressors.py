@@ -5,6 +5,10 @@ import pytest
 from tests.unit.shared.mechanisms.conftest import Setting
 
 from penstock.mechanisms.copula.grids import make_grid
+from penstock.mechanisms.structured.beliefs import Belief, drop_prior
+from penstock.mechanisms.structured.outcomes.links import LINKS
+from penstock.mechanisms.structured.outcomes.support import Support
+from penstock.mechanisms.structured.outcomes.tilted import Tilted
 from penstock.mechanisms.structured.regressors import make_design, most_columns
 from penstock.schema import Column
 
@@ -93,3 +97,32 @@ def test_an_exposure_is_there_by_its_logarithm(setting: Setting) -> None:
     assert [main.exposure for main in both.columns[:2]] == [False, True]
     assert both.see(persons).declared.tolist() == [True, False, False, True]
     assert both.width <= most_columns(grids, (), 1)
+
+
+@pytest.mark.parametrize("levels", [8, 9])
+def test_who_draws_no_table_asks_for_no_level_of_many(levels: int) -> None:
+    """They are believed about alike, even where no other prior is left; who draws one asks."""
+    n, rng = 900, np.random.default_rng(7)
+    column = Column("ward", "categorical", levels=tuple(f"w{i}" for i in range(levels)))
+    age = Column("age", "continuous", 0, 100)
+    sick = Column("sick", "binary")
+    rows = {
+        "ward": np.arange(n) % float(levels),
+        "age": np.clip(rng.normal(50, 12, n), 0.0, 100.0),
+    }
+    grids = [make_grid(column), make_grid(age)]
+    for terms, adjusted, spared in ((["age"], ["ward"], levels > 8), (["ward"], ["age"], False)):
+        design = make_design(grids, rows, terms, adjusted)
+        grid = make_grid(sick)
+        support = Support.read(grid, np.full(grid.count, 450.0), 1.0)
+        model = Tilted(support, LINKS["logistic"], design.see(rows))
+        wards = np.arange(levels - 1)
+        asked, believed = model.importance(False)[wards], np.diag(model.prior())[wards]
+        assert (asked > 0).all()
+        assert believed == pytest.approx(1.0)
+        model.sparing = True
+        assert (model.importance(False)[wards] == 0).all() == spared
+        firmer = np.diag(model.prior())[wards]
+        assert (firmer > 10 * believed).all() == spared
+        kept = np.diag(drop_prior(model, Belief(model.start(), model.prior())).precision)[wards]
+        assert kept == pytest.approx(firmer if spared else 1e-3 * firmer)

@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.special import ndtr
 
 from penstock.base.errors import InvalidInput
 from penstock.mechanisms import Trajectory
-from penstock.mechanisms.trajectory.plan import plan
+from penstock.mechanisms.trajectory.plan import plan, plan_whole
 from penstock.mechanisms.trajectory.time_points import times_of
 from penstock.privacy.accounting.accountant import epsilon, epsilon_pld
 from penstock.privacy.events import DiscreteGaussian, Gaussian, PoissonGaussian
@@ -25,6 +26,7 @@ WAVE = Column("wave", "ordered", levels=("first", "second", "third"))
 HEIGHT = Column("height", "continuous", lower=50, upper=200)
 SEX = Column("sex", "binary")
 PRIVACY = PrivacyRequest(2.0, 1e-3)
+GOLDEN = (2.542963795681222, 11.372479822928199)
 
 
 def schema(time: Column, *others: Column, rows: int = 1) -> Schema:
@@ -152,6 +154,23 @@ def test_a_public_start_and_full_batches_are_one_gaussian() -> None:
     (event,) = made.events
     assert isinstance(event, Gaussian)
     assert event.count == 60
+
+
+def test_a_plan_of_whole_sums_is_one_gaussian_whatever_the_rate() -> None:
+    """Golden: noise multipliers at (2, .001), by the accountant that gates; and the whole, as one
+    Gaussian of μ² = 1/σ₀² + K/σ², by its exact curve."""
+    made = plan_whole(Trajectory(time="visit", steps=30), schema(VISIT, rows=3), 500, PRIVACY)
+    start, steps = made.events
+    assert isinstance(start, DiscreteGaussian)
+    assert isinstance(steps, DiscreteGaussian)
+    assert (steps.count, made.dynamics.rate) == (30, 1.0)
+    assert start.noise_multiplier == pytest.approx(GOLDEN[0], rel=1e-6)
+    assert steps.noise_multiplier == pytest.approx(GOLDEN[1], rel=1e-6)
+    mu = math.sqrt(1 / start.noise_multiplier**2 + 30 / steps.noise_multiplier**2)
+    exact = ndtr(mu / 2 - 2 / mu) - math.exp(2.0) * ndtr(-mu / 2 - 2 / mu)
+    assert 0.25 * PRIVACY.delta < exact <= PRIVACY.delta
+    assert steps.size == 10 * 50 * made.start.dimension
+    assert PRIVACY.epsilon * 0.999 < made.epsilon == epsilon(made.events, PRIVACY.delta) <= 2.0
 
 
 def test_a_plan_is_pure_and_noise_does_not_depend_on_the_number_of_persons() -> None:

@@ -20,7 +20,8 @@ from penstock.mechanisms import (
     Trajectory,
 )
 from penstock.privacy.request import PrivacyRequest
-from penstock.questions.estimands import Estimand, estimand_problems
+from penstock.questions.estimands import Estimand
+from penstock.questions.suitability import estimand_problems
 from penstock.schema import Column, Schema
 from penstock.study.toml import (
     draft_study,

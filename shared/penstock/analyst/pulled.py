@@ -1,0 +1,31 @@
+"""Questions to a study, wherever it is: a pulled folder, or a coordinator's."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from penstock.base.documents import Json
+from penstock.enquiry.holdings import read_holdings
+from penstock.enquiry.reply import answer_questions
+
+
+def analyse(
+    study: str | Path, questions: Sequence[str], pull: Callable[[str, Path], object]
+) -> list[Json]:
+    """Every answer (:func:`penstock.enquiry.reply.answer_questions`).
+
+    Args:
+        study: a folder with a ``study.json`` that was pulled with refits, or a study.
+        pull: fetches a study with its refits into a folder; asked only where there is no folder.
+
+    Raises:
+        InvalidInput: no question, or nothing that can be asked.
+    """
+    folder = Path(study)
+    if (folder / "study.json").exists():
+        return answer_questions(read_holdings(folder), questions)
+    with tempfile.TemporaryDirectory() as made:
+        pull(str(study), Path(made))
+        return answer_questions(read_holdings(Path(made)), questions)

@@ -1,0 +1,173 @@
+"""The files of a study that an analyst has pulled, read back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from penstock.base.documents import Json
+from penstock.base.errors import InvalidInput, Problem
+from penstock.inference.combine import SiteEstimate
+from penstock.inference.floored import estimate_floored
+from penstock.inference.refits import Measured, widen_sites
+from penstock.mechanisms.protocol import Following
+from penstock.mechanisms.registry import MECHANISMS
+from penstock.questions.estimands import Estimand
+from penstock.schema import Coded, from_arrow
+from penstock.study.study import Study
+
+SITE, COPY, REFIT, PERSON = "_site", "_copy", "_refit", "_person"
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """One site's tables, in order; of_copies: whether refits were made of copies' rows."""
+
+    copies: tuple[Coded, ...]
+    refits: tuple[Coded, ...]
+    of_copies: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Holdings:
+    """What was pulled of a study: its sites' tables, and its report.
+
+    Attributes:
+        fresh: share of a table's sampling that is new in each table.
+    """
+
+    study: Study
+    fresh: float
+    report: Json
+    sites: Mapping[str, Holding]
+    _known: dict[str, dict[str, Measured]] = field(default_factory=dict)
+
+    def measure(self, asked: Estimand) -> dict[str, SiteEstimate]:
+        """An estimand at every site, with the mechanism's variance as refits show it.
+
+        The study's own estimands are looked at, too: what their refits show of the noise says how
+        far one site's are to be drawn to the others' (:func:`penstock.inference.refits.shrunk`).
+        So one of them has the report's own number, and a question the same one whatever else is
+        asked.
+        """
+        for own in self.study.estimands:
+            self._known.setdefault(own.name, self._fit(own))
+        found = {name: self._known[name] for name in (e.name for e in self.study.estimands)}
+        if asked not in self.study.estimands:
+            found[asked.name] = self._fit(asked)
+        by_site = {
+            site: {name: of_sites[site] for name, of_sites in found.items()} for site in self.sites
+        }
+        return {site: each[asked.name] for site, each in widen_sites(by_site).items()}
+
+    def _fit(self, asked: Estimand) -> dict[str, Measured]:
+        found = {}
+        for site, own in self.sites.items():
+            fitted = [estimate_floored(self.study.schema, asked, t) for t in own.copies]
+            again = [estimate_floored(self.study.schema, asked, t) for t in own.refits]
+            found[site] = Measured.of(
+                fitted,
+                again,
+                of_copies=own.of_copies,
+                total=asked.regression.total,
+                fresh=self.fresh,
+            )
+        return found
+
+
+def read_holdings(folder: Path) -> Holdings:
+    """What ``penstock pull STUDY --refits`` wrote.
+
+    Raises:
+        InvalidInput: a file is missing, or the study's release cannot be asked.
+    """
+    told = _read_json(folder / "study.json")
+    study, report = Study.from_dict(told["study"]), _read_json(folder / "report.json")
+    _require_tables(study, folder)
+    copies = _read_tables(folder / "pooled.parquet", study, COPY)
+    refits: dict[str, list[tuple[int, Coded]]] = {}
+    if study.mechanism.refits:
+        refits = _read_tables(folder / "refits.parquet", study, REFIT)
+    sites = {}
+    for site, tables in copies.items():
+        if len(tables) != study.mechanism.copies:
+            value, bound = str(len(tables)), f"{study.mechanism.copies} copies of each site"
+            raise _unfit(folder, "pooled.parquet", "has one copy only", value, bound)
+        again = refits.get(site, [])
+        sites[site] = Holding(
+            tuple(table for _, table in tables),
+            tuple(table for _, table in again),
+            all(copy > 0 for copy, _ in again),
+        )
+    return Holdings(study, float(told["fresh"]), report, sites)
+
+
+def _require_tables(study: Study, folder: Path) -> None:
+    mechanism = MECHANISMS.of(study.mechanism)
+    if mechanism.answers:
+        remedy = "Its report has them; tables come from another mechanism"
+        raise _unfit(
+            folder,
+            "study",
+            f"{study.mechanism.name} answers its own questions alone",
+            study.name,
+            "a study whose sites release tables",
+            remedy,
+        )
+    if study.aggregation.joint or isinstance(study.mechanism, Following):
+        what = "one release of all sites" if study.aggregation.joint else "persons over time"
+        remedy = "Follow the rule in dictionary.json"
+        raise _unfit(
+            folder,
+            "study",
+            f"is of {what}, which is not analysed here",
+            study.name,
+            "each site's own tables of rows",
+            remedy,
+        )
+
+
+def _read_tables(path: Path, study: Study, number: str) -> dict[str, list[tuple[int, Coded]]]:
+    """By site, each table in the order of its number, with the copy that it is, or was made of."""
+    if not path.exists():
+        raise _unfit(path.parent, path.name, "is missing", path.name, "copies and refits")
+    table = pq.read_table(path)
+    own = table.select(study.schema.names)
+    found: dict[str, list[tuple[int, Coded]]] = {}
+    for site in pc.unique(table.column(SITE)).to_pylist():
+        mine = pc.equal(table.column(SITE), site)
+        rows, labels = own.filter(mine), table.filter(mine)
+        found[site] = []
+        for each in sorted(pc.unique(labels.column(number)).to_pylist()):
+            chosen = pc.equal(labels.column(number), each)
+            copy = pc.filter(labels.column(COPY), chosen)[0].as_py()
+            part: pa.Table = rows.filter(chosen).combine_chunks()
+            found[site].append((copy, from_arrow(part, study.schema)))
+    return found
+
+
+def _read_json(path: Path) -> Json:
+    try:
+        found: Json = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise _unfit(path.parent, path.name, "is missing", path.name, "a pulled study") from None
+    return found
+
+
+def _unfit(
+    folder: Path,
+    where: str,
+    what: str,
+    value: str,
+    bound: str,
+    remedy: str = "penstock pull STUDY --refits --out FOLDER",
+) -> InvalidInput:
+    return InvalidInput(
+        str(folder), [Problem(where, what, value=value, bound=bound, remedy=remedy)]
+    )

@@ -1,0 +1,221 @@
+"""The answer to one question: pooled, by site, and what the release holds of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from typing import Literal
+
+from penstock.base.documents import Json
+from penstock.enquiry.holdings import Holdings
+from penstock.enquiry.shorthand import read_question
+from penstock.inference import pooling
+from penstock.inference.combine import SiteEstimate
+from penstock.inference.headline import pool_sites
+from penstock.inference.slopes import Mark
+from penstock.inference.tails import doubt_estimates
+from penstock.questions.effects import effect_of
+from penstock.questions.estimands import Estimand
+from penstock.questions.grammar import Product
+from penstock.telling import phrases
+from penstock.telling.axis import Scale, decimals_for
+from penstock.telling.forest import ForestPlot, ForestRow, ForestSummary
+from penstock.telling.marks import tell_doubts
+from penstock.telling.scales import LINKS, LOG, Link
+
+LEVEL = 0.95
+
+_UNTRIED = (
+    "Not known whether the tables hold it: no such effect was planted. An estimate near none is "
+    "not evidence of none."
+)
+_NO_MODEL = (
+    "Not held: the model behind these tables has {} only where the study names them. An estimate "
+    "near none is not evidence of none. Declare it in a study's estimands or plant it."
+)
+_NO_NOISE = " Without refits the interval lacks the mechanism's own noise, and is too narrow."
+
+
+def answer_questions(holdings: Holdings, questions: Sequence[str]) -> list[Json]:
+    """Every coefficient that the questions name; all of the study's own where there is none.
+
+    Raises:
+        InvalidInput: a question is none, or the release has no such column.
+    """
+    if not questions:
+        return [answer(holdings, own, own.name) for own in holdings.study.estimands]
+    posed = [(text, e) for text in questions for e in read_question(text, holdings.study)]
+    return [answer(holdings, estimand, text) for text, estimand in posed]
+
+
+def answer(holdings: Holdings, asked: Estimand, question: str) -> Json:
+    """One estimand: what sites say together and by themselves, and what the release holds."""
+    study, link = holdings.study, LINKS[asked.regression.scale]
+    declared = asked in study.estimands
+    found = holdings.measure(asked)
+    good = {
+        name: one
+        for name, one in found.items()
+        if one.problem is None and pooling.poolable(one.estimate, one.variance)
+    }
+    results = pool_sites(
+        list(good.values()), total=asked.regression.total, joint=False, level=LEVEL
+    )
+    head = results.get("random")
+    weights = {} if head is None else dict(zip(good, head.weights, strict=True))
+    held = _find_held(holdings, asked, weights, declared=declared)
+    measure = phrases.measure(asked, study.schema)
+    told: Json = {
+        "question": question,
+        "declared": asked.name if declared else None,
+        "model": asked.model,
+        "formula": asked.formula,
+        "axis_label": phrases.axis_label(asked, study.schema),
+        "adjusted": phrases.adjusted_text(asked, study.schema),
+        "measure": measure.name,
+        "short": measure.short,
+        "sides": [measure.lower, measure.higher] if asked.regression.compares else [],
+        "scale": link.name,
+        "per": asked.per,
+        "level": LEVEL,
+        "k": len(good),
+        "mark": None if held is None else held["mark"],
+        "held": held,
+        "refits": study.mechanism.refits > 0,
+        "random": None if head is None else _tell_pooled(head, link),
+        "others": [_tell_pooled(p, link) for name, p in results.items() if name != "random"],
+        "sites": [_tell_site(n, e, weights.get(n), link) for n, e in found.items()],
+    }
+    return told | {"sentence": _make_sentence(told, head, link)}
+
+
+def _find_held(
+    holdings: Holdings, asked: Estimand, weights: Mapping[str, float], *, declared: bool
+) -> Json | None:
+    """What the release holds of it: as the report says it, or as can be known without; nothing of
+    what compares nothing."""
+    if declared:
+        own = (e["held"] for e in holdings.report["estimands"] if e["name"] == asked.name)
+        return next(own, None)
+    if not asked.regression.compares:
+        return None
+    planted = {one["effect"]: one for one in holdings.report["effects"]}
+    known: Json | None = planted.get(effect_of(asked).text)
+    if known is not None:
+        return known
+    lost = [kind for kind in holdings.report["holds"] if kind["held"] == "no"]
+    joined = [r for r in (asked.target,) if isinstance(r, Product)]
+    if lost and (joined or asked.where):
+        what = "products" if joined else "effects in subgroups"
+        return {"mark": str(Mark.UNSUPPORTED), "text": _NO_MODEL.format(what)}
+    doubted = _find_doubts(holdings, asked, weights)
+    if doubted is not None and doubted["mark"] in (Mark.UNSUPPORTED, Mark.ATTENUATED):
+        return doubted
+    return {"mark": str(Mark.UNRESOLVED), "text": _UNTRIED}
+
+
+def _find_doubts(holdings: Holdings, asked: Estimand, weights: Mapping[str, float]) -> Json | None:
+    """How much of it hangs on few rows far out; nothing where statsmodels is not installed."""
+    if find_spec("statsmodels") is None:
+        return None
+    schema = holdings.study.schema
+    shares = {
+        site: doubts.estimands[asked.name]
+        for site, own in holdings.sites.items()
+        if asked.name in (doubts := doubt_estimates(schema, [asked], own.copies)).estimands
+    }
+    return tell_doubts(shares, weights)
+
+
+def _tell_pooled(p: pooling.Pooled, link: Link) -> Json:
+    prediction = None
+    if p.pi_low is not None and p.pi_high is not None:
+        prediction = {"low": p.pi_low, "high": p.pi_high}
+    return {
+        "method": p.method,
+        "test": p.test,
+        "k": p.k,
+        "df": p.df,
+        "se": p.se,
+        "p": p.p_value,
+        "coefficient": {"estimate": p.estimate, "low": p.ci_low, "high": p.ci_high},
+        "value": _show(p.estimate, p.ci_low, p.ci_high, link),
+        "prediction": prediction,
+        "tau2": p.tau2,
+        "i2": p.i2,
+    }
+
+
+def _tell_site(name: str, e: SiteEstimate, weight: float | None, link: Link) -> Json:
+    if weight is None:
+        return {"site": name, "problem": e.problem or "the estimate is beyond what can be pooled"}
+    half = pooling.quantile(LEVEL, e.df) * math.sqrt(e.variance)
+    ends = (e.estimate, e.estimate - half, e.estimate + half)
+    return {
+        "site": name,
+        "problem": None,
+        "n": e.n,
+        "events": e.events,
+        "coefficient": dict(zip(("estimate", "low", "high"), ends, strict=True)),
+        "value": _show(*ends, link),
+        "variance": e.variance,
+        "mechanism_variance": e.mechanism_variance,
+        "df": e.df if math.isfinite(e.df) else None,
+        "weight": weight,
+    }
+
+
+def _show(estimate: float, low: float, high: float, link: Link) -> Json:
+    ends = (estimate, low, high)
+    return dict(zip(("estimate", "low", "high"), map(link.show, ends), strict=True))
+
+
+def _make_sentence(told: Json, head: pooling.Pooled | None, link: Link) -> str:
+    """The answer in words; no number where the release holds none."""
+    held = "" if told["held"] is None or told["mark"] == Mark.HELD else f" {told['held']['text']}"
+    if head is None:
+        return f"{told['axis_label']}: no site has an estimate."
+    if told["mark"] == Mark.UNSUPPORTED:
+        return f"{told['axis_label']}: no answer from these tables.{held}"
+    half = (link.show(head.ci_high) - link.show(head.ci_low)) / 2
+    scale = Scale(0.0, 1.0, link, decimals_for(half, least=2 if link is LOG else 0))
+    interval = scale.interval_text(head.ci_low, head.ci_high)
+    noise = "" if told["refits"] else _NO_NOISE
+    return (
+        f"{told['axis_label']}: {scale.text(head.estimate)} "
+        f"({100 * LEVEL:g}% interval {interval}; sites: {told['k']}).{held}{noise}"
+    )
+
+
+def plot_answer(told: Json) -> ForestPlot:
+    """The forest plot of an answer."""
+    rows, head, nan = [], told["random"], math.nan
+    for site in told["sites"]:
+        if site["problem"] is not None:
+            rows.append(ForestRow(site["site"], nan, nan, nan, problem=site["problem"]))
+            continue
+        c = site["coefficient"]
+        size = "–" if site["n"] is None else f"{site['n']:,}"
+        rows.append(
+            ForestRow(
+                site["site"], c["estimate"], c["low"], c["high"], weight=site["weight"], note=size
+            )
+        )
+    summaries = []
+    if head is not None and head["k"] > 1:
+        c, total = head["coefficient"], head["method"] == "total"
+        label = "All sites" if total else "Random effects"
+        kind: Literal["random", "total"] = "total" if total else "random"
+        summaries = [ForestSummary(label, c["estimate"], c["low"], c["high"], kind)]
+    return ForestPlot(
+        title=f"Forest plot: {told['axis_label']}",
+        axis_label=told["axis_label"],
+        short=told["short"],
+        link=LINKS[told["scale"]],
+        rows=tuple(rows),
+        summaries=tuple(summaries),
+        sides=tuple(told["sides"]) or None,
+        level=told["level"],
+        note="Synthetic n",
+    )

@@ -1,0 +1,279 @@
+"""Questions as an analyst writes them: formulas as in R, and a few functions of one column.
+
+==============================================  ====================================================
+text                                            what is asked
+==============================================  ====================================================
+``Surv(time, status) ~ rx + age``               hazard ratios of each column, by Cox's model
+``y ~ a * b``                                   the product's coefficient, adjusted for both columns
+``y ~ I(sbp/10) + age + strata(ward)``          per 10 units; within levels of ward
+``logistic: dead ~ age where sex == 'F'``       a model by its name; of a subgroup
+``poisson: falls ~ age + offset(log(years))``   rate ratios
+``mean(sbp)``, ``median(sbp)``                  of rows; also ``quantile(sbp, 0.9)``
+``share(sbp > 140)``, ``share(ward == 'a')``     of rows beyond a value, or of a level
+``survival(time, 5)``                           Kaplan and Meier's share without the event at 5
+==============================================  ====================================================
+
+Without a name the model is Cox's of a duration, logistic of a binary outcome, ordinal of levels in
+order, and linear of numbers. A name of one of the study's estimands asks for that one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+from penstock.base.checks import NAME, nearest, shown
+from penstock.base.errors import InvalidInput, Problem
+from penstock.questions.estimands import Estimand
+from penstock.questions.grammar import Factor, Product, Spline, read_regressor
+from penstock.questions.models import EVERY, MODELS
+from penstock.questions.suitability import estimand_problems
+from penstock.schema import Column, Schema
+from penstock.study.study import Study
+
+FORM = "outcome ~ column + column, mean(column), survival(time, 5), or an estimand's name"
+
+_ALIASES = {"linear": "ols", "lm": "ols", "glm": "logistic", "coxph": "cox"}
+_GUESSED = {
+    "duration": "cox",
+    "binary": "logistic",
+    "event": "logistic",
+    "ordered": "ordinal",
+    "continuous": "ols",
+    "integer": "ols",
+}
+_PREFIX = re.compile(r"\s*([a-z][a-z-]*)\s*:\s*(?=\S)")
+_CALL = re.compile(r"\s*(mean|median|quantile|share|survival)\s*\((.*)\)\s*")
+_SURV = re.compile(rf"\s*Surv\s*\(\s*({NAME.pattern})\s*(?:,\s*({NAME.pattern})\s*)?\)\s*")
+_LEVEL = re.compile(rf"\s*({NAME.pattern})\s*\[([^\[\]]{{1,64}})\]\s*")
+_SCALED = re.compile(rf"I\s*\(\s*({NAME.pattern})\s*/\s*([0-9.eE+-]+)\s*\)")
+_STRATA = re.compile(r"strata\s*\(([^()]*)\)")
+_OFFSET = re.compile(rf"offset\s*\(\s*log\s*\(\s*({NAME.pattern})\s*\)\s*\)")
+_SHARE = re.compile(rf"\s*({NAME.pattern})\s*(>|<|==)\s*(.+?)\s*")
+
+
+def read_question(text: str, study: Study) -> tuple[Estimand, ...]:
+    """What a text asks, one estimand for each coefficient that it names; the study's own where it
+    has declared the same.
+
+    A column of a product has no coefficient of its own: it would be of rows where the other is 0.
+    Of a spline none is told, either.
+
+    Raises:
+        InvalidInput: it is no question, or its columns are not in the release, or do not suit.
+    """
+    for declared in study.estimands:
+        if text.strip() == declared.name:
+            return (declared,)
+    formula, _, where = text.partition(" where ")
+    model, rest = _split_model(formula)
+    try:
+        if "~" in rest:
+            found = _read_formula(rest, model, where, study.schema)
+        else:
+            found = (_read_call(rest, where, study),)
+    except InvalidInput as error:
+        raise InvalidInput(f"question {shown(text)}", error.problems) from None
+    problems = [p for e in found for p in estimand_problems(e, study.schema.columns)]
+    if problems:
+        raise InvalidInput(f"question {shown(text)}", list(dict.fromkeys(problems)))
+    return tuple(find_declared(e, study.estimands) or e for e in found)
+
+
+def find_declared(asked: Estimand, declared: Sequence[Estimand]) -> Estimand | None:
+    """The study's estimand that asks the same; in other units, too, where none are said."""
+    for own in declared:
+        per = own.per if asked.per == 1 else asked.per
+        if _key(replace(asked, per=per)) == _key(own):
+            return own
+    return None
+
+
+def _key(estimand: Estimand) -> tuple[object, ...]:
+    """What two estimands that ask the same have in common; the order of columns says nothing."""
+    plain = replace(estimand, name="same", adjust=(), strata=())
+    beside = frozenset(str(r) for r in estimand.regressors[:-1])
+    return plain, beside, frozenset(estimand.strata)
+
+
+def _split_model(text: str) -> tuple[str, str]:
+    """The model's name before a colon, if there is one, and what comes after it."""
+    found = _PREFIX.match(text)
+    if found is None:
+        return "", text
+    name = _ALIASES.get(found[1], found[1])
+    if name in EVERY.names:
+        return name, text[found.end() :]
+    if "~" in text[: found.end()]:
+        return "", text
+    raise _refused("model", found[1], nearest(found[1], MODELS.names))
+
+
+def _read_formula(text: str, model: str, where: str, schema: Schema) -> tuple[Estimand, ...]:
+    left, _, right = text.partition("~")
+    outcome, level = _read_outcome(left, schema)
+    model = model or _guess_model(outcome)
+    if not EVERY.of(model).compares:
+        raise _refused("model", model, f"Write {model}(column)")
+    strata: list[str] = []
+    exposure, terms = "", list[str]()
+    per: dict[str, float] = {}
+    for part in _split_sum(right):
+        if (found := _STRATA.fullmatch(part)) is not None:
+            strata += [name.strip() for name in found[1].split(",")]
+        elif (found := _OFFSET.fullmatch(part)) is not None:
+            exposure = found[1]
+        elif (found := _SCALED.fullmatch(part)) is not None:
+            terms.append(found[1])
+            per[found[1]] = _read_number(found[2])
+        elif "*" in part and "(" not in part:
+            factors = [piece.strip() for piece in part.split("*")]
+            terms += [*(f.partition("[")[0] for f in factors), ":".join(factors)]
+        elif part != "1":
+            terms.append(re.sub(r"^n?s\s*\(", "spline(", part))
+    terms = list(dict.fromkeys(terms))
+    regressors = [read_regressor(term) for term in terms]
+    paired = {c for r in regressors if isinstance(r, Product) for c in r.columns}
+    found_estimands: list[Estimand] = []
+    for place, (term, regressor) in enumerate(zip(terms, regressors, strict=True)):
+        if isinstance(regressor, Spline) or (isinstance(regressor, Factor) and term in paired):
+            continue
+        for asked, own in _list_levels(term, regressor, schema):
+            found_estimands.append(
+                Estimand(
+                    f"q{len(found_estimands) + 1}",
+                    model,
+                    outcome.name,
+                    asked,
+                    per=per.get(term, 1.0),
+                    adjust=tuple(_drop_levels(t) for i, t in enumerate(terms) if i != place),
+                    level=own,
+                    strata=tuple(strata),
+                    where=where.strip(),
+                    exposure=exposure,
+                    outcome_level=level,
+                )
+            )
+    if not found_estimands:
+        raise _refused("formula", text.strip(), "Name a column whose coefficient is asked for")
+    return tuple(found_estimands)
+
+
+def _read_outcome(left: str, schema: Schema) -> tuple[Column, str | None]:
+    timed, levelled = _SURV.fullmatch(left), _LEVEL.fullmatch(left)
+    if timed is not None:
+        column = find_column(timed[1], schema)
+        if timed[2] is not None and column.event != timed[2]:
+            remedy = f"Write Surv({column.name}, {column.event})"
+            raise _refused("outcome", left.strip(), remedy)
+        return column, None
+    if levelled is not None:
+        return find_column(levelled[1], schema), levelled[2].strip()
+    return find_column(left.strip(), schema), None
+
+
+def find_column(name: str, schema: Schema) -> Column:
+    """A column of the release.
+
+    Raises:
+        InvalidInput: there is none of this name.
+    """
+    for column in schema.columns:
+        if column.name == name:
+            return column
+    problem = Problem(
+        "column",
+        "is not in the release",
+        value=shown(name),
+        remedy=nearest(name, schema.names),
+    )
+    raise InvalidInput("question", [problem])
+
+
+def _guess_model(outcome: Column) -> str:
+    if outcome.kind not in _GUESSED:
+        remedy = "Write multinomial: outcome[level] ~ …"
+        raise _refused("outcome", outcome.name, remedy)
+    return _GUESSED[outcome.kind]
+
+
+def _list_levels(
+    term: str, regressor: Factor | Product | Spline, schema: Schema
+) -> list[tuple[str, str | None]]:
+    """A term for each of its coefficients: (term, level)."""
+    if isinstance(regressor, Factor):
+        column = find_column(regressor.column, schema)
+        if column.kind != "categorical":
+            return [(term, None)]
+        levels = [regressor.level] if regressor.level is not None else column.levels[1:]
+        return [(regressor.column, level) for level in levels]
+    texts = [""]
+    for factor in regressor.factors if isinstance(regressor, Product) else ():
+        column = find_column(factor.column, schema)
+        many = column.kind == "categorical" and factor.level is None
+        own = [f"{factor.column}[{x}]" for x in column.levels[1:]] if many else [str(factor)]
+        texts = [f"{text}:{one}".lstrip(":") for text in texts for one in own]
+    return [(text, None) for text in texts]
+
+
+def _drop_levels(term: str) -> str:
+    """What is adjusted for is all levels."""
+    return re.sub(r"\[[^\[\]]*\]", "", term)
+
+
+def _read_call(text: str, where: str, study: Study) -> Estimand:
+    found = _CALL.fullmatch(text)
+    if found is None:
+        names = [e.name for e in study.estimands]
+        raise _refused("question", text.strip(), nearest(text.strip(), names))
+    name, inside = found[1], found[2]
+    given: dict[str, object] = {"where": where.strip()}
+    if name == "share":
+        shared = _SHARE.fullmatch(inside)
+        if shared is None:
+            raise _refused("share", inside, "Write share(column > 140) or share(column == 'level')")
+        column = find_column(shared[1], study.schema)
+        if shared[2] == "==":
+            given["outcome_level"] = shared[3].strip("'\"")
+        else:
+            given["threshold"] = _read_number(shared[3])
+            given["direction"] = "above" if shared[2] == ">" else "below"
+    else:
+        parts = [part.strip() for part in inside.split(",")]
+        column = find_column(parts[0], study.schema)
+        numbers = [_read_number(part) for part in parts[1:]]
+        wanted = 1 if name in ("quantile", "survival") else 0
+        if len(numbers) != wanted:
+            raise _refused(name, inside, f"Write {name}(column{', number' if wanted else ''})")
+        if name == "survival":
+            given["at"] = numbers[0]
+        elif name in ("quantile", "median"):
+            given["probability"] = numbers[0] if numbers else 0.5
+            name = "quantile"
+    asked: Estimand = Estimand("q1", name, column.name, **given)  # type: ignore[arg-type]
+    return asked
+
+
+def _split_sum(text: str) -> list[str]:
+    """Summands, none of them within brackets."""
+    parts, depth = [""], 0
+    for sign in text:
+        depth += (sign in "([") - (sign in ")]")
+        if sign == "+" and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += sign
+    return [part.strip() for part in parts]
+
+
+def _read_number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise _refused("number", text, "Write a number, such as 0.9") from None
+
+
+def _refused(where: str, value: str, remedy: str | None) -> InvalidInput:
+    problem = Problem(where, "cannot be asked", value=shown(value), bound=FORM, remedy=remedy)
+    return InvalidInput("question", [problem])

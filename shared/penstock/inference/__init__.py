@@ -1,0 +1,1 @@
+"""From copies and refits to one answer of all sites: combining, widening, pooling."""

@@ -1,0 +1,41 @@
+"""The headline of an estimand, and what stands beside it: one rule for a report and an analyst.
+
+REML with the Knapp–Hartung interval floored at 1, the fixed effect, and of two sites or more
+DerSimonian–Laird and Paule–Mandel. Counts are added up; one release of all sites is taken as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from penstock.inference import pooling
+from penstock.inference.combine import SiteEstimate
+from penstock.inference.totals import add_up
+from penstock.inference.unpooled import take_alone
+
+
+def pool_sites(
+    sites: Sequence[SiteEstimate], *, total: bool, joint: bool, level: float = 0.95
+) -> dict[str, pooling.Pooled]:
+    """Sites that can be pooled, together: ``random`` is the headline; nothing of no site.
+
+    Args:
+        total: they are counts, which are added up; joint: there is one, a release of all sites.
+
+    Raises:
+        InvalidInput: one cannot be pooled (:func:`penstock.inference.pooling.poolable`).
+    """
+    if not sites:
+        return {}
+    if total:
+        return {"random": add_up(sites, level)}
+    if joint:
+        return {"random": take_alone(sites[0], level)}
+    y, v, df = ([getattr(s, name) for s in sites] for name in ("estimate", "variance", "df"))
+    methods: dict[str, pooling.Estimated] = {"random": "reml", "fixed": "fixed"}
+    if len(sites) > 1:
+        methods |= {"dl": "dl", "pm": "pm"}
+    return {
+        name: pooling.pool(y, v, method=method, level=level, degrees=df)
+        for name, method in methods.items()
+    }

@@ -1,0 +1,1 @@
+"""How estimates are told: their scales, words and marks, and forest plots."""

@@ -1,0 +1,92 @@
+"""Questions as analysts write them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.support import made
+
+from penstock.base.errors import InvalidInput
+from penstock.enquiry.shorthand import find_declared, read_question
+from penstock.schema import Column, Schema
+
+STUDY = made.study(made.MECHANISMS["maf"])
+
+
+def asked(text: str):
+    return [(e.model, e.term, e.level, e.adjust) for e in read_question(text, STUDY)]
+
+
+def test_each_coefficient_is_asked_for():
+    found = read_question("chol ~ smoker + ward", STUDY)
+    assert {e.model for e in found} == {"ols"}
+    assert {e.term for e in found} == {"smoker", "ward"}
+    levels = STUDY.schema["ward"].levels[1:]
+    assert tuple(e.level for e in found if e.term == "ward") == (
+        levels if STUDY.schema["ward"].kind == "categorical" else (None,)
+    )
+
+
+def test_a_product_is_asked_for_and_its_columns_are_not():
+    found = read_question("chol ~ smoker * falls", STUDY)
+    assert [e.term for e in found] == ["smoker:falls"]
+    assert {*found[0].covariates} == {"smoker", "falls"}
+
+
+def test_units_strata_models_and_subgroups():
+    (one,) = read_question("ols: chol ~ I(falls/10) + strata(ward) where smoker == 'yes'", STUDY)
+    assert (one.per, one.strata, one.where) == (10.0, ("ward",), "smoker == 'yes'")
+
+
+def test_functions_of_a_column():
+    assert asked("mean(chol)") == [("mean", "chol", None, ())]
+    assert read_question("median(chol)", STUDY)[0].probability == 0.5
+    (share,) = read_question("share(chol > 6)", STUDY)
+    assert (share.model, share.threshold, share.direction) == ("share", 6.0, "above")
+
+
+def test_what_is_declared_is_found_in_any_order_and_by_its_name():
+    own = STUDY.estimands[0]
+    assert read_question(own.name, STUDY) == (own,)
+    turned = replace(own, name="other", adjust=tuple(reversed(own.adjust)))
+    assert find_declared(turned, STUDY.estimands) == own
+    assert find_declared(replace(turned, where="falls >= 1"), STUDY.estimands) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("chol ~ smokers", "is not"),
+        ("mean(chool)", "Did you mean 'chol'"),
+        ("probit: smoker ~ chol", "model"),
+        ("chol ~ ward[nowhere]", "must be a level"),
+        ("chol", "cannot be asked"),
+        ("quantile(chol)", "quantile"),
+        ("quantile(chol, high)", "number"),
+        ("chol ~ 1", "cannot be asked"),
+        ("share(chol)", "share"),
+        ("mean: chol ~ smoker", "model"),
+    ],
+)
+def test_what_cannot_be_asked_is_said(text, what):
+    with pytest.raises(InvalidInput, match=what):
+        read_question(text, STUDY)
+
+
+def test_durations_are_asked_as_in_r():
+    timed = Schema(
+        (
+            Column("time", "duration", event="status", lower=0.0, upper=10.0, decimals=1),
+            Column("status", "event"),
+            Column("rx", "binary", levels=("0", "1")),
+        )
+    )
+    study = made.study(made.MECHANISMS["maf"], schema=timed, estimands=())
+    for text in ("Surv(time, status) ~ rx", "time ~ rx", "coxph: Surv(time) ~ rx"):
+        (one,) = read_question(text, study)
+        assert (one.model, one.outcome, one.term) == ("cox", "time", "rx")
+    (one,) = read_question("survival(time, 5)", study)
+    assert (one.model, one.at) == ("survival", 5.0)
+    with pytest.raises(InvalidInput, match=r"Surv\(time, status\)"):
+        read_question("Surv(time, rx) ~ rx", study)
